@@ -1,0 +1,1 @@
+"""See DESIGN: layer communication."""

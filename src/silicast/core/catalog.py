@@ -1,0 +1,25 @@
+"""Where the data files are: the package's catalog and folders that the user names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+CATALOG = Path(__file__).resolve().parent.parent / "catalog"
+
+
+def catalog_files(kind: str, suffix: str) -> Iterator[Path]:
+    """All files of one kind, sorted; a user's own folder (``SILICAST_CATALOG``) comes last.
+
+    Args:
+        kind: sub-folder ("devices", "models", "engines", "hosts", "physics").
+        suffix: file ending, with its dot.
+    """
+    folders = [CATALOG / kind]
+    own = os.environ.get("SILICAST_CATALOG")
+    if own:
+        folders.append(Path(own) / kind)
+    for folder in folders:
+        if folder.is_dir():
+            yield from sorted(folder.glob(f"*{suffix}"))

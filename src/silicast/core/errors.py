@@ -1,0 +1,53 @@
+"""The one error type that reaches a user: what is wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import Literal, final
+
+ErrorKind = Literal[
+    "invalid_input", "unknown_name", "not_yet", "unsupported", "limit", "io", "internal"
+]
+
+
+@final
+class SilicastError(Exception):
+    """A problem that the user can act on; the command line prints it without a traceback.
+
+    Args:
+        message: what was found and what was expected, in one line.
+        kind: the class of problem, as written to ``error.kind`` in an answer.
+        field: dotted path of the offending field of the input, or "".
+        hint: what to do about it, in one line, or "".
+        file: the file that holds the field, or "".
+
+    >>> str(SilicastError("unknown device 'h1000'", field="device", hint="did you mean h100?"))
+    "device: unknown device 'h1000' (did you mean h100?)"
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: ErrorKind = "invalid_input",
+        field: str = "",
+        hint: str = "",
+        file: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.kind: ErrorKind = kind
+        self.field = field
+        self.hint = hint
+        self.file = file
+
+    def at(self, field: str, file: str = "") -> SilicastError:
+        """The same error, one level further out: ``field`` is put before the path."""
+        path = f"{field}.{self.field}" if self.field else field
+        return SilicastError(
+            self.message, kind=self.kind, field=path, hint=self.hint, file=file or self.file
+        )
+
+    def __str__(self) -> str:
+        where = ": ".join(part for part in (self.file, self.field) if part)
+        text = f"{where}: {self.message}" if where else self.message
+        return f"{text} ({self.hint})" if self.hint else text

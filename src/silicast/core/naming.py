@@ -1,0 +1,82 @@
+"""How names of devices, models and engines are matched: case, spaces, hyphens, underscores and
+the organisation before a slash do not count (DESIGN section 4)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Generic, TypeVar, final
+
+from silicast.core.errors import SilicastError
+
+T = TypeVar("T")
+
+_IGNORED = str.maketrans("", "", " -_\t")
+
+
+def normalise(name: str) -> str:
+    """The form in which two names are compared.
+
+    >>> normalise("meta-llama/Llama-3.1 8B") == normalise("LLAMA_3.1_8b")
+    True
+    """
+    return name.rsplit("/", 1)[-1].translate(_IGNORED).casefold()
+
+
+@final
+class NameIndex(Generic[T]):
+    """Names and aliases of one kind of thing, with the nearest names for one that is unknown.
+
+    Args:
+        kind: what the names name, as it stands in error messages ("device").
+        entries: canonical name -> (value, aliases).
+
+    Raises:
+        SilicastError: two entries claim the same name or alias.
+    """
+
+    def __init__(self, kind: str, entries: Mapping[str, tuple[T, Iterable[str]]]) -> None:
+        self._kind = kind
+        self._names = tuple(entries)
+        self._values = {name: value for name, (value, _) in entries.items()}
+        self._index: dict[str, str] = {}
+        for name, (_, aliases) in entries.items():
+            for alias in (name, *aliases):
+                key = normalise(alias)
+                other = self._index.setdefault(key, name)
+                if other != name:
+                    raise SilicastError(
+                        f"the {kind}s {other!r} and {name!r} both claim the name {alias!r}",
+                        field="aliases",
+                        hint="give each alias to one of them",
+                    )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All canonical names, in the order of the catalog."""
+        return self._names
+
+    def canonical(self, name: str) -> str:
+        """The canonical name for ``name``.
+
+        Raises:
+            SilicastError: unknown name; the nearest known ones are offered.
+        """
+        found = self._index.get(normalise(name))
+        if found is not None:
+            return found
+        near = self.nearest(name)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"see `silicast {self._kind}s`"
+        raise SilicastError(
+            f"unknown {self._kind} {name!r}", kind="unknown_name", field=self._kind, hint=hint
+        )
+
+    def get(self, name: str) -> T:
+        """The value for ``name`` or one of its aliases; raises as :meth:`canonical`."""
+        return self._values[self.canonical(name)]
+
+    def nearest(self, name: str, count: int = 3) -> list[str]:
+        """Up to ``count`` canonical names that look like ``name``, best first."""
+        matches = difflib.get_close_matches(normalise(name)[:80], self._index, n=8, cutoff=0.5)
+        found = dict.fromkeys(self._index[match] for match in matches)
+        return list(found)[:count]

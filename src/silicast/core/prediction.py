@@ -1,0 +1,207 @@
+"""What a prediction is: a point, an interval made of named error factors, a bound and the parts
+whose exposed times add up to it exactly (DESIGN section 3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, final
+
+Tier = Literal["bound", "analytic", "cross-device", "scaled", "calibrated"]
+Domain = Literal["in", "near", "out"]
+
+TIERS: tuple[Tier, ...] = ("bound", "analytic", "cross-device", "scaled", "calibrated")
+DOMAINS: tuple[Domain, ...] = ("in", "near", "out")
+
+Z90 = 1.6448536269514722  # two-sided 90 % interval of a normal error
+PICOSECONDS = 1_000_000_000_000
+
+
+def to_picoseconds(seconds: float) -> int:
+    """Seconds as whole picoseconds, the unit in which parts add up exactly."""
+    return round(seconds * PICOSECONDS)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One node of the tree that says where time goes.
+
+    Attributes:
+        name: what runs ("decoder_layer", "gate_up", "launch").
+        exposed_ps: time this part adds to its parent, picoseconds; children's add up to it.
+        hidden_ps: time it also runs, but under something else.
+        bound_ps: the physical lower limit of the exposed time.
+        bound_by: what sets the bound ("tensor", "dram", "l2", "link", "host", ...).
+        count: how many times it runs within the parent; times are for all of them.
+        children: parts of this part; empty for a leaf.
+    """
+
+    name: str
+    exposed_ps: int
+    hidden_ps: int = 0
+    bound_ps: int = 0
+    bound_by: str = ""
+    count: int = 1
+    children: tuple[Part, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.children and sum(child.exposed_ps for child in self.children) != self.exposed_ps:
+            raise ValueError(f"the parts of {self.name!r} do not add up to its exposed time")
+
+    @staticmethod
+    def group(name: str, children: Sequence[Part], *, count: int = 1, bound_by: str = "") -> Part:
+        """A part made of ``children``: times and bounds are their sums."""
+        dominant = max(children, key=lambda part: part.exposed_ps, default=None)
+        return Part(
+            name=name,
+            exposed_ps=sum(child.exposed_ps for child in children),
+            hidden_ps=sum(child.hidden_ps for child in children),
+            bound_ps=sum(child.bound_ps for child in children),
+            bound_by=bound_by or (dominant.bound_by if dominant else ""),
+            count=count,
+            children=tuple(children),
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ErrorFactors:
+    """Log-scale standard deviations of a prediction's error, by cause.
+
+    A loading on a shared factor ("device", "family:gemm", "campaign", "host", "network") is an
+    error that all predictions with that factor make together; ``independent`` is the rest.
+
+    >>> e = ErrorFactors({"device": 0.06, "family:gemm": 0.08}, independent=0.0)
+    >>> round(e.log_sd, 3)
+    0.1
+    """
+
+    loadings: Mapping[str, float] = field(default_factory=dict)
+    independent: float = 0.0
+
+    @property
+    def log_sd(self) -> float:
+        """Standard deviation of log(measured / estimate)."""
+        shared = math.fsum(value * value for value in self.loadings.values())
+        return math.sqrt(shared + self.independent * self.independent)
+
+    def scaled(self, factor: float) -> ErrorFactors:
+        """All loadings times ``factor`` (wider outside the domain)."""
+        return ErrorFactors(
+            {name: value * factor for name, value in self.loadings.items()},
+            self.independent * factor,
+        )
+
+    @staticmethod
+    def of_sum(terms: Iterable[tuple[float, ErrorFactors]]) -> ErrorFactors:
+        """The error of a sum of ``(time, factors)`` terms, to first order.
+
+        Shared factors add linearly with the terms' shares, independent parts in quadrature.
+
+        >>> a = ErrorFactors({"device": 0.1}, independent=0.2)
+        >>> total = ErrorFactors.of_sum([(1.0, a), (1.0, a)])
+        >>> total.loadings["device"], round(total.independent, 4)
+        (0.1, 0.1414)
+        """
+        shared: dict[str, list[float]] = {}
+        squares: list[float] = []
+        times: list[float] = []
+        for time, factors in terms:
+            times.append(time)
+            for name, value in factors.loadings.items():
+                shared.setdefault(name, []).append(time * value)
+            squares.append((time * factors.independent) ** 2)
+        total = math.fsum(times)
+        if total <= 0.0:
+            return ErrorFactors()
+        return ErrorFactors(
+            {name: math.fsum(values) / total for name, values in sorted(shared.items())},
+            math.sqrt(math.fsum(squares)) / total,
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One reported statistic: three numbers of our belief about its value.
+
+    Raises:
+        ValueError: p05 <= estimate <= p95 does not hold, or a number is not finite.
+    """
+
+    estimate: float
+    p05: float
+    p95: float
+
+    def __post_init__(self) -> None:
+        finite = all(map(math.isfinite, (self.estimate, self.p05, self.p95)))
+        if not finite or not self.p05 <= self.estimate <= self.p95:
+            raise ValueError(f"not an interval: {self.p05} <= {self.estimate} <= {self.p95}")
+
+    @staticmethod
+    def exact(value: float) -> Quantity:
+        """A value that is known, not estimated."""
+        return Quantity(value, value, value)
+
+    @staticmethod
+    def around(estimate: float, log_sd: float, *, bound: float = 0.0) -> Quantity:
+        """A 90 % interval in log scale that never reaches below ``bound``."""
+        estimate = max(estimate, bound)
+        spread = math.exp(Z90 * log_sd)
+        return Quantity(estimate, max(estimate / spread, min(bound, estimate)), estimate * spread)
+
+    def times(self, factor: float) -> Quantity:
+        """The same belief in another unit."""
+        return Quantity(self.estimate * factor, self.p05 * factor, self.p95 * factor)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A predicted duration with its reasons.
+
+    Attributes:
+        part: the tree of parts; ``part.exposed_ps`` is the estimate.
+        error: error factors of the model.
+        spread: run-to-run log standard deviation of the thing itself, kept apart from ``error``.
+        tier: what kind of knowledge it rests on; domain: how far from measured ground.
+        warnings: named fallbacks and other things a reader must know.
+        sources: where the numbers come from.
+        hash: content hash of the inputs, version and artefacts.
+    """
+
+    part: Part
+    error: ErrorFactors
+    spread: float = 0.0
+    tier: Tier = "analytic"
+    domain: Domain = "in"
+    warnings: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    hash: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """The point estimate."""
+        return self.part.exposed_ps / PICOSECONDS
+
+    @property
+    def bound_seconds(self) -> float:
+        """The physical lower limit."""
+        return self.part.bound_ps / PICOSECONDS
+
+    @property
+    def latency_s(self) -> Quantity:
+        """Estimate with its 90 % interval, never below the bound."""
+        return Quantity.around(self.seconds, self.error.log_sd, bound=self.bound_seconds)
+
+
+def weakest_tier(tiers: Iterable[Tier]) -> Tier:
+    """The tier of a whole is that of its weakest part."""
+    return min(tiers, key=TIERS.index, default="analytic")
+
+
+def worst_domain(domains: Iterable[Domain]) -> Domain:
+    """The domain of a whole is that of its farthest part."""
+    return max(domains, key=DOMAINS.index, default="in")

@@ -1,0 +1,185 @@
+"""A device as a tree of compute levels with pipes, memory levels, clocks, power and links.
+
+Every number is a datasheet or architecture fact with a source; nothing here is learned.
+Physical quantities are SI (hertz, bytes, bytes/s, watts, seconds); files use the units in their
+key names and are converted once, by :mod:`silicast.hardware.catalog`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, final
+
+from silicast.core.errors import SilicastError
+
+ExecutionModel = Literal["simt", "systolic", "vector_cpu", "loop_nest"]
+Scope = Literal["core", "partition", "device", "board"]
+
+
+@final
+@dataclass(frozen=True)
+class Pipe:
+    """An execution pipe of one core.
+
+    Attributes:
+        name: "tensor", "fma", "xu" (transcendentals), "alu".
+        rate: operations per clock and core by compute format; a fused multiply-add counts 2.
+    """
+
+    name: str
+    rate: Mapping[str, float]
+
+
+@final
+@dataclass(frozen=True)
+class ComputeLevel:
+    """A level of the compute hierarchy: ``count`` units of it inside one unit of its parent.
+
+    The innermost level (``children`` empty) is the core: an SM, a compute unit, a CPU core.
+    """
+
+    name: str
+    count: int
+    pipes: Mapping[str, Pipe] = field(default_factory=dict)
+    children: tuple[ComputeLevel, ...] = ()
+
+
+@final
+@dataclass(frozen=True)
+class MemoryLevel:
+    """A level of the memory hierarchy.
+
+    Attributes:
+        name: "smem", "l2", "dram" (and "l1", "mall" where a device has them).
+        scope: what shares one instance of it.
+        capacity_bytes: of one instance.
+        bandwidth_bytes_per_s: of one instance, at the boost clock where it is clocked with the
+            cores; 0 where it is not known.
+        latency_s: load-to-use latency; 0 where it is not known.
+        technology: "HBM3", "GDDR6", ... or "".
+    """
+
+    name: str
+    scope: Scope
+    capacity_bytes: float
+    bandwidth_bytes_per_s: float
+    latency_s: float = 0.0
+    technology: str = ""
+
+
+@final
+@dataclass(frozen=True)
+class Clocks:
+    """Core clocks in hertz: guaranteed base and highest boost."""
+
+    base_hz: float
+    boost_hz: float
+
+
+@final
+@dataclass(frozen=True)
+class Link:
+    """A kind of link between devices.
+
+    Attributes:
+        name: "nvlink", "pcie".
+        bandwidth_bytes_per_s: per device and direction, all links of the kind together.
+        switched: every pair reaches full bandwidth at once (NVSwitch).
+        multicast: the switch reduces and multicasts (NVLink SHARP, NVLS).
+    """
+
+    name: str
+    bandwidth_bytes_per_s: float
+    switched: bool = False
+    multicast: bool = False
+
+
+@final
+@dataclass(frozen=True)
+class Device:
+    """One accelerator, as its datasheet describes it.
+
+    Attributes:
+        architecture: the generation ("hopper", "ada"); physics constants are looked up by it.
+        compute_capability: vendor's ISA level ("9.0"), or "".
+        compute: the compute tree, outermost level first.
+        memory: memory levels by name.
+        power_cap_w: default board power limit, None where not published.
+        links: links by name; empty where it has none.
+        default_gpus_per_node: devices in its usual server.
+        sources: dotted field path -> where the number is from.
+    """
+
+    name: str
+    vendor: str
+    architecture: str
+    execution_model: ExecutionModel
+    compute: ComputeLevel
+    memory: Mapping[str, MemoryLevel]
+    clocks: Clocks
+    compute_capability: str = ""
+    power_cap_w: float | None = None
+    idle_power_w: float | None = None
+    links: Mapping[str, Link] = field(default_factory=dict)
+    default_gpus_per_node: int = 8
+    default_host: str = ""
+    aliases: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.architecture, self.clocks, self.power_cap_w))
+
+    @cached_property
+    def core(self) -> ComputeLevel:
+        """The innermost compute level."""
+        level = self.compute
+        while level.children:
+            level = level.children[0]
+        return level
+
+    @cached_property
+    def cores(self) -> int:
+        """Number of cores (SMs) of the whole device."""
+        level, total = self.compute, self.compute.count
+        while level.children:
+            level = level.children[0]
+            total *= level.count
+        return total
+
+    @property
+    def dram(self) -> MemoryLevel:
+        """Main memory."""
+        return self.memory["dram"]
+
+    @property
+    def l2(self) -> MemoryLevel:
+        """The cache that all cores share."""
+        return self.memory["l2"]
+
+    def rate_per_core(self, pipe: str, dtype: str) -> float:
+        """Operations per clock and core of ``pipe`` in ``dtype``; 0 where it has no such mode."""
+        found = self.core.pipes.get(pipe)
+        return found.rate.get(dtype, 0.0) if found else 0.0
+
+    def peak_per_s(self, pipe: str, dtype: str) -> float:
+        """Operations per second of the whole device at the boost clock."""
+        return self.rate_per_core(pipe, dtype) * self.cores * self.clocks.boost_hz
+
+    def matrix_pipe(self, dtype: str) -> str:
+        """The pipe that multiplies matrices in ``dtype``: tensor cores, else FMA.
+
+        Raises:
+            SilicastError: the device computes ``dtype`` on neither.
+        """
+        for pipe in ("tensor", "fma"):
+            if self.rate_per_core(pipe, dtype) > 0.0:
+                return pipe
+        known = sorted({d for pipe in self.core.pipes.values() for d in pipe.rate})
+        raise SilicastError(
+            f"{self.name} has no {dtype} matrix arithmetic",
+            kind="unsupported",
+            field="dtype",
+            hint=f"it computes in {', '.join(known)}",
+        )

@@ -1,0 +1,193 @@
+"""The one interface of all kernel models: op x execution model x library -> demand, bound, time.
+
+A family is one file that subclasses :class:`Implementation`; :func:`implementation_for` finds it.
+:mod:`silicast.kernels.check` holds the battery that each must pass.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, final
+
+import numpy as np
+
+from silicast.core.numerics import F64, I64, exp_fixed
+from silicast.core.prediction import Z90, Tier
+from silicast.hardware.device import Device
+from silicast.workload.op import Op, OpBatch
+
+
+@final
+@dataclass(frozen=True)
+class Demand:
+    """What a batch of kernels asks of a device; arrays of shape (n,), no times.
+
+    Attributes:
+        tasks: independent thread blocks (CTAs).
+        waves: tasks over what the device holds at once; fractional.
+        occupancy: CTAs resident per core.
+        pipe_work: pipe -> operations, whole device, padding included.
+        level_bytes: memory level -> bytes, whole device, after the cache model.
+        core_pipe_work, core_level_bytes: the same for the busiest core.
+    """
+
+    tasks: F64
+    waves: F64
+    occupancy: F64
+    pipe_work: Mapping[str, F64]
+    level_bytes: Mapping[str, F64]
+    core_pipe_work: Mapping[str, F64] = field(default_factory=dict)
+    core_level_bytes: Mapping[str, F64] = field(default_factory=dict)
+
+
+@final
+@dataclass(frozen=True)
+class Analysis:
+    """What a family's model says of a batch; arrays of shape (n,), seconds.
+
+    Attributes:
+        time_s: the analytic estimate (before it is held above the bound).
+        bound_s: no kernel can be faster: useful work over peak rates at the largest clock, and
+            compulsory bytes over peak bandwidth for the stated cache state.
+        resource_s: resource ("tensor", "fma", "xu", "dram", "l2", "launch", ...) -> time that the
+            resource alone would need at its bound rate; their maximum is the bound (launch aside).
+        demand: see :class:`Demand`.
+        features: dimensionless numbers for learned corrections.
+        choice: what the configuration layer expects the library to run, one label per row or
+            empty; for people.
+        independent_log_sd: log sd of the error that is not shared, per row.
+    """
+
+    time_s: F64
+    bound_s: F64
+    resource_s: Mapping[str, F64]
+    demand: Demand
+    features: Mapping[str, F64]
+    independent_log_sd: F64
+    choice: tuple[str, ...] = ()
+
+
+@final
+@dataclass(frozen=True)
+class KernelTimes:
+    """Predicted times of a batch of kernels, arrays of shape (n,), seconds.
+
+    ``bound_s <= p05_s <= estimate_s <= p95_s`` holds for every row.
+    """
+
+    estimate_s: F64
+    p05_s: F64
+    p95_s: F64
+    bound_s: F64
+    shared_log_sd: Mapping[str, float]
+    independent_log_sd: F64
+    analysis: Analysis
+    tier: Tier = "analytic"
+    warnings: tuple[str, ...] = ()
+
+    def bound_by(self) -> list[str]:
+        """The resource that sets the bound, per row."""
+        names = [name for name in self.analysis.resource_s if name != "launch"]
+        table = np.stack([self.analysis.resource_s[name] for name in names])
+        return [names[i] for i in np.argmax(table, axis=0)]
+
+
+class Implementation(ABC):
+    """How libraries run one op family on one execution model.
+
+    Class attributes:
+        family: op family name, as in the scenario contract.
+        execution_model: the devices it speaks for.
+        dims: dimension name -> (smallest, largest) sensible size; others are refused by the
+            scenario decoder before they get here.
+        ragged: dimensions that may differ per sequence.
+    """
+
+    family: ClassVar[str]
+    execution_model: ClassVar[str] = "simt"
+    dims: ClassVar[Mapping[str, tuple[int, int]]]
+    ragged: ClassVar[frozenset[str]] = frozenset()
+
+    @abstractmethod
+    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
+        """Demand, bound, analytic time and features of every op of ``batch`` on ``device``.
+
+        Elementwise in the ops: a row's result never depends on its neighbours.
+        """
+
+    @abstractmethod
+    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+        """Log sd of the error factors that all rows share ("device", "family:...")."""
+
+    @abstractmethod
+    def flops(self, op: Op) -> int:
+        """Exact useful floating-point operations of one concrete op (an FMA counts 2)."""
+
+    @abstractmethod
+    def compulsory_bytes(self, op: Op) -> int:
+        """Exact bytes that must be read and written once, operands and results."""
+
+    @final
+    def times(self, batch: OpBatch, device: Device) -> KernelTimes:
+        """Estimates with intervals, held above the physical bound."""
+        analysis = self.analyse(batch, device)
+        shared = self.shared_log_sd(batch, device)
+        shared_variance = sum(value * value for value in shared.values())
+        own = analysis.independent_log_sd
+        spread = exp_fixed(Z90 * np.sqrt(shared_variance + own * own))
+        estimate = np.maximum(analysis.time_s, analysis.bound_s)
+        return KernelTimes(
+            estimate_s=estimate,
+            p05_s=np.maximum(estimate / spread, analysis.bound_s),
+            p95_s=estimate * spread,
+            bound_s=analysis.bound_s,
+            shared_log_sd=shared,
+            independent_log_sd=own,
+            analysis=analysis,
+        )
+
+
+_REGISTRY: dict[tuple[str, str], Implementation] = {}
+
+
+def register(cls: type[Implementation]) -> type[Implementation]:
+    """Class decorator: makes a family known. One instance serves all calls (it has no state)."""
+    key = (cls.family, cls.execution_model)
+    if key in _REGISTRY:
+        raise ValueError(f"two implementations for {key}")
+    _REGISTRY[key] = cls()
+    return cls
+
+
+def families(execution_model: str = "simt") -> tuple[str, ...]:
+    """Names of all op families with a model for ``execution_model``, sorted."""
+    _load_all()
+    return tuple(sorted(f for f, m in _REGISTRY if m == execution_model))
+
+
+def implementation_for(family: str, execution_model: str) -> Implementation | None:
+    """The kernel model for a family on an execution model, or None."""
+    found = _REGISTRY.get((family, execution_model))
+    if found is None:
+        _load_all()
+        found = _REGISTRY.get((family, execution_model))
+    return found
+
+
+def _load_all() -> None:
+    """Imports every module of this package once, so that each family registers itself."""
+    import importlib
+    import pkgutil
+
+    import silicast.kernels as package
+
+    for module in pkgutil.iter_modules(package.__path__):
+        if not module.name.startswith("_"):
+            importlib.import_module(f"{package.__name__}.{module.name}")
+
+
+def positive(values: F64 | I64) -> F64:
+    """At least the smallest positive normal number: a safe divisor."""
+    return np.maximum(values, np.finfo(np.float64).tiny).astype(np.float64)

@@ -1,0 +1,64 @@
+"""Physical constants of kernels (launch time, achievable fractions of peak) per architecture.
+
+They are estimated from measured kernels by ``benchmarks/fit_*.py`` and shipped as data files,
+``catalog/physics/<family group>.json``, each with a card: data, split, scores, date. Code holds
+none of them, and a device file never holds them either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, final
+
+import msgspec
+
+from silicast.core.catalog import CATALOG
+
+
+@final
+class PhysicsCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where constants come from: data, split, fitting command, scores and date."""
+
+    data: list[str]
+    split: str
+    command: str
+    date: str
+    scores: dict[str, Any] = {}
+    notes: str = ""
+
+
+@final
+class Physics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Constants of one family group.
+
+    Attributes:
+        format: version of this file's layout.
+        architectures: architecture -> constant name -> value.
+        fallback: architecture -> the one whose constants stand in where it has none.
+        default: constants for architectures that nothing stands in for.
+    """
+
+    format: int
+    card: PhysicsCard
+    default: dict[str, float]
+    architectures: dict[str, dict[str, float]]
+    fallback: dict[str, str] = {}
+
+    def constants(self, architecture: str) -> Mapping[str, float]:
+        """All constants for ``architecture``: its own, else its stand-in's, else the default."""
+        name = architecture
+        if name not in self.architectures:
+            name = self.fallback.get(architecture, "")
+        return {**self.default, **self.architectures.get(name, {})}
+
+    def is_measured(self, architecture: str) -> bool:
+        """Whether kernels of this very architecture were measured."""
+        return architecture in self.architectures
+
+
+@cache
+def load_physics(group: str) -> Physics:
+    """The constants file ``catalog/physics/<group>.json``."""
+    path = CATALOG / "physics" / f"{group}.json"
+    return msgspec.json.decode(path.read_bytes(), type=Physics)

@@ -1,0 +1,1 @@
+"""What is to be computed: ops, graphs, and the front ends that make them; no devices, no times."""

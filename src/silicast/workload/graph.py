@@ -1,0 +1,88 @@
+"""A model's work as a layer pattern with its exceptions, instead of copies of every layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+from silicast.workload.op import Op
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An op at its place in a block.
+
+    Attributes:
+        name: role in the model ("qkv", "attention", "down").
+        inputs: names of the nodes in the same block that it waits for; () = the block's input.
+        stream: nodes of different streams may overlap where their inputs allow.
+    """
+
+    name: str
+    op: Op
+    inputs: tuple[str, ...] = ()
+    stream: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A run of nodes and the layers that consist of it.
+
+    Attributes:
+        layers: indices of the layers that look like this; () = not part of a layer (embedding,
+            head), runs once.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    layers: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How often the block runs in one pass."""
+        return len(self.layers) or 1
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """All work of one pass of a model on one rank, with symbolic batch-state dimensions.
+
+    Symbols that nodes may use as dimensions: ``tokens`` (new tokens of all sequences),
+    ``logit_rows`` (rows of the head: one per sequence that samples), ``prefill_q`` / ``prefill_kv``
+    and ``decode_kv`` (per-sequence lengths).
+
+    Attributes:
+        blocks: in order of execution: before the layers, the layers, after them.
+        phase: "inference" or "training".
+    """
+
+    name: str
+    blocks: tuple[Block, ...]
+    phase: str = "inference"
+
+    def nodes(self) -> Iterator[tuple[Block, Node]]:
+        """Every node once, with its block."""
+        for block in self.blocks:
+            for node in block.nodes:
+                yield block, node
+
+    def stage(self, first: int, last: int, layers: int) -> Graph:
+        """The pipeline stage that holds layers first..last-1 of ``layers``.
+
+        The blocks before the layers stay on the first stage, those after on the last.
+        """
+        kept: list[Block] = []
+        seen_layer = False
+        for block in self.blocks:
+            if block.layers:
+                seen_layer = True
+                inside = tuple(i for i in block.layers if first <= i < last)
+                if inside:
+                    kept.append(Block(block.name, block.nodes, inside))
+            elif (not seen_layer and first == 0) or (seen_layer and last == layers):
+                kept.append(block)
+        return Graph(self.name, tuple(kept), self.phase)

@@ -1,0 +1,136 @@
+"""One operation: its family, integer dimensions and number formats; never a time or a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from silicast.core.numerics import I64
+
+Dim = int | str | tuple[int, ...]
+"""A size, the name of a batch-state symbol ("tokens"), or one size per sequence."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What two calls must share to be timed by the same kernel model in one vectorised call.
+
+    Attributes:
+        dtype: canonical name of the number format or recipe (``core.dtypes.RECIPES``).
+        kv_dtype: format of cached keys and values, for attention; "" elsewhere.
+        library: who provides the kernel ("cublas", "flashinfer", "fa3", "trtllm", ...), "" = the
+            usual one of the device's architecture.
+        version: version of that library, "" = any.
+        kernel: the source's own kernel name (``kernel_source`` of a table), "" = any.
+        launch: "graph" (replayed, no host gap), "stream" (launched one by one), "" = graph.
+        cache: "cold" (nothing of the operands in L2), "warm" (all that fits), "" = as
+            measurement campaigns run it: a few operand copies cycled.
+        flags: remaining yes/no properties, sorted (("causal", True), ...).
+    """
+
+    dtype: str = "bf16"
+    kv_dtype: str = ""
+    library: str = ""
+    version: str = ""
+    kernel: str = ""
+    launch: str = ""
+    cache: str = ""
+    flags: tuple[tuple[str, bool], ...] = ()
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """The value of one flag."""
+        return dict(self.flags).get(name, default)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One call of one kernel family.
+
+    Attributes:
+        family: kernel family, as in DESIGN section 4 ("gemm", "attention_decode", "rmsnorm").
+        dims: sorted (name, size) pairs; see :data:`Dim`.
+        variant: formats, library and protocol.
+    """
+
+    family: str
+    dims: tuple[tuple[str, Dim], ...]
+    variant: Variant = Variant()
+
+    @staticmethod
+    def make(family: str, variant: Variant = Variant(), **dims: Dim) -> Op:  # noqa: B008
+        """An op from keyword dimensions.
+
+        >>> Op.make("gemm", m=8, n=4096, k=4096).dim("n")
+        4096
+        """
+        return Op(family, tuple(sorted(dims.items())), variant)
+
+    def dim(self, name: str) -> Dim:
+        """One dimension; KeyError if the family has none of that name."""
+        return dict(self.dims)[name]
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Canonical key: equal for equal work."""
+        return (self.family, self.dims, self.variant)
+
+    def bind(self, symbols: Mapping[str, Dim]) -> Op:
+        """The same op with symbolic dimensions replaced by the values in ``symbols``."""
+        bound = tuple((n, symbols[v] if isinstance(v, str) else v) for n, v in self.dims)
+        return Op(self.family, bound, self.variant)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OpBatch:
+    """Many ops of one family and variant as a struct of arrays.
+
+    Attributes:
+        dims: dimension name -> int64 array of shape (n,), one entry an op. Ragged dimensions
+            (sequence lengths) are instead flat arrays of shape (sequences,), and ``offsets``
+            (n + 1,) says which sequences belong to which op.
+        offsets: None where no dimension is ragged.
+        ragged: names of the flat dimensions.
+    """
+
+    family: str
+    variant: Variant
+    dims: Mapping[str, I64]
+    offsets: I64 | None = None
+    ragged: frozenset[str] = frozenset()
+
+    def __len__(self) -> int:
+        if self.offsets is not None:
+            return len(self.offsets) - 1
+        return len(next(iter(self.dims.values())))
+
+    @staticmethod
+    def of(ops: Sequence[Op]) -> OpBatch:
+        """Ops that share family, variant and dimension names, as one batch.
+
+        A dimension is ragged if any op gives it as a tuple; an op's ragged dimensions have equal
+        lengths, and a plain integer beside them counts for each of its sequences.
+        """
+        first = ops[0]
+        rows = [dict(op.dims) for op in ops]
+        ragged = frozenset(n for row in rows for n, v in row.items() if isinstance(v, tuple))
+        dims: dict[str, I64] = {}
+        offsets: I64 | None = None
+        if ragged:
+            counts = [max(len(v) for v in row.values() if isinstance(v, tuple)) for row in rows]
+            offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+            for name in sorted(ragged):
+                flat: list[int] = []
+                for row, count in zip(rows, counts, strict=True):
+                    value = row[name]
+                    flat.extend(value if isinstance(value, tuple) else [value] * count)  # type: ignore[list-item]
+                dims[name] = np.array(flat, dtype=np.int64)
+        for name, _ in first.dims:
+            if name not in ragged:
+                dims[name] = np.array([row[name] for row in rows], dtype=np.int64)
+        return OpBatch(first.family, first.variant, dims, offsets, ragged)
