@@ -1,5 +1,6 @@
 """Number formats: what one element costs to store. What each compound name means for weights,
-activations, scales and accumulation is :class:`Recipe` (docs/reference/dtypes.md)."""
+activations, scales and accumulation is :class:`Recipe` (docs/reference/dtypes.md).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """How names of devices, models and engines are matched: case, spaces, hyphens, underscores and
-the organisation before a slash do not count (DESIGN section 4)."""
+the organisation before a slash do not count (DESIGN section 4).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """What a prediction is: a point, an interval made of named error factors, a bound and the parts
-whose exposed times add up to it exactly (DESIGN section 3)."""
+whose exposed times add up to it exactly (DESIGN section 3).
+"""
 
 from __future__ import annotations
 

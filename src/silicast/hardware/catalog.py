@@ -30,7 +30,7 @@ class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Unknown keys are errors."""
 
 
-class ComputeTable(_Strict):
+class ComputeTable(_Strict, frozen=True):
     """``[compute]``: a level; ``pipes.<name>.<dtype>`` = operations per clock and core."""
 
     name: str
@@ -39,7 +39,7 @@ class ComputeTable(_Strict):
     children: list[ComputeTable] = []
 
 
-class MemoryTable(_Strict):
+class MemoryTable(_Strict, frozen=True):
     """``[memory.<level>]``: give the capacity in one unit; bandwidth of one instance."""
 
     scope: Scope
@@ -52,21 +52,22 @@ class MemoryTable(_Strict):
     technology: str = ""
 
 
-class ClocksTable(_Strict):
+class ClocksTable(_Strict, frozen=True):
     """``[clocks]`` in MHz."""
 
     base_mhz: float
     boost_mhz: float
+    max_mhz: float | None = None
 
 
-class PowerTable(_Strict):
+class PowerTable(_Strict, frozen=True):
     """``[power]`` in watts."""
 
     cap_w: float | None = None
     idle_w: float | None = None
 
 
-class LinkTable(_Strict):
+class LinkTable(_Strict, frozen=True):
     """``[links.<name>]``: per device and direction."""
 
     bandwidth_gb_per_s: float
@@ -74,7 +75,7 @@ class LinkTable(_Strict):
     multicast: bool = False
 
 
-class DeviceFile(_Strict):
+class DeviceFile(_Strict, frozen=True):
     """A whole device file; the same structure may stand inline in a scenario."""
 
     name: str
@@ -166,7 +167,9 @@ def _build(table: DeviceFile) -> Device:
             )
             for name, level in table.memory.items()
         },
-        clocks=Clocks(table.clocks.base_mhz * 1e6, boost_hz),
+        clocks=Clocks(
+            table.clocks.base_mhz * 1e6, boost_hz, (table.clocks.max_mhz or 0.0) * 1e6 or boost_hz
+        ),
         compute_capability=table.compute_capability,
         power_cap_w=table.power.cap_w,
         idle_power_w=table.power.idle_w,

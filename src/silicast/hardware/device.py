@@ -8,7 +8,7 @@ key names and are converted once, by :mod:`silicast.hardware.catalog`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, final
 
@@ -72,10 +72,18 @@ class MemoryLevel:
 @final
 @dataclass(frozen=True)
 class Clocks:
-    """Core clocks in hertz: guaranteed base and highest boost."""
+    """Core clocks in hertz.
+
+    Attributes:
+        base_hz: guaranteed under full load.
+        boost_hz: the clock of the datasheet's peak rates; models run kernels at this clock.
+        max_hz: the largest clock the device can hold (``nvidia-smi -q -d CLOCK``, Max SM clock);
+            bounds use it. Equal to ``boost_hz`` where nothing higher is published.
+    """
 
     base_hz: float
     boost_hz: float
+    max_hz: float
 
 
 @final
@@ -166,6 +174,22 @@ class Device:
     def peak_per_s(self, pipe: str, dtype: str) -> float:
         """Operations per second of the whole device at the boost clock."""
         return self.rate_per_core(pipe, dtype) * self.cores * self.clocks.boost_hz
+
+    def bound_per_s(self, pipe: str, dtype: str) -> float:
+        """Operations per second of the whole device at the largest clock: for bounds."""
+        return self.rate_per_core(pipe, dtype) * self.cores * self.clocks.max_hz
+
+    def at_clock(self, hz: float) -> Device:
+        """The same device running at ``hz``; core-clocked caches slow down with it."""
+        ratio = hz / self.clocks.boost_hz
+        memory = {
+            name: level
+            if level.name == "dram"
+            else replace(level, bandwidth_bytes_per_s=level.bandwidth_bytes_per_s * ratio)
+            for name, level in self.memory.items()
+        }
+        clocks = Clocks(self.clocks.base_hz, hz, self.clocks.max_hz)
+        return replace(self, clocks=clocks, memory=memory)
 
     def matrix_pipe(self, dtype: str) -> str:
         """The pipe that multiplies matrices in ``dtype``: tensor cores, else FMA.

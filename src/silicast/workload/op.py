@@ -62,7 +62,7 @@ class Op:
     variant: Variant = Variant()
 
     @staticmethod
-    def make(family: str, variant: Variant = Variant(), **dims: Dim) -> Op:  # noqa: B008
+    def make(family: str, variant: Variant = Variant(), **dims: Dim) -> Op:
         """An op from keyword dimensions.
 
         >>> Op.make("gemm", m=8, n=4096, k=4096).dim("n")
