@@ -1,1 +1,1 @@
-"""See DESIGN: layer validation."""
+"""The scorecard: predictions against measured rows that nothing was fitted on."""

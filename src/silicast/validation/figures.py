@@ -1,0 +1,131 @@
+"""The figures of promise 7: how far predictions are from what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from silicast.core.numerics import F64
+from silicast.validation.suite import Scored
+
+BOOTSTRAP_DRAWS = 400
+
+
+def ape(measured: F64, predicted: F64) -> F64:
+    """Absolute percentage errors, shape (n,); a missing prediction is 100 % off."""
+    error = np.abs(predicted / measured - 1.0) * 100.0
+    return np.where(np.isfinite(error), error, 100.0)
+
+
+def point_figures(measured: F64, predicted: F64) -> dict[str, float]:
+    """Mean and median APE, p90, signed bias (all %), |log ratio| and coverage of rows.
+
+    The mean APE carries a 90 % bootstrap interval over rows (fixed seed).
+    """
+    errors = ape(measured, predicted)
+    answered = np.isfinite(predicted)
+    ratio = predicted[answered] / measured[answered]
+    rng = np.random.default_rng(0)
+    count = len(errors)
+    # a sum of multinomial counts is the bootstrap mean without drawing n x draws indices
+    draws = rng.multinomial(count, np.full(count, 1.0 / count), size=BOOTSTRAP_DRAWS)
+    means = draws @ errors / count
+    return {
+        "rows": float(count),
+        "answered_pct": 100.0 * float(np.mean(answered)),
+        "mean_ape": float(np.mean(errors)),
+        "mean_ape_low": float(np.percentile(means, 5)),
+        "mean_ape_high": float(np.percentile(means, 95)),
+        "median_ape": float(np.median(errors)),
+        "p90_ape": float(np.percentile(errors, 90)),
+        "bias_pct": float(np.mean(ratio - 1.0) * 100.0) if len(ratio) else float("nan"),
+        "median_abs_log": float(np.median(np.abs(np.log(ratio)))) if len(ratio) else float("nan"),
+    }
+
+
+def interval_figures(scored: Scored) -> dict[str, float]:
+    """Coverage (%), mean interval score (relative to the truth) and median width p95/p05."""
+    low, high = scored.p05 / scored.measured, scored.p95 / scored.measured
+    ok = np.isfinite(low) & np.isfinite(high)
+    inside = ok & (low <= 1.0) & (high >= 1.0)
+    miss = np.maximum(low[ok] - 1.0, 0.0) + np.maximum(1.0 - high[ok], 0.0)
+    return {
+        "coverage_pct": 100.0 * float(np.mean(inside)),
+        "interval_score": float(np.mean(high[ok] - low[ok] + 20.0 * miss)),
+        "median_width": float(np.median(high[ok] / low[ok])),
+    }
+
+
+def one_constant(scored: Scored) -> F64 | None:
+    """The baseline "roofline x one constant per device": each device's own median ratio.
+
+    It is fitted on the very rows it is scored on, which flatters it.
+    """
+    if scored.roofline is None:
+        return None
+    predicted = np.full(len(scored.measured), np.nan)
+    for label in np.unique(scored.groups["device"]):
+        rows = scored.groups["device"] == label
+        constant = np.median(scored.measured[rows] / scored.roofline[rows])
+        predicted[rows] = scored.roofline[rows] * constant
+    return predicted
+
+
+def competitors(scored: Scored) -> dict[str, F64]:
+    """Name -> prediction of every baseline and peer."""
+    found: dict[str, F64] = {}
+    if scored.roofline is not None:
+        found["roofline"] = scored.roofline
+    constant = one_constant(scored)
+    if constant is not None:
+        found["roofline x constant"] = constant
+    found.update(scored.baselines)
+    found.update(scored.peers)
+    return found
+
+
+def summary(scored: Scored) -> dict[str, Any]:
+    """All figures of one metric: overall, per group label, and the competitors' beside them."""
+    result: dict[str, Any] = {
+        "metric": scored.metric,
+        "silicast": point_figures(scored.measured, scored.estimate) | interval_figures(scored),
+        "others": {
+            name: point_figures(scored.measured, predicted)
+            for name, predicted in competitors(scored).items()
+        },
+        "by": {name: _by_label(scored, name) for name in scored.groups},
+    }
+    if scored.noise is not None:
+        known = scored.noise[np.isfinite(scored.noise)]
+        if len(known):
+            result["noise_floor_pct"] = {
+                "mean": 100.0 * float(np.mean(known)),
+                "median": 100.0 * float(np.median(known)),
+            }
+    return result
+
+
+def _by_label(scored: Scored, group: str) -> dict[str, Mapping[str, Any]]:
+    table: dict[str, Mapping[str, Any]] = {}
+    labels = scored.groups[group]
+    others = competitors(scored)
+    for label in sorted(set(labels.tolist())):
+        rows = labels == label
+        part = Scored(
+            metric=scored.metric,
+            measured=scored.measured[rows],
+            estimate=scored.estimate[rows],
+            p05=scored.p05[rows],
+            p95=scored.p95[rows],
+        )
+        table[label] = {
+            **point_figures(part.measured, part.estimate),
+            **interval_figures(part),
+            "others_mean_ape": {
+                name: float(np.mean(ape(part.measured, values[rows])))
+                for name, values in others.items()
+            },
+        }
+    return table

@@ -1,0 +1,1 @@
+"""One file a suite; each registers itself on import."""
