@@ -1,0 +1,86 @@
+# Needs git, make, Python >= 3.11 with venv, and a package index; everything else goes to .venv/.
+#
+#   make demo       install the base package and predict a first model
+#   make test       format, lint, types and the quick tests (minutes)
+#   make test-full  the same with full random counts; records its result
+#   make lint       format, lint and types only
+#   make format     let ruff reformat
+#   make docs       build the documentation site into docs/_build/html
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+VENV := .venv
+BIN := $(VENV)/bin
+BASE := $(VENV)/.installed-base
+DEV := $(VENV)/.installed-dev
+CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11 python
+# One thread a process: the tests already use every core, and bits must not depend on BLAS.
+export OPENBLAS_NUM_THREADS := 1
+export OMP_NUM_THREADS := 1
+
+.PHONY: help demo test test-full lint format docs clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+$(BASE): pyproject.toml .ci/constraints.txt
+	@command -v git >/dev/null || { echo "make: git is missing; install it (Debian, Ubuntu: apt install git)" >&2; exit 1; }
+	@test -x $(BIN)/python || { \
+	  for python in $(PYTHON) $(CANDIDATES); do \
+	    if "$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	      echo "Making $(VENV)/ with $$("$$python" --version) (once, about a minute)"; \
+	      exec "$$python" -m venv $(VENV); \
+	    fi; \
+	  done; \
+	  echo "make: Python >= 3.11 with venv is missing; install it (Debian, Ubuntu: apt install python3 python3-venv)" >&2; \
+	  exit 1; }
+	@$(call install,-e .)
+	@touch $@
+
+$(DEV): $(BASE)
+	@echo "Installing the development tools into $(VENV)/ (once, a minute or two)"
+	@$(call install,-e '.[dev]')
+	@touch $@
+
+# The versions we test with; where an index does not hold them, any that the package allows.
+define install
+$(BIN)/python -m pip install --quiet --disable-pip-version-check -c .ci/constraints.txt $(1) 2>$(VENV)/pip.log \
+  || { echo "The pinned versions are not to be had (see $(VENV)/pip.log); trying any that fit"; \
+       $(BIN)/python -m pip install --quiet --disable-pip-version-check $(1); } \
+  || { echo "make: pip could not install; it needs a package index (pip config, PIP_INDEX_URL)" >&2; exit 1; }
+endef
+
+demo: $(BASE)
+	@echo '$$ silicast infer --model Llama-3.1-8B --device h100 --batch 8 --input-len 1024 --output-len 128'
+	@$(BIN)/silicast infer --model Llama-3.1-8B --device h100 --batch 8 --input-len 1024 --output-len 128
+	@echo
+	@echo 'Try next:'
+	@echo '  .venv/bin/silicast compare --model Llama-3.1-8B --device a100,h100,l40s --batch 8 --input-len 1024 --output-len 128'
+	@echo '  .venv/bin/silicast explain --model Llama-3.1-8B --device h100 --batch 8 --input-len 1024 --output-len 128'
+	@echo '  .venv/bin/silicast kernel gemm m=4096 n=4096 k=4096 dtype=bf16 --device h100'
+	@echo '  .venv/bin/silicast --help'
+
+lint: $(DEV)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(DEV)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: lint
+	$(BIN)/python -m pytest -n 2 -m 'not full'
+
+test-full: lint
+	@mkdir -p build
+	@rm -f build/test-full.xml
+	$(BIN)/python -m pytest -n 2 --junitxml=build/test-full.xml; status=$$?; \
+	  $(BIN)/python .ci/record_tests.py build/test-full.xml docs/accuracy/test-full.txt && exit $$status
+
+docs: $(DEV)
+	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html
+	@echo docs/_build/html/index.html
+
+clean:
+	rm -rf build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,56 @@
+"""A package imports only packages before it in the list of layers."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.source_tree import (
+    LAYERS,
+    PACKAGE,
+    imported_modules,
+    layer_of,
+    layer_violations,
+    source_files,
+    tree_of,
+)
+
+# What each third-party package costs to import decides where it may stand.
+RUNTIME = {"numpy", "msgspec", "cyclopts", "rich"}
+OPTIONAL = {"pyarrow": {"validation", "measurement"}}
+
+
+@pytest.mark.parametrize("path", source_files(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_one_way(path: Path) -> None:
+    layer = layer_of(path)
+    if layer:
+        assert layer_violations(layer, tree_of(path)) == []
+
+
+def test_every_package_is_a_layer() -> None:
+    packages = {p.name for p in PACKAGE.iterdir() if (p / "__init__.py").exists()}
+    assert packages <= set(LAYERS)
+
+
+def test_the_check_sees_a_wrong_import() -> None:
+    tree = ast.parse(
+        "def f():\n    from silicast.app import cli\n    import silicast.core.errors\n"
+    )
+    assert layer_violations("core", tree) == ["line 2: core imports silicast.app"] * 2
+
+
+@pytest.mark.parametrize("path", source_files(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_third_party_imports_are_declared(path: Path) -> None:
+    import sys
+
+    layer = layer_of(path)
+    for line, module in imported_modules(tree_of(path)):
+        top = module.split(".")[0]
+        if top in sys.stdlib_module_names or top in {"silicast", ""}:
+            continue
+        allowed = top in RUNTIME or layer in OPTIONAL.get(top, set())
+        assert allowed, f"line {line}: {top} is not a runtime dependency"
+        if top in {"cyclopts", "rich"}:
+            assert layer in {"app", "report"}, f"line {line}: only app and report draw"
