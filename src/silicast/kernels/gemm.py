@@ -1,0 +1,247 @@
+"""Dense and batched matrix products: C[m, n] = A[m, k] x B[k, n], ``batch`` of them.
+
+The library's choice of tile is not known, so the estimate is an expectation over candidates: each
+weighs by how close its predicted time is to the best (docs/explanation/gemm.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from silicast.core.dtypes import BITS, Recipe, modelled_recipe
+from silicast.core.numerics import F64
+from silicast.hardware.device import Device
+from silicast.kernels.gemm_model import ROWS_PER_CHUNK, Candidates, Machine, evaluate
+from silicast.kernels.gemm_tiles import Tiles, tiles_for
+from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.physics import load_physics
+from silicast.workload.op import Op, OpBatch, Variant
+
+PHYSICS = "gemm"
+
+
+@final
+@dataclass(frozen=True)
+class Setting:
+    """All that rows of one batch share: formats, pipe, constants, candidates, machine."""
+
+    recipe: Recipe
+    pipe: str
+    constants: Mapping[str, float]
+    tiles: Tiles
+    machine: Machine
+    device: Device
+    variant: Variant
+
+    @staticmethod
+    def of(
+        variant: Variant, device: Device, constants: Mapping[str, float] | None = None
+    ) -> Setting:
+        """The setting of one variant on one device.
+
+        Raises:
+            SilicastError: unknown or not yet modelled format, or one that the device lacks.
+        """
+        recipe = modelled_recipe(variant.dtype)
+        pipe = device.matrix_pipe(recipe.compute)
+        if constants is None:
+            constants = constants_for(device.architecture, recipe)
+        return Setting(
+            recipe=recipe,
+            pipe=pipe,
+            constants=constants,
+            tiles=tiles_for(device.architecture, pipe),
+            machine=Machine.of(device, recipe, pipe, variant.cache, constants),
+            device=device,
+            variant=variant,
+        )
+
+
+def constants_for(architecture: str, recipe: Recipe) -> dict[str, float]:
+    """Constants of one architecture; names like "fp8.tensor_efficiency" hold for that recipe."""
+    found = load_physics(PHYSICS).constants(architecture)
+    plain = {name: value for name, value in found.items() if "." not in name}
+    prefix = f"{recipe.name}."
+    special = {n.removeprefix(prefix): v for n, v in found.items() if n.startswith(prefix)}
+    return {**plain, **special}
+
+
+def _fold(values: F64) -> F64:
+    """Sum over the first axis in a fixed pairwise order, whatever the number of columns."""
+    while len(values) > 1:
+        half = len(values) // 2
+        paired = values[:half] + values[half : 2 * half]
+        values = np.concatenate((paired, values[2 * half :])) if len(values) % 2 else paired
+    return values[0]
+
+
+COLUMNS = (
+    "time", "blocks", "waves", "per_core", "tensor", "l2", "dram", "chain",
+    "padded_ops", "l2_bytes", "dram_bytes",
+)  # fmt: skip
+
+
+def expected(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> dict[str, F64]:
+    """Expectation of every column of :class:`Candidates` over the candidates, shape (rows,).
+
+    "best" holds the index of the fastest candidate.
+    """
+    rows = len(m)
+    out = {name: np.empty(rows) for name in (*COLUMNS, "best")}
+    for start in range(0, rows, ROWS_PER_CHUNK):
+        part = slice(start, min(start + ROWS_PER_CHUNK, rows))
+        found = evaluate(
+            m[None, part], n[None, part], k[None, part], batch[None, part],
+            setting.tiles, setting.machine, setting.constants,
+        )  # fmt: skip
+        _average(found, out, part)
+    return out
+
+
+def _average(found: Candidates, out: dict[str, F64], part: slice) -> None:
+    closeness = found.time.min(axis=0) / found.time
+    for _ in range(4):
+        closeness = closeness * closeness
+    weight = closeness / _fold(closeness)
+    stacked = np.stack([getattr(found, name) for name in COLUMNS], axis=1)
+    mean = _fold(stacked * weight[:, None, :])
+    for index, name in enumerate(COLUMNS):
+        out[name][part] = mean[index]
+    out["best"][part] = found.time.argmin(axis=0)
+
+
+@register
+@final
+class Gemm(Implementation):
+    """Matrix products of cuBLAS-class libraries on SIMT devices.
+
+    The flag ``includes_quantize`` says that activations arrive in the output format and the call
+    quantises them first (SGLang's and vLLM's dynamic fp8 linear layers).
+    """
+
+    family: ClassVar[str] = "gemm"
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
+        "m": (1, 1 << 24),
+        "n": (1, 1 << 24),
+        "k": (1, 1 << 24),
+        "batch": (1, 1 << 24),
+    }
+
+    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
+        """See :meth:`Implementation.analyse`."""
+        setting = Setting.of(batch.variant, device)
+        return analyse_rows(setting, *_rows(batch))
+
+    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+        """See :meth:`Implementation.shared_log_sd`."""
+        setting = Setting.of(batch.variant, device)
+        c = setting.constants
+        measured = load_physics(PHYSICS).is_measured(device.architecture)
+        return {
+            "device": c["device_log_sd"] if measured else c["unmeasured_device_log_sd"],
+            "family:gemm": c["family_log_sd"],
+        }
+
+    def flops(self, op: Op) -> int:
+        """2 m n k per product."""
+        m, n, k, batch = _sizes(op)
+        return 2 * m * n * k * batch
+
+    def compulsory_bytes(self, op: Op) -> int:
+        """Both operands read once, the result written once, each rounded up to whole bytes."""
+        m, n, k, batch = _sizes(op)
+        recipe = modelled_recipe(op.variant.dtype)
+        activations = recipe.output if _quantises(op.variant) else recipe.activations
+        bits = m * k * BITS[activations] + n * k * recipe.weight_bits + m * n * BITS[recipe.output]
+        return batch * -int(-bits // 8)
+
+
+def _sizes(op: Op) -> tuple[int, int, int, int]:
+    sizes = dict(op.dims)
+    m, n, k, batch = (sizes.get(name, 1) for name in ("m", "n", "k", "batch"))
+    if not all(isinstance(size, int) for size in (m, n, k, batch)):
+        raise ValueError("a matrix product has plain sizes")
+    return int(m), int(n), int(k), int(batch)  # type: ignore[arg-type]
+
+
+def _rows(batch: OpBatch) -> tuple[F64, F64, F64, F64]:
+    m, n, k = (batch.dims[name].astype(np.float64) for name in ("m", "n", "k"))
+    count = batch.dims.get("batch")
+    return m, n, k, np.ones_like(m) if count is None else count.astype(np.float64)
+
+
+def _quantises(variant: Variant) -> bool:
+    return variant.flag("includes_quantize") and modelled_recipe(variant.dtype).quantizes
+
+
+def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analysis:
+    """The analysis of rows of one setting."""
+    c = setting.constants
+    machine = setting.machine
+    mean = expected(setting, m, n, k, batch)
+    time = mean["time"]
+    if _quantises(setting.variant):
+        time = time + _quantise_s(setting, m * k * batch)
+    if setting.variant.launch == "stream":
+        time = time + c["stream_launch_s"]
+
+    device = setting.device
+    ops = 2.0 * m * n * k * batch
+    operands = (m * k * machine.a_bytes + n * k * machine.b_bytes) * batch
+    moved = operands + m * n * batch * machine.c_bytes
+    kept = 0.0 if setting.variant.cache == "cold" else device.l2.capacity_bytes
+    arithmetic = ops / device.bound_per_s(setting.pipe, setting.recipe.compute)
+    memory = np.maximum(moved - kept, 0.0) / device.dram.bandwidth_bytes_per_s
+    choices: Callable[[int], str] = setting.tiles.labels.__getitem__
+    return Analysis(
+        time_s=time,
+        bound_s=np.maximum(arithmetic, memory),
+        resource_s={
+            setting.pipe: arithmetic,
+            "dram": memory,
+            "launch": np.full_like(time, c["launch_s"]),
+        },
+        demand=Demand(
+            tasks=mean["blocks"],
+            waves=mean["waves"],
+            occupancy=mean["blocks"] / np.maximum(mean["waves"], 1.0) / machine.cores,
+            pipe_work={setting.pipe: mean["padded_ops"]},
+            level_bytes={"l2": mean["l2_bytes"], "dram": mean["dram_bytes"]},
+            core_pipe_work={setting.pipe: mean["padded_ops"] / mean["blocks"] * mean["per_core"]},
+            core_level_bytes={"l2": mean["l2_bytes"] / mean["blocks"] * mean["per_core"]},
+        ),
+        features=_features(setting, mean, m, n, k, ops, moved),
+        independent_log_sd=np.full_like(time, c["independent_log_sd"]),
+        choice=tuple(choices(int(index)) for index in mean["best"]) if len(m) <= 256 else (),
+    )
+
+
+def _quantise_s(setting: Setting, elements: F64) -> F64:
+    """A memory-bound kernel before the product: reads 16-bit activations, writes 8-bit ones."""
+    c = setting.constants
+    moved = elements * (BITS[setting.recipe.output] / 8.0 + setting.machine.a_bytes)
+    return c["quantise_s"] + moved / (setting.machine.dram * c["dram_efficiency"])
+
+
+def _features(
+    setting: Setting, mean: Mapping[str, F64], m: F64, n: F64, k: F64, ops: F64, moved: F64
+) -> dict[str, F64]:
+    """Ratios, not logarithms: they are the same bits in every batch; learners take logs."""
+    time = mean["time"]
+    machine = setting.machine
+    found = {f"{name}_share": mean[name] / time for name in ("tensor", "l2", "dram", "chain")}
+    found["launch_share"] = setting.constants["launch_s"] / time
+    found["padding"] = mean["padded_ops"] / ops
+    found["waves"] = mean["waves"]
+    found["fill"] = mean["waves"] / np.ceil(mean["waves"])
+    found["working_set_over_l2"] = moved / machine.l2_bytes
+    found["rereads"] = mean["dram_bytes"] / moved
+    found["intensity_over_ridge"] = ops / moved * machine.dram / (machine.core_rate * machine.cores)
+    found["m_odd"] = m % 8.0 * 0.125
+    found["n_odd"] = n % 8.0 * 0.125
+    found["k_odd"] = k % 8.0 * 0.125
+    return found
