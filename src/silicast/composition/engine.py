@@ -1,0 +1,134 @@
+"""Inference engines as data: what they launch how, what their host work costs, what they keep.
+
+An engine is one TOML file of ``catalog/engines``; its constants name the rows they came from.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Literal, final
+
+import msgspec
+
+from silicast.core.catalog import catalog_files
+from silicast.core.errors import SilicastError
+from silicast.core.naming import NameIndex
+
+Launch = Literal["graph", "stream"]
+
+
+class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Unknown keys are errors."""
+
+
+class LaunchTable(_Strict, frozen=True):
+    """How kernels of a pass reach the device: replayed graph or one launch each."""
+
+    prefill: Launch
+    decode: Launch
+    graph_batch_sizes: list[int] = []
+
+
+class HostTable(_Strict, frozen=True):
+    """Host time of one step on the reference host, microseconds.
+
+    Attributes:
+        step_us: fixed cost between two steps that the device waits for.
+        request_us: on top, per running request.
+        token_us: on top, per new token of a prefill.
+        transport_us: on top, where the model spans several devices.
+        dispatch_us: host time to launch one kernel, in stream launch; hidden while the device
+            is busy with earlier kernels.
+        log_sd: log standard deviation of these constants between hosts and versions.
+    """
+
+    step_us: float
+    request_us: float
+    token_us: float
+    transport_us: float
+    dispatch_us: float
+    log_sd: float = 0.5
+
+
+class AttentionTable(_Strict, frozen=True):
+    """Kernel library for attention of one architecture."""
+
+    prefill: str
+    decode: str
+
+
+class MemoryTable(_Strict, frozen=True):
+    """Device memory: what the engine takes beside weights and cache.
+
+    Attributes:
+        usable_fraction: share of the device's memory that it may fill by default.
+        framework_gb: context, libraries, communication buffers and graphs, per device.
+        page_tokens: tokens of one block of the KV cache.
+        prefill_chunk_tokens: most new tokens of one step; 0 = no limit.
+    """
+
+    usable_fraction: float
+    framework_gb: float
+    page_tokens: int
+    prefill_chunk_tokens: int = 0
+
+
+@final
+class Engine(_Strict, frozen=True):
+    """One engine, as far as prediction needs it.
+
+    Attributes:
+        kind: "serving" engines answer inference and serving, "training" ones training, "framework"
+            is a bare framework.
+        collectives: implementation asked of the communication layer ("sglang", "vllm", ...).
+        attention: architecture -> libraries; "default" stands for all others.
+        gemm: library for dense GEMM, "" = the usual one.
+        sources: dotted field path -> origin of the number.
+    """
+
+    name: str
+    kind: Literal["serving", "training", "framework"]
+    version: str
+    launch: LaunchTable
+    host: HostTable
+    memory: MemoryTable
+    aliases: list[str] = []
+    collectives: str = "nccl"
+    attention: dict[str, AttentionTable] = {}
+    gemm: str = ""
+    sources: dict[str, str] = {}
+
+    def attention_libraries(self, architecture: str) -> AttentionTable:
+        """Kernel libraries for attention on an architecture; "" = the architecture's usual."""
+        found = self.attention.get(architecture) or self.attention.get("default")
+        return found or AttentionTable("", "")
+
+
+def load_engine_file(path: Path) -> Engine:
+    """The engine in a TOML file.
+
+    Raises:
+        SilicastError: unreadable, not TOML or not an engine; names file and field.
+    """
+    try:
+        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Engine)
+    except OSError as error:
+        raise SilicastError(f"cannot read: {error.strerror}", kind="io", file=str(path)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise SilicastError(f"not an engine file: {error}", file=str(path)) from None
+
+
+@cache
+def engine_index() -> NameIndex[Engine]:
+    """All engines of the catalog by name and alias."""
+    engines = [load_engine_file(path) for path in catalog_files("engines", ".toml")]
+    return NameIndex("engine", {engine.name: (engine, engine.aliases) for engine in engines})
+
+
+def find_engine(name: str) -> Engine:
+    """An engine by name or alias; a path to an engine file works too."""
+    if name.endswith(".toml"):
+        return load_engine_file(Path(name))
+    return engine_index().get(name)

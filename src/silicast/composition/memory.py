@@ -1,0 +1,60 @@
+"""Device memory of a static batch: weights, KV cache, activations and framework, per device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from silicast.composition.deployment import Deployment
+from silicast.workload.counting import activation_bytes, kv_bytes_per_token, weight_bytes
+
+GB = 1e9
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Bytes on the fullest device of a deployment.
+
+    Attributes:
+        usable: what the engine may fill of the device.
+    """
+
+    weights: int
+    kv_cache: int
+    activations: int
+    framework: int
+    usable: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.kv_cache + self.activations + self.framework
+
+    @property
+    def excess(self) -> int:
+        """Bytes by which it does not fit; 0 if it fits."""
+        return max(0, self.total - self.usable)
+
+
+def static_batch_memory(
+    deployment: Deployment, input_lens: Sequence[int], output_len: int
+) -> MemoryUse:
+    """Memory of a batch whose sequences all live until the last token.
+
+    The cache holds whole pages; activations are those of the largest step.
+    """
+    model, plan, engine = deployment.model, deployment.plan, deployment.engine
+    precision = deployment.precision or model.default_precision
+    page = max(1, engine.memory.page_tokens)
+    slots = sum(-(-(length + output_len) // page) * page for length in input_lens)
+    chunk = engine.memory.prefill_chunk_tokens
+    tokens = sum(input_lens) if chunk == 0 else min(sum(input_lens), chunk)
+    return MemoryUse(
+        weights=weight_bytes(model, plan, precision),
+        kv_cache=slots * kv_bytes_per_token(model, plan, precision),
+        activations=activation_bytes(model, plan, precision, tokens, len(input_lens)),
+        framework=round(engine.memory.framework_gb * GB),
+        usable=round(deployment.device.dram.capacity_bytes * engine.memory.usable_fraction),
+    )

@@ -1,0 +1,87 @@
+"""Batch states: which sequences take part in an engine step, as arrays over many steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from silicast.core.numerics import I64
+
+
+def segment_sums(values: I64, offsets: I64) -> I64:
+    """Sums of ``values[offsets[i]:offsets[i + 1]]``, shape (len(offsets) - 1,); exact."""
+    running = np.concatenate(([0], np.cumsum(values)))
+    sums: I64 = running[offsets[1:]] - running[offsets[:-1]]
+    return sums
+
+
+@final
+@dataclass(frozen=True)
+class BatchStates:
+    """n states of a batch, int64 arrays.
+
+    Attributes:
+        prefill_q: new tokens of each sequence in prefill, all states one after the other.
+        prefill_kv: past plus new tokens of the same sequences.
+        prefill_offsets: shape (n + 1,); state i owns sequences offsets[i]..offsets[i + 1].
+        decode_kv: cached tokens (without the new one) of each decoding sequence.
+        decode_offsets: shape (n + 1,).
+    """
+
+    prefill_q: I64
+    prefill_kv: I64
+    prefill_offsets: I64
+    decode_kv: I64
+    decode_offsets: I64
+
+    def __len__(self) -> int:
+        return len(self.prefill_offsets) - 1
+
+    @cached_property
+    def prefill_sequences(self) -> I64:
+        """Sequences in prefill, shape (n,)."""
+        counts: I64 = np.diff(self.prefill_offsets)
+        return counts
+
+    @cached_property
+    def decode_sequences(self) -> I64:
+        """Sequences in decode, shape (n,)."""
+        counts: I64 = np.diff(self.decode_offsets)
+        return counts
+
+    @cached_property
+    def tokens(self) -> I64:
+        """New tokens of the step, shape (n,)."""
+        return segment_sums(self.prefill_q, self.prefill_offsets) + self.decode_sequences
+
+    @cached_property
+    def logit_rows(self) -> I64:
+        """Rows that go through the head: one a sequence, shape (n,)."""
+        return self.prefill_sequences + self.decode_sequences
+
+    @staticmethod
+    def prefill(lengths: Sequence[int]) -> BatchStates:
+        """One state: all of ``lengths`` prefilled at once from nothing."""
+        q = np.array(lengths, dtype=np.int64)
+        none = np.zeros(0, dtype=np.int64)
+        return BatchStates(q, q, np.array([0, len(q)]), none, np.zeros(2, dtype=np.int64))
+
+    @staticmethod
+    def decode(lengths: Sequence[int], steps: I64) -> BatchStates:
+        """One state a decode step: sequences of ``lengths`` prompt tokens, ``steps[i]`` (from 1)
+        tokens after the prefill's own."""
+        prompt = np.array(lengths, dtype=np.int64)
+        cached = (prompt[None, :] + (steps[:, None] - 1)).reshape(-1)
+        none = np.zeros(0, dtype=np.int64)
+        count = len(steps)
+        return BatchStates(
+            none,
+            none,
+            np.zeros(count + 1, dtype=np.int64),
+            cached,
+            np.arange(count + 1, dtype=np.int64) * len(prompt),
+        )

@@ -1,0 +1,396 @@
+"""A model under a plan, device and engine, compiled once to a function of batch states.
+
+A step is a sequence of kernels and collectives on the device, and host work beside it:
+
+    step = device time of all nodes + max(0, dispatch - device time) + host time between steps
+
+where dispatch is the time in which the host can launch the kernels one by one; it vanishes where
+the engine replays a graph. Clock and power are a state of the step: the board's power cap sets
+the clock that the step's own mix of work can hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from silicast.communication.collectives import collective_times
+from silicast.composition.deployment import Deployment
+from silicast.composition.states import BatchStates
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64, I64
+from silicast.core.prediction import ErrorFactors, Part, to_picoseconds
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import KernelTimes, implementation_for
+from silicast.kernels.power import Activity, sustained_clock
+from silicast.workload.decoder import build_graph
+from silicast.workload.graph import Graph
+from silicast.workload.op import Op, OpBatch, Variant, resolve
+
+COLLECTIVES = frozenset(
+    ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv")
+)
+_CLOCK_TOLERANCE = 0.005
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A node of the graph at its place: pipeline stage, block and how often it runs."""
+
+    stage: int
+    block: str
+    name: str
+    count: int
+    op: Op
+
+
+@final
+@dataclass(frozen=True)
+class NodeTimes:
+    """Times of all placed nodes for n states; arrays (nodes, n), seconds, one execution each.
+
+    Attributes:
+        bound_by: what sets each node's bound, one name per node (at the first state).
+        shared: per node, loadings on shared error factors.
+        tensor_flops, dram_bytes: demand of each node, for the power state.
+    """
+
+    time_s: F64
+    bound_s: F64
+    independent: F64
+    bound_by: tuple[str, ...]
+    shared: tuple[Mapping[str, float], ...]
+    tensor_flops: F64
+    dram_bytes: F64
+
+
+@final
+@dataclass(frozen=True)
+class StepTimes:
+    """Predicted engine steps for n states; arrays of shape (n,), seconds.
+
+    ``total_s = device_s + dispatch_exposed_s + host_s``.
+    """
+
+    nodes: NodeTimes
+    device_s: F64
+    dispatch_s: F64
+    host_s: F64
+    bound_s: F64
+    clock_hz: float
+
+    @cached_property
+    def dispatch_exposed_s(self) -> F64:
+        """Host launch time that the device waits for."""
+        return np.maximum(self.dispatch_s - self.device_s, 0.0)
+
+    @cached_property
+    def total_s(self) -> F64:
+        """Time of the step."""
+        return self.device_s + self.dispatch_exposed_s + self.host_s
+
+
+@final
+class StepModel:
+    """A deployment compiled to a function of batch states.
+
+    Args:
+        deployment: what runs where.
+
+    Raises:
+        SilicastError: a kernel family has no model on this device, or a format is not computed.
+    """
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        precision = deployment.precision or deployment.model.default_precision
+        self.graph: Graph = build_graph(deployment.model, deployment.plan, precision)
+        self.placed: tuple[Placed, ...] = self._place()
+        self._groups = self._group()
+
+    def steps(self, states: BatchStates, clock_hz: float | None = None) -> StepTimes:
+        """Times of all states at one clock; a state's result is the same in any batch.
+
+        Args:
+            clock_hz: the cores' clock, None = boost (see :meth:`held_clock`).
+        """
+        device = self.deployment.device
+        if clock_hz is not None and clock_hz != device.clocks.boost_hz:
+            device = device.at_clock(clock_hz)
+        nodes = self._node_times(states, device)
+        counts = [float(placed.count) for placed in self.placed]
+        device_s = _weighted_sum(nodes.time_s, counts)
+        engine = self.deployment.engine
+        prefill = states.prefill_sequences > 0
+        graph = {"graph": 0.0, "stream": 1.0}
+        eager = np.where(prefill, graph[engine.launch.prefill], graph[engine.launch.decode])
+        per_us = 1e-6 / self.deployment.host.factor
+        launches = sum(placed.count for placed in self.placed if _runs(placed.op, prefill=True))
+        dispatch_s = eager * (launches * engine.host.dispatch_us * per_us)
+        transport = engine.host.transport_us if self.deployment.plan.gpus > 1 else 0.0
+        host_us = (
+            (engine.host.step_us + transport)
+            + engine.host.request_us * states.logit_rows.astype(np.float64)
+            + engine.host.token_us * np.where(prefill, states.tokens, 0).astype(np.float64)
+        )
+        return StepTimes(
+            nodes=nodes,
+            device_s=device_s,
+            dispatch_s=dispatch_s,
+            host_s=host_us * per_us,
+            bound_s=_weighted_sum(nodes.bound_s, counts),
+            clock_hz=device.clocks.boost_hz,
+        )
+
+    def held_clock(self, states: BatchStates) -> float:
+        """The clock that the board's power cap (or the user's limit) holds over steps like the
+        first of ``states``, hertz; the boost clock where power does not limit it."""
+        device = self.deployment.device
+        nodes = self._node_times(_first(states), device)
+        counts = [float(placed.count) for placed in self.placed]
+        seconds = float(_weighted_sum(nodes.time_s, counts)[0])
+        flops = float(_weighted_sum(nodes.tensor_flops, counts)[0])
+        dram = float(_weighted_sum(nodes.dram_bytes, counts)[0])
+        peak = device.peak_per_s("tensor", "bf16") or device.peak_per_s("fma", "fp32")
+        activity = Activity(
+            tensor=flops / seconds / peak,
+            dtype="bf16",
+            dram=dram / seconds / device.dram.bandwidth_bytes_per_s,
+        )
+        hz = float(sustained_clock(device, activity, power_w=self.deployment.power_w))
+        limit = self.deployment.clock_hz
+        hz = hz if limit is None else min(hz, limit)
+        boost = device.clocks.boost_hz
+        return hz if hz < boost * (1.0 - _CLOCK_TOLERANCE) else boost
+
+    def part(self, name: str, times: StepTimes, weights: F64) -> Part:
+        """The tree of parts of the weighted sum of states (``weights`` of shape (n,))."""
+        blocks: dict[str, list[Part]] = {}
+        counts: dict[str, int] = {}
+        for index, placed in enumerate(self.placed):
+            seconds = float((times.nodes.time_s[index] * weights).sum()) * placed.count
+            bound = float((times.nodes.bound_s[index] * weights).sum()) * placed.count
+            if seconds <= 0.0:
+                continue
+            exposed = to_picoseconds(seconds)
+            leaf = Part(
+                name=placed.name,
+                exposed_ps=exposed,
+                bound_ps=min(to_picoseconds(bound), exposed),
+                bound_by=times.nodes.bound_by[index],
+                count=placed.count,
+            )
+            key = f"stage{placed.stage}/{placed.block}" if self._stages > 1 else placed.block
+            blocks.setdefault(key, []).append(leaf)
+            counts[key] = placed.count
+        children = [Part.group(key, leaves, count=counts[key]) for key, leaves in blocks.items()]
+        exposed_host = float(((times.host_s + times.dispatch_exposed_s) * weights).sum())
+        hidden = float((np.minimum(times.dispatch_s, times.device_s) * weights).sum())
+        children.append(
+            Part("host", to_picoseconds(exposed_host), to_picoseconds(hidden), 0, "host")
+        )
+        return Part.group(name, children)
+
+    def error(self, times: StepTimes, weights: F64) -> ErrorFactors:
+        """Error factors of the weighted sum of states.
+
+        Executions of one node share their whole error: 32 layers run the very same kernel.
+        """
+        terms: list[tuple[float, ErrorFactors]] = []
+        for index, placed in enumerate(self.placed):
+            share = times.nodes.time_s[index] * weights
+            seconds = float(share.sum())
+            if seconds <= 0.0:
+                continue
+            independent = float((share * times.nodes.independent[index]).sum()) / seconds
+            factors = ErrorFactors(times.nodes.shared[index], independent)
+            terms.append((seconds * placed.count, factors))
+        host = float(((times.host_s + times.dispatch_exposed_s) * weights).sum())
+        terms.append((host, ErrorFactors({"host": self.deployment.engine.host.log_sd})))
+        return ErrorFactors.of_sum(terms)
+
+    @property
+    def _stages(self) -> int:
+        return self.deployment.plan.pp
+
+    def _place(self) -> tuple[Placed, ...]:
+        layers, pp = self.deployment.model.layers, self.deployment.plan.pp
+        libraries = self.deployment.engine.attention_libraries(self.deployment.device.architecture)
+        placed: list[Placed] = []
+        for stage in range(pp):
+            first, last = stage * layers // pp, (stage + 1) * layers // pp
+            for block in self.graph.stage(first, last, layers).blocks:
+                for node in block.nodes:
+                    op = node.op
+                    if op.family == "attention_prefill":
+                        op = _with(op, library=libraries.prefill)
+                    elif op.family == "attention_decode":
+                        op = _with(op, library=libraries.decode)
+                    elif op.family == "gemm":
+                        op = _with(op, library=self.deployment.engine.gemm, cache="cold")
+                    placed.append(
+                        Placed(stage, block.name, node.name, block.count, _with(op, launch="graph"))
+                    )
+        return tuple(placed)
+
+    def _group(self) -> dict[tuple[str, Variant], list[int]]:
+        groups: dict[tuple[str, Variant], list[int]] = {}
+        for index, placed in enumerate(self.placed):
+            groups.setdefault((placed.op.family, placed.op.variant), []).append(index)
+        return groups
+
+    def _node_times(self, states: BatchStates, device: Device) -> NodeTimes:
+        shape = (len(self.placed), len(states))
+        time_s, bound_s = np.zeros(shape), np.zeros(shape)
+        independent, flops, dram = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        bound_by = [""] * len(self.placed)
+        shared: list[Mapping[str, float]] = [{}] * len(self.placed)
+        for (family, variant), members in self._groups.items():
+            rows = _running(family, states)
+            if not len(rows):
+                continue
+            result = self._evaluate(family, variant, members, states, rows, device)
+            names = result.bound_by()
+            grid = (len(members), len(rows))
+            selected = np.ix_(members, rows)
+            time_s[selected] = result.estimate_s.reshape(grid)
+            bound_s[selected] = result.bound_s.reshape(grid)
+            independent[selected] = result.independent_log_sd.reshape(grid)
+            demand = result.analysis.demand
+            for target, table, key in (
+                (flops, demand.pipe_work, "tensor"),
+                (dram, demand.level_bytes, "dram"),
+            ):
+                if key in table:
+                    target[selected] = table[key].reshape(grid)
+            for position, index in enumerate(members):
+                bound_by[index] = names[position * len(rows)]
+                shared[index] = result.shared_log_sd
+        return NodeTimes(
+            time_s, bound_s, independent, tuple(bound_by), tuple(shared), flops, dram
+        )
+
+    def _evaluate(
+        self,
+        family: str,
+        variant: Variant,
+        members: Sequence[int],
+        states: BatchStates,
+        rows: I64,
+        device: Device,
+    ) -> KernelTimes:
+        symbols = {"tokens": states.tokens[rows], "logit_rows": states.logit_rows[rows]}
+        ops = [self.placed[index].op for index in members]
+        if family in COLLECTIVES:
+            return self._collective(family, variant, ops, symbols, device)
+        implementation = implementation_for(family, device.execution_model)
+        if implementation is None:
+            raise SilicastError(
+                f"no model of {family} on {device.execution_model} devices such as {device.name}",
+                kind="not_yet",
+                field="device",
+            )
+        if family == "attention_prefill":
+            batch = _ragged(
+                ops, states.prefill_offsets, rows, {"q_len": states.prefill_q, "kv_len": states.prefill_kv}
+            )
+        elif family == "attention_decode":
+            batch = _ragged(ops, states.decode_offsets, rows, {"kv_len": states.decode_kv})
+        else:
+            batch = OpBatch(family, variant, _columns(ops, symbols, len(rows)))
+        return implementation.times(batch, device)
+
+    def _collective(
+        self,
+        family: str,
+        variant: Variant,
+        ops: Sequence[Op],
+        symbols: Mapping[str, I64],
+        device: Device,
+    ) -> KernelTimes:
+        count = len(symbols["tokens"])
+        columns = _columns(ops, symbols, count)
+        gpus = {int(value) for value in columns["gpus"]}
+        if len(gpus) != 1:
+            raise ValueError(f"collectives of one kind over different groups: {gpus}")
+        return collective_times(
+            family,
+            columns["bytes"],
+            gpus.pop(),
+            device,
+            gpus_per_node=self.deployment.gpus_per_node,
+            implementation=self.deployment.engine.collectives,
+            launch="graph",
+            dtype=variant.dtype,
+        )
+
+
+def _with(op: Op, **changes: str) -> Op:
+    from dataclasses import replace
+
+    return replace(op, variant=replace(op.variant, **changes))
+
+
+def _first(states: BatchStates) -> BatchStates:
+    """The first state alone."""
+    return BatchStates(
+        states.prefill_q[: states.prefill_offsets[1]],
+        states.prefill_kv[: states.prefill_offsets[1]],
+        states.prefill_offsets[:2],
+        states.decode_kv[: states.decode_offsets[1]],
+        states.decode_offsets[:2],
+    )
+
+
+def _runs(op: Op, *, prefill: bool) -> bool:
+    """Whether a node runs in a pure prefill (or decode) pass."""
+    return op.family != ("attention_decode" if prefill else "attention_prefill")
+
+
+def _running(family: str, states: BatchStates) -> I64:
+    """Indices of the states in which ops of a family run."""
+    if family == "attention_prefill":
+        return np.flatnonzero(states.prefill_sequences > 0)
+    if family == "attention_decode":
+        return np.flatnonzero(states.decode_sequences > 0)
+    return np.arange(len(states))
+
+
+def _columns(ops: Sequence[Op], symbols: Mapping[str, I64], count: int) -> dict[str, I64]:
+    """Dimension columns of ops x states, the states of the first op first."""
+    names = [name for name, _ in ops[0].dims]
+    return {
+        name: np.concatenate(
+            [np.broadcast_to(resolve(op.dim(name), symbols), (count,)) for op in ops]
+        ).astype(np.int64)
+        for name in names
+    }
+
+
+def _ragged(
+    ops: Sequence[Op], offsets: I64, rows: I64, lengths: Mapping[str, I64]
+) -> OpBatch:
+    """Attention ops x states as one ragged batch."""
+    counts = np.diff(offsets)[rows]
+    repeat = len(ops)
+    all_offsets = np.concatenate(([0], np.cumsum(np.tile(counts, repeat))))
+    dims: dict[str, I64] = {name: np.tile(values, repeat) for name, values in lengths.items()}
+    for name, value in ops[0].dims:
+        if name not in lengths and not isinstance(value, str):
+            dims[name] = np.repeat(
+                np.array([op.dim(name) for op in ops], dtype=np.int64), len(rows)
+            )
+    return OpBatch(ops[0].family, ops[0].variant, dims, all_offsets, frozenset(lengths))
+
+
+def _weighted_sum(table: F64, weights: Sequence[float]) -> F64:
+    """Sum over nodes in their order: the same bits however many states there are."""
+    total = np.zeros(table.shape[1])
+    for row, weight in zip(table, weights, strict=True):
+        total = total + row * weight
+    return total
