@@ -1,0 +1,209 @@
+"""Exact work of attention over sequences: live scores, live tiles and bytes, in closed form.
+
+A causal query sees keys up to its own position, counted from the end of the cache; a window of
+``w`` lets it see the last ``w`` of those. All sums over query blocks are integer closed forms, so
+that a sequence costs the same few operations whatever its length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from silicast.core.dtypes import BITS, RECIPES
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64, I64, ceil_div
+from silicast.workload.op import Op, OpBatch
+
+
+@final
+@dataclass(frozen=True)
+class Sequences:
+    """The sequences of a batch of attention ops, in one of two forms.
+
+    Uniform: one entry an op, which stands for ``count`` equal sequences. Ragged: one entry a
+    sequence; ``offsets`` says which belong to which op.
+
+    Attributes:
+        q, kv: new tokens and attended tokens (past and new), shape (entries,), int64.
+        count: equal sequences an entry stands for, shape (entries,), int64.
+        owner: op of each entry, shape (entries,), or None where entries are ops.
+        offsets: shape (ops + 1,), or None where entries are ops.
+        ops: number of ops.
+    """
+
+    q: I64
+    kv: I64
+    count: I64
+    owner: I64 | None
+    offsets: I64 | None
+    ops: int
+
+    @staticmethod
+    def of(batch: OpBatch, *, decode: bool) -> Sequences:
+        """Sequences of ``batch``; a decode op's cache does not yet hold its new tokens."""
+        dims, ops = batch.dims, len(batch)
+        if batch.offsets is None:
+            q = dims["q_len"] if "q_len" in dims else np.ones(ops, dtype=np.int64)
+            count = dims["batch"] if "batch" in dims else np.ones(ops, dtype=np.int64)
+            kv = dims["kv_len"] + q if decode else np.maximum(dims["kv_len"], q)
+            return Sequences(q, kv, count, None, None, ops)
+        owner = np.repeat(np.arange(ops, dtype=np.int64), np.diff(batch.offsets))
+
+        def flat(name: str, default: int) -> I64:
+            if name not in dims:
+                return np.full(len(owner), default, dtype=np.int64)
+            return dims[name] if name in batch.ragged else dims[name][owner]
+
+        q, kv = flat("q_len", 1), flat("kv_len", 0)
+        kv = kv + q if decode else np.maximum(kv, q)
+        return Sequences(q, kv, np.ones_like(q), owner, batch.offsets, ops)
+
+    def spread(self, values: I64) -> I64:
+        """One value an op -> one value an entry."""
+        return values if self.owner is None else values[self.owner]
+
+    def spread_f(self, values: F64) -> F64:
+        """As :meth:`spread`, for floats."""
+        return values if self.owner is None else values[self.owner]
+
+    def total(self, values: F64) -> F64:
+        """Sum over an op's sequences of one value an entry, in the order given; shape (ops,)."""
+        if self.owner is None:
+            return values * self.count
+        return np.bincount(self.owner, weights=values, minlength=self.ops)
+
+    def largest(self, values: F64) -> F64:
+        """Largest value over an op's sequences, shape (ops,)."""
+        if self.offsets is None:
+            return values
+        found: F64 = np.maximum.reduceat(values, self.offsets[:-1])
+        return found
+
+
+def live_scores(q: I64, kv: I64, window: I64, *, causal: bool) -> I64:
+    """Query-key pairs that count, exactly; shape of ``q``.
+
+    >>> one = lambda *v: [np.array([x]) for x in v]
+    >>> int(live_scores(*one(4, 6, 0), causal=True)[0])     # 3 + 4 + 5 + 6
+    18
+    >>> int(live_scores(*one(4, 6, 5), causal=True)[0])     # 3 + 4 + 5 + 5
+    17
+    """
+    reach = np.where(window > 0, window, kv)
+    if not causal:
+        return q * np.minimum(kv, reach)
+    past = kv - q
+    growing = np.clip(reach - past, 0, q)
+    return growing * past + growing * (growing + 1) // 2 + (q - growing) * reach
+
+
+def live_keys(q: I64, kv: I64, window: I64, *, causal: bool) -> I64:
+    """Keys that at least one query sees, per sequence."""
+    if not causal:
+        return np.where(window > 0, np.minimum(kv, window), kv)
+    first = np.where(window > 0, np.maximum(0, kv - q - window + 1), 0)
+    return kv - first
+
+
+def live_blocks(q: I64, kv: I64, window: I64, tile_q: I64, tile_kv: I64, *, causal: bool) -> I64:
+    """Key-value tiles visited by all query tiles of a sequence, per head; exact.
+
+    ``tile_q`` and ``tile_kv`` are powers of two, in tokens.
+    """
+    blocks = ceil_div(q, tile_q)
+    if not causal:
+        seen = np.where(window > 0, np.minimum(kv, window), kv)
+        return blocks * ceil_div(seen, tile_kv)
+    past = kv - q
+    ends = _ceil_sum(past + tile_q, tile_q, blocks - 1, tile_kv) + ceil_div(kv, tile_kv)
+    # floor(x / n) = ceil((x + 1) / n) - 1, over the query tiles whose window starts inside.
+    whole = np.maximum(0, ceil_div(np.maximum(window - 1 - past, 0), tile_q))
+    late = np.where(window > 0, np.maximum(0, blocks - whole), 0)
+    first = np.maximum(past + whole * tile_q - window + 2, 1)
+    return ends - (_ceil_sum(first, tile_q, late, tile_kv) - late)
+
+
+def longest_row(q: I64, kv: I64, window: I64, tile_q: I64, tile_kv: I64, *, causal: bool) -> I64:
+    """Most key-value tiles that one query tile visits: the last tile or the last full one."""
+    if not causal:
+        return ceil_div(np.where(window > 0, np.minimum(kv, window), kv), tile_kv)
+    past, last = kv - q, ceil_div(q, tile_q) - 1
+    longest = np.zeros_like(q)
+    for tile in (last, np.maximum(last - 1, 0)):
+        end = past + np.minimum((tile + 1) * tile_q, q)
+        start = np.where(window > 0, np.maximum(0, past + tile * tile_q - window + 1), 0)
+        longest = np.maximum(longest, ceil_div(end, tile_kv) - start // tile_kv)
+    return longest
+
+
+def _ceil_sum(first: I64, step: I64, count: I64, unit: I64) -> I64:
+    """Sum of ceil((first + j * step) / unit) for j in 0 .. count - 1; powers of two, first >= 1."""
+    ratio = np.maximum(unit // step, 1)
+    start = ceil_div(first, step)
+    slow = _stairs(start + count - 1, ratio) - _stairs(start - 1, ratio)
+    fast = count * ceil_div(first, unit) + (step // unit) * (count * (count - 1) // 2)
+    return np.where(count > 0, np.where(step >= unit, fast, slow), 0)
+
+
+def _stairs(m: I64, ratio: I64) -> I64:
+    """Sum of ceil(k / ratio) for k in 1 .. m."""
+    full, rest = m // ratio, m % ratio
+    return ratio * (full * (full + 1) // 2) + rest * (full + 1)
+
+
+def element_bytes(dtype: str) -> float:
+    """Bytes of one stored activation of a format or recipe.
+
+    Raises:
+        SilicastError: unknown format.
+    """
+    if dtype in RECIPES:
+        dtype = RECIPES[dtype].activations
+    if dtype not in BITS:
+        raise SilicastError(
+            f"unknown number format {dtype!r}", field="kv_dtype", hint=f"one of {', '.join(BITS)}"
+        )
+    return BITS[dtype] / 8.0
+
+
+def compute_format(dtype: str) -> str:
+    """The pipe format in which ``dtype`` is multiplied."""
+    return RECIPES[dtype].compute if dtype in RECIPES else dtype
+
+
+def column(batch: OpBatch, name: str, default: int) -> I64:
+    """A dimension of ``batch``, or ``default`` for every op where it is not given."""
+    if name in batch.dims:
+        return batch.dims[name]
+    return np.full(len(batch), default, dtype=np.int64)
+
+
+def useful_flops(op: Op, *, decode: bool) -> int:
+    """4 x head_dim FLOPs for every live score of every head (scores and weighted values)."""
+    batch = OpBatch.of([op])
+    work = Sequences.of(batch, decode=decode)
+    window = work.spread(column(batch, "window", 0))
+    causal = op.variant.flag("causal", default=True)
+    scores = live_scores(work.q, work.kv, window, causal=causal)
+    heads, width = int(batch.dims["num_heads"][0]), int(batch.dims["head_dim"][0])
+    return 4 * heads * width * int(np.sum(scores * work.count))
+
+
+def useful_bytes(op: Op, *, decode: bool) -> int:
+    """Queries and results once, live keys and values once, new keys and values included."""
+    batch = OpBatch.of([op])
+    work = Sequences.of(batch, decode=decode)
+    window = work.spread(column(batch, "window", 0))
+    causal = op.variant.flag("causal", default=True)
+    keys = int(np.sum(live_keys(work.q, work.kv, window, causal=causal) * work.count))
+    queries = int(np.sum(work.q * work.count))
+    heads, groups, width = (
+        int(batch.dims[name][0]) for name in ("num_heads", "num_kv_heads", "head_dim")
+    )
+    q_bytes = element_bytes(op.variant.dtype)
+    kv_bytes = element_bytes(op.variant.kv_dtype or op.variant.dtype)
+    moved = 2 * queries * heads * width * q_bytes + 2 * keys * groups * width * kv_bytes
+    return int(moved)
