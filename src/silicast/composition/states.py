@@ -73,7 +73,8 @@ class BatchStates:
     @staticmethod
     def decode(lengths: Sequence[int], steps: I64) -> BatchStates:
         """One state a decode step: sequences of ``lengths`` prompt tokens, ``steps[i]`` (from 1)
-        tokens after the prefill's own."""
+        tokens after the prefill's own.
+        """
         prompt = np.array(lengths, dtype=np.int64)
         cached = (prompt[None, :] + (steps[:, None] - 1)).reshape(-1)
         none = np.zeros(0, dtype=np.int64)

@@ -149,7 +149,8 @@ class StepModel:
 
     def held_clock(self, states: BatchStates) -> float:
         """The clock that the board's power cap (or the user's limit) holds over steps like the
-        first of ``states``, hertz; the boost clock where power does not limit it."""
+        first of ``states``, hertz; the boost clock where power does not limit it.
+        """
         device = self.deployment.device
         nodes = self._node_times(_first(states), device)
         counts = [float(placed.count) for placed in self.placed]
@@ -271,9 +272,7 @@ class StepModel:
             for position, index in enumerate(members):
                 bound_by[index] = names[position * len(rows)]
                 shared[index] = result.shared_log_sd
-        return NodeTimes(
-            time_s, bound_s, independent, tuple(bound_by), tuple(shared), flops, dram
-        )
+        return NodeTimes(time_s, bound_s, independent, tuple(bound_by), tuple(shared), flops, dram)
 
     def _evaluate(
         self,
@@ -297,7 +296,10 @@ class StepModel:
             )
         if family == "attention_prefill":
             batch = _ragged(
-                ops, states.prefill_offsets, rows, {"q_len": states.prefill_q, "kv_len": states.prefill_kv}
+                ops,
+                states.prefill_offsets,
+                rows,
+                {"q_len": states.prefill_q, "kv_len": states.prefill_kv},
             )
         elif family == "attention_decode":
             batch = _ragged(ops, states.decode_offsets, rows, {"kv_len": states.decode_kv})
@@ -372,9 +374,7 @@ def _columns(ops: Sequence[Op], symbols: Mapping[str, I64], count: int) -> dict[
     }
 
 
-def _ragged(
-    ops: Sequence[Op], offsets: I64, rows: I64, lengths: Mapping[str, I64]
-) -> OpBatch:
+def _ragged(ops: Sequence[Op], offsets: I64, rows: I64, lengths: Mapping[str, I64]) -> OpBatch:
     """Attention ops x states as one ragged batch."""
     counts = np.diff(offsets)[rows]
     repeat = len(ops)

@@ -1,0 +1,58 @@
+"""What to do about a deployment that does not fit in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from silicast.composition.deployment import Deployment
+from silicast.composition.memory import GB, MemoryUse, static_batch_memory
+from silicast.core.errors import SilicastError
+
+
+def advice(
+    deployment: Deployment, input_lens: Sequence[int], output_len: int, memory: MemoryUse
+) -> str:
+    """One line: by how much it does not fit, and the smallest change that makes it fit."""
+    text = (
+        f"does not fit by {memory.excess / GB:.1f} GB: needs {memory.total / GB:.1f} GB of "
+        f"{memory.usable / GB:.1f} GB usable on {deployment.device.name}"
+    )
+    remedies = [
+        remedy
+        for remedy in (
+            _fewer_sequences(deployment, input_lens, output_len),
+            _more_devices(deployment, input_lens, output_len),
+        )
+        if remedy
+    ]
+    return f"{text}; it would fit with {' or '.join(remedies)}" if remedies else text
+
+
+def _fits(deployment: Deployment, input_lens: Sequence[int], output_len: int) -> bool:
+    return static_batch_memory(deployment, input_lens, output_len).excess == 0
+
+
+def _more_devices(deployment: Deployment, input_lens: Sequence[int], output_len: int) -> str:
+    degree = deployment.plan.tp * 2
+    while degree <= 64:
+        try:
+            wider = replace(deployment, plan=replace(deployment.plan, tp=degree))
+        except SilicastError:
+            return ""
+        if _fits(wider, input_lens, output_len):
+            return f"tp = {degree}"
+        degree *= 2
+    return ""
+
+
+def _fewer_sequences(deployment: Deployment, input_lens: Sequence[int], output_len: int) -> str:
+    low, high = 0, len(input_lens) - 1
+    ordered = sorted(input_lens)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _fits(deployment, ordered[-middle:], output_len):
+            low = middle
+        else:
+            high = middle - 1
+    return f"a batch of {low}" if low else ""
