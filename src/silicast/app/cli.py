@@ -1,0 +1,99 @@
+"""The command line. Commands are in :mod:`silicast.app.commands`, loaded when they are called.
+
+Results go to stdout, everything else to stderr. Exit status: 0 answered, 2 bad input, 3 some
+cases of a batch failed, 70 a defect of Silicast, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from silicast import __version__
+from silicast.app.console import warn
+from silicast.core.errors import SilicastError
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+EXIT_BAD_INPUT = 2
+EXIT_INTERNAL = 70
+EXIT_INTERRUPTED = 130
+
+HELP = """How fast will it run, before anybody buys, rents or builds it?
+
+Predicts latency, throughput and memory of machine-learning work, with a 90 % interval and the
+reasons, without a GPU."""
+
+EPILOGUE = (
+    "First answer: silicast infer --model Llama-3.1-8B --device h100 --batch 8 "
+    "--input-len 1024 --output-len 128"
+)
+
+PREDICT = ("infer", "kernel", "compare", "explain", "run", "batch")
+CATALOG = ("devices", "models", "engines", "validate")
+
+
+def build_app() -> App:
+    """The command tree; each command's module is imported on first use."""
+    from cyclopts import App, Group
+
+    app = App(
+        name="silicast",
+        help=HELP,
+        version=__version__,
+        help_format="plaintext",
+        help_epilogue=EPILOGUE,
+        result_action="return_value",
+    )
+    groups = (Group.create_ordered("Predict"), Group.create_ordered("Look up and check"))
+    for group, names in zip(groups, (PREDICT, CATALOG), strict=True):
+        for name in names:
+            app.command(f"silicast.app.commands.{name}:{name}", name=name, group=group)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns the exit status; no traceback reaches a user."""
+    tokens = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        status = _dispatch(tokens)
+        sys.stdout.flush()
+    except SilicastError as error:
+        return _fail(str(error))
+    except BrokenPipeError:
+        # the reader (`| head`) has what it wanted; keep Python's exit from flushing again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        warn("interrupted")
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        if os.environ.get("SILICAST_DEBUG"):
+            raise
+        warn(
+            f"internal error: {type(error).__name__}: {' '.join(str(error).split())[:300]} "
+            "(please report; SILICAST_DEBUG=1 shows the traceback)"
+        )
+        return EXIT_INTERNAL
+    return status
+
+
+def _dispatch(tokens: list[str]) -> int:
+    from cyclopts import CycloptsError
+
+    app = build_app()
+    try:
+        result = app(tokens, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        error.verbose = False
+        command = " ".join(("silicast", *(error.command_chain or ())))
+        return _fail(f"{' '.join(str(error).split())} (see `{command} --help`)")
+    return result if isinstance(result, int) else 0
+
+
+def _fail(text: str) -> int:
+    warn(f"error: {text}")
+    return EXIT_BAD_INPUT

@@ -1,0 +1,22 @@
+"""`silicast engines`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from silicast.app.commands._catalog import Kind, catalog_app
+from silicast.composition.engine import engine_index
+from silicast.report.engines import engine_card, engine_summary, engine_table
+
+engines = catalog_app(
+    Kind(
+        name="engines",
+        help="List, search and show the engines of the catalog.",
+        index=engine_index,
+        aliases=lambda engine: engine.aliases,
+        summary=engine_summary,
+        table=engine_table,
+        card=engine_card,
+        data=msgspec.to_builtins,
+    )
+)

@@ -1,0 +1,124 @@
+"""Numbers as people read them: three significant digits, the unit that suits the size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, final
+
+_TIME_TO_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_TIME_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_SUFFIX_UNITS = (
+    ("_per_s_per_gpu", "/s/GPU"),
+    ("_tflops_per_gpu", "TFLOP/s/GPU"),
+    ("_per_s", "/s"),
+    ("_gbs", "GB/s"),
+    ("_gb", "GB"),
+    ("_mj", "mJ"),
+    ("_us", "us"),
+    ("_ms", "ms"),
+    ("_s", "s"),
+)
+
+
+def rounded(value: float) -> str:
+    """Three significant digits; whole numbers from a thousand on.
+
+    >>> [rounded(x) for x in (0.012345, 1.0, 12.345, 123.45, 12345.6, 0.0)]
+    ['0.0123', '1.00', '12.3', '123', '12,346', '0']
+    """
+    if value == 0.0:
+        return "0"
+    if not math.isfinite(value):
+        return "-"
+    size = abs(value)
+    if size >= 999.5:
+        return f"{value:,.0f}"
+    if size < 1e-4:
+        return f"{value:.2e}"
+    digits = 2 - math.floor(math.log10(size))
+    return f"{value:.{max(digits, 0)}f}"
+
+
+def scaled_time(seconds: float) -> tuple[float, str]:
+    """The factor and unit in which a duration reads best.
+
+    >>> scaled_time(0.0042)
+    (1000.0, 'ms')
+    """
+    for size, unit in _TIME_STEPS:
+        if abs(seconds) >= size:
+            return 1.0 / size, unit
+    return 1e9, "ns"
+
+
+def duration(seconds: float) -> str:
+    """A duration with its unit.
+
+    >>> duration(0.0042), duration(90.0), duration(0.0)
+    ('4.20 ms', '90.0 s', '0 s')
+    """
+    if seconds == 0.0:
+        return "0 s"
+    factor, unit = scaled_time(seconds)
+    return f"{rounded(seconds * factor)} {unit}"
+
+
+def percent(share: float) -> str:
+    """A share as a percentage without needless digits.
+
+    >>> percent(0.4567), percent(0.0123)
+    ('46 %', '1.2 %')
+    """
+    value = share * 100.0
+    return f"{value:.0f} %" if abs(value) >= 9.5 or value == 0 else f"{value:.1f} %"
+
+
+def split_metric(name: str) -> tuple[str, str]:
+    """A metric's name as words and its unit.
+
+    >>> split_metric("decode_step_ms"), split_metric("output_tokens_per_s")
+    (('decode step', 'ms'), ('output tokens', '/s'))
+    """
+    for ending, unit in _SUFFIX_UNITS:
+        if name.endswith(ending):
+            return name.removesuffix(ending).replace("_", " "), unit
+    return name.replace("_", " "), ""
+
+
+@final
+class Shown:
+    """A metric's three numbers in one unit, as text.
+
+    Attributes:
+        label: the metric in words; unit: what the numbers are in.
+        estimate, p05, p95: rounded numbers without unit.
+    """
+
+    def __init__(self, name: str, quantity: Mapping[str, Any]) -> None:
+        self.label, unit = split_metric(name)
+        factor = 1.0
+        estimate = float(quantity["estimate"])
+        if unit in _TIME_TO_SECONDS:
+            base = _TIME_TO_SECONDS[unit]
+            factor, unit = scaled_time(estimate * base)
+            factor *= base
+        self.unit = unit
+        self.estimate = rounded(estimate * factor)
+        self.p05 = rounded(float(quantity["p05"]) * factor)
+        self.p95 = rounded(float(quantity["p95"]) * factor)
+        self.exact = quantity["p05"] == quantity["p95"]
+
+    @property
+    def value(self) -> str:
+        """The estimate with its unit.
+
+        >>> Shown("prefill_ms", {"estimate": 1234.0, "p05": 1000.0, "p95": 1500.0}).value
+        '1.23 s'
+        """
+        return f"{self.estimate} {self.unit}".strip()
+
+    @property
+    def interval(self) -> str:
+        """The 90 % interval in the estimate's unit, or "exact"."""
+        return "exact" if self.exact else f"{self.p05} – {self.p95}"

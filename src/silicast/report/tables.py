@@ -1,0 +1,57 @@
+"""The look of all tables: plain columns, no boxes, nothing that a narrow terminal breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, cast, final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+Justify = Literal["left", "right", "center"]
+
+
+def listing(columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> Table:
+    """Many things, one a line.
+
+    Args:
+        columns: heading -> "left" or "right".
+        rows: one text per column.
+    """
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for number, (heading, justify) in enumerate(columns.items()):
+        table.add_column(heading, justify=cast("Justify", justify), no_wrap=number == 0)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+@final
+class Facts:
+    """Everything about one thing: a line per fact, its source as a numbered footnote."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._rows: list[tuple[str, str, str]] = []
+        self._notes: dict[str, int] = {}
+
+    def add(self, label: str, value: str, source: str = "") -> None:
+        """One fact; facts with equal sources share a footnote."""
+        mark = ""
+        if source:
+            mark = f" [{self._notes.setdefault(source, len(self._notes) + 1)}]"
+        self._rows.append((label, value, mark))
+
+    def rendered(self) -> RenderableType:
+        """Title, facts and footnotes."""
+        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True, style="bold")
+        table.add_column(overflow="fold")
+        for label, value, mark in self._rows:
+            table.add_row(Text(label), Text.assemble(value, (mark, "dim")))
+        notes = [Text(f"[{number}] {source}", "dim") for source, number in self._notes.items()]
+        return Group(
+            Text(self._title, "bold"), table, *([Text("\nSources"), *notes] if notes else [])
+        )
