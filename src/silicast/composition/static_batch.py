@@ -74,7 +74,7 @@ def predict_static_batch(
         total = _prediction(whole, prefill_error, domain, warnings)
         return StaticBatch(prefill, None, total, memory, (prefill_hz, prefill_hz))
 
-    knots, weights = _knots(steps)
+    knots, weights = decode_knots(steps)
     states = BatchStates.decode(input_lens, knots)
     decode_hz = model.held_clock(states)
     times = model.steps(states, decode_hz)
@@ -105,7 +105,7 @@ def _prefill(model: StepModel, input_lens: Sequence[int]) -> tuple[Part, ErrorFa
     return model.part("prefill", times, once), model.error(times, once), hz
 
 
-def _knots(steps: int) -> tuple[np.ndarray, F64]:
+def decode_knots(steps: int) -> tuple[np.ndarray, F64]:
     """Steps to evaluate (from 1) and how many steps each stands for (trapezoidal weights)."""
     if steps <= MAX_EVALUATED_STEPS:
         return np.arange(1, steps + 1, dtype=np.int64), np.ones(steps)

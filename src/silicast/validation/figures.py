@@ -51,8 +51,11 @@ def interval_figures(scored: Scored) -> dict[str, float]:
     ok = np.isfinite(low) & np.isfinite(high)
     inside = ok & (low <= 1.0) & (high >= 1.0)
     miss = np.maximum(low[ok] - 1.0, 0.0) + np.maximum(1.0 - high[ok], 0.0)
+    coverage = 100.0 * float(np.mean(inside))
+    if not ok.any():
+        return {"coverage_pct": coverage}
     return {
-        "coverage_pct": 100.0 * float(np.mean(inside)),
+        "coverage_pct": coverage,
         "interval_score": float(np.mean(high[ok] - low[ok] + 20.0 * miss)),
         "median_width": float(np.median(high[ok] / low[ok])),
     }

@@ -1,8 +1,9 @@
-"""Runs suites of the scorecard and keeps their results as JSON with the hashes of what made them."""
+"""Runs suites of the scorecard; keeps results as JSON with the hashes of what made them."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,7 @@ def _result(suite: Suite, data: Path, limit: int | None) -> dict[str, Any]:
 def _rounded(value: Any) -> Any:
     """Four significant digits are plenty, and diffs of committed results stay readable."""
     if isinstance(value, float):
-        return None if value != value else float(f"{value:.4g}")
+        return None if math.isnan(value) else float(f"{value:.4g}")
     if isinstance(value, Mapping):
         return {str(key): _rounded(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
