@@ -1,0 +1,118 @@
+"""The one interface of collective algorithms, and their registry.
+
+An algorithm is one file that subclasses :class:`CollectiveAlgorithm` and registers itself.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+from silicast.communication.topology import Topology
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64
+
+Collective = Literal[
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"
+]
+COLLECTIVES: tuple[Collective, ...] = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "send_recv",
+)
+"""Operations, with sizes counted as nccl-tests counts them: all_gather = the gathered output,
+reduce_scatter = the whole input, all_to_all = one rank's whole buffer, the others = the tensor."""
+
+Constants = Mapping[str, float]
+
+
+@final
+@dataclass(frozen=True)
+class AlgorithmTime:
+    """What an algorithm needs; arrays of shape (n,), seconds.
+
+    Attributes:
+        time_s: the whole operation, launched from a CUDA graph.
+        latency_s: the part of it that does not depend on the size.
+    """
+
+    time_s: F64
+    latency_s: F64
+
+
+class CollectiveAlgorithm(ABC):
+    """One way to carry out a collective.
+
+    Class attributes:
+        name: "ring", "tree", "nvls", "one_shot", "two_shot", "exchange".
+        libraries: who implements it ("nccl", "vllm", ...).
+    """
+
+    name: ClassVar[str]
+    libraries: ClassVar[frozenset[str]]
+
+    @abstractmethod
+    def supports(self, op: Collective, topology: Topology) -> bool:
+        """Whether it can carry out ``op`` there."""
+
+    @abstractmethod
+    def traffic(self, op: Collective, size: F64, topology: Topology) -> F64:
+        """Bytes that the busiest device sends over its node's link for ``size`` bytes."""
+
+    @abstractmethod
+    def times(
+        self, op: Collective, size: F64, topology: Topology, constants: Constants
+    ) -> AlgorithmTime:
+        """Time of each size in bytes; elementwise, non-decreasing and linear at the far end."""
+
+
+_REGISTRY: dict[str, CollectiveAlgorithm] = {}
+
+
+def register(cls: type[CollectiveAlgorithm]) -> type[CollectiveAlgorithm]:
+    """Class decorator: makes an algorithm known. One instance serves all calls."""
+    if cls.name in _REGISTRY:
+        raise ValueError(f"two collective algorithms are named {cls.name!r}")
+    _REGISTRY[cls.name] = cls()
+    return cls
+
+
+def algorithms() -> Mapping[str, CollectiveAlgorithm]:
+    """All algorithms by name."""
+    _load_all()
+    return dict(sorted(_REGISTRY.items()))
+
+
+def algorithm(name: str) -> CollectiveAlgorithm:
+    """The algorithm called ``name``.
+
+    Raises:
+        SilicastError: there is none of that name.
+    """
+    _load_all()
+    found = _REGISTRY.get(name)
+    if found is None:
+        raise SilicastError(
+            f"unknown collective algorithm {name!r}",
+            kind="unknown_name",
+            field="algorithm",
+            hint=f"one of {', '.join(sorted(_REGISTRY))}",
+        )
+    return found
+
+
+def _load_all() -> None:
+    """Imports every module of this package once, so that each algorithm registers itself."""
+    import importlib
+    import pkgutil
+
+    import silicast.communication as package
+
+    for module in pkgutil.iter_modules(package.__path__):
+        if not module.name.startswith("_"):
+            importlib.import_module(f"{package.__name__}.{module.name}")

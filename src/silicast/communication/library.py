@@ -1,0 +1,125 @@
+"""Which algorithm a library takes for which size: NCCL, and the engines' own all-reduce.
+
+The size limits below are the libraries' own defaults, read in their sources; they are rules of
+software, not measurements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, final
+
+from silicast.communication.algorithm import Collective
+from silicast.communication.nvls import SMALLEST as NVLS_SMALLEST
+from silicast.communication.shot import peer_memory_supports
+from silicast.communication.topology import Topology
+from silicast.core.errors import SilicastError
+
+LibraryName = Literal["nccl", "vllm", "sglang", "trtllm", ""]
+LIBRARIES: tuple[LibraryName, ...] = ("nccl", "vllm", "sglang", "trtllm", "")
+
+KIB, MIB = 1024, 1024 * 1024
+UNLIMITED = 1 << 62
+
+CUSTOM_LIMIT = 8 * MIB
+"""vLLM and SGLang, ``CustomAllreduce(max_size=8192 * 1024)``."""
+
+VLLM_CUSTOM: dict[str, dict[int, float]] = {
+    "hopper": {2: 64, 4: 32, 6: 0.5, 8: 0.25},
+    "blackwell": {2: 2, 4: 2, 6: 1, 8: 1},
+}
+VLLM_SYMMETRIC: dict[str, dict[int, float]] = {
+    "hopper": {2: 64, 4: 32, 6: 64, 8: 64},
+    "blackwell": {2: 8, 4: 32, 6: 128, 8: 128},
+}
+"""vLLM ``all_reduce_utils.py``, MiB below which it uses its own kernel, or multimem kernels on
+symmetric memory, by compute capability 9.0 and 10.0 and group size."""
+
+TRTLLM_LIMIT = 64 * MIB
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Algorithms that compete for sizes up to a limit; the fastest of them is taken.
+
+    Attributes:
+        largest: the largest size in bytes that they serve.
+        candidates: (algorithm name, section of the constants) pairs.
+    """
+
+    largest: int
+    candidates: tuple[tuple[str, str], ...]
+
+
+def choices(
+    library: str, op: Collective, topology: Topology, *, small_limit: bool = True
+) -> list[Choice]:
+    """The choices of ``library`` in order of size; the last has no limit.
+
+    Args:
+        library: one of :data:`LIBRARIES`; "" = an engine's usual rule, SGLang's.
+        small_limit: False leaves the engines' own kernels out.
+
+    Raises:
+        SilicastError: unknown library.
+    """
+    if library not in LIBRARIES:
+        raise SilicastError(
+            f"unknown communication library {library!r}",
+            kind="unknown_name",
+            field="implementation",
+            hint="nccl, vllm, sglang or trtllm",
+        )
+    nccl = Choice(UNLIMITED, _nccl(op, topology))
+    if library == "nccl" or not small_limit or not peer_memory_supports(op, topology):
+        return [nccl]
+    if library == "trtllm":
+        own = (("one_shot", "trtllm_one"), ("two_shot", "trtllm_two"))
+        return [Choice(TRTLLM_LIMIT, (*own, *nccl.candidates)), nccl]
+    found = _custom(topology, _custom_limit(library, topology))
+    if library == "vllm" and topology.multicast:
+        limit = _by_group(VLLM_SYMMETRIC, topology, 0.0)
+        if limit:
+            found.append(Choice(limit - 1, (("nvls", "multimem"),)))
+    return [*found, nccl]
+
+
+def _nccl(op: Collective, topology: Topology) -> tuple[tuple[str, str], ...]:
+    section = "pcie" if topology.fabric == "pcie" else "nvlink"
+    if op in {"all_to_all", "send_recv"}:
+        return (("exchange", section),)
+    found = [("ring", section)]
+    if op == "all_reduce" and topology.nodes > 1:
+        found.append(("tree", section))
+    if (
+        op == "all_reduce"
+        and topology.nodes == 1
+        and topology.multicast
+        and topology.gpus >= NVLS_SMALLEST
+    ):
+        found.append(("nvls", "nvls"))
+    return tuple(found)
+
+
+def _custom(topology: Topology, limit: int) -> list[Choice]:
+    """One-shot below a group-size dependent size, two-shot above (``custom_all_reduce.cuh``)."""
+    one, two = (("one_shot", "custom_one"),), (("two_shot", "custom_two"),)
+    if topology.gpus == 2:
+        return [Choice(limit, one)]
+    switch = (512 if topology.gpus <= 4 else 256) * KIB - 1
+    return [Choice(min(switch, limit), one), Choice(limit, two)]
+
+
+def _custom_limit(library: str, topology: Topology) -> int:
+    if library != "vllm":
+        return CUSTOM_LIMIT
+    if not topology.multicast:
+        return CUSTOM_LIMIT - 1
+    return min(_by_group(VLLM_CUSTOM, topology, 8.0), CUSTOM_LIMIT) - 1
+
+
+def _by_group(table: dict[str, dict[int, float]], topology: Topology, default: float) -> int:
+    row = table.get(topology.device.architecture, {})
+    even = topology.gpus + topology.gpus % 2
+    return int(row.get(even, default) * MIB)

@@ -1,0 +1,48 @@
+"""NVLS: the NVSwitch reduces and multicasts (NVLink SHARP): half of an all-reduce's traffic."""
+
+from __future__ import annotations
+
+from typing import final
+
+from silicast.communication.algorithm import (
+    AlgorithmTime,
+    Collective,
+    CollectiveAlgorithm,
+    Constants,
+    register,
+)
+from silicast.communication.protocol import protocol_time
+from silicast.communication.topology import Topology
+from silicast.core.numerics import F64
+
+SMALLEST = 5
+"""NCCL prefers NVLS from 5 (Hopper) or 6 (Blackwell) devices of a node on; below, the ring."""
+
+
+@register
+@final
+class Nvls(CollectiveAlgorithm):
+    """All-reduce in the switch: each device reads its share reduced and writes it to all."""
+
+    name = "nvls"
+    libraries = frozenset({"nccl", "vllm"})
+
+    def supports(self, op: Collective, topology: Topology) -> bool:
+        """All-reduce inside one node whose switch can multicast."""
+        return op == "all_reduce" and topology.multicast and topology.nodes == 1
+
+    def traffic(self, op: Collective, size: F64, topology: Topology) -> F64:  # noqa: ARG002
+        """Its own contribution once, and its reduced share once more."""
+        return size * (1.0 + 1.0 / topology.gpus)
+
+    def times(
+        self, op: Collective, size: F64, topology: Topology, constants: Constants
+    ) -> AlgorithmTime:
+        """One protocol: loads and stores that the switch carries out."""
+        return protocol_time(
+            "nvls",
+            constants,
+            self.traffic(op, size, topology),
+            rate=topology.rate,
+            steps=topology.gpus,
+        )

@@ -1,0 +1,60 @@
+"""NCCL's wire protocols: latency per step against share of the link's bandwidth.
+
+LL writes 8-byte words of which 4 are flags, LL128 128-byte lines of which 8 are flags, Simple
+whole chunks guarded by memory fences (NCCL source, ``device/prims_*.h``). A short message takes
+the first, a long one the last; the model takes whichever is fastest.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from silicast.communication.algorithm import AlgorithmTime, Constants
+from silicast.core.numerics import F64
+
+MICRO = 1e-6
+PROTOCOLS = ("ll", "ll128", "simple")
+
+
+def protocol_time(
+    protocol: str,
+    constants: Constants,
+    payload: F64,
+    *,
+    rate: float,
+    steps: float,
+    extra_s: float = 0.0,
+) -> AlgorithmTime:
+    """Start + steps + payload over the share of the link + pipeline fill of Simple chunks.
+
+    Args:
+        protocol: one of :data:`PROTOCOLS`.
+        constants: ``base_us``, and per protocol ``<p>_step_us``, ``<p>_efficiency`` and, for
+            Simple, ``simple_fill_us``.
+        payload: bytes per device over the link, shape (n,).
+        rate: datasheet bytes/s of the link.
+        steps: sequential hops.
+        extra_s: further latency in seconds (network hops).
+
+    The fill term sqrt(stream * fill) stands for the slow growth of channels and chunk sizes with
+    the message: concave, so the time stays monotone and linear at the far end.
+    """
+    start_s = (constants["base_us"] + steps * constants[f"{protocol}_step_us"]) * MICRO + extra_s
+    stream = payload / (rate * constants[f"{protocol}_efficiency"])
+    fill = stream * (constants.get(f"{protocol}_fill_us", 0.0) * MICRO)
+    return AlgorithmTime(start_s + stream + np.sqrt(fill), start_s + 0.0 * payload)
+
+
+def fastest(candidates: list[AlgorithmTime]) -> AlgorithmTime:
+    """Per row the fastest candidate; the first of equals."""
+    best = candidates[0]
+    for other in candidates[1:]:
+        best = _faster(best, other)
+    return best
+
+
+def _faster(a: AlgorithmTime, b: AlgorithmTime) -> AlgorithmTime:
+    first = a.time_s <= b.time_s
+    return AlgorithmTime(
+        np.where(first, a.time_s, b.time_s), np.where(first, a.latency_s, b.latency_s)
+    )

@@ -1,0 +1,91 @@
+"""One-shot and two-shot all-reduce: engines' own kernels that read peers' memory directly.
+
+One-shot: every device reads all peers' whole messages; one barrier. Two-shot: each reduces its
+share, then all gather the shares; two barriers, 2/n of the traffic.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from silicast.communication.algorithm import (
+    AlgorithmTime,
+    Collective,
+    CollectiveAlgorithm,
+    Constants,
+    register,
+)
+from silicast.communication.protocol import MICRO
+from silicast.communication.topology import Topology
+from silicast.core.numerics import F64
+
+GIGA = 1e9
+LARGEST_GROUP = 8
+
+
+def peer_memory_supports(op: Collective, topology: Topology) -> bool:
+    """All-reduce of 2..8 devices of one node that see each other's memory: NVLink, or a pair."""
+    reachable = topology.fabric in {"switch", "mesh", "bridge"} or topology.gpus == 2
+    return (
+        op == "all_reduce"
+        and topology.nodes == 1
+        and 2 <= topology.gpus <= LARGEST_GROUP
+        and reachable
+    )
+
+
+def direct_time(constants: Constants, payload: F64, topology: Topology) -> AlgorithmTime:
+    """Barriers + payload over what a few dozen thread blocks can pull through the link.
+
+    The kernel runs a fixed, small number of blocks, so its rate has a ceiling of its own
+    (``ceiling_gbps``: bytes in flight over latency) beside a share of the link.
+    """
+    start_s = (constants["base_us"] + constants["peer_us"] * max(topology.gpus - 2, 0)) * MICRO
+    rate = min(topology.rate * constants["efficiency"], constants["ceiling_gbps"] * GIGA)
+    return AlgorithmTime(start_s + payload / rate, start_s + 0.0 * payload)
+
+
+@register
+@final
+class OneShot(CollectiveAlgorithm):
+    """Every device reads everything."""
+
+    name = "one_shot"
+    libraries = frozenset({"vllm", "sglang", "trtllm"})
+
+    def supports(self, op: Collective, topology: Topology) -> bool:
+        """See :func:`peer_memory_supports`."""
+        return peer_memory_supports(op, topology)
+
+    def traffic(self, op: Collective, size: F64, topology: Topology) -> F64:  # noqa: ARG002
+        """The whole message of every peer."""
+        return size * (topology.gpus - 1.0)
+
+    def times(
+        self, op: Collective, size: F64, topology: Topology, constants: Constants
+    ) -> AlgorithmTime:
+        """One barrier, then reads from all peers."""
+        return direct_time(constants, self.traffic(op, size, topology), topology)
+
+
+@register
+@final
+class TwoShot(CollectiveAlgorithm):
+    """Reduce-scatter, then all-gather, by direct reads."""
+
+    name = "two_shot"
+    libraries = frozenset({"vllm", "sglang", "trtllm"})
+
+    def supports(self, op: Collective, topology: Topology) -> bool:
+        """See :func:`peer_memory_supports`."""
+        return peer_memory_supports(op, topology)
+
+    def traffic(self, op: Collective, size: F64, topology: Topology) -> F64:  # noqa: ARG002
+        """(n - 1)/n of the message, twice."""
+        return size * (2.0 * (topology.gpus - 1) / topology.gpus)
+
+    def times(
+        self, op: Collective, size: F64, topology: Topology, constants: Constants
+    ) -> AlgorithmTime:
+        """Two barriers and two passes."""
+        return direct_time(constants, self.traffic(op, size, topology), topology)
