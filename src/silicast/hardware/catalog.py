@@ -48,15 +48,16 @@ class MemoryTable(_Strict, frozen=True):
     capacity_gb: float | None = None
     bandwidth_gb_per_s: float = 0.0
     bandwidth_bytes_per_clock: float = 0.0
+    peak_bytes_per_clock: float = 0.0
     latency_ns: float = 0.0
     technology: str = ""
 
 
 class ClocksTable(_Strict, frozen=True):
-    """``[clocks]`` in MHz."""
+    """``[clocks]`` in MHz; leave out what is not published."""
 
-    base_mhz: float
     boost_mhz: float
+    base_mhz: float = 0.0
     max_mhz: float | None = None
 
 
@@ -73,6 +74,7 @@ class LinkTable(_Strict, frozen=True):
     bandwidth_gb_per_s: float
     switched: bool = False
     multicast: bool = False
+    domain: int = 0
 
 
 class DeviceFile(_Strict, frozen=True):
@@ -149,6 +151,7 @@ def find_device(name: str) -> Device:
 
 def _build(table: DeviceFile) -> Device:
     boost_hz = table.clocks.boost_mhz * 1e6
+    max_hz = (table.clocks.max_mhz or table.clocks.boost_mhz) * 1e6
     return Device(
         name=table.name,
         vendor=table.vendor,
@@ -164,17 +167,18 @@ def _build(table: DeviceFile) -> Device:
                 or level.bandwidth_bytes_per_clock * boost_hz,
                 latency_s=level.latency_ns * 1e-9,
                 technology=level.technology,
+                peak_bytes_per_s=level.peak_bytes_per_clock * max_hz,
             )
             for name, level in table.memory.items()
         },
-        clocks=Clocks(
-            table.clocks.base_mhz * 1e6, boost_hz, (table.clocks.max_mhz or 0.0) * 1e6 or boost_hz
-        ),
+        clocks=Clocks(table.clocks.base_mhz * 1e6, boost_hz, max_hz),
         compute_capability=table.compute_capability,
         power_cap_w=table.power.cap_w,
         idle_power_w=table.power.idle_w,
         links={
-            name: Link(name, link.bandwidth_gb_per_s * 1e9, link.switched, link.multicast)
+            name: Link(
+                name, link.bandwidth_gb_per_s * 1e9, link.switched, link.multicast, link.domain
+            )
             for name, link in table.links.items()
         },
         default_gpus_per_node=table.default_gpus_per_node,

@@ -59,6 +59,8 @@ class MemoryLevel:
             cores; 0 where it is not known.
         latency_s: load-to-use latency; 0 where it is not known.
         technology: "HBM3", "GDDR6", ... or "".
+        peak_bytes_per_s: what the wires allow at the largest clock, for bounds; never below
+            ``bandwidth_bytes_per_s``, which is what a kernel can sustain or the vendor states.
     """
 
     name: str
@@ -67,6 +69,11 @@ class MemoryLevel:
     bandwidth_bytes_per_s: float
     latency_s: float = 0.0
     technology: str = ""
+    peak_bytes_per_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.peak_bytes_per_s < self.bandwidth_bytes_per_s:
+            object.__setattr__(self, "peak_bytes_per_s", self.bandwidth_bytes_per_s)
 
 
 @final
@@ -75,7 +82,7 @@ class Clocks:
     """Core clocks in hertz.
 
     Attributes:
-        base_hz: guaranteed under full load.
+        base_hz: guaranteed under full load; 0 where it is not published.
         boost_hz: the clock of the datasheet's peak rates; models run kernels at this clock.
         max_hz: the largest clock the device can hold (``nvidia-smi -q -d CLOCK``, Max SM clock);
             bounds use it. Equal to ``boost_hz`` where nothing higher is published.
@@ -92,16 +99,19 @@ class Link:
     """A kind of link between devices.
 
     Attributes:
-        name: "nvlink", "pcie".
+        name: "nvlink"; "nvlink_bridge" (an option that joins a pair or four, not there unless a
+            cluster says so); "nvlink_c2c" (to the host); "pcie".
         bandwidth_bytes_per_s: per device and direction, all links of the kind together.
         switched: every pair reaches full bandwidth at once (NVSwitch).
         multicast: the switch reduces and multicasts (NVLink SHARP, NVLS).
+        domain: devices that one fabric of it joins in the usual system; 0 = those of a node.
     """
 
     name: str
     bandwidth_bytes_per_s: float
     switched: bool = False
     multicast: bool = False
+    domain: int = 0
 
 
 @final
