@@ -1,0 +1,131 @@
+"""Times of a mixed list of ops: grouped into one vectorised call per kernel model, remembered.
+
+>>> from silicast.hardware.catalog import find_device
+>>> from silicast.workload.op import Op
+>>> ops = [Op.make("rmsnorm", tokens=8, hidden=4096), Op.make("silu_mul", tokens=8, width=28672)]
+>>> [time.op.family for time in times(ops, find_device("H100"))]
+['rmsnorm', 'silu_mul']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from silicast.core.errors import SilicastError
+from silicast.core.prediction import Tier
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import (
+    Implementation,
+    KernelTimes,
+    families,
+    implementation_for,
+)
+from silicast.workload.op import Op, OpBatch, Variant
+
+MEMO_LIMIT = 262_144
+"""Remembered ops per process; when full, all are forgotten (results never depend on it)."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """The predicted time of one op; seconds. See :class:`~.implementation.KernelTimes`."""
+
+    op: Op
+    estimate_s: float
+    p05_s: float
+    p95_s: float
+    bound_s: float
+    bound_by: str
+    shared_log_sd: Mapping[str, float]
+    independent_log_sd: float
+    tier: Tier
+    choice: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+_memo: dict[Device, dict[Op, KernelTime]] = {}
+
+
+def implementation_of(op: Op, device: Device) -> Implementation:
+    """The kernel model for an op on a device.
+
+    Raises:
+        SilicastError: no model for the family on this kind of device ("not_yet"; names both).
+    """
+    found = implementation_for(op.family, device.execution_model)
+    if found is None:
+        known = ", ".join(families(device.execution_model)) or "none"
+        raise SilicastError(
+            f"no model of {op.family!r} kernels on {device.execution_model} devices yet",
+            kind="not_yet",
+            field="workload.kernel.op",
+            hint=f"families with a model: {known}",
+        )
+    return found
+
+
+def time_of(op: Op, device: Device) -> KernelTime:
+    """The time of one op on ``device``; raises as :func:`times`."""
+    known = _memo.get(device)
+    if known is not None and (found := known.get(op)) is not None:
+        return found
+    return times([op], device)[0]
+
+
+def times(ops: Sequence[Op], device: Device) -> list[KernelTime]:
+    """The time of each op on ``device``, in the order given.
+
+    Ops that were asked for before come from memory; the others are evaluated in one call per
+    family, variant and set of dimension names. The result of an op never depends on the others.
+
+    Raises:
+        SilicastError: a family has no model for this device, or an op is not valid for it.
+    """
+    known = _memory(device)
+    groups: dict[tuple[str, Variant, tuple[str, ...]], list[Op]] = {}
+    for op in dict.fromkeys(op for op in ops if op not in known):
+        names = tuple(name for name, _ in op.dims)
+        groups.setdefault((op.family, op.variant, names), []).append(op)
+    fresh: dict[Op, KernelTime] = {}
+    for group in groups.values():
+        model = implementation_of(group[0], device)
+        fresh.update(zip(group, _rows(group, model.times(OpBatch.of(group), device)), strict=True))
+    answer = [fresh[op] if op in fresh else known[op] for op in ops]
+    known.update(fresh)
+    return answer
+
+
+def forget() -> None:
+    """Empties the memory (for benchmarks of cold calls)."""
+    _memo.clear()
+
+
+def _memory(device: Device) -> dict[Op, KernelTime]:
+    if sum(len(rows) for rows in _memo.values()) > MEMO_LIMIT:
+        _memo.clear()
+    return _memo.setdefault(device, {})
+
+
+def _rows(ops: Sequence[Op], batch: KernelTimes) -> list[KernelTime]:
+    choices = batch.analysis.choice or ("",) * len(ops)
+    columns = zip(
+        ops,
+        batch.estimate_s.tolist(),
+        batch.p05_s.tolist(),
+        batch.p95_s.tolist(),
+        batch.bound_s.tolist(),
+        batch.bound_by(),
+        batch.independent_log_sd.tolist(),
+        choices,
+        strict=True,
+    )
+    return [
+        KernelTime(
+            op, estimate, low, high, bound, by, batch.shared_log_sd, own, batch.tier, choice,
+            batch.warnings,
+        )
+        for op, estimate, low, high, bound, by, own, choice in columns
+    ]  # fmt: skip

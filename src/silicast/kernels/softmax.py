@@ -1,0 +1,34 @@
+"""Softmax over rows: maximum, sum of exponentials, scale; the row stays on chip where it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, final
+
+from silicast.kernels.implementation import register
+from silicast.kernels.streaming import Sizes, Stream, StreamingKernel, element_bytes
+from silicast.workload.op import Variant
+
+
+@register
+@final
+class Softmax(StreamingKernel):
+    """Dimensions: rows, cols."""
+
+    family: ClassVar[str] = "softmax"
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = {"rows": (1, 1 << 24), "cols": (1, 1 << 20)}
+
+    def stream(self, sizes: Sizes, variant: Variant) -> Stream:
+        """Each element in and out once; one exponential an element."""
+        size = element_bytes(variant.dtype)
+        elements = sizes["rows"] * sizes["cols"]
+        return Stream(
+            read_bytes=elements * size,
+            write_bytes=elements * size,
+            flops=elements * 5,
+            fma=elements * 5,
+            xu=elements,
+            tasks=sizes["rows"],
+            trips=2.0,
+            reductions=2.0,
+        )

@@ -1,0 +1,274 @@
+"""The shared model of kernels that stream data: bound by memory or by latency, never by tensor
+cores. A family (norms, elementwise, RoPE, ...) states what it moves; this file says how long.
+
+    t = launch + chain + smooth_max(dram, sm, fma, xu)
+
+launch is the protocol's floor, chain the dependent memory round trips and block reductions of one
+thread block, ``sm`` what the busiest core needs for its share of the rows (at the rate at which
+the L2 feeds it), ``dram`` the bytes that miss the L2 at the bandwidth that streaming kernels
+reach. See docs/explanation/streaming-kernels.md.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from silicast.core.dtypes import BITS, RECIPES
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64, ceil_div, smooth_max
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import Analysis, Demand, Implementation
+from silicast.kernels.physics import load_physics
+from silicast.workload.op import Op, OpBatch, Variant
+
+GROUP = "streaming"
+
+Sizes = Mapping[str, Any]
+"""Dimensions of one op (Python integers) or of a batch (int64 arrays): formulas serve both."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What one op (integers) or a batch of ops (int64 arrays) moves, computes and waits for.
+
+    Attributes:
+        read_bytes, write_bytes: unique bytes, each operand and result once.
+        flops: useful floating-point operations.
+        fma, xu: operations issued to the FMA pipe and to the transcendental unit.
+        tasks: thread blocks.
+        trips: dependent round trips to memory in one block's chain.
+        reductions: block-wide reductions in that chain.
+        kernels: kernels launched one after another.
+        passes: times that the bytes cross the core, over moving each once.
+    """
+
+    read_bytes: Any
+    write_bytes: Any
+    flops: Any
+    fma: Any
+    xu: Any
+    tasks: Any
+    trips: float = 1.0
+    reductions: float = 0.0
+    kernels: float = 1.0
+    passes: float = 1.0
+
+
+class StreamingKernel(Implementation):
+    """A family whose time is that of moving its data; subclasses state traffic and stream."""
+
+    dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp16", "fp32")
+
+    @abstractmethod
+    def stream(self, sizes: Sizes, variant: Variant) -> Stream:
+        """What the ops move; integer arithmetic only, exact for integers as for int64 arrays."""
+
+    @final
+    def flops(self, op: Op) -> int:
+        """Exact useful floating-point operations."""
+        return int(self.stream(dict(op.dims), op.variant).flops)
+
+    @final
+    def compulsory_bytes(self, op: Op) -> int:
+        """Exact bytes of all operands and results."""
+        stream = self.stream(dict(op.dims), op.variant)
+        return int(stream.read_bytes + stream.write_bytes)
+
+    @final
+    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
+        """Analytic time, bound, demand and features; see :meth:`Implementation.analyse`."""
+        machine = _machine(device, batch.family)
+        return _analysis(self.stream(batch.dims, batch.variant), batch.variant, machine)
+
+    @final
+    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+        """Errors that all kernels of this family, or all on this device, make together."""
+        machine = _machine(device, batch.family)
+        return {
+            f"device:{device.name}": machine.device_log_sd,
+            f"family:{batch.family}": machine.family_log_sd,
+        }
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """A device's rates as one family's kernels reach them; SI units."""
+
+    cores: int
+    launch_s: float
+    stream_dispatch_s: float
+    stream_record_s: float
+    trip_s: float
+    reduction_s: float
+    slot_s: float
+    dram_per_s: float
+    dram_peak_per_s: float
+    sm_per_s: float
+    block_per_s: float
+    port_peak_per_s: float
+    l2_bytes: float
+    resident_from: float
+    resident_to: float
+    fma_per_s: float
+    fma_peak_per_s: float
+    xu_per_s: float
+    xu_peak_per_s: float
+    device_log_sd: float
+    family_log_sd: float
+    own_log_sd: float
+    small_log_sd: float
+
+
+@lru_cache(maxsize=4096)
+def _machine(device: Device, family: str) -> _Machine:
+    physics = load_physics(GROUP)
+    table = physics.constants(device.architecture)
+
+    def constant(name: str) -> float:
+        return table.get(f"{family}.{name}", table[name])
+
+    clock, largest = device.clocks.boost_hz, device.clocks.max_hz
+    unmeasured = 1.0 if physics.is_measured(device.architecture) else table["transfer_widening"]
+    return _Machine(
+        cores=device.cores,
+        launch_s=constant("launch_s"),
+        stream_dispatch_s=constant("stream_dispatch_s"),
+        stream_record_s=constant("stream_record_s"),
+        trip_s=constant("trip_s"),
+        reduction_s=constant("reduction_s"),
+        slot_s=constant("slot_s"),
+        dram_per_s=device.dram.bandwidth_bytes_per_s * constant("dram_fraction"),
+        dram_peak_per_s=device.dram.bandwidth_bytes_per_s,
+        sm_per_s=constant("sm_bytes_per_clock") * clock,
+        block_per_s=constant("block_bytes_per_s"),
+        port_peak_per_s=constant("port_bytes_per_clock") * largest * device.cores,
+        l2_bytes=device.l2.capacity_bytes,
+        resident_from=constant("resident_from"),
+        resident_to=constant("resident_to"),
+        fma_per_s=device.peak_per_s("fma", "fp32") * constant("pipe_fraction"),
+        fma_peak_per_s=device.bound_per_s("fma", "fp32"),
+        xu_per_s=device.peak_per_s("xu", "fp32") * constant("pipe_fraction"),
+        xu_peak_per_s=device.bound_per_s("xu", "fp32"),
+        device_log_sd=constant("device_log_sd") * unmeasured,
+        family_log_sd=constant("family_log_sd") * unmeasured,
+        own_log_sd=constant("own_log_sd"),
+        small_log_sd=constant("small_log_sd"),
+    )
+
+
+def _analysis(stream: Stream, variant: Variant, m: _Machine) -> Analysis:
+    read = np.asarray(stream.read_bytes, dtype=np.float64)
+    written = np.asarray(stream.write_bytes, dtype=np.float64)
+    total = read + written
+    tasks = np.asarray(stream.tasks, dtype=np.float64)
+    rounds = ceil_div(stream.tasks, m.cores).astype(np.float64)
+    # the busiest core's share; a core is a server that the L2 feeds at a fixed rate
+    block_bytes = total * stream.passes / tasks
+    missing = _missing(total, m)
+    dram_bytes = read + written * missing if variant.cache == "cold" else total * missing
+    fma, xu = (np.asarray(work, dtype=np.float64) for work in (stream.fma, stream.xu))
+    fill = np.minimum(tasks, float(m.cores)) / m.cores
+
+    dram_s = dram_bytes / m.dram_per_s
+    sm_s = np.maximum(rounds * block_bytes / m.sm_per_s, block_bytes / m.block_per_s)
+    slot_s = rounds * m.slot_s
+    fma_s, xu_s = _over(fma, m.fma_per_s) / fill, _over(xu, m.xu_per_s) / fill
+    chain_s = stream.trips * m.trip_s + stream.reductions * m.reduction_s
+    busy_s = smooth_max((dram_s, sm_s, slot_s, fma_s, xu_s))
+    kernel_s = busy_s + chain_s
+    if variant.launch == "stream":
+        # events around one call on an idle device: the kernel hides the second event's dispatch
+        time_s = m.stream_dispatch_s + smooth_max(
+            (kernel_s, np.full_like(total, m.stream_record_s))
+        )
+    else:
+        time_s = kernel_s + m.launch_s * stream.kernels
+    resource_s = _bounds(read, written, total, fma, xu, variant, m)
+    return Analysis(
+        time_s=time_s,
+        bound_s=_maximum(list(resource_s.values())),
+        resource_s={**resource_s, "launch": np.full_like(total, m.launch_s * stream.kernels)},
+        demand=Demand(
+            tasks=tasks,
+            waves=tasks / m.cores,
+            occupancy=np.minimum(tasks / m.cores, rounds),
+            pipe_work={"fma": fma, "xu": xu},
+            level_bytes={"dram": dram_bytes, "l2": total * stream.passes},
+            core_level_bytes={"l2": rounds * block_bytes},
+        ),
+        features={
+            "dram_share": dram_s / time_s,
+            "core_share": sm_s / time_s,
+            "slot_share": slot_s / time_s,
+            "fma_share": fma_s / time_s,
+            "xu_share": xu_s / time_s,
+            "busy_share": busy_s / time_s,
+            "fill": fill,
+            "round_fill": tasks / (rounds * m.cores),
+            "working_set": np.minimum(total / m.l2_bytes, 64.0),
+            "missing": missing,
+        },
+        independent_log_sd=m.own_log_sd + m.small_log_sd * (1.0 - busy_s / time_s),
+    )
+
+
+def _missing(total: F64, m: _Machine) -> F64:
+    """Share of the bytes that miss the L2 when the same working set is used over and over."""
+    low, high = m.resident_from * m.l2_bytes, m.resident_to * m.l2_bytes
+    return np.clip((total - low) / (high - low), 0.0, 1.0)
+
+
+def _bounds(
+    read: F64, written: F64, total: F64, fma: F64, xu: F64, variant: Variant, m: _Machine
+) -> dict[str, F64]:
+    """Times at peak rates: what the stated cache state forces through DRAM, and the L2's ports."""
+    beyond = np.maximum(total - m.l2_bytes, 0.0)
+    forced = np.maximum(read, beyond) if variant.cache == "cold" else beyond
+    return {
+        "dram": forced / m.dram_peak_per_s,
+        "l2": np.maximum(read, written) / m.port_peak_per_s,
+        "fma": _over(fma, m.fma_peak_per_s),
+        "xu": _over(xu, m.xu_peak_per_s),
+    }
+
+
+def _over(work: F64, rate: float) -> F64:
+    """Work over a rate; nothing where the device file does not state the pipe."""
+    return work / rate if rate > 0.0 else np.zeros_like(work)
+
+
+def _maximum(terms: list[F64]) -> F64:
+    largest = terms[0]
+    for term in terms[1:]:
+        largest = np.maximum(largest, term)
+    return largest
+
+
+@lru_cache(maxsize=256)
+def element_bytes(dtype: str) -> int:
+    """Bytes of one activation element under a dtype or recipe (norms of an fp8 model run in bf16).
+
+    Raises:
+        SilicastError: no such number format, or one below a byte.
+
+    >>> element_bytes("fp32"), element_bytes("fp8")
+    (4, 2)
+    """
+    name = RECIPES[dtype].output if dtype in RECIPES else dtype
+    bits = BITS.get(name, 0.0)
+    if bits < 8:
+        raise SilicastError(
+            f"{dtype!r} is not a format that activations are stored in",
+            kind="unsupported",
+            field="dtype",
+            hint="use bf16, fp16 or fp32",
+        )
+    return int(bits) // 8
