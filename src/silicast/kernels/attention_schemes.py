@@ -13,6 +13,7 @@ import numpy as np
 
 from silicast.core.numerics import I64, ceil_div
 from silicast.hardware.device import Device
+from silicast.workload.op import Variant
 
 Mainloop = Literal["fa2", "fa3", "fmha100"]
 
@@ -23,18 +24,29 @@ class Scheme:
     """How one kernel cuts and orders prefill attention.
 
     Attributes:
-        library: the resolved library; constants are looked up by it.
+        library: the kernel library ("fa2", "fa3", "flashinfer", "trtllm", "triton").
+        caller: whose constants to use: the engine where one is named, else the library.
         mainloop: "fa2" (mma.sync, softmax in line with it), "fa3" (wgmma, two consumer groups in
             ping-pong), "fmha100" (tcgen05, two query tiles a CTA).
         packs: query heads of a group share a tile (rows = tokens x group).
         longest_first: tiles with most keys start first.
+        splits: long caches are split where tiles are too few to fill the device.
+        appends: the call also writes the new keys and values to the cache.
+        rotates: the call also applies RoPE to queries and keys, in a kernel of its own.
     """
 
     library: str
+    caller: str
     mainloop: Mainloop
     packs: bool
     longest_first: bool
+    splits: bool
+    appends: bool
+    rotates: bool
 
+
+ENGINES = frozenset({"vllm", "sglang", "trtllm"})
+"""Libraries whose call is an engine's attention layer: kernel and cache update."""
 
 _ENGINE_KERNELS: dict[tuple[str, str], str] = {
     ("vllm", "hopper"): "fa3",
@@ -45,7 +57,7 @@ _ENGINE_KERNELS: dict[tuple[str, str], str] = {
     ("sglang", ""): "flashinfer",
     ("", "hopper"): "fa3",
     ("", "blackwell"): "trtllm",
-    ("", ""): "fa2",
+    ("", ""): "flashinfer",
 }
 
 
@@ -57,8 +69,8 @@ def resolve_library(library: str, kernel: str, architecture: str) -> str:
     """
     if "triton" in kernel or library == "triton":
         return "triton"
-    if kernel.startswith("vllm_flashinfer_fi"):
-        return "flashinfer"
+    if kernel.startswith("vllm_flashinfer_fi") or kernel.endswith("flashinfer"):
+        return "trtllm" if architecture == "blackwell" else "flashinfer"
     known = _ENGINE_KERNELS.get((library, architecture)) or _ENGINE_KERNELS.get((library, ""))
     if known:
         return known
@@ -67,14 +79,22 @@ def resolve_library(library: str, kernel: str, architecture: str) -> str:
     return library
 
 
-def scheme_for(library: str, kernel: str, device: Device) -> Scheme:
-    """The prefill kernel that ``library`` runs on ``device``."""
-    name = resolve_library(library, kernel, device.architecture)
-    if device.architecture == "hopper" and name not in ("fa2", "triton"):
-        return Scheme(name, "fa3", packs=False, longest_first=True)
-    if device.architecture == "blackwell" and name in ("trtllm", "flashinfer"):
-        return Scheme(name, "fmha100", packs=False, longest_first=True)
-    return Scheme(name, "fa2", packs=name == "flashinfer", longest_first=name == "trtllm")
+def scheme_for(variant: Variant, device: Device) -> Scheme:
+    """The attention kernel that ``variant.library`` runs on ``device``."""
+    architecture = device.architecture
+    name = resolve_library(variant.library, variant.kernel, architecture)
+    engine = variant.library in ENGINES
+    caller = "triton" if name == "triton" else variant.library or name
+    appends = variant.flag("append", default=engine)
+    rotates = variant.flag("rope", default=variant.library == "trtllm")
+    if architecture == "hopper" and name not in ("fa2", "triton"):
+        packs = name != "trtllm"
+        splits = name == "fa3"
+        return Scheme(name, caller, "fa3", packs, True, splits, appends, rotates)
+    if architecture == "blackwell" and name != "triton":
+        return Scheme(name, caller, "fmha100", False, True, False, appends, rotates)
+    fi = name == "flashinfer"
+    return Scheme(name, caller, "fa2", fi, name == "trtllm", fi, appends, rotates)
 
 
 def query_rows(scheme: Scheme, head_dim: I64, packed_rows: I64) -> I64:
