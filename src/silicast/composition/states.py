@@ -86,3 +86,17 @@ class BatchStates:
             cached,
             np.arange(count + 1, dtype=np.int64) * len(prompt),
         )
+
+    def then(self, others: BatchStates) -> BatchStates:
+        """These states followed by ``others``."""
+        return BatchStates(
+            np.concatenate((self.prefill_q, others.prefill_q)),
+            np.concatenate((self.prefill_kv, others.prefill_kv)),
+            _joined(self.prefill_offsets, others.prefill_offsets),
+            np.concatenate((self.decode_kv, others.decode_kv)),
+            _joined(self.decode_offsets, others.decode_offsets),
+        )
+
+
+def _joined(first: I64, second: I64) -> I64:
+    return np.concatenate((first, second[1:] + first[-1]))

@@ -12,9 +12,9 @@ from silicast.composition.deployment import Deployment
 from silicast.composition.fitting import advice
 from silicast.composition.memory import MemoryUse, static_batch_memory
 from silicast.composition.states import BatchStates
-from silicast.composition.step import StepModel
+from silicast.composition.step import StepModel, StepTimes
 from silicast.core.numerics import F64
-from silicast.core.prediction import Domain, ErrorFactors, Part, Prediction, Quantity
+from silicast.core.prediction import ErrorFactors, Part, Prediction, Quantity
 
 MAX_EVALUATED_STEPS = 33
 """Decode steps are evaluated in full up to so many; beyond, at evenly spaced ones."""
@@ -65,48 +65,65 @@ def predict_static_batch(
     if memory.excess:
         warnings.append(advice(deployment, input_lens, output_len, memory))
 
-    domain = model.domain
-    prefill_part, prefill_error, prefill_hz = _prefill(model, input_lens)
-    prefill = _prediction(prefill_part, prefill_error, domain, warnings)
-    steps = output_len - 1
-    if steps == 0:
-        whole = Part.group("total", (prefill_part,))
-        total = _prediction(whole, prefill_error, domain, warnings)
-        return StaticBatch(prefill, None, total, memory, (prefill_hz, prefill_hz))
+    knots, weights = decode_knots(output_len - 1)
+    states = BatchStates.prefill(input_lens).then(BatchStates.decode(input_lens, knots))
+    phases = _Phases(model, states, model.steps(states))
+    middle = 1 + len(knots) // 2
+    prefill_part, prefill_error, prefill_hz = phases.at("prefill", 0, _only(0, len(states)))
+    prefill = _prediction(model, prefill_part, prefill_error, warnings)
+    if output_len == 1:
+        whole = _prediction(model, Part.group("total", (prefill_part,)), prefill_error, warnings)
+        return StaticBatch(prefill, None, whole, memory, (prefill_hz, prefill_hz))
 
-    knots, weights = decode_knots(steps)
-    states = BatchStates.decode(input_lens, knots)
-    decode_hz = model.held_clock(states)
-    times = model.steps(states, decode_hz)
-    middle = np.zeros(len(knots))
-    middle[len(knots) // 2] = 1.0
-    step_part = model.part("decode_step", times, middle)
-    step_error = model.error(times, middle)
-    decode_part = model.part("decode", times, weights)
-    decode_error = model.error(times, weights)
-    whole = Part.group("total", (prefill_part, decode_part))
-    total_error = ErrorFactors.of_sum(
+    step_part, step_error, _ = phases.at("decode_step", middle, _only(middle, len(states)))
+    all_steps = np.concatenate(([0.0], weights))
+    decode_part, decode_error, decode_hz = phases.at("decode", middle, all_steps)
+    error = ErrorFactors.of_sum(
         [(prefill_part.exposed_ps, prefill_error), (decode_part.exposed_ps, decode_error)]
     )
+    whole_part = Part.group("total", (prefill_part, decode_part))
     return StaticBatch(
         prefill=prefill,
-        decode_step=_prediction(step_part, step_error, domain, warnings),
-        total=_prediction(whole, total_error, domain, warnings),
+        decode_step=_prediction(model, step_part, step_error, warnings),
+        total=_prediction(model, whole_part, error, warnings),
         memory=memory,
         clock_hz=(prefill_hz, decode_hz),
     )
 
 
-def _prefill(model: StepModel, input_lens: Sequence[int]) -> tuple[Part, ErrorFactors, float]:
-    states = BatchStates.prefill(input_lens)
-    hz = model.held_clock(states)
-    times = model.steps(states, hz)
-    once = np.ones(1)
-    return model.part("prefill", times, once), model.error(times, once), hz
+@final
+@dataclass(frozen=True, slots=True)
+class _Phases:
+    """Prefill and decode steps of one batch, each at the clock that it can hold."""
+
+    model: StepModel
+    states: BatchStates
+    at_boost: StepTimes
+
+    def at(self, name: str, typical: int, weights: F64) -> tuple[Part, ErrorFactors, float]:
+        """Parts, error and clock of a weighted sum of states.
+
+        Args:
+            typical: the state whose mix of work sets the clock of all.
+            weights: how often each state runs, shape (n,).
+        """
+        hz = self.model.held_clock(self.at_boost, typical)
+        times = self.at_boost
+        if hz != self.model.deployment.device.clocks.boost_hz:
+            times = self.model.steps(self.states, hz)
+        return self.model.part(name, times, weights), self.model.error(times, weights), hz
+
+
+def _only(index: int, count: int) -> F64:
+    weights = np.zeros(count)
+    weights[index] = 1.0
+    return weights
 
 
 def decode_knots(steps: int) -> tuple[np.ndarray, F64]:
-    """Steps to evaluate (from 1) and how many steps each stands for (trapezoidal weights)."""
+    """Steps to evaluate (from 1; at least one) and how many steps each stands for (trapezoidal weights)."""
+    if steps == 0:
+        return np.array([1], dtype=np.int64), np.zeros(1)
     if steps <= MAX_EVALUATED_STEPS:
         return np.arange(1, steps + 1, dtype=np.int64), np.ones(steps)
     position = np.arange(MAX_EVALUATED_STEPS, dtype=np.int64)
@@ -122,6 +139,6 @@ def decode_knots(steps: int) -> tuple[np.ndarray, F64]:
 
 
 def _prediction(
-    part: Part, error: ErrorFactors, domain: Domain, warnings: Sequence[str]
+    model: StepModel, part: Part, error: ErrorFactors, warnings: Sequence[str]
 ) -> Prediction:
-    return Prediction(part=part, error=error, domain=domain, warnings=tuple(warnings))
+    return Prediction(part=part, error=error, domain=model.domain, warnings=tuple(warnings))

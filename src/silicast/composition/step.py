@@ -21,6 +21,7 @@ import numpy as np
 from silicast.communication.collectives import collective_times
 from silicast.composition.deployment import Deployment
 from silicast.composition.states import BatchStates
+from silicast.core.dtypes import RECIPES
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import ErrorFactors, Part, to_picoseconds
@@ -111,6 +112,7 @@ class StepModel:
         precision = deployment.precision or deployment.model.default_precision
         self.graph: Graph = build_graph(deployment.model, deployment.plan, precision)
         self.placed: tuple[Placed, ...] = self._place()
+        self._matrix_format = RECIPES[precision.recipe].compute
         self._groups = self._group()
 
     def steps(self, states: BatchStates, clock_hz: float | None = None) -> StepTimes:
@@ -147,20 +149,25 @@ class StepModel:
             clock_hz=device.clocks.boost_hz,
         )
 
-    def held_clock(self, states: BatchStates) -> float:
-        """The clock that the board's power cap (or the user's limit) holds over steps like the
-        first of ``states``, hertz; the boost clock where power does not limit it.
+    def held_clock(self, times: StepTimes, index: int) -> float:
+        """The clock that the power cap (or the user's limit) holds over steps like state ``index``.
+
+        Args:
+            times: of steps at the boost clock.
+            index: which state.
+
+        Returns:
+            Hertz; the boost clock where nothing limits it.
         """
         device = self.deployment.device
-        nodes = self._node_times(_first(states), device)
         counts = [float(placed.count) for placed in self.placed]
-        seconds = float(_weighted_sum(nodes.time_s, counts)[0])
-        flops = float(_weighted_sum(nodes.tensor_flops, counts)[0])
-        dram = float(_weighted_sum(nodes.dram_bytes, counts)[0])
-        peak = device.peak_per_s("tensor", "bf16") or device.peak_per_s("fma", "fp32")
+        seconds = float(times.total_s[index])
+        flops = float(_weighted_sum(times.nodes.tensor_flops, counts)[index])
+        dram = float(_weighted_sum(times.nodes.dram_bytes, counts)[index])
+        dtype = self._matrix_format
         activity = Activity(
-            tensor=flops / seconds / peak,
-            dtype="bf16",
+            tensor=flops / seconds / device.peak_per_s(device.matrix_pipe(dtype), dtype),
+            dtype=dtype,
             dram=dram / seconds / device.dram.bandwidth_bytes_per_s,
         )
         hz = float(sustained_clock(device, activity, power_w=self.deployment.power_w))
@@ -336,17 +343,6 @@ def _with(op: Op, **changes: str) -> Op:
     from dataclasses import replace
 
     return replace(op, variant=replace(op.variant, **changes))
-
-
-def _first(states: BatchStates) -> BatchStates:
-    """The first state alone."""
-    return BatchStates(
-        states.prefill_q[: states.prefill_offsets[1]],
-        states.prefill_kv[: states.prefill_offsets[1]],
-        states.prefill_offsets[:2],
-        states.decode_kv[: states.decode_offsets[1]],
-        states.decode_offsets[:2],
-    )
 
 
 def _runs(op: Op, *, prefill: bool) -> bool:
