@@ -1,0 +1,157 @@
+"""Answers, exactly as DESIGN section 4 writes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from silicast.core.errors import ErrorKind, SilicastError
+from silicast.core.prediction import PICOSECONDS, Domain, Part, Quantity, Tier
+
+Identity = str | int | None
+
+MAX_CHILDREN = 64
+"""Children of one node that ``why`` writes out; the rest is summed up as one."""
+
+
+class Belief(msgspec.Struct, frozen=True):
+    """The three numbers of a metric."""
+
+    estimate: float
+    p05: float
+    p95: float
+
+    @staticmethod
+    def of(quantity: Quantity) -> Belief:
+        """The same as a plain table."""
+        return Belief(quantity.estimate, quantity.p05, quantity.p95)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A case that was answered.
+
+    Attributes:
+        metrics: metric, with its unit in the name -> what we believe.
+        bound: metric -> its physical limit, where it has one.
+        why: where the time goes, see :func:`why_tree`, and what else explains the answer.
+    """
+
+    id: Identity
+    ok: bool
+    metrics: dict[str, Belief]
+    bound: dict[str, float]
+    tier: Tier
+    domain: Domain
+    warnings: list[str]
+    why: dict[str, Any]
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Why a case was not answered."""
+
+    kind: ErrorKind
+    message: str
+    field: str
+    hint: str
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A case that was not answered; never with a number."""
+
+    id: Identity
+    ok: bool
+    error: Problem
+
+
+Reply = Answer | Refusal
+
+_ENCODER = msgspec.json.Encoder()
+
+
+def answer(
+    *,
+    metrics: Mapping[str, Quantity],
+    bound: Mapping[str, float],
+    tier: Tier,
+    domain: Domain,
+    warnings: list[str] | tuple[str, ...] = (),
+    why: dict[str, Any] | None = None,
+    id: Identity = None,  # noqa: A002 - the contract's name
+) -> Answer:
+    """A checked answer.
+
+    Raises:
+        SilicastError: kind "internal": a number is negative or not finite, or an estimate is
+            below its bound.
+    """
+    for name, limit in bound.items():
+        belief = metrics.get(name)
+        if not math.isfinite(limit) or (belief is not None and belief.p05 < limit):
+            raise _internal(f"{name}: bound {limit} against {belief}")
+    for name, belief in metrics.items():
+        if belief.p05 < 0.0:
+            raise _internal(f"{name} is negative: {belief}")
+    beliefs = {name: Belief.of(value) for name, value in metrics.items()}
+    return Answer(id, True, beliefs, dict(bound), tier, domain, list(warnings), why or {})
+
+
+def refusal(error: SilicastError, id: Identity = None) -> Refusal:  # noqa: A002
+    """The answer to a case that cannot be answered."""
+    message = f"{error.file}: {error.message}" if error.file else error.message
+    return Refusal(id, False, Problem(error.kind, message, error.field, error.hint))
+
+
+def with_id(reply: Reply, id: Identity) -> Reply:  # noqa: A002
+    """The same reply to another case."""
+    return msgspec.structs.replace(reply, id=id)
+
+
+def encode(reply: Reply) -> bytes:
+    """One line of JSON without its end; the same bytes for the same reply, fields in order."""
+    return _ENCODER.encode(reply)
+
+
+def why_tree(part: Part, total_ps: int | None = None) -> dict[str, Any]:
+    """A tree of parts as plain tables.
+
+    Keys: ``name``, ``exposed_ms``, ``share`` of the whole, ``hidden_ms`` where there is any,
+    ``count`` above 1, ``bound_by`` and ``of_bound`` (bound over exposed time: 1 = at the limit),
+    ``parts``.
+
+    >>> why_tree(Part("launch", 2_000_000, bound_ps=1_000_000))["of_bound"]
+    0.5
+    """
+    whole = part.exposed_ps if total_ps is None else total_ps
+    node: dict[str, Any] = {
+        "name": part.name,
+        "exposed_ms": part.exposed_ps * 1e3 / PICOSECONDS,
+        "share": part.exposed_ps / whole if whole else 0.0,
+    }
+    if part.hidden_ps:
+        node["hidden_ms"] = part.hidden_ps * 1e3 / PICOSECONDS
+    if part.count != 1:
+        node["count"] = part.count
+    if part.bound_by:
+        node["bound_by"] = part.bound_by
+    if part.bound_ps and part.exposed_ps:
+        node["of_bound"] = part.bound_ps / part.exposed_ps
+    if part.children:
+        node["parts"] = [why_tree(child, whole) for child in _shown_children(part)]
+    return node
+
+
+def _shown_children(part: Part) -> list[Part]:
+    children = list(part.children)
+    if len(children) <= MAX_CHILDREN:
+        return children
+    rest = [Part(c.name, c.exposed_ps, c.hidden_ps, c.bound_ps, c.bound_by) for c in children]
+    return [*children[: MAX_CHILDREN - 1], Part.group("others", rest[MAX_CHILDREN - 1 :])]
+
+
+def _internal(message: str) -> SilicastError:
+    return SilicastError(
+        message, kind="internal", hint="this is a defect of Silicast: please report it"
+    )

@@ -1,0 +1,96 @@
+"""The one interface of what answers a task, and their registry.
+
+A task is one file of :mod:`silicast.scenario.answerers`, named like the task, that subclasses
+:class:`Answerer` and registers itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from silicast.core.errors import SilicastError
+from silicast.scenario.answer import Answer
+from silicast.scenario.decode import Scenario
+
+
+class Answerer(ABC):
+    """Answers the scenarios of one task.
+
+    Class attributes:
+        task: as the contract names it.
+    """
+
+    task: ClassVar[str]
+
+    @abstractmethod
+    def answer(self, scenario: Scenario) -> Answer:
+        """The answer to one scenario, without its id.
+
+        Raises:
+            SilicastError: it cannot be answered; kind "not_yet" names the missing capability.
+        """
+
+    def answer_many(self, scenarios: Sequence[Scenario]) -> list[Answer | SilicastError]:
+        """The answers to many, in order, the same as one by one; errors stand in their place."""
+        found: list[Answer | SilicastError] = []
+        for scenario in scenarios:
+            try:
+                found.append(self.answer(scenario))
+            except SilicastError as error:
+                found.append(error)
+        return found
+
+
+_REGISTRY: dict[str, Answerer] = {}
+
+
+def register(cls: type[Answerer]) -> type[Answerer]:
+    """Class decorator: makes a task known."""
+    if cls.task in _REGISTRY:
+        raise ValueError(f"two answerers for {cls.task}")
+    _REGISTRY[cls.task] = cls()
+    return cls
+
+
+def answerer_for(task: str) -> Answerer:
+    """What answers a task; its module is imported on first use."""
+    if task not in _REGISTRY:
+        importlib.import_module(f"silicast.scenario.answerers.{task}")
+    return _REGISTRY[task]
+
+
+def not_yet(capability: str, field: str, hint: str = "") -> SilicastError:
+    """The error for something that a scenario may say but no model answers.
+
+    >>> str(not_yet("serving simulation", "task"))
+    'task: not yet: serving simulation'
+    """
+    return SilicastError(f"not yet: {capability}", kind="not_yet", field=field, hint=hint)
+
+
+def refuse_unmodelled(scenario: Scenario, *fields: str) -> None:
+    """Refuses each of ``fields`` that the scenario sets, so that none is ignored in silence.
+
+    Raises:
+        SilicastError: kind "not_yet", for the first of them.
+    """
+    capabilities = {
+        "speculative": "speculative decoding",
+        "lora": "low-rank adapters",
+        "colocation": "co-location",
+        "pools": "several pools",
+        "links": "links between pools",
+        "calibration": "calibration of this task",
+        "cluster.slow_gpus": "slow devices",
+        "cluster.failures": "failures",
+    }
+    for field in fields:
+        table, _, leaf = field.partition(".")
+        value = getattr(scenario.raw, table)
+        if leaf and value is not None:
+            value = getattr(value, leaf)
+        if value is not None:
+            raise not_yet(capabilities[field], field)

@@ -1,0 +1,1 @@
+"""One file a task; see :mod:`silicast.scenario.answerer`."""

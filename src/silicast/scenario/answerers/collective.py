@@ -1,0 +1,107 @@
+"""Task ``collective``: one collective call."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from silicast.core.prediction import Domain, Part, Quantity, to_picoseconds
+from silicast.hardware.device import Link
+from silicast.kernels.physics import load_physics
+from silicast.scenario.answer import Answer, answer, why_tree
+from silicast.scenario.answerer import Answerer, not_yet, refuse_unmodelled, register
+from silicast.scenario.decode import Scenario
+from silicast.scenario.resolve import device_of
+from silicast.scenario.schema import ClusterTable, LinkTable
+from silicast.scenario.workloads import CollectiveWorkload
+
+_BUS_FACTOR = {"all_reduce": 2.0, "broadcast": 0.0, "send_recv": 0.0}
+"""Times (n - 1) / n: bytes on the bus per byte of nccl-tests' size; 0 = each byte once."""
+
+
+@register
+@final
+class CollectiveAnswerer(Answerer):
+    """Metrics: ``latency_us``, ``bus_bandwidth_gbs`` (as nccl-tests defines it)."""
+
+    task: ClassVar[str] = "collective"
+
+    def answer(self, scenario: Scenario) -> Answer:
+        """See :class:`~silicast.scenario.answerer.Answerer`."""
+        from silicast.communication.collective import collective_times
+
+        work = scenario.workload
+        assert isinstance(work, CollectiveWorkload)
+        refuse_unmodelled(
+            scenario, "speculative", "lora", "colocation", "pools", "links", "calibration",
+            "cluster.slow_gpus", "cluster.failures",
+        )  # fmt: skip
+        device = device_of(scenario)
+        topology = _topology(scenario, work.gpus)
+        found = collective_times(
+            work.op,
+            np.array([work.bytes], dtype=np.int64),
+            work.gpus,
+            topology,
+            work.implementation or "",
+            work.launch or "graph",
+            work.dtype,
+        )
+        estimate, low, high, bound = (
+            float(row[0]) for row in (found.estimate_s, found.p05_s, found.p95_s, found.bound_s)
+        )
+        bound_only = scenario.raw.tier == "bound"
+        latency = Quantity(bound, bound, high) if bound_only else Quantity(estimate, low, high)
+        moved = work.bytes * _bus_factor(work.op, work.gpus) / 1e9
+        bandwidth = Quantity(moved / latency.estimate, moved / latency.p95, moved / latency.p05)
+        domain: Domain = "in"
+        warnings = list(found.warnings)
+        if not load_physics("communication").is_measured(device.architecture):
+            domain = "near"
+            warnings.append(f"no measured collectives of architecture {device.architecture}")
+        return answer(
+            metrics={"latency_us": latency.times(1e6), "bus_bandwidth_gbs": bandwidth},
+            bound={"latency_us": bound * 1e6},
+            tier="bound" if bound_only else found.tier,
+            domain=domain,
+            warnings=warnings,
+            why=_why(work, latency, bound, found.bound_by()[0], found.choice[0]),
+        )
+
+
+def _bus_factor(op: str, gpus: int) -> float:
+    factor = _BUS_FACTOR.get(op, 1.0)
+    return factor * (gpus - 1) / gpus if factor else 1.0
+
+
+def _topology(scenario: Scenario, gpus: int) -> Any:
+    """The links between the participants, as the scenario's cluster says."""
+    from silicast.communication.topology import Topology
+
+    cluster = scenario.raw.cluster or ClusterTable()
+    for name in ("intra_node", "topology"):
+        if getattr(cluster, name):
+            raise not_yet(f"another {name} than the device's usual one", f"cluster.{name}")
+    if cluster.oversubscription != 1.0:
+        raise not_yet("an oversubscribed network", "cluster.oversubscription")
+    inter = cluster.inter_node
+    link: Link | None = None
+    if isinstance(inter, LinkTable) and inter.bandwidth_gb_per_s is not None:
+        link = Link(inter.kind, inter.bandwidth_gb_per_s * inter.count * 1e9)
+    elif inter is not None:
+        raise not_yet(
+            "networks by name", "cluster.inter_node", "give {bandwidth_gb_per_s = ...} per device"
+        )
+    return Topology.of(
+        device_of(scenario), gpus, gpus_per_node=cluster.gpus_per_node or 0, inter=link
+    )
+
+
+def _why(
+    work: CollectiveWorkload, latency: Quantity, bound: float, bound_by: str, choice: str
+) -> dict[str, Any]:
+    part = Part(
+        work.op, to_picoseconds(latency.estimate), bound_ps=to_picoseconds(bound), bound_by=bound_by
+    )
+    return {**why_tree(part), "algorithm": choice}

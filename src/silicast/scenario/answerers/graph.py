@@ -1,0 +1,30 @@
+"""Task ``graph``: a whole model once, or an op-graph file; not answered yet.
+
+Its scenarios are decoded and checked in full.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+from silicast.scenario.answer import Answer
+from silicast.scenario.answerer import Answerer, not_yet, register
+from silicast.scenario.decode import Scenario
+from silicast.scenario.named import check_names
+
+
+@register
+@final
+class GraphAnswerer(Answerer):
+    """Checks the names, then says what is missing."""
+
+    task: ClassVar[str] = "graph"
+
+    def answer(self, scenario: Scenario) -> Answer:
+        """See :class:`~silicast.scenario.answerer.Answerer`."""
+        check_names(scenario)
+        raise not_yet(
+            "single passes of whole models and op-graph files",
+            "task",
+            "see the road map for what comes next",
+        )

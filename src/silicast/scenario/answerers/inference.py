@@ -1,0 +1,135 @@
+"""Task ``inference``: one static batch of a whole model."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, final
+
+from silicast.composition.deployment import Deployment
+from silicast.composition.static_batch import StaticBatch, predict_static_batch
+from silicast.core.errors import SilicastError
+from silicast.core.prediction import Prediction, Quantity, Tier
+from silicast.hardware.device import Device
+from silicast.scenario.answer import Answer, answer, why_tree
+from silicast.scenario.answerer import Answerer, not_yet, refuse_unmodelled, register
+from silicast.scenario.decode import Scenario
+from silicast.scenario.resolve import device_of, engine_of, host_of, model_of, plan_of
+from silicast.scenario.workloads import InferenceWorkload
+from silicast.workload.model import ModelConfig
+from silicast.workload.precision import Precision
+
+MILLI = 1e3
+
+
+@register
+@final
+class InferenceAnswerer(Answerer):
+    """Metrics: ``prefill_ms``, ``decode_step_ms`` (median step), ``total_ms``, ``memory_gb``."""
+
+    task: ClassVar[str] = "inference"
+
+    def answer(self, scenario: Scenario) -> Answer:
+        """See :class:`~silicast.scenario.answerer.Answerer`."""
+        work = scenario.workload
+        assert isinstance(work, InferenceWorkload)
+        deployment = deployment_of(scenario)
+        lengths = work.input_lens or [work.input_len or 1] * (work.batch or 1)
+        found = predict_static_batch(deployment, lengths, work.output_len)
+        return _answer(found, bound_only=scenario.raw.tier == "bound")
+
+
+def deployment_of(scenario: Scenario) -> Deployment:
+    """The one pool of a scenario.
+
+    Raises:
+        SilicastError: an unknown name, contradictory degrees, or something not modelled.
+    """
+    refuse_unmodelled(
+        scenario, "speculative", "lora", "colocation", "pools", "links", "calibration",
+        "cluster.slow_gpus", "cluster.failures",
+    )  # fmt: skip
+    raw = scenario.raw
+    for name in ("dp", "cp", "virtual_stages"):
+        if (getattr(raw.parallel, name) or 1) > 1:
+            raise not_yet(f"{name} in inference", f"parallel.{name}")
+    if raw.parallel.sp not in (1, False):
+        raise not_yet("sequence parallelism in inference", "parallel.sp")
+    cluster = raw.cluster
+    for name in ("intra_node", "inter_node", "topology"):
+        if cluster is not None and getattr(cluster, name):
+            raise not_yet("links stated by the scenario", f"cluster.{name}")
+    if scenario.engine is not None and scenario.engine.options:
+        option = next(iter(scenario.engine.options))
+        raise not_yet("options of engines", f"engine.options.{option}")
+    device, model = device_of(scenario), model_of(scenario)
+    per_node = (cluster.gpus_per_node if cluster else None) or device.default_gpus_per_node
+    return Deployment(
+        model=model,
+        device=device,
+        engine=engine_of(scenario),
+        plan=plan_of(scenario),
+        precision=precision_of(scenario, model, device),
+        host=host_of(scenario),
+        gpus_per_node=per_node,
+        power_w=raw.limits.power_w,
+        clock_hz=raw.limits.clock_mhz * 1e6 if raw.limits.clock_mhz else None,
+    )
+
+
+def precision_of(scenario: Scenario, model: ModelConfig, device: Device) -> Precision:
+    """The scenario's formats over the checkpoint's."""
+    del device
+    table = scenario.raw.precision
+    if table is None:
+        return model.default_precision
+    try:
+        return Precision.of(
+            weights=table.weights,
+            activations=table.activations,
+            kv_cache=table.kv_cache,
+            recipe=table.recipe,
+            group_size=table.group_size,
+            default=model.default_precision,
+        )
+    except SilicastError as error:
+        raise error.at("precision") from None
+
+
+def _answer(found: StaticBatch, *, bound_only: bool) -> Answer:
+    metrics: dict[str, Quantity] = {}
+    bound: dict[str, float] = {}
+    for name, prediction in (
+        ("prefill_ms", found.prefill),
+        ("decode_step_ms", found.decode_step),
+        ("total_ms", found.total),
+    ):
+        if prediction is not None:
+            metrics[name] = _latency(prediction, bound_only=bound_only).times(MILLI)
+            bound[name] = prediction.bound_seconds * MILLI
+    metrics["memory_gb"] = found.memory_gb
+    tier: Tier = "bound" if bound_only else found.total.tier
+    return answer(
+        metrics=metrics,
+        bound=bound,
+        tier=tier,
+        domain=found.total.domain,
+        warnings=found.total.warnings,
+        why=_why(found),
+    )
+
+
+def _latency(prediction: Prediction, *, bound_only: bool) -> Quantity:
+    if not bound_only:
+        return prediction.latency_s
+    limit = prediction.bound_seconds
+    return Quantity(limit, limit, prediction.latency_s.p95)
+
+
+def _why(found: StaticBatch) -> dict[str, Any]:
+    tree = why_tree(found.total.part)
+    if found.decode_step is not None:
+        tree["decode_step"] = why_tree(found.decode_step.part)
+    tree["clock_mhz"] = {
+        "prefill": found.clock_hz[0] / 1e6,
+        "decode": found.clock_hz[1] / 1e6,
+    }
+    return tree

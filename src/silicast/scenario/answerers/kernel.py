@@ -1,0 +1,172 @@
+"""Task ``kernel``: one kernel on one device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+from silicast.core.calibration import Calibration
+from silicast.core.errors import SilicastError
+from silicast.core.prediction import Z90, Domain, Part, Quantity, Tier, to_picoseconds
+from silicast.hardware.device import Device
+from silicast.kernels.dispatch import KernelTime, times
+from silicast.kernels.physics import load_physics
+from silicast.scenario.answer import Answer, answer, why_tree
+from silicast.scenario.answerer import Answerer, not_yet, refuse_unmodelled, register
+from silicast.scenario.decode import Scenario
+from silicast.scenario.resolve import calibrations_of, device_of
+from silicast.workload.op import Op
+
+MICRO = 1e6
+UNUSED = ("model", "engine", "precision", "cluster", "seed")
+"""Fields that a kernel's time does not depend on."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A case with its names resolved."""
+
+    op: Op
+    device: Device
+    bound_only: bool
+    calibrations: list[Calibration]
+    warnings: list[str]
+
+
+@register
+@final
+class KernelAnswerer(Answerer):
+    """Metrics: ``latency_us``."""
+
+    task: ClassVar[str] = "kernel"
+
+    def answer(self, scenario: Scenario) -> Answer:
+        """See :class:`~silicast.scenario.answerer.Answerer`."""
+        case = _prepare(scenario)
+        return _answer(case, times([case.op], case.device)[0])
+
+    def answer_many(self, scenarios: Sequence[Scenario]) -> list[Answer | SilicastError]:
+        """All cases of a device in one vectorised call, which changes no answer."""
+        found: list[Answer | SilicastError | None] = [None] * len(scenarios)
+        by_device: dict[Device, list[tuple[int, _Prepared]]] = {}
+        for i, scenario in enumerate(scenarios):
+            try:
+                case = _prepare(scenario)
+            except SilicastError as error:
+                found[i] = error
+            else:
+                by_device.setdefault(case.device, []).append((i, case))
+        for rows in by_device.values():
+            for (i, case), time in zip(rows, _times([case for _, case in rows]), strict=True):
+                found[i] = _guarded(case, time)
+        return [row for row in found if row is not None]
+
+
+def _times(cases: list[_Prepared]) -> list[KernelTime | SilicastError]:
+    """Times of cases of one device; if one of them is refused, each is asked on its own."""
+    try:
+        return list(times([case.op for case in cases], cases[0].device))
+    except SilicastError as error:
+        if len(cases) == 1:
+            return [error]
+    by_family: dict[tuple[object, ...], list[int]] = {}
+    for i, case in enumerate(cases):
+        by_family.setdefault((case.op.family, case.op.variant), []).append(i)
+    found: dict[int, KernelTime | SilicastError] = {}
+    for rows in by_family.values():
+        if len(rows) == len(cases):
+            found |= {i: _times([cases[i]])[0] for i in rows}
+        else:
+            found |= dict(zip(rows, _times([cases[i] for i in rows]), strict=True))
+    return [found[i] for i in range(len(cases))]
+
+
+def _guarded(case: _Prepared, time: KernelTime | SilicastError) -> Answer | SilicastError:
+    if isinstance(time, SilicastError):
+        return time
+    try:
+        return _answer(case, time)
+    except SilicastError as error:
+        return error
+
+
+def _prepare(scenario: Scenario) -> _Prepared:
+    raw, kernel = scenario.raw, scenario.kernel
+    assert kernel is not None
+    refuse_unmodelled(scenario, "speculative", "lora", "colocation", "pools", "links")
+    device = device_of(scenario)
+    warnings = [f"not used by task kernel: {n}" for n in UNUSED if getattr(raw, n) is not None]
+    warnings += [f"{name} is not modelled and changes nothing" for name in kernel.words]
+    if raw.limits.power_w is not None:
+        warnings.append("limits.power_w is not modelled for a single kernel: boost clock assumed")
+    return _Prepared(
+        op=kernel.op,
+        device=device,
+        bound_only=raw.tier == "bound",
+        calibrations=calibrations_of(scenario, device),
+        warnings=warnings,
+    )
+
+
+def _answer(case: _Prepared, time: KernelTime) -> Answer:
+    if not time.bound_s > 0.0:
+        raise not_yet(f"{case.op.family} kernels of this size", "workload.kernel")
+    domain: Domain = "in" if _measured(case) else "near"
+    latency, tier = _latency(case, time)
+    warnings = [*case.warnings, *time.warnings]
+    if domain == "near":
+        warnings.append(
+            f"no measured {case.op.family} kernels of architecture {case.device.architecture}: "
+            "constants of another stand in"
+        )
+    return answer(
+        metrics={"latency_us": latency.times(MICRO)},
+        bound={"latency_us": time.bound_s * MICRO},
+        tier=tier,
+        domain=domain,
+        warnings=warnings,
+        why=_why(case, time, latency),
+    )
+
+
+def _latency(case: _Prepared, time: KernelTime) -> tuple[Quantity, Tier]:
+    if case.bound_only:
+        return Quantity(time.bound_s, time.bound_s, time.p95_s), "bound"
+    for calibration in case.calibrations:
+        offset = calibration.offset_for(case.op.family, case.op.variant.dtype)
+        if offset is not None:
+            estimate = max(time.estimate_s * math.exp(offset.log_offset), time.bound_s)
+            spread = math.exp(Z90 * offset.log_sd)
+            low = max(estimate / spread, time.bound_s)
+            return Quantity(estimate, low, estimate * spread), "calibrated"
+    return Quantity(time.estimate_s, time.p05_s, time.p95_s), time.tier
+
+
+def _why(case: _Prepared, time: KernelTime, latency: Quantity) -> dict[str, Any]:
+    part = Part(
+        name=case.op.family,
+        exposed_ps=to_picoseconds(latency.estimate),
+        bound_ps=to_picoseconds(time.bound_s),
+        bound_by=time.bound_by,
+    )
+    found = why_tree(part)
+    if time.choice:
+        found["configuration"] = time.choice
+    shares = {name: round(value, 6) for name, value in sorted(time.shared_log_sd.items())}
+    found["log_sd"] = {**shares, "independent": round(time.independent_log_sd, 6)}
+    found["device"] = case.device.name
+    return found
+
+
+def _measured(case: _Prepared) -> bool:
+    """Whether kernels of this family were measured on this architecture."""
+    from silicast.kernels import streaming
+
+    try:
+        physics = load_physics(case.op.family)
+    except OSError:
+        physics = load_physics(streaming.GROUP)
+    return physics.is_measured(case.device.architecture)

@@ -1,0 +1,260 @@
+"""Many scenarios, one JSON object a line, to as many answers in the same order.
+
+Kernel cases of a window of lines are evaluated together, one vectorised call per device, family
+and variant; the answers are those of single runs, bit for bit.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, final
+
+from silicast.core.errors import SilicastError
+from silicast.scenario.answer import Answer, Identity, Problem, Refusal, Reply, refusal, with_id
+from silicast.scenario.answer import encode as encode_reply
+from silicast.scenario.answerer import answerer_for
+from silicast.scenario.decode import Scenario, decode
+from silicast.scenario.limits import MAX_BATCH_BYTES, MAX_JSON_BYTES, MAX_TEXT
+from silicast.scenario.reading import parse_json
+
+WINDOW = 4096
+"""Lines whose answers are held at once."""
+WINDOW_BYTES = 32 << 20
+ALL_ANSWERED = 0
+NOT_READABLE = 2
+SOME_FAILED = 3
+
+Progress = Callable[[int], None]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """What became of a batch."""
+
+    answered: int
+    failed: int
+
+    @property
+    def cases(self) -> int:
+        """All cases."""
+        return self.answered + self.failed
+
+    @property
+    def exit_status(self) -> int:
+        """0 if every case was answered, 3 if some failed."""
+        return SOME_FAILED if self.failed else ALL_ANSWERED
+
+
+def run_batch_file(source: Path, target: Path, progress: Progress | None = None) -> BatchResult:
+    """Answers every case of a JSON Lines file into another file, which appears when all are done.
+
+    Relative paths in a case start at the folder of ``source``.
+
+    Args:
+        progress: called with the number of cases done so far, from time to time.
+
+    Raises:
+        SilicastError: ``source`` cannot be read, is too large or no text, or ``target`` cannot be
+            written (exit status 2). A bad case raises nothing.
+    """
+    with _opened(source) as stream:
+        try:
+            handle, name = tempfile.mkstemp(
+                dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"
+            )
+        except OSError as error:
+            raise _cannot_write(target, error) from None
+        try:
+            with os.fdopen(handle, "wb") as out:
+                result = run_batch(stream, out, folder=source.parent, progress=progress)
+            mode = 0o666 & ~_umask()
+            Path(name).chmod(mode)
+            Path(name).replace(target)
+        except BaseException as error:
+            with suppress(OSError):
+                Path(name).unlink()
+            if isinstance(error, OSError):
+                raise _cannot_write(target, error) from None
+            raise
+    return result
+
+
+def run_batch(
+    lines: BinaryIO, out: BinaryIO, *, folder: Path | None = None, progress: Progress | None = None
+) -> BatchResult:
+    """Answers every case of a stream of lines, in order; blank lines are no cases.
+
+    A case without an id gets the number of its line, from 1.
+    """
+    answered = failed = 0
+    for window in _windows(_numbered(lines)):
+        for reply in _replies(window, folder):
+            out.write(encode_reply(reply))
+            out.write(b"\n")
+            answered += reply.ok
+            failed += not reply.ok
+        if progress is not None:
+            progress(answered + failed)
+    return BatchResult(answered, failed)
+
+
+Line = tuple[int, bytes | SilicastError]
+
+
+def _replies(window: list[Line], folder: Path | None) -> list[Reply]:
+    replies: dict[int, Reply] = {}
+    by_task: dict[str, list[tuple[int, Identity, Scenario]]] = {}
+    for position, (number, raw) in enumerate(window):
+        identity: Identity = number
+        try:
+            if isinstance(raw, SilicastError):
+                raise raw
+            tree = parse_json(raw)
+            identity = _identity(tree.get("id"), number)
+            scenario = decode(tree, folder=folder, checked=True)
+        except SilicastError as error:
+            replies[position] = refusal(error, identity)
+        except (RecursionError, MemoryError, ArithmeticError, ValueError, TypeError) as error:
+            replies[position] = _defect(error, identity)
+        else:
+            by_task.setdefault(scenario.raw.task, []).append((position, identity, scenario))
+    for task, rows in by_task.items():
+        found = _answers(task, [scenario for _, _, scenario in rows])
+        for (position, identity, _), reply in zip(rows, found, strict=True):
+            replies[position] = with_id(reply, identity)
+    return [replies[position] for position in range(len(window))]
+
+
+def _answers(task: str, scenarios: list[Scenario]) -> list[Reply]:
+    """Replies without ids; a defect in one case costs that case only."""
+    answerer = answerer_for(task)
+    try:
+        return [_reply(row) for row in answerer.answer_many(scenarios)]
+    except Exception as error:
+        if len(scenarios) == 1:
+            return [_defect(error, None)]
+    return [_answers(task, [scenario])[0] for scenario in scenarios]
+
+
+def _reply(found: Answer | SilicastError) -> Reply:
+    return refusal(found) if isinstance(found, SilicastError) else found
+
+
+def _defect(error: BaseException, identity: Identity) -> Refusal:
+    text = " ".join(str(error).split())[:200]
+    return Refusal(
+        identity,
+        False,
+        Problem(
+            "internal",
+            f"{type(error).__name__}: {text}",
+            "",
+            "this is a defect of Silicast: please report it with the case",
+        ),
+    )
+
+
+def _identity(value: object, number: int) -> Identity:
+    sound = isinstance(value, (str, int)) and not isinstance(value, bool)
+    return value if sound and len(str(value)) <= MAX_TEXT else number  # type: ignore[return-value]
+
+
+def _windows(lines: Iterable[Line]) -> Iterator[list[Line]]:
+    window: list[Line] = []
+    size = 0
+    for line in lines:
+        window.append(line)
+        size += len(line[1]) if isinstance(line[1], bytes) else 0
+        if len(window) == WINDOW or size >= WINDOW_BYTES:
+            yield window
+            window, size = [], 0
+    if window:
+        yield window
+
+
+def _numbered(stream: BinaryIO) -> Iterator[Line]:
+    """Lines with their numbers; of one that is too long only the number is kept."""
+    number = 0
+    while raw := stream.readline(MAX_JSON_BYTES + 1):
+        number += 1
+        if len(raw) > MAX_JSON_BYTES and not raw.endswith(b"\n"):
+            while raw and not raw.endswith(b"\n"):
+                raw = stream.readline(MAX_JSON_BYTES)
+            yield (
+                number,
+                SilicastError(
+                    f"a line of more than {MAX_JSON_BYTES} bytes",
+                    kind="limit",
+                    hint="long lists go into a trace file",
+                ),
+            )
+        elif number == 1 and not raw.removeprefix(b"\xef\xbb\xbf").strip():
+            continue
+        elif raw.strip():
+            yield number, raw.rstrip(b"\r\n") if number > 1 else raw.removeprefix(b"\xef\xbb\xbf")
+
+
+def _opened(path: Path) -> BinaryIO:
+    """The stream of a batch file.
+
+    Raises:
+        SilicastError: missing, a folder, no regular file, too large, or binary.
+    """
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise SilicastError("is a folder, not a file", kind="io", file=str(path))
+        if status.st_size > MAX_BATCH_BYTES:
+            raise SilicastError(
+                f"holds {status.st_size} bytes; a batch has at most {MAX_BATCH_BYTES}",
+                kind="limit",
+                file=str(path),
+                hint="split it into several files",
+            )
+        stream = path.open("rb")
+    except OSError as error:
+        raise SilicastError(
+            f"cannot read: {error.strerror or error}", kind="io", file=str(path)
+        ) from None
+    except ValueError as error:
+        raise SilicastError(f"not a file name: {error}", kind="io", file=repr(path)) from None
+    head = stream.peek(4096)[:4096]
+    if b"\0" in head or not _is_text(head):
+        stream.close()
+        raise SilicastError(
+            "is not text", kind="io", file=str(path), hint="expected JSON Lines in UTF-8"
+        )
+    return stream
+
+
+def _is_text(head: bytes) -> bool:
+    """Whether the start of a file is UTF-8; its last character may be cut off."""
+    for cut in range(4):
+        try:
+            head[: len(head) - cut].decode("utf-8")
+        except UnicodeDecodeError:
+            continue
+        return True
+    return False
+
+
+def _cannot_write(target: Path, error: OSError) -> SilicastError:
+    return SilicastError(
+        f"cannot write: {error.strerror or error}",
+        kind="io",
+        file=str(target),
+        hint="is its folder there and writable?",
+    )
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,367 @@
+"""What a scenario's fields must satisfy together, before anything is looked up or computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from silicast.core.errors import SilicastError
+from silicast.scenario.reading import shown
+from silicast.scenario.schema import PoolTable, RawScenario
+from silicast.scenario.strict import dtype_name, near, require
+from silicast.scenario.workloads import (
+    ArrivalTable,
+    CapacityWorkload,
+    CollectiveWorkload,
+    DistributionTable,
+    GraphWorkload,
+    InferenceWorkload,
+    Length,
+    PlanWorkload,
+    ServingWorkload,
+    SloTable,
+    TrainingWorkload,
+    WorkflowWorkload,
+    Workload,
+)
+
+OPTIMIZERS = (
+    "none", "adam", "adamw", "fused_adam", "sgd", "sgd_momentum", "adafactor", "lion", "muon",
+    "lamb", "adam_8bit", "distributed_adam", "shampoo",
+)  # fmt: skip
+RECOMPUTE = ("none", "selective", "full")
+
+
+def check_workload(
+    raw: RawScenario, workload: Workload | None, pools: Mapping[str, PoolTable]
+) -> None:
+    """Refuses fields that contradict each other.
+
+    Raises:
+        SilicastError: names the field and what to change.
+    """
+    _precision(raw)
+    if raw.device is None and not pools:
+        raise SilicastError("is missing", field="device", hint="a name, a table or a path")
+    if raw.colocation is not None:
+        require(len(pools) > 1, "there is one pool only", "colocation", "name the others in pools")
+    if raw.parallel.sp not in (1, True, False) and raw.parallel.sp != raw.parallel.tp:
+        require(
+            raw.parallel.tp == 1,
+            "sequence and tensor degree differ",
+            "parallel.sp",
+            "true shares the tensor-parallel ranks",
+        )
+    if workload is not None:
+        needs_model = not isinstance(workload, (CollectiveWorkload, WorkflowWorkload))
+        needs_model &= not (isinstance(workload, GraphWorkload) and workload.graph is not None)
+        if needs_model and raw.model is None and not any(p.model for p in pools.values()):
+            raise SilicastError("is missing", field="model", hint="a name, a table or a path")
+        _CHECKS[type(workload)](workload, "workload")
+    if isinstance(workload, TrainingWorkload):
+        _training_plan(raw, workload)
+    elif not isinstance(workload, (CollectiveWorkload, WorkflowWorkload)):
+        _serving_plan(raw)
+    if isinstance(workload, CollectiveWorkload) and raw.cluster and raw.cluster.gpus:
+        require(
+            workload.gpus <= raw.cluster.gpus,
+            f"{workload.gpus} GPUs in a cluster of {raw.cluster.gpus}",
+            "workload.gpus",
+        )
+    if isinstance(workload, WorkflowWorkload):
+        _stages(workload, pools)
+
+
+def _precision(raw: RawScenario) -> None:
+    if raw.precision is None:
+        return
+    for name in ("weights", "activations", "kv_cache", "recipe"):
+        value = getattr(raw.precision, name)
+        if value is not None:
+            dtype_name(value, f"precision.{name}")
+
+
+def _training_plan(raw: RawScenario, workload: TrainingWorkload) -> None:
+    p, gpus = raw.parallel, raw.cluster.gpus if raw.cluster else None
+    unit = p.tp * p.pp * p.cp
+    if gpus is not None:
+        require(
+            gpus % unit == 0,
+            f"tp x pp x cp = {unit} does not divide {gpus} GPUs",
+            "parallel",
+            f"tp {p.tp}, pp {p.pp}, cp {p.cp}",
+        )
+        if p.dp is not None:
+            require(
+                unit * p.dp == gpus,
+                f"tp x pp x cp x dp = {unit * p.dp} GPUs, but the cluster has {gpus}",
+                "parallel.dp",
+                f"dp = {gpus // unit} fits; left out it is derived",
+            )
+    dp = p.dp or (gpus // unit if gpus else 1)
+    require(
+        workload.global_batch % (dp * workload.micro_batch) == 0,
+        f"dp x micro_batch = {dp} x {workload.micro_batch} does not divide "
+        f"{workload.global_batch} sequences",
+        "workload.global_batch",
+    )
+    require(
+        p.ep == 1 or (dp * p.cp * p.tp) % p.ep == 0,
+        f"ep = {p.ep} does not divide the dp x cp x tp = {dp * p.cp * p.tp} ranks of a stage",
+        "parallel.ep",
+    )
+
+
+def _serving_plan(raw: RawScenario) -> None:
+    p = raw.parallel
+    group = p.tp * p.attention_dp
+    require(
+        group % p.ep == 0,
+        f"ep = {p.ep} does not divide tp x attention_dp = {group}",
+        "parallel.ep",
+        "the experts' tensor degree is tp x attention_dp / ep",
+    )
+    gpus, used = raw.cluster.gpus if raw.cluster else None, group * p.pp * (p.dp or 1)
+    if gpus is not None and used > gpus:
+        factors = " x ".join(
+            n
+            for n in ("tp", "pp", "attention_dp", "dp")
+            if n in ("tp", "pp") or (getattr(p, n) or 1) > 1
+        )
+        raise SilicastError(
+            f"{factors} = {used} GPUs, but the cluster has {gpus}",
+            field="parallel",
+            hint="lower a degree or raise cluster.gpus",
+        )
+    require(p.zero == 0, "ZeRO stages belong to training", "parallel.zero")
+
+
+def _inference(w: InferenceWorkload, field: str) -> None:
+    if w.input_lens is not None:
+        require(
+            w.input_len is None,
+            "input_lens and input_len are both given",
+            f"{field}.input_len",
+            "keep one of them",
+        )
+        require(
+            w.batch in (None, len(w.input_lens)),
+            f"batch is {w.batch}, but input_lens has {len(w.input_lens)} lengths",
+            f"{field}.batch",
+            "leave batch out",
+        )
+        return
+    for name in ("batch", "input_len"):
+        if getattr(w, name) is None:
+            raise SilicastError(
+                "is missing",
+                field=f"{field}.{name}",
+                hint="give input_lens, or batch and input_len",
+            )
+
+
+def _graph(w: GraphWorkload, field: str) -> None:
+    if w.optimizer is not None:
+        _known(w.optimizer, OPTIMIZERS, f"{field}.optimizer")
+    if w.graph is not None:
+        return
+    for name in ("batch", "seq_len"):
+        if getattr(w, name) is None:
+            raise SilicastError(
+                "is missing",
+                field=f"{field}.{name}",
+                hint="batch and seq_len, or graph: an op-graph file",
+            )
+
+
+def _collective(w: CollectiveWorkload, field: str) -> None:
+    dtype_name(w.dtype, f"{field}.dtype")
+
+
+_ARRIVAL: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "closed": (("concurrency",), ("concurrency",)),
+    "poisson": (("rate_per_s",), ("rate_per_s",)),
+    "gamma": (("rate_per_s", "cv"), ("rate_per_s", "cv")),
+    "trace": ((), ("path", "rows")),
+}
+"""kind -> (fields it needs, fields it may have)."""
+
+
+def _arrival(w: ArrivalTable, field: str) -> None:
+    needed, allowed = _ARRIVAL[w.kind]
+    for name in ("concurrency", "rate_per_s", "cv", "path", "rows"):
+        given = getattr(w, name) is not None
+        require(
+            given or name not in needed,
+            "is missing",
+            f"{field}.{name}",
+            f"arrival of kind {w.kind} needs it",
+        )
+        require(
+            not given or name in allowed,
+            f"is not part of arrival kind {w.kind}",
+            f"{field}.{name}",
+            f"{w.kind} takes {' or '.join(allowed)}",
+        )
+    if w.kind == "trace":
+        require((w.path is None) != (w.rows is None), "expected either path or rows", field)
+
+
+_DISTRIBUTION: dict[str, tuple[str, ...]] = {
+    "fixed": ("value",), "uniform": ("min", "max"), "normal": ("mean", "std"),
+    "lognormal": ("median", "sigma"), "gamma": ("mean", "std"), "exponential": ("mean",),
+    "zipf": ("min", "max", "exponent"), "values": ("values",),
+}  # fmt: skip
+"""kind -> fields it needs; min and max may bound any of them."""
+
+
+def _length(w: Length | None, field: str) -> None:
+    if not isinstance(w, DistributionTable):
+        return
+    needed = _DISTRIBUTION[w.kind]
+    for name in ("value", "mean", "std", "min", "max", "median", "sigma", "exponent", "values"):
+        given = getattr(w, name) is not None
+        require(
+            given or name not in needed,
+            "is missing",
+            f"{field}.{name}",
+            f"a {w.kind} distribution needs {', '.join(needed)}",
+        )
+        require(
+            not given or name in (*needed, "min", "max"),
+            f"is not part of a {w.kind} distribution",
+            f"{field}.{name}",
+        )
+    if w.min is not None and w.max is not None:
+        require(w.min <= w.max, f"min = {w.min} is above max = {w.max}", f"{field}.min")
+
+
+def _slo(w: SloTable | None, field: str) -> None:
+    if w is not None:
+        given = [w.ttft_ms, w.tpot_ms, w.itl_ms, w.e2e_ms]
+        require(
+            any(v is not None for v in given),
+            "sets no limit",
+            field,
+            "ttft_ms, tpot_ms, itl_ms or e2e_ms",
+        )
+
+
+def _serving(w: ServingWorkload, field: str) -> None:
+    _arrival(w.arrival, f"{field}.arrival")
+    for name in ("input_len", "output_len"):
+        value = getattr(w, name)
+        if w.arrival.kind != "trace":
+            require(
+                value is not None, "is missing", f"{field}.{name}", "a length or a distribution"
+            )
+        _length(value, f"{field}.{name}")
+        require(
+            w.range_ratio is None or not isinstance(value, DistributionTable),
+            "range_ratio goes with plain lengths",
+            f"{field}.range_ratio",
+        )
+    if w.arrival.kind in ("poisson", "gamma"):
+        require(w.requests is not None, "is missing", f"{field}.requests", "how many requests")
+    if w.prefix is not None:
+        require(
+            (w.prefix.hit_ratio is None) != (w.prefix.length is None),
+            "expected either hit_ratio or length",
+            f"{field}.prefix",
+        )
+    _slo(w.slo, f"{field}.slo")
+
+
+def _training(w: TrainingWorkload, field: str) -> None:
+    require(
+        w.global_batch >= w.micro_batch,
+        f"micro_batch = {w.micro_batch} of {w.global_batch} sequences",
+        f"{field}.micro_batch",
+    )
+    if w.recompute is not None and not w.recompute.startswith("selective:"):
+        _known(w.recompute, RECOMPUTE, f"{field}.recompute")
+    if w.optimizer is not None:
+        _known(w.optimizer, OPTIMIZERS, f"{field}.optimizer")
+    if isinstance(w.routing, list):
+        require(sum(w.routing) > 0, "the histogram is empty", f"{field}.routing")
+
+
+def _capacity(w: CapacityWorkload, field: str) -> None:
+    _serving(w.traffic, f"{field}.traffic")
+    _slo(w.slo, f"{field}.slo")
+
+
+def _plan(w: PlanWorkload, field: str) -> None:
+    given = [n for n in ("training", "inference", "serving") if getattr(w, n) is not None]
+    require(
+        len(given) == 1, f"expected one of training, inference, serving, found {len(given)}", field
+    )
+    _CHECKS[type(getattr(w, given[0]))](getattr(w, given[0]), f"{field}.{given[0]}")
+
+
+def _workflow(w: WorkflowWorkload, field: str) -> None:
+    for name, stage in w.stages.items():
+        at = f"{field}.stages.{name}"
+        for other in stage.after:
+            if other not in w.stages or other == name:
+                raise SilicastError(
+                    f"no other stage {shown(other)}",
+                    kind="unknown_name",
+                    field=f"{at}.after",
+                    hint=near(other, w.stages),
+                )
+        _length(stage.input_len, f"{at}.input_len")
+        _length(stage.output_len, f"{at}.output_len")
+        if stage.training is not None:
+            _training(stage.training, f"{at}.training")
+    if w.arrival is not None:
+        _arrival(w.arrival, f"{field}.arrival")
+    _slo(w.slo, f"{field}.slo")
+    _no_cycle(w, field)
+
+
+def _no_cycle(w: WorkflowWorkload, field: str) -> None:
+    done: set[str] = set()
+    while len(done) < len(w.stages):
+        ready = {n for n, s in w.stages.items() if n not in done and done.issuperset(s.after)}
+        if not ready:
+            left = sorted(set(w.stages) - done)
+            raise SilicastError(
+                f"stages wait for each other: {', '.join(left[:5])}",
+                field=f"{field}.stages",
+                hint="a loop is written with repeat",
+            )
+        done |= ready
+
+
+def _stages(w: WorkflowWorkload, pools: Mapping[str, PoolTable]) -> None:
+    for name, stage in w.stages.items():
+        if stage.pool is not None and stage.pool not in pools:
+            raise SilicastError(
+                f"no pool {shown(stage.pool)}",
+                kind="unknown_name",
+                field=f"workload.stages.{name}.pool",
+                hint=near(stage.pool, pools),
+            )
+
+
+def _known(value: str, allowed: tuple[str, ...], field: str) -> None:
+    if value not in allowed:
+        raise SilicastError(
+            f"unknown name {shown(value)}",
+            kind="unknown_name",
+            field=field,
+            hint=near(value, allowed),
+        )
+
+
+_CHECKS: dict[type[Any], Callable[[Any, str], None]] = {
+    CollectiveWorkload: _collective,
+    GraphWorkload: _graph,
+    InferenceWorkload: _inference,
+    ServingWorkload: _serving,
+    TrainingWorkload: _training,
+    CapacityWorkload: _capacity,
+    PlanWorkload: _plan,
+    WorkflowWorkload: _workflow,
+}

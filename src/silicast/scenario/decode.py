@@ -1,0 +1,147 @@
+"""A plain tree into a :class:`Scenario`: types, names of fields, and what contradicts itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, final
+
+import msgspec
+
+from silicast.core.errors import SilicastError
+from silicast.scenario.checks import check_workload
+from silicast.scenario.kernel_case import KernelCase, kernel_case
+from silicast.scenario.reading import Tree, check_tree, read_scenario_file, shown
+from silicast.scenario.schema import (
+    EngineTable,
+    PoolLinkTable,
+    PoolTable,
+    RawScenario,
+)
+from silicast.scenario.strict import convert, near, require
+from silicast.scenario.workloads import BY_TASK, Workload
+
+MAX_POOLS = 64
+
+
+@final
+class Scenario(msgspec.Struct, frozen=True):
+    """A decoded scenario.
+
+    Attributes:
+        raw: its tables; ``raw.workload``, ``raw.kernel``, ``raw.pools`` and ``raw.links`` are
+            superseded by the typed ones here.
+        workload: the task's workload; None for task "kernel".
+        kernel: the kernel of task "kernel".
+        pools, links: by name; empty for one pool.
+        folder: where relative paths start.
+    """
+
+    raw: RawScenario
+    workload: Workload | None
+    kernel: KernelCase | None
+    pools: dict[str, PoolTable]
+    links: dict[str, PoolLinkTable]
+    folder: Path
+
+    @property
+    def engine(self) -> EngineTable | None:
+        """The engine of the one pool; a bare name is the table with that name."""
+        found = self.raw.engine
+        return EngineTable(found) if isinstance(found, str) else found
+
+
+def load(path: Path) -> Scenario:
+    """The scenario in a file.
+
+    Raises:
+        SilicastError: unreadable, not TOML (or JSON), or not a scenario; names file and field.
+    """
+    tree = read_scenario_file(path)
+    try:
+        return decode(tree, folder=path.parent, checked=True)
+    except SilicastError as error:
+        raise SilicastError(
+            error.message,
+            kind=error.kind,
+            field=error.field,
+            hint=error.hint,
+            file=error.file or str(path),
+        ) from None
+
+
+def decode(tree: Tree, *, folder: Path | None = None, checked: bool = False) -> Scenario:
+    """The scenario that a plain tree describes.
+
+    Args:
+        folder: where relative paths start; the working directory if None.
+        checked: ``tree`` went through :func:`~silicast.scenario.reading.check_tree` already.
+
+    Raises:
+        SilicastError: names the field, what was expected and found, and a hint.
+    """
+    if not checked:
+        check_tree(tree)
+    raw = convert(tree, RawScenario)
+    folder = folder or Path()
+    pools = _tables(raw.pools, PoolTable, "pools")
+    links = _tables(raw.links, PoolLinkTable, "links")
+    for name, link in links.items():
+        for end, pool in (("from", link.source), ("to", link.target)):
+            if pool is not None and pool not in pools:
+                raise SilicastError(
+                    f"no pool {shown(pool)}",
+                    kind="unknown_name",
+                    field=f"links.{name}.{end}",
+                    hint=near(pool, pools),
+                )
+    if raw.task == "kernel":
+        scenario = Scenario(raw, None, _kernel(raw), pools, links, folder)
+    else:
+        if raw.kernel is not None:
+            raise SilicastError(f"task {raw.task} has no kernel", field="kernel")
+        scenario = Scenario(raw, _workload(raw), None, pools, links, folder)
+    check_workload(raw, scenario.workload, pools)
+    return scenario
+
+
+def _kernel(raw: RawScenario) -> KernelCase:
+    """The kernel table: ``workload.kernel``, or ``kernel`` at the top, or ``workload`` itself."""
+    if raw.kernel is not None:
+        require(
+            raw.workload is None,
+            "kernel and workload are both given",
+            "workload",
+            "keep one of them",
+        )
+        return kernel_case(raw.kernel, "kernel")
+    if raw.workload is None:
+        raise SilicastError("is missing", field="workload.kernel", hint="{op, dimensions, dtype}")
+    if "kernel" not in raw.workload:
+        return kernel_case(raw.workload, "workload")
+    inner = raw.workload["kernel"]
+    others = [name for name in raw.workload if name != "kernel"]
+    if others:
+        raise SilicastError(
+            f"unknown field {shown(others[0])}",
+            kind="unknown_name",
+            field=f"workload.{others[0]}",
+            hint="everything about the kernel stands in workload.kernel",
+        )
+    if not isinstance(inner, dict):
+        raise SilicastError(f"expected a table, found {shown(inner)}", field="workload.kernel")
+    return kernel_case(inner, "workload.kernel")
+
+
+def _workload(raw: RawScenario) -> Workload:
+    if raw.workload is None:
+        raise SilicastError("is missing", field="workload", hint=f"task {raw.task} needs one")
+    found: Any = convert(raw.workload, BY_TASK[raw.task], "workload")
+    workload: Workload = found
+    return workload
+
+
+def _tables(data: dict[str, Any] | None, to: type[Any], field: str) -> dict[str, Any]:
+    if data is None:
+        return {}
+    require(0 < len(data) <= MAX_POOLS, f"expected 1 to {MAX_POOLS}, found {len(data)}", field)
+    return {name: convert(table, to, f"{field}.{name}") for name, table in data.items()}

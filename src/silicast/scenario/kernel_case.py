@@ -1,0 +1,328 @@
+"""A ``kernel`` table into an :class:`~silicast.workload.op.Op`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+from silicast.core.errors import SilicastError
+from silicast.scenario.kernel_ops import (
+    CACHES,
+    COMMON,
+    DISTRIBUTIONS,
+    KINDS,
+    LAUNCHES,
+    LIBRARIES,
+    OPS,
+    OpSpec,
+    Range,
+)
+from silicast.scenario.limits import MAX_BATCH
+from silicast.scenario.reading import shown
+from silicast.scenario.strict import dtype_name, near, require
+from silicast.workload.op import Dim, Op, Variant
+
+_PLURAL = {"q_lens": "q_len", "kv_lens": "kv_len"}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class KernelCase:
+    """A kernel to predict.
+
+    Attributes:
+        op: what the kernel models see.
+        words: textual properties that are no part of it ("distribution", "model", ...).
+    """
+
+    op: Op
+    words: Mapping[str, object]
+
+
+def kernel_case(table: Mapping[str, Any], field: str = "kernel") -> KernelCase:
+    """The op of a ``kernel`` table.
+
+    Raises:
+        SilicastError: unknown op, field, dtype or library (the nearest are offered); a size that
+            is missing, out of range or contradicts another.
+
+    >>> kernel_case({"op": "gemm", "m": 8, "n": 4096, "k": 4096}).op.dim("batch")
+    1
+    """
+    try:
+        return _Reader(table).case()
+    except SilicastError as error:
+        raise error.at(field) from None
+
+
+@final
+class _Reader:
+    """One kernel table, read field by field."""
+
+    def __init__(self, table: Mapping[str, Any]) -> None:
+        if "op" not in table:
+            raise SilicastError("is missing", field="op", hint=f"one of {', '.join(OPS)}")
+        name = table["op"]
+        if not isinstance(name, str) or name not in OPS:
+            raise SilicastError(
+                f"unknown op {shown(name)}", kind="unknown_name", field="op", hint=near(name, OPS)
+            )
+        self.name = name
+        self.spec: OpSpec = OPS[name]
+        self.table = self._singular(table)
+        for key in self.table:
+            if key not in COMMON and key not in self.spec.names():
+                known = [*COMMON, *self.spec.names(), *(_PLURAL if self.spec.lists else ())]
+                raise SilicastError(
+                    f"{name} has no field {shown(key)}",
+                    kind="unknown_name",
+                    field=key,
+                    hint=near(key, known),
+                )
+
+    def case(self) -> KernelCase:
+        """The whole case."""
+        dims = self._dims()
+        words = {word: self._word(word) for word in self.spec.words if word in self.table}
+        _CHECKS.get(self.name, _nothing)(dims)
+        flags = {flag: self._flag(flag) for flag in self.spec.flags}
+        if self.name in ("rmsnorm", "layernorm"):
+            dims["residual"] = int(flags.pop("residual"))
+        if self.name == "elementwise":
+            kind, inputs = KINDS[str(words.pop("kind", "copy"))]
+            flags[kind] = True
+            dims.setdefault("inputs", inputs)
+        for key in self.spec.dtypes:
+            if key in self.table:
+                words[key] = self._dtype(key)
+        if self.name in ("attention_prefill", "attention_decode"):
+            layout = words.pop("kv_layout", None)
+            if (page := dims.pop("page_size", None)) is not None:
+                words["page_size"] = page
+            if layout == "ragged":
+                flags["ragged"] = True
+        variant = Variant(
+            dtype=self._dtype("dtype", self._default_dtype()),
+            kv_dtype=str(words.pop("kv_dtype", "")),
+            library=self._choice("library", LIBRARIES, close=True),
+            version=self._text("library_version"),
+            kernel=self._text("variant"),
+            launch=self._choice("launch", LAUNCHES),
+            cache=self._choice("cache", CACHES),
+            flags=tuple(sorted(flags.items())),
+        )
+        return KernelCase(Op.make(self.name, variant, **dims), words)
+
+    def _singular(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        """``q_lens`` and ``kv_lens`` under the dimension's name; both at once are refused."""
+        found = dict(table)
+        if not self.spec.lists:
+            return found
+        for plural, name in _PLURAL.items():
+            if plural in found:
+                require(
+                    name not in found,
+                    f"{plural} and {name} are both given",
+                    plural,
+                    "keep one of them",
+                )
+                value = found.pop(plural)
+                require(
+                    isinstance(value, (list, tuple)),
+                    f"expected a list, found {shown(value)}",
+                    plural,
+                )
+                found[name] = value
+        return found
+
+    def _dims(self) -> dict[str, Dim]:
+        spec, dims = self.spec, {}
+        for name, allowed in spec.required.items():
+            if name not in self.table:
+                hint = f"{self.name} takes {', '.join(spec.required)}"
+                raise SilicastError("is missing", field=name, hint=hint)
+            dims[name] = self._size(name, allowed)
+        for name, (allowed, default) in spec.optional.items():
+            if name in self.table:
+                dims[name] = self._size(name, allowed)
+            elif default is not None:
+                dims[name] = default
+        return _agreeing(dims) if spec.lists else dims
+
+    def _size(self, name: str, allowed: Range) -> Dim:
+        value = self.table[name]
+        if isinstance(value, (list, tuple)) and name in self.spec.lists:
+            require(
+                0 < len(value) <= MAX_BATCH,
+                f"expected 1 to {MAX_BATCH} lengths, found {len(value)}",
+                name,
+            )
+            return tuple(_whole(item, allowed, f"{name}[{i}]") for i, item in enumerate(value))
+        return _whole(value, allowed, name)
+
+    def _flag(self, name: str) -> bool:
+        value = self.table.get(name, self.spec.flags[name])
+        require(
+            value in (0, 1) and isinstance(value, (bool, int)),
+            f"expected true or false, found {shown(value)}",
+            name,
+        )
+        return bool(value)
+
+    def _word(self, name: str) -> object:
+        value, allowed = self.table[name], self.spec.words[name]
+        if name == "distribution":
+            return _distribution(value, self.table.get("experts"))
+        if not isinstance(value, str):
+            raise SilicastError(f"expected text, found {shown(value)}", field=name)
+        if allowed and value not in allowed:
+            raise SilicastError(
+                f"expected one of {', '.join(allowed)}, found {shown(value)}",
+                kind="unknown_name",
+                field=name,
+                hint=near(value, allowed),
+            )
+        return value
+
+    def _text(self, name: str) -> str:
+        value = self.table.get(name, "")
+        require(isinstance(value, str), f"expected text, found {shown(value)}", name)
+        return str(value)
+
+    def _choice(self, name: str, allowed: tuple[str, ...], *, close: bool = False) -> str:
+        value = self._text(name)
+        text = value.casefold() if close else value
+        if text and text not in allowed:
+            raise SilicastError(
+                f"unknown {name} {shown(value)}",
+                kind="unknown_name",
+                field=name,
+                hint=near(value, allowed),
+            )
+        return text
+
+    def _dtype(self, name: str, default: str = "") -> str:
+        value = self.table.get(name, default)
+        if not isinstance(value, str):
+            raise SilicastError(f"expected the name of a format, found {shown(value)}", field=name)
+        return dtype_name(value, name)
+
+    def _default_dtype(self) -> str:
+        own = self.table.get("mla_dtype") if "mla_dtype" in self.spec.dtypes else None
+        return str(own) if own else "fp8" if self.name == "quantize" else "bf16"
+
+
+def _whole(value: object, allowed: Range, name: str) -> int:
+    low, high = allowed
+    if isinstance(value, bool) or not isinstance(value, int):
+        whole = isinstance(value, float) and value.is_integer()
+        hint = f"write {int(value)}" if whole and isinstance(value, float) else ""
+        raise SilicastError(f"expected a whole number, found {shown(value)}", field=name, hint=hint)
+    if not low <= value <= high:
+        raise SilicastError(f"expected {low} to {high}, found {shown(value)}", field=name)
+    return value
+
+
+def _agreeing(dims: dict[str, Dim]) -> dict[str, Dim]:
+    """Lists of lengths with equal lengths; ``batch`` goes where a list already counts."""
+    lists = {n: len(v) for n, v in dims.items() if isinstance(v, tuple)}
+    if len(set(lists.values())) > 1:
+        counts = " and ".join(f"{n} {c}" for n, c in lists.items())
+        raise SilicastError(f"lists of different lengths: {counts}", field=next(iter(lists)))
+    batch = dims.pop("batch", None)
+    if not lists:
+        return {**dims, "batch": 1 if batch is None else batch}
+    count = next(iter(lists.values()))
+    require(
+        batch in (None, count),
+        f"batch is {batch}, but the lists have {count} lengths",
+        "batch",
+        "leave batch out",
+    )
+    return dims
+
+
+def _attention(dims: dict[str, Dim]) -> None:
+    heads, groups = dims["num_heads"], dims.setdefault("num_kv_heads", dims["num_heads"])
+    assert isinstance(heads, int)
+    assert isinstance(groups, int)
+    require(
+        heads % groups == 0,
+        f"num_heads = {heads} is no multiple of num_kv_heads = {groups}",
+        "num_kv_heads",
+    )
+
+
+def _prefill(dims: dict[str, Dim]) -> None:
+    _attention(dims)
+    q, kv = dims["q_len"], dims["kv_len"]
+    count = max(len(v) if isinstance(v, tuple) else 1 for v in (q, kv))
+    new = q if isinstance(q, tuple) else (q,) * count
+    all_ = kv if isinstance(kv, tuple) else (kv,) * count
+    for i, (a, b) in enumerate(zip(new, all_, strict=True)):
+        assert isinstance(a, int)
+        assert isinstance(b, int)
+        require(
+            b >= a,
+            f"kv_len = {b} is less than q_len = {a} (sequence {i})",
+            "kv_len",
+            "kv_len counts past and new tokens",
+        )
+
+
+def _experts(dims: dict[str, Dim]) -> None:
+    experts, topk, ep = dims["experts"], dims["topk"], dims.get("ep", 1)
+    assert isinstance(experts, int)
+    assert isinstance(topk, int)
+    assert isinstance(ep, int)
+    require(topk <= experts, f"topk = {topk} of {experts} experts", "topk")
+    require(experts % ep == 0, f"ep = {ep} does not divide {experts} experts", "ep")
+
+
+def _rope(dims: dict[str, Dim]) -> None:
+    dims.setdefault("num_kv_heads", dims["num_heads"])
+
+
+def _even_width(dims: dict[str, Dim]) -> None:
+    width = dims["width"]
+    assert isinstance(width, int)
+    require(width % 2 == 0, f"width = {width} is odd", "width", "it counts gate and up together")
+
+
+def _nothing(dims: dict[str, Dim]) -> None:
+    del dims
+
+
+_CHECKS = {
+    "attention_prefill": _prefill,
+    "attention_decode": _attention,
+    "moe": _experts,
+    "dispatch": _experts,
+    "combine": _experts,
+    "rope": _rope,
+    "silu_mul": _even_width,
+}
+
+
+def _distribution(value: object, experts: object) -> object:
+    if isinstance(value, (list, tuple)):
+        require(
+            isinstance(experts, int) and len(value) == experts,
+            f"a histogram of {len(value)} for {shown(experts)} experts",
+            "distribution",
+        )
+        for i, share in enumerate(value):
+            sound = isinstance(share, (int, float)) and not isinstance(share, bool) and share >= 0
+            require(sound, f"expected a share, found {shown(share)}", f"distribution[{i}]")
+        require(sum(value) > 0, "the histogram is empty", "distribution")
+        return tuple(value)
+    sound = isinstance(value, str) and re.fullmatch(DISTRIBUTIONS, value) is not None
+    require(
+        sound,
+        f"unknown distribution {shown(value)}",
+        "distribution",
+        "balanced, uniform, power_law_1.01, power_law_1.2, ... or one share an expert",
+    )
+    return value

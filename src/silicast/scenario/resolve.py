@@ -1,0 +1,162 @@
+"""Names, inline tables and paths of a scenario into devices, models, engines and calibrations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from silicast.core.calibration import Calibration, load_calibration
+from silicast.core.errors import SilicastError
+from silicast.hardware.catalog import device_from, find_device, load_device_file
+from silicast.hardware.device import Device
+from silicast.hardware.host import Host
+from silicast.scenario.decode import Scenario
+from silicast.scenario.reading import read_json_file
+from silicast.scenario.schema import EngineTable, LimitsTable
+from silicast.workload.plan import Plan
+
+if TYPE_CHECKING:
+    from silicast.composition.engine import Engine
+    from silicast.workload.model import ModelConfig
+
+DEFAULT_ENGINE = "vllm"
+
+
+def device_of(scenario: Scenario) -> Device:
+    """The device of the one pool, under the user's limits.
+
+    Raises:
+        SilicastError: no device, an unknown name (the nearest are offered), a bad table or file.
+    """
+    raw = scenario.raw
+    if raw.device is None:
+        raise SilicastError("is missing", field="device", hint="a name, a table or a path")
+    return limited(find_any_device(raw.device, scenario.folder), raw.limits)
+
+
+def find_any_device(spec: str | dict[str, Any], folder: Path, field: str = "device") -> Device:
+    """A device by name, inline table or file (``.toml``, relative to ``folder``)."""
+    try:
+        if isinstance(spec, dict):
+            return device_from(spec)
+        if spec.endswith(".toml"):
+            return load_device_file(folder / spec)
+        return find_device(spec)
+    except SilicastError as error:
+        if error.file or error.kind == "io":
+            raise SilicastError(
+                error.message, kind=error.kind, field=field, hint=error.hint, file=error.file
+            ) from None
+        raise _placed(error, field) from None
+
+
+def limited(device: Device, limits: LimitsTable) -> Device:
+    """A device under power and clock limits; limits above its own change nothing.
+
+    Raises:
+        SilicastError: a clock below half the base clock: no device runs like that.
+    """
+    if limits.clock_mhz is not None:
+        hz = limits.clock_mhz * 1e6
+        if hz < 0.1 * device.clocks.base_hz:
+            raise SilicastError(
+                f"{limits.clock_mhz:g} MHz on a device of {device.clocks.base_hz / 1e6:g} MHz",
+                field="limits.clock_mhz",
+                hint="the unit is MHz",
+            )
+        if hz < device.clocks.boost_hz:
+            device = device.at_clock(hz)
+        clocks = replace(device.clocks, max_hz=min(device.clocks.max_hz, hz))
+        device = replace(device, clocks=clocks)
+    if limits.power_w is not None and (device.power_cap_w or limits.power_w) >= limits.power_w:
+        device = replace(device, power_cap_w=limits.power_w)
+    return device
+
+
+def model_of(scenario: Scenario) -> ModelConfig:
+    """The model of the one pool; raises as :func:`find_any_model`."""
+    spec = scenario.raw.model
+    if spec is None:
+        raise SilicastError("is missing", field="model", hint="a name, a table or a path")
+    return find_any_model(spec, scenario.folder)
+
+
+def find_any_model(spec: str | dict[str, Any], folder: Path, field: str = "model") -> ModelConfig:
+    """A model by name, from a ``config.json`` (a path or inline), or ``{base: name, changes}``.
+
+    Raises:
+        SilicastError: an unknown name (the nearest are offered), a model that is known but not
+            modelled ("not_yet"), a bad field or file.
+    """
+    from silicast.workload.models import find_model, model_from_config
+
+    try:
+        if isinstance(spec, str):
+            if not spec.endswith(".json"):
+                return find_model(spec)
+            path = folder / spec
+            return model_from_config(read_json_file(path), name=path.stem)
+        if "base" not in spec:
+            return model_from_config(spec, name=str(spec.get("_name_or_path") or "inline"))
+        base = spec["base"]
+        if not isinstance(base, str):
+            raise SilicastError("expected the name of a model", field="base")
+        changes = {key: value for key, value in spec.items() if key != "base"}
+        return find_any_model(base, folder, "base").changed(changes)
+    except SilicastError as error:
+        raise _placed(error, field) from None
+
+
+def engine_of(scenario: Scenario, default: str = DEFAULT_ENGINE) -> Engine:
+    """The engine of the one pool, or the default one.
+
+    Raises:
+        SilicastError: unknown engine; the nearest are offered.
+    """
+    table = scenario.engine or EngineTable(default)
+    return find_any_engine(table, scenario.folder)
+
+
+def find_any_engine(table: EngineTable, folder: Path, field: str = "engine") -> Engine:
+    """An engine by name or from a file (``.toml``, relative to ``folder``)."""
+    from silicast.composition.engine import find_engine, load_engine_file
+
+    try:
+        if table.name.endswith(".toml"):
+            return load_engine_file(folder / table.name)
+        return find_engine(table.name)
+    except SilicastError as error:
+        raise _placed(error, field) from None
+
+
+def host_of(scenario: Scenario) -> Host:
+    """The host."""
+    return Host(scenario.raw.host.cpu, scenario.raw.host.factor)
+
+
+def plan_of(scenario: Scenario) -> Plan:
+    """The parallel degrees of the one pool."""
+    p = scenario.raw.parallel
+    return Plan(p.tp, p.pp, p.dp or 1, p.ep, p.cp, p.attention_dp)
+
+
+def calibrations_of(scenario: Scenario, device: Device) -> list[Calibration]:
+    """The calibrations, checked to be for ``device``; later ones go before earlier ones.
+
+    Raises:
+        SilicastError: a file is unreadable, or for another device.
+    """
+    paths = scenario.raw.calibration
+    names = [paths] if isinstance(paths, str) else paths or []
+    found = [load_calibration(scenario.folder / name) for name in names]
+    for calibration in found:
+        calibration.require_device(device.name)
+    return found[::-1]
+
+
+def _placed(error: SilicastError, field: str) -> SilicastError:
+    """The error at ``field``, unless its own path begins there."""
+    if error.field == field or error.field.startswith(f"{field}."):
+        return error
+    return error.at(field)

@@ -1,0 +1,196 @@
+"""The tables of a scenario (DESIGN section 4) apart from the workloads.
+
+Every table refuses unknown fields. Docstrings are the reference: docs/reference/scenario.md.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from silicast.scenario.limits import (
+    Count,
+    Degree,
+    Fraction,
+    Gpus,
+    Name,
+    NonNegative,
+    Positive,
+)
+from silicast.scenario.strict import Table
+
+Task = Literal[
+    "kernel", "collective", "graph", "inference", "serving", "training", "capacity", "plan",
+    "workflow",
+]  # fmt: skip
+TierChoice = Literal["auto", "bound", "analytic", "cross-device", "scaled", "calibrated"]
+FORMAT = 1
+
+
+class LinkTable(Table, frozen=True):
+    """A kind of link between devices or nodes, per device and direction."""
+
+    kind: Name = "custom"
+    bandwidth_gb_per_s: Positive | None = None
+    latency_us: NonNegative | None = None
+    count: Count = 1
+
+
+class SlowTable(Table, frozen=True):
+    """Devices that run slower than the rest."""
+
+    fraction: Fraction
+    slowdown: Annotated[float, Meta(ge=1, le=1000)]
+
+
+class FailureTable(Table, frozen=True):
+    """How often a device fails and what that costs."""
+
+    mtbf_hours_per_gpu: Positive
+    restart_s: NonNegative = 600.0
+    checkpoint_interval_s: Positive | None = None
+    checkpoint_s: NonNegative = 0.0
+
+
+class ClusterTable(Table, frozen=True):
+    """Devices and what joins them. ``intra_node`` and ``inter_node`` name a link or describe it."""
+
+    gpus: Gpus | None = None
+    gpus_per_node: Degree | None = None
+    intra_node: Name | LinkTable | None = None
+    inter_node: Name | LinkTable | None = None
+    topology: Name = ""
+    oversubscription: Positive = 1.0
+    slow_gpus: SlowTable | None = None
+    failures: FailureTable | None = None
+    price_per_gpu_hour: NonNegative | None = None
+
+
+class HostTable(Table, frozen=True):
+    """The host: ``factor`` is its single-thread speed against the reference host."""
+
+    cpu: Name = "reference"
+    factor: Annotated[float, Meta(ge=0.01, le=100)] = 1.0
+
+
+class LimitsTable(Table, frozen=True):
+    """Limits the user set on a device."""
+
+    power_w: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    clock_mhz: Annotated[float, Meta(gt=0, le=1e5)] | None = None
+
+
+class PrecisionTable(Table, frozen=True):
+    """Number formats; what is left out is as the checkpoint says, else bf16."""
+
+    weights: Name | None = None
+    activations: Name | None = None
+    kv_cache: Name | None = None
+    recipe: Name | None = None
+    group_size: Annotated[int, Meta(ge=1, le=65536)] | None = None
+
+
+class ParallelTable(Table, frozen=True):
+    """Parallel degrees.
+
+    ``sp``: sequence parallelism of the norms over the tensor-parallel ranks (true), or the degree
+    of sequence parallelism of its own. ``zero``: ZeRO stage. ``etp``: the experts' tensor degree in
+    training.
+    """
+
+    tp: Degree = 1
+    pp: Degree = 1
+    dp: Degree | None = None
+    ep: Degree = 1
+    cp: Degree = 1
+    sp: bool | Degree = 1
+    attention_dp: Degree = 1
+    etp: Degree | None = None
+    zero: Annotated[int, Meta(ge=0, le=3)] = 0
+    virtual_stages: Degree = 1
+    schedule: Literal["1f1b", "interleaved", "gpipe", "zero_bubble", "dualpipe"] | None = None
+
+
+class EngineTable(Table, frozen=True):
+    """The engine or framework; ``options`` are its own."""
+
+    name: Name
+    version: Annotated[str, Meta(max_length=64)] = ""
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class PoolTable(Table, frozen=True):
+    """Replicas of one deployment. What is left out is as at the top of the scenario."""
+
+    device: Name | dict[str, Any] | None = None
+    count: Gpus = 1
+    model: Name | dict[str, Any] | None = None
+    parallel: ParallelTable | None = None
+    engine: Name | EngineTable | None = None
+    role: Name = ""
+    precision: PrecisionTable | None = None
+    limits: LimitsTable | None = None
+
+
+class PoolLinkTable(Table, frozen=True):
+    """What joins two pools."""
+
+    source: Name | None = msgspec.field(default=None, name="from")
+    target: Name | None = msgspec.field(default=None, name="to")
+    kind: Name = "custom"
+    bandwidth_gb_per_s: Positive | None = None
+    latency_us: NonNegative | None = None
+
+
+class SpeculativeTable(Table, frozen=True):
+    """Speculative decoding: ``k`` drafted tokens a step; ``acceptance`` a rate, or one for each."""
+
+    method: Literal["draft", "mtp", "eagle", "ngram"]
+    k: Annotated[int, Meta(ge=1, le=64)]
+    draft: Name | dict[str, Any] | None = None
+    acceptance: Fraction | Annotated[list[Fraction], Meta(min_length=1, max_length=64)] | None = (
+        None
+    )
+
+
+class LoraTable(Table, frozen=True):
+    """Low-rank adapters: ``adapters`` is how many are in use at once."""
+
+    rank: Annotated[int, Meta(ge=1, le=65536)]
+    targets: Annotated[list[Name], Meta(min_length=1, max_length=64)] | None = None
+    adapters: Count = 1
+
+
+class ColocationTable(Table, frozen=True):
+    """Several pools on the same devices; shares by pool, or in the pools' order."""
+
+    mode: Literal["time_slice", "mps", "mig"]
+    shares: dict[str, Fraction] | Annotated[list[Fraction], Meta(min_length=1)] | None = None
+
+
+class RawScenario(Table, frozen=True):
+    """A scenario as it is written; tables whose type depends on others are decoded after it."""
+
+    task: Task
+    format: Literal[1] = 1
+    id: Name | int | None = None
+    seed: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None = None
+    device: Name | dict[str, Any] | None = None
+    cluster: ClusterTable | None = None
+    host: HostTable = HostTable()
+    limits: LimitsTable = LimitsTable()
+    model: Name | dict[str, Any] | None = None
+    precision: PrecisionTable | None = None
+    parallel: ParallelTable = ParallelTable()
+    engine: Name | EngineTable | None = None
+    pools: dict[str, Any] | None = None
+    links: dict[str, Any] | None = None
+    speculative: SpeculativeTable | None = None
+    lora: LoraTable | None = None
+    colocation: ColocationTable | None = None
+    calibration: Name | Annotated[list[Name], Meta(min_length=1, max_length=64)] | None = None
+    tier: TierChoice = "auto"
+    workload: dict[str, Any] | None = None
+    kernel: dict[str, Any] | None = None

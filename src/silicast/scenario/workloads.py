@@ -1,0 +1,236 @@
+"""The workload of each task but ``kernel``, whose ops are in :mod:`.kernel_ops`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from silicast.scenario.limits import (
+    MAX_ENTRIES,
+    Batch,
+    Bytes,
+    Count,
+    Fraction,
+    Gpus,
+    Name,
+    NonNegative,
+    Positive,
+    TokenList,
+    Tokens,
+)
+from silicast.scenario.strict import Table
+
+
+class CollectiveWorkload(Table, frozen=True):
+    """One collective call; ``bytes`` as nccl-tests counts them."""
+
+    op: Literal[
+        "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"
+    ]
+    bytes: Bytes
+    gpus: Annotated[int, Meta(ge=2, le=1_000_000)]
+    dtype: Name = "bf16"
+    implementation: Literal["nccl", "vllm", "sglang", "trtllm"] | None = None
+    launch: Literal["graph", "eager", "torch"] | None = None
+
+
+class GraphWorkload(Table, frozen=True):
+    """A whole model once, or an op-graph file; training is forward and backward."""
+
+    mode: Literal["inference", "training"] = "inference"
+    batch: Batch | None = None
+    seq_len: Tokens | None = None
+    graph: Name | None = None
+    optimizer: Name | None = None
+
+
+class InferenceWorkload(Table, frozen=True):
+    """One static batch: all prefilled at once, then ``output_len - 1`` decode steps."""
+
+    output_len: Tokens
+    input_lens: TokenList | None = None
+    batch: Batch | None = None
+    input_len: Tokens | None = None
+
+
+class DistributionTable(Table, frozen=True):
+    """A distribution of lengths; which numbers it takes depends on its kind."""
+
+    kind: Literal[
+        "fixed", "uniform", "normal", "lognormal", "gamma", "exponential", "zipf", "values"
+    ]
+    value: Tokens | None = None
+    mean: Positive | None = None
+    std: NonNegative | None = None
+    min: Tokens | None = None
+    max: Tokens | None = None
+    median: Positive | None = None
+    sigma: Positive | None = None
+    exponent: Positive | None = None
+    values: TokenList | None = None
+
+
+Length = Tokens | DistributionTable
+
+
+class TraceRow(Table, frozen=True):
+    """One request of a trace."""
+
+    arrival_s: NonNegative
+    input_len: Tokens
+    output_len: Tokens
+    prefix: Name | None = None
+
+
+class ArrivalTable(Table, frozen=True):
+    """How requests arrive; ``cv`` is the coefficient of variation of a gamma process."""
+
+    kind: Literal["closed", "poisson", "gamma", "trace"]
+    concurrency: Count | None = None
+    rate_per_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    cv: Annotated[float, Meta(gt=0, le=1000)] | None = None
+    path: Name | None = None
+    rows: Annotated[list[TraceRow], Meta(min_length=1, max_length=MAX_ENTRIES)] | None = None
+
+
+class PrefixTable(Table, frozen=True):
+    """Shared prompt prefixes: a hit ratio, or prefixes of a length shared by groups."""
+
+    hit_ratio: Fraction | None = None
+    length: Tokens | None = None
+    groups: Count = 1
+    cache: bool = True
+
+
+class SessionTable(Table, frozen=True):
+    """Conversations of several turns."""
+
+    turns: Count
+    think_time_s: NonNegative = 0.0
+
+
+class SloTable(Table, frozen=True):
+    """A service-level objective: every named time holds for ``quantile`` of the requests."""
+
+    ttft_ms: Positive | None = None
+    tpot_ms: Positive | None = None
+    itl_ms: Positive | None = None
+    e2e_ms: Positive | None = None
+    quantile: Annotated[float, Meta(gt=0, le=1)] = 0.99
+
+
+class ServingWorkload(Table, frozen=True):
+    """Traffic on a deployment; ``requests`` left out = 10 x concurrency."""
+
+    arrival: ArrivalTable
+    input_len: Length | None = None
+    output_len: Length | None = None
+    requests: Annotated[int, Meta(ge=1, le=100_000_000)] | None = None
+    range_ratio: Fraction | None = None
+    prefix: PrefixTable | None = None
+    sessions: SessionTable | None = None
+    slo: SloTable | None = None
+
+
+class TrainingWorkload(Table, frozen=True):
+    """One optimizer step; ``global_batch`` in sequences; no ``recompute`` = the least."""
+
+    seq_len: Tokens
+    global_batch: Batch
+    micro_batch: Batch = 1
+    recompute: Name | None = None
+    task: Literal["pretrain", "sft", "lora"] = "pretrain"
+    optimizer: Name | None = None
+    overlap: bool | list[Name] | dict[str, bool] | None = None
+    routing: Name | Annotated[list[NonNegative], Meta(min_length=1)] | None = None
+
+
+class SearchTable(Table, frozen=True):
+    """Values to try: a dotted field of the scenario -> its candidates."""
+
+    vary: dict[str, Annotated[list[Any], Meta(min_length=1, max_length=MAX_ENTRIES)]] = (
+        msgspec.field(default_factory=dict)
+    )
+    max_gpus: Gpus | None = None
+    max_candidates: Count | None = None
+
+
+class CapacityWorkload(Table, frozen=True):
+    """The most traffic that a deployment carries under an objective, or what carries a traffic."""
+
+    traffic: ServingWorkload
+    slo: SloTable
+    objective: Literal[
+        "max_rate", "max_concurrency", "min_gpus", "min_cost", "max_tokens_per_joule"
+    ]
+    search: SearchTable = SearchTable()
+
+
+class PlanWorkload(Table, frozen=True):
+    """The best plan for a training step, a static batch or a traffic; give one of the three."""
+
+    objective: Literal["step_time", "tokens_per_s_per_gpu", "mfu", "latency", "throughput", "cost"]
+    training: TrainingWorkload | None = None
+    inference: InferenceWorkload | None = None
+    serving: ServingWorkload | None = None
+    search: SearchTable = SearchTable()
+
+
+class StageTable(Table, frozen=True):
+    """A stage of a workflow, run on a pool.
+
+    ``after`` names the stages it waits for; it runs with ``probability``, ``repeat`` times.
+    ``work`` says what it does: a model's pass over ``input_len`` and ``output_len`` tokens, or
+    something whose time is given (``duration_ms``), for what runs on no device.
+    """
+
+    pool: Name | None = None
+    after: list[Name] = msgspec.field(default_factory=list)
+    work: Literal[
+        "prefill", "decode", "generate", "embed", "rerank", "encode_image", "denoise", "reward",
+        "train", "transfer", "fixed",
+    ] = "fixed"  # fmt: skip
+    input_len: Length | None = None
+    output_len: Length | None = None
+    batch: Batch | None = None
+    items: Count = 1
+    resolution: Annotated[list[Count], Meta(min_length=2, max_length=2)] | None = None
+    duration_ms: NonNegative | None = None
+    repeat: Count = 1
+    probability: Fraction = 1.0
+    exits: Annotated[list[Fraction], Meta(min_length=1, max_length=1024)] | None = None
+    training: TrainingWorkload | None = None
+
+
+class WorkflowWorkload(Table, frozen=True):
+    """A graph of stages over pools."""
+
+    stages: Annotated[dict[str, StageTable], Meta(min_length=1, max_length=256)]
+    arrival: ArrivalTable | None = None
+    requests: Annotated[int, Meta(ge=1, le=100_000_000)] | None = None
+    slo: SloTable | None = None
+
+
+Workload = (
+    CollectiveWorkload
+    | GraphWorkload
+    | InferenceWorkload
+    | ServingWorkload
+    | TrainingWorkload
+    | CapacityWorkload
+    | PlanWorkload
+    | WorkflowWorkload
+)
+
+BY_TASK: dict[str, type[msgspec.Struct]] = {
+    "collective": CollectiveWorkload,
+    "graph": GraphWorkload,
+    "inference": InferenceWorkload,
+    "serving": ServingWorkload,
+    "training": TrainingWorkload,
+    "capacity": CapacityWorkload,
+    "plan": PlanWorkload,
+    "workflow": WorkflowWorkload,
+}
