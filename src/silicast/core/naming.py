@@ -52,6 +52,10 @@ class NameIndex(Generic[T]):
                         hint="give each alias to one of them",
                     )
 
+    def __contains__(self, name: object) -> bool:
+        """Whether ``name`` is the name or an alias of an entry."""
+        return isinstance(name, str) and normalise(name) in self._index
+
     @property
     def names(self) -> tuple[str, ...]:
         """All canonical names, in the order of the catalog."""

@@ -1,115 +1,62 @@
-"""Reads device files (TOML) into :class:`~silicast.hardware.device.Device` and finds them by name."""
+"""Finds devices by name, by path to a device file, or from an inline table."""
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from silicast.core.catalog import catalog_files
 from silicast.core.errors import SilicastError
 from silicast.core.naming import NameIndex
-from silicast.hardware.device import (
-    Clocks,
-    ComputeLevel,
-    Device,
-    ExecutionModel,
-    Link,
-    MemoryLevel,
-    Pipe,
-    Scope,
-)
+from silicast.hardware.device import Device
+from silicast.hardware.device_file import decode
+from silicast.hardware.index import DEVICES, Entry, device_files, device_names
+from silicast.hardware.plausibility import require_plausible
 
 MAX_DEVICE_FILE_BYTES = 1 << 20
 
 
-class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Unknown keys are errors."""
+def find_device(name: str) -> Device:
+    """A device by catalog name or alias; a path to a device file works too.
+
+    Raises:
+        SilicastError: unknown name (the nearest are offered), a device that is known but not
+            modelled yet (kind "not_yet"), or an unreadable file.
+
+    >>> find_device("h100 sxm").name
+    'H100-SXM-80GB'
+    """
+    if name.endswith(".toml"):
+        return load_device_file(Path(name))
+    names = device_names()
+    if name in names:
+        return _catalog_device(names.get(name), names.canonical(name))
+    own = device_index()  # files that the index does not hold: a user's own, or a new one
+    if name in own:
+        return own.get(name)
+    names.canonical(name)  # raises, with the nearest names
+    raise AssertionError
 
 
-class ComputeTable(_Strict, frozen=True):
-    """``[compute]``: a level; ``pipes.<name>.<dtype>`` = operations per clock and core."""
+def device_of(value: str | Mapping[str, Any]) -> Device:
+    """The device that a scenario's ``device`` means: a name, a path or an inline table.
 
-    name: str
-    count: int
-    pipes: dict[str, dict[str, float]] = {}
-    children: list[ComputeTable] = []
-
-
-class MemoryTable(_Strict, frozen=True):
-    """``[memory.<level>]``: give the capacity in one unit; bandwidth of one instance."""
-
-    scope: Scope
-    capacity_kib: float | None = None
-    capacity_mib: float | None = None
-    capacity_gb: float | None = None
-    bandwidth_gb_per_s: float = 0.0
-    bandwidth_bytes_per_clock: float = 0.0
-    peak_bytes_per_clock: float = 0.0
-    latency_ns: float = 0.0
-    technology: str = ""
+    Raises:
+        SilicastError: as :func:`find_device` and :func:`device_from`.
+    """
+    return find_device(value) if isinstance(value, str) else device_from(value)
 
 
-class ClocksTable(_Strict, frozen=True):
-    """``[clocks]`` in MHz; leave out what is not published."""
-
-    boost_mhz: float
-    base_mhz: float = 0.0
-    max_mhz: float | None = None
-
-
-class PowerTable(_Strict, frozen=True):
-    """``[power]`` in watts."""
-
-    cap_w: float | None = None
-    idle_w: float | None = None
-
-
-class LinkTable(_Strict, frozen=True):
-    """``[links.<name>]``: per device and direction."""
-
-    bandwidth_gb_per_s: float
-    switched: bool = False
-    multicast: bool = False
-    domain: int = 0
-
-
-class DeviceFile(_Strict, frozen=True):
-    """A whole device file; the same structure may stand inline in a scenario."""
-
-    name: str
-    vendor: str
-    architecture: str
-    execution_model: ExecutionModel
-    compute: ComputeTable
-    memory: dict[str, MemoryTable]
-    clocks: ClocksTable
-    compute_capability: str = ""
-    aliases: list[str] = []
-    power: PowerTable = PowerTable()
-    links: dict[str, LinkTable] = {}
-    default_gpus_per_node: int = 8
-    default_host: str = ""
-    sources: dict[str, str] = {}
-
-
-def device_from(data: dict[str, Any], *, file: str = "") -> Device:
+def device_from(data: Mapping[str, Any], *, file: str = "") -> Device:
     """A device from the decoded content of a device file.
 
     Raises:
-        SilicastError: a field is missing, unknown or of the wrong type; names file and field.
+        SilicastError: a field is missing, unknown or of the wrong type, or a number cannot be
+            true; names file and field.
     """
-    try:
-        table = msgspec.convert(data, DeviceFile)
-    except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at ")
-        raise SilicastError(
-            message, field=path.strip("`").removeprefix("$.") or "device", file=file
-        ) from None
-    return _build(table)
+    return require_plausible(decode(data, file=file), file=file)
 
 
 def load_device_file(path: Path) -> Device:
@@ -118,88 +65,45 @@ def load_device_file(path: Path) -> Device:
     Raises:
         SilicastError: the file cannot be read, is too large, is not TOML or not a device.
     """
+    return device_from(read_device_file(path), file=str(path))
+
+
+def read_device_file(path: Path) -> dict[str, Any]:
+    """The decoded content of a TOML file.
+
+    Raises:
+        SilicastError: the file cannot be read, is too large or is not TOML.
+    """
     try:
         if path.stat().st_size > MAX_DEVICE_FILE_BYTES:
             raise SilicastError(
                 "larger than 1 MiB: not a device file", kind="limit", file=str(path)
             )
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SilicastError(f"cannot read: {error.strerror}", kind="io", file=str(path)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # bad TOML, bad UTF-8, too many digits
         raise SilicastError(f"not valid TOML: {error}", file=str(path)) from None
-    return device_from(data, file=str(path))
 
 
 @cache
 def device_index() -> NameIndex[Device]:
-    """All devices of the catalog by name and alias."""
-    devices = [load_device_file(path) for path in catalog_files("devices", ".toml")]
+    """All modelled devices by name and alias, each parsed: for listings, not for finding one."""
+    devices = [load_device_file(path) for path in device_files()]
     return NameIndex("device", {device.name: (device, device.aliases) for device in devices})
 
 
-def find_device(name: str) -> Device:
-    """A device by catalog name or alias; a path to a device file works too.
-
-    Raises:
-        SilicastError: unknown name (the nearest are offered) or unreadable file.
-    """
-    if name.endswith(".toml"):
-        return load_device_file(Path(name))
-    return device_index().get(name)
+@cache
+def _load_once(file: str) -> Device:
+    return load_device_file(DEVICES / file)
 
 
-def _build(table: DeviceFile) -> Device:
-    boost_hz = table.clocks.boost_mhz * 1e6
-    max_hz = (table.clocks.max_mhz or table.clocks.boost_mhz) * 1e6
-    return Device(
-        name=table.name,
-        vendor=table.vendor,
-        architecture=table.architecture,
-        execution_model=table.execution_model,
-        compute=_level(table.compute),
-        memory={
-            name: MemoryLevel(
-                name=name,
-                scope=level.scope,
-                capacity_bytes=_capacity(level),
-                bandwidth_bytes_per_s=level.bandwidth_gb_per_s * 1e9
-                or level.bandwidth_bytes_per_clock * boost_hz,
-                latency_s=level.latency_ns * 1e-9,
-                technology=level.technology,
-                peak_bytes_per_s=level.peak_bytes_per_clock * max_hz,
-            )
-            for name, level in table.memory.items()
-        },
-        clocks=Clocks(table.clocks.base_mhz * 1e6, boost_hz, max_hz),
-        compute_capability=table.compute_capability,
-        power_cap_w=table.power.cap_w,
-        idle_power_w=table.power.idle_w,
-        links={
-            name: Link(
-                name, link.bandwidth_gb_per_s * 1e9, link.switched, link.multicast, link.domain
-            )
-            for name, link in table.links.items()
-        },
-        default_gpus_per_node=table.default_gpus_per_node,
-        default_host=table.default_host,
-        aliases=tuple(table.aliases),
-        sources=dict(table.sources),
-    )
-
-
-def _level(table: ComputeTable) -> ComputeLevel:
-    return ComputeLevel(
-        name=table.name,
-        count=table.count,
-        pipes={name: Pipe(name, dict(rate)) for name, rate in table.pipes.items()},
-        children=tuple(_level(child) for child in table.children),
-    )
-
-
-def _capacity(level: MemoryTable) -> float:
-    if level.capacity_kib is not None:
-        return level.capacity_kib * 1024.0
-    if level.capacity_mib is not None:
-        return level.capacity_mib * 1048576.0
-    return (level.capacity_gb or 0.0) * 1e9
+def _catalog_device(entry: Entry, name: str) -> Device:
+    if entry.missing:
+        raise SilicastError(
+            f"{name} is known but not modelled yet: missing is {entry.missing}",
+            kind="not_yet",
+            field="device",
+            hint="`silicast devices` lists those that are; a device file can describe another",
+        )
+    return _load_once(entry.file)

@@ -1,0 +1,110 @@
+"""The battery that any device must pass, whether it is in the catalog or a user's own.
+
+>>> from silicast.hardware.catalog import find_device
+>>> check_device(find_device("H100"))
+[]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from silicast.core.errors import SilicastError
+from silicast.core.naming import normalise
+from silicast.hardware.catalog import read_device_file
+from silicast.hardware.device import Device
+from silicast.hardware.device_file import DeviceFile, decode, tabulate
+from silicast.hardware.index import device_names
+from silicast.hardware.plausibility import Problem, implausible
+from silicast.hardware.sources import numbers_of, plain_path, source_of
+
+PLACEHOLDERS = ("todo", "tbd", "to be completed", "unknown", "?")
+
+
+def check_device(
+    device: Device | Path | str | Mapping[str, Any], *, strict: bool = False
+) -> list[Problem]:
+    """Everything that is wrong with a device; an empty list is a pass.
+
+    Checked are the structure, the range of every number, how numbers relate to each other, a
+    source for every number, and that no name belongs to another device of the catalog.
+
+    Args:
+        device: a device, the path of its file, or the decoded content of one.
+        strict: also report what is not known (``severity`` "warning").
+
+    Raises:
+        SilicastError: the file cannot be read.
+    """
+    try:
+        table = _table(device)
+    except SilicastError as error:
+        if error.kind == "io":
+            raise
+        return [Problem(error.field or "file", "a device file", error.message)]
+    problems = [*implausible(table), *_sources(table), *_names(table)]
+    if strict:
+        problems.extend(_unknown(table))
+    return problems
+
+
+def _table(device: Device | Path | str | Mapping[str, Any]) -> DeviceFile:
+    if isinstance(device, Device):
+        return tabulate(device)
+    if isinstance(device, Mapping):
+        return decode(device)
+    return decode(read_device_file(Path(device)), file=str(device))
+
+
+def _sources(table: DeviceFile) -> Iterator[Problem]:
+    known = set()
+    for path, value in numbers_of(table):
+        plain = plain_path(path)
+        known.update(_prefixes(plain))
+        if not source_of(table.sources, path):
+            yield Problem(path, f'a source: "{plain}" in [sources]', f"none for {value:g}")
+    for key, source in table.sources.items():
+        if plain_path(key) not in known:
+            yield Problem(f"sources.{key}", "the path of a number in this file", "no such number")
+        if not source.strip() or source.strip().casefold() in PLACEHOLDERS:
+            yield Problem(f"sources.{key}", "a document, page or table", repr(source))
+
+
+def _prefixes(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
+
+
+def _names(table: DeviceFile) -> Iterator[Problem]:
+    catalog = device_names()
+    own: dict[str, str] = {normalise(table.name): table.name}
+    for index, alias in enumerate(table.aliases):
+        field, key = f"aliases[{index}]", normalise(alias)
+        if not key:
+            yield Problem(field, "a name", repr(alias))
+        elif key in own:
+            yield Problem(field, "a name that differs in letters or digits", f"{own[key]!r} again")
+        own[key] = alias
+    for key, alias in own.items():
+        if key and key in catalog and catalog.canonical(key) != table.name:
+            other = catalog.canonical(key)
+            yield Problem("aliases", "names of no other device", f"{alias!r}, a name of {other}")
+
+
+def _unknown(table: DeviceFile) -> Iterator[Problem]:
+    l2 = table.memory.get("l2")
+    gaps = {
+        "clocks.base_mhz": table.clocks.base_mhz is None,
+        "clocks.max_mhz": table.clocks.max_mhz is None,
+        "power.cap_w": table.power.cap_w is None,
+        "links": not table.links,
+        "memory.l2.bandwidth_gb_per_s": l2 is not None
+        and l2.bandwidth_gb_per_s is None
+        and l2.bandwidth_bytes_per_clock is None,
+    }
+    for field, missing in gaps.items():
+        if missing:
+            yield Problem(field, "a value", "nothing", severity="warning")

@@ -1,0 +1,232 @@
+"""The format of a device file: its tables, and the :class:`Device` made of them.
+
+docs/reference/devices.md describes every field. Units stand in the key names here and are
+converted to SI once, in :func:`build`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from silicast.core.errors import SilicastError
+from silicast.hardware.device import (
+    Clocks,
+    ComputeLevel,
+    Device,
+    ExecutionModel,
+    Link,
+    MemoryLevel,
+    Pipe,
+    Scope,
+)
+
+
+class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Unknown keys are errors."""
+
+
+class ComputeTable(_Strict, frozen=True):
+    """``[compute]``: a level; ``pipes.<name>.<dtype>`` = operations per clock and core."""
+
+    name: str
+    count: int
+    pipes: dict[str, dict[str, float]] = {}
+    children: list[ComputeTable] = []
+
+
+class MemoryTable(_Strict, frozen=True):
+    """``[memory.<level>]``: give the capacity in one unit, the bandwidth of one instance in one.
+
+    ``peak_bytes_per_clock`` is what the wires carry, for bounds; left out = the bandwidth.
+    """
+
+    scope: Scope
+    capacity_kib: float | None = None
+    capacity_mib: float | None = None
+    capacity_gb: float | None = None
+    bandwidth_gb_per_s: float | None = None
+    bandwidth_bytes_per_clock: float | None = None
+    peak_bytes_per_clock: float | None = None
+    latency_ns: float | None = None
+    technology: str = ""
+
+
+class ClocksTable(_Strict, frozen=True):
+    """``[clocks]`` in MHz; leave out what is not published."""
+
+    boost_mhz: float
+    base_mhz: float | None = None
+    max_mhz: float | None = None
+
+
+class PowerTable(_Strict, frozen=True):
+    """``[power]`` in watts."""
+
+    cap_w: float | None = None
+    idle_w: float | None = None
+
+
+class LinkTable(_Strict, frozen=True):
+    """``[links.<name>]``: per device and direction."""
+
+    bandwidth_gb_per_s: float
+    switched: bool = False
+    multicast: bool = False
+    domain: int | None = None
+
+
+class DeviceFile(_Strict, frozen=True):
+    """A whole device file; the same structure may stand inline in a scenario."""
+
+    name: str
+    vendor: str
+    architecture: str
+    execution_model: ExecutionModel
+    compute: ComputeTable
+    memory: dict[str, MemoryTable]
+    clocks: ClocksTable
+    compute_capability: str = ""
+    aliases: list[str] = []
+    power: PowerTable = PowerTable()
+    links: dict[str, LinkTable] = {}
+    default_gpus_per_node: int = 8
+    default_host: str = ""
+    sources: dict[str, str] = {}
+
+
+def decode(data: Mapping[str, Any], *, file: str = "") -> DeviceFile:
+    """The decoded content of a device file, as a table whose types are right.
+
+    Raises:
+        SilicastError: a field is missing, unknown or of the wrong type; names file and field.
+    """
+    try:
+        return msgspec.convert(data, DeviceFile)
+    except (msgspec.ValidationError, RecursionError) as error:
+        message, _, path = str(error).partition(" - at ")
+        raise SilicastError(
+            message,
+            field=path.strip("`").removeprefix("$.").replace("[...]", "") or "device",
+            hint="docs/reference/devices.md describes every field",
+            file=file,
+        ) from None
+
+
+def build(table: DeviceFile) -> Device:
+    """The device that a table describes, in SI units."""
+    boost_hz = table.clocks.boost_mhz * 1e6
+    max_hz = (table.clocks.max_mhz or table.clocks.boost_mhz) * 1e6
+    return Device(
+        name=table.name,
+        vendor=table.vendor,
+        architecture=table.architecture,
+        execution_model=table.execution_model,
+        compute=_level(table.compute),
+        memory={
+            name: _memory(name, level, boost_hz, max_hz) for name, level in table.memory.items()
+        },
+        clocks=Clocks((table.clocks.base_mhz or 0.0) * 1e6, boost_hz, max_hz),
+        compute_capability=table.compute_capability,
+        power_cap_w=table.power.cap_w,
+        idle_power_w=table.power.idle_w,
+        links={
+            name: Link(
+                name,
+                link.bandwidth_gb_per_s * 1e9,
+                link.switched,
+                link.multicast,
+                link.domain or 0,
+            )
+            for name, link in table.links.items()
+        },
+        default_gpus_per_node=table.default_gpus_per_node,
+        default_host=table.default_host,
+        aliases=tuple(table.aliases),
+        sources=dict(table.sources),
+    )
+
+
+def tabulate(device: Device) -> DeviceFile:
+    """The table of a device that was made in code; :func:`build` gives the device back."""
+    return DeviceFile(
+        name=device.name,
+        vendor=device.vendor,
+        architecture=device.architecture,
+        execution_model=device.execution_model,
+        compute=_compute_table(device.compute),
+        memory={
+            name: MemoryTable(
+                scope=level.scope,
+                capacity_gb=level.capacity_bytes / 1e9,
+                bandwidth_gb_per_s=level.bandwidth_bytes_per_s / 1e9 or None,
+                peak_bytes_per_clock=level.peak_bytes_per_s / device.clocks.max_hz
+                if f"memory.{name}.peak_bytes_per_clock" in device.sources
+                or level.peak_bytes_per_s > level.bandwidth_bytes_per_s
+                else None,
+                latency_ns=level.latency_s * 1e9 or None,
+                technology=level.technology,
+            )
+            for name, level in device.memory.items()
+        },
+        clocks=ClocksTable(
+            boost_mhz=device.clocks.boost_hz / 1e6,
+            base_mhz=device.clocks.base_hz / 1e6 or None,
+            max_mhz=device.clocks.max_hz / 1e6
+            if "clocks.max_mhz" in device.sources or device.clocks.max_hz > device.clocks.boost_hz
+            else None,
+        ),
+        compute_capability=device.compute_capability,
+        aliases=list(device.aliases),
+        power=PowerTable(device.power_cap_w, device.idle_power_w),
+        links={
+            name: LinkTable(
+                link.bandwidth_bytes_per_s / 1e9, link.switched, link.multicast, link.domain or None
+            )
+            for name, link in device.links.items()
+        },
+        default_gpus_per_node=device.default_gpus_per_node,
+        default_host=device.default_host,
+        sources=dict(device.sources),
+    )
+
+
+def _level(table: ComputeTable) -> ComputeLevel:
+    return ComputeLevel(
+        name=table.name,
+        count=table.count,
+        pipes={name: Pipe(name, dict(rate)) for name, rate in table.pipes.items()},
+        children=tuple(_level(child) for child in table.children),
+    )
+
+
+def _compute_table(level: ComputeLevel) -> ComputeTable:
+    return ComputeTable(
+        name=level.name,
+        count=level.count,
+        pipes={name: dict(pipe.rate) for name, pipe in level.pipes.items()},
+        children=[_compute_table(child) for child in level.children],
+    )
+
+
+def _memory(name: str, level: MemoryTable, boost_hz: float, max_hz: float) -> MemoryLevel:
+    per_clock = (level.bandwidth_bytes_per_clock or 0.0) * boost_hz
+    return MemoryLevel(
+        name=name,
+        scope=level.scope,
+        capacity_bytes=_capacity(level),
+        bandwidth_bytes_per_s=(level.bandwidth_gb_per_s or 0.0) * 1e9 or per_clock,
+        latency_s=(level.latency_ns or 0.0) * 1e-9,
+        technology=level.technology,
+        peak_bytes_per_s=(level.peak_bytes_per_clock or 0.0) * max_hz,
+    )
+
+
+def _capacity(level: MemoryTable) -> float:
+    if level.capacity_kib is not None:
+        return level.capacity_kib * 1024.0
+    if level.capacity_mib is not None:
+        return level.capacity_mib * 1048576.0
+    return (level.capacity_gb or 0.0) * 1e9

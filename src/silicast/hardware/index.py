@@ -1,0 +1,127 @@
+"""The names of all devices, in one small file, so that finding one does not parse all others.
+
+``python -m silicast.hardware.index`` writes ``catalog/devices/index.json`` anew; a test says when
+that is due. ``catalog/devices/not_yet.toml`` names devices that are known but not modelled.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import final
+
+import msgspec
+
+from silicast.core.catalog import CATALOG, catalog_files
+from silicast.core.errors import SilicastError
+from silicast.core.naming import NameIndex, normalise
+
+DEVICES = CATALOG / "devices"
+INDEX_FILE = DEVICES / "index.json"
+NOT_YET_FILE = DEVICES / "not_yet.toml"
+
+
+@final
+class Entry(msgspec.Struct, frozen=True):
+    """What the index knows of a device.
+
+    Attributes:
+        aliases: its other names.
+        file: its file in the catalog; "" if there is none yet.
+        missing: what is missing to predict it; "" if nothing is.
+    """
+
+    aliases: list[str]
+    file: str = ""
+    missing: str = ""
+
+
+class _NotYetGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    vendor: str
+    missing: str
+    devices: dict[str, list[str]]
+
+
+class _NotYetFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    group: list[_NotYetGroup]
+
+
+class _Named(msgspec.Struct, frozen=True):
+    """The part of a device file that the index needs."""
+
+    name: str
+    vendor: str
+    aliases: list[str] = []
+
+
+def device_files() -> Iterator[Path]:
+    """All device files of the catalog and of the user's own folder."""
+    return (path for path in catalog_files("devices", ".toml") if path.name != NOT_YET_FILE.name)
+
+
+@cache
+def device_names() -> NameIndex[Entry]:
+    """Every device of the package by name and alias, those not modelled yet included."""
+    entries = msgspec.json.decode(INDEX_FILE.read_bytes(), type=dict[str, Entry])
+    return name_index(entries)
+
+
+def name_index(entries: Mapping[str, Entry]) -> NameIndex[Entry]:
+    """An index over ``entries``.
+
+    Raises:
+        SilicastError: two entries claim one name.
+    """
+    return NameIndex("device", {name: (entry, entry.aliases) for name, entry in entries.items()})
+
+
+def with_vendor(vendor: str, names: Iterable[str]) -> list[str]:
+    """The names, and each again with the vendor before it; without what only looks different.
+
+    >>> with_vendor("NVIDIA", ["L4", "nvidia l4", "Tesla T4"])
+    ['L4', 'NVIDIA L4', 'Tesla T4', 'NVIDIA Tesla T4']
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        found.setdefault(normalise(name), name)
+        if not normalise(name).startswith(normalise(vendor)):
+            full = f"{vendor} {name}"
+            found.setdefault(normalise(full), full)
+    return list(found.values())
+
+
+def make_index() -> dict[str, Entry]:
+    """The index, from the device files of the package; user's own files are not in it."""
+    entries: dict[str, Entry] = {}
+    for path in sorted(DEVICES.glob("*.toml")):
+        if path == NOT_YET_FILE:
+            continue
+        table = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _Named)
+        if table.name in entries:
+            raise SilicastError(f"two files for {table.name}", field="name", file=str(path))
+        aliases = with_vendor(table.vendor, [table.name, *table.aliases])[1:]
+        entries[table.name] = Entry(aliases, file=path.name)
+    groups = msgspec.convert(tomllib.loads(NOT_YET_FILE.read_text(encoding="utf-8")), _NotYetFile)
+    for group in groups.group:
+        for name, aliases in group.devices.items():
+            if name in entries:
+                raise SilicastError(f"{name} has a device file", field=name, file=str(NOT_YET_FILE))
+            names = with_vendor(group.vendor, [name, *aliases])[1:]
+            entries[name] = Entry(names, missing=group.missing)
+    name_index(entries)
+    return entries
+
+
+def index_text(entries: Mapping[str, Entry]) -> str:
+    """The content of the index file: one line a device."""
+    encode = msgspec.json.Encoder().encode
+    lines = [
+        f"  {encode(name).decode()}: {encode(entry).decode()}" for name, entry in entries.items()
+    ]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+if __name__ == "__main__":
+    INDEX_FILE.write_text(index_text(make_index()), encoding="utf-8")

@@ -1,0 +1,243 @@
+"""Whether the numbers of a device file can be true: ranges, and how they relate to each other.
+
+The limits are wide: they catch a wrong unit, a missing factor or a typing error, not a bold
+design.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, final
+
+from silicast.core.dtypes import BITS
+from silicast.core.errors import SilicastError
+from silicast.hardware.device import Device
+from silicast.hardware.device_file import ComputeTable, DeviceFile, MemoryTable, build
+
+Severity = Literal["error", "warning"]
+
+SIMT_PIPES = ("tensor", "fma", "xu", "alu")
+MAX_DEPTH = 8
+MAX_CORES = 1000  # of one SIMT device; other execution models count smaller units
+MAX_UNITS = 1_000_000
+MAX_RATE = 1e7
+CLOCK_MHZ = (100.0, 6000.0)
+LINK_GB_PER_S = (0.1, 20_000.0)
+DRAM_GB_PER_S = (1.0, 50_000.0)
+MATRIX_TFLOPS = (0.01, 50_000.0)
+POWER_W = (0.5, 20_000.0)
+LATENCY_NS = (0.1, 100_000.0)
+CAPACITY_GB = {"dram": (0.001, 100_000.0), "l2": (1e-5, 10.0), "smem": (1e-6, 0.1)}
+ANY_CAPACITY_GB = (1e-9, 100_000.0)
+
+
+@final
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with a device file.
+
+    Attributes:
+        field: dotted path of the field.
+        expected, found: what should stand there and what does.
+        severity: an "error" must be put right, a "warning" is something that is not known.
+    """
+
+    field: str
+    expected: str
+    found: str
+    severity: Severity = "error"
+
+    def __str__(self) -> str:
+        return f"{self.field}: expected {self.expected}, found {self.found}"
+
+
+def require_plausible(table: DeviceFile, *, file: str = "") -> Device:
+    """The device of a table whose numbers can be true.
+
+    Raises:
+        SilicastError: the first number that cannot; names file, field, expectation and finding.
+    """
+    for problem in implausible(table):
+        raise SilicastError(
+            f"expected {problem.expected}, found {problem.found}",
+            field=problem.field,
+            hint="docs/reference/devices.md lists the limits",
+            file=file,
+        )
+    return build(table)
+
+
+def implausible(table: DeviceFile) -> Iterator[Problem]:
+    """Everything that cannot be true; relations are looked at only if every range holds."""
+    fine = True
+    for problem in _ranges(table):
+        fine = False
+        yield problem
+    if fine:
+        yield from _relations(table, build(table))
+
+
+def _outside(field: str, value: float | None, limits: tuple[float, float]) -> Iterator[Problem]:
+    if value is None:
+        return
+    low, high = limits
+    if not low <= value <= high:  # NaN too is not between them
+        yield Problem(field, f"{low:g} to {high:g}", _shown(value))
+
+
+def _shown(value: float) -> str:
+    """A number in a message; an integer of a thousand digits is no float."""
+    return "a huge number" if abs(value) > 1e300 else f"{value:g}"
+
+
+def _ranges(table: DeviceFile) -> Iterator[Problem]:
+    if not table.name.strip():
+        yield Problem("name", "a name", "nothing")
+    yield from _compute(table.compute, "compute", table.execution_model == "simt", 1)
+    yield from _memories(table)
+    for name in ("base_mhz", "boost_mhz", "max_mhz"):
+        yield from _outside(f"clocks.{name}", getattr(table.clocks, name), CLOCK_MHZ)
+    yield from _outside("power.cap_w", table.power.cap_w, POWER_W)
+    yield from _outside("power.idle_w", table.power.idle_w, (0.0, POWER_W[1]))
+    for name, link in table.links.items():
+        yield from _outside(
+            f"links.{name}.bandwidth_gb_per_s", link.bandwidth_gb_per_s, LINK_GB_PER_S
+        )
+        yield from _outside(f"links.{name}.domain", link.domain, (2, 1_000_000))
+    yield from _outside("default_gpus_per_node", table.default_gpus_per_node, (1, 1024))
+
+
+def _compute(level: ComputeTable, path: str, simt: bool, depth: int) -> Iterator[Problem]:
+    if depth > MAX_DEPTH:
+        yield Problem(f"{path}.children", f"at most {MAX_DEPTH} levels", "more")
+        return
+    yield from _outside(f"{path}.count", level.count, (1, MAX_UNITS))
+    for pipe, rates in level.pipes.items():
+        if simt and pipe not in SIMT_PIPES:
+            yield Problem(f"{path}.pipes.{pipe}", f"one of {', '.join(SIMT_PIPES)}", pipe)
+        for dtype, rate in rates.items():
+            where = f"{path}.pipes.{pipe}.{dtype}"
+            if dtype not in BITS:
+                yield Problem(where, f"one of {', '.join(BITS)}", dtype)
+            yield from _outside(where, rate, (1e-6, MAX_RATE))
+    if not level.children and not level.pipes:
+        yield Problem(f"{path}.pipes", "at least one pipe on the innermost level", "none")
+    if len(level.children) > 1:
+        yield Problem(f"{path}.children", "one kind of unit", f"{len(level.children)}")
+    for index, child in enumerate(level.children):
+        yield from _compute(child, f"{path}.children[{index}]", simt, depth + 1)
+
+
+def _memories(table: DeviceFile) -> Iterator[Problem]:
+    needed = ("smem", "l2", "dram") if table.execution_model == "simt" else ("dram",)
+    for name in needed:
+        if name not in table.memory:
+            yield Problem(f"memory.{name}", "a table", "nothing")
+    for name, level in table.memory.items():
+        yield from _memory(f"memory.{name}", name, level)
+        if name == "dram" and not level.bandwidth_gb_per_s:
+            yield Problem(
+                "memory.dram.bandwidth_gb_per_s",
+                f"{DRAM_GB_PER_S[0]:g} to {DRAM_GB_PER_S[1]:g}",
+                "nothing" if level.bandwidth_gb_per_s is None else "0",
+            )
+
+
+def _memory(path: str, name: str, level: MemoryTable) -> Iterator[Problem]:
+    units = (
+        ("capacity_kib", level.capacity_kib, 1024e-9),
+        ("capacity_mib", level.capacity_mib, 1048576e-9),
+        ("capacity_gb", level.capacity_gb, 1.0),
+    )
+    given = {unit: value * in_gb for unit, value, in_gb in units if value is not None}
+    if len(given) != 1:
+        yield Problem(
+            f"{path}.capacity_gb",
+            "one of capacity_kib, capacity_mib, capacity_gb",
+            " and ".join(given) or "nothing",
+        )
+    for unit, in_gb in given.items():
+        low, high = CAPACITY_GB.get(name, ANY_CAPACITY_GB)
+        if not low <= in_gb <= high:
+            yield Problem(f"{path}.{unit}", f"{low:g} to {high:g} GB", f"{in_gb:g} GB")
+    if level.bandwidth_gb_per_s is not None and level.bandwidth_bytes_per_clock is not None:
+        yield Problem(f"{path}.bandwidth_gb_per_s", "one unit of bandwidth", "two")
+    limits = DRAM_GB_PER_S if name == "dram" else (0.01, 1e7)
+    yield from _outside(f"{path}.bandwidth_gb_per_s", level.bandwidth_gb_per_s, limits)
+    yield from _outside(
+        f"{path}.bandwidth_bytes_per_clock", level.bandwidth_bytes_per_clock, (0.01, 1e6)
+    )
+    yield from _outside(f"{path}.peak_bytes_per_clock", level.peak_bytes_per_clock, (0.01, 1e6))
+    yield from _outside(f"{path}.latency_ns", level.latency_ns, LATENCY_NS)
+
+
+def _relations(table: DeviceFile, device: Device) -> Iterator[Problem]:
+    clocks = table.clocks
+    if (clocks.base_mhz or 0.0) > clocks.boost_mhz:
+        yield Problem(
+            "clocks.base_mhz", f"at most the boost clock, {clocks.boost_mhz:g}",
+            f"{clocks.base_mhz:g}",
+        )  # fmt: skip
+    if clocks.max_mhz is not None and clocks.max_mhz < clocks.boost_mhz:
+        yield Problem(
+            "clocks.max_mhz", f"at least the boost clock, {clocks.boost_mhz:g}",
+            f"{clocks.max_mhz:g}",
+        )  # fmt: skip
+    cap, idle = table.power.cap_w, table.power.idle_w
+    if cap is not None and idle is not None and idle >= cap:
+        yield Problem("power.idle_w", f"below the cap, {cap:g}", f"{idle:g}")
+    for name, link in table.links.items():
+        if link.multicast and not link.switched:
+            yield Problem(f"links.{name}.multicast", "false, or switched = true as well", "true")
+    if table.execution_model == "simt":
+        if device.cores > MAX_CORES:
+            yield Problem("compute", f"1 to {MAX_CORES} cores", f"{device.cores}")
+        yield from _cache_relations(device)
+    yield from _rates(device)
+
+
+def _cache_relations(device: Device) -> Iterator[Problem]:
+    l2, dram = device.l2, device.dram
+    if l2.bandwidth_bytes_per_s and l2.bandwidth_bytes_per_s < dram.bandwidth_bytes_per_s:
+        yield Problem(
+            "memory.l2.bandwidth_gb_per_s",
+            f"at least that of dram, {dram.bandwidth_bytes_per_s / 1e9:g} GB/s",
+            f"{l2.bandwidth_bytes_per_s / 1e9:g} GB/s",
+        )
+    if not device.memory["smem"].capacity_bytes <= l2.capacity_bytes <= dram.capacity_bytes:
+        yield Problem(
+            "memory.l2.capacity_mib",
+            "between those of smem and dram",
+            f"{l2.capacity_bytes / 1048576:g} MiB",
+        )
+
+
+def _rates(device: Device) -> Iterator[Problem]:
+    """Narrower formats are never slower on the same pipe, and the whole is of this world."""
+    path = "compute" + ".children[0]" * _depth(device) + ".pipes"
+    for pipe in ("tensor", "fma"):
+        known = {d: device.rate_per_core(pipe, d) for d in BITS if device.rate_per_core(pipe, d)}
+        for wide, narrow in (("tf32", "bf16"), ("bf16", "fp8"), ("fp16", "fp8"), ("fp8", "nvfp4")):
+            if pipe == "tensor" and known.get(narrow, math.inf) < known.get(wide, 0.0):
+                yield Problem(
+                    f"{path}.{pipe}.{narrow}",
+                    f"at least the rate of {wide}, {known[wide]:g}",
+                    f"{known[narrow]:g}",
+                )
+        for dtype, rate in known.items():
+            tflops = rate * device.cores * device.clocks.boost_hz * 1e-12
+            if not MATRIX_TFLOPS[0] <= tflops <= MATRIX_TFLOPS[1]:
+                yield Problem(
+                    f"{path}.{pipe}.{dtype}",
+                    f"{MATRIX_TFLOPS[0]:g} to {MATRIX_TFLOPS[1]:g} TFLOPS for the whole device",
+                    f"{tflops:g}",
+                )
+
+
+def _depth(device: Device) -> int:
+    depth, level = 0, device.compute
+    while level.children:
+        depth, level = depth + 1, level.children[0]
+    return depth
