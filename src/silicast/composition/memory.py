@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import final
 
 from silicast.composition.deployment import Deployment
-from silicast.workload.counting import activation_bytes, kv_bytes_per_token, weight_bytes
+from silicast.workload.counting import activation_bytes, kv_cache_bytes, weight_bytes
 
 GB = 1e9
 
@@ -48,12 +48,12 @@ def static_batch_memory(
     model, plan, engine = deployment.model, deployment.plan, deployment.engine
     precision = deployment.precision or model.default_precision
     page = max(1, engine.memory.page_tokens)
-    slots = sum(-(-(length + output_len) // page) * page for length in input_lens)
+    slots = [-(-(length + output_len) // page) * page for length in input_lens]
     chunk = engine.memory.prefill_chunk_tokens
     tokens = sum(input_lens) if chunk == 0 else min(sum(input_lens), chunk)
     return MemoryUse(
         weights=weight_bytes(model, plan, precision),
-        kv_cache=slots * kv_bytes_per_token(model, plan, precision),
+        kv_cache=kv_cache_bytes(model, plan, precision, slots),
         activations=activation_bytes(model, plan, precision, tokens, len(input_lens)),
         framework=round(engine.memory.framework_gb * GB),
         usable=round(deployment.device.dram.capacity_bytes * engine.memory.usable_fraction),

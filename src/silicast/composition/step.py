@@ -18,19 +18,21 @@ from typing import final
 
 import numpy as np
 
-from silicast.communication.collectives import collective_times
+from silicast.communication.collective import CollectiveTimes, collective_batch_times
+from silicast.communication.topology import Topology
 from silicast.composition.deployment import Deployment
 from silicast.composition.states import BatchStates
 from silicast.core.dtypes import RECIPES
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
-from silicast.core.prediction import ErrorFactors, Part, to_picoseconds
+from silicast.core.prediction import Domain, ErrorFactors, Part, to_picoseconds
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import KernelTimes, implementation_for
+from silicast.kernels.physics import load_physics
 from silicast.kernels.power import Activity, sustained_clock
 from silicast.workload.decoder import build_graph
 from silicast.workload.graph import Graph
-from silicast.workload.op import Op, OpBatch, Variant, resolve
+from silicast.workload.op import Dim, Op, OpBatch, Variant, resolve
 
 COLLECTIVES = frozenset(
     ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv")
@@ -223,6 +225,17 @@ class StepModel:
         return ErrorFactors.of_sum(terms)
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """Fallbacks that a reader must know."""
+        return ()
+
+    @property
+    def domain(self) -> Domain:
+        """How far the device is from those whose kernels were measured."""
+        measured = load_physics("gemm").is_measured(self.deployment.device.architecture)
+        return "in" if measured else "near"
+
+    @property
     def _stages(self) -> int:
         return self.deployment.plan.pp
 
@@ -239,6 +252,8 @@ class StepModel:
                         op = _with(op, library=libraries.prefill)
                     elif op.family == "attention_decode":
                         op = _with(op, library=libraries.decode)
+                    elif op.family in COLLECTIVES:
+                        op = _with(op, library=self.deployment.engine.collectives)
                     elif op.family == "gemm":
                         op = _with(op, library=self.deployment.engine.gemm, cache="cold")
                     placed.append(
@@ -246,10 +261,13 @@ class StepModel:
                     )
         return tuple(placed)
 
-    def _group(self) -> dict[tuple[str, Variant], list[int]]:
-        groups: dict[tuple[str, Variant], list[int]] = {}
+    def _group(self) -> dict[tuple[str, Variant, Dim], list[int]]:
+        """Nodes that one vectorised call times; collectives also by their number of devices."""
+        groups: dict[tuple[str, Variant, Dim], list[int]] = {}
         for index, placed in enumerate(self.placed):
-            groups.setdefault((placed.op.family, placed.op.variant), []).append(index)
+            gpus = dict(placed.op.dims).get("gpus", 0)
+            key = (placed.op.family, placed.op.variant, gpus)
+            groups.setdefault(key, []).append(index)
         return groups
 
     def _node_times(self, states: BatchStates, device: Device) -> NodeTimes:
@@ -258,7 +276,7 @@ class StepModel:
         independent, flops, dram = np.zeros(shape), np.zeros(shape), np.zeros(shape)
         bound_by = [""] * len(self.placed)
         shared: list[Mapping[str, float]] = [{}] * len(self.placed)
-        for (family, variant), members in self._groups.items():
+        for (family, variant, _), members in self._groups.items():
             rows = _running(family, states)
             if not len(rows):
                 continue
@@ -269,13 +287,14 @@ class StepModel:
             time_s[selected] = result.estimate_s.reshape(grid)
             bound_s[selected] = result.bound_s.reshape(grid)
             independent[selected] = result.independent_log_sd.reshape(grid)
-            demand = result.analysis.demand
-            for target, table, key in (
-                (flops, demand.pipe_work, "tensor"),
-                (dram, demand.level_bytes, "dram"),
-            ):
-                if key in table:
-                    target[selected] = table[key].reshape(grid)
+            if isinstance(result, KernelTimes):
+                demand = result.analysis.demand
+                for target, table, key in (
+                    (flops, demand.pipe_work, "tensor"),
+                    (dram, demand.level_bytes, "dram"),
+                ):
+                    if key in table:
+                        target[selected] = table[key].reshape(grid)
             for position, index in enumerate(members):
                 bound_by[index] = names[position * len(rows)]
                 shared[index] = result.shared_log_sd
@@ -289,11 +308,12 @@ class StepModel:
         states: BatchStates,
         rows: I64,
         device: Device,
-    ) -> KernelTimes:
+    ) -> KernelTimes | CollectiveTimes:
         symbols = {"tokens": states.tokens[rows], "logit_rows": states.logit_rows[rows]}
         ops = [self.placed[index].op for index in members]
         if family in COLLECTIVES:
-            return self._collective(family, variant, ops, symbols, device)
+            batch = OpBatch(family, variant, _columns(ops, symbols, len(rows)))
+            return collective_batch_times(batch, self._topology(ops[0], device))
         implementation = implementation_for(family, device.execution_model)
         if implementation is None:
             raise SilicastError(
@@ -314,29 +334,11 @@ class StepModel:
             batch = OpBatch(family, variant, _columns(ops, symbols, len(rows)))
         return implementation.times(batch, device)
 
-    def _collective(
-        self,
-        family: str,
-        variant: Variant,
-        ops: Sequence[Op],
-        symbols: Mapping[str, I64],
-        device: Device,
-    ) -> KernelTimes:
-        count = len(symbols["tokens"])
-        columns = _columns(ops, symbols, count)
-        gpus = {int(value) for value in columns["gpus"]}
-        if len(gpus) != 1:
-            raise ValueError(f"collectives of one kind over different groups: {gpus}")
-        return collective_times(
-            family,
-            columns["bytes"],
-            gpus.pop(),
-            device,
-            gpus_per_node=self.deployment.gpus_per_node,
-            implementation=self.deployment.engine.collectives,
-            launch="graph",
-            dtype=variant.dtype,
-        )
+    def _topology(self, op: Op, device: Device) -> Topology:
+        """The links that a collective of this graph uses."""
+        gpus = op.dim("gpus")
+        assert isinstance(gpus, int)
+        return Topology.of(device, gpus, gpus_per_node=self.deployment.gpus_per_node)
 
 
 def _with(op: Op, **changes: str) -> Op:

@@ -15,7 +15,7 @@ from silicast.composition.static_batch import StaticBatch, predict_static_batch
 from silicast.core.prediction import Quantity
 from silicast.hardware.catalog import find_device
 from silicast.validation.suite import Scored, Suite, register_suite
-from silicast.workload.catalog import find_model
+from silicast.workload.models import find_model
 from silicast.workload.plan import Plan
 
 METRICS = ("prefill_ms", "decode_step_ms", "total_ms")
