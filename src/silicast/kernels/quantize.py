@@ -15,6 +15,7 @@ from silicast.workload.op import Variant
 
 INPUT_BYTES = 2
 GROUP_SIZE = 128
+FLAT_BLOCK = 2048
 
 
 @register
@@ -32,13 +33,15 @@ class Quantize(StreamingKernel):
         scales = tokens * 0 if variant.flag("static") else tokens
         if variant.flag("grouped"):
             scales = tokens * -(-sizes["hidden"] // GROUP_SIZE)
+        # TensorRT-LLM scales with a flat grid, vLLM with a row a block
+        flat = variant.library == "trtllm" and variant.flag("static")
         return Stream(
             read_bytes=elements * INPUT_BYTES,
             write_bytes=elements + scales * 4,
             flops=elements * 3,
             fma=elements * 4,
             xu=scales,
-            tasks=tokens,
+            tasks=-(-elements // FLAT_BLOCK) if flat else tokens,
             trips=1.0 if variant.flag("static") else 2.0,
             reductions=0.0 if variant.flag("static") else 1.0,
         )

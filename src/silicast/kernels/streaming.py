@@ -85,7 +85,7 @@ class StreamingKernel(Implementation):
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """Analytic time, bound, demand and features; see :meth:`Implementation.analyse`."""
         machine = _machine(device, batch.family)
-        return _analysis(self.stream(batch.dims, batch.variant), batch.variant, machine)
+        return analyse_stream(self.stream(batch.dims, batch.variant), batch.variant, machine)
 
     @final
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
@@ -99,8 +99,23 @@ class StreamingKernel(Implementation):
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Machine:
-    """A device's rates as one family's kernels reach them; SI units."""
+class Machine:
+    """A device's rates as one family's kernels reach them; SI units.
+
+    Attributes:
+        launch_s: of one kernel in a replayed graph, start to start, without its own work.
+        stream_dispatch_s, stream_record_s: host time before an eager kernel starts on an idle
+            device, and from there until the event after it is recorded.
+        trip_s, reduction_s: a dependent round trip to memory, a block-wide reduction.
+        slot_s: shortest time between two thread blocks on one core.
+        dram_per_s, sm_per_s, block_per_s: bytes per second from memory to the device, from the
+            L2 to one core, and to one thread block alone.
+        fma_per_s, xu_per_s: operations per second of the device; ``*_peak_per_s`` are for bounds.
+        resident, warm_resident: working sets, in bytes, up to which the L2 holds everything and
+            from which it holds nothing, as engines leave it and when one buffer is reused.
+        *_log_sd: log sd of errors shared by device and by family, and of a single kernel when
+            busy and in addition when waiting (``small``).
+    """
 
     cores: int
     launch_s: float
@@ -115,8 +130,8 @@ class _Machine:
     block_per_s: float
     port_peak_per_s: float
     l2_bytes: float
-    resident_from: float
-    resident_to: float
+    resident: tuple[float, float]
+    warm_resident: tuple[float, float]
     fma_per_s: float
     fma_peak_per_s: float
     xu_per_s: float
@@ -126,45 +141,61 @@ class _Machine:
     own_log_sd: float
     small_log_sd: float
 
+    @staticmethod
+    def of(
+        device: Device, family: str, table: Mapping[str, float], widening: float = 1.0
+    ) -> Machine:
+        """A device under the constants of its architecture.
+
+        Args:
+            device: the device.
+            family: kernel family; a constant ``<family>.<name>`` multiplies constant ``name``.
+            table: constants of the architecture.
+            widening: factor on shared errors where the architecture itself was not measured.
+        """
+
+        def constant(name: str) -> float:
+            return table[name] * table.get(f"{family}.{name}", 1.0)
+
+        capacity, clock = device.l2.capacity_bytes, device.clocks.boost_hz
+        port = table["port_bytes_per_clock"] * device.clocks.max_hz * device.cores
+        return Machine(
+            cores=device.cores,
+            launch_s=constant("launch_s"),
+            stream_dispatch_s=constant("stream_dispatch_s"),
+            stream_record_s=constant("stream_record_s"),
+            trip_s=constant("trip_s"),
+            reduction_s=constant("reduction_s"),
+            slot_s=constant("slot_s"),
+            dram_per_s=device.dram.bandwidth_bytes_per_s * constant("dram_fraction"),
+            dram_peak_per_s=device.dram.bandwidth_bytes_per_s,
+            sm_per_s=constant("sm_bytes_per_clock") * clock,
+            block_per_s=constant("block_bytes_per_s"),
+            port_peak_per_s=port,
+            l2_bytes=capacity,
+            resident=(constant("resident_from") * capacity, constant("resident_to") * capacity),
+            warm_resident=(constant("warm_from") * capacity, constant("warm_to") * capacity),
+            fma_per_s=device.peak_per_s("fma", "fp32") * constant("pipe_fraction"),
+            fma_peak_per_s=device.bound_per_s("fma", "fp32"),
+            xu_per_s=device.peak_per_s("xu", "fp32") * constant("pipe_fraction"),
+            xu_peak_per_s=device.bound_per_s("xu", "fp32"),
+            device_log_sd=constant("device_log_sd") * widening,
+            family_log_sd=constant("family_log_sd") * widening,
+            own_log_sd=constant("own_log_sd"),
+            small_log_sd=constant("small_log_sd"),
+        )
+
 
 @lru_cache(maxsize=4096)
-def _machine(device: Device, family: str) -> _Machine:
+def _machine(device: Device, family: str) -> Machine:
     physics = load_physics(GROUP)
     table = physics.constants(device.architecture)
-
-    def constant(name: str) -> float:
-        return table.get(f"{family}.{name}", table[name])
-
-    clock, largest = device.clocks.boost_hz, device.clocks.max_hz
-    unmeasured = 1.0 if physics.is_measured(device.architecture) else table["transfer_widening"]
-    return _Machine(
-        cores=device.cores,
-        launch_s=constant("launch_s"),
-        stream_dispatch_s=constant("stream_dispatch_s"),
-        stream_record_s=constant("stream_record_s"),
-        trip_s=constant("trip_s"),
-        reduction_s=constant("reduction_s"),
-        slot_s=constant("slot_s"),
-        dram_per_s=device.dram.bandwidth_bytes_per_s * constant("dram_fraction"),
-        dram_peak_per_s=device.dram.bandwidth_bytes_per_s,
-        sm_per_s=constant("sm_bytes_per_clock") * clock,
-        block_per_s=constant("block_bytes_per_s"),
-        port_peak_per_s=constant("port_bytes_per_clock") * largest * device.cores,
-        l2_bytes=device.l2.capacity_bytes,
-        resident_from=constant("resident_from"),
-        resident_to=constant("resident_to"),
-        fma_per_s=device.peak_per_s("fma", "fp32") * constant("pipe_fraction"),
-        fma_peak_per_s=device.bound_per_s("fma", "fp32"),
-        xu_per_s=device.peak_per_s("xu", "fp32") * constant("pipe_fraction"),
-        xu_peak_per_s=device.bound_per_s("xu", "fp32"),
-        device_log_sd=constant("device_log_sd") * unmeasured,
-        family_log_sd=constant("family_log_sd") * unmeasured,
-        own_log_sd=constant("own_log_sd"),
-        small_log_sd=constant("small_log_sd"),
-    )
+    known = physics.is_measured(device.architecture)
+    return Machine.of(device, family, table, 1.0 if known else table["transfer_widening"])
 
 
-def _analysis(stream: Stream, variant: Variant, m: _Machine) -> Analysis:
+def analyse_stream(stream: Stream, variant: Variant, m: Machine) -> Analysis:
+    """The model itself: what ``stream`` costs on ``m``; arrays of shape (n,), seconds."""
     read = np.asarray(stream.read_bytes, dtype=np.float64)
     written = np.asarray(stream.write_bytes, dtype=np.float64)
     total = read + written
@@ -172,7 +203,7 @@ def _analysis(stream: Stream, variant: Variant, m: _Machine) -> Analysis:
     rounds = ceil_div(stream.tasks, m.cores).astype(np.float64)
     # the busiest core's share; a core is a server that the L2 feeds at a fixed rate
     block_bytes = total * stream.passes / tasks
-    missing = _missing(total, m)
+    missing = _missing(total, m.warm_resident if variant.cache == "warm" else m.resident)
     dram_bytes = read + written * missing if variant.cache == "cold" else total * missing
     fma, xu = (np.asarray(work, dtype=np.float64) for work in (stream.fma, stream.xu))
     fill = np.minimum(tasks, float(m.cores)) / m.cores
@@ -220,14 +251,14 @@ def _analysis(stream: Stream, variant: Variant, m: _Machine) -> Analysis:
     )
 
 
-def _missing(total: F64, m: _Machine) -> F64:
-    """Share of the bytes that miss the L2 when the same working set is used over and over."""
-    low, high = m.resident_from * m.l2_bytes, m.resident_to * m.l2_bytes
-    return np.clip((total - low) / (high - low), 0.0, 1.0)
+def _missing(total: F64, resident: tuple[float, float]) -> F64:
+    """Share of the bytes that miss the L2, by the size of the working set."""
+    everything, nothing = resident
+    return np.clip((total - everything) / (nothing - everything), 0.0, 1.0)
 
 
 def _bounds(
-    read: F64, written: F64, total: F64, fma: F64, xu: F64, variant: Variant, m: _Machine
+    read: F64, written: F64, total: F64, fma: F64, xu: F64, variant: Variant, m: Machine
 ) -> dict[str, F64]:
     """Times at peak rates: what the stated cache state forces through DRAM, and the L2's ports."""
     beyond = np.maximum(total - m.l2_bytes, 0.0)
