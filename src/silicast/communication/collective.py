@@ -63,6 +63,7 @@ def collective_times(
     implementation: str = "",
     launch: Launch = "graph",
     dtype: str = "bf16",  # noqa: ARG001
+    version: str = "",
 ) -> CollectiveTimes:
     """Times of ``op`` at every size.
 
@@ -77,6 +78,7 @@ def collective_times(
         launch: "graph" (replayed, as nccl-tests behaves), "eager" (launched one by one by an
             engine), "torch" (one by one, timed with the ranks' skew).
         dtype: element format; sizes are bytes, so it decides nothing yet.
+        version: of the library, "" = the kernels that most of its releases have.
 
     Raises:
         SilicastError: unknown operation, library or launch; sizes or participants out of range.
@@ -94,19 +96,36 @@ def collective_times(
         return _nothing(len(size))
     physics = load_physics("communication")
     constants = physics.constants(topology.device.architecture)
-    bytes_ = size.astype(np.float64)
-    time, latency, names = _by_choice(
-        choices(implementation, op, topology), op, size, bytes_, topology, constants
+    time, latency, names = model_times(
+        op, size, topology, constants, implementation, launch, version
     )
-    time, latency = _launched(time, latency, bytes_, topology, constants, implementation, launch)
-    bound = link_bound(op, bytes_, topology)
-    empty = size == 0
-    time, latency = np.where(empty, 0.0, time), np.where(empty, 0.0, latency)
+    bound = link_bound(op, size.astype(np.float64), topology)
     own = _independent(len(size), constants)
     return _with_interval(
         np.maximum(time, bound), bound, latency, own, _shared(physics, topology, constants), names,
         topology,
     )  # fmt: skip
+
+
+def model_times(
+    op: Collective,
+    size: I64,
+    topology: Topology,
+    constants: Constants,
+    implementation: str,
+    launch: Launch,
+    version: str = "",
+) -> tuple[F64, F64, tuple[str, ...]]:
+    """Time, its size-independent part (seconds) and algorithm per row, from given constants."""
+    bytes_ = size.astype(np.float64)
+    rules = choices(implementation, op, topology, version)
+    time, latency, names = _by_choice(rules, op, size, bytes_, topology, constants)
+    copies = implementation != "nccl" and op == "all_reduce"
+    floor = _floor(op, topology, constants, launch)
+    time = time + _copy(bytes_, topology, constants) if launch == "eager" and copies else time
+    time, latency = np.maximum(time, floor), np.maximum(latency, floor)
+    empty = size == 0
+    return np.where(empty, 0.0, time), np.where(empty, 0.0, latency), names
 
 
 def collective_batch_times(batch: OpBatch, where: Device | Topology) -> CollectiveTimes:
@@ -129,6 +148,7 @@ def collective_batch_times(batch: OpBatch, where: Device | Topology) -> Collecti
         batch.variant.library,
         launch,
         batch.variant.dtype,
+        batch.variant.version,
     )
 
 
@@ -215,31 +235,25 @@ def _section(constants: Constants, section: str) -> dict[str, float]:
     return {**common, **own}
 
 
-def _launched(
-    time: F64,
-    latency: F64,
-    bytes_: F64,
-    topology: Topology,
-    constants: Constants,
-    implementation: str,
-    launch: Launch,
-) -> tuple[F64, F64]:
-    """Adds what the host does: a launch that takes longer than a short kernel, and copies.
+def _floor(op: str, topology: Topology, constants: Constants, launch: Launch) -> float:
+    """Seconds that the host or the ranks' skew keep a short call from beating.
 
-    An engine's eager path copies the tensor to or from a registered buffer; "torch" timings
-    start when the first rank arrives, so short ones show the skew of the ranks.
+    Eager: Python, dispatch and launch of an engine's all-reduce, by its CPU. Torch: timings of
+    the first rank include its wait for the last; a pair's send and receive shows none.
     """
-    if launch == "graph":
-        return time, latency
-    floor = constants[f"{launch}_floor_us"] * MICRO
-    if launch == "eager" and implementation != "nccl":
-        copy = (
-            2.0
-            * bytes_
-            / (topology.device.dram.bandwidth_bytes_per_s * constants["copy_efficiency"])
-        )
-        time = time + copy
-    return np.maximum(time, floor), np.maximum(latency, floor)
+    if launch == "graph" or (launch == "torch" and op == "send_recv"):
+        return 0.0
+    if launch == "torch":
+        fabric = topology.fabric if topology.fabric in {"pcie", "host"} else "nvlink"
+        return constants[f"{fabric}.torch_floor_us"] * MICRO
+    name = "grace_eager_floor_us" if "nvlink_c2c" in topology.device.links else "eager_floor_us"
+    return constants[name] * MICRO
+
+
+def _copy(bytes_: F64, topology: Topology, constants: Constants) -> F64:
+    """An engine's eager path copies the tensor once in device memory: read and write."""
+    rate = topology.device.dram.bandwidth_bytes_per_s * constants["copy_efficiency"]
+    return bytes_ * (2.0 / rate)
 
 
 def _independent(count: int, constants: Constants) -> F64:

@@ -16,6 +16,8 @@ from silicast.communication.ring import contention
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64
 
+P2P = ("p2p_ll", "p2p")
+
 
 @register
 @final
@@ -49,15 +51,20 @@ class Exchange(CollectiveAlgorithm):
             inside, outside, messages = (local - 1) / n, away / n, n - 1
             rate = topology.rate / contention(topology, constants)
         stay = 1.0 / n if op == "all_to_all" else 0.0
-        payload = size * (inside + constants["local_copy"] * stay)
         extra = constants["network_step_us"] * MICRO if away else 0.0
         within = fastest(
             [
                 protocol_time(
-                    protocol, constants, payload, rate=rate, steps=messages, extra_s=extra
+                    protocol,
+                    constants,
+                    size * inside,
+                    size * stay,
+                    rate=rate,
+                    steps=messages,
+                    extra_s=extra,
                 )
-                for protocol in ("p2p_ll", "p2p")
-            ]
+                for protocol in P2P
+            ],
         )
         if topology.inter is None or not away:
             return within

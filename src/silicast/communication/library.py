@@ -36,6 +36,10 @@ VLLM_SYMMETRIC: dict[str, dict[int, float]] = {
 symmetric memory, by compute capability 9.0 and 10.0 and group size."""
 
 TRTLLM_LIMIT = 64 * MIB
+"""TensorRT-LLM takes the fastest of its own kernels and NCCL up to its workspace."""
+
+SGLANG_SECOND_KERNEL = (0, 5, 14)
+"""First release whose rewritten all-reduce serves up to twice the size."""
 
 
 @final
@@ -52,14 +56,12 @@ class Choice:
     candidates: tuple[tuple[str, str], ...]
 
 
-def choices(
-    library: str, op: Collective, topology: Topology, *, small_limit: bool = True
-) -> list[Choice]:
+def choices(library: str, op: Collective, topology: Topology, version: str = "") -> list[Choice]:
     """The choices of ``library`` in order of size; the last has no limit.
 
     Args:
         library: one of :data:`LIBRARIES`; "" = an engine's usual rule, SGLang's.
-        small_limit: False leaves the engines' own kernels out.
+        version: of the library; "" = the kernels that most of its releases have.
 
     Raises:
         SilicastError: unknown library.
@@ -72,11 +74,17 @@ def choices(
             hint="nccl, vllm, sglang or trtllm",
         )
     nccl = Choice(UNLIMITED, _nccl(op, topology))
-    if library == "nccl" or not small_limit or not peer_memory_supports(op, topology):
+    if library == "nccl" or not peer_memory_supports(op, topology):
         return [nccl]
+    nvlink = topology.fabric != "pcie"
     if library == "trtllm":
+        if not nvlink:
+            return [nccl]
         own = (("one_shot", "trtllm_one"), ("two_shot", "trtllm_two"))
         return [Choice(TRTLLM_LIMIT, (*own, *nccl.candidates)), nccl]
+    if library == "sglang" and nvlink and _release(version) >= SGLANG_SECOND_KERNEL:
+        second = (("one_shot", "second_one"), ("two_shot", "second_two"))
+        return [Choice(2 * CUSTOM_LIMIT, second), nccl]
     found = _custom(topology, _custom_limit(library, topology))
     if library == "vllm" and topology.multicast:
         limit = _by_group(VLLM_SYMMETRIC, topology, 0.0)
@@ -86,10 +94,10 @@ def choices(
 
 
 def _nccl(op: Collective, topology: Topology) -> tuple[tuple[str, str], ...]:
-    section = "pcie" if topology.fabric == "pcie" else "nvlink"
+    section = topology.fabric if topology.fabric in {"pcie", "host"} else "nvlink"
     if op in {"all_to_all", "send_recv"}:
         return (("exchange", section),)
-    found = [("ring", section)]
+    found: list[tuple[str, str]] = [("ring", section)]
     if op == "all_reduce" and topology.nodes > 1:
         found.append(("tree", section))
     if (
@@ -123,3 +131,13 @@ def _by_group(table: dict[str, dict[int, float]], topology: Topology, default: f
     row = table.get(topology.device.architecture, {})
     even = topology.gpus + topology.gpus % 2
     return int(row.get(even, default) * MIB)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version: 0.5.14.post1 -> (0, 5, 14)."""
+    numbers: list[int] = []
+    for part in version.split("."):
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)

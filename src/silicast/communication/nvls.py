@@ -43,6 +43,7 @@ class Nvls(CollectiveAlgorithm):
             "nvls",
             constants,
             self.traffic(op, size, topology),
+            0.0 * size,
             rate=topology.rate,
             steps=topology.gpus,
         )

@@ -19,19 +19,21 @@ PROTOCOLS = ("ll", "ll128", "simple")
 def protocol_time(
     protocol: str,
     constants: Constants,
-    payload: F64,
+    traffic: F64,
+    kept: F64,
     *,
     rate: float,
     steps: float,
     extra_s: float = 0.0,
 ) -> AlgorithmTime:
-    """Start + steps + payload over the share of the link + pipeline fill of Simple chunks.
+    """Start + steps + bytes moved over the protocol's share of the link + fill of the pipeline.
 
     Args:
         protocol: one of :data:`PROTOCOLS`.
-        constants: ``base_us``, and per protocol ``<p>_step_us``, ``<p>_efficiency`` and, for
-            Simple, ``simple_fill_us``.
-        payload: bytes per device over the link, shape (n,).
+        constants: ``base_us`` (or ``<p>_base_us``), and per protocol ``<p>_step_us``,
+            ``<p>_efficiency``; optional ``<p>_local_copy`` and ``<p>_fill_us``.
+        traffic: bytes per device over the link, shape (n,).
+        kept: bytes that the same thread blocks copy within the device, shape (n,).
         rate: datasheet bytes/s of the link.
         steps: sequential hops.
         extra_s: further latency in seconds (network hops).
@@ -39,22 +41,21 @@ def protocol_time(
     The fill term sqrt(stream * fill) stands for the slow growth of channels and chunk sizes with
     the message: concave, so the time stays monotone and linear at the far end.
     """
-    start_s = (constants["base_us"] + steps * constants[f"{protocol}_step_us"]) * MICRO + extra_s
-    stream = payload / (rate * constants[f"{protocol}_efficiency"])
+    base_us = constants.get(f"{protocol}_base_us", constants["base_us"])
+    start_s = (base_us + steps * constants[f"{protocol}_step_us"]) * MICRO + extra_s
+    moved = traffic + kept * constants.get(f"{protocol}_local_copy", 0.0)
+    stream = moved / (rate * constants[f"{protocol}_efficiency"])
     fill = stream * (constants.get(f"{protocol}_fill_us", 0.0) * MICRO)
-    return AlgorithmTime(start_s + stream + np.sqrt(fill), start_s + 0.0 * payload)
+    return AlgorithmTime(start_s + stream + np.sqrt(fill), start_s + 0.0 * traffic)
 
 
 def fastest(candidates: list[AlgorithmTime]) -> AlgorithmTime:
     """Per row the fastest candidate; the first of equals."""
     best = candidates[0]
     for other in candidates[1:]:
-        best = _faster(best, other)
+        better = other.time_s < best.time_s
+        best = AlgorithmTime(
+            np.where(better, other.time_s, best.time_s),
+            np.where(better, other.latency_s, best.latency_s),
+        )
     return best
-
-
-def _faster(a: AlgorithmTime, b: AlgorithmTime) -> AlgorithmTime:
-    first = a.time_s <= b.time_s
-    return AlgorithmTime(
-        np.where(first, a.time_s, b.time_s), np.where(first, a.latency_s, b.latency_s)
-    )

@@ -48,20 +48,21 @@ class Ring(CollectiveAlgorithm):
             network_hops = PASSES.get(op, 1) * (topology.nodes - 1)
             network = topology.inter.bandwidth_bytes_per_s * topology.local
             rate = min(rate, network * constants["network_efficiency"])
-        payload = self.traffic(op, size, topology) + size * (constants["local_copy"] / n)
+        traffic, kept = self.traffic(op, size, topology), size * (1.0 / n)
         extra = network_hops * constants["network_step_us"] * MICRO
         return fastest(
             [
                 protocol_time(
                     protocol,
                     constants,
-                    payload,
+                    traffic,
+                    kept,
                     rate=rate,
                     steps=hops - network_hops,
                     extra_s=extra,
                 )
                 for protocol in PROTOCOLS
-            ]
+            ],
         )
 
 
@@ -71,6 +72,6 @@ def contention(topology: Topology, constants: Constants) -> float:
     NVLink fabrics have a path for every pair. Transfers over PCIe beyond a pair cross root
     complexes, sockets or host memory that several devices share.
     """
-    if topology.fabric != "pcie":
+    if topology.fabric not in {"pcie", "host"}:
         return 1.0
     return 1.0 + constants["contention"] * max(topology.local - 2, 0)

@@ -25,12 +25,11 @@ LARGEST_GROUP = 8
 
 def peer_memory_supports(op: Collective, topology: Topology) -> bool:
     """All-reduce of 2..8 devices of one node that see each other's memory: NVLink, or a pair."""
-    reachable = topology.fabric in {"switch", "mesh", "bridge"} or topology.gpus == 2
     return (
         op == "all_reduce"
         and topology.nodes == 1
         and 2 <= topology.gpus <= LARGEST_GROUP
-        and reachable
+        and topology.peer_access
     )
 
 

@@ -8,11 +8,13 @@ from typing import Literal, final
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device, Link
 
-Fabric = Literal["switch", "mesh", "bridge", "pcie"]
+Fabric = Literal["switch", "mesh", "bridge", "pcie", "host"]
 
 BOARD_OF_FOUR = 4
 """NVIDIA's 4-GPU baseboards (HGX A100 4-GPU "Redstone", HGX H100 4-GPU) join every pair by its
 own NVLinks and have no switch; the 8-GPU boards of the same devices have NVSwitch."""
+
+BOARD_OF_FOUR_ARCHITECTURES = frozenset({"ampere", "hopper"})
 
 
 @final
@@ -26,7 +28,8 @@ class Topology:
         gpus_per_node: devices in one node; participants fill nodes one after the other.
         link: the link inside a node.
         fabric: how that link joins the devices: "switch" (NVSwitch), "mesh" (NVLinks to every
-            peer of a 4-GPU board), "bridge" (NVLinks between two), "pcie".
+            peer of a 4-GPU board), "bridge" (NVLinks between two), "pcie" (peers read each
+            other), "host" (PCIe by way of host memory, as workstations do).
         inter: network adapter of each device, bytes/s and direction; None within one node.
         assumed_inter: the adapter was not stated but derived from the device's PCIe generation.
     """
@@ -41,7 +44,12 @@ class Topology:
 
     @staticmethod
     def of(
-        device: Device, gpus: int, *, gpus_per_node: int = 0, inter: Link | None = None
+        device: Device,
+        gpus: int,
+        *,
+        gpus_per_node: int = 0,
+        intra: str = "",
+        inter: Link | None = None,
     ) -> Topology:
         """The usual topology of ``gpus`` such devices.
 
@@ -49,6 +57,8 @@ class Topology:
             device: all participants.
             gpus: participants, at least 1.
             gpus_per_node: 0 = the device's usual node.
+            intra: name of the link inside a node; "" = "nvlink" where the device has it, else
+                PCIe. Bridges ("nvlink_bridge") are optional extras, so they must be asked for.
             inter: each device's network adapter; None = one that its PCIe slot can feed
                 (200 Gb/s on generation 4, 400 Gb/s on generation 5).
 
@@ -58,7 +68,7 @@ class Topology:
         if gpus < 1:
             raise SilicastError(f"{gpus} GPUs cannot communicate", field="gpus", hint="at least 1")
         per_node = gpus_per_node or max(device.default_gpus_per_node, 1)
-        link, fabric = _intra(device, min(gpus, per_node), per_node)
+        link, fabric = _intra(device, min(gpus, per_node), per_node, intra)
         assumed = gpus > per_node and inter is None
         if assumed:
             inter = Link("network", 0.78125 * _pcie(device).bandwidth_bytes_per_s)
@@ -80,6 +90,13 @@ class Topology:
     def multicast(self) -> bool:
         """Whether the node's switch can reduce and multicast for this collective."""
         return self.fabric == "switch" and self.link.multicast
+
+    @property
+    def peer_access(self) -> bool:
+        """Whether kernels read and write other participants' memory directly."""
+        return self.fabric in {"switch", "mesh", "bridge"} or (
+            self.fabric == "pcie" and self.gpus == 2
+        )
 
     @property
     def rate(self) -> float:
@@ -111,13 +128,25 @@ def _pcie(device: Device) -> Link:
     return found
 
 
-def _intra(device: Device, local: int, per_node: int) -> tuple[Link, Fabric]:
-    """The fastest link that joins ``local`` devices of one node, and how."""
-    nvlink = device.links.get("nvlink")
-    if nvlink is None or nvlink.bandwidth_bytes_per_s <= 0.0:
-        return _pcie(device), "pcie"
-    if not nvlink.switched:
-        return (nvlink, "bridge") if local <= 2 else (_pcie(device), "pcie")
-    if per_node == BOARD_OF_FOUR and device.default_gpus_per_node == 8:
-        return nvlink, "mesh"
-    return nvlink, "switch"
+def _pcie_fabric(device: Device) -> Fabric:
+    """Servers let PCIe peers read each other; workstations (at most four slots) do not."""
+    return "host" if device.default_gpus_per_node <= BOARD_OF_FOUR else "pcie"
+
+
+def _intra(device: Device, local: int, per_node: int, name: str) -> tuple[Link, Fabric]:
+    """The link that joins ``local`` devices of one node, and how."""
+    link = device.links.get(name or "nvlink")
+    if name and link is None:
+        raise SilicastError(
+            f"{device.name} has no link {name!r}",
+            kind="unknown_name",
+            field="intra_node",
+            hint=f"it has {', '.join(sorted(device.links)) or 'none'}",
+        )
+    if link is None or link.name == "pcie" or link.bandwidth_bytes_per_s <= 0.0:
+        return _pcie(device), _pcie_fabric(device)
+    if not link.switched:
+        return (link, "bridge") if local <= 2 else (_pcie(device), _pcie_fabric(device))
+    if per_node == BOARD_OF_FOUR and device.architecture in BOARD_OF_FOUR_ARCHITECTURES:
+        return link, "mesh"
+    return link, "switch"

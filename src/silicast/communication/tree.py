@@ -43,17 +43,18 @@ class Tree(CollectiveAlgorithm):
             network = topology.inter.bandwidth_bytes_per_s * topology.local
             rate = min(rate, network * constants["network_efficiency"])
         extra = 2 * depth * constants["network_step_us"] * MICRO
-        payload = self.traffic(op, size, topology)
+        traffic = self.traffic(op, size, topology)
         return fastest(
             [
                 protocol_time(
                     protocol,
                     constants,
-                    payload,
+                    traffic,
+                    0.0 * size,
                     rate=rate,
                     steps=2 * (topology.local - 1),
                     extra_s=extra,
                 )
                 for protocol in PROTOCOLS
-            ]
+            ],
         )
