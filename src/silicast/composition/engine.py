@@ -100,6 +100,9 @@ class Engine(_Strict, frozen=True):
     gemm: str = ""
     sources: dict[str, str] = {}
 
+    def __hash__(self) -> int:
+        return hash((self.name, self.version))
+
     def attention_libraries(self, architecture: str) -> AttentionTable:
         """Kernel libraries for attention on an architecture; "" = the architecture's usual."""
         found = self.attention.get(architecture) or self.attention.get("default")

@@ -12,8 +12,8 @@ from silicast.composition.deployment import Deployment
 from silicast.composition.fitting import advice
 from silicast.composition.memory import MemoryUse, static_batch_memory
 from silicast.composition.states import BatchStates
-from silicast.composition.step import StepModel, StepTimes
-from silicast.core.numerics import F64
+from silicast.composition.step import StepModel, StepTimes, compiled
+from silicast.core.numerics import F64, I64
 from silicast.core.prediction import ErrorFactors, Part, Prediction, Quantity
 
 MAX_EVALUATED_STEPS = 33
@@ -59,7 +59,7 @@ def predict_static_batch(
     Raises:
         SilicastError: a part of the model has no kernel model on the device.
     """
-    model = StepModel(deployment)
+    model = compiled(deployment)
     warnings: list[str] = list(model.warnings)
     memory = static_batch_memory(deployment, input_lens, output_len)
     if memory.excess:
@@ -120,8 +120,11 @@ def _only(index: int, count: int) -> F64:
     return weights
 
 
-def decode_knots(steps: int) -> tuple[np.ndarray, F64]:
-    """Steps to evaluate (from 1; at least one) and how many steps each stands for (trapezoidal weights)."""
+def decode_knots(steps: int) -> tuple[I64, F64]:
+    """Steps to evaluate (from 1; at least one) and how many steps each stands for.
+
+    Between evaluated steps time is taken as a straight line (trapezoidal weights).
+    """
     if steps == 0:
         return np.array([1], dtype=np.int64), np.zeros(1)
     if steps <= MAX_EVALUATED_STEPS:

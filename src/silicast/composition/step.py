@@ -11,9 +11,10 @@ the clock that the step's own mix of work can hold.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import final
 
 import numpy as np
@@ -31,7 +32,7 @@ from silicast.kernels.implementation import KernelTimes, implementation_for
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import Activity, sustained_clock
 from silicast.workload.decoder import build_graph
-from silicast.workload.graph import Graph
+from silicast.workload.graph import Graph, stage_bounds
 from silicast.workload.op import Dim, Op, OpBatch, Variant, resolve
 
 COLLECTIVES = frozenset(
@@ -180,49 +181,61 @@ class StepModel:
 
     def part(self, name: str, times: StepTimes, weights: F64) -> Part:
         """The tree of parts of the weighted sum of states (``weights`` of shape (n,))."""
-        blocks: dict[str, list[Part]] = {}
-        counts: dict[str, int] = {}
+        seconds = _over_states(times.nodes.time_s, weights)
+        bounds = _over_states(times.nodes.bound_s, weights)
+        blocks: dict[tuple[int, str], list[Part]] = {}
         for index, placed in enumerate(self.placed):
-            seconds = float((times.nodes.time_s[index] * weights).sum()) * placed.count
-            bound = float((times.nodes.bound_s[index] * weights).sum()) * placed.count
-            if seconds <= 0.0:
+            exposed = to_picoseconds(seconds[index] * placed.count)
+            if exposed <= 0:
                 continue
-            exposed = to_picoseconds(seconds)
             leaf = Part(
                 name=placed.name,
                 exposed_ps=exposed,
-                bound_ps=min(to_picoseconds(bound), exposed),
+                bound_ps=min(to_picoseconds(bounds[index] * placed.count), exposed),
                 bound_by=times.nodes.bound_by[index],
                 count=placed.count,
             )
-            key = f"stage{placed.stage}/{placed.block}" if self._stages > 1 else placed.block
-            blocks.setdefault(key, []).append(leaf)
-            counts[key] = placed.count
-        children = [Part.group(key, leaves, count=counts[key]) for key, leaves in blocks.items()]
-        exposed_host = float(((times.host_s + times.dispatch_exposed_s) * weights).sum())
-        hidden = float((np.minimum(times.dispatch_s, times.device_s) * weights).sum())
+            blocks.setdefault((placed.stage, placed.block), []).append(leaf)
+        children = []
+        for (stage, block), leaves in blocks.items():
+            title = f"stage_{stage}_{block}" if self.deployment.plan.pp > 1 else block
+            children.append(Part.group(title, leaves, count=leaves[0].count))
         children.append(
-            Part("host", to_picoseconds(exposed_host), to_picoseconds(hidden), 0, "host")
+            Part(
+                "host",
+                exposed_ps=to_picoseconds(self._host_seconds(times, weights)),
+                hidden_ps=to_picoseconds(
+                    float((np.minimum(times.dispatch_s, times.device_s) * weights).sum())
+                ),
+                bound_by="host",
+            )
         )
         return Part.group(name, children)
 
     def error(self, times: StepTimes, weights: F64) -> ErrorFactors:
         """Error factors of the weighted sum of states.
 
-        Executions of one node share their whole error: 32 layers run the very same kernel.
+        Executions of one node share their whole error: 32 layers run the very same kernel. What
+        composition itself adds is one more independent part (benchmarks/fit_composition.py).
         """
-        terms: list[tuple[float, ErrorFactors]] = []
-        for index, placed in enumerate(self.placed):
-            share = times.nodes.time_s[index] * weights
-            seconds = float(share.sum())
-            if seconds <= 0.0:
-                continue
-            independent = float((share * times.nodes.independent[index]).sum()) / seconds
-            factors = ErrorFactors(times.nodes.shared[index], independent)
-            terms.append((seconds * placed.count, factors))
-        host = float(((times.host_s + times.dispatch_exposed_s) * weights).sum())
-        terms.append((host, ErrorFactors({"host": self.deployment.engine.host.log_sd})))
-        return ErrorFactors.of_sum(terms)
+        seconds = _over_states(times.nodes.time_s, weights)
+        spreads = _over_states(times.nodes.time_s * times.nodes.independent, weights)
+        terms = [
+            (
+                seconds[index] * placed.count,
+                ErrorFactors(times.nodes.shared[index], spreads[index] / seconds[index]),
+            )
+            for index, placed in enumerate(self.placed)
+            if seconds[index] > 0.0
+        ]
+        host = ErrorFactors({"host": self.deployment.engine.host.log_sd})
+        terms.append((self._host_seconds(times, weights), host))
+        whole = ErrorFactors.of_sum(terms)
+        own = load_physics("composition").default["step_log_sd"]
+        return ErrorFactors(whole.loadings, math.hypot(whole.independent, own))
+
+    def _host_seconds(self, times: StepTimes, weights: F64) -> float:
+        return float(((times.host_s + times.dispatch_exposed_s) * weights).sum())
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -235,31 +248,34 @@ class StepModel:
         measured = load_physics("gemm").is_measured(self.deployment.device.architecture)
         return "in" if measured else "near"
 
-    @property
-    def _stages(self) -> int:
-        return self.deployment.plan.pp
-
     def _place(self) -> tuple[Placed, ...]:
         layers, pp = self.deployment.model.layers, self.deployment.plan.pp
-        libraries = self.deployment.engine.attention_libraries(self.deployment.device.architecture)
         placed: list[Placed] = []
-        for stage in range(pp):
-            first, last = stage * layers // pp, (stage + 1) * layers // pp
+        for stage, (first, last) in enumerate(stage_bounds(layers, pp)):
             for block in self.graph.stage(first, last, layers).blocks:
-                for node in block.nodes:
-                    op = node.op
-                    if op.family == "attention_prefill":
-                        op = _with(op, library=libraries.prefill)
-                    elif op.family == "attention_decode":
-                        op = _with(op, library=libraries.decode)
-                    elif op.family in COLLECTIVES:
-                        op = _with(op, library=self.deployment.engine.collectives)
-                    elif op.family == "gemm":
-                        op = _with(op, library=self.deployment.engine.gemm, cache="cold")
-                    placed.append(
-                        Placed(stage, block.name, node.name, block.count, _with(op, launch="graph"))
-                    )
+                placed.extend(
+                    Placed(stage, block.name, node.name, block.count, self._as_run(node.op))
+                    for node in block.nodes
+                )
         return tuple(placed)
+
+    def _as_run(self, op: Op) -> Op:
+        """The op with the library that the engine takes for it.
+
+        Kernels follow each other without gaps on the device, so all are timed as in a graph;
+        what launching costs is a part of the step. Weights come from memory, not from the cache.
+        """
+        engine = self.deployment.engine
+        attention = engine.attention_libraries(self.deployment.device.architecture)
+        library = {
+            "attention_prefill": attention.prefill,
+            "attention_decode": attention.decode,
+            "gemm": engine.gemm,
+        }.get(op.family, engine.collectives if op.family in COLLECTIVES else "")
+        cache = "cold" if op.family == "gemm" else op.variant.cache
+        return replace(
+            op, variant=replace(op.variant, library=library, cache=cache, launch="graph")
+        )
 
     def _group(self) -> dict[tuple[str, Variant, Dim], list[int]]:
         """Nodes that one vectorised call times; collectives also by their number of devices."""
@@ -283,7 +299,7 @@ class StepModel:
             result = self._evaluate(family, variant, members, states, rows, device)
             names = result.bound_by()
             grid = (len(members), len(rows))
-            selected = np.ix_(members, rows)
+            selected = np.ix_(np.array(members), rows)
             time_s[selected] = result.estimate_s.reshape(grid)
             bound_s[selected] = result.bound_s.reshape(grid)
             independent[selected] = result.independent_log_sd.reshape(grid)
@@ -341,10 +357,16 @@ class StepModel:
         return Topology.of(device, gpus, gpus_per_node=self.deployment.gpus_per_node)
 
 
-def _with(op: Op, **changes: str) -> Op:
-    from dataclasses import replace
+@lru_cache(maxsize=256)
+def compiled(deployment: Deployment) -> StepModel:
+    """The step model of a deployment, compiled once."""
+    return StepModel(deployment)
 
-    return replace(op, variant=replace(op.variant, **changes))
+
+def _over_states(table: F64, weights: F64) -> list[float]:
+    """Weighted sums over states, one per node."""
+    sums: list[float] = (table * weights).sum(axis=1).tolist()
+    return sums
 
 
 def _runs(op: Op, *, prefill: bool) -> bool:
