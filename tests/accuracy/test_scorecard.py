@@ -1,0 +1,57 @@
+"""The committed scorecard belongs to the committed artefacts and holds its thresholds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.validation.run import artefact_hash, data_hash, run, threshold_failures
+from silicast.validation.suite import data_folder, suites
+
+RESULTS = Path(__file__).parents[2] / "docs" / "accuracy"
+SAMPLE_ROWS = 400
+SAMPLE_SLACK = 1.6
+"""A sample's mean may be worse than the whole's by chance; more than this is a regression."""
+
+
+def committed() -> dict[str, dict[str, Any]]:
+    return {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
+
+
+def data_or_skip() -> Path:
+    try:
+        return data_folder()
+    except SilicastError as error:
+        pytest.skip(f"MEASURED DATA ABSENT, accuracy not recomputed: {error}")
+
+
+@pytest.mark.parametrize("name", sorted(suites()))
+def test_every_suite_has_a_committed_result_of_these_artefacts(name: str) -> None:
+    results = committed()
+    assert name in results, f"run: silicast validate {name} --save"
+    assert results[name]["artefacts"] == artefact_hash(), "artefacts changed: validate again"
+    assert not results[name]["sampled"], "commit results of all rows"
+
+
+@pytest.mark.parametrize("name", sorted(suites()))
+def test_committed_results_hold_their_thresholds(name: str) -> None:
+    assert suites()[name].thresholds, "a suite without thresholds guards nothing"
+    assert threshold_failures(committed()[name]) == []
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", sorted(suites()))
+def test_a_recomputed_sample_agrees_with_the_committed_result(name: str) -> None:
+    data = data_or_skip()
+    known = committed()[name]
+    assert known["data"] == data_hash(suites()[name], data), "the tables changed: validate again"
+    fresh = run([name], data=data, limit=SAMPLE_ROWS)[0]
+    for old, new in zip(known["metrics"], fresh["metrics"], strict=True):
+        assert old["metric"] == new["metric"]
+        allowed = old["silicast"]["mean_ape"] * SAMPLE_SLACK + 1.0
+        assert new["silicast"]["mean_ape"] <= allowed, old["metric"]
+        assert new["silicast"]["answered_pct"] == 100.0
