@@ -56,13 +56,16 @@ class Graph:
     and ``decode_kv`` (per-sequence lengths).
 
     Attributes:
-        blocks: in order of execution: before the layers, the layers, after them.
+        blocks: in order of execution: before the layers, the layers, after them. Blocks of layers
+            may interleave (``Block.layers`` says where); times do not depend on their order.
         phase: "inference" or "training".
+        boundary: nodes that run at the end of every pipeline stage but the last.
     """
 
     name: str
     blocks: tuple[Block, ...]
     phase: str = "inference"
+    boundary: tuple[Node, ...] = ()
 
     def nodes(self) -> Iterator[tuple[Block, Node]]:
         """Every node once, with its block."""
@@ -73,7 +76,8 @@ class Graph:
     def stage(self, first: int, last: int, layers: int) -> Graph:
         """The pipeline stage that holds layers first..last-1 of ``layers``.
 
-        The blocks before the layers stay on the first stage, those after on the last.
+        The blocks before the layers stay on the first stage, those after on the last; a stage
+        that is not the last ends with the ``boundary`` nodes, in a block "stage_send".
         """
         kept: list[Block] = []
         seen_layer = False
@@ -85,4 +89,31 @@ class Graph:
                     kept.append(Block(block.name, block.nodes, inside))
             elif (not seen_layer and first == 0) or (seen_layer and last == layers):
                 kept.append(block)
+        if self.boundary and last < layers:
+            kept.append(Block("stage_send", self.boundary))
         return Graph(self.name, tuple(kept), self.phase)
+
+
+def stage_bounds(layers: int, stages: int) -> tuple[tuple[int, int], ...]:
+    """First and one-past-last layer of each pipeline stage.
+
+    Every stage gets layers // stages; what is left over goes one each to the stages before the
+    last, from its neighbour backwards, because the last also holds the head (vLLM's default rule).
+
+    >>> stage_bounds(10, 4)
+    ((0, 2), (2, 5), (5, 8), (8, 10))
+
+    Raises:
+        ValueError: more stages than layers.
+    """
+    if not 1 <= stages <= layers:
+        raise ValueError(f"{stages} stages of {layers} layers")
+    sizes = [layers // stages] * stages
+    for extra in range(layers % stages):
+        sizes[-2 - extra] += 1
+    bounds: list[tuple[int, int]] = []
+    first = 0
+    for size in sizes:
+        bounds.append((first, first + size))
+        first += size
+    return tuple(bounds)

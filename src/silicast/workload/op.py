@@ -4,14 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import final, overload
 
 import numpy as np
 
 from silicast.core.numerics import I64
 
-Dim = int | str | tuple[int, ...]
-"""A size, the name of a batch-state symbol ("tokens"), or one size per sequence."""
+
+@final
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """The size ``factor * symbol + constant`` of a batch-state symbol; integers, exact.
+
+    >>> Affine("tokens", 8192).of(3)
+    24576
+    """
+
+    symbol: str
+    factor: int
+    constant: int = 0
+
+    @overload
+    def of(self, value: int) -> int: ...
+    @overload
+    def of(self, value: I64) -> I64: ...
+    def of(self, value: int | I64) -> int | I64:
+        """The size for one value of the symbol, or for an array of values."""
+        return self.factor * value + self.constant
+
+
+Dim = int | str | tuple[int, ...] | Affine
+"""A size, the name of a batch-state symbol ("tokens"), one size per sequence, or a multiple of a
+symbol."""
+
+
+def resolve(dim: Dim, symbols: Mapping[str, I64]) -> int | I64:
+    """A dimension for arrays of batch states: a plain size, or an array of shape (n,).
+
+    Raises:
+        KeyError: the symbol has no value; ValueError: ``dim`` is a list of lengths.
+    """
+    if isinstance(dim, Affine):
+        return dim.of(symbols[dim.symbol])
+    if isinstance(dim, str):
+        return symbols[dim]
+    if isinstance(dim, tuple):
+        raise ValueError("lengths per sequence are ragged, not one size per state")
+    return dim
 
 
 @final
@@ -81,8 +120,19 @@ class Op:
 
     def bind(self, symbols: Mapping[str, Dim]) -> Op:
         """The same op with symbolic dimensions replaced by the values in ``symbols``."""
-        bound = tuple((n, symbols[v] if isinstance(v, str) else v) for n, v in self.dims)
+        bound = tuple((name, _bound(dim, symbols)) for name, dim in self.dims)
         return Op(self.family, bound, self.variant)
+
+
+def _bound(dim: Dim, symbols: Mapping[str, Dim]) -> Dim:
+    if isinstance(dim, str):
+        return symbols[dim]
+    if isinstance(dim, Affine):
+        value = symbols[dim.symbol]
+        if not isinstance(value, int):
+            raise ValueError(f"a multiple of {dim.symbol!r}, which is not one number")
+        return dim.of(value)
+    return dim
 
 
 @final

@@ -1,0 +1,84 @@
+"""Reads JSON that users hand in: bounded in size and depth, numbers finite, keys unique."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from silicast.core.errors import SilicastError
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 32
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        SilicastError: unreadable, larger than 1 MiB, not UTF-8 JSON, deeper than 32 levels, NaN,
+            a repeated key, or not an object; names the file.
+    """
+    file = str(path)
+    try:
+        if not path.is_file():
+            raise SilicastError("no such file", kind="io", file=file)
+        if path.stat().st_size > MAX_BYTES:
+            raise SilicastError(
+                "larger than 1 MiB: not a model configuration", kind="limit", file=file
+            )
+        text = path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise SilicastError(f"cannot read: {error.strerror}", kind="io", file=file) from None
+    except UnicodeDecodeError:
+        raise SilicastError("not UTF-8 text", file=file) from None
+    try:
+        value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_unique)
+    except json.JSONDecodeError as error:
+        message = f"not valid JSON: {error.msg} in line {error.lineno}"
+        raise SilicastError(message, file=file) from None
+    except RecursionError:
+        raise SilicastError("nested too deeply", kind="limit", file=file) from None
+    except SilicastError as error:
+        raise SilicastError(error.message, kind=error.kind, field=error.field, file=file) from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise SilicastError(f"not valid JSON: {str(error)[:80]}", file=file) from None
+    if not isinstance(value, dict):
+        raise SilicastError(f"expected a JSON object, found {type(value).__name__}", file=file)
+    try:
+        check_plain(value)
+    except SilicastError as error:
+        raise SilicastError(error.message, kind=error.kind, field=error.field, file=file) from None
+    return value
+
+
+def check_plain(value: object, field: str = "", depth: int = 0) -> None:
+    """Refuses what no configuration needs: deep nesting and numbers that are not finite.
+
+    Raises:
+        SilicastError: names the field.
+    """
+    if depth > MAX_DEPTH:
+        raise SilicastError("nested too deeply", kind="limit", field=field[:80])
+    if isinstance(value, float) and not math.isfinite(value):
+        raise SilicastError("expected a finite number", field=field[:80])
+    if isinstance(value, dict):
+        for key, item in value.items():
+            check_plain(item, f"{field}.{key}" if field else str(key), depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            check_plain(item, field, depth + 1)
+
+
+def _no_constant(name: str) -> object:
+    raise SilicastError(f"{name} is not a number of JSON")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise SilicastError("given twice", field=str(repeated)[:80])
+    return found

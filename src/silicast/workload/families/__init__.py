@@ -1,0 +1,1 @@
+"""Architectures of Hugging Face configurations, one file each; see ``_family.Family``."""

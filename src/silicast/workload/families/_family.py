@@ -1,0 +1,149 @@
+"""The interface of one architecture, and the fields of a configuration that it may read."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, final
+
+from silicast.core.errors import SilicastError
+from silicast.workload.model import ModelConfig, divided
+from silicast.workload.precision import Precision
+
+_ACTIVATIONS = {
+    "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu", "gelu_fast": "gelu",
+    "gelu_pytorch_tanh": "gelu", "gelu_python": "gelu", "relu": "relu", "relu2": "relu2",
+}  # fmt: skip
+
+
+@final
+class Fields:
+    """Typed access to a configuration; each wrong value is an error that names its field.
+
+    Args:
+        data: the decoded configuration.
+    """
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self._data = data
+
+    def names(self) -> tuple[str, ...]:
+        """Names of all fields."""
+        return tuple(self._data)
+
+    def integer(self, *names: str, default: int | None = None) -> int:
+        """The first of ``names`` that is present, as a whole number.
+
+        Raises:
+            SilicastError: missing without a default, or not a whole number.
+        """
+        for name in names:
+            value = self._data.get(name)
+            if value is None:
+                continue
+            if isinstance(value, float) and value.is_integer():
+                value = int(value)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise SilicastError(
+                    f"expected a whole number, found {str(value)[:40]!r}", field=name
+                )
+            return value
+        if default is None:
+            raise SilicastError("missing", field=names[0], hint="expected a whole number")
+        return default
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """A yes/no field."""
+        value = self._data.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise SilicastError(f"expected true or false, found {str(value)[:40]!r}", field=name)
+        return value
+
+    def text(self, name: str, *, default: str) -> str:
+        """A text field."""
+        value = self._data.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            raise SilicastError(f"expected text, found {str(value)[:40]!r}", field=name)
+        return value
+
+    def activation(self, name: str, *, default: str) -> str:
+        """An activation function by one of its names."""
+        value = self.text(name, default=default)
+        if value not in _ACTIVATIONS:
+            raise SilicastError(
+                f"the activation {value[:40]!r} is not known",
+                kind="not_yet",
+                field=name,
+                hint=f"one of {', '.join(_ACTIVATIONS)}",
+            )
+        return _ACTIVATIONS[value]
+
+    def head_dim(self, hidden: int, heads: int) -> int:
+        """``head_dim`` where stated, else hidden / heads."""
+        stated = self.integer("head_dim", default=0)
+        return stated or divided(hidden, heads)
+
+    def table(self, name: str) -> Fields:
+        """A nested object; empty where it is missing."""
+        value = self._data.get(name)
+        if value is None:
+            value = {}
+        if not isinstance(value, dict):
+            raise SilicastError(f"expected an object, found {str(value)[:40]!r}", field=name)
+        return Fields(value)
+
+    def refuse(self, name: str, missing: str) -> None:
+        """Stops at a structure that is not modelled, if the field is set to anything but none.
+
+        Raises:
+            SilicastError: kind "not_yet"; ``missing`` says what is not modelled.
+        """
+        if self._data.get(name) not in (None, False, 0, [], {}, ""):
+            raise SilicastError(f"{missing} is not modelled yet", kind="not_yet", field=name)
+
+
+class Family(ABC):
+    """How the configurations of some architectures are read.
+
+    Class attributes:
+        architectures: entries of ``architectures`` that it reads.
+        model_types: values of ``model_type`` that it reads where ``architectures`` is missing.
+    """
+
+    architectures: ClassVar[tuple[str, ...]]
+    model_types: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def read(self, fields: Fields, name: str, precision: Precision) -> ModelConfig:
+        """The model of a configuration.
+
+        Raises:
+            SilicastError: a field is missing, of the wrong type or contradicts another.
+        """
+
+
+_REGISTRY: dict[str, Family] = {}
+
+
+def register(cls: type[Family]) -> type[Family]:
+    """Class decorator: makes a family known under its architectures and model types."""
+    family = cls()
+    for key in (*cls.architectures, *cls.model_types):
+        if _REGISTRY.setdefault(key, family) is not family:
+            raise ValueError(f"two families read {key}")
+    return cls
+
+
+def families() -> dict[str, Family]:
+    """Architecture or model type -> its family; imports every file of this package once."""
+    package = __name__.rpartition(".")[0]
+    module = importlib.import_module(package)
+    for found in pkgutil.iter_modules(module.__path__):
+        if not found.name.startswith("_"):
+            importlib.import_module(f"{package}.{found.name}")
+    return _REGISTRY

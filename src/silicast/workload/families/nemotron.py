@@ -1,0 +1,44 @@
+"""Nemotron-3 8B, Nemotron-4 and Minitron: LayerNorm, rotary positions, squared-ReLU MLP."""
+
+from __future__ import annotations
+
+from typing import final
+
+from silicast.workload.families._family import Family, Fields, register
+from silicast.workload.model import ModelConfig
+from silicast.workload.precision import Precision
+
+
+@register
+@final
+class Nemotron(Family):
+    """Not Nemotron-H, which mixes state-space layers in."""
+
+    architectures = ("NemotronForCausalLM",)
+    model_types = ("nemotron",)
+
+    def read(self, fields: Fields, name: str, precision: Precision) -> ModelConfig:
+        """See :meth:`Family.read`."""
+        hidden, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
+        bias = fields.flag("attention_bias", default=False)
+        return ModelConfig(
+            name=name,
+            family="nemotron",
+            layers=fields.integer("num_hidden_layers"),
+            hidden=hidden,
+            heads=heads,
+            kv_heads=fields.integer("num_key_value_heads", default=heads),
+            head_dim=fields.head_dim(hidden, heads),
+            intermediate=fields.integer("intermediate_size"),
+            vocab=fields.integer("vocab_size"),
+            norm="layernorm",
+            norm_bias=True,
+            gated=False,
+            activation=fields.activation("hidden_act", default="relu2"),
+            qkv_bias=bias,
+            o_bias=bias,
+            mlp_bias=fields.flag("mlp_bias", default=False),
+            tied=fields.flag("tie_word_embeddings", default=False),
+            max_positions=fields.integer("max_position_embeddings", default=4096),
+            default_precision=precision,
+        )

@@ -1,0 +1,197 @@
+"""Our own model format: the files of ``catalog/models``, and ``{base: name, ...}`` in a scenario.
+
+A file gives the fields of :class:`~silicast.workload.model.ModelConfig`, or a ``base`` and what
+differs from it (docs/reference/models.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from silicast.core.errors import SilicastError
+from silicast.workload.huggingface import HF_NAMES
+from silicast.workload.model import ModelConfig, Norm, Position, Residual
+from silicast.workload.precision import Precision
+
+_REQUIRED = ("layers", "hidden", "heads", "intermediate", "vocab")
+
+
+class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Unknown keys are errors."""
+
+
+class PrecisionTable(_Strict, frozen=True):
+    """Number formats, as in a scenario (DESIGN section 4)."""
+
+    weights: str | None = None
+    activations: str | None = None
+    kv_cache: str | None = None
+    recipe: str | None = None
+    group_size: int | None = None
+
+    def over(self, default: Precision) -> Precision:
+        """These formats, and ``default`` where they say nothing."""
+        return Precision.of(
+            weights=self.weights,
+            activations=self.activations,
+            kv_cache=self.kv_cache,
+            recipe=self.recipe,
+            group_size=self.group_size,
+            default=default,
+        )
+
+
+class ParametersTable(_Strict, frozen=True):
+    """The count its publisher states: exactly, or rounded as printed ("145.6B")."""
+
+    source: str
+    exact: int | None = None
+    rounded: str | None = None
+
+
+class ModelTable(_Strict, frozen=True):
+    """A model file; see ``ModelConfig`` for the fields."""
+
+    name: str = ""
+    base: str = ""
+    aliases: list[str] = []
+    family: str | None = None
+    layers: int | None = None
+    hidden: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    intermediate: int | None = None
+    vocab: int | None = None
+    norm: Norm | None = None
+    norm_bias: bool | None = None
+    gated: bool | None = None
+    activation: Literal["silu", "gelu", "relu", "relu2"] | None = None
+    qkv_bias: bool | None = None
+    o_bias: bool | None = None
+    mlp_bias: bool | None = None
+    head_bias: bool | None = None
+    qk_norm: bool | None = None
+    position: Position | None = None
+    position_rows: int | None = None
+    embedding_norm: bool | None = None
+    residual: Residual | None = None
+    tied: bool | None = None
+    window: int | None = None
+    windows: list[int] | None = None
+    max_positions: int | None = None
+    mtp_layers: int | None = None
+    precision: PrecisionTable = PrecisionTable()
+    parameters: ParametersTable | None = None
+    source: str | None = None
+
+
+_OWN = (
+    "name", "base", "aliases", "window", "windows", "precision", "parameters", "source"
+)  # fmt: skip
+"""Fields that do not pass into ``ModelConfig`` as they stand."""
+
+
+def decode_model(data: dict[str, Any], *, file: str = "") -> ModelTable:
+    """A model file's content, with Hugging Face's names of the sizes accepted beside ours.
+
+    Raises:
+        SilicastError: unknown field, wrong type, or a size given under two names.
+    """
+    renamed: dict[str, Any] = {}
+    for key, value in data.items():
+        ours = HF_NAMES.get(key, key)
+        if ours in renamed:
+            raise SilicastError("given under two names", field=key[:80], file=file)
+        renamed[ours] = value
+    try:
+        return msgspec.convert(renamed, ModelTable)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at ")
+        field = path.strip("`").removeprefix("$").lstrip(".") or "model"
+        raise SilicastError(message, field=field, file=file) from None
+
+
+def build_model(
+    table: ModelTable, find: Callable[[str], ModelConfig], *, file: str = ""
+) -> ModelConfig:
+    """The model of a decoded table.
+
+    Args:
+        find: resolves ``base``.
+
+    Raises:
+        SilicastError: a size is missing or contradicts another; names file and field.
+    """
+    try:
+        changes = _changes(table)
+        if table.base:
+            base = find(table.base)
+            changes.setdefault("name", f"{base.name} (changed)")
+            model = base.changed(_window(table, changes, changes.get("layers", base.layers)))
+            default = base.default_precision
+        else:
+            model = _whole(table, changes)
+            default = Precision()
+    except SilicastError as error:
+        raise SilicastError(
+            error.message, kind=error.kind, field=error.field, hint=error.hint, file=file
+        ) from None
+    try:
+        precision = table.precision.over(default)
+    except SilicastError as error:
+        raise error.at("precision", file) from None
+    return model if precision == model.default_precision else _with_precision(model, precision)
+
+
+def _with_precision(model: ModelConfig, precision: Precision) -> ModelConfig:
+    from dataclasses import replace
+
+    return replace(model, default_precision=precision)
+
+
+def _changes(table: ModelTable) -> dict[str, Any]:
+    """The fields of ``ModelConfig`` that the table states."""
+    changes = {
+        name: value
+        for name in table.__struct_fields__
+        if name not in _OWN and (value := getattr(table, name)) is not None
+    }
+    if table.name:
+        changes["name"] = table.name
+    if table.source is not None:
+        changes["source"] = table.source
+    if table.parameters is not None and table.parameters.exact is not None:
+        changes["published_parameters"] = table.parameters.exact
+    return changes
+
+
+def _window(table: ModelTable, changes: dict[str, Any], layers: int) -> dict[str, Any]:
+    """``window`` (all layers) or ``windows`` (one a layer) as ``ModelConfig`` holds them."""
+    if table.window is not None and table.windows is not None:
+        raise SilicastError("give window or windows, not both", field="windows")
+    if table.windows is not None:
+        return changes | {"windows": tuple(table.windows)}
+    if table.window is not None:
+        return changes | {"windows": (table.window,) * layers if table.window else ()}
+    return changes
+
+
+def _whole(table: ModelTable, changes: dict[str, Any]) -> ModelConfig:
+    from silicast.workload.model import LIMITS, check_size, divided
+
+    for name in _REQUIRED:
+        if name not in changes:
+            raise SilicastError("missing", field=name, hint="state it, or a base to start from")
+    for name in LIMITS:
+        if name in changes:
+            check_size(name, changes[name])
+    changes.setdefault("kv_heads", changes["heads"])
+    if "head_dim" not in changes:
+        changes["head_dim"] = divided(changes["hidden"], changes["heads"])
+    changes.setdefault("name", "inline model")
+    changes.setdefault("family", "decoder")
+    return ModelConfig(**_window(table, changes, changes["layers"]))

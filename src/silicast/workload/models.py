@@ -1,0 +1,186 @@
+"""Models by name: the catalog's, a user's own, a path to a configuration, or one given inline.
+
+The catalog holds one JSON file a model. ``index.json`` lists all their names, so that a lookup
+reads two small files; ``python -m silicast.workload.models`` writes it anew, and a test checks
+that it is current. ``not_yet.toml`` names models whose structure is not modelled.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, final
+
+import msgspec
+
+from silicast.core.catalog import CATALOG
+from silicast.core.errors import SilicastError
+from silicast.core.naming import NameIndex
+from silicast.workload.document import check_plain, json_object
+from silicast.workload.model import ModelConfig
+from silicast.workload.model_file import ModelTable, build_model, decode_model
+
+FOLDER = CATALOG / "models"
+INDEX = FOLDER / "index.json"
+NOT_YET = FOLDER / "not_yet.toml"
+_MAX_BASES = 8
+
+
+@final
+class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line of the index: a model's file (within its folder), or what its structure needs."""
+
+    name: str
+    aliases: list[str]
+    file: str = ""
+    missing: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Found:
+    path: Path | None
+    missing: str
+
+
+@cache
+def model_index() -> NameIndex[_Found]:
+    """All names of models, those that are not modelled yet included."""
+    entries = {
+        entry.name: (
+            _Found(FOLDER / entry.file if entry.file else None, entry.missing),
+            entry.aliases,
+        )
+        for entry in msgspec.json.decode(INDEX.read_bytes(), type=list[ModelEntry])
+    }
+    for path, table in _own_tables():
+        entries[table.name or path.stem] = (_Found(path, ""), table.aliases)
+    return NameIndex("model", entries)
+
+
+def model_names() -> tuple[str, ...]:
+    """Catalog names of all models that can be predicted, in order."""
+    index = model_index()
+    return tuple(name for name in index.names if index.get(name).path is not None)
+
+
+def not_yet_models() -> dict[str, str]:
+    """Name of each model that is known but not modelled -> what its structure needs."""
+    index = model_index()
+    return {name: index.get(name).missing for name in index.names if index.get(name).path is None}
+
+
+def find_model(name: str) -> ModelConfig:
+    """A model by catalog name or alias, or by the path of a ``config.json`` or its folder.
+
+    Raises:
+        SilicastError: unknown name (the nearest are offered), a model whose structure is not
+            modelled (kind "not_yet"), or an unreadable or contradictory file.
+
+    >>> find_model("meta-llama/Llama-3.1-8B-Instruct").layers
+    32
+    """
+    if not name.strip():
+        raise SilicastError("expected a name, found nothing", field="model")
+    if name.endswith(".json"):
+        return _from_path(Path(name))
+    if os.sep in name and len(name) < 4096 and (Path(name) / "config.json").is_file():
+        return _from_path(Path(name) / "config.json")
+    return _catalog_model(model_index().canonical(name[:200]))
+
+
+def model_from(value: str | dict[str, Any]) -> ModelConfig:
+    """The model of a scenario: a name, a path, an inline configuration or ``{base: name, ...}``.
+
+    An object with ``architectures`` or ``model_type`` is a Hugging Face configuration; every
+    other is our own format (docs/reference/models.md).
+
+    Raises:
+        SilicastError: see :func:`find_model`.
+
+    >>> model_from({"base": "Llama-3.1-8B", "layers": 16}).layers
+    16
+    """
+    if isinstance(value, str):
+        return find_model(value)
+    return _from_object(value, "", "", 0)
+
+
+@cache
+def _catalog_model(canonical: str) -> ModelConfig:
+    return _from_path(_path_of(canonical))
+
+
+def _path_of(name: str) -> Path:
+    """The file of a name in the index; a model that is not modelled is an error."""
+    canonical = model_index().canonical(name[:200])
+    found = model_index().get(canonical)
+    if found.path is None:
+        raise SilicastError(
+            f"{canonical} is not modelled yet: it needs {found.missing}",
+            kind="not_yet",
+            field="model",
+            hint="dense decoder models can be predicted; see `silicast models`",
+        )
+    return found.path
+
+
+def _from_path(path: Path, depth: int = 0) -> ModelConfig:
+    name = path.parent.name if path.name == "config.json" and path.parent.name else path.stem
+    return _from_object(json_object(path), name, str(path), depth)
+
+
+def _from_object(data: dict[str, Any], name: str, file: str, depth: int) -> ModelConfig:
+    if "base" not in data and ("architectures" in data or "model_type" in data):
+        from silicast.workload.huggingface import read_config
+
+        return read_config(data, name=name, file=file)
+    check_plain(data)
+    if depth > _MAX_BASES:
+        raise SilicastError("bases that lead back to themselves", field="base", file=file)
+
+    def base(wanted: str) -> ModelConfig:
+        path = Path(wanted) if wanted.endswith(".json") else _path_of(wanted)
+        return _from_path(path, depth + 1)
+
+    return build_model(decode_model(data, file=file), base, file=file)
+
+
+def _own_tables() -> list[tuple[Path, ModelTable]]:
+    """Model files of the user's own catalog folder."""
+    own = os.environ.get("SILICAST_CATALOG")
+    folder = Path(own) / "models" if own else None
+    if folder is None or not folder.is_dir():
+        return []
+    paths = [path for path in sorted(folder.glob("*.json")) if path.name != "index.json"]
+    return [(path, decode_model(json_object(path), file=str(path))) for path in paths]
+
+
+def catalog_tables() -> list[tuple[Path, ModelTable]]:
+    """Every model file of the package's catalog, sorted by name."""
+    paths = [path for path in FOLDER.glob("*.json") if path.name != INDEX.name]
+    found = [(path, decode_model(json_object(path), file=str(path))) for path in paths]
+    return sorted(found, key=lambda pair: pair[1].name.casefold())
+
+
+def make_index() -> bytes:
+    """The content that ``index.json`` must have."""
+    entries = [
+        ModelEntry(table.name, list(table.aliases), file=path.name)
+        for path, table in catalog_tables()
+    ]
+    for missing, models in tomllib.loads(NOT_YET.read_text(encoding="utf-8")).items():
+        entries += [
+            ModelEntry(name, list(aliases), missing=missing) for name, aliases in models.items()
+        ]
+    lines = (msgspec.json.encode(entry).decode() for entry in entries)
+    return ("[\n" + ",\n".join(lines) + "\n]\n").encode()
+
+
+if __name__ == "__main__":
+    INDEX.write_bytes(make_index())
+    sys.stdout.write(f"wrote {INDEX}\n")

@@ -1,0 +1,175 @@
+"""In which number formats a model runs: matrix products, the KV cache and everything else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import final
+
+from silicast.core.dtypes import BITS, RECIPES, Recipe, recipe_for
+from silicast.core.errors import SilicastError
+
+_BY_FORMATS: dict[tuple[str, str], str] = {
+    ("fp64", "fp64"): "fp64", ("fp32", "fp32"): "fp32", ("bf16", "bf16"): "bf16",
+    ("fp16", "fp16"): "fp16", ("fp8", "fp8"): "fp8", ("mxfp8", "mxfp8"): "mxfp8",
+    ("int8", "int8"): "int8", ("int8", "bf16"): "int8_wo", ("int8", "fp16"): "int8_wo",
+    ("int4", "bf16"): "int4_wo", ("int4", "fp16"): "int4_wo", ("int4", "fp8"): "w4afp8",
+    ("nvfp4", "nvfp4"): "nvfp4", ("nvfp4", "bf16"): "nvfp4_wo", ("nvfp4", "fp8"): "fp8_fp4",
+    ("mxfp4", "mxfp4"): "mxfp4", ("mxfp4", "bf16"): "w4a16_mxfp4",
+    ("mxfp4", "mxfp8"): "w4a8_mxfp4_mxfp8",
+}  # fmt: skip
+"""(weights, activations) -> the recipe that the pair means."""
+
+_USUAL_ACTIVATIONS = {"int4": "bf16", "int8": "int8"}
+"""What multiplies weights of a format when nothing else is said; else the same format."""
+
+KV_FORMATS = ("bf16", "fp16", "fp32", "fp8", "int8", "nvfp4")
+HIDDEN_FORMATS = ("bf16", "fp16", "fp32", "fp64")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """Number formats of one deployment.
+
+    Attributes:
+        recipe: canonical recipe of the linear layers (``core.dtypes.RECIPES``).
+        kv_cache: storage format of cached keys and values.
+        hidden: format of everything else: embeddings, norms, head, the tensors between kernels.
+        group_size: weights that share one scale; 0 = as the recipe says.
+
+    >>> Precision.of(weights="fp8").recipe
+    'fp8'
+    >>> Precision.of(weights="int4", group_size=128).activations
+    'bf16'
+    """
+
+    recipe: str = "bf16"
+    kv_cache: str = "bf16"
+    hidden: str = "bf16"
+    group_size: int = 0
+
+    @property
+    def linear(self) -> Recipe:
+        """The recipe itself."""
+        return RECIPES[self.recipe]
+
+    @property
+    def weights(self) -> str:
+        """Storage format of the linear layers' weights."""
+        return self.linear.weights
+
+    @property
+    def activations(self) -> str:
+        """Format in which activations enter the linear layers' products."""
+        return self.linear.activations
+
+    @property
+    def hidden_bytes(self) -> int:
+        """Bytes of one element between kernels."""
+        return int(BITS[self.hidden]) // 8
+
+    @staticmethod
+    def of(
+        *,
+        weights: str | None = None,
+        activations: str | None = None,
+        kv_cache: str | None = None,
+        recipe: str | None = None,
+        group_size: int | None = None,
+        default: Precision | None = None,
+    ) -> Precision:
+        """A precision from the fields of a scenario; what is left out stays as ``default`` has it.
+
+        ``recipe`` wins over ``weights`` and ``activations``. The KV cache follows the format
+        between kernels unless the default quantises it or ``kv_cache`` is given.
+
+        Raises:
+            SilicastError: unknown format, or a pair of formats that no recipe multiplies.
+        """
+        base = default or Precision()
+        name = _recipe_name(weights, activations, recipe, base)
+        hidden = _hidden_format(RECIPES[name], base.hidden)
+        if kv_cache is not None:
+            cache = _format(kv_cache, KV_FORMATS, "kv_cache")
+        else:
+            cache = base.kv_cache if base.kv_cache != base.hidden else hidden
+        if group_size is not None and not 0 <= group_size <= 1 << 20:
+            raise SilicastError(
+                f"expected 0 to 1048576 weights per scale, found {group_size}", field="group_size"
+            )
+        group = base.group_size if group_size is None and name == base.recipe else group_size or 0
+        return Precision(name, cache, hidden, group)
+
+    def with_kv_cache(self, kv_cache: str) -> Precision:
+        """The same with another format of the KV cache."""
+        return replace(self, kv_cache=_format(kv_cache, KV_FORMATS, "kv_cache"))
+
+
+def _recipe_name(
+    weights: str | None, activations: str | None, recipe: str | None, base: Precision
+) -> str:
+    if recipe is not None:
+        return _recipe(recipe, "recipe").name
+    if weights is None and activations is None:
+        return base.recipe
+    weight = base.weights
+    if weights is not None:
+        plain = _plain(weights)
+        weight = plain if plain in BITS else ""
+        if not weight:
+            named = _recipe(weights, "weights")
+            if named.name not in BITS and activations is None:
+                return named.name  # the name of a whole recipe ("fp8_block", "int4_wo")
+            weight = named.weights
+    if activations is not None:
+        activation = _storage(activations, "activations")
+    elif weight == base.weights:
+        activation = base.activations
+    else:
+        activation = _USUAL_ACTIVATIONS.get(weight, weight)
+    if (weight, activation) == (base.weights, base.activations):
+        return base.recipe
+    found = _BY_FORMATS.get((weight, activation))
+    if found is None:
+        known = sorted(a for w, a in _BY_FORMATS if w == weight)
+        raise SilicastError(
+            f"no recipe multiplies {weight} weights with {activation} activations",
+            field="activations",
+            hint=f"with {weight} weights: {', '.join(known)}" if known else "",
+        )
+    return found
+
+
+def _hidden_format(recipe: Recipe, default: str) -> str:
+    """16-bit tensors between kernels for quantised recipes, else the recipe's own format."""
+    if recipe.weights == recipe.output and recipe.output in HIDDEN_FORMATS:
+        return recipe.output
+    return default if default in ("bf16", "fp16") else "bf16"
+
+
+def _plain(name: str) -> str:
+    return name.strip().casefold().removeprefix("torch.")
+
+
+def _recipe(name: str, field: str) -> Recipe:
+    try:
+        return recipe_for(name)
+    except SilicastError as error:
+        raise SilicastError(error.message, kind=error.kind, field=field, hint=error.hint) from None
+
+
+def _storage(name: str, field: str) -> str:
+    """The storage format that a name means."""
+    plain = _plain(name)
+    return plain if plain in BITS else _recipe(name, field).weights
+
+
+def _format(name: str, allowed: tuple[str, ...], field: str) -> str:
+    plain = _storage(name, field)
+    if plain not in allowed:
+        raise SilicastError(
+            f"{name!r} is not a format of this field",
+            field=field,
+            hint=f"one of {', '.join(allowed)}",
+        )
+    return plain
