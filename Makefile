@@ -5,6 +5,7 @@
 #   make test-full  the same with full random counts; records its result
 #   make lint       format, lint and types only
 #   make format     let ruff reformat
+#   make record     rewrite the recorded outputs of documentation and examples
 #   make docs       build the documentation site into docs/_build/html
 
 SHELL := /bin/sh
@@ -18,7 +19,7 @@ CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11 python
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test test-full lint format docs clean
+.PHONY: help demo test test-full lint format record docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -77,6 +78,9 @@ test-full: lint
 	@rm -f build/test-full.xml
 	$(BIN)/python -m pytest -n 2 --junitxml=build/test-full.xml; status=$$?; \
 	  $(BIN)/python .ci/record_tests.py build/test-full.xml docs/accuracy/test-full.txt && exit $$status
+
+record: $(DEV)
+	$(BIN)/python -m tests.docs.console
 
 docs: $(DEV)
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html

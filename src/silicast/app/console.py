@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 WIDTH_WITHOUT_TERMINAL = 100
 """Columns where stdout is a file or a pipe: the same bytes whoever runs it."""
 
-Advance = Callable[[int, int], None]
-"""Called with (done, all) as work goes on."""
+Advance = Callable[[int], None]
+"""Called with how much is done as work goes on."""
 
 
 def write_json(value: Any) -> None:
@@ -46,28 +46,28 @@ def warn(text: str) -> None:
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Advance]:
-    """A progress bar on stderr, drawn once work has taken a second and only on a terminal."""
+def progress(title: str, count: int | None = None) -> Iterator[Advance]:
+    """A progress bar on stderr, drawn once work has taken a second and only on a terminal.
+
+    Args:
+        count: how much there is to do; None where that is not known beforehand.
+    """
     if not sys.stderr.isatty():
-        yield lambda _done, _all: None
+        yield lambda _done: None
         return
-    import time
+    import threading
 
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as Remaining
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), Remaining())
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task(title, total=None)
-    visible_at = time.monotonic() + 1.0
-
-    def advance(done: int, count: int) -> None:
-        bar.update(task, completed=done, total=count)
-        if not bar.live.is_started and time.monotonic() >= visible_at:
-            bar.start()
-
+    task = bar.add_task(title, total=count)
+    starter = threading.Timer(1.0, bar.start)
+    starter.daemon = True
+    starter.start()
     try:
-        yield advance
+        yield lambda done: bar.update(task, completed=done)
     finally:
+        starter.cancel()
         bar.stop()

@@ -80,6 +80,12 @@ class NameIndex(Generic[T]):
         """The value for ``name`` or one of its aliases; raises as :meth:`canonical`."""
         return self._values[self.canonical(name)]
 
+    def containing(self, text: str) -> list[str]:
+        """Canonical names of all entries whose name or alias contains ``text``, in order."""
+        wanted = normalise(text)
+        found = {name for alias, name in self._index.items() if wanted in alias}
+        return [name for name in self._values if name in found]
+
     def nearest(self, name: str, count: int = 3) -> list[str]:
         """Up to ``count`` canonical names that look like ``name``, best first."""
         matches = difflib.get_close_matches(normalise(name)[:80], self._index, n=8, cutoff=0.5)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import RenderableType
 
 from silicast.hardware.device import Device, MemoryLevel
+from silicast.hardware.sources import source_of
 from silicast.report.numbers import rounded
 from silicast.report.tables import Facts, listing
 
@@ -49,71 +50,53 @@ def device_table(devices: Iterable[Device]) -> RenderableType:
 
 def device_card(device: Device) -> RenderableType:
     """Everything known of a device, each with its source."""
-    clocks = device.clocks
+    clocks, core = device.clocks, device.core.name.upper()
     table = Facts(device.name)
 
-    def add(label: str, value: str, *paths: str) -> None:
-        table.add(label, value, source_of(device.sources, *paths))
+    def add(label: str, value: str, path: str) -> None:
+        table.add(label, value, source_of(device.sources, path))
 
-    add("vendor", device.vendor, "vendor")
     capability = f" (sm {device.compute_capability})" if device.compute_capability else ""
-    add("architecture", f"{device.architecture}{capability}", "architecture", "compute_capability")
-    add("cores", f"{device.cores} {device.core.name}s", "compute")
-    add("base clock", f"{clocks.base_hz / 1e6:.0f} MHz", "clocks.base_mhz", "clocks")
-    add("boost clock", f"{clocks.boost_hz / 1e6:.0f} MHz", "clocks.boost_mhz", "clocks")
-    add("largest clock", f"{clocks.max_hz / 1e6:.0f} MHz", "clocks.max_mhz", "clocks")
-    for pipe, dtype in _rates(device):
-        peak = rounded(device.peak_per_s(pipe, dtype) / 1e12)
-        rate = device.rate_per_core(pipe, dtype)
-        add(
-            f"{pipe} {dtype}",
-            f"{peak} Top/s ({rate:,.0f} a clock and {device.core.name})",
-            f"compute.{pipe}.{dtype}", f"compute.{pipe}", "compute.pipes", "compute",
-        )  # fmt: skip
+    add("architecture", f"{device.vendor} {device.architecture}{capability}", "architecture")
+    add("cores", f"{device.cores} {core}s", "compute.children.count")
+    for name, hertz in (
+        ("base", clocks.base_hz),
+        ("boost", clocks.boost_hz),
+        ("max", clocks.max_hz),
+    ):
+        if hertz:
+            add(f"{name} clock", f"{hertz / 1e6:,.0f} MHz", f"clocks.{name}_mhz")
+    for name, pipe in device.core.pipes.items():
+        for dtype, rate in pipe.rate.items():
+            peak = rounded(device.peak_per_s(name, dtype) / 1e12)
+            text = f"{peak} Top/s at boost ({rate:,.0f} a clock and {core})"
+            add(f"{name} {dtype}", text, f"compute.children.pipes.{name}.{dtype}")
     for name, level in device.memory.items():
-        add(name, _memory(level), f"memory.{name}", "memory")
+        add(name, _capacity(level), f"memory.{name}.capacity_gb")
+        if level.bandwidth_bytes_per_s:
+            speed = f"{level.bandwidth_bytes_per_s / 1e9:,.0f} GB/s"
+            add(f"{name} bandwidth", speed, f"memory.{name}.bandwidth_gb_per_s")
+        if level.latency_s:
+            add(f"{name} latency", f"{level.latency_s * 1e9:.0f} ns", f"memory.{name}.latency_ns")
     for name, link in device.links.items():
-        kind = " switched" if link.switched else ""
+        kind = ", switched" if link.switched else ""
+        kind += ", reduces in the switch" if link.multicast else ""
         speed = f"{link.bandwidth_bytes_per_s / 1e9:,.0f} GB/s a direction{kind}"
-        add(name, speed, f"links.{name}", "links")
+        add(name.replace("_", " "), speed, f"links.{name}.bandwidth_gb_per_s")
     if device.power_cap_w is not None:
-        add("power cap", f"{device.power_cap_w:.0f} W", "power.cap_w", "power")
+        add("power cap", f"{device.power_cap_w:.0f} W", "power.cap_w")
     if device.idle_power_w is not None:
-        add("idle power", f"{device.idle_power_w:.0f} W", "power.idle_w", "power")
+        add("idle power", f"{device.idle_power_w:.0f} W", "power.idle_w")
     add("a node holds", f"{device.default_gpus_per_node}", "default_gpus_per_node")
     table.add("other names", ", ".join(device.aliases) or "–")
     return table.rendered()
 
 
-def source_of(sources: Mapping[str, str], *paths: str) -> str:
-    """The source of the first of ``paths`` that has one; a path also counts for what it holds.
-
-    >>> source_of({"clocks": "datasheet"}, "clocks.base_mhz", "clocks")
-    'datasheet'
-    """
-    for path in paths:
-        if path in sources:
-            return sources[path]
-    for path in paths:
-        for known, source in sources.items():
-            if known.startswith(f"{path}."):
-                return source
-    return ""
-
-
-def _memory(level: MemoryLevel) -> str:
-    capacity = level.capacity_bytes
-    shown = (
-        f"{capacity / 1e9:g} GB" if level.name == "dram"
-        else f"{capacity / 1048576:g} MiB" if capacity >= 1048576
-        else f"{capacity / 1024:g} KiB"
-    )  # fmt: skip
-    speed = level.bandwidth_bytes_per_s
-    return f"{shown} {level.technology}".strip() + (f", {speed / 1e9:,.0f} GB/s" if speed else "")
-
-
-def _rates(device: Device) -> list[tuple[str, str]]:
-    return [(name, dtype) for name, pipe in device.core.pipes.items() for dtype in pipe.rate]
+def _capacity(level: MemoryLevel) -> str:
+    size = level.capacity_bytes
+    if level.name == "dram":
+        return f"{rounded(size / 1e9)} GB {level.technology}".strip()
+    return f"{size / 1048576:g} MiB" if size >= 1048576 else f"{size / 1024:g} KiB"
 
 
 def _best_16_bit(device: Device) -> float:

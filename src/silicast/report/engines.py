@@ -9,7 +9,7 @@ import msgspec
 from rich.console import RenderableType
 
 from silicast.composition.engine import Engine
-from silicast.report.devices import source_of
+from silicast.hardware.sources import source_of
 from silicast.report.tables import Facts, listing
 
 
@@ -38,9 +38,7 @@ def engine_card(engine: Engine) -> RenderableType:
     for path, value in _leaves("", msgspec.to_builtins(engine)):
         if path.startswith(("sources", "aliases", "name", "version")):
             continue
-        parts = path.split(".")
-        paths = [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
-        table.add(path, value, source_of(engine.sources, *paths))
+        table.add(path, value, source_of(engine.sources, path))
     table.add("other names", ", ".join(engine.aliases) or "–")
     return table.rendered()
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from silicast.app.console import show, write_json
-from silicast.core.naming import NameIndex, normalise
+from silicast.app.flags import Json
+from silicast.core.naming import NameIndex
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 T = TypeVar("T")
-
-Json = Annotated[bool, Parameter(name="--json", negative="")]
 
 
 @final
@@ -25,17 +24,19 @@ class Kind(Generic[T]):
     """A kind of catalog entry and how it is shown.
 
     Attributes:
-        name: in the plural, as typed.
-        index: all entries by name.
-        aliases: other names of an entry, which search looks through too.
+        name: in the plural, as typed; help: of the command.
+        index: all names and aliases.
+        names: those of the entries that can be shown.
+        find: an entry by name or alias.
         summary: the fields of one line, for JSON.
         table: one line an entry; card: everything about one; data: the same for JSON.
     """
 
     name: str
     help: str
-    index: Callable[[], NameIndex[T]]
-    aliases: Callable[[T], Iterable[str]]
+    index: Callable[[], NameIndex[Any]]
+    names: Callable[[], Iterable[str]]
+    find: Callable[[str], T]
     summary: Callable[[T], Any]
     table: Callable[[Iterable[T]], RenderableType]
     card: Callable[[T], RenderableType]
@@ -44,7 +45,7 @@ class Kind(Generic[T]):
 
 def catalog_app(kind: Kind[T]) -> App:
     """The command of one kind, with its subcommands."""
-    app = App(name=kind.name, help=kind.help, help_format="plaintext")
+    app = App(name=kind.name, help=kind.help, help_format="plaintext", help_epilogue="")
 
     @app.default
     def list_all(*, json: Json = False) -> None:
@@ -53,7 +54,7 @@ def catalog_app(kind: Kind[T]) -> App:
         Args:
             json: print JSON instead of a table.
         """
-        _print_many(kind, kind.index().names, json)
+        _print_many(kind, kind.names(), json)
 
     app.command(list_all, name="list")
 
@@ -66,14 +67,10 @@ def catalog_app(kind: Kind[T]) -> App:
             json: print JSON instead of a table.
         """
         index = kind.index()
-        wanted = normalise(text)
-        found = [
-            name
-            for name in index.names
-            if any(wanted in normalise(n) for n in (name, *kind.aliases(index.get(name))))
-        ]
+        shown = set(kind.names())
+        found = [name for name in index.containing(text) if name in shown]
         if not found:
-            index.canonical(text)
+            kind.find(index.canonical(text))
         _print_many(kind, found, json)
 
     @app.command(name="show")
@@ -81,10 +78,10 @@ def catalog_app(kind: Kind[T]) -> App:
         """Show everything known of one, with the source of each number.
 
         Args:
-            name: a name or alias.
+            name: a name, an alias or the path of a file.
             json: print JSON instead of a table.
         """
-        value = kind.index().get(name)
+        value = kind.find(name)
         if json:
             write_json(kind.data(value))
         else:
@@ -94,8 +91,7 @@ def catalog_app(kind: Kind[T]) -> App:
 
 
 def _print_many(kind: Kind[T], names: Iterable[str], json: bool) -> None:
-    index = kind.index()
-    values = [index.get(name) for name in names]
+    values = [kind.find(name) for name in names]
     if json:
         write_json([kind.summary(value) for value in values])
     else:

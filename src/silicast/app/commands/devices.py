@@ -5,18 +5,21 @@ from __future__ import annotations
 import msgspec
 
 from silicast.app.commands._catalog import Kind, catalog_app
-from silicast.hardware.catalog import device_index
+from silicast.hardware.catalog import device_index, find_device
+from silicast.hardware.device_file import tabulate
+from silicast.hardware.index import device_names
 from silicast.report.devices import device_card, device_summary, device_table
 
 devices = catalog_app(
     Kind(
         name="devices",
         help="List, search and show the devices of the catalog.",
-        index=device_index,
-        aliases=lambda device: device.aliases,
+        index=device_names,
+        names=lambda: device_index().names,
+        find=find_device,
         summary=device_summary,
         table=device_table,
         card=device_card,
-        data=msgspec.to_builtins,
+        data=lambda device: msgspec.to_builtins(tabulate(device)),
     )
 )

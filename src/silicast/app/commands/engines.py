@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from silicast.app.commands._catalog import Kind, catalog_app
-from silicast.composition.engine import engine_index
+from silicast.composition.engine import engine_index, find_engine
 from silicast.report.engines import engine_card, engine_summary, engine_table
 
 engines = catalog_app(
@@ -13,7 +13,8 @@ engines = catalog_app(
         name="engines",
         help="List, search and show the engines of the catalog.",
         index=engine_index,
-        aliases=lambda engine: engine.aliases,
+        names=lambda: engine_index().names,
+        find=find_engine,
         summary=engine_summary,
         table=engine_table,
         card=engine_card,

@@ -1,0 +1,69 @@
+"""CPU time of first answers from a cold shell, against the budgets of the design.
+
+    python benchmarks/speed_cli.py [OUT.json]
+
+Each command runs seven times; the smallest CPU time counts, because the machine is shared.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+RUNS = 7
+BIN = Path(sys.executable).parent / "silicast"
+INFER = ["infer", "--model", "Llama-3.1-8B", "--device", "h100-sxm-80gb", "--batch", "8", "--input-len", "1024"]
+COMMANDS: dict[str, tuple[list[str], float | None]] = {
+    "python -c pass": ([sys.executable, "-c", "pass"], None),
+    "python -c 'import silicast'": ([sys.executable, "-c", "import silicast"], 0.1),
+    "silicast --version": ([str(BIN), "--version"], None),
+    "silicast infer": ([str(BIN), *INFER, "--output-len", "128"], 0.5),
+    "silicast kernel gemm": (
+        [
+            str(BIN),
+            "kernel",
+            "gemm",
+            "m=4096",
+            "n=4096",
+            "k=4096",
+            "dtype=bf16",
+            "--device",
+            "h100",
+        ],
+        0.5,
+    ),
+}
+
+
+def cpu_and_wall_s(command: list[str]) -> tuple[float, float]:
+    """Smallest CPU (user and system) and wall seconds over the runs."""
+    cpu, wall = [], []
+    for _ in range(RUNS):
+        before, start = os.times(), time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True)
+        after = os.times()
+        wall.append(time.perf_counter() - start)
+        cpu.append(
+            after.children_user + after.children_system
+            - before.children_user - before.children_system
+        )  # fmt: skip
+    return min(cpu), min(wall)
+
+
+def main() -> None:
+    """Measures all commands; prints a table and writes JSON if a path is given."""
+    results = {}
+    for name, (command, budget) in COMMANDS.items():
+        cpu, wall = cpu_and_wall_s(command)
+        results[name] = {"cpu_s": round(cpu, 3), "wall_s": round(wall, 3), "budget_cpu_s": budget}
+        print(f"{name:32} {cpu:6.3f} s CPU {wall:6.3f} s wall  budget {budget or '-'}")
+    if len(sys.argv) > 1:
+        Path(sys.argv[1]).write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

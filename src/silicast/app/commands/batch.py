@@ -1,0 +1,33 @@
+"""`silicast batch`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from silicast.app.console import progress, warn
+
+
+def batch(cases: Path, /, *, output: Annotated[Path | None, Parameter(alias="-o")] = None) -> int:
+    """Predict many scenarios: JSON Lines in, JSON Lines out, in the same order.
+
+    Exit status: 0 if every case was answered, 3 if some failed, 2 if the file cannot be read.
+
+    Args:
+        cases: a JSON Lines file, one scenario a line.
+        output: where the answers go; left out, they go to stdout.
+    """
+    from silicast.scenario.batch import run_batch_file
+
+    with progress("cases") as advance, tempfile.TemporaryDirectory() as folder:
+        target = output or Path(folder) / "answers.jsonl"
+        result = run_batch_file(cases, target, advance)
+        if output is None:
+            with target.open(encoding="utf-8") as lines:
+                sys.stdout.writelines(lines)
+    warn(f"{result.answered} answered, {result.failed} failed")
+    return result.exit_status

@@ -1,0 +1,52 @@
+"""`silicast compare`."""
+
+from __future__ import annotations
+
+from silicast.app.console import progress, show, write_json
+from silicast.app.flags import Degrees, Deployment, Json, inference_scenario, plan_degrees
+from silicast.app.predict import EXIT_NOT_ANSWERED, predicted, refused
+from silicast.core.errors import SilicastError
+
+
+def compare(
+    deployment: Deployment,
+    degrees: Degrees | None = None,
+    *,
+    plan: list[str] | None = None,
+    json: Json = False,
+) -> int:
+    """Predict one workload on many devices or under many plans, fastest first.
+
+    --device takes several, separated by commas: a100,h100,l40s.
+
+    Args:
+        plan: parallel degrees, such as tp=2 or tp=2,pp=2; give it once for each plan.
+        json: print the answers as JSON instead of a table.
+    """
+    devices = [name.strip() for name in deployment.device.split(",") if name.strip()]
+    if not devices:
+        raise SilicastError("names no device", field="--device", hint="for example a100,h100")
+    plans = [plan_degrees(text) for text in plan or []] or [(degrees or Degrees()).given]
+    cases = [(name, degrees_of) for name in devices for degrees_of in plans]
+    replies = []
+    with progress("predicting", len(cases)) as advance:
+        for done, (name, parallel) in enumerate(cases):
+            advance(done)
+            scenario = inference_scenario(deployment, parallel, name)
+            replies.append((_label(name, parallel, plan is not None), predicted(scenario)))
+    answered = [reply for _, reply in replies if reply["ok"]]
+    if json:
+        write_json([{"case": name, **reply} for name, reply in replies])
+    elif answered:
+        from silicast.report.answers import comparison_table, title
+
+        show(title(inference_scenario(deployment, {}, " and ".join(devices))), "")
+        show(comparison_table(replies, "total_ms"))
+    else:
+        raise refused(replies[0][1])
+    return 0 if len(answered) == len(replies) else EXIT_NOT_ANSWERED
+
+
+def _label(device: str, parallel: dict[str, int], many_plans: bool) -> str:
+    plan = " ".join(f"{key}={value}" for key, value in parallel.items())
+    return f"{device} {plan}" if plan and many_plans else device

@@ -1,0 +1,50 @@
+"""`silicast explain`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from silicast.app.flags import Degrees, Deployment, Json, inference_scenario
+from silicast.app.predict import Tree, predicted, print_reply, read_scenario
+from silicast.core.errors import SilicastError
+
+
+def explain(
+    scenario: Path | None = None,
+    /,
+    deployment: Deployment | None = None,
+    degrees: Degrees | None = None,
+    *,
+    depth: int = 4,
+    json: Json = False,
+) -> int:
+    """Show where the time goes, what bounds each part, and how far it is from the bound.
+
+    Args:
+        scenario: a scenario file; or give the flags of `silicast infer`.
+        depth: levels of the tree to show.
+        json: print the answer as JSON instead of a table.
+    """
+    if scenario is None:
+        tree = _from_flags(deployment, degrees)
+    elif deployment is None and degrees is None:
+        tree = read_scenario(scenario)
+    else:
+        raise SilicastError(
+            "a scenario file and flags are both given", field="explain", hint="keep one of them"
+        )
+    reply = predicted(tree, scenario)
+
+    from silicast.report.answers import explanation
+
+    return print_reply(
+        reply, lambda answer: explanation(tree, answer, depth=depth), json=json, file=scenario
+    )
+
+
+def _from_flags(deployment: Deployment | None, degrees: Degrees | None) -> Tree:
+    if deployment is None:
+        raise SilicastError(
+            "is missing", field="--model", hint="give --model and --device, or a scenario file"
+        )
+    return inference_scenario(deployment, (degrees or Degrees()).given)

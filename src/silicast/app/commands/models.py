@@ -1,0 +1,21 @@
+"""`silicast models`."""
+
+from __future__ import annotations
+
+from silicast.app.commands._catalog import Kind, catalog_app
+from silicast.report.models import model_card, model_data, model_summary, model_table
+from silicast.workload.models import find_model, model_index, model_names
+
+models = catalog_app(
+    Kind(
+        name="models",
+        help="List, search and show the models of the catalog.",
+        index=model_index,
+        names=model_names,
+        find=find_model,
+        summary=model_summary,
+        table=model_table,
+        card=model_card,
+        data=model_data,
+    )
+)

@@ -1,0 +1,76 @@
+"""`silicast validate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from silicast.app.console import progress, show, warn, write_json
+from silicast.app.flags import Json
+from silicast.core.errors import SilicastError
+
+EXIT_PROBLEMS = 2
+EXIT_THRESHOLDS = 3
+
+
+def validate(
+    *names: str,
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
+    limit: int | None = None,
+    json: Json = False,
+) -> int:
+    """Score predictions against measured rows, or check a device file.
+
+    Suites read the measured tables in SILICAST_DATA. Exit status: 0 if all is well, 2 if a device
+    file has problems, 3 if a suite misses one of its thresholds.
+
+    Args:
+        names: suites, all of them if none is named; or device files (.toml).
+        output: a folder; each suite writes its results there, as JSON and as a page (.md).
+        limit: score about so many rows a suite, a deterministic sample.
+        json: print the results as JSON instead of tables.
+    """
+    files = [name for name in names if name.endswith(".toml")]
+    if files and len(files) < len(names):
+        raise SilicastError("suites and device files are both named", field="validate")
+    if files:
+        return _check_devices([Path(name) for name in files], json=json)
+    return _score(names, output, limit, json=json)
+
+
+def _check_devices(files: list[Path], *, json: bool) -> int:
+    from silicast.hardware.check import check_device
+
+    found = {str(path): [str(problem) for problem in check_device(path)] for path in files}
+    if json:
+        write_json(found)
+    else:
+        for path, problems in found.items():
+            show(f"{path}: {'no problems' if not problems else 'problems'}")
+            for problem in problems:
+                show(f"  {problem}")
+    return EXIT_PROBLEMS if any(found.values()) else 0
+
+
+def _score(names: tuple[str, ...], output: Path | None, limit: int | None, *, json: bool) -> int:
+    from silicast.report.scorecard import scorecard_page, scorecard_table
+    from silicast.validation.run import run, save, threshold_failures
+
+    with progress("suites") as advance:
+        results = run(names, limit=limit, progress=lambda _suite, done, _all: advance(done))
+    missed = [line for result in results for line in threshold_failures(result)]
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        for result in results:
+            path = save(result, output)
+            path.with_suffix(".md").write_text(scorecard_page(result), encoding="utf-8")
+    if json:
+        write_json(results)
+    else:
+        for result in results:
+            show(scorecard_table(result))
+    for line in missed:
+        warn(f"threshold missed: {line}")
+    return EXIT_THRESHOLDS if missed else 0

@@ -1,0 +1,164 @@
+"""Command-line flags to scenarios: the same structure that a scenario file holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, final
+
+from cyclopts import Parameter
+
+from silicast.core.errors import SilicastError
+
+Json = Annotated[bool, Parameter(name="--json", negative="")]
+
+PLAN_DEGREES = ("tp", "pp", "dp", "ep", "cp", "attention_dp")
+
+
+@final
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """What runs: a model with its precision under an engine, and one batch of requests.
+
+    Attributes:
+        model: catalog name, or path to a Hugging Face config.json.
+        device: catalog name, or path to a device file.
+        batch: requests of the batch, all prefilled at once.
+        input_len: prompt tokens of each request.
+        output_len: tokens generated for each request.
+        engine: catalog name; left out, the default engine.
+        dtype: format of the matrix products (bf16, fp8, int4_wo, ...); left out, the checkpoint's.
+        kv_dtype: format of the KV cache; left out, that of the activations.
+        power_w: a power limit below the board's own.
+    """
+
+    model: str
+    device: str
+    batch: int = 1
+    input_len: int = 1024
+    output_len: int = 128
+    engine: str | None = None
+    dtype: str | None = None
+    kv_dtype: str | None = None
+    power_w: float | None = None
+
+
+@final
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Degrees:
+    """How a model is spread over devices.
+
+    Attributes:
+        tp: tensor-parallel degree.
+        pp: pipeline-parallel degree.
+    """
+
+    tp: int | None = None
+    pp: int | None = None
+
+    @property
+    def given(self) -> dict[str, int]:
+        """The degrees that were given, as a scenario writes them."""
+        degrees = {"tp": self.tp, "pp": self.pp}
+        return {name: degree for name, degree in degrees.items() if degree is not None}
+
+
+def inference_scenario(
+    deployment: Deployment, parallel: dict[str, int], device: str = ""
+) -> dict[str, Any]:
+    """The scenario that a static batch's flags stand for; what was left out stays left out.
+
+    Args:
+        device: instead of the deployment's own.
+    """
+    scenario: dict[str, Any] = {
+        "format": 1,
+        "task": "inference",
+        "model": deployment.model,
+        "device": device or deployment.device,
+        "workload": {
+            "batch": deployment.batch,
+            "input_len": deployment.input_len,
+            "output_len": deployment.output_len,
+        },
+    }
+    if parallel:
+        scenario["parallel"] = parallel
+    if deployment.engine is not None:
+        scenario["engine"] = deployment.engine
+    precision = {}
+    if deployment.dtype is not None:
+        precision["recipe"] = deployment.dtype
+    if deployment.kv_dtype is not None:
+        precision["kv_cache"] = deployment.kv_dtype
+    if precision:
+        scenario["precision"] = precision
+    if deployment.power_w is not None:
+        scenario["limits"] = {"power_w": deployment.power_w}
+    return scenario
+
+
+def kernel_scenario(op: str, fields: list[str], device: str) -> dict[str, Any]:
+    """The scenario of one kernel from ``key=value`` words.
+
+    >>> kernel_scenario("gemm", ["m=8", "dtype=bf16", "causal=true"], "h100")["workload"]["kernel"]
+    {'op': 'gemm', 'm': 8, 'dtype': 'bf16', 'causal': True}
+    """
+    kernel = {"op": op, **key_values(fields)}
+    return {"format": 1, "task": "kernel", "device": device, "workload": {"kernel": kernel}}
+
+
+def key_values(words: list[str]) -> dict[str, Any]:
+    """``key=value`` words as typed fields.
+
+    Raises:
+        SilicastError: a word has no "=", or a key stands twice.
+    """
+    fields: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key or not text:
+            raise SilicastError(
+                f"expected key=value, found {word[:60]!r}",
+                field="kernel",
+                hint="for example m=4096 n=4096 k=4096 dtype=bf16",
+            )
+        if key in fields:
+            raise SilicastError(f"{key!r} is given twice", field="kernel", hint="give it once")
+        fields[key] = _value(text)
+    return fields
+
+
+def plan_degrees(text: str) -> dict[str, int]:
+    """A plan such as ``tp=2,pp=2``.
+
+    >>> plan_degrees("tp=2,pp=2")
+    {'tp': 2, 'pp': 2}
+
+    Raises:
+        SilicastError: an unknown degree, or one that is not a whole number.
+    """
+    plan = key_values(text.split(","))
+    for name, degree in plan.items():
+        if name not in PLAN_DEGREES:
+            raise SilicastError(
+                f"unknown degree {name!r}", field="--plan", hint=f"one of {', '.join(PLAN_DEGREES)}"
+            )
+        if not isinstance(degree, int) or isinstance(degree, bool):
+            raise SilicastError(f"{name} = {degree!r} is not a whole number", field="--plan")
+    return plan
+
+
+def _value(text: str) -> Any:
+    """A number, true or false, a list of numbers (1,2,3), else text."""
+    if "," in text:
+        return [_value(part) for part in text.split(",")]
+    if text in {"true", "false"}:
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,82 @@
+"""From a scenario to what a command prints and its exit status, for all commands that predict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from silicast.app.console import show, write_json
+from silicast.core.errors import SilicastError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+EXIT_BAD_INPUT = 2
+EXIT_NOT_ANSWERED = 3
+NOT_THE_INPUTS_FAULT = frozenset(("not_yet", "unsupported"))
+
+Tree = dict[str, Any]
+
+
+def read_scenario(path: Path) -> Tree:
+    """The plain content of a scenario file."""
+    from silicast.scenario.reading import read_scenario_file
+
+    return read_scenario_file(path)
+
+
+def predicted(scenario: Tree, file: Path | None = None) -> Tree:
+    """The answer or refusal to a scenario, as plain tables.
+
+    Args:
+        file: where the scenario stands; relative paths in it start there.
+    """
+    import msgspec
+
+    from silicast.scenario.run import reply_to
+
+    reply = reply_to(scenario, folder=file.parent if file else None)
+    found: Tree = msgspec.to_builtins(reply)
+    return found
+
+
+def print_reply(
+    reply: Tree,
+    render: Callable[[Tree], RenderableType],
+    *,
+    json: bool,
+    file: Path | None = None,
+) -> int:
+    """Prints one answer and returns the exit status.
+
+    Raises:
+        SilicastError: the scenario was refused for its content, and no JSON was asked for.
+    """
+    if json:
+        write_json(reply)
+    elif reply["ok"]:
+        show(render(reply))
+    else:
+        raise refused(reply, file)
+    return status_of(reply)
+
+
+def status_of(reply: Tree) -> int:
+    """0 answered, 2 the input is wrong, 3 it is right but cannot be answered (yet)."""
+    if reply["ok"]:
+        return 0
+    blameless = reply["error"]["kind"] in NOT_THE_INPUTS_FAULT
+    return EXIT_NOT_ANSWERED if blameless else EXIT_BAD_INPUT
+
+
+def refused(reply: Tree, file: Path | None = None) -> SilicastError:
+    """The error that a refusal describes."""
+    problem = reply["error"]
+    return SilicastError(
+        problem["message"],
+        kind=problem["kind"],
+        field=problem["field"],
+        hint=problem["hint"],
+        file=str(file or ""),
+    )

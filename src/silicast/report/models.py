@@ -1,0 +1,106 @@
+"""Models as tables: one line each, or everything that is known of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import RenderableType
+
+from silicast.report.numbers import rounded
+from silicast.report.tables import Facts, listing
+from silicast.workload.counting import kv_bytes_per_token, parameters, weight_bytes
+from silicast.workload.model import ModelConfig
+from silicast.workload.plan import Plan
+
+
+def model_summary(model: ModelConfig) -> dict[str, Any]:
+    """What a model is, in a few fields; bytes in its checkpoint's formats."""
+    whole, precision = Plan(), model.default_precision
+    return {
+        "name": model.name,
+        "family": model.family,
+        "parameters": parameters(model),
+        "layers": model.layers,
+        "hidden": model.hidden,
+        "heads": model.heads,
+        "kv_heads": model.kv_heads,
+        "format": precision.recipe,
+        "weights_gb": weight_bytes(model, whole, precision) / 1e9,
+        "kv_cache_kb_per_token": kv_bytes_per_token(model, whole, precision) / 1e3,
+    }
+
+
+def model_table(models: Iterable[ModelConfig]) -> RenderableType:
+    """One line a model."""
+    columns = {
+        "model": "left", "family": "left", "parameters": "right", "layers": "right",
+        "hidden": "right", "heads": "right", "format": "left", "weights GB": "right",
+        "KV kB a token": "right",
+    }  # fmt: skip
+    rows = []
+    for model in models:
+        facts = model_summary(model)
+        rows.append([
+            facts["name"], facts["family"], f"{rounded(facts['parameters'] / 1e9)} B",
+            str(facts["layers"]), str(facts["hidden"]), f"{facts['heads']}/{facts['kv_heads']}",
+            facts["format"], rounded(facts["weights_gb"]), rounded(facts["kv_cache_kb_per_token"]),
+        ])  # fmt: skip
+    return listing(columns, rows)
+
+
+def model_card(model: ModelConfig) -> RenderableType:
+    """Everything known of a model."""
+    facts = model_summary(model)
+    table = Facts(model.name)
+    source = model.source
+    published = model.published_parameters
+    agrees = f", {published:,} published" if published else ""
+    table.add("architecture", model.family, source)
+    table.add("parameters", f"{facts['parameters']:,} counted{agrees}", source)
+    table.add("layers", f"{model.layers}", source)
+    table.add("hidden", f"{model.hidden:,}", source)
+    heads = f"{model.heads} query, {model.kv_heads} key and value, {model.head_dim} wide"
+    table.add("heads", heads, source)
+    gate = "gate and up" if model.gated else "up only"
+    table.add("MLP", f"{model.intermediate:,} wide, {gate}, {model.activation}", source)
+    table.add(
+        "vocabulary", f"{model.vocab:,}{', shared with the head' if model.tied else ''}", source
+    )
+    table.add("structure", ", ".join(_structure(model)), source)
+    if model.max_positions:
+        table.add("longest context", f"{model.max_positions:,} tokens", source)
+    windows = sorted({window for window in model.windows if window})
+    if windows:
+        count = sum(1 for window in model.windows if window)
+        table.add("window", f"{', '.join(map(str, windows))} keys in {count} layers", source)
+    precision = model.default_precision
+    table.add("formats", f"{precision.recipe}, KV cache {precision.kv_cache}", source)
+    table.add("weights", f"{rounded(facts['weights_gb'])} GB")
+    table.add("KV cache", f"{rounded(facts['kv_cache_kb_per_token'])} kB a token")
+    return table.rendered()
+
+
+def model_data(model: ModelConfig) -> dict[str, Any]:
+    """All fields of a model and what is counted from them."""
+    return {**asdict(model), "counted": model_summary(model)}
+
+
+def _structure(model: ModelConfig) -> list[str]:
+    words = [
+        model.norm,
+        f"{model.residual.replace('_', ' ')} residual",
+        f"{model.position} positions",
+    ]
+    if model.qk_norm:
+        words.append("norms of queries and keys")
+    words += [
+        f"{name} bias"
+        for name, there in (
+            ("qkv", model.qkv_bias), ("output", model.o_bias), ("MLP", model.mlp_bias),
+            ("head", model.head_bias),
+        )
+        if there
+    ]  # fmt: skip
+    return words

@@ -1,0 +1,122 @@
+"""Results of the scorecard as a table and as a documentation page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from silicast.report.tables import listing
+
+Result = Mapping[str, Any]
+"""One suite's results, as :func:`silicast.validation.run.run` gives them."""
+
+FIGURES = {
+    "rows": "rows",
+    "answered_pct": "answered %",
+    "mean_ape": "mean APE %",
+    "median_ape": "median APE %",
+    "p90_ape": "p90 APE %",
+    "bias_pct": "bias %",
+    "median_abs_log": "median |log ratio|",
+}
+"""Figures shown for every competitor, in order."""
+
+
+def scorecard_table(result: Result) -> RenderableType:
+    """One table a metric: Silicast, baselines and peers on the same rows."""
+    parts: list[RenderableType] = [Text(f"{result['suite']}: {result['title']}", "bold")]
+    parts.append(Text(result["split"], "dim"))
+    for metric in result["metrics"]:
+        parts += [Text(""), Text(_headline(metric))]
+        columns = {"": "left", **dict.fromkeys(FIGURES.values(), "right")}
+        parts.append(listing(columns, _competitors(metric)))
+    return Group(*parts, Text(""))
+
+
+def scorecard_page(result: Result) -> str:
+    """A documentation page of a suite: every figure, overall and by group."""
+    lines = [
+        f"# {result['title']}",
+        "",
+        f"Produced by `silicast validate {result['suite']}` with Silicast {result['version']}; do "
+        "not edit.",
+        "",
+        result["split"],
+        "",
+        f"Tier: {result['tier']}. Artefacts `{result['artefacts']}`, data `{result['data']}`."
+        + (" A sample of the rows." if result["sampled"] else ""),
+        "",
+        "Errors are absolute percentage errors (APE); an unanswered row counts as 100 % off. The "
+        "bias is the mean of predicted over measured, less one. Coverage is the share of measured "
+        "values inside the 90 % interval.",
+    ]
+    for metric in result["metrics"]:
+        lines += ["", f"## {metric['metric']}", "", _headline(metric), ""]
+        lines += markdown_table(["", *FIGURES.values()], _competitors(metric))
+        for group, labels in metric["by"].items():
+            lines += ["", f"### By {group}", ""]
+            lines += _by_group(labels)
+    return "\n".join(lines) + "\n"
+
+
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A Markdown table; all but the first column stand to the right.
+
+    >>> markdown_table(["", "rows"], [["a|b", "3"]])
+    ['|  | rows |', '|---|---:|', '| a\\\\|b | 3 |']
+    """
+    lines = [_row(headings), "|---" + "|---:" * (len(headings) - 1) + "|"]
+    return lines + [_row(row) for row in rows]
+
+
+def figure(value: Any) -> str:
+    """A figure of the scorecard as text; "–" where there is none.
+
+    >>> figure(None), figure(7.256), figure(0.0712), figure(1234.0)
+    ('–', '7.3', '0.071', '1,234')
+    """
+    if not isinstance(value, int | float) or value != value:
+        return "–"
+    if value == round(value) and abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 1 else f"{value:.2g}"
+
+
+def _headline(metric: Result) -> str:
+    ours = metric["silicast"]
+    text = (
+        f"{metric['metric']}: mean APE {figure(ours['mean_ape'])} % (90 % bootstrap "
+        f"{figure(ours['mean_ape_low'])} – {figure(ours['mean_ape_high'])}), coverage of the 90 % "
+        f"interval {figure(ours['coverage_pct'])} %"
+    )
+    noise = metric.get("noise_floor_pct")
+    return text + (f", noise floor {figure(noise['mean'])} %" if noise else "")
+
+
+def _competitors(metric: Result) -> list[list[str]]:
+    all_of_them = {"Silicast": metric["silicast"], **metric["others"]}
+    return [
+        [name, *(figure(figures.get(key)) for key in FIGURES)]
+        for name, figures in all_of_them.items()
+    ]
+
+
+def _by_group(labels: Mapping[str, Result]) -> list[str]:
+    names = list(dict.fromkeys(n for row in labels.values() for n in row["others_mean_ape"]))
+    headings = ["", "rows", "mean APE %", "bias %", "coverage %", *(f"{n} APE %" for n in names)]
+    rows = [
+        [
+            label,
+            *(figure(row.get(key)) for key in ("rows", "mean_ape", "bias_pct", "coverage_pct")),
+            *(figure(row["others_mean_ape"].get(name)) for name in names),
+        ]
+        for label, row in labels.items()
+    ]
+    return markdown_table(headings, rows)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -1,0 +1,137 @@
+"""The why tree of an answer: where time goes, what bounds it, how far from the bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import RenderableType
+
+from silicast.report.numbers import duration, percent
+from silicast.report.tables import listing
+
+BOUND_WORDS = {
+    "tensor": "matrix pipes",
+    "fma": "FMA pipes",
+    "alu": "integer pipes",
+    "xu": "special-function pipes",
+    "dram": "memory bandwidth",
+    "l2": "L2 bandwidth",
+    "smem": "shared memory",
+    "link": "links between devices",
+    "launch": "kernel launch",
+    "host": "the host",
+}
+"""What a bound's name means, in words."""
+
+Node = Mapping[str, Any]
+
+
+def bound_words(name: str) -> str:
+    """What sets a bound, in words; an unknown name stays as it is."""
+    return BOUND_WORDS.get(name, name.replace("_", " "))
+
+
+def why_table(tree: Node, *, depth: int = 3, least: float = 0.0) -> RenderableType:
+    """The tree as an indented table.
+
+    Args:
+        tree: ``answer["why"]`` or one of its parts.
+        depth: levels below the root that are shown.
+        least: parts with a smaller share of the whole are summed into one line.
+    """
+    columns = {
+        "where": "left", "time": "right", "share": "right", "runs": "right",
+        "of bound": "right", "bound by": "left",
+    }  # fmt: skip
+    return listing(columns, list(_rows(tree, "", "", depth, least)))
+
+
+def _rows(node: Node, lead: str, below: str, depth: int, least: float) -> Iterator[list[str]]:
+    """The line of a node and of what is under it; ``lead`` and ``below`` draw the branches."""
+    reached = node.get("of_bound")
+    hidden = float(node.get("hidden_ms", 0.0))
+    name = f"{lead}{node['name']}" + (f" (+{duration(hidden * 1e-3)} hidden)" if hidden else "")
+    yield [
+        name,
+        duration(float(node["exposed_ms"]) * 1e-3),
+        percent(float(node["share"])),
+        f"{node['count']:,}" if "count" in node else "",
+        percent(float(reached)) if reached is not None else "",
+        bound_words(str(node.get("bound_by", ""))),
+    ]
+    if depth <= 0:
+        return
+    parts = _shown(node.get("parts", ()), least)
+    for number, part in enumerate(parts, start=1):
+        last = number == len(parts)
+        branch, under = ("└─ ", "   ") if last else ("├─ ", "│  ")
+        yield from _rows(part, below + branch, below + under, depth - 1, least)
+
+
+def _shown(parts: Any, least: float) -> list[Node]:
+    """Parts with the largest first; small ones become one."""
+    ordered = sorted(parts, key=lambda part: -float(part["share"]))
+    large = [part for part in ordered if float(part["share"]) >= least]
+    small = ordered[len(large) :]
+    if len(small) <= 1:
+        return ordered
+    rest = {
+        "name": f"{len(small)} smaller parts",
+        "exposed_ms": sum(float(part["exposed_ms"]) for part in small),
+        "share": sum(float(part["share"]) for part in small),
+    }
+    return [*large, rest]
+
+
+def leaves(tree: Node) -> Iterator[Node]:
+    """The parts that have no parts."""
+    parts = tree.get("parts") or ()
+    if not parts:
+        yield tree
+    for part in parts:
+        yield from leaves(part)
+
+
+def time_by_bound(tree: Node) -> list[tuple[str, float]]:
+    """Share of a tree's exposed time by what bounds its leaves, largest first.
+
+    >>> time_by_bound({"name": "x", "exposed_ms": 2.0, "share": 1.0, "parts": [
+    ...     {"name": "a", "exposed_ms": 1.5, "share": 0.75, "bound_by": "dram"},
+    ...     {"name": "b", "exposed_ms": 0.5, "share": 0.25, "bound_by": "tensor"}]})
+    [('dram', 0.75), ('tensor', 0.25)]
+    """
+    whole = float(tree["exposed_ms"])
+    times: dict[str, float] = {}
+    for leaf in leaves(tree):
+        cause = str(leaf.get("bound_by", "")) or "other"
+        times[cause] = times.get(cause, 0.0) + float(leaf["exposed_ms"])
+    if whole <= 0.0:
+        return []
+    return sorted(((name, t / whole) for name, t in times.items()), key=lambda p: (-p[1], p[0]))
+
+
+def verdict(tree: Node) -> str:
+    """What bounds a part, in one line.
+
+    >>> verdict({"name": "decode", "exposed_ms": 1.0, "share": 1.0, "bound_by": "dram"})
+    'decode: 100 % of its time waits for memory bandwidth'
+    """
+    ranked = time_by_bound(tree)
+    if not ranked:
+        return ""
+    cause, share = ranked[0]
+    second = f", {percent(ranked[1][1])} for {bound_words(ranked[1][0])}" if len(ranked) > 1 else ""
+    name = str(tree["name"]).replace("_", " ")
+    return f"{name}: {percent(share)} of its time waits for {bound_words(cause)}{second}"
+
+
+def find_part(tree: Node, name: str) -> Node | None:
+    """The first part called ``name``, breadth first; None where there is none."""
+    level = [tree]
+    while level:
+        for node in level:
+            if node.get("name") == name:
+                return node
+        level = [part for node in level for part in node.get("parts") or ()]
+    return None
