@@ -7,7 +7,7 @@ from typing import Any
 
 from silicast.core.errors import SilicastError
 from silicast.scenario.reading import shown
-from silicast.scenario.schema import PoolTable, RawScenario
+from silicast.scenario.schema import ParallelTable, PoolTable, RawScenario
 from silicast.scenario.strict import dtype_name, near, require
 from silicast.scenario.workloads import (
     ArrivalTable,
@@ -61,7 +61,11 @@ def check_workload(
     if isinstance(workload, TrainingWorkload):
         _training_plan(raw, workload)
     elif not isinstance(workload, (CollectiveWorkload, WorkflowWorkload)):
-        _serving_plan(raw)
+        _serving_plan(raw.parallel, "parallel")
+        for name, pool in pools.items():
+            if pool.parallel is not None:
+                _serving_plan(pool.parallel, f"pools.{name}.parallel")
+        _enough_gpus(raw, pools)
     if isinstance(workload, CollectiveWorkload) and raw.cluster and raw.cluster.gpus:
         require(
             workload.gpus <= raw.cluster.gpus,
@@ -112,28 +116,37 @@ def _training_plan(raw: RawScenario, workload: TrainingWorkload) -> None:
     )
 
 
-def _serving_plan(raw: RawScenario) -> None:
-    p = raw.parallel
+def _serving_plan(p: ParallelTable, field: str) -> None:
     group = p.tp * p.attention_dp
     require(
         group % p.ep == 0,
         f"ep = {p.ep} does not divide tp x attention_dp = {group}",
-        "parallel.ep",
+        f"{field}.ep",
         "the experts' tensor degree is tp x attention_dp / ep",
     )
-    gpus, used = raw.cluster.gpus if raw.cluster else None, group * p.pp * (p.dp or 1)
-    if gpus is not None and used > gpus:
-        factors = " x ".join(
-            n
-            for n in ("tp", "pp", "attention_dp", "dp")
-            if n in ("tp", "pp") or (getattr(p, n) or 1) > 1
-        )
-        raise SilicastError(
-            f"{factors} = {used} GPUs, but the cluster has {gpus}",
-            field="parallel",
-            hint="lower a degree or raise cluster.gpus",
-        )
-    require(p.zero == 0, "ZeRO stages belong to training", "parallel.zero")
+    require(p.zero == 0, "ZeRO stages belong to training", f"{field}.zero")
+
+
+def _enough_gpus(raw: RawScenario, pools: Mapping[str, PoolTable]) -> None:
+    """A deployment may leave devices of a cluster idle, but not use more than there are."""
+    gpus = raw.cluster.gpus if raw.cluster else None
+    if gpus is None or raw.colocation is not None:
+        return
+    if pools:
+        used = sum(_gpus(pool.parallel or raw.parallel) * pool.count for pool in pools.values())
+        counted = "the pools take"
+    else:
+        used, counted = _gpus(raw.parallel), "tp x pp x attention_dp (x dp) ="
+    require(
+        used <= gpus,
+        f"{counted} {used} GPUs, but the cluster has {gpus}",
+        "pools" if pools else "parallel",
+        "lower a degree or raise cluster.gpus",
+    )
+
+
+def _gpus(p: ParallelTable) -> int:
+    return p.tp * p.pp * p.attention_dp * p.cp * (p.dp or 1)
 
 
 def _inference(w: InferenceWorkload, field: str) -> None:

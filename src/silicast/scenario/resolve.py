@@ -12,7 +12,6 @@ from silicast.hardware.catalog import device_from, find_device, load_device_file
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.scenario.decode import Scenario
-from silicast.scenario.reading import read_json_file
 from silicast.scenario.schema import EngineTable, LimitsTable
 from silicast.workload.plan import Plan
 
@@ -89,23 +88,22 @@ def find_any_model(spec: str | dict[str, Any], folder: Path, field: str = "model
         SilicastError: an unknown name (the nearest are offered), a model that is known but not
             modelled ("not_yet"), a bad field or file.
     """
-    from silicast.workload.models import find_model, model_from_config
+    from silicast.workload.models import model_from
 
     try:
-        if isinstance(spec, str):
-            if not spec.endswith(".json"):
-                return find_model(spec)
-            path = folder / spec
-            return model_from_config(read_json_file(path), name=path.stem)
-        if "base" not in spec:
-            return model_from_config(spec, name=str(spec.get("_name_or_path") or "inline"))
-        base = spec["base"]
-        if not isinstance(base, str):
-            raise SilicastError("expected the name of a model", field="base")
-        changes = {key: value for key, value in spec.items() if key != "base"}
-        return find_any_model(base, folder, "base").changed(changes)
+        return model_from(_from_folder(spec, folder))
     except SilicastError as error:
         raise _placed(error, field) from None
+
+
+def _from_folder(spec: str | dict[str, Any], folder: Path) -> str | dict[str, Any]:
+    """A model with its path, if it is one, put behind ``folder``."""
+    if isinstance(spec, dict):
+        base = spec.get("base")
+        return {**spec, "base": _from_folder(base, folder)} if isinstance(base, str) else spec
+    if spec.endswith(".json") or (folder / spec / "config.json").is_file():
+        return str(folder / spec)
+    return spec
 
 
 def engine_of(scenario: Scenario, default: str = DEFAULT_ENGINE) -> Engine:

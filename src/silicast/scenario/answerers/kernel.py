@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, TypeGuard, final
 
 from silicast.core.calibration import Calibration
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Z90, Domain, Part, Quantity, Tier, to_picoseconds
 from silicast.hardware.device import Device
-from silicast.kernels.dispatch import KernelTime, times
+from silicast.kernels.dispatch import KernelTime, implementation_of, times
+from silicast.kernels.implementation import Implementation
 from silicast.kernels.physics import load_physics
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.answerer import Answerer, not_yet, refuse_unmodelled, register
@@ -20,6 +21,7 @@ from silicast.scenario.resolve import calibrations_of, device_of
 from silicast.workload.op import Op
 
 MICRO = 1e6
+MAX_WORK = 1 << 60
 UNUSED = ("model", "engine", "precision", "cluster", "seed")
 """Fields that a kernel's time does not depend on."""
 
@@ -98,6 +100,7 @@ def _prepare(scenario: Scenario) -> _Prepared:
     assert kernel is not None
     refuse_unmodelled(scenario, "speculative", "lora", "colocation", "pools", "links")
     device = device_of(scenario)
+    check_sizes(kernel.op, implementation_of(kernel.op, device))
     warnings = [f"not used by task kernel: {n}" for n in UNUSED if getattr(raw, n) is not None]
     warnings += [f"{name} is not modelled and changes nothing" for name in kernel.words]
     if raw.limits.power_w is not None:
@@ -109,6 +112,41 @@ def _prepare(scenario: Scenario) -> _Prepared:
         calibrations=calibrations_of(scenario, device),
         warnings=warnings,
     )
+
+
+def check_sizes(op: Op, model: Implementation) -> None:
+    """Refuses sizes that a kernel model does not speak for, and work beyond all sense.
+
+    Raises:
+        SilicastError: kind "limit"; names the dimension.
+    """
+    plain = 1
+    lists: list[tuple[int, ...]] = []
+    for name, value in op.dims:
+        low, high = model.dims.get(name, (0, MAX_WORK))
+        sizes = tuple(v for v in (value if isinstance(value, tuple) else (value,)) if _is_size(v))
+        for size in sizes:
+            if not low <= size <= high:
+                raise SilicastError(
+                    f"{op.family} kernels are modelled for {name} = {low} to {high}, found {size}",
+                    kind="limit",
+                    field=f"workload.kernel.{name}",
+                )
+        if isinstance(value, tuple):
+            lists.append(sizes)
+        elif name != "num_kv_heads":
+            plain *= max(1, sizes[0])
+    work = plain * sum(math.prod(row) for row in zip(*lists, strict=True)) if lists else plain
+    if work > MAX_WORK:
+        raise SilicastError(
+            "more work than any kernel does", kind="limit", field="workload.kernel",
+            hint="the product of all sizes is limited to 2^60",
+        )  # fmt: skip
+
+
+def _is_size(value: object) -> TypeGuard[int]:
+    """A scenario's dimensions are whole numbers, never symbols."""
+    return isinstance(value, int)
 
 
 def _answer(case: _Prepared, time: KernelTime) -> Answer:

@@ -1,0 +1,170 @@
+"""Predictions from Python; the same structure as a scenario file.
+
+>>> import silicast
+>>> gemm = {"op": "gemm", "m": 8, "n": 4096, "k": 4096}
+>>> answer = silicast.predict(task="kernel", device="H100", workload={"kernel": gemm})
+>>> answer["latency_us"].p05 <= answer["latency_us"].estimate
+True
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from silicast.core.errors import SilicastError
+from silicast.core.prediction import Domain, Tier
+from silicast.scenario.answer import Answer, Belief
+from silicast.scenario.decode import decode
+from silicast.scenario.reading import check_tree
+from silicast.scenario.run import run, run_file
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """An answer for Python.
+
+    Attributes:
+        metrics: metric, with its unit in the name -> estimate, p05 and p95.
+        bound: metric -> its physical limit, where it has one.
+        why: where the time goes, as plain tables.
+        answer: the same as it goes into JSON.
+    """
+
+    answer: Answer
+
+    def __getitem__(self, metric: str) -> Belief:
+        """One metric; KeyError names those there are."""
+        found = self.answer.metrics.get(metric)
+        if found is None:
+            raise KeyError(f"no metric {metric!r}; there are {', '.join(self.answer.metrics)}")
+        return found
+
+    @property
+    def metrics(self) -> Mapping[str, Belief]:
+        """All metrics."""
+        return self.answer.metrics
+
+    @property
+    def bound(self) -> Mapping[str, float]:
+        """All bounds."""
+        return self.answer.bound
+
+    @property
+    def tier(self) -> Tier:
+        """What kind of knowledge the answer rests on."""
+        return self.answer.tier
+
+    @property
+    def domain(self) -> Domain:
+        """How far from measured ground."""
+        return self.answer.domain
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Named fallbacks and other things to know."""
+        return tuple(self.answer.warnings)
+
+    @property
+    def why(self) -> Mapping[str, Any]:
+        """The tree of parts."""
+        return self.answer.why
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StaticBatchTimes:
+    """A static batch for Python.
+
+    Attributes:
+        prefill_ms, decode_step_ms (the median step), total_ms, memory_gb (per device): estimate,
+            p05 and p95; ``decode_step_ms`` is None where nothing is decoded.
+        predicted: the whole answer.
+    """
+
+    prefill_ms: Belief
+    decode_step_ms: Belief | None
+    total_ms: Belief
+    memory_gb: Belief
+    predicted: Predicted
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Named fallbacks, "does not fit" and other things to know."""
+        return self.predicted.warnings
+
+
+def predict(
+    scenario: Mapping[str, Any] | str | os.PathLike[str] | None = None, /, **fields: Any
+) -> Predicted:
+    """The answer to a scenario.
+
+    Args:
+        scenario: a scenario file, or its content as a dictionary.
+        fields: fields of the scenario; they go before those of ``scenario`` if that is a
+            dictionary.
+
+    Raises:
+        SilicastError: it cannot be read or answered; names the field and what to do.
+    """
+    if isinstance(scenario, (str, os.PathLike)):
+        if fields:
+            raise SilicastError("a file and fields are both given", hint="give one of them")
+        return Predicted(run_file(Path(scenario)))
+    tree = {**(scenario or {}), **fields}
+    check_tree(tree)
+    return Predicted(run(decode(tree, checked=True)))
+
+
+def infer(
+    *,
+    model: str | dict[str, Any],
+    device: str | dict[str, Any],
+    output_len: int,
+    batch: int | None = None,
+    input_len: int | None = None,
+    input_lens: list[int] | None = None,
+    tp: int = 1,
+    pp: int = 1,
+    engine: str | dict[str, Any] | None = None,
+    precision: dict[str, Any] | None = None,
+    **fields: Any,
+) -> StaticBatchTimes:
+    """Times and memory of one static batch: all prompts prefilled at once, then decoded.
+
+    Args:
+        model, device, engine, precision: as in a scenario.
+        batch, input_len: equal prompts; or ``input_lens``, one length each.
+        output_len: tokens generated per sequence.
+        tp, pp: parallel degrees.
+        fields: further fields of a scenario (``limits``, ``host``, ``cluster``, ``tier``, ...).
+
+    Raises:
+        SilicastError: see :func:`predict`.
+    """
+    lengths = {"batch": batch, "input_len": input_len, "input_lens": input_lens}
+    if input_lens is None and batch is None:
+        lengths["batch"] = 1
+    workload: dict[str, Any] = {k: v for k, v in lengths.items() if v is not None}
+    optional = {"engine": engine, "precision": precision}
+    tree: dict[str, Any] = {
+        "task": "inference",
+        "model": model,
+        "device": device,
+        "parallel": {**fields.pop("parallel", {}), "tp": tp, "pp": pp},
+        "workload": {**workload, "output_len": output_len},
+        **{name: value for name, value in optional.items() if value is not None},
+        **fields,
+    }
+    found = predict(tree)
+    return StaticBatchTimes(
+        prefill_ms=found["prefill_ms"],
+        decode_step_ms=found.metrics.get("decode_step_ms"),
+        total_ms=found["total_ms"],
+        memory_gb=found["memory_gb"],
+        predicted=found,
+    )
