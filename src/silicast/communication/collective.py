@@ -16,10 +16,12 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Tier
 from silicast.hardware.device import Device
+from silicast.kernels.implementation import positive
 from silicast.kernels.physics import Physics, load_physics
 from silicast.workload.op import OpBatch
 
 Launch = Literal["graph", "eager", "torch"]
+NCCL_ALGORITHMS = frozenset({"ring", "tree", "exchange", "nvls"})
 LAUNCHES: tuple[Launch, ...] = ("graph", "eager", "torch")
 
 
@@ -99,8 +101,9 @@ def collective_times(
     time, latency, names = model_times(
         op, size, topology, constants, implementation, launch, version
     )
+    floor = _floor(op, topology, constants, launch)
     bound = link_bound(op, size.astype(np.float64), topology)
-    own = _independent(len(size), constants)
+    own = _independent(time, floor, names, topology, constants, launch)
     return _with_interval(
         np.maximum(time, bound), bound, latency, own, _shared(physics, topology, constants), names,
         topology,
@@ -256,8 +259,26 @@ def _copy(bytes_: F64, topology: Topology, constants: Constants) -> F64:
     return bytes_ * (2.0 / rate)
 
 
-def _independent(count: int, constants: Constants) -> F64:
-    return np.full(count, constants["log_sd_independent"])
+def _independent(
+    time: F64, floor: float, names: tuple[str, ...], topology: Topology, constants: Constants,
+    launch: Launch,
+) -> F64:  # fmt: skip
+    """Log sd of each row's own error: of its fabric and algorithm, and of the host's floor.
+
+    What the host sets matters as far as the time is the floor; it fades with larger messages.
+    """
+    fabric = "nvlink"
+    if topology.fabric in {"pcie", "host"}:
+        fabric = "pcie" if topology.local == 2 else "shared_pcie"
+    nccl, engine = constants[f"log_sd_{fabric}"], constants["log_sd_kernels"]
+    own = np.array([nccl if name in NCCL_ALGORITHMS else max(nccl, engine) for name in names])
+    if topology.inter is not None:
+        own = np.maximum(own, constants["log_sd_network_between"])
+    if launch == "graph":
+        return own
+    weight = np.where(time > 0.0, floor / positive(time), 0.0)
+    host = weight * constants[f"log_sd_{launch}"]
+    return np.sqrt(own * own + host * host)
 
 
 def _shared(physics: Physics, topology: Topology, constants: Constants) -> dict[str, float]:

@@ -112,6 +112,8 @@ def _nccl(op: Collective, topology: Topology) -> tuple[tuple[str, str], ...]:
 
 def _custom(topology: Topology, limit: int) -> list[Choice]:
     """One-shot below a group-size dependent size, two-shot above (``custom_all_reduce.cuh``)."""
+    if topology.fabric == "pcie":
+        return [Choice(limit, (("one_shot", "pair_one"),))]
     one, two = (("one_shot", "custom_one"),), (("two_shot", "custom_two"),)
     if topology.gpus == 2:
         return [Choice(limit, one)]

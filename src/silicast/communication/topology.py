@@ -14,6 +14,10 @@ BOARD_OF_FOUR = 4
 """NVIDIA's 4-GPU baseboards (HGX A100 4-GPU "Redstone", HGX H100 4-GPU) join every pair by its
 own NVLinks and have no switch; the 8-GPU boards of the same devices have NVSwitch."""
 
+NO_PEER_ACCESS = frozenset({"RTX 6000 Ada", "RTX 3090", "RTX 4090", "RTX 5090"})
+"""Workstation and desktop boards whose driver (GeForce) or platform (RTX 6000 Ada, as measured)
+does not let PCIe peers read each other: messages are staged in host memory."""
+
 BOARD_OF_FOUR_ARCHITECTURES = frozenset({"ampere", "hopper"})
 
 
@@ -129,8 +133,7 @@ def _pcie(device: Device) -> Link:
 
 
 def _pcie_fabric(device: Device) -> Fabric:
-    """Servers let PCIe peers read each other; workstations (at most four slots) do not."""
-    return "host" if device.default_gpus_per_node <= BOARD_OF_FOUR else "pcie"
+    return "host" if device.name in NO_PEER_ACCESS else "pcie"
 
 
 def _intra(device: Device, local: int, per_node: int, name: str) -> tuple[Link, Fabric]:
