@@ -15,13 +15,19 @@ import numpy as np
 from silicast.core.dtypes import BITS, Recipe, modelled_recipe
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.gemm_model import ROWS_PER_CHUNK, Candidates, Machine, evaluate
+from silicast.kernels.gemm_model import ROWS_PER_CHUNK, Machine, evaluate
 from silicast.kernels.gemm_tiles import Tiles, tiles_for
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.physics import load_physics
+from silicast.kernels.power import Activity, campaign_clock_share
 from silicast.workload.op import Op, OpBatch, Variant
 
 PHYSICS = "gemm"
+
+COLUMNS = (
+    "time", "blocks", "waves", "per_core", "tensor", "l2", "dram", "chain",
+    "padded_ops", "l2_bytes", "dram_bytes",
+)  # fmt: skip
 
 
 @final
@@ -55,7 +61,7 @@ class Setting:
             pipe=pipe,
             constants=constants,
             tiles=tiles_for(device.architecture, pipe),
-            machine=Machine.of(device, recipe, pipe, variant.cache, constants),
+            machine=Machine.of(device, recipe, pipe, variant, constants),
             device=device,
             variant=variant,
         )
@@ -72,46 +78,65 @@ def constants_for(architecture: str, recipe: Recipe) -> dict[str, float]:
 
 def _fold(values: F64) -> F64:
     """Sum over the first axis in a fixed pairwise order, whatever the number of columns."""
-    while len(values) > 1:
-        half = len(values) // 2
-        paired = values[:half] + values[half : 2 * half]
-        values = np.concatenate((paired, values[2 * half :])) if len(values) % 2 else paired
-    return values[0]
+    total: F64 = values
+    while len(total) > 1:
+        half = len(total) // 2
+        paired = total[:half] + total[half : 2 * half]
+        total = np.concatenate((paired, total[2 * half :])) if len(total) % 2 else paired
+    first: F64 = total[0]
+    return first
 
 
-COLUMNS = (
-    "time", "blocks", "waves", "per_core", "tensor", "l2", "dram", "chain",
-    "padded_ops", "l2_bytes", "dram_bytes",
-)  # fmt: skip
+def expected(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> tuple[F64, dict[str, F64]]:
+    """Expected time of every row, and all columns of :class:`Candidates` of its best candidate.
 
-
-def expected(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> dict[str, F64]:
-    """Expectation of every column of :class:`Candidates` over the candidates, shape (rows,).
-
-    "best" holds the index of the fastest candidate.
+    "best" holds the index of the fastest candidate. Arrays of shape (rows,).
     """
     rows = len(m)
-    out = {name: np.empty(rows) for name in (*COLUMNS, "best")}
+    time = np.empty(rows)
+    best = {name: np.empty(rows) for name in (*COLUMNS, "best")}
     for start in range(0, rows, ROWS_PER_CHUNK):
         part = slice(start, min(start + ROWS_PER_CHUNK, rows))
         found = evaluate(
             m[None, part], n[None, part], k[None, part], batch[None, part],
             setting.tiles, setting.machine, setting.constants,
         )  # fmt: skip
-        _average(found, out, part)
-    return out
+        closeness = found.time.min(axis=0) / found.time
+        for _ in range(4):
+            closeness *= closeness
+        time[part] = _fold(closeness * found.time) / _fold(closeness)
+        fastest = found.time.argmin(axis=0)
+        width = part.stop - part.start
+        place = fastest * width + np.arange(width)
+        for name in COLUMNS:
+            best[name][part] = getattr(found, name).take(place)
+        best["best"][part] = fastest
+    return time, best
 
 
-def _average(found: Candidates, out: dict[str, F64], part: slice) -> None:
-    closeness = found.time.min(axis=0) / found.time
-    for _ in range(4):
-        closeness = closeness * closeness
-    weight = closeness / _fold(closeness)
-    stacked = np.stack([getattr(found, name) for name in COLUMNS], axis=1)
-    mean = _fold(stacked * weight[:, None, :])
-    for index, name in enumerate(COLUMNS):
-        out[name][part] = mean[index]
-    out["best"][part] = found.time.argmin(axis=0)
+def estimate(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> tuple[F64, dict[str, F64]]:
+    """Time as the variant's protocol measures it, and the best candidate's columns."""
+    c = setting.constants
+    time, best = expected(setting, m, n, k, batch)
+    if setting.variant.cache == "":
+        time = time + _throttled_s(setting, 2.0 * m * n * k * batch, time, best)
+    if _quantises(setting.variant):
+        time = time + _quantise_s(setting, m * k * batch)
+    if setting.variant.launch == "stream":
+        time = time + c["stream_launch_s"]
+    return time, best
+
+
+def _throttled_s(setting: Setting, ops: F64, time: F64, best: Mapping[str, F64]) -> F64:
+    """What the power cap adds in a campaign that repeats the kernel."""
+    device = setting.device
+    activity = Activity(
+        tensor=ops / time / (setting.machine.core_rate * setting.machine.cores),
+        dtype=setting.recipe.compute,
+        dram=best["dram_bytes"] / time / setting.machine.dram,
+    )
+    share = campaign_clock_share(device, activity, time)
+    return best["tensor"] * (1.0 / share - 1.0)
 
 
 @register
@@ -180,15 +205,8 @@ def _quantises(variant: Variant) -> bool:
 
 def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analysis:
     """The analysis of rows of one setting."""
-    c = setting.constants
     machine = setting.machine
-    mean = expected(setting, m, n, k, batch)
-    time = mean["time"]
-    if _quantises(setting.variant):
-        time = time + _quantise_s(setting, m * k * batch)
-    if setting.variant.launch == "stream":
-        time = time + c["stream_launch_s"]
-
+    time, best = estimate(setting, m, n, k, batch)
     device = setting.device
     ops = 2.0 * m * n * k * batch
     operands = (m * k * machine.a_bytes + n * k * machine.b_bytes) * batch
@@ -203,20 +221,20 @@ def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analys
         resource_s={
             setting.pipe: arithmetic,
             "dram": memory,
-            "launch": np.full_like(time, c["launch_s"]),
+            "launch": np.full_like(time, setting.constants["launch_s"]),
         },
         demand=Demand(
-            tasks=mean["blocks"],
-            waves=mean["waves"],
-            occupancy=mean["blocks"] / np.maximum(mean["waves"], 1.0) / machine.cores,
-            pipe_work={setting.pipe: mean["padded_ops"]},
-            level_bytes={"l2": mean["l2_bytes"], "dram": mean["dram_bytes"]},
-            core_pipe_work={setting.pipe: mean["padded_ops"] / mean["blocks"] * mean["per_core"]},
-            core_level_bytes={"l2": mean["l2_bytes"] / mean["blocks"] * mean["per_core"]},
+            tasks=best["blocks"],
+            waves=best["waves"],
+            occupancy=best["blocks"] / np.maximum(best["waves"], 1.0) / machine.cores,
+            pipe_work={setting.pipe: best["padded_ops"]},
+            level_bytes={"l2": best["l2_bytes"], "dram": best["dram_bytes"]},
+            core_pipe_work={setting.pipe: best["padded_ops"] / best["blocks"] * best["per_core"]},
+            core_level_bytes={"l2": best["l2_bytes"] / best["blocks"] * best["per_core"]},
         ),
-        features=_features(setting, mean, m, n, k, ops, moved),
-        independent_log_sd=np.full_like(time, c["independent_log_sd"]),
-        choice=tuple(choices(int(index)) for index in mean["best"]) if len(m) <= 256 else (),
+        features=_features(setting, best, m, n, k, ops, moved),
+        independent_log_sd=np.full_like(time, setting.constants["independent_log_sd"]),
+        choice=tuple(choices(int(index)) for index in best["best"]) if len(m) <= 256 else (),
     )
 
 
@@ -228,18 +246,18 @@ def _quantise_s(setting: Setting, elements: F64) -> F64:
 
 
 def _features(
-    setting: Setting, mean: Mapping[str, F64], m: F64, n: F64, k: F64, ops: F64, moved: F64
+    setting: Setting, best: Mapping[str, F64], m: F64, n: F64, k: F64, ops: F64, moved: F64
 ) -> dict[str, F64]:
     """Ratios, not logarithms: they are the same bits in every batch; learners take logs."""
-    time = mean["time"]
+    time = best["time"]
     machine = setting.machine
-    found = {f"{name}_share": mean[name] / time for name in ("tensor", "l2", "dram", "chain")}
-    found["launch_share"] = setting.constants["launch_s"] / time
-    found["padding"] = mean["padded_ops"] / ops
-    found["waves"] = mean["waves"]
-    found["fill"] = mean["waves"] / np.ceil(mean["waves"])
+    found = {f"{name}_share": best[name] / time for name in ("tensor", "l2", "dram", "chain")}
+    found["launch_share"] = setting.constants["launch_s"] / best["time"]
+    found["padding"] = best["padded_ops"] / ops
+    found["waves"] = best["waves"]
+    found["fill"] = best["waves"] / np.ceil(best["waves"])
     found["working_set_over_l2"] = moved / machine.l2_bytes
-    found["rereads"] = mean["dram_bytes"] / moved
+    found["rereads"] = best["dram_bytes"] / moved
     found["intensity_over_ridge"] = ops / moved * machine.dram / (machine.core_rate * machine.cores)
     found["m_odd"] = m % 8.0 * 0.125
     found["n_odd"] = n % 8.0 * 0.125

@@ -15,12 +15,19 @@ from silicast.core.dtypes import BITS, Recipe
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.gemm_tiles import Tiles
+from silicast.workload.op import Variant
 
 ROWS_PER_CHUNK = 512
 """Rows evaluated together: their temporaries (12 candidates x 512 x 8 B) stay in a core's cache."""
 
 SPLIT_MIN_STEPS = 4.0
 """A split of k keeps at least so many main-loop steps, or its pipeline never fills."""
+
+COPIES = {"cold": (0.0, 0.0), "warm": (1.0, 1.0)}
+"""Cache protocol -> copies of weights and activations that successive calls cycle through."""
+
+CAMPAIGN_COPIES = {"": (6.0, 1.0), "sglang": (6.0, 6.0)}
+"""The same for measurement campaigns by library: SGLang's cycle the activations too."""
 
 
 @final
@@ -34,7 +41,8 @@ class Machine:
         dram, l2: bandwidths in bytes per second.
         l2_bytes: capacity of the L2 cache.
         a_bytes, b_bytes, c_bytes: bytes per element of activations, weights and result.
-        copies: operand copies that the protocol cycles through; 0 = nothing is ever in L2.
+        weight_copies, activation_copies: buffers that successive calls cycle through; 0 = nothing
+            is ever in L2.
     """
 
     core_rate: float
@@ -45,13 +53,17 @@ class Machine:
     a_bytes: float
     b_bytes: float
     c_bytes: float
-    copies: float
+    weight_copies: float
+    activation_copies: float
 
     @staticmethod
     def of(
-        device: Device, recipe: Recipe, pipe: str, cache: str, c: Mapping[str, float]
+        device: Device, recipe: Recipe, pipe: str, variant: Variant, c: Mapping[str, float]
     ) -> Machine:
-        """The machine for ``recipe`` on ``device`` under a cache protocol of ``Variant.cache``."""
+        """The machine for ``recipe`` on ``device`` under the cache protocol of ``variant``."""
+        weights, activations = COPIES.get(variant.cache) or CAMPAIGN_COPIES.get(
+            variant.library, CAMPAIGN_COPIES[""]
+        )
         assumed_l2 = c["l2_bytes_per_clock_per_core"] * device.cores * device.clocks.boost_hz
         return Machine(
             core_rate=device.rate_per_core(pipe, recipe.compute) * device.clocks.boost_hz,
@@ -62,7 +74,8 @@ class Machine:
             a_bytes=recipe.activation_bits / 8.0,
             b_bytes=recipe.weight_bits / 8.0,
             c_bytes=BITS[recipe.output] / 8.0,
-            copies={"cold": 0.0, "warm": 1.0}.get(cache, 6.0),
+            weight_copies=weights,
+            activation_copies=activations,
         )
 
 
@@ -110,12 +123,12 @@ def evaluate(
     step_tensor = (
         step_ops / (machine.core_rate * c["tensor_efficiency"]) * (1.0 + c["tile_edge"] * edge)
     )
-    step_bytes = (tiles.m * machine.a_bytes + tiles.n * machine.b_bytes) * step_k
+    step_bytes = (tiles.m * machine.a_bytes + tiles.n * machine.b_bytes) * step_k * tiles.fetched
     step_chain = np.maximum(c["step_s"], step_tensor)
 
     # Split k when blocks are too few: the cheapest number of splits in closed form.
     result_bytes = m * n * batch
-    fold = 8.0 * result_bytes / (machine.l2 * c["l2_efficiency"])
+    fold = 8.0 * result_bytes / (machine.l2 * 5.0)
     work = steps * step_chain
     room = np.maximum(np.floor(machine.cores * tiles.resident / blocks), 1.0)
     splits = np.floor(np.minimum(np.sqrt(work / fold), steps / SPLIT_MIN_STEPS))
@@ -137,10 +150,7 @@ def evaluate(
 
     tensor = per_core * steps * step_tensor
     l2_bytes = blocks * steps * step_bytes
-    l2 = np.maximum(
-        l2_bytes / (machine.l2 * c["l2_efficiency"]),
-        per_core * steps * step_bytes * machine.cores / (machine.l2 * c["l2_efficiency"]),
-    )
+    l2 = l2_bytes / (machine.l2 * c["l2_efficiency"])
     chain = busy_waves * (steps * c["step_s"] + c["wave_s"])
 
     dram_bytes = _dram_bytes(m, n, k, batch, tiles, machine, c, np.minimum(blocks, slots))
@@ -148,8 +158,9 @@ def evaluate(
     dram = dram_bytes / np.minimum(
         machine.dram * c["dram_efficiency"], active * c["core_dram_bytes_per_s"]
     )
-    body = _combine(_combine(tensor, l2, c), _combine(chain, dram, c), c)
-    time = body + (folding + c["launch_s"] + c["fill_s"])
+    store = per_core * area * (machine.c_bytes / c["core_store_bytes_per_s"])
+    core = _combine(tensor, chain, c) + store
+    time = _combine(_combine(core, l2, c), dram, c) + (folding + c["launch_s"] + c["fill_s"])
     return Candidates(
         time, blocks, waves, per_core, tensor, l2, dram, chain,
         blocks * steps * step_ops, l2_bytes, dram_bytes,
@@ -181,10 +192,20 @@ def _dram_bytes(
     operands = a + b
     missing = np.maximum(1.0 - cache / operands, 0.0)
     again = np.maximum(reads - operands, 0.0) * missing
-    if machine.copies == 0.0:
+    if machine.weight_copies == 0.0:
         return operands + again + out
-    cycled = machine.copies * (operands + out)
-    stays = np.minimum(
-        np.maximum(c["l2_cycle"] * (cache / cycled) - (c["l2_cycle"] - 1.0), 0.0), 1.0
+    # A buffer stays in L2 if what is touched before its next use fits: one call's traffic for a
+    # buffer that every call uses, the whole cycle for one of several copies.
+    capacity = machine.l2_bytes * c["resident_share"]
+    call = operands + out
+    a_stays = _stays(capacity, call + (machine.activation_copies - 1.0) * call)
+    b_stays = _stays(
+        capacity, call + (machine.weight_copies - 1.0) * b + (machine.activation_copies - 1.0) * a
     )
-    return (operands + out) * (1.0 - stays) + again
+    c_stays = _stays(capacity, call)
+    return a * (1.0 - a_stays) + b * (1.0 - b_stays) + out * (1.0 - c_stays) + again
+
+
+def _stays(capacity: float, distance: F64) -> F64:
+    """Share of a buffer that survives ``distance`` bytes of other traffic: a steep edge."""
+    return np.minimum(np.maximum(3.0 * (capacity / distance) - 2.0, 0.0), 1.0)

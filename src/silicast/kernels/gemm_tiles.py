@@ -33,6 +33,9 @@ _SIMT = (
     (128, 32, 3), (64, 128, 2), (128, 64, 2), (128, 128, 2), (64, 256, 1), (256, 128, 1),
 )  # fmt: skip
 
+FETCHED = {"mma.sync": 1.0, "simt": 1.0, "wgmma": 0.5, "umma": 0.33}
+"""Pairs of blocks share one operand under wgmma clusters; two-SM UMMA pairs share both halves."""
+
 _FAMILY = {
     "hopper": ("wgmma", _WGMMA),
     "blackwell": ("umma", _UMMA),
@@ -50,6 +53,8 @@ class Tiles:
         k_bytes: depth of one main-loop step in bytes of an operand row.
         resident: blocks that one core holds.
         labels: for people.
+        fetched: share of the operands that comes through L2, the rest being multicast within a
+            cluster of blocks.
     """
 
     family: str
@@ -58,6 +63,7 @@ class Tiles:
     k_bytes: float
     resident: F64
     labels: tuple[str, ...]
+    fetched: F64
 
 
 @cache
@@ -80,4 +86,5 @@ def tiles_for(architecture: str, pipe: str) -> Tiles:
         k_bytes=k_bytes,
         resident=columns[:, 2:3].copy(),
         labels=tuple(f"{family} {m}x{n}" for m, n, _ in table),
+        fetched=np.where(columns[:, 0:1] * columns[:, 1:2] >= 16384.0, FETCHED[family], 1.0),
     )

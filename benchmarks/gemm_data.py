@@ -1,0 +1,195 @@
+"""Measured matrix products as arrays: which rows, which split, in one place.
+
+Reads the tables under SILICAST_DATA (default ../shared/data); deterministic subsamples by hash.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from silicast.workload.op import Variant
+
+DATA = Path(os.environ.get("SILICAST_DATA", Path(__file__).resolve().parents[2] / "shared/data"))
+F = NDArray[np.float64]
+I = NDArray[np.int64]  # noqa: E741
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one device and variant.
+
+    Attributes:
+        source: "aic", "pipeweave", "neusight", "vidur".
+        held_out: rows that no constant may be fitted on.
+        low, high: quartiles of repeated campaigns where there are any, else the time itself.
+    """
+
+    source: str
+    device: str
+    variant: Variant
+    m: I
+    n: I
+    k: I
+    batch: I
+    seconds: F
+    held_out: NDArray[np.bool_]
+    low: F
+    high: F
+
+    def __len__(self) -> int:
+        return len(self.m)
+
+    def take(self, index: NDArray[np.bool_] | I) -> Rows:
+        """Some of the rows."""
+        arrays = {
+            name: getattr(self, name)[index]
+            for name in ("m", "n", "k", "batch", "seconds", "held_out", "low", "high")
+        }
+        return Rows(self.source, self.device, self.variant, **arrays)
+
+    @property
+    def dims(self) -> dict[str, I]:
+        """Dimensions as an OpBatch takes them."""
+        return {"m": self.m, "n": self.n, "k": self.k, "batch": self.batch}
+
+
+def mixed(*columns: I, seed: int = 0) -> NDArray[np.uint64]:
+    """A well-mixed hash of integer columns, the same on every machine."""
+    value = np.full(len(columns[0]), 0x9E3779B97F4A7C15 + seed, dtype=np.uint64)
+    for column in columns:
+        value = (value ^ column.astype(np.uint64)) * np.uint64(0xBF58476D1CE4E5B9)
+        value ^= value >> np.uint64(29)
+        value *= np.uint64(0x94D049BB133111EB)
+        value ^= value >> np.uint64(32)
+    return value
+
+
+def weight_held_out(n: I, k: I) -> NDArray[np.bool_]:
+    """One in five (n, k) pairs, never fitted on any device."""
+    return mixed(n, k, seed=7) % np.uint64(5) == 0
+
+
+def _sample(rows: Rows, count: int) -> Rows:
+    if len(rows) <= count:
+        return rows
+    key = mixed(rows.m, rows.n, rows.k, rows.batch, seed=1)
+    return rows.take(np.sort(np.argsort(key, kind="stable")[:count]))
+
+
+def _table(path: str, columns: list[str]) -> dict[str, NDArray]:
+    table = pq.read_table(DATA / path, columns=columns)
+    return {name: np.asarray(table[name].to_numpy(zero_copy_only=False)) for name in columns}
+
+
+AIC_DEVICES = {
+    "a100_sxm": "A100-SXM-80GB", "h100_sxm": "H100-SXM-80GB", "h200_sxm": "H200-SXM-141GB",
+    "l40s": "L40S", "b200_sxm": "B200-SXM-180GB", "gb200": "GB200",
+}  # fmt: skip
+NEUSIGHT_DEVICES = {
+    "P4": "P4", "P100-PCIE-16GB": "P100-PCIE-16GB", "V100-PCIE-32GB": "V100-PCIE-32GB", "T4": "T4",
+    "A100-PCIE-40GB": "A100-PCIE-40GB",
+}  # fmt: skip
+CAMPAIGNS_WITH_QUANTISE = ("sglang", "vllm")
+
+
+def bf16_rows(count: int = 6000) -> list[Rows]:
+    """Repeated bf16 campaigns: the median of each shape."""
+    names = ["sys", "m", "n", "k", "us_median", "q25", "q75"]
+    table = _table("kernels/aic_gemm_bf16_repeats.parquet", names)
+    found = []
+    for system, device in AIC_DEVICES.items():
+        here = table["sys"] == system
+        m, n, k = (table[x][here].astype(np.int64) for x in "mnk")
+        library = "sglang" if system == "a100_sxm" else ""  # its only campaign of all shapes
+        seconds = table["us_median"][here].astype(np.float64) * 1e-6
+        low, high = (table[x][here].astype(np.float64) * 1e-6 for x in ("q25", "q75"))
+        rows = Rows(
+            "aic", device, Variant(dtype="bf16", library=library), m, n, k, np.ones_like(m), seconds,
+            weight_held_out(n, k), low, high,
+        )  # fmt: skip
+        found.append(_sample(rows, count))
+    return found
+
+
+def quantised_rows(dtypes: tuple[str, ...] = ("fp8", "fp8_block"), count: int = 4000) -> list[Rows]:
+    """The newest campaign of every backend, per device and recipe."""
+    names = ["system", "backend", "version", "gemm_dtype", "kernel_source", "m", "n", "k", "latency_us"]
+    newest = {"trtllm": "1.3.0rc20", "sglang": "0.5.14", "vllm": "0.24.0"}
+    filters = [("gemm_dtype", "in", list(dtypes)), ("version", "in", list(newest.values()))]
+    table = pq.read_table(DATA / "aiconfigurator/gemm.parquet", columns=names, filters=filters)
+    columns = {x: table[x].to_numpy(zero_copy_only=False) for x in names}
+    found = []
+    for system, device in AIC_DEVICES.items():
+        for dtype in dtypes:
+            for backend, version in newest.items():
+                here = (
+                    (columns["system"] == system) & (columns["gemm_dtype"] == dtype)
+                    & (columns["backend"] == backend) & (columns["version"] == version)
+                )  # fmt: skip
+                if not here.any():
+                    continue
+                m, n, k = (columns[x][here].astype(np.int64) for x in "mnk")
+                seconds = columns["latency_us"][here].astype(np.float64) * 1e-6
+                flags = (("includes_quantize", backend in CAMPAIGNS_WITH_QUANTISE),)
+                variant = Variant(dtype=dtype, library=backend, version=version, flags=flags)
+                rows = Rows(
+                    "aic", device, variant, m, n, k, np.ones_like(m), seconds,
+                    weight_held_out(n, k), seconds, seconds,
+                )  # fmt: skip
+                found.append(_sample(rows, count))
+    return found
+
+
+def pipeweave_rows(count: int = 4000) -> list[Rows]:
+    """Scaled fp8 products of PipeWeave; its test split is held out."""
+    table = _table("pipeweave/kernel_gemm_fp8.parquet", ["gpu", "split", "M", "N", "K", "latency_us"])
+    found = []
+    for gpu, device in (("H20", "H20"), ("H800", "H800")):
+        here = table["gpu"] == gpu
+        m, n, k = (table[x][here].astype(np.int64) for x in "MNK")
+        seconds = table["latency_us"][here].astype(np.float64) * 1e-6
+        rows = Rows(
+            "pipeweave", device, Variant(dtype="fp8"), m, n, k, np.ones_like(m), seconds,
+            table["split"][here] == "test", seconds, seconds,
+        )  # fmt: skip
+        found.append(_sample(rows, count))
+    return found
+
+
+def fp32_rows(count: int = 4000) -> list[Rows]:
+    """NeuSight's linear and bmm with TF32 off, launched one by one; rows under 0.1 ms dropped."""
+    names = ["op", "gpu", "split", "B", "M", "N", "K", "latency_ms"]
+    filters = [("op", "in", ["bmm", "linear"])]
+    table = pq.read_table(DATA / "neusight/kernels_nvidia.parquet", columns=names, filters=filters)
+    columns = {x: table[x].to_numpy(zero_copy_only=False) for x in names}
+    found = []
+    for gpu, device in NEUSIGHT_DEVICES.items():
+        for op in ("linear", "bmm"):
+            here = (columns["gpu"] == gpu) & (columns["op"] == op) & (columns["latency_ms"] >= 0.1)
+            b, m, k, n = (columns[x][here].astype(np.int64) for x in ("B", "M", "N", "K"))
+            seconds = columns["latency_ms"][here].astype(np.float64) * 1e-3
+            rows = Rows(
+                "neusight", device, Variant(dtype="fp32", launch="stream"), m, n, k, b, seconds,
+                columns["split"][here] == "test", seconds, seconds,
+            )  # fmt: skip
+            held = rows.take(rows.held_out)
+            free = rows.take(~rows.held_out)
+            for part in (held, free):
+                if len(part):
+                    found.append(_sample(part, count // 2))
+    return found
+
+
+def merge(parts: list[Rows], key: Callable[[Rows], object]) -> dict[object, list[Rows]]:
+    """Parts grouped by a key, in order."""
+    groups: dict[object, list[Rows]] = {}
+    for part in parts:
+        groups.setdefault(key(part), []).append(part)
+    return groups
