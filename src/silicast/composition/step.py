@@ -124,7 +124,8 @@ class StepModel:
         Args:
             clock_hz: the cores' clock, None = boost (see :meth:`held_clock`).
         """
-        device = self.deployment.device
+        # the step's own clock law stands in for the throttling that single kernels were timed with
+        device = replace(self.deployment.device, power_cap_w=None)
         if clock_hz is not None and clock_hz != device.clocks.boost_hz:
             device = device.at_clock(clock_hz)
         nodes = self._node_times(states, device)
@@ -162,18 +163,20 @@ class StepModel:
         Returns:
             Hertz; the boost clock where nothing limits it.
         """
-        device = self.deployment.device
+        device = self.deployment.limited_device
         counts = [float(placed.count) for placed in self.placed]
         seconds = float(times.total_s[index])
         flops = float(_weighted_sum(times.nodes.tensor_flops, counts)[index])
         dram = float(_weighted_sum(times.nodes.dram_bytes, counts)[index])
         dtype = self._matrix_format
         activity = Activity(
-            tensor=flops / seconds / device.peak_per_s(device.matrix_pipe(dtype), dtype),
+            tensor=np.float64(
+                flops / seconds / device.peak_per_s(device.matrix_pipe(dtype), dtype)
+            ),
             dtype=dtype,
             dram=dram / seconds / device.dram.bandwidth_bytes_per_s,
         )
-        hz = float(sustained_clock(device, activity, power_w=self.deployment.power_w))
+        hz = float(sustained_clock(device, activity))
         limit = self.deployment.clock_hz
         hz = hz if limit is None else min(hz, limit)
         boost = device.clocks.boost_hz
