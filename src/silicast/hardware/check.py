@@ -59,7 +59,7 @@ def _table(device: Device | Path | str | Mapping[str, Any]) -> DeviceFile:
 
 
 def _sources(table: DeviceFile) -> Iterator[Problem]:
-    known = set()
+    known: set[str] = set()
     for path, value in numbers_of(table):
         plain = plain_path(path)
         known.update(_prefixes(plain))

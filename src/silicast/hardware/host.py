@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import final
+
+import msgspec
+
+from silicast.core.catalog import catalog_files
+from silicast.core.errors import SilicastError
+from silicast.core.naming import NameIndex
 
 
 @final
@@ -28,3 +36,56 @@ class Stack:
     """Driver, library and engine versions, as far as they are known."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@final
+class HostEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[host.<name>]`` of the catalog; ``default_for`` are systems of ``catalog/clusters``."""
+
+    factor: float
+    aliases: list[str] = []
+    default_for: list[str] = []
+    sources: dict[str, str] = {}
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    host: dict[str, HostEntry]
+
+
+@cache
+def hosts() -> NameIndex[HostEntry]:
+    """All hosts of the catalog by name and alias.
+
+    Raises:
+        SilicastError: a file of the user's own folder is not a host file.
+    """
+    entries: dict[str, tuple[HostEntry, list[str]]] = {}
+    for path in catalog_files("hosts", ".toml"):
+        try:
+            file = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File)
+        except (ValueError, msgspec.ValidationError) as error:
+            raise SilicastError(str(error), file=str(path)) from None
+        entries.update({name: (entry, entry.aliases) for name, entry in file.host.items()})
+    return NameIndex("host", entries)
+
+
+def host_of(cpu: str = "reference", factor: float | None = None) -> Host:
+    """A host by name; a free name is allowed, with factor 1 unless another is given.
+
+    >>> host_of("my own server", 1.25)
+    Host(cpu='my own server', factor=1.25)
+    """
+    known = hosts()
+    if cpu in known:
+        return Host(known.canonical(cpu), known.get(cpu).factor if factor is None else factor)
+    return Host(cpu, 1.0 if factor is None else factor)
+
+
+def host_of_system(system: str) -> Host:
+    """The usual host of a system of the catalog; the reference host if none is listed."""
+    known = hosts()
+    for name in known.names:
+        entry = known.get(name)
+        if system in entry.default_for:
+            return Host(name, entry.factor)
+    return Host()

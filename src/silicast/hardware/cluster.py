@@ -1,0 +1,226 @@
+"""Devices and what joins them: a cluster, by default the device's usual system."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, final
+
+from silicast.core.errors import SilicastError
+from silicast.core.naming import normalise
+from silicast.hardware.device import Device, Link
+from silicast.hardware.host import Host, host_of_system
+from silicast.hardware.systems import SystemEntry, networks, systems, usual_system
+
+Joint = Literal["switched", "pairwise", "pcie", "none"]
+
+_LINK_NAMES = {
+    "nvlink": "nvlink", "nvswitch": "nvlink", "nvlinkswitched": "nvlink",
+    "nvlinkbridge": "nvlink_bridge", "bridge": "nvlink_bridge", "pairwise": "nvlink_bridge",
+    "pairwisenvlink": "nvlink_bridge", "pcie": "pcie",
+}  # fmt: skip
+
+
+@final
+@dataclass(frozen=True)
+class Network:
+    """What joins nodes.
+
+    Attributes:
+        name: of the catalog, or what the user called it.
+        bandwidth_bytes_per_s: one device's share, per direction.
+        latency_s: of a message between devices of two nodes; 0 where it is not known.
+    """
+
+    name: str
+    bandwidth_bytes_per_s: float
+    latency_s: float = 0.0
+
+
+@final
+@dataclass(frozen=True)
+class Cluster:
+    """Devices and the links between them.
+
+    All devices are alike here; pools of unlike devices are several clusters.
+
+    Attributes:
+        gpus: devices in all.
+        gpus_per_node: devices under one host.
+        domain: devices that the link ``intra_node`` joins: those of a node for HGX boards and
+            PCIe, 2 for a bridge, 72 for NVL72.
+        intra_node: the link within a domain; None for a device without any.
+        inter_node: the network between domains.
+        name: the system it was made from, or "".
+        host: of each node.
+        assumed: what was not stated and not in the catalog, for a warning.
+        price_per_gpu_hour: in the user's currency, None if not stated.
+    """
+
+    device: Device
+    gpus: int
+    gpus_per_node: int
+    domain: int
+    intra_node: Link | None
+    inter_node: Network
+    name: str = ""
+    host: Host = Host()
+    assumed: tuple[str, ...] = ()
+    price_per_gpu_hour: float | None = None
+
+    @property
+    def nodes(self) -> int:
+        """Hosts."""
+        return -(-self.gpus // self.gpus_per_node)
+
+    @property
+    def joint(self) -> Joint:
+        """How the link within a domain joins its devices."""
+        link = self.intra_node
+        if link is None:
+            return "none"
+        if link.name == "pcie":
+            return "pcie"
+        return "switched" if link.switched else "pairwise"
+
+    def within_domain(self, gpus: int) -> bool:
+        """Whether ``gpus`` neighbours reach each other without the network.
+
+        >>> from silicast.hardware.catalog import find_device
+        >>> cluster_of(find_device("GB200")).within_domain(64)
+        True
+        """
+        return gpus <= max(self.domain, self.gpus_per_node)
+
+    @property
+    def linked_device(self) -> Device:
+        """The device with the links that it has in this cluster and no others.
+
+        The link of the domain is called "nvlink" whatever its kind, "pcie" stays, an optional
+        bridge that is not fitted is gone.
+        """
+        links = {name: link for name, link in self.device.links.items() if name == "pcie"}
+        if self.intra_node is not None:
+            name = "pcie" if self.intra_node.name == "pcie" else "nvlink"
+            links[name] = replace(self.intra_node, name=name)
+        return replace(self.device, links=links)
+
+
+def cluster_of(
+    device: Device,
+    *,
+    system: str = "",
+    gpus: int | None = None,
+    gpus_per_node: int | None = None,
+    intra_node: str | Link | None = None,
+    inter_node: str | Network | None = None,
+    host: Host | None = None,
+    price_per_gpu_hour: float | None = None,
+) -> Cluster:
+    """A cluster of ``device``; what is left out is as in the device's usual system.
+
+    Args:
+        device: all devices of the cluster.
+        system: a system of the catalog ("dgx-h100", "gb200-nvl72") to start from.
+        gpus: default: one system (a domain or a node, whichever is larger).
+        gpus_per_node: devices under one host.
+        intra_node: the name of one of the device's links, or a link.
+        inter_node: the name of a network of the catalog, or a network.
+        host: default: that of the system.
+        price_per_gpu_hour: in any currency.
+
+    Raises:
+        SilicastError: unknown system, link or network, or a count below 1; names the field.
+
+    >>> from silicast.hardware.catalog import find_device
+    >>> c = cluster_of(find_device("H100"), gpus=16)
+    >>> c.nodes, c.joint, c.inter_node.name
+    (2, 'switched', 'infiniband-ndr')
+    """
+    name, entry, assumed = _system(device, system)
+    for field, count in (("cluster.gpus", gpus), ("cluster.gpus_per_node", gpus_per_node)):
+        if count is not None and count < 1:
+            raise SilicastError(f"expected at least 1, found {count}", field=field)
+    per_node = gpus_per_node or entry.gpus_per_node
+    stated = intra_node if intra_node is not None else entry.intra_node if system else None
+    link = _link(device, stated, entry.intra_node)
+    domain = _domain(link, per_node, entry)
+    network = _network(inter_node if inter_node is not None else entry.inter_node)
+    return Cluster(
+        device=device,
+        gpus=gpus or max(domain, per_node),
+        gpus_per_node=per_node,
+        domain=domain,
+        intra_node=link,
+        inter_node=network,
+        name=name,
+        host=host or host_of_system(name),
+        assumed=tuple(field for field in assumed if field != "inter_node" or inter_node is None),
+        price_per_gpu_hour=price_per_gpu_hour,
+    )
+
+
+def _system(device: Device, wanted: str) -> tuple[str, SystemEntry, tuple[str, ...]]:
+    """Name and entry of the system to start from, and what of it is assumed."""
+    if wanted:
+        index = systems()
+        try:
+            name = index.canonical(wanted)
+        except SilicastError as error:
+            raise SilicastError(
+                error.message, kind=error.kind, field="cluster.topology", hint=error.hint
+            ) from None
+        return name, index.get(name), ()
+    usual = usual_system(device.name)
+    if usual is not None:
+        return *usual, ()
+    pcie = device.links.get("pcie")
+    entry = SystemEntry(
+        gpus_per_node=device.default_gpus_per_node,
+        intra_node="nvlink" if "nvlink" in device.links else "pcie",
+        inter_node="infiniband-ndr"
+        if pcie and pcie.bandwidth_bytes_per_s >= 64e9
+        else "infiniband-hdr",
+    )
+    return "", entry, ("inter_node",)
+
+
+def _link(device: Device, wanted: str | Link | None, usual: str) -> Link | None:
+    if isinstance(wanted, Link):
+        return wanted
+    if wanted is None:
+        return device.links.get(usual) or device.links.get("pcie")
+    name = _LINK_NAMES.get(normalise(wanted), wanted)
+    if name in device.links:
+        return device.links[name]
+    if name == "nvlink" and "nvlink_bridge" in device.links:
+        return device.links["nvlink_bridge"]
+    raise SilicastError(
+        f"{device.name} has no link {wanted!r}",
+        field="cluster.intra_node",
+        hint=f"it has {' and '.join(device.links) or 'none'}; or describe the link as a table",
+    )
+
+
+def _domain(link: Link | None, per_node: int, entry: SystemEntry) -> int:
+    if link is None or link.name == "pcie":
+        return per_node
+    if link.name == "nvlink_bridge":
+        return min(per_node, link.domain or 2)
+    return max(per_node, entry.domain or link.domain)
+
+
+def _network(wanted: str | Network) -> Network:
+    if isinstance(wanted, Network):
+        return wanted
+    index = networks()
+    try:
+        name = index.canonical(wanted)
+    except SilicastError as error:
+        raise SilicastError(
+            error.message,
+            kind=error.kind,
+            field="cluster.inter_node",
+            hint=f"known are {', '.join(index.names)}; or describe the network as a table",
+        ) from None
+    entry = index.get(name)
+    return Network(name, entry.bandwidth_gb_per_s * 1e9, entry.latency_us * 1e-6)

@@ -1,0 +1,86 @@
+"""The catalog of usual systems and networks: ``catalog/clusters``."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, TypeVar, final
+
+import msgspec
+
+from silicast.core.catalog import catalog_files
+from silicast.core.errors import SilicastError
+from silicast.core.naming import NameIndex
+
+
+@final
+class NetworkEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[network.<name>]``: one device's share, per direction."""
+
+    bandwidth_gb_per_s: float
+    latency_us: float = 0.0
+    aliases: list[str] = []
+    sources: dict[str, str] = {}
+
+
+@final
+class SystemEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[system.<name>]``: a node, what joins its devices, and what joins nodes.
+
+    ``device`` is what the system is sold with ("" = any); ``domain`` devices share the link
+    ``intra_node`` where it reaches beyond a node; ``default_for`` are the devices whose usual
+    system it is.
+    """
+
+    gpus_per_node: int
+    intra_node: str
+    inter_node: str
+    device: str = ""
+    domain: int = 0
+    default_for: list[str] = []
+    aliases: list[str] = []
+    sources: dict[str, str] = {}
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    network: dict[str, NetworkEntry] = {}
+    system: dict[str, SystemEntry] = {}
+
+
+T = TypeVar("T", NetworkEntry, SystemEntry)
+
+
+@cache
+def networks() -> NameIndex[NetworkEntry]:
+    """All networks by name and alias."""
+    return _index("network", [(n, e) for file in _files() for n, e in file.network.items()])
+
+
+@cache
+def systems() -> NameIndex[SystemEntry]:
+    """All systems by name and alias."""
+    return _index("cluster", [(n, e) for file in _files() for n, e in file.system.items()])
+
+
+def usual_system(device: str) -> tuple[str, SystemEntry] | None:
+    """Name and entry of the system that lists ``device`` as its own, or None."""
+    index = systems()
+    for name in index.names:
+        entry = index.get(name)
+        if device in entry.default_for:
+            return name, entry
+    return None
+
+
+def _index(kind: str, entries: list[tuple[str, T]]) -> NameIndex[T]:
+    return NameIndex(kind, {name: (entry, entry.aliases) for name, entry in entries})
+
+
+def _files() -> Iterator[_File]:
+    for path in catalog_files("clusters", ".toml"):
+        try:
+            data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+            yield msgspec.convert(data, _File)
+        except (ValueError, msgspec.ValidationError) as error:
+            raise SilicastError(str(error), file=str(path)) from None

@@ -1,0 +1,152 @@
+"""Clusters: the usual system of every device, and what a user may change of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.hardware.catalog import device_from, device_index, find_device
+from silicast.hardware.cluster import Network, cluster_of
+from silicast.hardware.device import Link
+from silicast.hardware.host import Host, host_of, host_of_system, hosts
+from silicast.hardware.systems import networks, systems, usual_system
+from tests.unit.hardware.tables import table
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "per_node", "domain", "joint", "network"),
+    [
+        ("A100", 8, 8, 8, "switched", 25e9),
+        ("H100", 8, 8, 8, "switched", 50e9),
+        ("B200", 8, 8, 8, "switched", 50e9),
+        ("B300", 8, 8, 8, "switched", 100e9),
+        ("GB200", 72, 4, 72, "switched", 50e9),
+        ("GB300", 72, 4, 72, "switched", 100e9),
+        ("GH200", 1, 1, 1, "pcie", 50e9),
+        ("V100", 8, 8, 8, "pairwise", 12.5e9),
+        ("L40S", 8, 8, 8, "pcie", 25e9),
+        ("A40", 8, 8, 8, "pcie", 25e9),
+        ("RTX PRO 6000", 8, 8, 8, "pcie", 50e9),
+        ("T4", 8, 8, 8, "pcie", 12.5e9),
+    ],
+)
+def test_usual_systems(
+    name: str, gpus: int, per_node: int, domain: int, joint: str, network: float
+) -> None:
+    cluster = cluster_of(find_device(name))
+    assert (cluster.gpus, cluster.gpus_per_node, cluster.domain) == (gpus, per_node, domain)
+    assert cluster.joint == joint
+    assert cluster.inter_node.bandwidth_bytes_per_s == network
+    assert cluster.assumed == ()
+
+
+def test_every_device_has_exactly_one_usual_system() -> None:
+    index = systems()
+    listed = [device for name in index.names for device in index.get(name).default_for]
+    assert sorted(listed) == sorted(device_index().names)
+    for name in index.names:
+        entry = index.get(name)
+        assert set(entry.sources) >= {"gpus_per_node", "inter_node"}
+        assert entry.inter_node in networks()
+        for device in entry.default_for:
+            assert entry.intra_node in find_device(device).links
+            assert entry.gpus_per_node == find_device(device).default_gpus_per_node
+        if entry.device:
+            assert find_device(entry.device).name == entry.device
+    found = usual_system("H100-SXM-80GB")
+    assert found is not None
+    assert found[0] == "dgx-h100"
+
+
+def test_a_nodes_count_and_domain_follow_what_is_changed() -> None:
+    h100 = find_device("H100")
+    assert cluster_of(h100, gpus=20).nodes == 3
+    four = cluster_of(h100, gpus=16, gpus_per_node=4)
+    assert (four.nodes, four.domain) == (4, 4)
+    assert four.within_domain(4)
+    assert not four.within_domain(5)
+    rack = cluster_of(find_device("GB200"), gpus=144)
+    assert rack.within_domain(72)
+    assert not rack.within_domain(73)
+    assert rack.nodes == 36
+    assert cluster_of(find_device("GB200"), intra_node="pcie").domain == 4
+
+
+def test_a_bridge_joins_pairs_and_only_on_request() -> None:
+    a40 = find_device("A40")
+    assert "nvlink" not in cluster_of(a40).linked_device.links
+    bridged = cluster_of(a40, intra_node="nvlink")
+    assert (bridged.joint, bridged.domain, bridged.gpus_per_node) == ("pairwise", 2, 8)
+    link = bridged.linked_device.links["nvlink"]
+    assert link.bandwidth_bytes_per_s == 56.25e9
+    assert "nvlink_bridge" not in bridged.linked_device.links
+    assert cluster_of(a40, system="a40_pairwise_nvlink").intra_node == bridged.intra_node
+
+
+def test_without_nvlink_only_pcie_is_left() -> None:
+    cluster = cluster_of(find_device("H100"), intra_node="pcie")
+    assert list(cluster.linked_device.links) == ["pcie"]
+    assert cluster.joint == "pcie"
+
+
+def test_links_and_networks_may_be_described() -> None:
+    cluster = cluster_of(
+        find_device("L4"),
+        gpus=2,
+        intra_node=Link("custom", 10e9, switched=True),
+        inter_node=Network("mine", 1e9, 5e-6),
+    )
+    assert cluster.joint == "switched"
+    assert cluster.linked_device.links["nvlink"].bandwidth_bytes_per_s == 10e9
+    assert cluster.inter_node == Network("mine", 1e9, 5e-6)
+
+
+def test_an_unlisted_device_gets_a_system_from_its_file_and_says_what_is_assumed() -> None:
+    device = device_from(table())
+    cluster = cluster_of(device)
+    assert (cluster.gpus, cluster.joint, cluster.name) == (4, "switched", "")
+    assert cluster.assumed == ("inter_node",)
+    assert cluster_of(device, inter_node="ethernet").assumed == ()
+    lonely = table()
+    del lonely["links"], lonely["sources"]["links"]
+    alone = cluster_of(device_from(lonely))
+    assert (alone.intra_node, alone.joint) == (None, "none")
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "said"),
+    [
+        ({"gpus": 0}, "cluster.gpus", "at least 1"),
+        ({"gpus_per_node": -2}, "cluster.gpus_per_node", "found -2"),
+        ({"intra_node": "nvlink"}, "cluster.intra_node", "no link 'nvlink'"),
+        ({"inter_node": "infinyband"}, "cluster.inter_node", "unknown network"),
+        ({"system": "dgx-h1000"}, "cluster.topology", "unknown cluster"),
+        ({"system": "dgx-h100"}, "cluster.intra_node", "no link 'nvlink'"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes: dict[str, object], field: str, said: str) -> None:
+    with pytest.raises(SilicastError, match=said) as caught:
+        cluster_of(find_device("L40S"), **changes)  # type: ignore[arg-type]
+    assert caught.value.field == field
+    assert caught.value.hint or "at least 1" in caught.value.message
+
+
+def test_vidurs_network_devices_are_systems() -> None:
+    for name in (
+        "a100_dgx", "a100_pairwise_nvlink", "a40_pairwise_nvlink", "h100_dgx",
+        "h100_pairwise_nvlink", "a30_single_gpu",
+    ):  # fmt: skip
+        assert name in systems()
+
+
+def test_hosts() -> None:
+    assert host_of() == Host()
+    assert host_of("Xeon-8480C").cpu == "xeon-platinum-8480c"
+    assert host_of("grace", 1.5) == Host("grace", 1.5)
+    assert host_of("home made") == Host("home made", 1.0)
+    assert cluster_of(find_device("A100")).host.cpu == "epyc-7742"
+    assert host_of_system("nothing") == Host()
+    for name in hosts().names:
+        entry = hosts().get(name)
+        assert entry.factor == 1.0 or "single-thread" in entry.sources["factor"]
+        assert all(system in systems() for system in entry.default_for)

@@ -1,0 +1,105 @@
+"""Rates, SM counts and clocks multiply to the dense figures of the datasheets."""
+
+from __future__ import annotations
+
+import pytest
+
+from silicast.hardware.catalog import device_index, find_device
+from silicast.hardware.device import Device
+
+TENSOR = [  # dense TFLOPS or TOPS, fp32 accumulation
+    ("A100", "tf32", 156), ("A100", "bf16", 312), ("A100", "int8", 624), ("A100", "fp64", 19.5),
+    ("A30", "bf16", 165), ("A30", "int8", 330), ("A40", "bf16", 149.7), ("A40", "int8", 299.3),
+    ("RTX A6000", "bf16", 154.8), ("A10", "fp16", 125), ("A10", "int8", 250),
+    ("A10G", "fp16", 70), ("A10G", "int8", 140), ("RTX 3090", "fp16", 71),
+    ("H100", "tf32", 494.7), ("H100", "bf16", 989.4), ("H100", "fp8", 1978.9),
+    ("H100-PCIE", "bf16", 756), ("H100-PCIE", "fp8", 1513), ("H100-NVL", "bf16", 835.5),
+    ("H200", "fp8", 1978.9), ("H800", "bf16", 989.4), ("H20", "bf16", 148), ("H20", "fp8", 296),
+    ("GH200", "bf16", 989), ("L4", "bf16", 121), ("L4", "fp8", 242), ("L20", "bf16", 119.5),
+    ("L40", "bf16", 181), ("L40", "fp8", 362), ("L40S", "bf16", 362), ("L40S", "fp8", 724),
+    ("RTX 6000 Ada", "bf16", 364.2), ("RTX 6000 Ada", "fp8", 728.5),
+    ("RTX 4090", "bf16", 165.2), ("RTX 4090", "fp8", 330.3), ("RTX 4090", "int8", 660.6),
+    ("B100", "bf16", 1750), ("B200", "tf32", 1125), ("B200", "bf16", 2250),
+    ("B200", "fp8", 4500), ("B200", "nvfp4", 9000), ("GB200", "bf16", 2500),
+    ("GB200", "nvfp4", 10000), ("B300", "fp8", 4500), ("B300", "nvfp4", 13500),
+    ("GB300", "nvfp4", 15000), ("RTX PRO 6000", "bf16", 467.8), ("RTX PRO 6000", "nvfp4", 1871),
+    ("RTX 5090", "bf16", 209.5), ("RTX 5090", "nvfp4", 1676), ("V100", "fp16", 125),
+    ("V100-PCIE", "fp16", 112), ("T4", "fp16", 65), ("T4", "int8", 130),
+]  # fmt: skip
+FP32 = [
+    ("A100", 19.5), ("A40", 37.4), ("RTX A6000", 38.7), ("A10", 31.2), ("A10G", 35),
+    ("RTX 3090", 35.6), ("L4", 30.3), ("L40", 90.5), ("RTX 6000 Ada", 91.1), ("RTX 4090", 82.6),
+    ("RTX 5090", 104.8), ("V100", 15.7), ("V100-PCIE", 14.0), ("T4", 8.1), ("P100-PCIE", 9.3),
+    ("P100-SXM2", 10.6), ("P4", 5.7), ("RTX PRO 5000", 73.7),
+]  # fmt: skip
+FP32_AT_LARGEST_CLOCK = [("H100", 67), ("H200", 67), ("L40S", 91.6), ("B200", 75), ("GB200", 80)]
+DRAM_GB_PER_S = [
+    ("A100", 2039), ("A100-PCIE-80GB", 1935), ("A100-SXM-40GB", 1555), ("A30", 933),
+    ("A40", 696), ("RTX A6000", 768), ("A10", 600), ("H100", 3352), ("H200", 4917),
+    ("H20", 4023), ("L4", 300), ("L20", 864), ("L40S", 864), ("RTX 6000 Ada", 960),
+    ("B200", 8000), ("GB300", 8000), ("RTX PRO 6000", 1792), ("V100", 900), ("T4", 320),
+    ("P100", 732), ("P4", 192),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "dtype", "tflops"), TENSOR)
+def test_tensor_peaks(name: str, dtype: str, tflops: float) -> None:
+    assert find_device(name).peak_per_s("tensor", dtype) / 1e12 == pytest.approx(tflops, rel=0.011)
+
+
+@pytest.mark.parametrize(("name", "tflops"), FP32)
+def test_fp32_peaks(name: str, tflops: float) -> None:
+    assert find_device(name).peak_per_s("fma", "fp32") / 1e12 == pytest.approx(tflops, rel=0.01)
+
+
+@pytest.mark.parametrize(("name", "tflops"), FP32_AT_LARGEST_CLOCK)
+def test_fp32_figures_that_count_the_largest_clock(name: str, tflops: float) -> None:
+    assert find_device(name).bound_per_s("fma", "fp32") / 1e12 == pytest.approx(tflops, rel=0.01)
+
+
+@pytest.mark.parametrize(("name", "gb_per_s"), DRAM_GB_PER_S)
+def test_memory_bandwidth(name: str, gb_per_s: float) -> None:
+    assert find_device(name).dram.bandwidth_bytes_per_s / 1e9 == pytest.approx(gb_per_s, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "gb_per_s", "switched", "multicast"),
+    [
+        ("A100", 300, True, False), ("A800", 200, True, False), ("H100", 450, True, True),
+        ("H800", 200, True, True), ("H20", 450, True, True), ("B200", 900, True, True),
+        ("GB300", 900, True, True), ("V100-SXM2-16GB", 150, False, False),
+        ("P100-SXM2", 80, False, False),
+    ],
+)  # fmt: skip
+def test_nvlink(name: str, gb_per_s: float, switched: bool, multicast: bool) -> None:
+    link = find_device(name).links["nvlink"]
+    assert link.bandwidth_bytes_per_s == gb_per_s * 1e9
+    assert (link.switched, link.multicast) == (switched, multicast)
+
+
+@pytest.mark.parametrize("name", ["A40", "RTX A6000", "L40S", "L4", "RTX 6000 Ada", "H100-PCIE"])
+def test_pcie_cards_have_no_nvlink_unless_a_bridge_is_fitted(name: str) -> None:
+    assert "nvlink" not in find_device(name).links
+
+
+def _all() -> list[Device]:
+    index = device_index()
+    return [index.get(name) for name in index.names]
+
+
+def test_bounds_and_peaks_of_the_whole_catalog() -> None:
+    for device in _all():
+        assert device.clocks.base_hz <= device.clocks.boost_hz <= device.clocks.max_hz
+        assert device.dram.bandwidth_bytes_per_s < device.l2.bandwidth_bytes_per_s
+        assert device.l2.bandwidth_bytes_per_s <= device.l2.peak_bytes_per_s
+        assert device.links["pcie"].bandwidth_bytes_per_s in {16e9, 32e9, 64e9, 128e9}
+        assert device.matrix_pipe("fp32") == "fma"
+
+
+def test_siblings_differ_only_where_they_should() -> None:
+    h100, h200, h800 = map(find_device, ("H100", "H200", "H800"))
+    assert h100.cores == h200.cores == h800.cores
+    for other in (h200, h800):
+        assert other.core.pipes["tensor"].rate["bf16"] == h100.core.pipes["tensor"].rate["bf16"]
+        assert other.clocks == h100.clocks
+    assert h100.l2.capacity_bytes == h800.l2.capacity_bytes < h200.l2.capacity_bytes
