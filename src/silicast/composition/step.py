@@ -18,6 +18,7 @@ from functools import cached_property, lru_cache
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silicast.communication.collective import CollectiveTimes, collective_batch_times
 from silicast.communication.topology import Topology
@@ -38,6 +39,9 @@ from silicast.workload.op import Dim, Op, OpBatch, Variant, resolve
 COLLECTIVES = frozenset(
     ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv")
 )
+READ_FROM_MEMORY = frozenset(("gemm", "attention_decode", "embedding"))
+"""Between two uses of a layer's weights and cached keys the whole model passes through L2."""
+
 _CLOCK_TOLERANCE = 0.005
 
 
@@ -59,7 +63,7 @@ class NodeTimes:
     """Times of all placed nodes for n states; arrays (nodes, n), seconds, one execution each.
 
     Attributes:
-        bound_by: what sets each node's bound, one name per node (at the first state).
+        bound_by: what sets each node's bound, names of shape (nodes, n).
         shared: per node, loadings on shared error factors.
         tensor_flops, dram_bytes: demand of each node, for the power state.
     """
@@ -67,7 +71,7 @@ class NodeTimes:
     time_s: F64
     bound_s: F64
     independent: F64
-    bound_by: tuple[str, ...]
+    bound_by: NDArray[np.str_]
     shared: tuple[Mapping[str, float], ...]
     tensor_flops: F64
     dram_bytes: F64
@@ -186,6 +190,7 @@ class StepModel:
         """The tree of parts of the weighted sum of states (``weights`` of shape (n,))."""
         seconds = _over_states(times.nodes.time_s, weights)
         bounds = _over_states(times.nodes.bound_s, weights)
+        typical = int(np.argmax(weights))
         blocks: dict[tuple[int, str], list[Part]] = {}
         for index, placed in enumerate(self.placed):
             exposed = to_picoseconds(seconds[index] * placed.count)
@@ -195,7 +200,7 @@ class StepModel:
                 name=placed.name,
                 exposed_ps=exposed,
                 bound_ps=min(to_picoseconds(bounds[index] * placed.count), exposed),
-                bound_by=times.nodes.bound_by[index],
+                bound_by=str(times.nodes.bound_by[index, typical]),
                 count=placed.count,
             )
             blocks.setdefault((placed.stage, placed.block), []).append(leaf)
@@ -266,7 +271,7 @@ class StepModel:
         """The op with the library that the engine takes for it.
 
         Kernels follow each other without gaps on the device, so all are timed as in a graph;
-        what launching costs is a part of the step. Weights come from memory, not from the cache.
+        what launching costs is a part of the step.
         """
         engine = self.deployment.engine
         attention = engine.attention_libraries(self.deployment.device.architecture)
@@ -275,7 +280,7 @@ class StepModel:
             "attention_decode": attention.decode,
             "gemm": engine.gemm,
         }.get(op.family, engine.collectives if op.family in COLLECTIVES else "")
-        cache = "cold" if op.family == "gemm" else op.variant.cache
+        cache = "cold" if op.family in READ_FROM_MEMORY else op.variant.cache
         return replace(
             op, variant=replace(op.variant, library=library, cache=cache, launch="graph")
         )
@@ -293,14 +298,13 @@ class StepModel:
         shape = (len(self.placed), len(states))
         time_s, bound_s = np.zeros(shape), np.zeros(shape)
         independent, flops, dram = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-        bound_by = [""] * len(self.placed)
+        bound_by = np.full(shape, "", dtype="U16")
         shared: list[Mapping[str, float]] = [{}] * len(self.placed)
         for (family, variant, _), members in self._groups.items():
             rows = _running(family, states)
             if not len(rows):
                 continue
             result = self._evaluate(family, variant, members, states, rows, device)
-            names = result.bound_by()
             grid = (len(members), len(rows))
             selected = np.ix_(np.array(members), rows)
             time_s[selected] = result.estimate_s.reshape(grid)
@@ -314,10 +318,10 @@ class StepModel:
                 ):
                     if key in table:
                         target[selected] = table[key].reshape(grid)
-            for position, index in enumerate(members):
-                bound_by[index] = names[position * len(rows)]
+            bound_by[selected] = np.array(result.bound_by()).reshape(grid)
+            for index in members:
                 shared[index] = result.shared_log_sd
-        return NodeTimes(time_s, bound_s, independent, tuple(bound_by), tuple(shared), flops, dram)
+        return NodeTimes(time_s, bound_s, independent, bound_by, tuple(shared), flops, dram)
 
     def _evaluate(
         self,
