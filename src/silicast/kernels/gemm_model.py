@@ -38,6 +38,7 @@ class Machine:
     Attributes:
         core_rate: operations per second of one core in the recipe's compute format.
         cores: number of cores.
+        clock_hz: of the cores.
         dram, l2: bandwidths in bytes per second.
         l2_bytes: capacity of the L2 cache.
         a_bytes, b_bytes, c_bytes: bytes per element of activations, weights and result.
@@ -47,6 +48,7 @@ class Machine:
 
     core_rate: float
     cores: float
+    clock_hz: float
     dram: float
     l2: float
     l2_bytes: float
@@ -68,6 +70,7 @@ class Machine:
         return Machine(
             core_rate=device.rate_per_core(pipe, recipe.compute) * device.clocks.boost_hz,
             cores=float(device.cores),
+            clock_hz=device.clocks.boost_hz,
             dram=device.dram.bandwidth_bytes_per_s,
             l2=device.l2.bandwidth_bytes_per_s or assumed_l2,
             l2_bytes=device.l2.capacity_bytes,
@@ -158,7 +161,7 @@ def evaluate(
     dram = dram_bytes / np.minimum(
         machine.dram * c["dram_efficiency"], active * c["core_dram_bytes_per_s"]
     )
-    store = per_core * area * (machine.c_bytes / c["core_store_bytes_per_s"])
+    store = per_core * area * (machine.c_bytes / (c["store_bytes_per_clock"] * machine.clock_hz))
     core = _combine(tensor, chain, c) + store
     time = _combine(_combine(core, l2, c), dram, c) + (folding + c["launch_s"] + c["fill_s"])
     return Candidates(
