@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from silicast.communication.collective import model_times
+from silicast.communication.library import NVLS_DTYPES
 from silicast.communication.topology import Topology
 from silicast.core.catalog import CATALOG
 from silicast.hardware.catalog import find_device
@@ -72,9 +73,10 @@ class Stage:
 
 
 def switched_ring(rows: CollectiveRows) -> Mask:
-    in_switch = (rows.op == "all_reduce") & (rows.gpus > 4) & (rows.device != "A100")
     return (
-        nccl(rows) & np.isin(rows.op, ["all_reduce", "all_gather", "reduce_scatter"]) & ~in_switch
+        nccl(rows)
+        & np.isin(rows.op, ["all_reduce", "all_gather", "reduce_scatter"])
+        & ~in_switch(rows)
     )
 
 
@@ -83,11 +85,16 @@ def nccl(rows: CollectiveRows) -> Mask:
 
 
 def in_switch(rows: CollectiveRows) -> Mask:
-    return nccl(rows) & (rows.op == "all_reduce") & (rows.gpus > 4)
+    large = nccl(rows) & (rows.op == "all_reduce") & (rows.gpus > 4) & (rows.device != "A100")
+    return large & np.isin(rows.dtype, list(NVLS_DTYPES))
 
 
 def point_to_point(rows: CollectiveRows) -> Mask:
-    return (nccl(rows) & (rows.op == "all_to_all")) | (rows.op == "send_recv")
+    return nccl(rows) & (rows.op == "all_to_all")
+
+
+def single(rows: CollectiveRows) -> Mask:
+    return (rows.op == "send_recv") & (rows.size >= 8 << 20)
 
 
 def kernels(*libraries: str, largest: int = 8 << 20) -> Callable[[CollectiveRows], Mask]:
@@ -180,14 +187,15 @@ def message_constants(section: str, base: float) -> dict[str, Span]:
     }
 
 
-def shot_constants(kind: str, one: float, two: float) -> dict[str, Span]:
+def shot_constants(kind: str, one: float, two: float, rate: float) -> dict[str, Span]:
     return {
         f"{kind}_one.base_us": (one, 1, 20),
         f"{kind}_one.peer_us": (0.1, 0.005, 2),
-        f"{kind}_one.ceiling_gbps": (260, 20, 900),
+        f"{kind}_one.peer_gbps": (rate, 20, 900),
+        f"{kind}_one.ceiling_gbps": (rate * 1.5, 20, 900),
         f"{kind}_two.base_us": (two, 1, 40),
         f"{kind}_two.peer_us": (0.3, 0.005, 4),
-        f"{kind}_two.ceiling_gbps": (260, 20, 900),
+        f"{kind}_two.ceiling_gbps": (rate * 1.2, 20, 900),
     }
 
 
@@ -206,18 +214,19 @@ def stages() -> list[Stage]:
     nvlinks = ("ampere", *switches)
     return [
         *found,
+        Stage("single", ("ampere",), single, {"nvlink.single_efficiency": (0.8, 0.3, 0.97)}),
         Stage("nvls", switches, in_switch, {
             "nvls.base_us": (15, 3, 40), "nvls.nvls_efficiency": (0.7, 0.2, 0.97),
             "nvls.nvls_fill_us": (3, 0.1, 100)}),
-        Stage("engines", nvlinks, kernels("vllm", "sglang"), shot_constants("custom", 4.5, 7)),
+        Stage("engines", nvlinks, kernels("vllm", "sglang"), shot_constants("custom", 4.5, 7, 180)),
         Stage("trtllm", nvlinks, kernels("trtllm", largest=32 << 20),
-              shot_constants("trtllm", 3, 8)),
-        Stage("second", switches, second_kernel, shot_constants("second", 3, 6)),
+              shot_constants("trtllm", 3, 8, 250)),
+        Stage("second", switches, second_kernel, shot_constants("second", 3, 6, 300)),
         Stage("multimem", switches, multimem, {
             "multimem.base_us": (9, 2, 30), "multimem.nvls_efficiency": (0.5, 0.1, 0.95)}),
         Stage("pcie pair", ("ada",), peer_pcie, ring_constants("pcie", 3.5, 1.4)),
         Stage("pcie messages", ("ada",), peer_pcie_messages, message_constants("pcie", 3.5)),
-        Stage("pcie shared", ("ada",), shared_pcie, {"pcie.contention": (0.8, 0.01, 4)}),
+        Stage("pcie shared", ("ada",), shared_pcie, {"pcie.contention": (0.8, 0.01, 2)}),
         Stage("pcie kernels", ("ada",), pair_kernels,
               {"pair_one.base_us": (5, 1, 20), "pair_one.efficiency": (0.6, 0.1, 0.95)}),
         Stage("staged", ("ada",), staged, {
@@ -235,7 +244,8 @@ Constants = dict[str, float]
 def predict(rows: CollectiveRows, constants: Callable[[str], Mapping[str, float]]) -> Any:
     """Seconds per row with constants by architecture."""
     time = np.zeros(len(rows))
-    for (name, op, gpus, per_node, library, version, launch), index in rows.groups().items():
+    for key, index in rows.groups().items():
+        name, op, gpus, per_node, library, version, launch, dtype = key
         device = find_device(name)
         topology = Topology.of(device, gpus, gpus_per_node=per_node)
         time[index] = model_times(
@@ -245,6 +255,7 @@ def predict(rows: CollectiveRows, constants: Callable[[str], Mapping[str, float]
             constants(device.architecture),
             library,
             launch,
+            dtype,
             version,
         )[0]
     return time
@@ -303,8 +314,8 @@ def means(found: dict[str, Constants], default: Constants) -> Constants:
     for name in sorted({name for values in found.values() for name in values}):
         values = [found[a][name] for a in sorted(found) if name in found[a]]
         result[name] = float(f"{np.exp(np.mean(np.log(values))):.4g}")
-    four = 1.0 + 2.0 * found["ada"]["pcie.contention"]
-    result["pcie.contention"] = result["host.contention"] = float(f"{(four**0.5 - 1.0) / 2.0:.4g}")
+    four = 1.0 + 3.0 * found["ada"]["pcie.contention"]
+    result["pcie.contention"] = result["host.contention"] = float(f"{(four**0.5 - 1.0) / 3.0:.4g}")
     return result
 
 

@@ -21,7 +21,7 @@ from silicast.kernels.physics import Physics, load_physics
 from silicast.workload.op import OpBatch
 
 Launch = Literal["graph", "eager", "torch"]
-NCCL_ALGORITHMS = frozenset({"ring", "tree", "exchange", "nvls"})
+NCCL_ALGORITHMS = frozenset({"ring", "short_ring", "tree", "exchange", "nvls"})
 LAUNCHES: tuple[Launch, ...] = ("graph", "eager", "torch")
 
 
@@ -64,7 +64,7 @@ def collective_times(
     where: Device | Topology,
     implementation: str = "",
     launch: Launch = "graph",
-    dtype: str = "bf16",  # noqa: ARG001
+    dtype: str = "bf16",
     version: str = "",
 ) -> CollectiveTimes:
     """Times of ``op`` at every size.
@@ -79,7 +79,7 @@ def collective_times(
             choice: its own all-reduce for small messages, NCCL for the rest.
         launch: "graph" (replayed, as nccl-tests behaves), "eager" (launched one by one by an
             engine), "torch" (one by one, timed with the ranks' skew).
-        dtype: element format; sizes are bytes, so it decides nothing yet.
+        dtype: element format; the switch reduces bf16, fp16 and fp32 only.
         version: of the library, "" = the kernels that most of its releases have.
 
     Raises:
@@ -99,7 +99,7 @@ def collective_times(
     physics = load_physics("communication")
     constants = physics.constants(topology.device.architecture)
     time, latency, names = model_times(
-        op, size, topology, constants, implementation, launch, version
+        op, size, topology, constants, implementation, launch, dtype, version
     )
     floor = _floor(op, topology, constants, launch)
     bound = link_bound(op, size.astype(np.float64), topology)
@@ -117,11 +117,12 @@ def model_times(
     constants: Constants,
     implementation: str,
     launch: Launch,
+    dtype: str = "bf16",
     version: str = "",
 ) -> tuple[F64, F64, tuple[str, ...]]:
     """Time, its size-independent part (seconds) and algorithm per row, from given constants."""
     bytes_ = size.astype(np.float64)
-    rules = choices(implementation, op, topology, version)
+    rules = choices(implementation, op, topology, dtype, version)
     time, latency, names = _by_choice(rules, op, size, bytes_, topology, constants)
     copies = implementation != "nccl" and op == "all_reduce"
     floor = _floor(op, topology, constants, launch)
@@ -278,7 +279,8 @@ def _independent(
         return own
     weight = np.where(time > 0.0, floor / positive(time), 0.0)
     host = weight * constants[f"log_sd_{launch}"]
-    return np.sqrt(own * own + host * host)
+    total: F64 = np.sqrt(own * own + host * host)
+    return total
 
 
 def _shared(physics: Physics, topology: Topology, constants: Constants) -> dict[str, float]:

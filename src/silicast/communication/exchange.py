@@ -47,6 +47,7 @@ class Exchange(CollectiveAlgorithm):
         if op == "send_recv":
             inside, outside, messages = (0.0, 1.0, 1) if away else (1.0, 0.0, 1)
             rate = topology.peer_rate
+            constants = {**constants, "p2p_efficiency": constants["single_efficiency"]}
         else:
             inside, outside, messages = (local - 1) / n, away / n, n - 1
             rate = topology.rate / contention(topology, constants)

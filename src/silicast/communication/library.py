@@ -18,6 +18,9 @@ from silicast.core.errors import SilicastError
 LibraryName = Literal["nccl", "vllm", "sglang", "trtllm", ""]
 LIBRARIES: tuple[LibraryName, ...] = ("nccl", "vllm", "sglang", "trtllm", "")
 
+NVLS_DTYPES = frozenset({"bf16", "fp16", "fp32"})
+"""Formats that the switch adds (PTX ``multimem.ld_reduce``); others take the ring."""
+
 KIB, MIB = 1024, 1024 * 1024
 UNLIMITED = 1 << 62
 
@@ -56,11 +59,14 @@ class Choice:
     candidates: tuple[tuple[str, str], ...]
 
 
-def choices(library: str, op: Collective, topology: Topology, version: str = "") -> list[Choice]:
+def choices(
+    library: str, op: Collective, topology: Topology, dtype: str = "bf16", version: str = ""
+) -> list[Choice]:
     """The choices of ``library`` in order of size; the last has no limit.
 
     Args:
         library: one of :data:`LIBRARIES`; "" = an engine's usual rule, SGLang's.
+        dtype: element format; the switch adds only some.
         version: of the library; "" = the kernels that most of its releases have.
 
     Raises:
@@ -73,7 +79,7 @@ def choices(library: str, op: Collective, topology: Topology, version: str = "")
             field="implementation",
             hint="nccl, vllm, sglang or trtllm",
         )
-    nccl = Choice(UNLIMITED, _nccl(op, topology))
+    nccl = Choice(UNLIMITED, _nccl(op, topology, dtype))
     if library == "nccl" or not peer_memory_supports(op, topology):
         return [nccl]
     nvlink = topology.fabric != "pcie"
@@ -93,21 +99,16 @@ def choices(library: str, op: Collective, topology: Topology, version: str = "")
     return [*found, nccl]
 
 
-def _nccl(op: Collective, topology: Topology) -> tuple[tuple[str, str], ...]:
+def _nccl(op: Collective, topology: Topology, dtype: str) -> tuple[tuple[str, str], ...]:
     section = topology.fabric if topology.fabric in {"pcie", "host"} else "nvlink"
     if op in {"all_to_all", "send_recv"}:
         return (("exchange", section),)
-    found: list[tuple[str, str]] = [("ring", section)]
     if op == "all_reduce" and topology.nodes > 1:
-        found.append(("tree", section))
-    if (
-        op == "all_reduce"
-        and topology.nodes == 1
-        and topology.multicast
-        and topology.gpus >= NVLS_SMALLEST
-    ):
-        found.append(("nvls", "nvls"))
-    return tuple(found)
+        return (("ring", section), ("tree", section))
+    switch = topology.multicast and topology.nodes == 1 and topology.gpus >= NVLS_SMALLEST
+    if op == "all_reduce" and switch and dtype in NVLS_DTYPES:
+        return (("short_ring", section), ("nvls", "nvls"))
+    return (("ring", section),)
 
 
 def _custom(topology: Topology, limit: int) -> list[Choice]:

@@ -41,37 +41,66 @@ class Ring(CollectiveAlgorithm):
         self, op: Collective, size: F64, topology: Topology, constants: Constants
     ) -> AlgorithmTime:
         """The fastest protocol; across nodes the network adapters of a node share the ring."""
-        n = topology.gpus
-        hops = PASSES.get(op, 1) * (n - 1)
-        rate, network_hops = topology.rate / contention(topology, constants), 0
-        if topology.inter is not None:
-            network_hops = PASSES.get(op, 1) * (topology.nodes - 1)
-            network = topology.inter.bandwidth_bytes_per_s * topology.local
-            rate = min(rate, network * constants["network_efficiency"])
-        traffic, kept = self.traffic(op, size, topology), size * (1.0 / n)
-        extra = network_hops * constants["network_step_us"] * MICRO
-        return fastest(
-            [
-                protocol_time(
-                    protocol,
-                    constants,
-                    traffic,
-                    kept,
-                    rate=rate,
-                    steps=hops - network_hops,
-                    extra_s=extra,
-                )
-                for protocol in PROTOCOLS
-            ],
-        )
+        return _times(self.traffic(op, size, topology), PROTOCOLS, op, size, topology, constants)
+
+
+@register
+@final
+class ShortRing(CollectiveAlgorithm):
+    """The ring where NCCL keeps long messages for the switch: without the Simple protocol."""
+
+    name = "short_ring"
+    libraries = frozenset({"nccl"})
+
+    def supports(self, op: Collective, topology: Topology) -> bool:
+        """All-reduce inside a node whose switch can reduce."""
+        return op == "all_reduce" and topology.multicast and topology.nodes == 1
+
+    def traffic(self, op: Collective, size: F64, topology: Topology) -> F64:
+        """As the ring's."""
+        return size * (PASSES[op] * (topology.gpus - 1) / topology.gpus)
+
+    def times(
+        self, op: Collective, size: F64, topology: Topology, constants: Constants
+    ) -> AlgorithmTime:
+        """The faster of LL and LL128."""
+        traffic = self.traffic(op, size, topology)
+        return _times(traffic, PROTOCOLS[:2], op, size, topology, constants)
+
+
+def _times(
+    traffic: F64,
+    protocols: tuple[str, ...],
+    op: Collective,
+    size: F64,
+    topology: Topology,
+    constants: Constants,
+) -> AlgorithmTime:
+    n = topology.gpus
+    hops = PASSES.get(op, 1) * (n - 1)
+    rate, network_hops = topology.rate / contention(topology, constants), 0
+    if topology.inter is not None:
+        network_hops = PASSES.get(op, 1) * (topology.nodes - 1)
+        network = topology.inter.bandwidth_bytes_per_s * topology.local
+        rate = min(rate, network * constants["network_efficiency"])
+    steps, kept = hops - network_hops, size * (1.0 / n)
+    extra = network_hops * constants["network_step_us"] * MICRO
+    return fastest(
+        [
+            protocol_time(p, constants, traffic, kept, rate=rate, steps=steps, extra_s=extra)
+            for p in protocols
+        ]
+    )
 
 
 def contention(topology: Topology, constants: Constants) -> float:
     """How many devices' worth of traffic the host's shared links carry, at least 1.
 
     NVLink fabrics have a path for every pair. Transfers over PCIe beyond a pair cross root
-    complexes, sockets or host memory that several devices share.
+    complexes, sockets or host memory that several devices share: with ``contention`` 1 all
+    n/2 x n/2 pairs between the two halves of the host take turns, with 0 none does.
     """
     if topology.fabric not in {"pcie", "host"}:
         return 1.0
-    return 1.0 + constants["contention"] * max(topology.local - 2, 0)
+    half = topology.local / 2.0
+    return 1.0 + constants["contention"] * max(half * half - 1.0, 0.0)

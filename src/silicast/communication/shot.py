@@ -37,10 +37,13 @@ def direct_time(constants: Constants, payload: F64, topology: Topology) -> Algor
     """Barriers + payload over what a few dozen thread blocks can pull through the link.
 
     The kernel runs a fixed, small number of blocks, so its rate has a ceiling of its own
-    (``ceiling_gbps``: bytes in flight over latency) beside a share of the link.
+    (bytes in flight over latency: ``ceiling_gbps`` in all, ``peer_gbps`` from each peer where
+    each has its own blocks) beside a share of the link.
     """
     start_s = (constants["base_us"] + constants["peer_us"] * max(topology.gpus - 2, 0)) * MICRO
-    rate = min(topology.rate * constants["efficiency"], constants["ceiling_gbps"] * GIGA)
+    ceiling = constants["ceiling_gbps"]
+    per_peer = constants.get("peer_gbps", ceiling) * (topology.gpus - 1)
+    rate = min(topology.rate * constants["efficiency"], ceiling * GIGA, per_peer * GIGA)
     return AlgorithmTime(start_s + payload / rate, start_s + 0.0 * payload)
 
 

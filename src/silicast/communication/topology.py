@@ -14,11 +14,13 @@ BOARD_OF_FOUR = 4
 """NVIDIA's 4-GPU baseboards (HGX A100 4-GPU "Redstone", HGX H100 4-GPU) join every pair by its
 own NVLinks and have no switch; the 8-GPU boards of the same devices have NVSwitch."""
 
+BOARD_OF_FOUR_DEVICES = frozenset(
+    {"A100-SXM-40GB", "A100-SXM-80GB", "H100-SXM-80GB", "H200-SXM-141GB"}
+)
+
 NO_PEER_ACCESS = frozenset({"RTX 6000 Ada", "RTX 3090", "RTX 4090", "RTX 5090"})
 """Workstation and desktop boards whose driver (GeForce) or platform (RTX 6000 Ada, as measured)
 does not let PCIe peers read each other: messages are staged in host memory."""
-
-BOARD_OF_FOUR_ARCHITECTURES = frozenset({"ampere", "hopper"})
 
 
 @final
@@ -150,6 +152,6 @@ def _intra(device: Device, local: int, per_node: int, name: str) -> tuple[Link, 
         return _pcie(device), _pcie_fabric(device)
     if not link.switched:
         return (link, "bridge") if local <= 2 else (_pcie(device), _pcie_fabric(device))
-    if per_node == BOARD_OF_FOUR and device.architecture in BOARD_OF_FOUR_ARCHITECTURES:
+    if per_node == BOARD_OF_FOUR and device.name in BOARD_OF_FOUR_DEVICES:
         return link, "mesh"
     return link, "switch"

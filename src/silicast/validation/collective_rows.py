@@ -32,6 +32,7 @@ _DEVICES = {
     "gb200": "GB200",
     "l40s": "L40S",
 }
+_DTYPES = {"half": "fp16", "bfloat16": "bf16"}
 _OPS = {"alltoall": "all_to_all"}
 _LAUNCH = {"nccl-tests": "graph", "unknown": "graph"}
 
@@ -45,6 +46,7 @@ class CollectiveRows:
         per_node: devices of the server.
         library, version: "nccl", "vllm", "sglang", "trtllm" and its version or "".
         launch: "graph", "eager" or "torch".
+        dtype: element format; only all_reduce depends on it, all else is merged into one.
         campaign: who measured ("aiconfigurator", "pipeweave").
         seconds: median over repeats.
         noise: half the relative range over repeats of the point, NaN if measured once.
@@ -59,6 +61,7 @@ class CollectiveRows:
     library: Labels
     version: Labels
     launch: Labels
+    dtype: Labels
     campaign: Labels
     seconds: F64
     noise: F64
@@ -85,6 +88,7 @@ class CollectiveRows:
                 str(self.library[i]),
                 str(self.version[i]),
                 str(self.launch[i]),
+                str(self.dtype[i]),
             )
             found[key].append(i)
         return {key: np.array(rows) for key, rows in found.items()}
@@ -109,7 +113,9 @@ def read_collectives(data: Path, *, thin: int = 12) -> CollectiveRows:
         key = (row["gpu"], row["op"], row["num_workers"], row["max_devices_per_node"])
         size = row["size_bytes"]
         if int(content_hash([*key, size])[:4], 16) % thin == 0:
-            points[(*key, size, "nccl", "", "torch", "pipeweave")].append(row["t_median_ms"] * 1e-3)
+            points[(*key, size, "nccl", "", "torch", "bf16", "pipeweave")].append(
+                row["t_median_ms"] * 1e-3
+            )
     return _rows(points)
 
 
@@ -122,7 +128,8 @@ def _aiconfigurator_key(device: str, row: dict[str, Any]) -> tuple[Any, ...]:
     launch = _LAUNCH.get(row["launch_mode"], row["launch_mode"])
     per_node = 4 if device == "GB200" else 8
     key = (device, op, row["n_gpus"], per_node, row["bytes"])
-    return (*key, library, version, launch, "aiconfigurator")
+    dtype = _DTYPES.get(row["dtype"], row["dtype"]) if op == "all_reduce" else "fp16"
+    return (*key, library, version, launch, dtype, "aiconfigurator")
 
 
 def _rows(points: dict[tuple[Any, ...], list[float]]) -> CollectiveRows:
@@ -138,7 +145,8 @@ def _rows(points: dict[tuple[Any, ...], list[float]]) -> CollectiveRows:
         library=np.array(columns[5]),
         version=np.array(columns[6]),
         launch=np.array(columns[7]),
-        campaign=np.array(columns[8]),
+        dtype=np.array(columns[8]),
+        campaign=np.array(columns[9]),
         seconds=np.array(medians),
         noise=np.array(
             [
