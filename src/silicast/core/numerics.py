@@ -16,20 +16,24 @@ F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
 
-def exp_fixed(x: F64) -> F64:
-    """e**x for |x| <= 20, relative error < 1e-12, the same bits alone or in any batch.
+_INVERSE_FACTORIALS = (1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0)
 
-    Method: Taylor series of degree 13 at x/64, then six squarings.
+
+def exp_fixed(x: F64) -> F64:
+    """e**x for |x| <= 20, relative error < 1e-10, the same bits alone or in any batch.
+
+    Method: Taylor series of degree 7 at x/256, then eight squarings.
 
     >>> bool(abs(exp_fixed(np.array([1.0]))[0] / 2.718281828459045 - 1) < 1e-13)
     True
     """
-    r = np.clip(x, -20.0, 20.0) * 0.015625
-    total = np.ones_like(r)
-    for k in range(13, 0, -1):
-        total = 1.0 + r * total / k
-    for _ in range(6):
-        total = total * total
+    r = np.minimum(np.maximum(x, -20.0), 20.0) * 0.00390625
+    total = np.full_like(r, _INVERSE_FACTORIALS[0])
+    for coefficient in _INVERSE_FACTORIALS[1:]:
+        total *= r
+        total += coefficient
+    for _ in range(8):
+        total *= total
     return total
 
 
