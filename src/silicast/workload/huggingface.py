@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from silicast.core.errors import SilicastError
-from silicast.workload.document import check_plain, json_object
+from silicast.workload.document import check_depth, json_object
 from silicast.workload.families._family import Fields, families
 from silicast.workload.model import ModelConfig
 from silicast.workload.precision import HIDDEN_FORMATS, Precision
@@ -76,7 +76,7 @@ def read_config(data: dict[str, Any], *, name: str = "", file: str = "") -> Mode
             architecture or a structure of it is not modelled. Names file and field.
     """
     try:
-        check_plain(data)
+        check_depth(data)
         architecture = _architecture(data)
         family = families().get(architecture)
         if family is None:

@@ -20,7 +20,7 @@ import msgspec
 from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
 from silicast.core.naming import NameIndex
-from silicast.workload.document import check_plain, json_object
+from silicast.workload.document import check_depth, json_object
 from silicast.workload.model import ModelConfig
 from silicast.workload.model_file import ModelTable, build_model, decode_model
 
@@ -139,7 +139,7 @@ def _from_object(data: dict[str, Any], name: str, file: str, depth: int) -> Mode
         from silicast.workload.huggingface import read_config
 
         return read_config(data, name=name, file=file)
-    check_plain(data)
+    check_depth(data)
     if depth > _MAX_BASES:
         raise SilicastError("bases that lead back to themselves", field="base", file=file)
 

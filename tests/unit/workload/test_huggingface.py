@@ -1,0 +1,204 @@
+"""Reading Hugging Face configurations: each family's structure, and every way to be wrong."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.workload.counting import parameters
+from silicast.workload.huggingface import checkpoint_precision, read_config, read_config_file
+from silicast.workload.models import find_model, model_from
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "num_attention_heads": 32,
+    "num_hidden_layers": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
+    "vocab_size": 128256, "max_position_embeddings": 131072, "torch_dtype": "bfloat16",
+    "tie_word_embeddings": False, "rope_scaling": {"factor": 8.0},
+}  # fmt: skip
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    return {**LLAMA, **changes}
+
+
+def test_llama_equals_the_catalog() -> None:
+    assert parameters(read_config(LLAMA)) == find_model("Llama-3.1-8B").published_parameters
+
+
+FAMILIES: list[tuple[dict[str, Any], int]] = [
+    # (configuration, parameters by hand from the published ones)
+    (changed(architectures=["Qwen2ForCausalLM"], hidden_size=3584, num_attention_heads=28,
+             num_hidden_layers=28, num_key_value_heads=4, intermediate_size=18944,
+             vocab_size=152064), 7615616512),
+    (changed(architectures=["Qwen3ForCausalLM"], head_dim=128, hidden_size=5120,
+             num_attention_heads=64, num_hidden_layers=64, intermediate_size=25600,
+             vocab_size=151936), 32762123264),
+    (changed(architectures=["MistralForCausalLM"], vocab_size=32000, sliding_window=4096),
+     7241732096),
+    ({"architectures": ["GPT2LMHeadModel"], "n_embd": 768, "n_head": 12, "n_layer": 12,
+      "n_positions": 1024, "vocab_size": 50257}, 124439808),
+    ({"model_type": "gpt2", "n_embd": 1600, "n_head": 25, "n_layer": 48, "n_ctx": 1024},
+     1557611200),
+    ({"architectures": ["OPTForCausalLM"], "hidden_size": 2048, "num_attention_heads": 32,
+      "num_hidden_layers": 24, "ffn_dim": 8192, "word_embed_proj_dim": 2048}, 1315758080),
+    ({"architectures": ["GPTJForCausalLM"], "n_embd": 4096, "n_head": 16, "n_layer": 28,
+      "vocab_size": 50400}, 6050882784),
+    ({"architectures": ["GPTNeoXForCausalLM"], "hidden_size": 6144, "num_attention_heads": 64,
+      "num_hidden_layers": 44, "intermediate_size": 24576, "vocab_size": 50432}, 20554567680),
+    ({"architectures": ["PhiForCausalLM"], "hidden_size": 2560, "num_attention_heads": 32,
+      "num_hidden_layers": 32, "intermediate_size": 10240, "vocab_size": 51200}, 2779683840),
+    ({"architectures": ["Phi3ForCausalLM"], "hidden_size": 3072, "num_attention_heads": 32,
+      "num_hidden_layers": 32, "intermediate_size": 8192, "vocab_size": 32064,
+      "max_position_embeddings": 4096, "sliding_window": 2047}, 3821079552),
+    ({"architectures": ["BloomForCausalLM"], "hidden_size": 14336, "n_head": 112, "n_layer": 70,
+      "vocab_size": 250880}, 176247271424),
+    ({"architectures": ["QWenLMHeadModel"], "hidden_size": 8192, "num_attention_heads": 64,
+      "num_hidden_layers": 80, "intermediate_size": 49152, "vocab_size": 152064}, 72287920128),
+    (changed(architectures=["MiMoForCausalLM"], attention_bias=True, head_dim=128,
+             num_hidden_layers=36, intermediate_size=11008, vocab_size=151680,
+             num_nextn_predict_layers=1), 7833409536),
+    ({"architectures": ["MPTForCausalLM"], "d_model": 4096, "n_heads": 32, "n_layers": 32,
+      "vocab_size": 50432, "no_bias": True, "attn_config": {"alibi": True}}, 6649286656),
+    ({"architectures": ["MPTForCausalLM"], "d_model": 4096, "n_heads": 32, "n_layers": 32,
+      "vocab_size": 50368, "no_bias": False, "max_seq_len": 512}, 6652567552),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "count"), FAMILIES, ids=lambda v: str(v)[:40])
+def test_each_family_has_its_published_parameters(config: dict, count: int) -> None:
+    assert parameters(read_config(config)) == count
+
+
+def test_structure_of_families() -> None:
+    opt = read_config(FAMILIES[5][0])
+    assert (opt.position, opt.position_rows, opt.max_positions) == ("learned", 2050, 2048)
+    assert (opt.activation, opt.norm, opt.gated, opt.tied) == ("relu", "layernorm", False, True)
+    assert read_config(FAMILIES[2][0]).windows == (4096,) * 32
+    assert read_config(FAMILIES[1][0]).qk_norm
+    windowed = changed(
+        architectures=["Qwen2ForCausalLM"],
+        use_sliding_window=True,
+        max_window_layers=30,
+        sliding_window=512,
+    )
+    assert read_config(windowed).windows == (0,) * 30 + (512,) * 2
+    assert read_config({**windowed, "use_sliding_window": False}).windows == ()
+
+
+@pytest.mark.parametrize(
+    ("quantisation", "recipe", "cache"),
+    [
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8_block", "bf16"),
+        ({"quant_method": "fp8", "activation_scheme": "dynamic"}, "fp8", "bf16"),
+        ({"quant_method": "fp8", "activation_scheme": "static"}, "fp8_static", "bf16"),
+        ({"quant_method": "fbgemm_fp8"}, "fp8", "bf16"),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4_wo", "bf16"),
+        ({"quant_method": "gptq", "bits": 8, "group_size": -1}, "int8_wo", "bf16"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4", "bf16"),
+        ({"quant_algo": "FP8", "kv_cache_scheme": "FP8"}, "fp8_static", "fp8"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"g": {
+            "weights": {"num_bits": 8, "type": "float"},
+            "input_activations": {"num_bits": 8, "type": "float", "dynamic": True}}}},
+         "fp8", "bf16"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"g": {
+            "weights": {"num_bits": 4, "type": "int", "group_size": 64}}},
+          "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, "int4_wo", "fp8"),
+    ],
+)  # fmt: skip
+def test_checkpoint_precision(quantisation: dict, recipe: str, cache: str) -> None:
+    found = checkpoint_precision({"quantization_config": quantisation})
+    assert (found.recipe, found.kv_cache, found.hidden) == (recipe, cache, "bf16")
+
+
+def test_precision_without_quantisation() -> None:
+    assert checkpoint_precision({}).recipe == "bf16"
+    assert checkpoint_precision({"torch_dtype": "float16"}).hidden == "fp16"
+    assert checkpoint_precision({"dtype": "float32"}).recipe == "fp32"
+    group = {"quant_method": "awq", "bits": 4, "group_size": 64}
+    assert checkpoint_precision({"quantization_config": group}).group_size == 64
+
+
+@pytest.mark.parametrize(
+    ("config", "field", "kind"),
+    [
+        ({}, "architectures", "invalid_input"),
+        ({"architectures": "LlamaForCausalLM"}, "architectures", "invalid_input"),
+        (changed(hidden_size=None), "hidden_size", "invalid_input"),
+        (changed(hidden_size="4096"), "hidden_size", "invalid_input"),
+        (changed(hidden_size=4097), "num_attention_heads", "invalid_input"),
+        (changed(num_attention_heads=0), "num_attention_heads", "invalid_input"),
+        (changed(num_key_value_heads=5), "num_key_value_heads", "invalid_input"),
+        (changed(num_hidden_layers=-3), "num_hidden_layers", "invalid_input"),
+        (changed(num_hidden_layers=10**30), "num_hidden_layers", "invalid_input"),
+        (changed(vocab_size=float("nan")), "vocab_size", "invalid_input"),
+        (changed(attention_bias="no"), "attention_bias", "invalid_input"),
+        (changed(hidden_act="mish"), "hidden_act", "not_yet"),
+        (changed(torch_dtype="float7"), "torch_dtype", "invalid_input"),
+        (changed(num_local_experts=8), "architectures", "not_yet"),
+        (changed(quantization_config={"quant_method": "magic"}),
+         "quantization_config.quant_method", "not_yet"),
+        (changed(quantization_config=[1]), "quantization_config", "invalid_input"),
+        ({"architectures": ["OPTForCausalLM"], "hidden_size": 1024, "num_attention_heads": 16,
+          "num_hidden_layers": 24, "ffn_dim": 4096, "word_embed_proj_dim": 512},
+         "word_embed_proj_dim", "not_yet"),
+    ],
+)  # fmt: skip
+def test_bad_configurations_name_field_and_kind(config: dict, field: str, kind: str) -> None:
+    with pytest.raises(SilicastError) as caught:
+        read_config(config, file="config.json")
+    assert (caught.value.field, caught.value.kind) == (field, kind)
+    assert caught.value.file == "config.json"
+
+
+@pytest.mark.parametrize(
+    ("fields", "missing"),
+    [
+        ({"num_local_experts": 8}, "mixture of experts"),
+        ({"kv_lora_rank": 512, "n_routed_experts": 256}, "multi-head latent attention"),
+        ({"ssm_state_size": 128}, "Mamba"),
+        ({"is_encoder_decoder": True}, "encoder"),
+        ({"vision_config": {"depth": 3}}, "vision"),
+        ({"text_config": {"num_experts": 3}}, "mixture of experts"),
+    ],
+)
+def test_unknown_architectures_say_what_is_missing(fields: dict, missing: str) -> None:
+    with pytest.raises(SilicastError) as caught:
+        read_config({"architectures": ["FancyForCausalLM"], **fields})
+    assert caught.value.kind == "not_yet"
+    assert "FancyForCausalLM" in caught.value.message
+    assert missing in caught.value.message
+
+
+def test_files(tmp_path: Path) -> None:
+    folder = tmp_path / "My-Model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    assert read_config_file(folder / "config.json").name == "My-Model"
+    assert find_model(str(folder)) == find_model(str(folder / "config.json"))
+    assert model_from(LLAMA).layers == 32
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"{", b"[]", b"\xff\xfe", b'{"architectures": NaN}', b"[" * 100_000,
+        b'{"a": ' * 100 + b"1" + b"}" * 100, b'{"a": 1, "a": 2}', b" " * (1 << 21),
+        b'{"hidden_size": ' + b"9" * 10_000 + b"}", b'{"a": 1e999}',
+    ],
+    ids=lambda content: repr(content[:12]),
+)  # fmt: skip
+def test_bad_files_are_one_clear_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(SilicastError) as caught:
+        find_model(str(path))
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(SilicastError) as caught:
+        find_model(str(tmp_path / "none.json"))
+    assert caught.value.kind == "io"

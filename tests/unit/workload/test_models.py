@@ -1,0 +1,149 @@
+"""The model catalog: names, published parameter counts, and that the index is current."""
+
+import json
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.workload.counting import parameters
+from silicast.workload.models import (
+    INDEX,
+    catalog_tables,
+    find_model,
+    make_index,
+    model_index,
+    model_names,
+    not_yet_models,
+)
+
+TABLES = catalog_tables()
+EXACT = [t for _, t in TABLES if t.parameters is not None and t.parameters.exact is not None]
+ROUNDED = [t for _, t in TABLES if t.parameters is not None and t.parameters.rounded is not None]
+
+
+def test_index_is_current() -> None:
+    assert INDEX.read_bytes() == make_index(), "run `python -m silicast.workload.models`"
+
+
+def test_every_file_is_a_model_with_a_source() -> None:
+    assert {t.name for _, t in TABLES} == set(model_names())
+    for _, table in TABLES:
+        assert table.source, table.name
+        assert find_model(table.name).name == table.name
+
+
+@pytest.mark.parametrize("table", EXACT, ids=lambda t: t.name)
+def test_parameters_equal_the_published_count(table) -> None:  # type: ignore[no-untyped-def]
+    assert parameters(find_model(table.name)) == table.parameters.exact
+
+
+@pytest.mark.parametrize("table", ROUNDED, ids=lambda t: t.name)
+def test_parameters_round_to_the_printed_count(table) -> None:  # type: ignore[no-untyped-def]
+    printed = table.parameters.rounded
+    billions = Decimal(parameters(find_model(table.name))) / 10**9
+    digits = Decimal(printed.removesuffix("B"))
+    assert billions.quantize(digits, ROUND_HALF_UP) == digits
+
+
+def test_most_models_have_a_published_count() -> None:
+    assert len(EXACT) >= 60
+    assert len(EXACT) + len(ROUNDED) >= 85
+
+
+def test_counts_known_by_heart() -> None:
+    assert find_model("Llama-3.1-8B").published_parameters == 8_030_261_248
+    assert find_model("Qwen/Qwen2.5-14B").published_parameters == 14_770_033_664
+    assert find_model("opt_13").published_parameters == 1_315_758_080
+    assert find_model("Llama-3.1-405B").published_parameters == 405_853_388_800
+
+
+@pytest.mark.parametrize(
+    ("name", "canonical"),
+    [
+        ("meta-llama/Meta-Llama-3.1-8B", "Llama-3.1-8B"),
+        ("LLAMA_3.1 8b instruct", "Llama-3.1-8B"),
+        ("Qwen/Qwen-2-7B", "Qwen2-7B"),
+        ("codellama/CodeLlama-34b-Instruct-hf", "CodeLlama-34B"),
+        ("facebook/opt-13b", "OPT-13B"),
+        ("opt_13", "OPT-1.3B"),
+        ("gpt3_27", "GPT-3-2.7B"),
+        ("gpt2_large", "GPT-2-Large"),
+        ("gpt3-175b", "GPT-3-175B"),
+        ("llama3.1-405b", "Llama-3.1-405B"),
+        ("llama3-70b (first 12 layers)", "Llama-3-70B (first 12 layers)"),
+        ("nvidia/Qwen3-32B-NVFP4", "Qwen3-32B-NVFP4"),
+        ("Nemotron-4-340B", "Nemotron-4-340B"),
+        ("neuralmagic_Llama-2-7b-chat-hf-FP8", "Llama-2-7B-FP8"),
+        ("bloom-176b", "BLOOM-176B"),
+        ("gptj-99.9", "GPT-J-6B"),
+    ],
+)
+def test_names_and_aliases(name: str, canonical: str) -> None:
+    assert find_model(name).name == canonical
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("zhipuai/GLM-5", "sparse attention"),
+        ("moonshotai/Kimi-K2.5", "MLA"),
+        ("MiniMaxAI/MiniMax-M2.5", "MoE"),
+        ("Qwen/Qwen3.5-397B-A17B", "linear attention"),
+        ("bert_large", "encoder"),
+        ("switchxl4", "MoE"),
+        ("Grok-1", "MoE"),
+        ("deepseek-ai/DeepSeek-R1", "MLA"),
+        ("openai/gpt-oss-120b", "MoE"),
+        ("NEMOTRON_H_3_Nano", "Mamba"),
+    ],
+)
+def test_known_but_not_modelled(name: str, missing: str) -> None:
+    with pytest.raises(SilicastError) as caught:
+        find_model(name)
+    assert caught.value.kind == "not_yet"
+    assert missing in caught.value.message
+
+
+def test_unknown_name_offers_the_nearest() -> None:
+    with pytest.raises(SilicastError) as caught:
+        find_model("Lama-3.1-8B")
+    assert caught.value.kind == "unknown_name"
+    assert "Llama-3.1-8B" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["", "  ", "x" * 100_000, "../../etc/passwd", "\0"])
+def test_odd_names_are_errors(name: str) -> None:
+    with pytest.raises(SilicastError):
+        find_model(name)
+
+
+def test_variants_differ_from_their_base_in_precision_only() -> None:
+    base, fp8 = find_model("Qwen3-8B"), find_model("Qwen3-8B-FP8")
+    assert fp8.default_precision.recipe == "fp8_block"
+    assert parameters(fp8) == parameters(base)
+    assert find_model("nvidia/Llama-3.1-70B-Instruct-FP8").default_precision.kv_cache == "fp8"
+    assert find_model("Llama-2-7B").default_precision.recipe == "fp16"
+
+
+def test_own_catalog_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    mine = {"name": "Mine-1", "aliases": ["m1"], "base": "Llama-3.1-8B", "layers": 4}
+    (folder / "mine.json").write_text(json.dumps(mine))
+    (folder / "loop.json").write_text(json.dumps({"name": "Loop", "base": "Loop"}))
+    monkeypatch.setenv("SILICAST_CATALOG", str(tmp_path))
+    model_index.cache_clear()
+    try:
+        assert find_model("M-1").layers == 4
+        with pytest.raises(SilicastError):
+            find_model("Loop")
+    finally:
+        monkeypatch.delenv("SILICAST_CATALOG")
+        model_index.cache_clear()
+
+
+def test_not_yet_names_are_no_models() -> None:
+    assert not set(not_yet_models()) & set(model_names())
+    assert all(not_yet_models().values())
