@@ -22,6 +22,8 @@ SAMPLE = Calibration(
     created="2026-11-21",
 )
 
+HEAD = '{"format": 1, "scope": {"device": "x"}, "offsets": ['
+
 
 def test_the_offset_of_the_very_dtype_goes_first() -> None:
     fp8, other = SAMPLE.offset_for("gemm", "fp8"), SAMPLE.offset_for("gemm", "bf16")
@@ -58,17 +60,16 @@ def test_another_device_is_refused_but_spelling_does_not_count() -> None:
         ('{"format": 2, "scope": {"device": "x"}, "offsets": []}', "format 2"),
         ('{"format": 1, "scope": {"device": "x"}, "offset": []}', "offset"),
         (
-            '{"format": 1, "scope": {"device": "x"}, "offsets": '
-            '[{"family": "gemm", "log_offset": 9, "log_sd": 0, "rows": 1}]}',
+            HEAD + '{"family": "gemm", "log_offset": 9, "log_sd": 0, "rows": 1}]}',
             "offsets[0].log_offset",
         ),
         (
-            '{"format": 1, "scope": {"device": "x"}, "offsets": ['
-            '{"family": "g", "log_offset": 0, "log_sd": 0, "rows": 1},'
-            '{"family": "g", "log_offset": 1, "log_sd": 0, "rows": 1}]}',
+            HEAD
+            + ",".join(['{"family": "g", "log_offset": 0, "log_sd": 0, "rows": 1}'] * 2)
+            + "]}",
             "two offsets",
         ),
-        ("[" * 5000, "JSON"),
+        ('{"format": ' + "[" * 5000, "c.json"),
     ],
 )
 def test_bad_files_name_what_is_wrong(tmp_path: Path, text: str, words: str) -> None:

@@ -1,0 +1,63 @@
+"""The scenario suite: all ids are there, every file decodes, and none gets a wrong number."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silicast.scenario.answer import Answer, Refusal
+from silicast.scenario.decode import load
+from silicast.scenario.reading import read_scenario_file
+from silicast.scenario.run import reply_to
+
+FOLDER = Path(__file__).parent
+IDS = [
+    *("T1.1", "T1.2", "T1.3", "T2.1", "T2.2", "T3.1", "T3.2", "T4.1", "T4.2", "T4.3", "T4.4"),
+    *("I1.1", "I1.2", "I1.3", "I2.1", "I2.2", "I2.3", "I3.1", "I3.2", "I4.1"),
+    *("I5.1", "I5.2", "I5.3", "I5.4", "X1", "X2", "X3", "X4"),
+    *(f"N{number}" for number in range(1, 13)),
+]
+MANIFEST: dict[str, Any] = tomllib.loads((FOLDER / "manifest.toml").read_text(encoding="utf-8"))
+FILES = sorted(path.name for path in FOLDER.glob("*.toml") if path.name != "manifest.toml")
+ANSWERED = ("i1_1.toml", "i1_2.toml", "i1_3.toml")
+"""Dense models on one node: what the models here can answer."""
+
+
+def test_there_are_forty() -> None:
+    assert len(IDS) == 40
+    assert list(MANIFEST["scenarios"]) == IDS
+
+
+def test_every_file_belongs_to_one_scenario() -> None:
+    named = [name for entry in MANIFEST["scenarios"].values() for name in entry["files"]]
+    assert sorted(named) == FILES
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_it_decodes_and_carries_its_id(name: str) -> None:
+    scenario = load(FOLDER / name)
+    assert name in MANIFEST["scenarios"][str(scenario.raw.id)]["files"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_it_is_answered_soundly_or_says_what_is_missing(name: str) -> None:
+    reply = reply_to(read_scenario_file(FOLDER / name), folder=FOLDER)
+    if isinstance(reply, Refusal):
+        assert name not in ANSWERED, reply.error
+        assert reply.error.kind == "not_yet", reply.error
+        assert len(reply.error.message) > 10
+    else:
+        assert_sound(reply)
+        assert load(FOLDER / name).raw.task == "inference"
+
+
+def assert_sound(reply: Answer) -> None:
+    """All numbers finite, intervals ordered, nothing below its bound."""
+    assert reply.metrics
+    for name, belief in reply.metrics.items():
+        assert math.isfinite(belief.p95)
+        assert reply.bound.get(name, 0.0) <= belief.p05 <= belief.estimate <= belief.p95

@@ -1,0 +1,51 @@
+"""The Python interface."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import silicast
+from silicast.core.errors import SilicastError
+
+KERNEL = {"kernel": {"op": "rmsnorm", "tokens": 8, "hidden": 4096}}
+
+
+def test_three_lines_predict_a_kernel(tmp_path: Path) -> None:
+    found = silicast.predict(task="kernel", device="H100", workload=KERNEL)
+    assert found["latency_us"].estimate >= found.bound["latency_us"]
+    assert found.tier == "analytic"
+    path = tmp_path / "s.toml"
+    path.write_text(
+        'task = "kernel"\ndevice = "H100"\n[workload.kernel]\n'
+        'op = "rmsnorm"\ntokens = 8\nhidden = 4096\n',
+        encoding="utf-8",
+    )
+    assert silicast.predict(path) == found
+    base = {"task": "kernel", "device": "A100", "workload": KERNEL}
+    assert silicast.predict(base, device="H100") == found
+
+
+def test_metrics_that_do_not_exist_are_named() -> None:
+    found = silicast.predict(task="kernel", device="H100", workload=KERNEL)
+    with pytest.raises(KeyError, match="there are latency_us"):
+        found["latency_ms"]
+
+
+def test_errors_name_the_field() -> None:
+    with pytest.raises(SilicastError, match="did you mean device"):
+        silicast.predict(task="kernel", devise="H100", workload=KERNEL)
+
+
+def test_unknown_attributes_are_attribute_errors() -> None:
+    with pytest.raises(AttributeError):
+        _ = silicast.nonsense
+    assert "predict" in dir(silicast)
+
+
+def test_importing_the_package_imports_no_numpy() -> None:
+    code = "import silicast, sys; sys.exit('numpy' in sys.modules or 'msgspec' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,177 @@
+"""Task kernel: answers, limits, tiers and calibrations."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silicast.core.calibration import Calibration, Offset, Scope, save_calibration
+from silicast.core.errors import SilicastError
+from silicast.scenario.answer import Answer
+from silicast.scenario.decode import decode
+from silicast.scenario.run import run
+
+GEMM = {"op": "gemm", "m": 4096, "n": 4096, "k": 4096}
+
+
+def answered(kernel: dict[str, Any] = GEMM, folder: Path | None = None, **fields: Any) -> Answer:
+    tree = {"task": "kernel", "device": "H100", "workload": {"kernel": kernel}, **fields}
+    return run(decode(tree, folder=folder))
+
+
+def refused(kernel: dict[str, Any] = GEMM, **fields: Any) -> SilicastError:
+    with pytest.raises(SilicastError) as caught:
+        answered(kernel, **fields)
+    return caught.value
+
+
+def test_a_gemm_lies_between_its_bound_and_sense() -> None:
+    found = answered(id="g")
+    latency = found.metrics["latency_us"]
+    # 2 * 4096^3 FLOP at 989 TFLOP/s take 139 us; at the largest clock 8 % less
+    assert 120 < found.bound["latency_us"] < 139
+    assert found.bound["latency_us"] <= latency.p05 <= latency.estimate <= latency.p95 < 600
+    assert found.id == "g"
+    assert found.tier == "analytic"
+    assert found.why["name"] == "gemm"
+    assert found.why["bound_by"] == "tensor"
+
+
+def test_the_bound_tier_answers_the_bound() -> None:
+    found = answered(tier="bound")
+    assert found.tier == "bound"
+    assert found.metrics["latency_us"].estimate == found.bound["latency_us"]
+
+
+def test_a_clock_limit_slows_estimate_and_bound() -> None:
+    full, half = answered(), answered(limits={"clock_mhz": 915})
+    assert half.metrics["latency_us"].estimate > 1.5 * full.metrics["latency_us"].estimate
+    assert half.bound["latency_us"] > 1.9 * full.bound["latency_us"]
+
+
+def test_a_limit_above_the_device_changes_nothing() -> None:
+    assert answered(limits={"clock_mhz": 5000}) == answered()
+
+
+def test_an_absurd_clock_is_refused() -> None:
+    assert refused(limits={"clock_mhz": 1.5}).field == "limits.clock_mhz"
+
+
+def test_an_inline_device_and_a_device_file_answer_alike(tmp_path: Path) -> None:
+    import tomllib
+
+    from silicast.core.catalog import CATALOG
+
+    source = CATALOG / "devices" / "nvidia-h100-sxm-80gb.toml"
+    (tmp_path / "mine.toml").write_bytes(source.read_bytes())
+    by_name = answered()
+    table = tomllib.loads(source.read_text(encoding="utf-8"))
+    assert answered(device=table) == by_name
+    assert answered(device="mine.toml", folder=tmp_path) == by_name
+
+
+def test_a_bad_inline_device_names_its_field() -> None:
+    error = refused(device={"name": "x"})
+    assert error.field.startswith("device")
+    assert "missing" in error.message
+
+
+def test_unknown_devices_offer_the_nearest() -> None:
+    error = refused(device="h1000")
+    assert (error.kind, error.field) == ("unknown_name", "device")
+    assert "H100" in error.hint
+
+
+@pytest.mark.parametrize("field", ["speculative", "lora", "colocation"])
+def test_what_no_kernel_has_is_not_ignored(field: str) -> None:
+    tables: dict[str, Any] = {
+        "speculative": {"method": "mtp", "k": 1},
+        "lora": {"rank": 8},
+        "colocation": {"mode": "mps"},
+    }
+    pools = {"a": {"device": "H100"}, "b": {"device": "H100"}}
+    error = refused(**{field: tables[field]}, pools=pools)
+    assert error.kind == "not_yet"
+
+
+def test_fields_that_change_nothing_are_named() -> None:
+    found = answered(engine="vllm", kernel={**GEMM})
+    assert "not used by task kernel: engine" in found.warnings
+
+
+def test_an_op_without_a_model_is_not_yet() -> None:
+    conv = {"op": "conv2d", "batch": 1, "in_channels": 3, "out_channels": 8, "height": 9,
+            "width": 9, "kernel": 3}  # fmt: skip
+    error = refused(conv)
+    assert error.kind == "not_yet"
+    assert "conv2d" in error.message
+
+
+def test_sizes_outside_a_kernel_model_are_refused_by_name() -> None:
+    error = refused({"op": "gemm", "m": 1 << 30, "n": 1, "k": 1})
+    assert (error.kind, error.field) == ("limit", "workload.kernel.m")
+
+
+def test_work_beyond_all_sense_is_refused() -> None:
+    attention = {"op": "attention_prefill", "batch": 1 << 19, "q_len": 1 << 24, "kv_len": 1 << 24,
+                 "num_heads": 64, "head_dim": 128}  # fmt: skip
+    assert refused(attention).kind == "limit"
+
+
+def test_a_calibration_scales_the_estimate(tmp_path: Path) -> None:
+    calibration = Calibration(
+        1, Scope("H100-SXM-80GB"), [Offset("gemm", math.log(1.25), 0.02, 30, dtype="bf16")]
+    )
+    save_calibration(calibration, tmp_path / "c.json")
+    plain = answered()
+    found = answered(folder=tmp_path, calibration="c.json")
+    latency = found.metrics["latency_us"]
+    assert found.tier == "calibrated"
+    assert latency.estimate == pytest.approx(1.25 * plain.metrics["latency_us"].estimate)
+    assert latency.p95 / latency.estimate == pytest.approx(math.exp(1.6449 * 0.02), rel=1e-4)
+    norm = {"op": "rmsnorm", "tokens": 64, "hidden": 4096}
+    assert answered(norm, folder=tmp_path, calibration="c.json") == answered(norm)
+
+
+def test_a_calibration_never_beats_the_bound(tmp_path: Path) -> None:
+    calibration = Calibration(1, Scope("H100-SXM-80GB"), [Offset("gemm", -4.0, 0.02, 30)])
+    save_calibration(calibration, tmp_path / "c.json")
+    found = answered(folder=tmp_path, calibration=["c.json"])
+    assert found.metrics["latency_us"].estimate == found.bound["latency_us"]
+
+
+def test_a_calibration_of_another_device_is_refused(tmp_path: Path) -> None:
+    save_calibration(
+        Calibration(1, Scope("A100-SXM-80GB"), [Offset("gemm", 0.1, 0.02, 30)]),
+        tmp_path / "c.json",
+    )
+    error = refused(folder=tmp_path, calibration="c.json")
+    assert error.field == "calibration"
+    assert "A100-SXM-80GB" in error.message
+
+
+def test_an_allreduce_has_latency_and_bus_bandwidth() -> None:
+    size, n = 1 << 28, 8
+    tree = {"task": "collective", "device": "H100",
+            "workload": {"op": "all_reduce", "bytes": size, "gpus": n}}  # fmt: skip
+    found = run(decode(tree))
+    latency, bandwidth = found.metrics["latency_us"], found.metrics["bus_bandwidth_gbs"]
+    # nccl-tests: bus bandwidth = size / time x 2 (n - 1) / n
+    expected = size / (latency.estimate * 1e-6) * 2 * (n - 1) / n / 1e9
+    assert bandwidth.estimate == pytest.approx(expected)
+    assert bandwidth.p05 <= bandwidth.estimate <= bandwidth.p95
+
+
+def test_a_stated_network_counts() -> None:
+    tree: dict[str, Any] = {
+        "task": "collective", "device": "H100",
+        "workload": {"op": "all_reduce", "bytes": 1 << 28, "gpus": 16},
+    }  # fmt: skip
+    slow = {**tree, "cluster": {"inter_node": {"bandwidth_gb_per_s": 5.0}}}
+    assumed, stated = run(decode(tree)), run(decode(slow))
+    assert any("not stated" in text for text in assumed.warnings)
+    assert not any("not stated" in text for text in stated.warnings)
+    assert stated.metrics["latency_us"].estimate > assumed.metrics["latency_us"].estimate

@@ -1,0 +1,147 @@
+"""Kernel tables into ops: every op of the contract, and what contradicts itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.kernels.implementation import families, implementation_for
+from silicast.scenario.kernel_case import kernel_case
+from silicast.scenario.kernel_ops import KINDS, OPS
+
+PREFILL = {"op": "attention_prefill", "num_heads": 8, "num_kv_heads": 2, "head_dim": 64}
+DECODE = {**PREFILL, "op": "attention_decode"}
+CONTRACT_OPS = {
+    "gemm", "attention_prefill", "attention_decode", "mla_prefill", "mla_decode", "mla_module",
+    "dsa_module", "csa_module", "hca_module", "msa_module", "gdn", "kda", "mamba2", "moe",
+    "dispatch", "combine", "rmsnorm", "layernorm", "softmax", "elementwise", "silu_mul",
+    "embedding", "rope", "sampling", "quantize", "kv_copy", "optimizer", "cross_entropy", "conv2d",
+}  # fmt: skip
+
+
+def message(table: dict[str, Any]) -> str:
+    with pytest.raises(SilicastError) as caught:
+        kernel_case(table)
+    return str(caught.value)
+
+
+def test_the_ops_are_those_of_the_contract() -> None:
+    assert set(OPS) == CONTRACT_OPS
+
+
+@pytest.mark.parametrize("op", sorted(CONTRACT_OPS))
+def test_every_op_decodes_with_its_required_fields(op: str) -> None:
+    sizes = dict.fromkeys(OPS[op].required, 16)
+    case = kernel_case({"op": op, **sizes})
+    assert case.op.family == op
+    assert dict(case.op.dims).items() >= sizes.items()
+
+
+def test_kernel_models_and_the_op_table_agree_on_dimensions() -> None:
+    modelled = [name for name in families() if name in OPS]
+    assert modelled
+    for name in modelled:
+        model, spec = implementation_for(name, "simt"), OPS[name]
+        assert model is not None
+        known = {*spec.required, *spec.optional, *spec.flags}
+        assert set(model.dims) <= known, name
+        assert set(spec.required) <= set(model.dims), name
+        assert model.ragged <= spec.lists, name
+
+
+def test_every_elementwise_kind_is_one_the_kernel_model_knows() -> None:
+    from silicast.kernels import elementwise
+
+    assert {kind for kind, _ in KINDS.values()} <= set(elementwise.KINDS)
+
+
+def test_lists_of_lengths_become_ragged_dimensions() -> None:
+    case = kernel_case({**PREFILL, "q_lens": [3, 5], "kv_lens": [10, 5]})
+    assert case.op.dim("q_len") == (3, 5)
+    assert case.op.dim("kv_len") == (10, 5)
+    assert "batch" not in dict(case.op.dims)
+    assert kernel_case({**PREFILL, "q_len": [3, 5], "kv_len": [10, 5]}) == case
+    assert kernel_case({**PREFILL, "q_lens": [3, 5], "kv_lens": [10, 5], "batch": 2}) == case
+
+
+def test_decode_has_one_new_token_and_may_start_from_nothing() -> None:
+    case = kernel_case({**DECODE, "batch": 4, "kv_len": 0})
+    assert case.op.dim("q_len") == 1
+    assert case.op.dim("batch") == 4
+    assert "expected 1 to 1" in message({**DECODE, "kv_len": 3, "q_len": 2})
+
+
+def test_defaults() -> None:
+    op = kernel_case({"op": "attention_prefill", "q_len": 4, "kv_len": 4, "num_heads": 8,
+                      "head_dim": 64}).op  # fmt: skip
+    assert op.variant.flag("causal")
+    assert op.dim("num_kv_heads") == 8
+    assert op.dim("batch") == 1
+    assert op.dim("window") == 0
+    assert op.variant.dtype == "bf16"
+
+
+def test_residual_and_kinds_reach_the_kernel_models() -> None:
+    norm = kernel_case({"op": "rmsnorm", "tokens": 4, "hidden": 64, "residual": True}).op
+    assert norm.dim("residual") == 1
+    add = kernel_case({"op": "elementwise", "kind": "add", "elements": 9}).op
+    assert (add.dim("inputs"), add.variant.flag("add")) == (2, True)
+    with_scalar = kernel_case({"op": "elementwise", "kind": "mulu", "elements": 9}).op
+    assert (with_scalar.dim("inputs"), with_scalar.variant.flag("mul")) == (1, True)
+
+
+def test_names_of_formats_are_made_canonical() -> None:
+    table = {**DECODE, "kv_len": 5, "dtype": "bfloat16", "kv_dtype": "fp8_e4m3"}
+    variant = kernel_case(table).op.variant
+    assert (variant.dtype, variant.kv_dtype) == ("bf16", "fp8")
+
+
+def test_protocol_fields_reach_the_variant() -> None:
+    table = {"op": "gemm", "m": 1, "n": 2, "k": 3, "library": "CUTLASS", "library_version": "3",
+             "variant": "f", "launch": "stream", "cache": "cold"}  # fmt: skip
+    v = kernel_case(table).op.variant
+    assert (v.library, v.version, v.kernel, v.launch, v.cache) == (
+        "cutlass", "3", "f", "stream", "cold",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({**PREFILL, "q_lens": [1], "kv_lens": [1, 2]}, "different lengths"),
+        ({**PREFILL, "q_lens": [], "kv_lens": []}, "expected 1 to 1000000 lengths"),
+        ({**PREFILL, "q_lens": [1, 0], "kv_lens": [1, 2]}, "q_len[1]: expected 1 to"),
+        ({**PREFILL, "q_lens": 3, "kv_lens": [1]}, "expected a list"),
+        ({**PREFILL, "q_lens": [3], "q_len": 3, "kv_len": 3}, "both given"),
+        ({**PREFILL, "q_len": 8, "kv_len": 4}, "less than q_len"),
+        ({**PREFILL, "q_lens": [3, 8], "kv_lens": [3, 4]}, "sequence 1"),
+        ({**PREFILL, "q_lens": [3], "kv_lens": [3], "batch": 2}, "lists have 1"),
+        ({**PREFILL, "q_len": 4, "kv_len": 4, "num_kv_heads": 3}, "no multiple"),
+        ({**PREFILL, "q_len": 4, "kv_len": 4, "causal": "yes"}, "true or false"),
+        ({**PREFILL, "q_len": 4, "kv_len": 4, "kv_layout": "pages"}, "did you mean paged"),
+        ({**PREFILL, "q_len": 4, "kv_len": 4, "kv_dtype": "fp9"}, "kv_dtype"),
+        ({"op": "moe", "tokens": 4, "experts": 8, "topk": 9, "hidden": 8, "intermediate": 8},
+         "topk = 9 of 8 experts"),
+        ({"op": "moe", "tokens": 4, "experts": 8, "topk": 2, "hidden": 8, "intermediate": 8,
+          "ep": 3}, "ep = 3 does not divide 8"),
+        ({"op": "moe", "tokens": 4, "experts": 2, "topk": 2, "hidden": 8, "intermediate": 8,
+          "distribution": [1]}, "histogram of 1 for 2"),
+        ({"op": "moe", "tokens": 4, "experts": 2, "topk": 2, "hidden": 8, "intermediate": 8,
+          "distribution": "zipf"}, "unknown distribution"),
+        ({"op": "silu_mul", "tokens": 4, "width": 7}, "odd"),
+        ({"op": "elementwise", "elements": 4, "kind": "gelo"}, "did you mean gelu"),
+        ({"op": ["gemm"]}, "unknown op"),
+        ({}, "op: is missing"),
+    ],
+)  # fmt: skip
+def test_contradictions_are_refused(table: dict[str, Any], words: str) -> None:
+    assert words in message(table)
+
+
+@pytest.mark.parametrize("value", ["balanced", "power_law_1.01", "power_law_1.2", [1, 3.5]])
+def test_expert_distributions(value: object) -> None:
+    table = {"op": "moe", "tokens": 4, "experts": 2, "topk": 2, "hidden": 8, "intermediate": 8,
+             "distribution": value}  # fmt: skip
+    assert "distribution" in kernel_case(table).words
