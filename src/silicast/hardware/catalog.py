@@ -14,6 +14,7 @@ from silicast.hardware.device import Device
 from silicast.hardware.device_file import decode
 from silicast.hardware.index import DEVICES, Entry, device_files, device_names
 from silicast.hardware.plausibility import require_plausible
+from silicast.hardware.variant import changed
 
 MAX_DEVICE_FILE_BYTES = 1 << 20
 
@@ -50,13 +51,37 @@ def device_of(value: str | Mapping[str, Any]) -> Device:
 
 
 def device_from(data: Mapping[str, Any], *, file: str = "") -> Device:
-    """A device from the decoded content of a device file.
+    """A device from the decoded content of a device file; with a field ``base``, that device of
+    the catalog with the given fields changed.
 
     Raises:
         SilicastError: a field is missing, unknown or of the wrong type, or a number cannot be
             true; names file and field.
+
+    >>> fast = device_from({"base": "H100", "memory": {"dram": {"bandwidth_gb_per_s": 6000}}})
+    >>> fast.name, fast.cores, fast.dram.bandwidth_bytes_per_s
+    ('H100-SXM-80GB (changed)', 132, 6000000000000.0)
     """
-    return require_plausible(decode(data, file=file), file=file)
+    return require_plausible(decode(with_base(data), file=file), file=file)
+
+
+def with_base(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The content of a device file, complete: what ``base`` names stands below the rest.
+
+    Raises:
+        SilicastError: ``base`` is not a device of the catalog.
+    """
+    if "base" not in data:
+        return data
+    base = data["base"]
+    if not isinstance(base, str):
+        raise SilicastError(f"expected a name, found {type(base).__name__}", field="base")
+    names = device_names()
+    entry = names.get(base)
+    if entry.missing:
+        _catalog_device(entry, names.canonical(base))
+    changes = {name: value for name, value in data.items() if name != "base"}
+    return changed(read_device_file(DEVICES / entry.file), changes)
 
 
 def load_device_file(path: Path) -> Device:

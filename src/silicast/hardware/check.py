@@ -13,7 +13,7 @@ from typing import Any
 
 from silicast.core.errors import SilicastError
 from silicast.core.naming import normalise
-from silicast.hardware.catalog import read_device_file
+from silicast.hardware.catalog import read_device_file, with_base
 from silicast.hardware.device import Device
 from silicast.hardware.device_file import DeviceFile, decode, tabulate
 from silicast.hardware.index import device_names
@@ -54,8 +54,8 @@ def _table(device: Device | Path | str | Mapping[str, Any]) -> DeviceFile:
     if isinstance(device, Device):
         return tabulate(device)
     if isinstance(device, Mapping):
-        return decode(device)
-    return decode(read_device_file(Path(device)), file=str(device))
+        return decode(with_base(device))
+    return decode(with_base(read_device_file(Path(device))), file=str(device))
 
 
 def _sources(table: DeviceFile) -> Iterator[Problem]:

@@ -183,6 +183,19 @@ def test_any_value_gives_a_device_or_one_clear_error(path: str, value: Any) -> N
                 assert made.peak_per_s(pipe.name, dtype) <= made.bound_per_s(pipe.name, dtype)
 
 
+TOP = ("name", "compute", "memory", "clocks", "power", "links", "sources", "aliases", "base", "x")
+
+
+@settings(max_examples=200, deadline=None)
+@given(field=st.sampled_from(TOP), value=JSON_LIKE)
+def test_any_change_of_a_device_gives_a_device_or_one_clear_error(field: str, value: Any) -> None:
+    made, error = _outcome({"base": "L4", field: value})
+    assert (made is None) != (error is None)
+    if error is not None:
+        assert error.message
+        assert error.field
+
+
 def _outcome(data: dict[str, Any]) -> tuple[Device | None, SilicastError | None]:
     try:
         return device_from(data), None

@@ -1,0 +1,74 @@
+"""A device described as another one with some fields changed: ``base = "H100"``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from silicast.core.errors import SilicastError
+from silicast.hardware.sources import plain_path
+
+CHANGED = "stated by the user"
+
+
+def changed(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a device file with ``changes`` laid over it.
+
+    Tables are merged field by field; of ``compute.children`` the first entry is merged with the
+    first. A number given in another unit replaces the old one. Names are not inherited; every
+    changed number loses its source.
+
+    Raises:
+        SilicastError: ``changes`` is not a table of tables where the base is one.
+    """
+    merged = _merged(base, changes, "device")
+    merged["name"] = changes.get("name", f"{base['name']} (changed)")
+    merged["aliases"] = changes.get("aliases", [])
+    sources = dict(base.get("sources", {}))
+    for path in _leaves(changes, ""):
+        sources[plain_path(path)] = CHANGED
+    for name in ("name", "aliases", "vendor", "architecture", "execution_model"):
+        sources.pop(name, None)
+    merged["sources"] = {**sources, **_table(changes.get("sources", {}), "sources")}
+    return merged
+
+
+def _merged(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> dict[str, Any]:
+    result = dict(base)
+    replaced = {plain_path(name) for name in changes}
+    for name in base:
+        if name not in changes and plain_path(name) in replaced and name != plain_path(name):
+            del result[name]
+    for name, value in changes.items():
+        old = base.get(name)
+        if name == "sources" or old is None:
+            result[name] = value
+        elif isinstance(old, Mapping):
+            result[name] = _merged(old, _table(value, f"{path}.{name}"), f"{path}.{name}")
+        elif name == "children" and isinstance(value, list) and value and old:
+            first = _merged(old[0], _table(value[0], f"{path}.{name}[0]"), f"{path}.{name}[0]")
+            result[name] = [first, *value[1:]]
+        else:
+            result[name] = value
+    return result
+
+
+def _table(value: Any, path: str) -> Mapping[str, Any]:
+    if isinstance(value, Mapping):
+        return value
+    raise SilicastError(
+        f"expected a table, found {type(value).__name__}", field=path.removeprefix("device.")
+    )
+
+
+def _leaves(value: Any, path: str) -> Iterator[str]:
+    """Paths of the numbers in ``value``, units and indexes included."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            if name != "sources":
+                yield from _leaves(item, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list):
+        for item in value:
+            yield from _leaves(item, path)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield path
