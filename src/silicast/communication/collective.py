@@ -66,6 +66,8 @@ def collective_times(
     launch: Launch = "graph",
     dtype: str = "bf16",
     version: str = "",
+    *,
+    physics: Physics | None = None,
 ) -> CollectiveTimes:
     """Times of ``op`` at every size.
 
@@ -75,28 +77,29 @@ def collective_times(
             input, all_to_all: one rank's buffer), int64 of shape (n,), at least 0.
         gpus: participants; 1 takes no time at all.
         where: a device (its usual node is assumed) or a topology for exactly ``gpus``.
-        implementation: "nccl", an engine ("vllm", "sglang", "trtllm"), "" = an engine's usual
-            choice: its own all-reduce for small messages, NCCL for the rest.
+        implementation: "nccl" (also ""), or an engine ("vllm", "sglang", "trtllm") with its own
+            all-reduce for small messages and NCCL for the rest.
         launch: "graph" (replayed, as nccl-tests behaves), "eager" (launched one by one by an
             engine), "torch" (one by one, timed with the ranks' skew).
-        dtype: element format; the switch reduces bf16, fp16 and fp32 only.
+        dtype: element format; the switch cannot add integers.
         version: of the library, "" = the kernels that most of its releases have.
+        physics: constants; None = the shipped ones.
 
     Raises:
         SilicastError: unknown operation, library or launch; sizes or participants out of range.
 
     >>> from silicast.hardware.catalog import find_device
     >>> h100 = find_device("H100")
-    >>> t = collective_times("all_reduce", np.array([2**30]), 8, h100, "nccl")
-    >>> bool(t.bound_s[0] <= t.estimate_s[0] < 4e-3)
-    True
+    >>> t = collective_times("all_reduce", np.array([2**20, 2**30]), 8, h100, "nccl")
+    >>> bool(2e-5 < t.estimate_s[0] < 4e-5), bool(t.bound_s[1] < t.estimate_s[1] < 6e-3)
+    (True, True)
     """
     topology = where if isinstance(where, Topology) else Topology.of(where, gpus)
     size = np.asarray(size)
     _check(op, size, gpus, topology, launch)
     if gpus == 1 or len(size) == 0:
         return _nothing(len(size))
-    physics = load_physics("communication")
+    physics = physics or load_physics("communication")
     constants = physics.constants(topology.device.architecture)
     time, latency, names = model_times(
         op, size, topology, constants, implementation, launch, dtype, version
@@ -124,7 +127,7 @@ def model_times(
     bytes_ = size.astype(np.float64)
     rules = choices(implementation, op, topology, dtype, version)
     time, latency, names = _by_choice(rules, op, size, bytes_, topology, constants)
-    copies = implementation != "nccl" and op == "all_reduce"
+    copies = implementation not in {"nccl", ""} and op == "all_reduce"
     floor = _floor(op, topology, constants, launch)
     time = time + _copy(bytes_, topology, constants) if launch == "eager" and copies else time
     time, latency = np.maximum(time, floor), np.maximum(latency, floor)
@@ -284,10 +287,11 @@ def _independent(
 
 
 def _shared(physics: Physics, topology: Topology, constants: Constants) -> dict[str, float]:
-    network = constants["log_sd_network"]
-    device = constants["log_sd_device"]
+    network, device = constants["log_sd_network"], constants["log_sd_device"]
     if not physics.is_measured(topology.device.architecture):
         device *= 2.0
+        if topology.fabric in {"pcie", "host"}:
+            network = constants["log_sd_network_pcie"]
     return {"network": network, "device": device}
 
 

@@ -18,8 +18,9 @@ from silicast.core.errors import SilicastError
 LibraryName = Literal["nccl", "vllm", "sglang", "trtllm", ""]
 LIBRARIES: tuple[LibraryName, ...] = ("nccl", "vllm", "sglang", "trtllm", "")
 
-NVLS_DTYPES = frozenset({"bf16", "fp16", "fp32"})
-"""Formats that the switch adds (PTX ``multimem.ld_reduce``); others take the ring."""
+RING_DTYPES = frozenset({"int8", "uint8", "int32", "int64", "fp64"})
+"""Formats that NCCL does not let the switch add (``multimem.ld_reduce``: bf16, fp16, fp32). An
+op of a quantised model still reduces its 16-bit outputs."""
 
 KIB, MIB = 1024, 1024 * 1024
 UNLIMITED = 1 << 62
@@ -38,8 +39,9 @@ VLLM_SYMMETRIC: dict[str, dict[int, float]] = {
 """vLLM ``all_reduce_utils.py``, MiB below which it uses its own kernel, or multimem kernels on
 symmetric memory, by compute capability 9.0 and 10.0 and group size."""
 
-TRTLLM_LIMIT = 64 * MIB
-"""TensorRT-LLM takes the fastest of its own kernels and NCCL up to its workspace."""
+TRTLLM_LIMIT = {"ampere": MIB}
+TRTLLM_LIMIT_LATER = 64 * MIB
+"""TensorRT-LLM takes the fastest of its own kernels and NCCL up to these sizes."""
 
 SGLANG_SECOND_KERNEL = (0, 5, 14)
 """First release whose rewritten all-reduce serves up to twice the size."""
@@ -65,7 +67,7 @@ def choices(
     """The choices of ``library`` in order of size; the last has no limit.
 
     Args:
-        library: one of :data:`LIBRARIES`; "" = an engine's usual rule, SGLang's.
+        library: one of :data:`LIBRARIES`; "" = NCCL.
         dtype: element format; the switch adds only some.
         version: of the library; "" = the kernels that most of its releases have.
 
@@ -80,14 +82,15 @@ def choices(
             hint="nccl, vllm, sglang or trtllm",
         )
     nccl = Choice(UNLIMITED, _nccl(op, topology, dtype))
-    if library == "nccl" or not peer_memory_supports(op, topology):
+    if library in {"nccl", ""} or not peer_memory_supports(op, topology):
         return [nccl]
     nvlink = topology.fabric != "pcie"
     if library == "trtllm":
         if not nvlink:
             return [nccl]
         own = (("one_shot", "trtllm_one"), ("two_shot", "trtllm_two"))
-        return [Choice(TRTLLM_LIMIT, (*own, *nccl.candidates)), nccl]
+        limit = TRTLLM_LIMIT.get(topology.device.architecture, TRTLLM_LIMIT_LATER)
+        return [Choice(limit, (*own, *nccl.candidates)), nccl]
     if library == "sglang" and nvlink and _release(version) >= SGLANG_SECOND_KERNEL:
         second = (("one_shot", "second_one"), ("two_shot", "second_two"))
         return [Choice(2 * CUSTOM_LIMIT, second), nccl]
@@ -106,7 +109,7 @@ def _nccl(op: Collective, topology: Topology, dtype: str) -> tuple[tuple[str, st
     if op == "all_reduce" and topology.nodes > 1:
         return (("ring", section), ("tree", section))
     switch = topology.multicast and topology.nodes == 1 and topology.gpus >= NVLS_SMALLEST
-    if op == "all_reduce" and switch and dtype in NVLS_DTYPES:
+    if op == "all_reduce" and switch and dtype not in RING_DTYPES:
         return (("short_ring", section), ("nvls", "nvls"))
     return (("ring", section),)
 
