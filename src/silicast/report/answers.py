@@ -20,10 +20,15 @@ LABELS = {
     "decode_step_ms": "each further token",
     "total_ms": "whole batch",
     "memory_gb": "memory a device",
-    "latency_us": "latency",
-    "output_tokens_per_s": "throughput",
 }
 """Metrics whose name alone says too little; others are shown as they are called."""
+
+SHORT_LABELS = {
+    "prefill_ms": "prefill",
+    "decode_step_ms": "token",
+    "total_ms": "batch",
+    "memory_gb": "memory",
+}
 
 TIER_WORDS = {
     "bound": "physical limit only",
@@ -66,12 +71,43 @@ def title(scenario: Mapping[str, Any]) -> str:
 
 def answer_report(scenario: Mapping[str, Any], answer: Answer) -> RenderableType:
     """Everything a person needs of one answer."""
-    parts: list[RenderableType] = [Text(title(scenario), "bold"), Text("")]
-    parts.append(metrics_table(answer))
-    parts.append(Text(""))
+    parts: list[RenderableType] = [Text(title(scenario), "bold")]
+    parts += [Text(line, "dim") for line in (setup_line(answer["why"]),) if line]
+    parts += [Text(""), metrics_table(with_throughput(scenario, answer)), Text("")]
     parts += [Text(line) for line in notes(answer)]
     parts += [Text(f"warning: {line}", "yellow") for line in answer["warnings"]]
     return Group(*parts)
+
+
+def setup_line(why: Mapping[str, Any]) -> str:
+    """What the names of a scenario were resolved to."""
+    setup = why.get("deployment")
+    if not isinstance(setup, Mapping):
+        return ""
+    count = int(setup["devices"])
+    devices = f"{count} x {setup['device']}" if count > 1 else setup["device"]
+    return f"{setup['model']} in {setup['format']}, {devices}, {setup['engine']}"
+
+
+def with_throughput(scenario: Mapping[str, Any], answer: Answer) -> Answer:
+    """The answer with the output tokens a second that its total time means, for a static batch."""
+    workload, total = scenario.get("workload"), answer["metrics"].get("total_ms")
+    if not isinstance(workload, Mapping) or total is None or not total["p05"]:
+        return answer
+    lengths = workload.get("input_lens")
+    batch = len(lengths) if isinstance(lengths, list | tuple) else workload.get("batch", 1)
+    milliseconds = 1e3 * int(batch) * int(workload["output_len"])
+    rate = {
+        "estimate": milliseconds / total["estimate"],
+        "p05": milliseconds / total["p95"],
+        "p95": milliseconds / total["p05"],
+    }
+    metrics = dict(answer["metrics"])
+    memory = metrics.pop("memory_gb", None)
+    metrics["output_tokens_per_s"] = rate
+    if memory is not None:
+        metrics["memory_gb"] = memory
+    return {**answer, "metrics": metrics}
 
 
 def metrics_table(answer: Answer) -> RenderableType:
@@ -131,18 +167,16 @@ def explanation(scenario: Mapping[str, Any], answer: Answer, *, depth: int) -> R
 
 def memory_line(why: Mapping[str, Any]) -> str:
     """Whether it fits: what the fullest device holds against what it may hold."""
-    memory = why.get("memory")
+    memory = why.get("memory_gb")
     if not isinstance(memory, Mapping):
         return ""
-    parts = ", ".join(
-        f"{key.removesuffix('_gb').replace('_', ' ')} {rounded(float(value))}"
-        for key, value in memory.items()
-        if key not in {"usable_gb", "excess_gb", "total_gb"}
+    held = ", ".join(
+        f"{name.replace('_', ' ')} {rounded(float(memory[name]))}"
+        for name in ("weights", "kv_cache", "activations", "framework")
     )
-    excess = float(memory.get("excess_gb", 0.0))
-    usable = rounded(float(memory.get("usable_gb", 0.0)))
-    fits = f"does not fit by {rounded(excess)} GB" if excess > 0 else "fits"
-    return f"memory: {fits} in the usable {usable} GB ({parts} GB)"
+    excess = float(memory["excess"])
+    fits = f"does not fit by {rounded(excess)} GB in" if excess > 0 else "fits in"
+    return f"memory {fits} the {rounded(float(memory['usable']))} GB usable a device ({held} GB)"
 
 
 def comparison_table(cases: Sequence[tuple[str, Answer]], metric: str) -> RenderableType:
@@ -155,31 +189,23 @@ def comparison_table(cases: Sequence[tuple[str, Answer]], metric: str) -> Render
     answered = [(name, answer) for name, answer in cases if answer["ok"]]
     answered.sort(key=lambda case: float(case[1]["metrics"][metric]["estimate"]))
     metrics = list(dict.fromkeys(m for _, answer in answered for m in answer["metrics"]))
-    columns = {"": "left", **dict.fromkeys(map(label, metrics), "right")}
-    columns["90 % interval"] = "right"
-    columns["against the first"] = "right"
-    columns["fits"] = "left"
+    headings = [SHORT_LABELS.get(name, label(name)) for name in metrics]
+    chosen = SHORT_LABELS.get(metric, label(metric))
+    columns = {"": "left", **dict.fromkeys(headings, "right")}
+    columns |= {f"90 % of {chosen}": "right", "to first": "right", "fits": "left"}
     first = float(answered[0][1]["metrics"][metric]["estimate"]) if answered else 1.0
     rows = []
     for name, answer in answered:
         quantities = answer["metrics"]
         cells = [Shown(m, quantities[m]).value if m in quantities else "" for m in metrics]
+        shown = Shown(metric, quantities[metric])
         ratio = float(quantities[metric]["estimate"]) / first
-        chosen = Shown(metric, quantities[metric])
-        interval = f"{chosen.interval} {chosen.unit}"
-        rows.append([name, *cells, interval, f"{rounded(ratio)} x", _fits(answer)])
-    table = listing(columns, rows)
-    refused = [
-        Text(f"{name}: {answer['error']['message']}", "yellow")
-        for name, answer in cases
-        if not answer["ok"]
-    ]
-    warned = [
-        Text(f"{name}: {line}", "yellow")
-        for name, answer in answered
-        for line in answer["warnings"]
-    ]
-    return Group(table, *refused, *warned)
+        cells += [f"{shown.interval} {shown.unit}", f"{rounded(ratio)} x", _fits(answer)]
+        rows.append([name, *cells])
+    said = [f"{name}: {answer['error']['message']}" for name, answer in cases if not answer["ok"]]
+    said += [f"{name}: {line}" for name, answer in answered for line in answer["warnings"]]
+    notes = [Text(""), *(Text(line, "yellow") for line in said)] if said else []
+    return Group(listing(columns, rows), *notes)
 
 
 def _fits(answer: Answer) -> str:

@@ -33,8 +33,8 @@ def device_summary(device: Device) -> dict[str, Any]:
 def device_table(devices: Iterable[Device]) -> RenderableType:
     """One line a device."""
     columns = {
-        "device": "left", "architecture": "left", "SMs": "right", "memory GB": "right",
-        "GB/s": "right", "16-bit TFLOP/s": "right", "NVLink GB/s": "right", "W": "right",
+        "device": "left", "architecture": "left", "SMs": "right", "memory\nGB": "right",
+        "GB/s": "right", "16-bit\nTFLOP/s": "right", "NVLink\nGB/s": "right", "W": "right",
     }  # fmt: skip
     keys = (
         "cores", "memory_gb", "bandwidth_gb_per_s", "bf16_tflop_per_s", "nvlink_gb_per_s",

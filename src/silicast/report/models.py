@@ -36,15 +36,14 @@ def model_table(models: Iterable[ModelConfig]) -> RenderableType:
     """One line a model."""
     columns = {
         "model": "left", "family": "left", "parameters": "right", "layers": "right",
-        "hidden": "right", "heads": "right", "format": "left", "weights GB": "right",
-        "KV kB a token": "right",
+        "heads": "right", "format": "left", "weights\nGB": "right", "KV cache\nkB/token": "right",
     }  # fmt: skip
     rows = []
     for model in models:
         facts = model_summary(model)
         rows.append([
             facts["name"], facts["family"], f"{rounded(facts['parameters'] / 1e9)} B",
-            str(facts["layers"]), str(facts["hidden"]), f"{facts['heads']}/{facts['kv_heads']}",
+            str(facts["layers"]), f"{facts['heads']}/{facts['kv_heads']}",
             facts["format"], rounded(facts["weights_gb"]), rounded(facts["kv_cache_kb_per_token"]),
         ])  # fmt: skip
     return listing(columns, rows)
@@ -54,29 +53,27 @@ def model_card(model: ModelConfig) -> RenderableType:
     """Everything known of a model."""
     facts = model_summary(model)
     table = Facts(model.name)
-    source = model.source
     published = model.published_parameters
     agrees = f", {published:,} published" if published else ""
-    table.add("architecture", model.family, source)
-    table.add("parameters", f"{facts['parameters']:,} counted{agrees}", source)
-    table.add("layers", f"{model.layers}", source)
-    table.add("hidden", f"{model.hidden:,}", source)
+    table.add("architecture", model.family, model.source)
+    table.add("parameters", f"{facts['parameters']:,} counted{agrees}")
+    table.add("layers", f"{model.layers}")
+    table.add("hidden", f"{model.hidden:,}")
     heads = f"{model.heads} query, {model.kv_heads} key and value, {model.head_dim} wide"
-    table.add("heads", heads, source)
+    table.add("heads", heads)
     gate = "gate and up" if model.gated else "up only"
-    table.add("MLP", f"{model.intermediate:,} wide, {gate}, {model.activation}", source)
-    table.add(
-        "vocabulary", f"{model.vocab:,}{', shared with the head' if model.tied else ''}", source
-    )
-    table.add("structure", ", ".join(_structure(model)), source)
+    table.add("MLP", f"{model.intermediate:,} wide, {gate}, {model.activation}")
+    shared = ", shared with the head" if model.tied else ""
+    table.add("vocabulary", f"{model.vocab:,}{shared}")
+    table.add("structure", ", ".join(_structure(model)))
     if model.max_positions:
-        table.add("longest context", f"{model.max_positions:,} tokens", source)
+        table.add("longest context", f"{model.max_positions:,} tokens")
     windows = sorted({window for window in model.windows if window})
     if windows:
         count = sum(1 for window in model.windows if window)
-        table.add("window", f"{', '.join(map(str, windows))} keys in {count} layers", source)
+        table.add("window", f"{', '.join(map(str, windows))} keys in {count} layers")
     precision = model.default_precision
-    table.add("formats", f"{precision.recipe}, KV cache {precision.kv_cache}", source)
+    table.add("formats", f"{precision.recipe}, KV cache {precision.kv_cache}")
     table.add("weights", f"{rounded(facts['weights_gb'])} GB")
     table.add("KV cache", f"{rounded(facts['kv_cache_kb_per_token'])} kB a token")
     return table.rendered()

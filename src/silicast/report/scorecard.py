@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,14 +16,21 @@ Result = Mapping[str, Any]
 
 FIGURES = {
     "rows": "rows",
-    "answered_pct": "answered %",
-    "mean_ape": "mean APE %",
-    "median_ape": "median APE %",
-    "p90_ape": "p90 APE %",
-    "bias_pct": "bias %",
-    "median_abs_log": "median |log ratio|",
+    "answered_pct": "answered\n%",
+    "mean_ape": "mean\nAPE %",
+    "median_ape": "median\nAPE %",
+    "p90_ape": "p90\nAPE %",
+    "bias_pct": "bias\n%",
+    "median_abs_log": "median\n|log ratio|",
 }
 """Figures shown for every competitor, in order."""
+
+
+READING = (
+    "Errors are absolute percentage errors (APE); an unanswered row counts as 100 % off. The bias "
+    "is the mean of predicted over measured, less one. Coverage is the share of measured values "
+    "inside the 90 % interval."
+)
 
 
 def scorecard_table(result: Result) -> RenderableType:
@@ -38,20 +46,21 @@ def scorecard_table(result: Result) -> RenderableType:
 
 def scorecard_page(result: Result) -> str:
     """A documentation page of a suite: every figure, overall and by group."""
+    origin = (
+        f"Produced by `silicast validate {result['suite']}` with Silicast {result['version']}; do "
+        "not edit."
+    )
     lines = [
         f"# {result['title']}",
         "",
-        f"Produced by `silicast validate {result['suite']}` with Silicast {result['version']}; do "
-        "not edit.",
+        origin,
         "",
         result["split"],
         "",
         f"Tier: {result['tier']}. Artefacts `{result['artefacts']}`, data `{result['data']}`."
         + (" A sample of the rows." if result["sampled"] else ""),
         "",
-        "Errors are absolute percentage errors (APE); an unanswered row counts as 100 % off. The "
-        "bias is the mean of predicted over measured, less one. Coverage is the share of measured "
-        "values inside the 90 % interval.",
+        READING,
     ]
     for metric in result["metrics"]:
         lines += ["", f"## {metric['metric']}", "", _headline(metric), ""]
@@ -63,10 +72,10 @@ def scorecard_page(result: Result) -> str:
 
 
 def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A Markdown table; all but the first column stand to the right.
+    r"""A Markdown table; all but the first column stand to the right.
 
     >>> markdown_table(["", "rows"], [["a|b", "3"]])
-    ['|  | rows |', '|---|---:|', '| a\\\\|b | 3 |']
+    ['|  | rows |', '|---|---:|', '| a\\|b | 3 |']
     """
     lines = [_row(headings), "|---" + "|---:" * (len(headings) - 1) + "|"]
     return lines + [_row(row) for row in rows]
@@ -78,7 +87,7 @@ def figure(value: Any) -> str:
     >>> figure(None), figure(7.256), figure(0.0712), figure(1234.0)
     ('–', '7.3', '0.071', '1,234')
     """
-    if not isinstance(value, int | float) or value != value:
+    if not isinstance(value, int | float) or math.isnan(value):
         return "–"
     if value == round(value) and abs(value) >= 100:
         return f"{value:,.0f}"
@@ -119,4 +128,4 @@ def _by_group(labels: Mapping[str, Result]) -> list[str]:
 
 
 def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(cell.replace("\n", " ").replace("|", "\\|") for cell in cells) + " |"

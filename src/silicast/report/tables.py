@@ -20,9 +20,11 @@ def listing(columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> Table:
         columns: heading -> "left" or "right".
         rows: one text per column.
     """
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for number, (heading, justify) in enumerate(columns.items()):
-        table.add_column(heading, justify=cast("Justify", justify), no_wrap=number == 0)
+    table = Table(
+        box=SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="bold"
+    )
+    for heading, justify in columns.items():
+        table.add_column(heading, justify=cast("Justify", justify), no_wrap=True)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table

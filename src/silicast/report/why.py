@@ -21,8 +21,11 @@ BOUND_WORDS = {
     "link": "links between devices",
     "launch": "kernel launch",
     "host": "the host",
+    "latency": "the latency of short kernels",
 }
 """What a bound's name means, in words."""
+
+FAR_FROM_BOUND = 0.2
 
 Node = Mapping[str, Any]
 
@@ -93,18 +96,29 @@ def leaves(tree: Node) -> Iterator[Node]:
         yield from leaves(part)
 
 
-def time_by_bound(tree: Node) -> list[tuple[str, float]]:
-    """Share of a tree's exposed time by what bounds its leaves, largest first.
+def cause_of(leaf: Node) -> str:
+    """What a part's time is spent on: what bounds it, or "latency" where it is far from its bound.
 
-    >>> time_by_bound({"name": "x", "exposed_ms": 2.0, "share": 1.0, "parts": [
+    A kernel at less than a fifth of its bound is too small to use the device: it takes as long as
+    it takes to start, to fetch the first operands and to finish.
+    """
+    if "of_bound" in leaf and float(leaf["of_bound"]) < FAR_FROM_BOUND:
+        return "latency"
+    return str(leaf.get("bound_by", "")) or "other"
+
+
+def time_by_cause(tree: Node) -> list[tuple[str, float]]:
+    """Share of a tree's exposed time by the cause of its leaves, largest first.
+
+    >>> time_by_cause({"name": "x", "exposed_ms": 2.0, "share": 1.0, "parts": [
     ...     {"name": "a", "exposed_ms": 1.5, "share": 0.75, "bound_by": "dram"},
-    ...     {"name": "b", "exposed_ms": 0.5, "share": 0.25, "bound_by": "tensor"}]})
-    [('dram', 0.75), ('tensor', 0.25)]
+    ...     {"name": "b", "exposed_ms": 0.5, "share": 0.25, "bound_by": "xu", "of_bound": 0.1}]})
+    [('dram', 0.75), ('latency', 0.25)]
     """
     whole = float(tree["exposed_ms"])
     times: dict[str, float] = {}
     for leaf in leaves(tree):
-        cause = str(leaf.get("bound_by", "")) or "other"
+        cause = cause_of(leaf)
         times[cause] = times.get(cause, 0.0) + float(leaf["exposed_ms"])
     if whole <= 0.0:
         return []
@@ -115,15 +129,16 @@ def verdict(tree: Node) -> str:
     """What bounds a part, in one line.
 
     >>> verdict({"name": "decode", "exposed_ms": 1.0, "share": 1.0, "bound_by": "dram"})
-    'decode: 100 % of its time waits for memory bandwidth'
+    'decode is bound by memory bandwidth (100 % of its time)'
     """
-    ranked = time_by_bound(tree)
+    ranked = time_by_cause(tree)
     if not ranked:
         return ""
     cause, share = ranked[0]
-    second = f", {percent(ranked[1][1])} for {bound_words(ranked[1][0])}" if len(ranked) > 1 else ""
     name = str(tree["name"]).replace("_", " ")
-    return f"{name}: {percent(share)} of its time waits for {bound_words(cause)}{second}"
+    others = [f"{bound_words(other)} {percent(part)}" for other, part in ranked[1:3] if part > 0.02]
+    rest = f"; then {', '.join(others)}" if others else ""
+    return f"{name} is bound by {bound_words(cause)} ({percent(share)} of its time){rest}"
 
 
 def find_part(tree: Node, name: str) -> Node | None:

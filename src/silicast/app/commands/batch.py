@@ -24,7 +24,7 @@ def batch(cases: Path, /, *, output: Annotated[Path | None, Parameter(alias="-o"
     from silicast.scenario.batch import run_batch_file
 
     with progress("cases") as advance, tempfile.TemporaryDirectory() as folder:
-        target = output or Path(folder) / "answers.jsonl"
+        target = output or Path(folder).joinpath("answers.jsonl")
         result = run_batch_file(cases, target, advance)
         if output is None:
             with target.open(encoding="utf-8") as lines:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from cyclopts import Parameter
+
 from silicast.app.console import progress, show, write_json
 from silicast.app.flags import Degrees, Deployment, Json, inference_scenario, plan_degrees
 from silicast.app.predict import EXIT_NOT_ANSWERED, predicted, refused
@@ -12,7 +16,7 @@ def compare(
     deployment: Deployment,
     degrees: Degrees | None = None,
     *,
-    plan: list[str] | None = None,
+    plan: Annotated[list[str] | None, Parameter(negative="")] = None,
     json: Json = False,
 ) -> int:
     """Predict one workload on many devices or under many plans, fastest first.
@@ -40,7 +44,7 @@ def compare(
     elif answered:
         from silicast.report.answers import comparison_table, title
 
-        show(title(inference_scenario(deployment, {}, " and ".join(devices))), "")
+        show(title(inference_scenario(deployment, {}, " / ".join(devices))), "")
         show(comparison_table(replies, "total_ms"))
     else:
         raise refused(replies[0][1])

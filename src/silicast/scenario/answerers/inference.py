@@ -34,7 +34,7 @@ class InferenceAnswerer(Answerer):
         deployment = deployment_of(scenario)
         lengths = work.input_lens or [work.input_len or 1] * (work.batch or 1)
         found = predict_static_batch(deployment, lengths, work.output_len)
-        return _answer(found, bound_only=scenario.raw.tier == "bound")
+        return _answer(found, deployment, bound_only=scenario.raw.tier == "bound")
 
 
 def deployment_of(scenario: Scenario) -> Deployment:
@@ -94,7 +94,7 @@ def precision_of(scenario: Scenario, model: ModelConfig, device: Device) -> Prec
         raise error.at("precision") from None
 
 
-def _answer(found: StaticBatch, *, bound_only: bool) -> Answer:
+def _answer(found: StaticBatch, deployment: Deployment, *, bound_only: bool) -> Answer:
     metrics: dict[str, Quantity] = {}
     bound: dict[str, float] = {}
     for name, prediction in (
@@ -113,7 +113,7 @@ def _answer(found: StaticBatch, *, bound_only: bool) -> Answer:
         tier=tier,
         domain=found.total.domain,
         warnings=found.total.warnings,
-        why=_why(found),
+        why=_why(found, deployment),
     )
 
 
@@ -124,12 +124,25 @@ def _latency(prediction: Prediction, *, bound_only: bool) -> Quantity:
     return Quantity(limit, limit, prediction.latency_s.p95)
 
 
-def _why(found: StaticBatch) -> dict[str, Any]:
+def _why(found: StaticBatch, deployment: Deployment) -> dict[str, Any]:
     tree = why_tree(found.total.part)
     if found.decode_step is not None:
         tree["decode_step"] = why_tree(found.decode_step.part)
     tree["clock_mhz"] = {
         "prefill": found.clock_hz[0] / 1e6,
         "decode": found.clock_hz[1] / 1e6,
+    }
+    memory = found.memory
+    tree["memory_gb"] = {
+        name: getattr(memory, name) / 1e9
+        for name in ("weights", "kv_cache", "activations", "framework", "usable", "excess")
+    }
+    engine, precision = deployment.engine, deployment.precision
+    tree["deployment"] = {
+        "model": deployment.model.name,
+        "device": deployment.device.name,
+        "devices": deployment.plan.gpus,
+        "engine": f"{engine.name} {engine.version}".strip(),
+        "format": (precision or deployment.model.default_precision).recipe,
     }
     return tree

@@ -1,0 +1,203 @@
+"""The command line as its users meet it: results, errors, exit status."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from silicast.app import cli
+from silicast.app.cli import main
+
+INFER = "infer --model Llama-3.1-8B --device h100 --batch 8 --input-len 1024 --output-len 128"
+GEMM = "kernel gemm m=4096 n=4096 k=4096 dtype=bf16 --device h100"
+
+Capture = pytest.CaptureFixture[str]
+
+
+def run(command: str, capsys: Capture) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of a command."""
+    status = main(command.split())
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_infer_answers_in_one_table(capsys: Capture) -> None:
+    status, out, err = run(INFER, capsys)
+    assert (status, err) == (0, "")
+    for words in ("prefill", "each further token", "whole batch", "memory", "90 % interval"):
+        assert words in out
+    assert "fits" in out
+
+
+@pytest.mark.parametrize("command", [INFER, GEMM])
+def test_json_holds_three_numbers_a_metric(command: str, capsys: Capture) -> None:
+    status, out, _ = run(f"{command} --json", capsys)
+    answer = json.loads(out)
+    assert status == 0
+    assert answer["ok"] is True
+    for name, metric in answer["metrics"].items():
+        assert 0 <= metric["p05"] <= metric["estimate"] <= metric["p95"], name
+        assert answer["bound"].get(name, 0) <= metric["p05"]
+
+
+@pytest.mark.parametrize(
+    "command", [INFER, f"{INFER} --json", GEMM, "devices", "models", "engines"]
+)
+def test_stdout_is_the_same_every_time(command: str, capsys: Capture) -> None:
+    first = run(command, capsys)[1]
+    assert first
+    assert run(command, capsys)[1] == first
+
+
+def test_flags_and_file_give_the_same_answer(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "scenario.toml"
+    file.write_text(
+        'task = "inference"\nmodel = "Llama-3.1-8B"\ndevice = "h100"\n'
+        "workload = { batch = 8, input_len = 1024, output_len = 128 }\n",
+        encoding="utf-8",
+    )
+    by_flags = json.loads(run(f"{INFER} --json", capsys)[1])
+    by_file = json.loads(run(f"run {file} --json", capsys)[1])
+    assert by_file == by_flags
+
+
+def test_a_model_that_does_not_fit_is_answered(capsys: Capture) -> None:
+    status, out, _ = run("infer --model Llama-3.1-70B --device h100", capsys)
+    assert status == 0
+    said = " ".join(out.split())
+    assert "does not fit by" in said
+    assert "it would fit with tp = 2" in said
+
+
+BAD = {
+    "infer --model Llama-3.1-8B --device h1000": "did you mean",
+    "infer --model Lama-3.1-8B --device h100": "did you mean",
+    "infer --model Llama-3.1-8B --device h100 --batch 0": "batch",
+    "infer --model Llama-3.1-8B --device h100 --batch -3": "batch",
+    "infer --model Llama-3.1-8B --device h100 --input-len 99999999999999999999": "64 bits",
+    "infer --model Llama-3.1-8B --device h100 --tp 3": "heads",
+    "infer --model Llama-3.1-8B --device h100 --dtype fp7": "fp7",
+    "infer --model Llama-3.1-8B --device h100 --engine vlm": "did you mean",
+    "infer --model Llama-3.1-8B": "--device",
+    "infer --model Llama-3.1-8B --device h100 --bach 8": "--bach",
+    "infer --model Llama-3.1-8B --device h100 --batch eight": "--batch",
+    "kernel gem m=1 n=1 k=1 --device h100": "gemm",
+    "kernel gemm m=1 n=1 --device h100": "k",
+    "kernel gemm m=1 n=1 k=1 m --device h100": "key=value",
+    "kernel gemm m=1 m=2 n=1 k=1 --device h100": "twice",
+    "kernel gemm m=nan n=1 k=1 --device h100": "finite",
+    "kernel gemm m=1.5 n=1 k=1 --device h100": "whole number",
+    "compare --model Llama-3.1-8B --device h100 --plan tp=two": "tp",
+    "compare --model Llama-3.1-8B --device h100 --plan zz=2": "zz",
+    "compare --model Llama-3.1-8B --device ,": "--device",
+    "explain": "--model",
+    "run nowhere.toml": "nowhere.toml",
+    "batch nowhere.jsonl": "nowhere.jsonl",
+    "devices show h1000": "did you mean",
+    "devices search qqqqqqqqqqq": "unknown device",
+    "validate no-such-suite": "no-such-suite",
+    "validate nowhere.toml": "nowhere.toml",
+    "inferr": "inferr",
+}
+
+
+@pytest.mark.parametrize("command", BAD)
+def test_bad_input_is_one_clear_line(command: str, capsys: Capture) -> None:
+    status, out, err = run(command, capsys)
+    assert status == 2
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert BAD[command] in err
+    assert "Traceback" not in err
+
+
+def test_what_cannot_be_answered_yet_says_so(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "serving.toml"
+    file.write_text(
+        'task = "serving"\nmodel = "Llama-3.1-8B"\ndevice = "h100"\n[workload]\n'
+        'arrival = { kind = "closed", concurrency = 8 }\ninput_len = 100\noutput_len = 100\n',
+        encoding="utf-8",
+    )
+    status, out, _ = run(f"run {file} --json", capsys)
+    reply = json.loads(out)
+    assert status == 3
+    assert reply["ok"] is False
+    assert reply["error"]["kind"] == "not_yet"
+    assert "metrics" not in reply
+
+
+def test_batch_goes_on_past_a_bad_line(tmp_path: Path, capsys: Capture) -> None:
+    kernel = {"op": "gemm", "m": 8, "n": 4096, "k": 4096, "dtype": "bf16"}
+    good = {"id": "a", "task": "kernel", "device": "h100", "workload": {"kernel": kernel}}
+    cases = tmp_path / "cases.jsonl"
+    cases.write_text(f"{json.dumps(good)}\n{{bad\n", encoding="utf-8")
+    status, out, err = run(f"batch {cases}", capsys)
+    replies = [json.loads(line) for line in out.splitlines()]
+    assert status == 3
+    assert [reply["ok"] for reply in replies] == [True, False]
+    assert err == "1 answered, 1 failed\n"
+    cases.write_text(f"{json.dumps(good)}\n", encoding="utf-8")
+    answers = tmp_path / "answers.jsonl"
+    assert run(f"batch {cases} -o {answers}", capsys)[:2] == (0, "")
+    assert json.loads(answers.read_text(encoding="utf-8"))["id"] == "a"
+
+
+def test_compare_sorts_and_keeps_those_that_fail(capsys: Capture) -> None:
+    command = "compare --model Llama-3.1-8B --device l4,h100,nowhere --batch 8"
+    status, out, _ = run(command, capsys)
+    assert status == 3
+    assert out.index("\nh100") < out.index("\nl4") < out.index("nowhere: unknown device")
+
+
+def test_explain_shows_the_tree_of_a_file_too(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "kernel.toml"
+    file.write_text(
+        'task = "kernel"\ndevice = "h100"\nworkload = { kernel = { op = "rmsnorm", tokens = 4096,'
+        " hidden = 4096 } }\n",
+        encoding="utf-8",
+    )
+    status, out, _ = run(f"explain {file}", capsys)
+    assert status == 0
+    assert "memory bandwidth" in out
+
+
+def test_a_defect_shows_no_traceback(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_tokens: list[str]) -> int:
+        raise ZeroDivisionError("secret\ndetail")
+
+    monkeypatch.setattr(cli, "_dispatch", broken)
+    monkeypatch.delenv("SILICAST_DEBUG", raising=False)
+    status, out, err = run("devices", capsys)
+    assert (status, out) == (cli.EXIT_INTERNAL, "")
+    assert err.startswith("internal error: ZeroDivisionError: secret detail")
+    assert err.count("\n") == 1
+    monkeypatch.setenv("SILICAST_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        main(["devices"])
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    command = f"{sys.executable} -m silicast models list --json | head -c 10"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_help_names_every_command(capsys: Capture) -> None:
+    status, out, _ = run("--help", capsys)
+    assert status == 0
+    for name in (*cli.PREDICT, *cli.CATALOG):
+        assert f" {name} " in out
+
+
+def test_version(capsys: Capture) -> None:
+    from silicast import __version__
+
+    assert run("--version", capsys)[1].strip() == __version__

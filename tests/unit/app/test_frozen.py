@@ -1,0 +1,69 @@
+"""Commands and options are a promise: this list changes only on purpose, with the change log."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from cyclopts import App
+
+from silicast.app.cli import build_app, main
+
+DEPLOYMENT = (
+    "--model --device --batch --input-len --output-len --engine --dtype --kv-dtype --power-w"
+    " --tp --pp"
+)
+
+FROZEN = {
+    "infer": f"{DEPLOYMENT} --json",
+    "kernel": "--device --json",
+    "compare": f"{DEPLOYMENT} --plan --json",
+    "explain": f"{DEPLOYMENT} --depth --json",
+    "run": "--json",
+    "batch": "--output -o",
+    "devices": "--json",
+    "devices list": "--json",
+    "devices search": "--json",
+    "devices show": "--json",
+    "models": "--json",
+    "models list": "--json",
+    "models search": "--json",
+    "models show": "--json",
+    "engines": "--json",
+    "engines list": "--json",
+    "engines search": "--json",
+    "engines show": "--json",
+    "validate": "--output -o --limit --json",
+}
+
+
+def _options(app: App) -> str:
+    if app.default_command is None:
+        return ""
+    arguments = app.assemble_argument_collection()
+    return " ".join(name for a in arguments for name in a.names if name.startswith("-"))
+
+
+def _commands(app: App, prefix: str = "") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in app:
+        if not name.startswith("-"):
+            path = f"{prefix}{name}"
+            found[path] = _options(app[name])
+            found |= _commands(app[name], f"{path} ")
+    return found
+
+
+def test_commands_and_options_are_frozen() -> None:
+    assert _commands(build_app()) == FROZEN
+
+
+@pytest.mark.parametrize("path", FROZEN)
+def test_every_option_is_explained(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main([*path.split(), "--help"])
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()[2]) > 15, "the command has no description"
+    for option in FROZEN[path].split():
+        if option.startswith("--"):
+            words = rf"{option}( -\w)?( [A-Z\[\]]+)? +\S+ +\S+ +\S+"
+            assert re.search(words, shown), f"{option} has no description"

@@ -1,0 +1,65 @@
+"""Answers as text, without a model behind them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from silicast.report.answers import answer_report, comparison_table, title
+from tests.unit.report.test_why import TREE, text
+
+METRICS = {
+    "prefill_ms": {"estimate": 6.0, "p05": 5.0, "p95": 7.0},
+    "total_ms": {"estimate": 10.0, "p05": 8.0, "p95": 12.0},
+}
+
+
+def answered(factor: float = 1.0, *warnings: str) -> dict[str, Any]:
+    """An answer whose times are multiplied by ``factor``."""
+    scaled = {
+        name: {key: value * factor for key, value in numbers.items()}
+        for name, numbers in METRICS.items()
+    }
+    return {
+        "id": None, "ok": True, "metrics": scaled, "bound": {"total_ms": 7.0 * factor},
+        "tier": "analytic", "domain": "near", "warnings": list(warnings), "why": TREE,
+    }  # fmt: skip
+
+
+REFUSED = {"ok": False, "error": {"kind": "unknown_name", "message": "unknown device 'x'"}}
+
+
+def test_a_report_says_everything_once() -> None:
+    shown = text(answer_report({"task": "inference", "model": "M", "device": "D"}, answered()))
+    for words in ("M on D", "10.0 ms", "8.00 – 12.0", "7.00 ms", "analytic tier", "near measured"):
+        assert shown.count(words) == 1, words
+    assert "prefill is bound by matrix pipes (100 % of its time)" in shown
+
+
+def test_warnings_are_shown() -> None:
+    assert "warning: no such thing" in text(answer_report({}, answered(1.0, "no such thing")))
+
+
+def test_a_comparison_puts_the_fastest_first_and_failures_last() -> None:
+    cases = [("slow", answered(2.0)), ("bad", REFUSED), ("fast", answered(1.0))]
+    shown = text(comparison_table(cases, "total_ms"))
+    assert shown.index("fast") < shown.index("slow") < shown.index("bad: unknown device")
+    assert "2.00 x" in shown
+
+
+def test_a_case_that_does_not_fit_is_marked() -> None:
+    shown = text(comparison_table([("a", answered(1.0, "does not fit by 3 GB"))], "total_ms"))
+    assert shown.splitlines()[2].split()[-1] == "no"
+    assert "a: does not fit by 3 GB" in shown
+
+
+def test_titles_name_the_workload() -> None:
+    kernel = {"op": "gemm", "m": 8, "causal": True, "q_lens": [1, 2]}
+    scenario = {"task": "kernel", "device": "h100", "workload": {"kernel": kernel}}
+    assert title(scenario) == "gemm m=8 causal=true q_lens=1,2 on h100"
+    assert title({"task": "serving", "model": {"base": "Qwen3-8B"}}) == "Qwen3-8B"
+    ragged = {
+        "task": "inference",
+        "model": "M",
+        "workload": {"input_lens": [5, 6], "output_len": 2},
+    }
+    assert title(ragged) == "M, batch 2, 11 tokens in, 2 out"
