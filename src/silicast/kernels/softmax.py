@@ -9,6 +9,9 @@ from silicast.kernels.implementation import register
 from silicast.kernels.streaming import Sizes, Stream, StreamingKernel, element_bytes
 from silicast.workload.op import Variant
 
+ON_CHIP_COLS = 1024
+"""Rows up to this length stay in the registers of a warp and are read once."""
+
 
 @register
 @final
@@ -22,6 +25,7 @@ class Softmax(StreamingKernel):
         """Each element in and out once; one exponential an element."""
         size = element_bytes(variant.dtype)
         elements = sizes["rows"] * sizes["cols"]
+        longer = sizes["cols"] > ON_CHIP_COLS
         return Stream(
             read_bytes=elements * size,
             write_bytes=elements * size,
@@ -31,4 +35,7 @@ class Softmax(StreamingKernel):
             tasks=sizes["rows"],
             trips=2.0,
             reductions=2.0,
+            # maximum and sum sweep a long row before the sweep that writes
+            reread_bytes=2 * elements * size * longer,
+            blocks_per_core=2.0,
         )

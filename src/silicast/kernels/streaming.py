@@ -46,7 +46,9 @@ class Stream:
         trips: dependent round trips to memory in one block's chain.
         reductions: block-wide reductions in that chain.
         kernels: kernels launched one after another.
-        passes: times that the bytes cross the core, over moving each once.
+        reread_bytes: bytes that blocks read again after a first sweep over their row.
+        blocks_per_core: blocks that a core holds at once; what they read again stays in the L2
+            if all of them fit there together.
     """
 
     read_bytes: Any
@@ -58,7 +60,8 @@ class Stream:
     trips: float = 1.0
     reductions: float = 0.0
     kernels: float = 1.0
-    passes: float = 1.0
+    reread_bytes: Any = 0
+    blocks_per_core: float = 2.0
 
 
 class StreamingKernel(Implementation):
@@ -103,7 +106,8 @@ class Machine:
     """A device's rates as one family's kernels reach them; SI units.
 
     Attributes:
-        launch_s: of one kernel in a replayed graph, start to start, without its own work.
+        launch_s: start and drain of a kernel that does nothing, as a profiler reports it.
+        gap_s: between two kernels of a replayed graph, invisible to a profiler.
         stream_dispatch_s, stream_record_s: host time before an eager kernel starts on an idle
             device, and from there until the event after it is recorded.
         trip_s, reduction_s: a dependent round trip to memory, a block-wide reduction.
@@ -111,14 +115,15 @@ class Machine:
         dram_per_s, sm_per_s, block_per_s: bytes per second from memory to the device, from the
             L2 to one core, and to one thread block alone.
         fma_per_s, xu_per_s: operations per second of the device; ``*_peak_per_s`` are for bounds.
-        resident, warm_resident: working sets, in bytes, up to which the L2 holds everything and
-            from which it holds nothing, as engines leave it and when one buffer is reused.
+        resident: working sets, in bytes, up to which the L2 holds everything and from which it
+            holds nothing when the same data were just written or read.
         *_log_sd: log sd of errors shared by device and by family, and of a single kernel when
             busy and in addition when waiting (``small``).
     """
 
     cores: int
     launch_s: float
+    gap_s: float
     stream_dispatch_s: float
     stream_record_s: float
     trip_s: float
@@ -131,7 +136,6 @@ class Machine:
     port_peak_per_s: float
     l2_bytes: float
     resident: tuple[float, float]
-    warm_resident: tuple[float, float]
     fma_per_s: float
     fma_peak_per_s: float
     xu_per_s: float
@@ -161,11 +165,12 @@ class Machine:
         port = table["port_bytes_per_clock"] * device.clocks.max_hz * device.cores
         return Machine(
             cores=device.cores,
-            launch_s=constant("launch_s"),
+            launch_s=constant("launch_cycles") * constant("launch_factor") / clock,
+            gap_s=constant("gap_s"),
             stream_dispatch_s=constant("stream_dispatch_s"),
             stream_record_s=constant("stream_record_s"),
-            trip_s=constant("trip_s"),
-            reduction_s=constant("reduction_s"),
+            trip_s=constant("trip_cycles") / clock,
+            reduction_s=constant("reduction_cycles") / clock,
             slot_s=constant("slot_s"),
             dram_per_s=device.dram.bandwidth_bytes_per_s * constant("dram_fraction"),
             dram_peak_per_s=device.dram.bandwidth_bytes_per_s,
@@ -174,7 +179,6 @@ class Machine:
             port_peak_per_s=port,
             l2_bytes=capacity,
             resident=(constant("resident_from") * capacity, constant("resident_to") * capacity),
-            warm_resident=(constant("warm_from") * capacity, constant("warm_to") * capacity),
             fma_per_s=device.peak_per_s("fma", "fp32") * constant("pipe_fraction"),
             fma_peak_per_s=device.bound_per_s("fma", "fp32"),
             xu_per_s=device.peak_per_s("xu", "fp32") * constant("pipe_fraction"),
@@ -202,9 +206,14 @@ def analyse_stream(stream: Stream, variant: Variant, m: Machine) -> Analysis:
     tasks = np.asarray(stream.tasks, dtype=np.float64)
     rounds = ceil_div(stream.tasks, m.cores).astype(np.float64)
     # the busiest core's share; a core is a server that the L2 feeds at a fixed rate
-    block_bytes = total * stream.passes / tasks
-    missing = _missing(total, m.warm_resident if variant.cache == "warm" else m.resident)
+    again = np.asarray(stream.reread_bytes, dtype=np.float64)
+    moved = total + again
+    block_bytes = moved / tasks
+    missing = _missing(total, m.resident)
     dram_bytes = read + written * missing if variant.cache == "cold" else total * missing
+    if not isinstance(stream.reread_bytes, int):
+        held = np.minimum(tasks, m.cores * stream.blocks_per_core) * (again / tasks)
+        dram_bytes = dram_bytes + again * _missing(held, m.resident)
     fma, xu = (np.asarray(work, dtype=np.float64) for work in (stream.fma, stream.xu))
     fill = np.minimum(tasks, float(m.cores)) / m.cores
 
@@ -213,15 +222,16 @@ def analyse_stream(stream: Stream, variant: Variant, m: Machine) -> Analysis:
     slot_s = rounds * m.slot_s
     fma_s, xu_s = _over(fma, m.fma_per_s) / fill, _over(xu, m.xu_per_s) / fill
     chain_s = stream.trips * m.trip_s + stream.reductions * m.reduction_s
-    busy_s = smooth_max((dram_s, sm_s, slot_s, fma_s, xu_s))
+    busy_s = smooth_max((np.maximum(dram_s, sm_s), slot_s, fma_s, xu_s))
     kernel_s = busy_s + chain_s
     if variant.launch == "stream":
         # events around one call on an idle device: the kernel hides the second event's dispatch
         time_s = m.stream_dispatch_s + smooth_max(
-            (kernel_s, np.full_like(total, m.stream_record_s))
+            (kernel_s + m.launch_s, np.full_like(total, m.stream_record_s))
         )
     else:
-        time_s = kernel_s + m.launch_s * stream.kernels
+        gap_s = 0.0 if variant.launch == "profiler" else m.gap_s
+        time_s = kernel_s + (m.launch_s + gap_s) * stream.kernels
     resource_s = _bounds(read, written, total, fma, xu, variant, m)
     return Analysis(
         time_s=time_s,
@@ -232,7 +242,7 @@ def analyse_stream(stream: Stream, variant: Variant, m: Machine) -> Analysis:
             waves=tasks / m.cores,
             occupancy=np.minimum(tasks / m.cores, rounds),
             pipe_work={"fma": fma, "xu": xu},
-            level_bytes={"dram": dram_bytes, "l2": total * stream.passes},
+            level_bytes={"dram": dram_bytes, "l2": moved},
             core_level_bytes={"l2": rounds * block_bytes},
         ),
         features={

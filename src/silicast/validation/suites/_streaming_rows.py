@@ -56,6 +56,9 @@ class Rows:
         )
 
 
+PROFILED = Variant(launch="profiler")
+
+
 def load_rows(data: Path) -> list[Rows]:
     """All rows of all sources, in a fixed order."""
     return [
@@ -104,9 +107,9 @@ def _pipeweave(path: Path) -> Iterator[Rows]:
     for op, gpu, mask in _groups(columns, ("op", "gpu")):
         c = {name: values[mask] for name, values in columns.items()}
         if op == "rmsnorm":
-            batch = _batch("rmsnorm", Variant(), tokens=c["seq"], hidden=c["dim"], residual=1)
+            batch = _batch("rmsnorm", PROFILED, tokens=c["seq"], hidden=c["dim"], residual=1)
         else:
-            batch = _batch("silu_mul", Variant(), tokens=c["seq"], width=c["dim"])
+            batch = _batch("silu_mul", PROFILED, tokens=c["seq"], width=c["dim"])
         yield Rows(
             "pipeweave",
             batch,
@@ -139,7 +142,7 @@ def _quantize(folder: Path) -> Iterator[Rows]:
     for system, backend, _, mask in _groups(static, ("system", "backend", "version")):
         c = {name: values[mask] for name, values in static.items()}
         flags = (("static", True),)
-        variant = Variant("fp8", library=backend, cache="warm", flags=flags)
+        variant = Variant("fp8", library=backend, flags=flags)
         fitted = _every_second(c["k"])
         batch = _batch("quantize", variant, tokens=c["m"], hidden=c["k"])
         yield Rows("aiconfigurator", batch, _SYSTEMS[system], c["latency_us"], fitted)
@@ -148,9 +151,7 @@ def _quantize(folder: Path) -> Iterator[Rows]:
         if not known.any():
             continue
         dynamic = c["latency_us"] + np.array([value or 0.0 for value in added])
-        batch = _batch(
-            "quantize", Variant("fp8", library=backend, cache="warm"), tokens=c["m"], hidden=c["k"]
-        )
+        batch = _batch("quantize", Variant("fp8", library=backend), tokens=c["m"], hidden=c["k"])
         yield Rows("aiconfigurator", batch, _SYSTEMS[system], dynamic, fitted).at(known)
 
 
@@ -168,11 +169,11 @@ def _vidur(path: Path) -> Iterator[Rows]:
         tokens, tp = c["num_tokens"], c["num_tensor_parallel_workers"]
         fitted = _every_second(tokens)
         if op == "add":
-            variant = Variant("fp16", flags=(("add", True),))
+            variant = Variant("fp16", launch="profiler", flags=(("add", True),))
             batch = _batch("elementwise", variant, elements=tokens * c["n_embd"], inputs=2)
         else:
             batch = _batch(
-                "rope", Variant("fp16", library="vllm"), tokens=tokens,
+                "rope", Variant("fp16", library="vllm", launch="profiler"), tokens=tokens,
                 num_heads=c["n_head"] // tp, num_kv_heads=np.maximum(c["n_kv_head"] // tp, 1),
                 head_dim=c["n_embd"] // c["n_head"],
             )  # fmt: skip
@@ -189,7 +190,7 @@ def _layer_profile(folder: Path) -> Iterator[Rows]:
         ["layer", "sequences", "time_us"],
         {"layer": ["sampler"]},
     )
-    vllm = Variant(library="vllm")
+    vllm = Variant(library="vllm", launch="profiler")
     shapes: dict[str, tuple[str, dict[str, int]]] = {
         "act_fn": ("silu_mul", {"width": 28672}),
         "embedding": ("embedding", {"hidden": 4096}),
