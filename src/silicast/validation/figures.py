@@ -41,8 +41,17 @@ def point_figures(measured: F64, predicted: F64) -> dict[str, float]:
         "median_ape": float(np.median(errors)),
         "p90_ape": float(np.percentile(errors, 90)),
         "bias_pct": float(np.mean(ratio - 1.0) * 100.0) if len(ratio) else float("nan"),
-        "median_abs_log": float(np.median(np.abs(np.log(ratio)))) if len(ratio) else float("nan"),
+        "median_abs_log": _median_abs_log(ratio),
     }
+
+
+def _median_abs_log(ratio: F64) -> float:
+    """A prediction of nothing is infinitely far in log scale."""
+    if not len(ratio):
+        return float("nan")
+    distance = np.full(len(ratio), np.inf)
+    distance[ratio > 0.0] = np.abs(np.log(ratio[ratio > 0.0]))
+    return float(np.median(distance))
 
 
 def interval_figures(scored: Scored) -> dict[str, float]:

@@ -42,7 +42,11 @@ class EndToEnd(Suite):
         "pipeweave/e2e_workloads.parquet",
         "pipeweave/e2e_peer_predictions.parquet",
     )
-    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {}
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
+        "prefill_ms": {"mean_ape": 8.0, "bias_pct": 6.0},
+        "decode_step_ms": {"mean_ape": 7.0, "bias_pct": 6.0},
+        "total_ms": {"mean_ape": 6.0, "bias_pct": 6.0},
+    }
 
     def score(self, data: Path, limit: int | None = None) -> list[Scored]:
         """One row a case (engine, device, plan, model, workload)."""
