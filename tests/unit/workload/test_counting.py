@@ -128,6 +128,23 @@ def test_activations_by_hand() -> None:
     assert activation_bytes(LLAMA, Plan(), BF16, 100, 100) == logits
 
 
+def test_activations_where_attention_is_the_worst_point() -> None:
+    narrow = model_from({"base": "Qwen3-0.6B", "intermediate": 64})
+    # residual, fused queries, keys and values, attention's output of 16 heads of 128
+    assert activation_bytes(narrow, Plan(), BF16, 10) == 10 * (1024 + 4096 + 2048) * 2
+    grouped = model_from({"base": "Llama-2-7B", "intermediate": 64, "kv_heads": 1})
+    # the residual, attention's output and its projection are as large as the product's moment
+    assert activation_bytes(grouped, Plan(), BF16, 10) == 10 * (2 * 4096 + 4096 + 256) * 2
+
+
+def test_copied_heads_take_their_biases_along() -> None:
+    model = model_from({"base": "Qwen2-7B", "heads": 32, "kv_heads": 2, "head_dim": 128})
+    per_rank = rank_parameters(model, Plan(tp=8))
+    q, kv, h, f = 4 * 128, 128, 3584, 18944 // 8
+    layer = (h + 1) * (q + 2 * kv) + h * q + 3 * h * f + 2 * h
+    assert per_rank == 28 * layer + 2 * (152064 // 8) * h + h
+
+
 def test_extra_prediction_layers_count_apart() -> None:
     model = find_model("MiMo-7B")
     assert parameters(model) == 7_833_409_536

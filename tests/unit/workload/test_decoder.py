@@ -181,6 +181,8 @@ def test_bound_ops_make_batches() -> None:
     assert ops["qkv"].dim("m") == 9
     assert ops["q_norm"].dim("tokens") == 9 * 16
     assert ops["lm_head"].dim("m") == 3
+    assert ops["sampling"].dims == (("rows", 3), ("vocab", 151936))
+    assert ops["logit_gather"].dim("elements") == 3 * 1024
     prefill = OpBatch.of([ops["attention_prefill"]])
     assert prefill.dims["q_len"].tolist() == [5, 3]
     assert prefill.dims["kv_len"].tolist() == [5, 10]
