@@ -23,7 +23,7 @@ from scipy.optimize import least_squares
 
 from silicast.core.dtypes import recipe_for
 from silicast.hardware.catalog import find_device
-from silicast.kernels.gemm import Setting, estimate
+from silicast.kernels.gemm import Setting, estimate, selected
 from silicast.kernels.physics import load_physics
 
 F = NDArray[np.float64]
@@ -31,7 +31,7 @@ OUT = Path(__file__).resolve().parents[1] / "src/silicast/catalog/physics/gemm.j
 
 START = {
     "tensor_efficiency": 0.85,
-    "tile_edge": 10.0,
+    "operand_bytes_per_clock": 250.0,
     "step_s": 5e-8,
     "wave_s": 1e-7,
     "split_s": 2.5e-6,
@@ -47,22 +47,40 @@ START = {
     "overlap_loss": 0.22,
     "l2_bytes_per_clock_per_core": 32.0,
     "stream_launch_s": 2.0e-5,
-    "quantise_s": 1.5e-6,
+    "quantise_s": 3e-6,
+    "quantise_row_s": 1e-9,
+    "quantise_bytes": 3.0,
+    "quantise_l2_share": 0.4,
+    "extra_s": 0.0,
+    "smallest_tile_m": 0.0,
+    "fp8.smallest_tile_m:pipeweave": 128.0,
 }
 MONOLITHIC_L2 = 0.75
 """Share of L2 that serves one buffer where the cache is not split in two partitions (Ada)."""
 
 SHARED = (
-    "tile_edge", "step_s", "wave_s", "split_s", "fill_s", "core_dram_bytes_per_s",
+    "operand_bytes_per_clock", "step_s", "wave_s", "split_s", "fill_s", "core_dram_bytes_per_s",
     "l2_efficiency", "overlap_loss",
 )  # fmt: skip
 OWN = (
     "launch_s", "tensor_efficiency", "dram_efficiency", "quantisation", "store_bytes_per_clock"
 )  # fmt: skip
-PRIOR_SD = {"l2_efficiency": 0.3, "tensor_efficiency": 0.15, "quantisation": 1.0}
+PRIOR_SD = {
+    "l2_efficiency": 0.3, "tensor_efficiency": 0.15, "quantisation": 1.0,
+    "operand_bytes_per_clock": 0.3, "quantise_bytes": 0.2, "quantise_s": 0.5,
+}  # fmt: skip
+FP32_PRIOR_SD = {
+    "step_s": 2.0, "store_bytes_per_clock": 0.3, "operand_bytes_per_clock": 1.0,
+    "stream_launch_s": 0.2, "split_s": 0.3, "wave_s": 0.5,
+}  # fmt: skip
 DEFAULT_PRIOR_SD = 1.0
 PRIOR_WEIGHT = 0.6
 ROWS_PER_DEVICE = 900
+
+THROTTLED = ("pascal", "turing")
+UNTHROTTLED_QUANTILE = 0.3
+"""NeuSight's T4 and P4 (and some P100) training rows were taken at a lower clock than its test rows
+(its README): the efficiency is set by the faster rows."""
 
 Constants = dict[str, dict[str, float]]
 
@@ -74,9 +92,7 @@ def architecture_of(rows: Rows) -> str:
 def predict(rows: Rows, table: Mapping[str, float]) -> F:
     """Seconds under a flat table of constants, "recipe.name" entries included."""
     recipe = recipe_for(rows.variant.dtype)
-    prefix = recipe.name + "."
-    constants = {n: v for n, v in table.items() if "." not in n}
-    constants |= {n.removeprefix(prefix): v for n, v in table.items() if n.startswith(prefix)}
+    constants = selected(table, recipe, rows.variant.library)
     setting = Setting.of(rows.variant, find_device(rows.device), constants)
     m, n, k, batch = (x.astype(np.float64) for x in (rows.m, rows.n, rows.k, rows.batch))
     return estimate(setting, m, n, k, batch)[0]
@@ -92,6 +108,7 @@ class Problem:
     base: Mapping[str, float]
     fixed: Mapping[str, Mapping[str, float]]
     start: Constants
+    prior_sd: Mapping[str, float]
 
     @property
     def architectures(self) -> list[str]:
@@ -117,7 +134,7 @@ def solve(problem: Problem, steps: int = 40) -> tuple[dict[str, float], Constant
         for a, n in names
     ])  # fmt: skip
     pull = PRIOR_WEIGHT / np.array([
-        PRIOR_SD.get(n.rsplit(".", maxsplit=1)[-1], DEFAULT_PRIOR_SD) for _, n in names
+        problem.prior_sd.get(n.split(".")[-1].split(":")[0], DEFAULT_PRIOR_SD) for _, n in names
     ])  # fmt: skip
 
     def residuals(logs: F) -> F:
@@ -204,7 +221,7 @@ def fit_bf16(parts: Sequence[Rows]) -> tuple[dict[str, float], Constants]:
     fixed = {"ada": {"resident_share": MONOLITHIC_L2}}
     present = {architecture_of(part) for part in parts}
     fixed = {a: table for a, table in fixed.items() if a in present}
-    common, own = solve(Problem(training(parts), SHARED, OWN, START, fixed, {}))
+    common, own = solve(Problem(training(parts), SHARED, OWN, START, fixed, {}, PRIOR_SD))
     return {**common, **middle(own, OWN)}, own
 
 
@@ -229,19 +246,29 @@ def fit_quantised(
 ) -> tuple[dict[str, float], Constants]:
     for dtype in ("fp8", "fp8_block"):
         mine = [part for part in parts if part.variant.dtype == dtype]
-        names = (f"{dtype}.tensor_efficiency", f"{dtype}.step_s", f"{dtype}.launch_s")
-        shared = (f"{dtype}.quantise_s", f"{dtype}.store_bytes_per_clock")
-        base = dict(common)
+        names = (f"{dtype}.tensor_efficiency",)
+        backends = sorted({p.variant.library for p in mine if p.variant.flags})
+        shared = (
+            f"{dtype}.step_s", f"{dtype}.store_bytes_per_clock", f"{dtype}.extra_s",
+            f"{dtype}.operand_bytes_per_clock", f"{dtype}.split_s",
+            f"{dtype}.quantise_l2_share",
+            *(f"{dtype}.{n}:{x}" for x in backends
+              for n in ("quantise_s", "quantise_row_s", "quantise_bytes")),
+        )  # fmt: skip
+        base = {**common, f"{dtype}.extra_s": 1e-6}
         start: Constants = {a: {} for a in own}
         for full in names + shared:
-            plain = full.split(".")[1]
-            base[full] = common[plain]
+            plain = full.split(".")[1].split(":")[0]
+            base.setdefault(full, common[plain])
             for a in own:
                 start[a][full] = own[a].get(plain, common[plain])
-        problem = Problem(training(mine, 500), shared, names, base, own, start)
+        problem = Problem(training(mine, 500), shared, names, base, own, start, PRIOR_SD)
         common, fitted = solve(problem, steps=25)
         own = {a: fitted.get(a, own[a]) for a in own}
         common = {**common, **middle(own, names)}
+        for n in ("quantise_s", "quantise_row_s", "quantise_bytes"):  # of an unnamed backend
+            values = [common[f"{dtype}.{n}:{x}"] for x in backends]
+            common[f"{dtype}.{n}"] = min(values)
     return common, own
 
 
@@ -250,16 +277,24 @@ def fit_fp32(
 ) -> tuple[dict[str, float], Constants]:
     shared = tuple(
         f"fp32.{n}" for n in
-        ("tile_edge", "step_s", "wave_s", "split_s", "core_dram_bytes_per_s", "overlap_loss",
-         "quantisation", "stream_launch_s", "store_bytes_per_clock", "dram_efficiency")
+        ("operand_bytes_per_clock", "step_s", "wave_s", "split_s", "core_dram_bytes_per_s", "overlap_loss",
+         "stream_launch_s", "store_bytes_per_clock", "dram_efficiency")
     )  # fmt: skip
     names = ("fp32.tensor_efficiency",)
     base = dict(common)
     for full in shared + names:
         base[full] = common[full.split(".")[1]]
     base["fp32.launch_s"] = 2e-6
+    base["fp32.step_s"] = 5e-7
     fitted_parts = training(parts, 1000)
-    common, fitted = solve(Problem(fitted_parts, shared, names, base, {}, {}), steps=40)
+    common, fitted = solve(Problem(fitted_parts, shared, names, base, {}, {}, FP32_PRIOR_SD), steps=40)
+    for architecture, table in fitted.items():
+        mine = [part for part in fitted_parts if architecture_of(part) == architecture]
+        ratio = np.concatenate(
+            [part.seconds / predict(part, {**common, **table}) for part in mine]
+        )
+        if architecture in THROTTLED:
+            table["fp32.tensor_efficiency"] /= float(np.quantile(ratio, UNTHROTTLED_QUANTILE))
     common = {**common, **middle(fitted, names)}
     merged = {a: dict(table) for a, table in own.items()}
     for architecture, table in fitted.items():

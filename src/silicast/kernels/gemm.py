@@ -15,7 +15,7 @@ import numpy as np
 from silicast.core.dtypes import BITS, Recipe, modelled_recipe
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.gemm_model import ROWS_PER_CHUNK, Machine, evaluate
+from silicast.kernels.gemm_model import ROWS_PER_CHUNK, Machine, evaluate, stays_in_l2
 from silicast.kernels.gemm_tiles import Tiles, tiles_for
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.physics import load_physics
@@ -55,25 +55,42 @@ class Setting:
         recipe = modelled_recipe(variant.dtype)
         pipe = device.matrix_pipe(recipe.compute)
         if constants is None:
-            constants = constants_for(device.architecture, recipe)
+            constants = constants_for(device.architecture, recipe, variant.library)
         return Setting(
             recipe=recipe,
             pipe=pipe,
             constants=constants,
-            tiles=tiles_for(device.architecture, pipe),
+            tiles=tiles_for(device.architecture, pipe, constants["smallest_tile_m"]),
             machine=Machine.of(device, recipe, pipe, variant, constants),
             device=device,
             variant=variant,
         )
 
 
-def constants_for(architecture: str, recipe: Recipe) -> dict[str, float]:
-    """Constants of one architecture; names like "fp8.tensor_efficiency" hold for that recipe."""
-    found = load_physics(PHYSICS).constants(architecture)
-    plain = {name: value for name, value in found.items() if "." not in name}
-    prefix = f"{recipe.name}."
-    special = {n.removeprefix(prefix): v for n, v in found.items() if n.startswith(prefix)}
-    return {**plain, **special}
+def constants_for(architecture: str, recipe: Recipe, library: str = "") -> dict[str, float]:
+    """Constants of one architecture; see :func:`selected`."""
+    return selected(load_physics(PHYSICS).constants(architecture), recipe, library)
+
+
+def selected(table: Mapping[str, float], recipe: Recipe, library: str) -> dict[str, float]:
+    """The constants that hold for one recipe and library, under their plain names.
+
+    "fp8.tensor_efficiency" holds for the recipe fp8 only, "fp8.quantise_s:vllm" also for vLLM only.
+
+    >>> from silicast.core.dtypes import RECIPES
+    >>> selected({"a": 1.0, "fp8.a": 2.0, "fp8.a:vllm": 3.0}, RECIPES["fp8"], "sglang")
+    {'a': 2.0}
+    """
+    family = "fp8" if recipe.name == "fp8_static" else recipe.name
+    found: dict[str, float] = {}
+    for wanted in ("", f"{family}."):
+        for mark in ("", f":{library}"):
+            for name, value in table.items():
+                head, dot, tail = name.rpartition(".")
+                plain, colon, which = tail.partition(":")
+                if f"{head}{dot}" == wanted and f"{colon}{which}" == mark:
+                    found[plain] = value
+    return found
 
 
 def _fold(values: F64) -> F64:
@@ -121,7 +138,7 @@ def estimate(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> tuple[F64,
     if setting.variant.cache == "":
         time = time + _throttled_s(setting, 2.0 * m * n * k * batch, time, best)
     if _quantises(setting.variant):
-        time = time + _quantise_s(setting, m * k * batch)
+        time = time + _quantise_s(setting, m * batch, k)
     if setting.variant.launch == "stream":
         time = time + c["stream_launch_s"]
     return time, best
@@ -238,11 +255,15 @@ def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analys
     )
 
 
-def _quantise_s(setting: Setting, elements: F64) -> F64:
-    """A memory-bound kernel before the product: reads 16-bit activations, writes 8-bit ones."""
-    c = setting.constants
-    moved = elements * (BITS[setting.recipe.output] / 8.0 + setting.machine.a_bytes)
-    return c["quantise_s"] + moved / (setting.machine.dram * c["dram_efficiency"])
+def _quantise_s(setting: Setting, rows: F64, k: F64) -> F64:
+    """The kernels before the product that find scales and convert activations."""
+    c, machine = setting.constants, setting.machine
+    size = rows * k * (machine.c_bytes + machine.a_bytes)
+    copies = machine.activation_copies
+    stays = stays_in_l2(machine.l2_bytes * c["resident_share"], size * copies) if copies else 0.0
+    slow = machine.dram * c["dram_efficiency"]
+    rate = slow + stays * (machine.l2 * c["quantise_l2_share"] - slow)
+    return c["quantise_s"] + rows * c["quantise_row_s"] + rows * k * c["quantise_bytes"] / rate
 
 
 def _features(

@@ -120,13 +120,14 @@ def evaluate(
     steps = np.ceil(k / step_k)
     blocks = grid_m * grid_n * batch
     area = tiles.m * tiles.n
-    edge = 1.0 / tiles.m + 1.0 / tiles.n
-    # One main-loop step of one block alone on a core.
+    # One main-loop step of one block alone on a core: the multiplications, and operands on the way
+    # from shared memory, which overlap with them only in part.
     step_ops = 2.0 * step_k * area
-    step_tensor = (
-        step_ops / (machine.core_rate * c["tensor_efficiency"]) * (1.0 + c["tile_edge"] * edge)
+    operand_bytes = (tiles.m * machine.a_bytes + tiles.n * machine.b_bytes) * step_k
+    step_tensor = step_ops / (machine.core_rate * c["tensor_efficiency"]) + operand_bytes / (
+        c["operand_bytes_per_clock"] * machine.clock_hz
     )
-    step_bytes = (tiles.m * machine.a_bytes + tiles.n * machine.b_bytes) * step_k * tiles.fetched
+    step_bytes = operand_bytes * tiles.fetched
     step_chain = np.maximum(c["step_s"], step_tensor)
 
     # Split k when blocks are too few: the cheapest number of splits in closed form.
@@ -163,7 +164,7 @@ def evaluate(
     )
     store = per_core * area * (machine.c_bytes / (c["store_bytes_per_clock"] * machine.clock_hz))
     core = _combine(tensor, chain, c) + store
-    time = _combine(_combine(core, l2, c), dram, c) + (folding + c["launch_s"] + c["fill_s"])
+    time = _combine(_combine(core, l2, c), dram, c) + (folding + (c["launch_s"] + c["fill_s"] + c["extra_s"]))
     return Candidates(
         time, blocks, waves, per_core, tensor, l2, dram, chain,
         blocks * steps * step_ops, l2_bytes, dram_bytes,
@@ -201,14 +202,14 @@ def _dram_bytes(
     # buffer that every call uses, the whole cycle for one of several copies.
     capacity = machine.l2_bytes * c["resident_share"]
     call = operands + out
-    a_stays = _stays(capacity, call + (machine.activation_copies - 1.0) * call)
-    b_stays = _stays(
+    a_stays = stays_in_l2(capacity, call + (machine.activation_copies - 1.0) * call)
+    b_stays = stays_in_l2(
         capacity, call + (machine.weight_copies - 1.0) * b + (machine.activation_copies - 1.0) * a
     )
-    c_stays = _stays(capacity, call)
+    c_stays = stays_in_l2(capacity, call)
     return a * (1.0 - a_stays) + b * (1.0 - b_stays) + out * (1.0 - c_stays) + again
 
 
-def _stays(capacity: float, distance: F64) -> F64:
+def stays_in_l2(capacity: float, distance: F64) -> F64:
     """Share of a buffer that survives ``distance`` bytes of other traffic: a steep edge."""
     return np.minimum(np.maximum(3.0 * (capacity / distance) - 2.0, 0.0), 1.0)

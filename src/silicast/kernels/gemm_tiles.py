@@ -67,8 +67,13 @@ class Tiles:
 
 
 @cache
-def tiles_for(architecture: str, pipe: str) -> Tiles:
+def tiles_for(architecture: str, pipe: str, smallest_m: float = 0.0) -> Tiles:
     """The candidates of one architecture on the tensor or the FMA pipe.
+
+    Args:
+        architecture: of the device.
+        pipe: "tensor" or "fma".
+        smallest_m: fewest rows of a tile; libraries without transposed kernels have none below.
 
     >>> tiles_for("hopper", "tensor").labels[-1]
     'wgmma 256x128'
@@ -78,6 +83,7 @@ def tiles_for(architecture: str, pipe: str) -> Tiles:
     else:
         family, table = _FAMILY.get(architecture, ("mma.sync", _MMA_SYNC))
         k_bytes = 64.0 if family == "mma.sync" else 128.0
+    table = tuple(row for row in table if row[0] >= smallest_m)
     columns = np.array(table, dtype=np.float64)
     return Tiles(
         family=family,
