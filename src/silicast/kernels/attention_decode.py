@@ -16,7 +16,7 @@ from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_memory import attention_bound, prefill_traffic
 from silicast.kernels.attention_prefill import attention_constants, shared_errors
-from silicast.kernels.attention_schemes import Scheme, padded_rows, scheme_for
+from silicast.kernels.attention_schemes import Scheme, decode_tasks, scheme_for
 from silicast.kernels.attention_work import (
     Sequences,
     column,
@@ -54,7 +54,11 @@ class AttentionDecode(Implementation):
         """See :class:`~silicast.kernels.implementation.Implementation`."""
         scheme = scheme_for(batch.variant, device)
         c = attention_constants("attention_decode", device, scheme)
-        return _Decode(batch, device, scheme, c).analysis()
+        return self.analyse_with(batch, device, c)
+
+    def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
+        """As :meth:`analyse`, with given constants: for fitting them."""
+        return _Decode(batch, device, scheme_for(batch.variant, device), c).analysis()
 
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
         """Log sd of the family's and the device's error factors."""
@@ -88,47 +92,69 @@ class _Decode:
         self.traffic = prefill_traffic(batch, work, device, scheme, c, causal=self.causal)
         group = np.maximum(1, self.heads // np.maximum(self.groups, 1))
         self.keys = live_keys(work.q, work.kv, self.window, causal=self.causal)
-        self.rows = padded_rows(work.q * work.spread(group), 16)
+        self.narrow = self.traffic.kv_bytes < 2.0
+        group_of = work.spread(group)
+        blocks = work.total(np.maximum(work.kv // 128, 1).astype(np.float64)) * self.groups
+        self.tasking = decode_tasks(
+            scheme,
+            group_of,
+            self.window,
+            work.q,
+            work.spread_f(blocks),
+            narrow=self.narrow,
+            cores=device.cores,
+        )
+        self.rows = self.tasking.rows
+        self.reread = group_of / self.tasking.shared
+        self.scalar = work.largest(self.tasking.scalar.astype(np.float64)) > 0.0
         self._plan()
 
     def _plan(self) -> None:
         """Splits caches so that there is a task for every slot, if sequences are too few."""
         work, device, c = self.work, self.device, self.c
         self.slots = device.cores * c["ctas_per_core"]
-        base = work.total(np.ones(len(work.q))) * self.groups
-        self.tokens = work.total(self.keys.astype(np.float64)) * self.groups
+        base = work.total(self.reread) * self.groups
+        self.tokens = work.total(self.keys * self.reread) * self.groups
         share = np.ceil(self.tokens / (self.slots * KEY_TILE * c["split_fill"]))
         chunk = np.maximum(share, c["split_tiles"]) * KEY_TILE
         chunk = np.where(base >= self.slots * c["split_fill"], float(1 << 40), chunk)
-        self.splits = np.ceil(self.keys / work.spread_f(chunk))
-        self.tasks = work.total(self.splits) * self.groups
-        self.longest = work.largest(np.minimum(self.keys, work.spread_f(chunk)))
+        parts = np.ceil(self.keys / work.spread_f(chunk))
+        self.splits = np.minimum(parts, self.tasking.most_splits)
+        self.tasks = work.total(self.splits * self.reread) * self.groups
+        self.longest = work.largest(self.keys / np.maximum(self.splits, 1.0))
         self.split = work.largest(self.splits) > 1.0
 
     def analysis(self) -> Analysis:
         c, device, work, traffic = self.c, self.device, self.work, self.traffic
         cores, clock = device.cores, device.clocks.boost_hz
-        narrow = traffic.kv_bytes < 2.0
-        fixed = c["task_cycles"] * (c["narrow_task"] if narrow else 1.0)
-        token_cycles = self._token_cycles(narrow=narrow)
+        fixed = c["task_cycles"] + c["task_width_cycles"] * (self.width / 128.0)
+        fixed = np.where(self.scalar, c["scalar_task_cycles"], fixed)
+        fixed = fixed * (c["narrow_task"] if self.narrow else 1.0)
+        token_cycles = self._token_cycles()
         # A core's CTAs hide each other's fixed latencies: slots, not cores, take tasks.
         waves = self.tasks / self.slots
         rounds = np.maximum(1.0, waves + c["tail"] * (np.ceil(waves) - waves))
         latency = rounds * fixed
-        compute = work.total(self.keys * token_cycles) * self.groups / cores
+        compute = work.total(self.keys * self.reread * token_cycles) * self.groups / cores
         longest = self.longest * work.largest(token_cycles)
         core_s = (latency + np.maximum(compute, longest)) / clock
 
         token_bytes = 2.0 * self.width * traffic.kv_bytes
         busiest = np.maximum(self.longest, self.tokens / cores)
         load_s = busiest * token_bytes / (c["core_bytes_per_cycle"] * clock)
-        l2_s = traffic.moved / (device.l2.bandwidth_bytes_per_s * c["l2_efficiency"])
+        again = self.tokens * token_bytes - traffic.cached
+        l2_s = (traffic.moved + again) / (device.l2.bandwidth_bytes_per_s * c["l2_efficiency"])
         memory_s = np.maximum(np.maximum(traffic.dram_s, l2_s), load_s)
         together = np.maximum(core_s, memory_s) + c["serial"] * np.minimum(core_s, memory_s)
         partial = work.total(self.splits * work.q) * self.heads * self.width * 8.0
         inner = device.l2.bandwidth_bytes_per_s * c["l2_efficiency"]
         merge_s = np.where(self.split, c["merge_s"] + partial / inner, 0.0)
-        launch = c["launch_s"] + (c["narrow_launch_s"] if narrow else 0.0)
+        launch = c["launch_s"] * np.where(
+            self.scalar, c["scalar_launch"], c["narrow_launch"] if self.narrow else 1.0
+        )
+        omitted = self.scheme.omitted * c["append_launch_s"]
+        launch = np.maximum(launch - omitted, 0.25 * launch)
+        launch = launch + c["irregular_launch_s"] * (self.width & (self.width - 1) != 0)
         time_s = launch + together + merge_s + traffic.append_s
         shares = {
             "core_share": core_s / time_s,
@@ -143,7 +169,7 @@ class _Decode:
         }
         return self._result(time_s, shares, busiest * token_bytes)
 
-    def _token_cycles(self, *, narrow: bool) -> F64:
+    def _token_cycles(self) -> F64:
         """Core cycles for one key and value: products, softmax, conversion of narrow formats."""
         c, device = self.c, self.device
         width = self.work.spread(self.width)
@@ -152,8 +178,10 @@ class _Decode:
         xu = device.rate_per_core("xu", "fp32") or 16.0
         fma = device.rate_per_core("fma", "fp32") or 128.0
         softmax = self.rows * (1.0 / xu + c["softmax_ops"] / fma)
-        convert = 2.0 * width * c["convert_ops"] / fma if narrow else 0.0
-        return mma + softmax + convert
+        convert = 2.0 * width * c["convert_ops"] / fma if self.narrow else 0.0
+        grouped = mma + softmax + convert
+        one = 4.0 * width * (c["scalar_ops"] + (c["scalar_convert_ops"] if self.narrow else 0.0))
+        return np.where(self.tasking.scalar, one / fma, grouped)
 
     def _result(self, time_s: F64, shares: Mapping[str, F64], busiest_bytes: F64) -> Analysis:
         """The analysis with its bound and demand."""

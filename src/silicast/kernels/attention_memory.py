@@ -66,6 +66,8 @@ def prefill_traffic(
     appended = np.zeros_like(cached)
     if scheme.appends:
         appended = 2.0 * tokens * groups * width * (2.0 + kv_bytes)
+    if scheme.appends and q_bytes < 2.0:
+        appended = appended + tokens * heads * width * (2.0 + q_bytes)
     if scheme.rotates:
         appended = appended + tokens * heads * width * (2.0 + q_bytes)
     moved = queries + cached + results

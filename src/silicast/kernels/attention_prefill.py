@@ -28,6 +28,7 @@ from silicast.kernels.attention_work import (
     Sequences,
     column,
     compute_format,
+    element_bytes,
     live_blocks,
     live_scores,
     longest_row,
@@ -60,7 +61,11 @@ class AttentionPrefill(Implementation):
         """See :class:`~silicast.kernels.implementation.Implementation`."""
         scheme = scheme_for(batch.variant, device)
         c = attention_constants("attention_prefill", device, scheme)
-        return _Prefill(batch, device, scheme, c).analysis()
+        return self.analyse_with(batch, device, c)
+
+    def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
+        """As :meth:`analyse`, with given constants: for fitting them."""
+        return _Prefill(batch, device, scheme_for(batch.variant, device), c).analysis()
 
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
         """Log sd of the family's and the device's error factors."""
@@ -79,10 +84,8 @@ def attention_constants(group: str, device: Device, scheme: Scheme) -> Mapping[s
     """Constants of an architecture with those of the caller ("vllm.launch_s") put over them."""
     found = load_physics(group).constants(device.architecture)
     merged = dict(found)
-    for owner in (scheme.library, scheme.caller):
-        prefix = owner + "."
-        merged |= {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)}
-    return merged
+    prefix = scheme.caller + "."
+    return merged | {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)}
 
 
 def shared_errors(group: str, batch: OpBatch, device: Device) -> Mapping[str, float]:
@@ -109,13 +112,18 @@ class _Prefill:
         self.window = work.spread(column(batch, "window", 0))
         self.dtype = compute_format(batch.variant.dtype)
         self.pipe = device.matrix_pipe(self.dtype)
+        variant = batch.variant
+        self.converts = element_bytes(variant.kv_dtype or variant.dtype) < element_bytes(
+            variant.dtype
+        )
         self._tiling()
 
     def _tiling(self) -> None:
         """Tiles and tasks: rows of a tile, tokens they hold, key-value tiles they visit."""
         work, scheme = self.work, self.scheme
         group = np.maximum(1, self.heads // np.maximum(self.groups, 1))
-        packs = group if scheme.packs else np.ones_like(group)
+        single = work.largest(work.q.astype(np.float64)) <= 1.0
+        packs = np.where(scheme.packs | (scheme.packs_single & single), group, 1)
         packed, width = work.spread(packs), work.spread(self.width)
         self.rows = query_rows(scheme, width, work.q * packed)
         self.tile_kv = key_rows(scheme, width)
@@ -128,8 +136,8 @@ class _Prefill:
         )
         self.tiles = ceil_div(work.q, self.tile_q)
         # A tile holds rows // group tokens, not a power of two: fewer tiles, as full as they come.
-        used = self.tile_q * packed / self.rows
-        self.fill = np.where(self.tiles > 1, np.minimum(used, 1.0), 1.0)
+        alone = ceil_div(work.q * packed, self.rows).astype(np.float64)
+        self.fill = np.where(self.tiles > 1, self.tile_q * packed / self.rows, alone)
         self.units = (self.heads // packs).astype(np.float64)
         self.tasks = work.total(self.tiles * self.fill) * self.units
         resident = resident_ctas(scheme, width, self.rows, self.tile_kv, self.device)
@@ -140,10 +148,11 @@ class _Prefill:
         cores, clock = device.cores, device.clocks.boost_hz
         share = np.clip(self.tasks / cores, 1.0, self.resident)
         step = self._step_cycles(work.spread_f(share))
-        fixed = c["task_cycles"]
-        total = work.total(self.fill * (self.blocks * step + self.tiles * fixed)) * self.units
-        longest, merge_s = self._longest(work.largest(self.longest * step), share)
-        busiest = self._makespan(total, longest + fixed)
+        fixed = c["task_cycles"] + c["window_steps"] * step * (self.window > 0)
+        visited, longest_visit = self._visited()
+        total = work.total(self.fill * (visited * step + self.tiles * fixed)) * self.units
+        longest, merge_s = self._longest(work.largest(longest_visit * step), share)
+        busiest = self._makespan(total, longest + work.largest(fixed))
         core_s = busiest / clock
 
         traffic = prefill_traffic(self.batch, work, device, self.scheme, c, causal=self.causal)
@@ -152,8 +161,22 @@ class _Prefill:
         l2_s = l2_bytes / (device.l2.bandwidth_bytes_per_s * c["l2_efficiency"])
         memory_s = np.maximum(traffic.dram_s, l2_s)
         together = np.maximum(core_s, memory_s) + c["serial"] * np.minimum(core_s, memory_s)
-        time_s = c["launch_s"] + together + traffic.append_s + merge_s
+        launch = c["launch_s"] * (c["narrow_launch"] if traffic.kv_bytes < 2.0 else 1.0)
+        launch = max(launch - self.scheme.omitted * c["append_launch_s"], 0.25 * launch)
+        time_s = launch + together + traffic.append_s + merge_s
         return self._result(time_s, core_s, l2_s, traffic, busiest * cores / positive(total))
+
+    def _visited(self) -> tuple[F64, F64]:
+        """Steps in all and of the longest task, in units of a live step."""
+        live, longest = self.blocks.astype(np.float64), self.longest.astype(np.float64)
+        if not self.scheme.visits_masked:
+            return live, longest
+        work, none = self.work, np.zeros_like(self.window)
+        tiles = (self.tile_q, self.tile_kv)
+        every = live_blocks(work.q, work.kv, none, *tiles, causal=self.causal)
+        furthest = longest_row(work.q, work.kv, none, *tiles, causal=self.causal)
+        masked = self.c["masked_step"]
+        return live + masked * (every - live), longest + masked * (furthest - longest)
 
     def _step_cycles(self, share: F64) -> F64:
         """Cycles of one key-value step on a core that ``share`` CTAs keep busy."""
@@ -161,10 +184,14 @@ class _Prefill:
         width = self.work.spread(self.width)
         scores = (self.rows * self.tile_kv).astype(np.float64)
         rate = device.rate_per_core(self.pipe, self.dtype) * c["tensor_efficiency"]
+        if self.dtype == "fp8":
+            rate = rate * c["fp8_efficiency"]
         mma = 4.0 * scores * width / rate
         xu = device.rate_per_core("xu", "fp32") or 16.0
         fma = device.rate_per_core("fma", "fp32") or 128.0
         softmax = scores * (1.0 / xu + c["softmax_ops"] / fma)
+        if self.converts:
+            softmax = softmax + 2.0 * self.tile_kv * width * (c["convert_ops"] / fma)
         floor = np.maximum(mma, softmax)
         serial = mma + softmax + c["step_cycles"]
         return floor + c["exposed"] * (serial - floor) / share

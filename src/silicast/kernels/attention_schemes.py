@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from silicast.core.numerics import I64, ceil_div
+from silicast.core.numerics import F64, I64, ceil_div
 from silicast.hardware.device import Device
 from silicast.workload.op import Variant
 
+BoolArray = NDArray[np.bool_]
 Mainloop = Literal["fa2", "fa3", "fmha100"]
 
 
@@ -25,28 +27,37 @@ class Scheme:
 
     Attributes:
         library: the kernel library ("fa2", "fa3", "flashinfer", "trtllm", "triton").
-        caller: whose constants to use: the engine where one is named, else the library.
+        caller: the engine whose measured calls give the constants; a bare library's are those of
+            the engine that was measured calling it.
         mainloop: "fa2" (mma.sync, softmax in line with it), "fa3" (wgmma, two consumer groups in
             ping-pong), "fmha100" (tcgen05, two query tiles a CTA).
         packs: query heads of a group share a tile (rows = tokens x group).
+        packs_single: they do so when every sequence brings one token.
         longest_first: tiles with most keys start first.
         splits: long caches are split where tiles are too few to fill the device.
         appends: the call also writes the new keys and values to the cache.
         rotates: the call also applies RoPE to queries and keys, in a kernel of its own.
+        omitted: kernels that the measured call held and this one does not (append, RoPE).
+        visits_masked: tiles wholly outside a window are looked at and skipped one by one.
     """
 
     library: str
     caller: str
     mainloop: Mainloop
     packs: bool
+    packs_single: bool
     longest_first: bool
     splits: bool
     appends: bool
     rotates: bool
+    omitted: int
+    visits_masked: bool
 
 
 ENGINES = frozenset({"vllm", "sglang", "trtllm"})
 """Libraries whose call is an engine's attention layer: kernel and cache update."""
+
+_MEASURED_WITH = {"fa2": "vllm", "fa3": "sglang", "flashinfer": "sglang", "trtllm": "sglang"}
 
 _ENGINE_KERNELS: dict[tuple[str, str], str] = {
     ("vllm", "hopper"): "fa3",
@@ -84,17 +95,88 @@ def scheme_for(variant: Variant, device: Device) -> Scheme:
     architecture = device.architecture
     name = resolve_library(variant.library, variant.kernel, architecture)
     engine = variant.library in ENGINES
-    caller = "triton" if name == "triton" else variant.library or name
+    caller = variant.library if engine else _MEASURED_WITH.get(name, "sglang")
+    caller = "triton" if name == "triton" else caller
     appends = variant.flag("append", default=engine)
     rotates = variant.flag("rope", default=variant.library == "trtllm")
-    if architecture == "hopper" and name not in ("fa2", "triton"):
-        packs = name != "trtllm"
-        splits = name == "fa3"
-        return Scheme(name, caller, "fa3", packs, True, splits, appends, rotates)
-    if architecture == "blackwell" and name != "triton":
-        return Scheme(name, caller, "fmha100", False, True, False, appends, rotates)
-    fi = name == "flashinfer"
-    return Scheme(name, caller, "fa2", fi, name == "trtllm", fi, appends, rotates)
+    mainloop: Mainloop = "fa2"
+    if name != "triton":
+        mainloop = "fa3" if architecture == "hopper" and name != "fa2" else mainloop
+        mainloop = "fmha100" if architecture == "blackwell" else mainloop
+    packs = name == "flashinfer" or (mainloop == "fa3" and name != "trtllm")
+    return Scheme(
+        library=name,
+        caller=caller,
+        mainloop=mainloop,
+        packs=packs and mainloop != "fmha100",
+        packs_single=packs or name == "fa2" or (mainloop == "fmha100" and caller == "vllm"),
+        longest_first=mainloop != "fa2" or name == "trtllm",
+        splits=name == "fa3" or (name == "flashinfer" and mainloop == "fa2"),
+        appends=appends,
+        rotates=rotates,
+        omitted=int(not appends) + int(caller == "trtllm" and not rotates),
+        visits_masked=name == "triton" and variant.library == "sglang",
+    )
+
+
+@final
+@dataclass(frozen=True)
+class DecodeTasks:
+    """How one decode kernel shares work, one entry a sequence entry.
+
+    Attributes:
+        shared: query heads of one task, which read their keys and values together.
+        rows: rows of its matrix products, padded.
+        most_splits: parts a cache may be cut into.
+        scalar: the kernel works one head at a time on the FMA pipe.
+    """
+
+    shared: I64
+    rows: I64
+    most_splits: I64
+    scalar: BoolArray
+
+
+def decode_tasks(
+    scheme: Scheme,
+    group: I64,
+    window: I64,
+    q_len: I64,
+    blocks: F64,
+    *,
+    narrow: bool,
+    cores: int,
+) -> DecodeTasks:
+    """Tasks of a decode call; ``blocks`` are its 128-key blocks over sequences and heads.
+
+    FlashAttention-2 packs a group, and splits, only without a window and with more than one head
+    a group. TensorRT-LLM's grouped kernel (XQA) takes 2 to 32 heads a group, and 16-bit caches
+    only where four times ``blocks`` exceed the cores; else its one-head kernel (MMHA) runs.
+    8-bit caches are not split before Hopper; Blackwell kernels leave only groups above 32 to
+    MMHA. Triton kernels of both engines cut a cache into at most 16 parts. From their sources.
+    """
+    packed = np.ones_like(group, dtype=bool)
+    scalar = np.zeros_like(packed)
+    most = np.full_like(group, 128)
+    unit = 16
+    if scheme.library == "fa2":
+        packed, unit = window == 0, 64
+        most = np.where(packed & (group > 1), most, 1)
+    elif scheme.caller == "trtllm":
+        scalar = group > 32
+        if scheme.mainloop != "fmha100":
+            scalar = scalar | (group == 1)
+            if not narrow:
+                scalar = scalar | (blocks * 4.0 <= cores)
+            elif scheme.mainloop == "fa2":
+                most = np.where(scalar, most, 1)
+        packed = ~scalar
+    elif scheme.library == "triton":
+        most = np.full_like(group, 16)
+    if scheme.mainloop == "fa3" and scheme.caller != "trtllm":
+        unit = 64
+    shared = np.where(packed, group, 1)
+    return DecodeTasks(shared, ceil_div(q_len * shared, unit) * unit, most, scalar)
 
 
 def query_rows(scheme: Scheme, head_dim: I64, packed_rows: I64) -> I64:
@@ -132,8 +214,3 @@ def token_tile(rows: I64, group: I64) -> I64:
     for size in (2, 4, 8, 16, 32, 64, 128, 256):
         tokens = np.where(size * group <= rows, size, tokens)
     return tokens
-
-
-def padded_rows(rows: I64, unit: int) -> I64:
-    """Rows rounded up to what one matrix instruction takes."""
-    return ceil_div(rows, unit) * unit

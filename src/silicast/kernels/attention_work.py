@@ -189,7 +189,13 @@ def useful_flops(op: Op, *, decode: bool) -> int:
     causal = op.variant.flag("causal", default=True)
     scores = live_scores(work.q, work.kv, window, causal=causal)
     heads, width = int(batch.dims["num_heads"][0]), int(batch.dims["head_dim"][0])
-    return 4 * heads * width * int(np.sum(scores * work.count))
+    return 4 * heads * width * _exact_sum(scores, work.count)
+
+
+def _exact_sum(values: I64, counts: I64) -> int:
+    """Sum of products in whole numbers of any size."""
+    pairs = zip(values.tolist(), counts.tolist(), strict=True)
+    return sum(int(value) * int(count) for value, count in pairs)
 
 
 def useful_bytes(op: Op, *, decode: bool) -> int:
@@ -198,8 +204,8 @@ def useful_bytes(op: Op, *, decode: bool) -> int:
     work = Sequences.of(batch, decode=decode)
     window = work.spread(column(batch, "window", 0))
     causal = op.variant.flag("causal", default=True)
-    keys = int(np.sum(live_keys(work.q, work.kv, window, causal=causal) * work.count))
-    queries = int(np.sum(work.q * work.count))
+    keys = _exact_sum(live_keys(work.q, work.kv, window, causal=causal), work.count)
+    queries = _exact_sum(work.q, work.count)
     heads, groups, width = (
         int(batch.dims[name][0]) for name in ("num_heads", "num_kv_heads", "head_dim")
     )
