@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 from collections.abc import Callable
@@ -109,7 +110,7 @@ def scenario(draw: Draw) -> dict[str, Any]:
     if draw.random() < 0.05:
         tree["speculative"] = {"method": "ngram", "k": 3}
     if task not in ("kernel", "collective", "workflow"):
-        tree["model"] = draw.choice(MODELS)
+        tree["model"] = copy.deepcopy(draw.choice(MODELS))
     return tree
 
 
@@ -144,9 +145,9 @@ def damaged(draw: Draw, tree: dict[str, Any]) -> dict[str, Any]:
             deep = draw.choice(([deep], {"a": deep}))
         table[last] = deep
     elif action == 3 and isinstance(table, dict):
-        table[draw.choice(("tp", "op", "model", "pools", "kernel", "x"))] = draw.choice(WEIRD)
+        table[draw.choice(("tp", "op", "model", "pools", "kernel", "x"))] = copy.deepcopy(draw.choice(WEIRD))
     else:
-        table[last] = draw.choice(WEIRD)
+        table[last] = copy.deepcopy(draw.choice(WEIRD))
     return tree
 
 

@@ -13,6 +13,7 @@ from silicast.core.prediction import PICOSECONDS, Domain, Part, Quantity, Tier
 
 Identity = str | int | None
 
+MAX_IDENTITY = 256
 MAX_CHILDREN = 64
 """Children of one node that ``why`` writes out; the rest is summed up as one."""
 
@@ -107,6 +108,19 @@ def refusal(error: SilicastError, id: Identity = None) -> Refusal:  # noqa: A002
 def with_id(reply: Reply, id: Identity) -> Reply:  # noqa: A002
     """The same reply to another case."""
     return msgspec.structs.replace(reply, id=id)
+
+
+def identity_of(tree: Mapping[str, Any], default: Identity = None) -> Identity:
+    """The id that a scenario gives itself, else ``default``; only text and whole numbers count.
+
+    >>> identity_of({"id": "a"}), identity_of({"id": True}, 7), identity_of({})
+    ('a', 7, None)
+    """
+    value = tree.get("id")
+    if isinstance(value, str):
+        return value if 0 < len(value) <= MAX_IDENTITY else default
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if whole else default
 
 
 def encode(reply: Reply) -> bytes:

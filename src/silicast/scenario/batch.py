@@ -16,11 +16,20 @@ from pathlib import Path
 from typing import BinaryIO, final
 
 from silicast.core.errors import SilicastError
-from silicast.scenario.answer import Answer, Identity, Problem, Refusal, Reply, refusal, with_id
+from silicast.scenario.answer import (
+    Answer,
+    Identity,
+    Problem,
+    Refusal,
+    Reply,
+    identity_of,
+    refusal,
+    with_id,
+)
 from silicast.scenario.answer import encode as encode_reply
 from silicast.scenario.answerer import answerer_for
 from silicast.scenario.decode import Scenario, decode
-from silicast.scenario.limits import MAX_BATCH_BYTES, MAX_JSON_BYTES, MAX_TEXT
+from silicast.scenario.limits import MAX_BATCH_BYTES, MAX_JSON_BYTES
 from silicast.scenario.reading import parse_json
 
 WINDOW = 4096
@@ -117,7 +126,7 @@ def _replies(window: list[Line], folder: Path | None) -> list[Reply]:
             if isinstance(raw, SilicastError):
                 raise raw
             tree = parse_json(raw)
-            identity = _identity(tree.get("id"), number)
+            identity = identity_of(tree, number)
             scenario = decode(tree, folder=folder, checked=True)
         except SilicastError as error:
             replies[position] = refusal(error, identity)
@@ -159,11 +168,6 @@ def _defect(error: BaseException, identity: Identity) -> Refusal:
             "this is a defect of Silicast: please report it with the case",
         ),
     )
-
-
-def _identity(value: object, number: int) -> Identity:
-    sound = isinstance(value, (str, int)) and not isinstance(value, bool)
-    return value if sound and len(str(value)) <= MAX_TEXT else number  # type: ignore[return-value]
 
 
 def _windows(lines: Iterable[Line]) -> Iterator[list[Line]]:

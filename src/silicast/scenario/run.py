@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from silicast.core.errors import SilicastError
-from silicast.scenario.answer import Answer, Reply, refusal, with_id
+from silicast.scenario.answer import Answer, Reply, identity_of, refusal, with_id
 from silicast.scenario.answerer import answerer_for
 from silicast.scenario.decode import Scenario, decode, load
 from silicast.scenario.reading import Tree
@@ -30,8 +30,7 @@ def run_file(path: Path) -> Answer:
 
 def reply_to(tree: Tree, *, folder: Path | None = None) -> Reply:
     """The answer to a plain tree; a problem is an answer too (``ok: false``)."""
-    id_ = tree.get("id") if isinstance(tree.get("id"), (str, int)) else None
     try:
         return run(decode(tree, folder=folder))
     except SilicastError as error:
-        return refusal(error, id_)
+        return refusal(error, identity_of(tree))
