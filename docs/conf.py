@@ -20,6 +20,7 @@ autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 napoleon_google_docstring = True
+napoleon_use_ivar = True
 suppress_warnings = ["ref.python"]
 
 html_theme = "furo"

@@ -24,6 +24,8 @@ from pathlib import Path
 
 from silicast.app.cli import main
 from tests.architecture.source_tree import ROOT
+from tests.docs.accuracy_table import with_table
+from tests.docs.cli_page import PAGE, page
 
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -126,12 +128,13 @@ def _record_examples() -> None:
 
 
 def _record() -> None:
-    for page in pages():
-        old = page.read_text(encoding="utf-8")
-        new = _updated(old)
+    PAGE.write_text(page(), encoding="utf-8")
+    for path in pages():
+        old = path.read_text(encoding="utf-8")
+        new = with_table(_updated(old))
         if new != old:
-            page.write_text(new, encoding="utf-8")
-            print(f"rewrote {page.relative_to(ROOT)}")
+            path.write_text(new, encoding="utf-8")
+            print(f"rewrote {path.relative_to(ROOT)}")
     _record_examples()
 
 

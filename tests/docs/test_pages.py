@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.source_tree import ROOT
+from tests.docs.cli_page import PAGE
+from tests.docs.cli_page import page as cli_page
 from tests.docs.console import Shell, matches, pages, steps
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -61,6 +63,10 @@ def test_every_page_is_in_the_index() -> None:
     for page in pages():
         if page.parent.name != "docs" and page.name != "README.md":
             assert page.parent.name in folders, page
+
+
+def test_the_page_of_the_command_line_is_current() -> None:
+    assert PAGE.read_text(encoding="utf-8") == cli_page(), "`make record` writes it anew"
 
 
 def _anchors(page: Path) -> set[str]:

@@ -25,12 +25,9 @@ EXIT_INTERRUPTED = 130
 HELP = """How fast will it run, before anybody buys, rents or builds it?
 
 Predicts latency, throughput and memory of machine-learning work, with a 90 % interval and the
-reasons, without a GPU."""
+reasons, without a GPU. A first answer:
 
-EPILOGUE = (
-    "First answer: silicast infer --model Llama-3.1-8B --device h100 --batch 8 "
-    "--input-len 1024 --output-len 128"
-)
+silicast infer --model Llama-3.1-8B --device h100 --batch 8"""
 
 PREDICT = ("infer", "kernel", "compare", "explain", "run", "batch")
 CATALOG = ("devices", "models", "engines", "validate")
@@ -45,7 +42,6 @@ def build_app() -> App:
         help=HELP,
         version=__version__,
         help_format="plaintext",
-        help_epilogue=EPILOGUE,
         result_action="return_value",
     )
     groups = (Group.create_ordered("Predict"), Group.create_ordered("Look up and check"))

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from silicast.core.errors import SilicastError
 
-Json = Annotated[bool, Parameter(name="--json", negative="")]
+Json = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
 
 PLAN_DEGREES = ("tp", "pp", "dp", "ep", "cp", "attention_dp")
 

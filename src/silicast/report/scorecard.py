@@ -24,6 +24,7 @@ FIGURES = {
     "median_abs_log": "median\n|log ratio|",
 }
 """Figures shown for every competitor, in order."""
+_ERRORS = tuple(key for key in FIGURES if key != "rows")
 
 
 READING = (
@@ -84,12 +85,12 @@ def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> li
 def figure(value: Any) -> str:
     """A figure of the scorecard as text; "–" where there is none.
 
-    >>> figure(None), figure(7.256), figure(0.0712), figure(1234.0)
-    ('–', '7.3', '0.071', '1,234')
+    >>> figure(None), figure(7.256), figure(0.0712), figure(1234.0), figure(22)
+    ('–', '7.3', '0.071', '1,234', '22')
     """
     if not isinstance(value, int | float) or math.isnan(value):
         return "–"
-    if value == round(value) and abs(value) >= 100:
+    if isinstance(value, int) or (value == round(value) and abs(value) >= 100):
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 1 else f"{value:.2g}"
 
@@ -108,7 +109,7 @@ def _headline(metric: Result) -> str:
 def _competitors(metric: Result) -> list[list[str]]:
     all_of_them = {"Silicast": metric["silicast"], **metric["others"]}
     return [
-        [name, *(figure(figures.get(key)) for key in FIGURES)]
+        [name, figure(int(figures["rows"])), *(figure(figures.get(key)) for key in _ERRORS)]
         for name, figures in all_of_them.items()
     ]
 
@@ -119,7 +120,8 @@ def _by_group(labels: Mapping[str, Result]) -> list[str]:
     rows = [
         [
             label,
-            *(figure(row.get(key)) for key in ("rows", "mean_ape", "bias_pct", "coverage_pct")),
+            figure(int(row["rows"])),
+            *(figure(row.get(key)) for key in ("mean_ape", "bias_pct", "coverage_pct")),
             *(figure(row["others_mean_ape"].get(name)) for name in names),
         ]
         for label, row in labels.items()

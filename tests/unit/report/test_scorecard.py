@@ -37,7 +37,7 @@ def test_table_shows_ours_baselines_and_peers() -> None:
     shown = text(scorecard_table(result()))
     ours = next(line for line in shown.splitlines() if line.startswith("Silicast"))
     # (10 + 10 + 10 + 100) / 4: an unanswered row counts in full
-    assert ours.split()[1:4] == ["4.0", "75.0", "32.5"]
+    assert ours.split()[1:4] == ["4", "75.0", "32.5"]
     for name in ("roofline", "roofline x constant", "Peer"):
         assert any(line.startswith(name) for line in shown.splitlines())
 

@@ -45,7 +45,7 @@ class Kind(Generic[T]):
 
 def catalog_app(kind: Kind[T]) -> App:
     """The command of one kind, with its subcommands."""
-    app = App(name=kind.name, help=kind.help, help_format="plaintext", help_epilogue="")
+    app = App(name=kind.name, help=kind.help, help_format="plaintext")
 
     @app.default
     def list_all(*, json: Json = False) -> None:
