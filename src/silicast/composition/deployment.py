@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from silicast.composition.engine import Engine
+from silicast.hardware.cluster import Cluster, cluster_of
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.workload.model import ModelConfig, Precision
@@ -19,7 +20,8 @@ class Deployment:
 
     Attributes:
         power_w, clock_hz: limits the user set; None = the board's own.
-        gpus_per_node: devices that share the fast link.
+        cluster: the links between the devices; None = the device's usual system.
+        gpus_per_node: devices under one host where no cluster is given; 0 = the usual number.
     """
 
     model: ModelConfig
@@ -28,9 +30,15 @@ class Deployment:
     plan: Plan = Plan()
     precision: Precision | None = None
     host: Host = Host()
-    gpus_per_node: int = 8
+    cluster: Cluster | None = None
+    gpus_per_node: int = 0
     power_w: float | None = None
     clock_hz: float | None = None
+
+    @property
+    def links(self) -> Cluster:
+        """The cluster, stated or usual."""
+        return self.cluster or cluster_of(self.device, gpus_per_node=self.gpus_per_node or None)
 
     @property
     def limited_device(self) -> Device:

@@ -28,7 +28,7 @@ from silicast.core.dtypes import RECIPES
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Domain, ErrorFactors, Part, to_picoseconds
-from silicast.hardware.device import Device
+from silicast.hardware.device import Device, Link
 from silicast.kernels.implementation import KernelTimes, implementation_for
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import Activity, sustained_clock
@@ -120,6 +120,7 @@ class StepModel:
         self.graph: Graph = build_graph(deployment.model, deployment.plan, precision)
         self.placed: tuple[Placed, ...] = self._place()
         self._matrix_format = RECIPES[precision.recipe].compute
+        self._links = deployment.links
         self._groups = self._group()
 
     def steps(self, states: BatchStates, clock_hz: float | None = None) -> StepTimes:
@@ -336,7 +337,7 @@ class StepModel:
         ops = [self.placed[index].op for index in members]
         if family in COLLECTIVES:
             batch = OpBatch(family, variant, _columns(ops, symbols, len(rows)))
-            return collective_batch_times(batch, self._topology(ops[0], device))
+            return collective_batch_times(batch, self._topology(ops[0]))
         implementation = implementation_for(family, device.execution_model)
         if implementation is None:
             raise SilicastError(
@@ -357,11 +358,14 @@ class StepModel:
             batch = OpBatch(family, variant, _columns(ops, symbols, len(rows)))
         return implementation.times(batch, device)
 
-    def _topology(self, op: Op, device: Device) -> Topology:
+    def _topology(self, op: Op) -> Topology:
         """The links that a collective of this graph uses."""
         gpus = op.dim("gpus")
         assert isinstance(gpus, int)
-        return Topology.of(device, gpus, gpus_per_node=self.deployment.gpus_per_node)
+        links = self._links
+        network = Link("network", links.inter_node.bandwidth_bytes_per_s)
+        per_node = max(links.domain, links.gpus_per_node)
+        return Topology.of(links.linked_device, gpus, gpus_per_node=per_node, inter=network)
 
 
 @lru_cache(maxsize=256)
