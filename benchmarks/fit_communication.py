@@ -52,7 +52,7 @@ FITTED = {
 """Architecture -> devices whose fitted rows may be used (GB200 and RTX 6000 Ada only for their
 hosts: eager floors and PCIe staged in host memory)."""
 
-Mask = NDArray[np.bool_]
+Mask = Any
 Span = tuple[float, float, float]
 """Start, smallest and largest value."""
 
@@ -131,6 +131,11 @@ def eager(rows: CollectiveRows) -> Mask:
 
 def eager_grace(rows: CollectiveRows) -> Mask:
     return (rows.launch == "eager") & (rows.size <= 32 << 10) & (rows.device == "GB200")
+
+
+def eager_multimem(rows: CollectiveRows) -> Mask:
+    mine = (rows.library == "vllm") & (rows.launch == "eager") & (rows.gpus == 8)
+    return mine & (rows.size >= 1 << 20) & (rows.size <= 2 << 20)
 
 
 def eager_large(rows: CollectiveRows) -> Mask:
@@ -233,6 +238,7 @@ def stages() -> list[Stage]:
         Stage("staged", ("ada",), staged, {
             **ring_constants("host", 3.5, 1.0), "host.simple_efficiency": (0.35, 0.1, 0.9)}),
         Stage("eager", tuple(FITTED), eager, {"eager_floor_us": (25, 5, 90)}),
+        Stage("eager multimem", switches, eager_multimem, {"multimem_calls": (2, 1, 3)}),
         Stage("grace", ("blackwell",), eager_grace, {"grace_eager_floor_us": (50, 5, 90)}),
         Stage("eager copy", nvlinks, eager_large, {"copy_efficiency": (0.85, 0.3, 1.0)}),
         Stage("torch", ("ampere", "hopper"), torch, {"nvlink.torch_floor_us": (30, 1, 90)}),
@@ -296,7 +302,7 @@ def fit_all(rows: CollectiveRows, default: Constants) -> dict[str, Constants]:
             known = {**default, **found[architecture]}
             values = fit_stage(stage, chosen, known)
             found[architecture].update(values)
-            after = predict(chosen, lambda _, k=known, v=values: {**k, **v})
+            after = predict(chosen, {key: {**known, **values} for key in FITTED}.__getitem__)
             error = np.abs(after / chosen.seconds - 1.0)
             print(
                 f"{stage.name:14} {architecture:10} {len(chosen):5} rows, fitted error "
@@ -394,6 +400,19 @@ def host_spread(physics: Physics) -> float:
     return float(f"{abs(np.log(pair[0] / pair[1])) / 2:.3g}")
 
 
+def architecture_spread(rows: CollectiveRows, found: dict[str, Constants], old: Constants) -> float:
+    """Log sd of what each NVLink architecture's rows say of the means of the others'."""
+    errors = []
+    for architecture, devices in FITTED.items():
+        others = {name: values for name, values in found.items() if name != architecture}
+        mine = rows.take(np.isin(rows.device, devices) & nccl(rows) & (rows.device != "L40S"))
+        if len(mine) and architecture != "ada":
+            constants = means(others, old)
+            time = predict(mine, {key: constants for key in FITTED}.__getitem__)
+            errors.append(np.abs(np.log(time / mine.seconds)))
+    return float(f"{np.quantile(np.concatenate(errors), 0.9) / Z90:.3g}")
+
+
 def scores(rows: CollectiveRows, physics: Physics) -> dict[str, Any]:
     """Error by library, launch and device, and the coverage of the 90 % intervals."""
     found = predict_all(rows, physics)
@@ -433,6 +452,7 @@ def main() -> None:
     default.update(spreads(unseen.take(even), Physics(1, empty, default, found, FALLBACK)))
     table = Physics(1, empty, default, found, FALLBACK)
     default["log_sd_network_pcie"] = host_spread(table)
+    default["log_sd_device_unmeasured"] = architecture_spread(rows, found, old)
     report = scores(unseen.take(~even), table)
     physics = msgspec.structs.replace(table, card=_card(report))
     if "--dry-run" not in sys.argv:

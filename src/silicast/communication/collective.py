@@ -130,7 +130,9 @@ def model_times(
     copies = implementation not in {"nccl", ""} and op == "all_reduce"
     floor = _floor(op, topology, constants, launch)
     time = time + _copy(bytes_, topology, constants) if launch == "eager" and copies else time
-    time, latency = np.maximum(time, floor), np.maximum(latency, floor)
+    # symmetric memory: a copy in and a copy out beside the kernel, each launched by the host
+    floors = np.where(np.array(names) == "multimem", floor * constants["multimem_calls"], floor)
+    time, latency = np.maximum(time, floors), np.maximum(latency, floors)
     empty = size == 0
     return np.where(empty, 0.0, time), np.where(empty, 0.0, latency), names
 
@@ -289,7 +291,7 @@ def _independent(
 def _shared(physics: Physics, topology: Topology, constants: Constants) -> dict[str, float]:
     network, device = constants["log_sd_network"], constants["log_sd_device"]
     if not physics.is_measured(topology.device.architecture):
-        device *= 2.0
+        device = constants["log_sd_device_unmeasured"]
         if topology.fabric in {"pcie", "host"}:
             network = constants["log_sd_network_pcie"]
     return {"network": network, "device": device}

@@ -98,7 +98,7 @@ def choices(
     if library == "vllm" and topology.multicast:
         limit = _by_group(VLLM_SYMMETRIC, topology, 0.0)
         if limit:
-            found.append(Choice(limit - 1, (("nvls", "multimem"),)))
+            found.append(Choice(limit - 1, (("multimem", "multimem"),)))
     return [*found, nccl]
 
 

@@ -25,11 +25,11 @@ class Nvls(CollectiveAlgorithm):
     """All-reduce in the switch: each device reads its share reduced and writes it to all."""
 
     name = "nvls"
-    libraries = frozenset({"nccl", "vllm"})
+    libraries = frozenset({"nccl"})
 
     def supports(self, op: Collective, topology: Topology) -> bool:
-        """All-reduce inside one node whose switch can multicast."""
-        return op == "all_reduce" and topology.multicast and topology.nodes == 1
+        """See :func:`switch_reduces`."""
+        return switch_reduces(op, topology)
 
     def traffic(self, op: Collective, size: F64, topology: Topology) -> F64:  # noqa: ARG002
         """Its own contribution once, and its reduced share once more."""
@@ -39,11 +39,38 @@ class Nvls(CollectiveAlgorithm):
         self, op: Collective, size: F64, topology: Topology, constants: Constants
     ) -> AlgorithmTime:
         """One protocol: loads and stores that the switch carries out."""
-        return protocol_time(
-            "nvls",
-            constants,
-            self.traffic(op, size, topology),
-            0.0 * size,
-            rate=topology.rate,
-            steps=topology.gpus,
-        )
+        return _times(self.traffic(op, size, topology), topology, constants)
+
+
+@register
+@final
+class Multimem(CollectiveAlgorithm):
+    """An engine's own kernel on symmetric memory: the same in the switch, with fewer barriers."""
+
+    name = "multimem"
+    libraries = frozenset({"vllm"})
+
+    def supports(self, op: Collective, topology: Topology) -> bool:
+        """See :func:`switch_reduces`."""
+        return switch_reduces(op, topology)
+
+    def traffic(self, op: Collective, size: F64, topology: Topology) -> F64:  # noqa: ARG002
+        """As NVLS."""
+        return size * (1.0 + 1.0 / topology.gpus)
+
+    def times(
+        self, op: Collective, size: F64, topology: Topology, constants: Constants
+    ) -> AlgorithmTime:
+        """One protocol."""
+        return _times(self.traffic(op, size, topology), topology, constants)
+
+
+def switch_reduces(op: Collective, topology: Topology) -> bool:
+    """All-reduce inside one node whose switch can multicast."""
+    return op == "all_reduce" and topology.multicast and topology.nodes == 1
+
+
+def _times(traffic: F64, topology: Topology, constants: Constants) -> AlgorithmTime:
+    return protocol_time(
+        "nvls", constants, traffic, 0.0 * traffic, rate=topology.rate, steps=topology.gpus
+    )

@@ -1,0 +1,152 @@
+"""Laws of collectives that hold for every device, size and group."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from silicast.communication.algorithm import COLLECTIVES, Collective
+from silicast.communication.collective import LAUNCHES, collective_times
+from silicast.communication.library import LIBRARIES
+from silicast.communication.topology import Topology
+from silicast.hardware.catalog import device_index, find_device
+from silicast.hardware.device import Device, Link
+
+LINKED = tuple(name for name in device_index().names if find_device(name).links)
+LARGEST = 100 * 10**9
+
+devices = st.sampled_from(LINKED).map(find_device)
+operations = st.sampled_from(COLLECTIVES)
+libraries = st.sampled_from(LIBRARIES)
+launches = st.sampled_from(LAUNCHES)
+groups = st.integers(2, 64)
+sizes = st.lists(
+    st.one_of(st.integers(1, LARGEST), st.integers(0, 37).map(lambda k: 2**k)),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(operations, sizes, groups, devices, libraries, launches)
+@settings(deadline=None, max_examples=300)
+def test_bound_interval_and_finiteness(
+    op: Collective, size: list[int], gpus: int, device: Device, library: str, launch: str
+) -> None:
+    times = collective_times(op, np.array(size), gpus, device, library, launch)  # type: ignore[arg-type]
+    assert (times.bound_s > 0.0).all()
+    assert (times.bound_s <= times.p05_s).all()
+    assert (times.p05_s <= times.estimate_s).all()
+    assert (times.estimate_s <= times.p95_s).all()
+    assert np.isfinite(times.p95_s).all()
+    assert len(times.choice) == len(size)
+    for values in times.resource_s.values():
+        assert (values <= times.estimate_s * (1 + 1e-12)).all()
+
+
+@given(operations, sizes, groups, devices, libraries, launches)
+@settings(deadline=None, max_examples=150)
+def test_same_bits_alone_in_a_batch_and_in_any_order(
+    op: Collective, size: list[int], gpus: int, device: Device, library: str, launch: str
+) -> None:
+    def run(rows: list[int]) -> list[tuple[float, ...]]:
+        times = collective_times(op, np.array(rows), gpus, device, library, launch)  # type: ignore[arg-type]
+        arrays = (times.estimate_s, times.p05_s, times.p95_s, times.bound_s)
+        return list(zip(*(values.tolist() for values in arrays), strict=True))
+
+    together = run(size)
+    assert [run([value])[0] for value in size] == together
+    assert run(size[::-1]) == together[::-1]
+
+
+@given(operations, groups, devices, launches)
+@settings(deadline=None, max_examples=200)
+def test_more_bytes_never_take_less_time(
+    op: Collective, gpus: int, device: Device, launch: str
+) -> None:
+    """Of one library that does not change kernels by rule: NCCL."""
+    size = np.unique(np.geomspace(1, LARGEST, 400).astype(np.int64))
+    times = collective_times(op, size, gpus, device, "nccl", launch)  # type: ignore[arg-type]
+    assert (np.diff(times.estimate_s) >= 0.0).all()
+    assert (np.diff(times.bound_s) > 0.0).all()
+
+
+@given(groups, devices, st.sampled_from(["vllm", "sglang", "trtllm"]))
+@settings(deadline=None, max_examples=100)
+def test_engines_are_monotone_within_each_kernel(gpus: int, device: Device, library: str) -> None:
+    size = np.unique(np.geomspace(1, LARGEST, 400).astype(np.int64))
+    times = collective_times("all_reduce", size, gpus, device, library)
+    same = np.array(times.choice[1:]) == np.array(times.choice[:-1])
+    steps = np.diff(times.estimate_s)
+    assert (steps[same] >= 0.0).all()
+
+
+@given(operations, groups, devices)
+@settings(deadline=None, max_examples=100)
+def test_time_is_linear_in_the_end(op: Collective, gpus: int, device: Device) -> None:
+    """Doubling 100 GB doubles the time: within 5 %."""
+    times = collective_times(op, np.array([LARGEST, 2 * LARGEST]), gpus, device, "nccl")
+    assert times.estimate_s[1] / times.estimate_s[0] == pytest.approx(2.0, rel=0.05)
+
+
+@given(st.integers(2, 8), st.sampled_from(["A100", "V100", "L40S", "RTX PRO 6000", "A40"]))
+@settings(deadline=None, max_examples=40)
+def test_all_reduce_is_reduce_scatter_and_all_gather(gpus: int, name: str) -> None:
+    """Where no switch reduces, for messages whose bandwidth counts: within 20 %."""
+    device, size = find_device(name), np.array([1 << 30])
+    whole = collective_times("all_reduce", size, gpus, device, "nccl").estimate_s[0]
+    halves = sum(
+        collective_times(op, size, gpus, device, "nccl").estimate_s[0]
+        for op in ("reduce_scatter", "all_gather")
+    )
+    assert whole == pytest.approx(halves, rel=0.2)
+
+
+@given(operations, st.lists(st.integers(0, LARGEST), max_size=6), devices, libraries)
+@settings(deadline=None, max_examples=60)
+def test_one_device_needs_no_time(
+    op: Collective, size: list[int], device: Device, library: str
+) -> None:
+    times = collective_times(op, np.array(size, dtype=np.int64), 1, device, library)
+    assert not times.estimate_s.any()
+    assert not times.p95_s.any()
+    assert not times.bound_s.any()
+
+
+@given(
+    st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "broadcast"]),
+    st.integers(2, 64),
+    st.integers(10, 400),
+)
+@settings(deadline=None, max_examples=60)
+def test_a_faster_network_is_never_slower(op: Collective, nodes: int, gbytes: int) -> None:
+    device, size = find_device("H100"), np.array([1 << 12, 1 << 22, 1 << 32])
+
+    def run(rate: float) -> np.ndarray:
+        topology = Topology.of(device, 8 * nodes, inter=Link("network", rate))
+        return collective_times(op, size, 8 * nodes, topology, "nccl").estimate_s
+
+    assert (run(gbytes * 2e9) <= run(gbytes * 1e9)).all()
+
+
+@pytest.mark.full
+def test_a_hundred_thousand_draws() -> None:
+    rng = np.random.default_rng(7)
+    for _ in range(400):
+        op = COLLECTIVES[rng.integers(len(COLLECTIVES))]
+        device = find_device(LINKED[rng.integers(len(LINKED))])
+        library = LIBRARIES[rng.integers(len(LIBRARIES))]
+        launch = LAUNCHES[rng.integers(len(LAUNCHES))]
+        gpus = int(rng.integers(2, 65))
+        size = np.exp(rng.uniform(0, np.log(LARGEST), 250)).astype(np.int64) + 1
+        times = collective_times(op, size, gpus, device, library, launch)
+        order = rng.permutation(len(size))
+        again = collective_times(op, size[order], gpus, device, library, launch)
+        assert (times.estimate_s[order] == again.estimate_s).all()
+        assert (times.p95_s[order] == again.p95_s).all()
+        assert (times.bound_s > 0).all()
+        assert (times.bound_s <= times.p05_s).all()
+        assert (times.p05_s <= times.estimate_s).all()
+        assert (times.estimate_s <= times.p95_s).all()
+        assert np.isfinite(times.p95_s).all()

@@ -1,0 +1,135 @@
+"""The front of the package."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from silicast.communication.collective import (
+    collective_batch_times,
+    collective_times,
+    link_bound,
+)
+from silicast.communication.topology import Topology
+from silicast.core.errors import SilicastError
+from silicast.hardware.catalog import find_device
+from silicast.hardware.device import Link
+from silicast.workload.op import Op, OpBatch, Variant
+
+H100, A100, L40S = find_device("H100"), find_device("A100"), find_device("L40S")
+SIZES = np.array([1024, 1 << 20, 1 << 30])
+
+
+def test_bounds_by_hand() -> None:
+    size = np.array([9e9])
+    a100 = link_bound("all_reduce", size, Topology.of(A100, 8))[0]
+    assert a100 == pytest.approx(2 * 7 / 8 * 9e9 / 300e9)
+    in_switch = link_bound("all_reduce", size, Topology.of(H100, 8))[0]
+    assert in_switch == pytest.approx(9e9 / 450e9)  # the switch needs each contribution once
+    gather = link_bound("all_gather", size, Topology.of(H100, 4))[0]
+    assert gather == pytest.approx(3 / 4 * 9e9 / 450e9)
+    pair = link_bound("send_recv", size, Topology.of(H100, 2, gpus_per_node=4))[0]
+    assert pair == pytest.approx(9e9 / 150e9)
+
+
+def test_bounds_over_nodes_are_what_must_leave_a_node() -> None:
+    size, topology = np.array([8e9]), Topology.of(H100, 16, inter=Link("ib", 10e9))
+    assert link_bound("all_reduce", size, topology)[0] == pytest.approx(8e9 / 2 / 80e9)
+    assert link_bound("all_to_all", size, topology)[0] == pytest.approx(8e9 / 2 / 10e9)
+    assert link_bound("send_recv", size, topology)[0] == pytest.approx(8e9 / 10e9)
+    assert link_bound("broadcast", size, topology)[0] == pytest.approx(8e9 / 80e9)
+
+
+def test_alone_there_is_nothing_to_wait_for() -> None:
+    times = collective_times("all_reduce", SIZES, 1, H100, "sglang")
+    for values in (times.estimate_s, times.p05_s, times.p95_s, times.bound_s):
+        assert values.tolist() == [0.0, 0.0, 0.0]
+    assert times.shared_log_sd == {}
+
+
+def test_nothing_to_send_takes_no_time() -> None:
+    times = collective_times("all_gather", np.array([0, 8]), 4, H100, "nccl")
+    assert times.estimate_s[0] == times.p95_s[0] == 0.0
+    assert times.estimate_s[1] > 0.0
+    assert len(collective_times("all_gather", np.array([], dtype=np.int64), 4, H100).p05_s) == 0
+
+
+def test_small_messages_are_latency_and_large_ones_link() -> None:
+    assert collective_times("all_reduce", SIZES, 8, H100, "nccl").bound_by() == [
+        "latency",
+        "latency",
+        "link",
+    ]
+
+
+def test_engines_beat_nccl_on_small_messages() -> None:
+    small = np.array([16 << 10])
+    nccl = collective_times("all_reduce", small, 8, H100, "nccl").estimate_s[0]
+    for engine in ("vllm", "sglang", "trtllm"):
+        assert collective_times("all_reduce", small, 8, H100, engine).estimate_s[0] < nccl / 2
+
+
+def test_the_switch_helps_large_all_reduces() -> None:
+    large = np.array([1 << 29])
+    floats = collective_times("all_reduce", large, 8, H100, "nccl", dtype="bf16").estimate_s[0]
+    integers = collective_times("all_reduce", large, 8, H100, "nccl", dtype="int8").estimate_s[0]
+    assert floats < 0.9 * integers
+
+
+def test_the_host_sets_a_floor_for_eager_launches() -> None:
+    eager = collective_times("all_reduce", SIZES, 8, H100, "vllm", "eager")
+    graph = collective_times("all_reduce", SIZES, 8, H100, "vllm", "graph")
+    assert eager.estimate_s[0] > 2 * graph.estimate_s[0]
+    assert (eager.estimate_s > graph.estimate_s).all()
+    assert eager.independent_log_sd[0] > eager.independent_log_sd[2]
+
+
+def test_pairs_that_send_show_no_skew() -> None:
+    torch = collective_times("send_recv", SIZES, 2, H100, "nccl", "torch").estimate_s
+    graph = collective_times("send_recv", SIZES, 2, H100, "nccl", "graph").estimate_s
+    assert (torch == graph).all()
+
+
+def test_an_assumed_network_is_named() -> None:
+    times = collective_times("all_reduce", SIZES, 16, H100, "nccl")
+    assert "400 Gb/s per device assumed" in times.warnings[0]
+    stated = Topology.of(H100, 16, inter=Link("ib", 50e9))
+    assert collective_times("all_reduce", SIZES, 16, stated, "nccl").warnings == ()
+
+
+def test_less_is_known_of_unmeasured_architectures_and_shared_pcie() -> None:
+    def width(device: str, gpus: int) -> float:
+        times = collective_times("all_reduce", SIZES[2:], gpus, find_device(device), "nccl")
+        return float(times.p95_s[0] / times.estimate_s[0])
+
+    assert width("RTX PRO 6000", 2) > width("L40S", 2) > 1.0
+    assert width("L40S", 4) > width("L40S", 2)
+    assert width("V100", 4) > width("A100", 4)
+
+
+def test_graph_nodes_are_the_same_collectives() -> None:
+    variant = Variant(library="sglang", launch="graph")
+    ops = [Op.make("all_reduce", variant, bytes=int(size), gpus=4) for size in SIZES]
+    batch = collective_batch_times(OpBatch.of(ops), Topology.of(H100, 4))
+    alone = collective_times("all_reduce", SIZES, 4, H100, "sglang")
+    assert (batch.estimate_s == alone.estimate_s).all()
+    mixed = [ops[0], Op.make("all_reduce", variant, bytes=8, gpus=2)]
+    with pytest.raises(SilicastError, match="one group size"):
+        collective_batch_times(OpBatch.of(mixed), H100)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("gather", SIZES, 2, H100), "unknown collective"),
+        (("all_reduce", SIZES, 2, H100, "nccl", "lazy"), "unknown launch"),
+        (("all_reduce", SIZES, 2, Topology.of(H100, 4)), "topology of 4"),
+        (("all_reduce", np.array([-1]), 2, H100), "at least 0 bytes"),
+        (("all_reduce", np.array([1.5]), 2, H100), "whole bytes"),
+        (("all_reduce", SIZES, 0, H100), "cannot communicate"),
+        (("all_reduce", SIZES, 2, H100, "gloo"), "unknown communication library"),
+    ],
+)
+def test_bad_input_is_one_clear_line(arguments: tuple, message: str) -> None:
+    with pytest.raises(SilicastError, match=message):
+        collective_times(*arguments)

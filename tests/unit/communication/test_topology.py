@@ -1,0 +1,85 @@
+"""Which links a collective can use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from silicast.communication.topology import Topology
+from silicast.core.errors import SilicastError
+from silicast.hardware.catalog import find_device
+from silicast.hardware.device import Link
+
+H100, A100, L40S = find_device("H100"), find_device("A100"), find_device("L40S")
+
+
+def test_eight_devices_on_a_switch_share_nothing() -> None:
+    topology = Topology.of(H100, 8)
+    assert (topology.fabric, topology.nodes, topology.local) == ("switch", 1, 8)
+    assert topology.rate == topology.peer_rate == 450e9
+    assert topology.multicast
+
+
+def test_a100_has_a_switch_that_does_not_reduce() -> None:
+    assert Topology.of(A100, 8).fabric == "switch"
+    assert not Topology.of(A100, 8).multicast
+
+
+@pytest.mark.parametrize(("gpus", "share"), [(2, 1 / 3), (3, 2 / 3), (4, 1.0)])
+def test_a_board_of_four_has_a_third_of_its_links_to_each_peer(gpus: int, share: float) -> None:
+    topology = Topology.of(H100, gpus, gpus_per_node=4)
+    assert topology.fabric == "mesh"
+    assert not topology.multicast
+    assert topology.rate == pytest.approx(450e9 * share)
+    assert topology.peer_rate == pytest.approx(150e9)
+
+
+def test_four_in_a_tray_of_gb200_still_have_the_switch() -> None:
+    assert Topology.of(find_device("GB200"), 4).fabric == "switch"
+
+
+def test_bridges_must_be_asked_for_and_join_pairs_only() -> None:
+    device = find_device("A100-PCIE-80GB")
+    assert Topology.of(device, 2).fabric == "pcie"
+    assert Topology.of(device, 2, intra="nvlink_bridge").fabric == "bridge"
+    assert Topology.of(device, 4, intra="nvlink_bridge").fabric == "pcie"
+
+
+def test_workstation_boards_go_by_way_of_host_memory() -> None:
+    assert Topology.of(L40S, 2).peer_access
+    assert not Topology.of(L40S, 4).peer_access
+    assert Topology.of(find_device("RTX 6000 Ada"), 2).fabric == "host"
+    assert not Topology.of(find_device("RTX 6000 Ada"), 2).peer_access
+
+
+def test_nodes_are_filled_one_after_the_other() -> None:
+    topology = Topology.of(H100, 20)
+    assert (topology.nodes, topology.local) == (3, 8)
+
+
+def test_an_unstated_network_is_what_the_pcie_slot_can_feed() -> None:
+    assumed = Topology.of(H100, 16)
+    assert assumed.assumed_inter
+    assert assumed.inter is not None
+    assert assumed.inter.bandwidth_bytes_per_s == pytest.approx(50e9)  # 400 Gb/s
+    assert Topology.of(A100, 16).inter == Link("network", 25e9)  # 200 Gb/s
+    stated = Topology.of(H100, 16, inter=Link("ib", 100e9))
+    assert stated.inter == Link("ib", 100e9)
+    assert not stated.assumed_inter
+    assert Topology.of(H100, 8, inter=Link("ib", 100e9)).inter is None
+
+
+def test_no_participants_is_an_error() -> None:
+    with pytest.raises(SilicastError, match="gpus"):
+        Topology.of(H100, 0)
+
+
+def test_a_device_without_links_is_refused() -> None:
+    with pytest.raises(SilicastError, match="no link"):
+        Topology.of(replace(H100, links={}), 2)
+
+
+def test_an_unknown_link_names_the_known_ones() -> None:
+    with pytest.raises(SilicastError, match="nvlink, pcie"):
+        Topology.of(H100, 2, intra="xgmi")
