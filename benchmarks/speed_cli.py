@@ -16,26 +16,14 @@ from pathlib import Path
 
 RUNS = 7
 BIN = Path(sys.executable).parent / "silicast"
-INFER = ["infer", "--model", "Llama-3.1-8B", "--device", "h100-sxm-80gb", "--batch", "8", "--input-len", "1024"]
+INFER = "infer --model Llama-3.1-8B --device h100-sxm-80gb --batch 8 --input-len 1024"
+GEMM = "kernel gemm m=4096 n=4096 k=4096 dtype=bf16 --device h100"
 COMMANDS: dict[str, tuple[list[str], float | None]] = {
     "python -c pass": ([sys.executable, "-c", "pass"], None),
     "python -c 'import silicast'": ([sys.executable, "-c", "import silicast"], 0.1),
     "silicast --version": ([str(BIN), "--version"], None),
-    "silicast infer": ([str(BIN), *INFER, "--output-len", "128"], 0.5),
-    "silicast kernel gemm": (
-        [
-            str(BIN),
-            "kernel",
-            "gemm",
-            "m=4096",
-            "n=4096",
-            "k=4096",
-            "dtype=bf16",
-            "--device",
-            "h100",
-        ],
-        0.5,
-    ),
+    "silicast infer": ([str(BIN), *INFER.split(), "--output-len", "128"], 0.5),
+    "silicast kernel gemm": ([str(BIN), *GEMM.split()], 0.5),
 }
 
 

@@ -18,18 +18,19 @@ from silicast.core.errors import SilicastError
 if TYPE_CHECKING:
     from cyclopts import App
 
+HELP_FLAGS = ("--help", "-h")
 EXIT_BAD_INPUT = 2
 EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
 
-HELP = """How fast will it run, before anybody buys, rents or builds it?
+HELP = (
+    "How fast will it run, before anybody buys, rents or builds it?\n\n"
+    "Predicts latency, throughput and memory of machine-learning work, with a 90 % interval and "
+    "the reasons, without a GPU. A first answer:\n\n"
+    "silicast infer --model Llama-3.1-8B --device h100 --batch 8"
+)
 
-Predicts latency, throughput and memory of machine-learning work, with a 90 % interval and the
-reasons, without a GPU. A first answer:
-
-silicast infer --model Llama-3.1-8B --device h100 --batch 8"""
-
-PREDICT = ("infer", "kernel", "compare", "explain", "run", "batch")
+PREDICT = ("infer", "compare", "explain", "kernel", "run", "batch")
 CATALOG = ("devices", "models", "engines", "validate")
 
 
@@ -46,8 +47,9 @@ def build_app() -> App:
     )
     groups = (Group.create_ordered("Predict"), Group.create_ordered("Look up and check"))
     for group, names in zip(groups, (PREDICT, CATALOG), strict=True):
-        for name in names:
-            app.command(f"silicast.app.commands.{name}:{name}", name=name, group=group)
+        for position, name in enumerate(names):
+            path = f"silicast.app.commands.{name}:{name}"
+            app.command(path, name=name, group=group, sort_key=position)
     return app
 
 
@@ -81,6 +83,9 @@ def _dispatch(tokens: list[str]) -> int:
     from cyclopts import CycloptsError
 
     app = build_app()
+    if not tokens or tokens[0] in HELP_FLAGS:
+        for name in (*PREDICT, *CATALOG):
+            app[name]  # imports the command, whose docstring the help shows
     try:
         result = app(tokens, exit_on_error=False, print_error=False)
     except CycloptsError as error:

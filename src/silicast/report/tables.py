@@ -14,18 +14,27 @@ Justify = Literal["left", "right", "center"]
 
 
 def listing(columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> Table:
-    """Many things, one a line.
+    """Many things, one a line; a narrow terminal wraps words but never cuts a number.
 
     Args:
         columns: heading -> "left" or "right".
         rows: one text per column.
     """
+    kept = [list(row) for row in rows]
     table = Table(
         box=SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="bold"
     )
-    for heading, justify in columns.items():
-        table.add_column(heading, justify=cast("Justify", justify), no_wrap=True)
-    for row in rows:
+    for number, (heading, justify) in enumerate(columns.items()):
+        is_number = justify == "right"
+        longest = max((len(row[number]) for row in kept), default=0)
+        table.add_column(
+            heading,
+            justify=cast("Justify", justify),
+            no_wrap=is_number,
+            overflow="fold",
+            min_width=longest if is_number else None,
+        )
+    for row in kept:
         table.add_row(*(Text(cell) for cell in row))
     return table
 
