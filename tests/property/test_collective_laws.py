@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silicast.communication.algorithm import COLLECTIVES, Collective
-from silicast.communication.collective import LAUNCHES, collective_times
+from silicast.communication.collective import collective_times
 from silicast.communication.library import LIBRARIES
+from silicast.communication.selection import LAUNCHES
 from silicast.communication.topology import Topology
 from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device import Device, Link

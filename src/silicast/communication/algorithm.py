@@ -94,8 +94,10 @@ def algorithm(name: str) -> CollectiveAlgorithm:
     Raises:
         SilicastError: there is none of that name.
     """
-    _load_all()
     found = _REGISTRY.get(name)
+    if found is None:
+        _load_all()
+        found = _REGISTRY.get(name)
     if found is None:
         raise SilicastError(
             f"unknown collective algorithm {name!r}",

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import final
 
 import numpy as np
 
-from silicast.communication.algorithm import COLLECTIVES, Collective, Constants, algorithm
-from silicast.communication.library import Choice, choices
-from silicast.communication.protocol import MICRO
+from silicast.communication.algorithm import COLLECTIVES, Collective, Constants
+from silicast.communication.selection import (
+    LAUNCHES,
+    Launch,
+    Selection,
+    sections,
+    select,
+    shipped_sections,
+)
 from silicast.communication.topology import Topology
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64, exp_fixed
@@ -20,9 +26,7 @@ from silicast.kernels.implementation import positive
 from silicast.kernels.physics import Physics, load_physics
 from silicast.workload.op import OpBatch
 
-Launch = Literal["graph", "eager", "torch"]
 NCCL_ALGORITHMS = frozenset({"ring", "short_ring", "tree", "exchange", "nvls"})
-LAUNCHES: tuple[Launch, ...] = ("graph", "eager", "torch")
 
 
 @final
@@ -99,42 +103,16 @@ def collective_times(
     _check(op, size, gpus, topology, launch)
     if gpus == 1 or len(size) == 0:
         return _nothing(len(size))
-    physics = physics or load_physics("communication")
-    constants = physics.constants(topology.device.architecture)
-    time, latency, names = model_times(
-        op, size, topology, constants, implementation, launch, dtype, version
+    architecture = topology.device.architecture
+    known = physics or load_physics("communication")
+    constants = (
+        sections(known.constants(architecture)) if physics else shipped_sections(architecture)
     )
-    floor = _floor(op, topology, constants, launch)
+    found = select(op, size, topology, constants, implementation, launch, dtype, version)
     bound = link_bound(op, size.astype(np.float64), topology)
-    own = _independent(time, floor, names, topology, constants, launch)
-    return _with_interval(
-        np.maximum(time, bound), bound, latency, own, _shared(physics, topology, constants), names,
-        topology,
-    )  # fmt: skip
-
-
-def model_times(
-    op: Collective,
-    size: I64,
-    topology: Topology,
-    constants: Constants,
-    implementation: str,
-    launch: Launch,
-    dtype: str = "bf16",
-    version: str = "",
-) -> tuple[F64, F64, tuple[str, ...]]:
-    """Time, its size-independent part (seconds) and algorithm per row, from given constants."""
-    bytes_ = size.astype(np.float64)
-    rules = choices(implementation, op, topology, dtype, version)
-    time, latency, names = _by_choice(rules, op, size, bytes_, topology, constants)
-    copies = implementation not in {"nccl", ""} and op == "all_reduce"
-    floor = _floor(op, topology, constants, launch)
-    time = time + _copy(bytes_, topology, constants) if launch == "eager" and copies else time
-    # symmetric memory: a copy in and a copy out beside the kernel, each launched by the host
-    floors = np.where(np.array(names) == "multimem", floor * constants["multimem_calls"], floor)
-    time, latency = np.maximum(time, floors), np.maximum(latency, floors)
-    empty = size == 0
-    return np.where(empty, 0.0, time), np.where(empty, 0.0, latency), names
+    shared = _shared(known.is_measured(architecture), topology, constants[""])
+    own = _independent(found, topology, constants[""], launch)
+    return _with_interval(found, bound, shared, own, topology)
 
 
 def collective_batch_times(batch: OpBatch, where: Device | Topology) -> CollectiveTimes:
@@ -208,67 +186,7 @@ def _check(op: str, size: I64, gpus: int, topology: Topology, launch: str) -> No
         raise SilicastError("a message has at least 0 bytes", field="bytes")
 
 
-def _by_choice(
-    rules: list[Choice],
-    op: Collective,
-    size: I64,
-    bytes_: F64,
-    topology: Topology,
-    constants: Constants,
-) -> tuple[F64, F64, tuple[str, ...]]:
-    """Time, latency and name of the algorithm that the library's rule takes for each size."""
-    time, latency = np.zeros(len(size)), np.zeros(len(size))
-    picked = np.full(len(size), -1)
-    labels: list[str] = []
-    open_rows = np.ones(len(size), dtype=bool)
-    for rule in rules:
-        rows = open_rows & (size <= rule.largest)
-        open_rows &= ~rows
-        best: F64 | None = None
-        for name, section in rule.candidates:
-            found = algorithm(name).times(op, bytes_, topology, _section(constants, section))
-            take = rows if best is None else rows & (found.time_s < best)
-            best = found.time_s if best is None else np.minimum(best, found.time_s)
-            time = np.where(take, found.time_s, time)
-            latency = np.where(take, found.latency_s, latency)
-            picked = np.where(take, len(labels), picked)
-            labels.append(name)
-    return time, latency, tuple(labels[i] for i in picked)
-
-
-def _section(constants: Constants, section: str) -> dict[str, float]:
-    """The constants of one section, without its prefix, over the common ones."""
-    prefix = f"{section}."
-    common = {name: value for name, value in constants.items() if "." not in name}
-    own = {n.removeprefix(prefix): v for n, v in constants.items() if n.startswith(prefix)}
-    return {**common, **own}
-
-
-def _floor(op: str, topology: Topology, constants: Constants, launch: Launch) -> float:
-    """Seconds that the host or the ranks' skew keep a short call from beating.
-
-    Eager: Python, dispatch and launch of an engine's all-reduce, by its CPU. Torch: timings of
-    the first rank include its wait for the last; a pair's send and receive shows none.
-    """
-    if launch == "graph" or (launch == "torch" and op == "send_recv"):
-        return 0.0
-    if launch == "torch":
-        fabric = topology.fabric if topology.fabric in {"pcie", "host"} else "nvlink"
-        return constants[f"{fabric}.torch_floor_us"] * MICRO
-    name = "grace_eager_floor_us" if "nvlink_c2c" in topology.device.links else "eager_floor_us"
-    return constants[name] * MICRO
-
-
-def _copy(bytes_: F64, topology: Topology, constants: Constants) -> F64:
-    """An engine's eager path copies the tensor once in device memory: read and write."""
-    rate = topology.device.dram.bandwidth_bytes_per_s * constants["copy_efficiency"]
-    return bytes_ * (2.0 / rate)
-
-
-def _independent(
-    time: F64, floor: float, names: tuple[str, ...], topology: Topology, constants: Constants,
-    launch: Launch,
-) -> F64:  # fmt: skip
+def _independent(found: Selection, topology: Topology, common: Constants, launch: Launch) -> F64:
     """Log sd of each row's own error: of its fabric and algorithm, and of the host's floor.
 
     What the host sets matters as far as the time is the floor; it fades with larger messages.
@@ -276,36 +194,33 @@ def _independent(
     fabric = "nvlink"
     if topology.fabric in {"pcie", "host"}:
         fabric = "pcie" if topology.local == 2 else "shared_pcie"
-    nccl, engine = constants[f"log_sd_{fabric}"], constants["log_sd_kernels"]
-    own = np.array([nccl if name in NCCL_ALGORITHMS else max(nccl, engine) for name in names])
+    least = common[f"log_sd_{fabric}"]
     if topology.inter is not None:
-        own = np.maximum(own, constants["log_sd_network_between"])
+        least = max(least, common["log_sd_network_between"])
+    engine = max(least, common["log_sd_kernels"])
+    table = np.array([least if name in NCCL_ALGORITHMS else engine for name in found.names])
+    own: F64 = table[found.picked]
     if launch == "graph":
         return own
-    weight = np.where(time > 0.0, floor / positive(time), 0.0)
-    host = weight * constants[f"log_sd_{launch}"]
+    weight = np.where(found.time_s > 0.0, found.floor_s / positive(found.time_s), 0.0)
+    host = weight * common[f"log_sd_{launch}"]
     total: F64 = np.sqrt(own * own + host * host)
     return total
 
 
-def _shared(physics: Physics, topology: Topology, constants: Constants) -> dict[str, float]:
-    network, device = constants["log_sd_network"], constants["log_sd_device"]
-    if not physics.is_measured(topology.device.architecture):
-        device = constants["log_sd_device_unmeasured"]
+def _shared(measured: bool, topology: Topology, common: Constants) -> dict[str, float]:
+    network, device = common["log_sd_network"], common["log_sd_device"]
+    if not measured:
+        device = common["log_sd_device_unmeasured"]
         if topology.fabric in {"pcie", "host"}:
-            network = constants["log_sd_network_pcie"]
+            network = common["log_sd_network_pcie"]
     return {"network": network, "device": device}
 
 
 def _with_interval(
-    estimate: F64,
-    bound: F64,
-    latency: F64,
-    own: F64,
-    shared: dict[str, float],
-    names: tuple[str, ...],
-    topology: Topology,
+    found: Selection, bound: F64, shared: dict[str, float], own: F64, topology: Topology
 ) -> CollectiveTimes:
+    estimate = np.maximum(found.time_s, bound)
     variance = sum(value * value for value in shared.values())
     spread = exp_fixed(Z90 * np.sqrt(variance + own * own))
     warnings: tuple[str, ...] = ()
@@ -317,10 +232,10 @@ def _with_interval(
         p05_s=np.maximum(estimate / spread, bound),
         p95_s=estimate * spread,
         bound_s=bound,
-        resource_s={"link": bound, "latency": latency},
+        resource_s={"link": bound, "latency": found.latency_s},
         shared_log_sd=shared,
         independent_log_sd=own,
-        choice=names,
+        choice=tuple(map(found.names.__getitem__, found.picked.tolist())),
         warnings=warnings,
     )
 
