@@ -45,7 +45,7 @@ def check_workload(
         raise SilicastError("is missing", field="device", hint="a name, a table or a path")
     if raw.colocation is not None:
         require(len(pools) > 1, "there is one pool only", "colocation", "name the others in pools")
-    if raw.parallel.sp not in (1, True, False) and raw.parallel.sp != raw.parallel.tp:
+    if raw.parallel.sp not in (0, 1) and raw.parallel.sp != raw.parallel.tp:
         require(
             raw.parallel.tp == 1,
             "sequence and tensor degree differ",
@@ -194,7 +194,7 @@ def _collective(w: CollectiveWorkload, field: str) -> None:
 _ARRIVAL: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "closed": (("concurrency",), ("concurrency",)),
     "poisson": (("rate_per_s",), ("rate_per_s",)),
-    "gamma": (("rate_per_s", "cv"), ("rate_per_s", "cv")),
+    "gamma": (("rate_per_s",), ("rate_per_s", "cv")),
     "trace": ((), ("path", "rows")),
 }
 """kind -> (fields it needs, fields it may have)."""
@@ -251,13 +251,8 @@ def _length(w: Length | None, field: str) -> None:
 
 def _slo(w: SloTable | None, field: str) -> None:
     if w is not None:
-        given = [w.ttft_ms, w.tpot_ms, w.itl_ms, w.e2e_ms]
-        require(
-            any(v is not None for v in given),
-            "sets no limit",
-            field,
-            "ttft_ms, tpot_ms, itl_ms or e2e_ms",
-        )
+        given = [n for n in w.__struct_fields__ if n != "quantile" and getattr(w, n) is not None]
+        require(bool(given), "sets no limit", field, "ttft_ms, tpot_ms, itl_ms, e2e_ms, ...")
 
 
 def _serving(w: ServingWorkload, field: str) -> None:
@@ -274,8 +269,6 @@ def _serving(w: ServingWorkload, field: str) -> None:
             "range_ratio goes with plain lengths",
             f"{field}.range_ratio",
         )
-    if w.arrival.kind in ("poisson", "gamma"):
-        require(w.requests is not None, "is missing", f"{field}.requests", "how many requests")
     if w.prefix is not None:
         require(
             (w.prefix.hit_ratio is None) != (w.prefix.length is None),

@@ -94,6 +94,10 @@ def decode(tree: Tree, *, folder: Path | None = None, checked: bool = False) -> 
                     field=f"links.{name}.{end}",
                     hint=near(pool, pools),
                 )
+    if len(pools) == 1 and raw.task != "workflow" and not links and raw.colocation is None:
+        (pool,) = pools.values()
+        if pool.count == 1:
+            raw, pools = _unpooled(raw, pool), {}
     if raw.task == "kernel":
         scenario = Scenario(raw, None, _kernel(raw), pools, links, folder)
     else:
@@ -102,6 +106,13 @@ def decode(tree: Tree, *, folder: Path | None = None, checked: bool = False) -> 
         scenario = Scenario(raw, _workload(raw), None, pools, links, folder)
     check_workload(raw, scenario.workload, pools)
     return scenario
+
+
+def _unpooled(raw: RawScenario, pool: PoolTable) -> RawScenario:
+    """A scenario of one pool in the short form: the pool's fields over those at the top."""
+    names = ("device", "model", "parallel", "engine", "precision", "limits")
+    own = {n: getattr(pool, n) for n in names if getattr(pool, n) is not None}
+    return msgspec.structs.replace(raw, pools=None, links=None, **own)
 
 
 def _kernel(raw: RawScenario) -> KernelCase:

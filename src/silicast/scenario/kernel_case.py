@@ -71,7 +71,7 @@ class _Reader:
             )
         self.name = name
         self.spec: OpSpec = OPS[name]
-        self.table = self._singular(table)
+        self.table = self._singular(_flat(table))
         for key in self.table:
             if key not in COMMON and key not in self.spec.names():
                 known = [*COMMON, *self.spec.names(), *(_PLURAL if self.spec.lists else ())]
@@ -95,7 +95,7 @@ class _Reader:
             flags[kind] = True
             dims.setdefault("inputs", inputs)
         for key in self.spec.dtypes:
-            if key in self.table:
+            if self.table.get(key, "") != "":
                 words[key] = self._dtype(key)
         if self.name in ("attention_prefill", "attention_decode"):
             layout = words.pop("kv_layout", None)
@@ -212,6 +212,19 @@ class _Reader:
     def _default_dtype(self) -> str:
         own = self.table.get("mla_dtype") if "mla_dtype" in self.spec.dtypes else None
         return str(own) if own else "fp8" if self.name == "quantize" else "bf16"
+
+
+def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table with the sizes of a ``dimensions`` table put beside its other fields."""
+    found = dict(table)
+    inner = found.pop("dimensions", None)
+    if inner is None:
+        return found
+    if not isinstance(inner, Mapping):
+        raise SilicastError(f"expected a table, found {shown(inner)}", field="dimensions")
+    for name in inner:
+        require(name not in found, f"{name} is given twice", f"dimensions.{name}", "keep one")
+    return {**found, **inner}
 
 
 def _whole(value: object, allowed: Range, name: str) -> int:

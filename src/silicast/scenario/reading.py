@@ -26,6 +26,8 @@ from silicast.scenario.limits import (
 
 Tree = dict[str, Any]
 
+EXACT = 1 << 53
+"""Below it every whole number is exact as a float."""
 _BOM = b"\xef\xbb\xbf"
 # An unclosed string runs to its end rather than failing, so that a scan stays linear.
 _JSON_TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
@@ -118,13 +120,15 @@ def parse_toml(raw: bytes) -> Tree:
 def parse_json(raw: bytes) -> Tree:
     """One JSON object as plain data; duplicate keys, NaN and Infinity are refused.
 
-    >>> parse_json(b'{"task": "kernel"}')
-    {'task': 'kernel'}
+    >>> parse_json(b'{"task": "kernel", "seed": 3.0}')
+    {'task': 'kernel', 'seed': 3}
     """
     text = _text(raw, MAX_JSON_BYTES, "a case")
     _check_depth(raw, _JSON_TOKENS)
     try:
-        tree = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        tree = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_number
+        )
     except json.JSONDecodeError as error:
         where = (
             f"line {error.lineno} column {error.colno}"
@@ -240,6 +244,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> Tree:
                 )
             seen.add(key)
     return tree
+
+
+def _number(text: str) -> float | int:
+    """JSON has one type of number: 8.0 is the whole number 8."""
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) < EXACT else value
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Any
 from silicast.core.calibration import Calibration, load_calibration
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from, find_device, load_device_file
-from silicast.hardware.device import Device
+from silicast.hardware.cluster import Cluster, Network
+from silicast.hardware.cluster import cluster_of as catalog_cluster
+from silicast.hardware.device import Device, Link
+from silicast.hardware.device_file import DeviceFile
 from silicast.hardware.host import Host
+from silicast.hardware.host import host_of as catalog_host
+from silicast.scenario.answerer import not_yet
 from silicast.scenario.decode import Scenario
-from silicast.scenario.schema import EngineTable, LimitsTable
+from silicast.scenario.schema import ClusterTable, EngineTable, LimitsTable, LinkTable
+from silicast.scenario.strict import convert
 from silicast.workload.plan import Plan
 
 if TYPE_CHECKING:
@@ -38,6 +44,7 @@ def find_any_device(spec: str | dict[str, Any], folder: Path, field: str = "devi
     """A device by name, inline table or file (``.toml``, relative to ``folder``)."""
     try:
         if isinstance(spec, dict):
+            convert(spec, DeviceFile)
             return device_from(spec)
         if spec.endswith(".toml"):
             return load_device_file(folder / spec)
@@ -88,9 +95,13 @@ def find_any_model(spec: str | dict[str, Any], folder: Path, field: str = "model
         SilicastError: an unknown name (the nearest are offered), a model that is known but not
             modelled ("not_yet"), a bad field or file.
     """
+    from silicast.workload.huggingface import HF_NAMES
+    from silicast.workload.model_file import ModelTable
     from silicast.workload.models import model_from
 
     try:
+        if isinstance(spec, dict) and not spec.keys() & {"architectures", "model_type"}:
+            convert({HF_NAMES.get(key, key): value for key, value in spec.items()}, ModelTable)
         return model_from(_from_folder(spec, folder))
     except SilicastError as error:
         raise _placed(error, field) from None
@@ -128,9 +139,53 @@ def find_any_engine(table: EngineTable, folder: Path, field: str = "engine") -> 
         raise _placed(error, field) from None
 
 
-def host_of(scenario: Scenario) -> Host:
-    """The host."""
-    return Host(scenario.raw.host.cpu, scenario.raw.host.factor)
+def host_of(scenario: Scenario) -> Host | None:
+    """The host that the scenario states, or None."""
+    table = scenario.raw.host
+    if table is None:
+        return None
+    return catalog_host(table.cpu, table.factor)
+
+
+def cluster_of(scenario: Scenario, device: Device) -> Cluster:
+    """The links of the scenario's cluster; what it leaves out is as in the device's usual system.
+
+    Raises:
+        SilicastError: an unknown system, link or network; or something not modelled.
+    """
+    table = scenario.raw.cluster or ClusterTable()
+    if table.oversubscription != 1.0:
+        raise not_yet("an oversubscribed network", "cluster.oversubscription")
+    return catalog_cluster(
+        device,
+        system=table.topology,
+        gpus=table.gpus,
+        gpus_per_node=table.gpus_per_node,
+        intra_node=_link(table.intra_node, "cluster.intra_node"),
+        inter_node=_network(table.inter_node, "cluster.inter_node"),
+        host=host_of(scenario),
+        price_per_gpu_hour=table.price_per_gpu_hour,
+    )
+
+
+def _link(spec: str | LinkTable | None, field: str) -> str | Link | None:
+    if not isinstance(spec, LinkTable):
+        return spec
+    return Link(spec.kind, _bandwidth(spec, field), switched=spec.switched)
+
+
+def _network(spec: str | LinkTable | None, field: str) -> str | Network | None:
+    if not isinstance(spec, LinkTable):
+        return spec
+    return Network(spec.kind, _bandwidth(spec, field), (spec.latency_us or 0.0) * 1e-6)
+
+
+def _bandwidth(spec: LinkTable, field: str) -> float:
+    if spec.bandwidth_gb_per_s is None:
+        raise SilicastError(
+            "is missing", field=f"{field}.bandwidth_gb_per_s", hint="per device and direction"
+        )
+    return spec.bandwidth_gb_per_s * spec.count * 1e9
 
 
 def plan_of(scenario: Scenario) -> Plan:

@@ -36,6 +36,7 @@ class LinkTable(Table, frozen=True):
     bandwidth_gb_per_s: Positive | None = None
     latency_us: NonNegative | None = None
     count: Count = 1
+    switched: bool = True
 
 
 class SlowTable(Table, frozen=True):
@@ -55,7 +56,11 @@ class FailureTable(Table, frozen=True):
 
 
 class ClusterTable(Table, frozen=True):
-    """Devices and what joins them. ``intra_node`` and ``inter_node`` name a link or describe it."""
+    """Devices and what joins them.
+
+    ``topology`` is a system of the catalog ("dgx-h100"); ``intra_node`` and ``inter_node`` name a
+    link of the device and a network of the catalog, or describe them.
+    """
 
     gpus: Gpus | None = None
     gpus_per_node: Degree | None = None
@@ -69,10 +74,13 @@ class ClusterTable(Table, frozen=True):
 
 
 class HostTable(Table, frozen=True):
-    """The host: ``factor`` is its single-thread speed against the reference host."""
+    """The host: ``factor`` is its single-thread speed against the reference host.
+
+    A ``cpu`` of the catalog has its own factor; a free name needs one.
+    """
 
     cpu: Name = "reference"
-    factor: Annotated[float, Meta(ge=0.01, le=100)] = 1.0
+    factor: Annotated[float, Meta(ge=0.01, le=100)] | None = None
 
 
 class LimitsTable(Table, frozen=True):
@@ -105,7 +113,7 @@ class ParallelTable(Table, frozen=True):
     dp: Degree | None = None
     ep: Degree = 1
     cp: Degree = 1
-    sp: bool | Degree = 1
+    sp: bool | Annotated[int, Meta(ge=0, le=65536)] = 1
     attention_dp: Degree = 1
     etp: Degree | None = None
     zero: Annotated[int, Meta(ge=0, le=3)] = 0
@@ -179,7 +187,7 @@ class RawScenario(Table, frozen=True):
     seed: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None = None
     device: Name | dict[str, Any] | None = None
     cluster: ClusterTable | None = None
-    host: HostTable = HostTable()
+    host: HostTable | None = None
     limits: LimitsTable = LimitsTable()
     model: Name | dict[str, Any] | None = None
     precision: PrecisionTable | None = None

@@ -84,6 +84,12 @@ class TraceRow(Table, frozen=True):
     prefix: Name | None = None
 
 
+TraceRows = Annotated[
+    list[TraceRow | tuple[NonNegative, Tokens, Tokens]], Meta(min_length=1, max_length=MAX_ENTRIES)
+]
+"""Requests as tables, or as [arrival_s, input_len, output_len]."""
+
+
 class ArrivalTable(Table, frozen=True):
     """How requests arrive; ``cv`` is the coefficient of variation of a gamma process."""
 
@@ -92,7 +98,7 @@ class ArrivalTable(Table, frozen=True):
     rate_per_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     cv: Annotated[float, Meta(gt=0, le=1000)] | None = None
     path: Name | None = None
-    rows: Annotated[list[TraceRow], Meta(min_length=1, max_length=MAX_ENTRIES)] | None = None
+    rows: TraceRows | None = None
 
 
 class PrefixTable(Table, frozen=True):
@@ -112,13 +118,32 @@ class SessionTable(Table, frozen=True):
 
 
 class SloTable(Table, frozen=True):
-    """A service-level objective: every named time holds for ``quantile`` of the requests."""
+    """A service-level objective.
+
+    ``ttft_ms`` and its like hold for ``quantile`` of the requests; the others name their statistic.
+    """
 
     ttft_ms: Positive | None = None
     tpot_ms: Positive | None = None
     itl_ms: Positive | None = None
     e2e_ms: Positive | None = None
     quantile: Annotated[float, Meta(gt=0, le=1)] = 0.99
+    ttft_mean_ms: Positive | None = None
+    ttft_p50_ms: Positive | None = None
+    ttft_p90_ms: Positive | None = None
+    ttft_p99_ms: Positive | None = None
+    tpot_mean_ms: Positive | None = None
+    tpot_p50_ms: Positive | None = None
+    tpot_p90_ms: Positive | None = None
+    tpot_p99_ms: Positive | None = None
+    itl_mean_ms: Positive | None = None
+    itl_p50_ms: Positive | None = None
+    itl_p90_ms: Positive | None = None
+    itl_p99_ms: Positive | None = None
+    e2e_mean_ms: Positive | None = None
+    e2e_p50_ms: Positive | None = None
+    e2e_p90_ms: Positive | None = None
+    e2e_p99_ms: Positive | None = None
 
 
 class ServingWorkload(Table, frozen=True):

@@ -29,6 +29,27 @@ def test_three_lines_predict_a_kernel(tmp_path: Path) -> None:
     assert silicast.predict(base, device="H100") == found
 
 
+def test_a_static_batch_in_three_lines() -> None:
+    found = silicast.infer(
+        model="Llama-3.1-8B", device="H100", batch=8, input_len=1024, output_len=4, tp=2
+    )
+    assert found.decode_step_ms is not None
+    assert found.prefill_ms.estimate > found.decode_step_ms.estimate > 0
+    total = found.prefill_ms.estimate + 3 * found.decode_step_ms.estimate
+    assert found.total_ms.estimate == pytest.approx(total, rel=0.01)
+    assert found.memory_gb.estimate > 8.0
+    lens = silicast.infer(
+        model="Llama-3.1-8B", device="H100", input_lens=[1024] * 8, output_len=4, tp=2
+    )
+    assert lens.total_ms == found.total_ms
+
+
+def test_one_token_is_all_prefill() -> None:
+    found = silicast.infer(model="Llama-3.1-8B", device="H100", input_len=64, output_len=1)
+    assert found.decode_step_ms is None
+    assert found.total_ms.estimate == found.prefill_ms.estimate
+
+
 def test_metrics_that_do_not_exist_are_named() -> None:
     found = silicast.predict(task="kernel", device="H100", workload=KERNEL)
     with pytest.raises(KeyError, match="there are latency_us"):

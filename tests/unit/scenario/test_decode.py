@@ -137,6 +137,30 @@ def test_the_three_places_of_a_kernel_are_the_same(tree: dict[str, Any]) -> None
     assert decode(tree).kernel == decode(KERNEL).kernel
 
 
+def test_one_pool_is_the_short_form() -> None:
+    pool = {"device": "H100", "model": "Llama-3.1-8B", "parallel": {"tp": 2}, "engine": "vllm"}
+    long = decode({"task": "inference", "pools": {"a": pool}, "workload": INFERENCE["workload"]})
+    short = decode({"task": "inference", **pool, "workload": INFERENCE["workload"]})
+    assert long == short
+    two = decode({"task": "inference", "pools": {"a": {**pool, "count": 2}},
+                  "workload": INFERENCE["workload"]})  # fmt: skip
+    assert two.pools["a"].count == 2
+
+
+def test_traces_have_rows_as_tables_or_lists() -> None:
+    for row in ({"arrival_s": 0.5, "input_len": 3, "output_len": 4}, [0.5, 3, 4]):
+        arrival = {"kind": "trace", "rows": [row]}
+        assert decode(changed(SERVING, "workload.arrival", arrival))
+    arrival = {"kind": "trace", "rows": [[0.5, 0, 4]]}
+    assert error_of(changed(SERVING, "workload.arrival", arrival)).field.startswith(
+        "workload.arrival.rows[0]"
+    )
+
+
+def test_an_objective_may_name_its_statistic() -> None:
+    assert decode(changed(SERVING, "workload.slo", {"ttft_p99_ms": 500, "tpot_mean_ms": 30}))
+
+
 def test_a_bare_engine_is_a_table_with_that_name() -> None:
     a, b = decode({**SERVING, "engine": "vllm"}), decode({**SERVING, "engine": {"name": "vllm"}})
     assert a.engine == b.engine

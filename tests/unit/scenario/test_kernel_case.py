@@ -73,6 +73,22 @@ def test_decode_has_one_new_token_and_may_start_from_nothing() -> None:
     assert "expected 1 to 1" in message({**DECODE, "kv_len": 3, "q_len": 2})
 
 
+def test_sizes_may_stand_in_a_table_of_their_own() -> None:
+    flat = kernel_case({"op": "gemm", "m": 1, "n": 2, "k": 3})
+    assert kernel_case({"op": "gemm", "dimensions": {"m": 1, "n": 2, "k": 3}}) == flat
+    assert "twice" in message({"op": "gemm", "m": 1, "dimensions": {"m": 1, "n": 2, "k": 3}})
+    assert "expected a table" in message({"op": "gemm", "dimensions": [1, 2, 3]})
+
+
+def test_columns_of_the_tables_are_taken_as_they_are() -> None:
+    case = kernel_case({"op": "mla_module", "batch_size": 4, "num_heads": 16, "isl": 100,
+                        "step": 0, "tp_size": 8, "mla_dtype": "bfloat16", "gemm_type": "",
+                        "kv_cache_dtype": "fp8_e4m3", "phase": "context"})  # fmt: skip
+    assert case.words["kv_cache_dtype"] == "fp8"
+    assert "gemm_type" not in case.words
+    assert case.op.variant.dtype == "bf16"
+
+
 def test_defaults() -> None:
     op = kernel_case({"op": "attention_prefill", "q_len": 4, "kv_len": 4, "num_heads": 8,
                       "head_dim": 64}).op  # fmt: skip

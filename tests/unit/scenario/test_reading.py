@@ -91,6 +91,13 @@ def test_the_deepest_allowed_nesting_is_read() -> None:
     assert parse_json(raw)
 
 
+def test_json_has_one_type_of_number() -> None:
+    assert parse_json(b'{"a": 8.0, "b": 1e3, "c": 0.5, "d": 1e300}') == {
+        "a": 8, "b": 1000, "c": 0.5, "d": 1e300,
+    }  # fmt: skip
+    assert isinstance(parse_json(b'{"a": 8.0}')["a"], int)
+
+
 def test_a_byte_order_mark_at_the_start_is_ignored() -> None:
     assert parse_json(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
     assert parse_toml(b"\xef\xbb\xbfa = 1") == {"a": 1}

@@ -6,14 +6,16 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
+from silicast.communication.collective import collective_times
+from silicast.communication.topology import Topology
 from silicast.core.prediction import Domain, Part, Quantity, to_picoseconds
+from silicast.hardware.cluster import Cluster
 from silicast.hardware.device import Link
 from silicast.kernels.physics import load_physics
 from silicast.scenario.answer import Answer, answer, why_tree
-from silicast.scenario.answerer import Answerer, not_yet, refuse_unmodelled, register
+from silicast.scenario.answerer import Answerer, refuse_unmodelled, register
 from silicast.scenario.decode import Scenario
-from silicast.scenario.resolve import device_of
-from silicast.scenario.schema import ClusterTable, LinkTable
+from silicast.scenario.resolve import cluster_of, device_of
 from silicast.scenario.workloads import CollectiveWorkload
 
 _BUS_FACTOR = {"all_reduce": 2.0, "broadcast": 0.0, "send_recv": 0.0}
@@ -29,8 +31,6 @@ class CollectiveAnswerer(Answerer):
 
     def answer(self, scenario: Scenario) -> Answer:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
-        from silicast.communication.collective import collective_times
-
         work = scenario.workload
         assert isinstance(work, CollectiveWorkload)
         refuse_unmodelled(
@@ -38,7 +38,8 @@ class CollectiveAnswerer(Answerer):
             "cluster.slow_gpus", "cluster.failures",
         )  # fmt: skip
         device = device_of(scenario)
-        topology = _topology(scenario, work.gpus)
+        cluster = cluster_of(scenario, device)
+        topology = _topology(cluster, work.gpus)
         found = collective_times(
             work.op,
             np.array([work.bytes], dtype=np.int64),
@@ -57,6 +58,8 @@ class CollectiveAnswerer(Answerer):
         bandwidth = Quantity(moved / latency.estimate, moved / latency.p95, moved / latency.p05)
         domain: Domain = "in"
         warnings = list(found.warnings)
+        if "inter_node" in cluster.assumed and topology.nodes > 1:
+            warnings.append(f"network between nodes not stated: {cluster.inter_node.name} assumed")
         if not load_physics("communication").is_measured(device.architecture):
             domain = "near"
             warnings.append(f"no measured collectives of architecture {device.architecture}")
@@ -75,26 +78,13 @@ def _bus_factor(op: str, gpus: int) -> float:
     return factor * (gpus - 1) / gpus if factor else 1.0
 
 
-def _topology(scenario: Scenario, gpus: int) -> Any:
-    """The links between the participants, as the scenario's cluster says."""
-    from silicast.communication.topology import Topology
-
-    cluster = scenario.raw.cluster or ClusterTable()
-    for name in ("intra_node", "topology"):
-        if getattr(cluster, name):
-            raise not_yet(f"another {name} than the device's usual one", f"cluster.{name}")
-    if cluster.oversubscription != 1.0:
-        raise not_yet("an oversubscribed network", "cluster.oversubscription")
-    inter = cluster.inter_node
-    link: Link | None = None
-    if isinstance(inter, LinkTable) and inter.bandwidth_gb_per_s is not None:
-        link = Link(inter.kind, inter.bandwidth_gb_per_s * inter.count * 1e9)
-    elif inter is not None:
-        raise not_yet(
-            "networks by name", "cluster.inter_node", "give {bandwidth_gb_per_s = ...} per device"
-        )
+def _topology(cluster: Cluster, gpus: int) -> Topology:
+    """The links between the participants."""
     return Topology.of(
-        device_of(scenario), gpus, gpus_per_node=cluster.gpus_per_node or 0, inter=link
+        cluster.linked_device,
+        gpus,
+        gpus_per_node=max(cluster.domain, cluster.gpus_per_node),
+        inter=Link("network", cluster.inter_node.bandwidth_bytes_per_s),
     )
 
 

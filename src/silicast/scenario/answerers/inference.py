@@ -9,10 +9,11 @@ from silicast.composition.static_batch import StaticBatch, predict_static_batch
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction, Quantity, Tier
 from silicast.hardware.device import Device
+from silicast.hardware.host import Host
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.answerer import Answerer, not_yet, refuse_unmodelled, register
 from silicast.scenario.decode import Scenario
-from silicast.scenario.resolve import device_of, engine_of, host_of, model_of, plan_of
+from silicast.scenario.resolve import cluster_of, device_of, engine_of, host_of, model_of, plan_of
 from silicast.scenario.workloads import InferenceWorkload
 from silicast.workload.model import ModelConfig
 from silicast.workload.precision import Precision
@@ -51,25 +52,21 @@ def deployment_of(scenario: Scenario) -> Deployment:
     for name in ("dp", "cp", "virtual_stages"):
         if (getattr(raw.parallel, name) or 1) > 1:
             raise not_yet(f"{name} in inference", f"parallel.{name}")
-    if raw.parallel.sp not in (1, False):
+    if raw.parallel.sp is True or raw.parallel.sp > 1:
         raise not_yet("sequence parallelism in inference", "parallel.sp")
-    cluster = raw.cluster
-    for name in ("intra_node", "inter_node", "topology"):
-        if cluster is not None and getattr(cluster, name):
-            raise not_yet("links stated by the scenario", f"cluster.{name}")
     if scenario.engine is not None and scenario.engine.options:
         option = next(iter(scenario.engine.options))
         raise not_yet("options of engines", f"engine.options.{option}")
     device, model = device_of(scenario), model_of(scenario)
-    per_node = (cluster.gpus_per_node if cluster else None) or device.default_gpus_per_node
+    cluster = cluster_of(scenario, device)
     return Deployment(
         model=model,
         device=device,
         engine=engine_of(scenario),
         plan=plan_of(scenario),
         precision=precision_of(scenario, model, device),
-        host=host_of(scenario),
-        gpus_per_node=per_node,
+        host=host_of(scenario) or Host(),
+        cluster=cluster,
         power_w=raw.limits.power_w,
         clock_hz=raw.limits.clock_mhz * 1e6 if raw.limits.clock_mhz else None,
     )

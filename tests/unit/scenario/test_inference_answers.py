@@ -1,0 +1,145 @@
+"""Task inference: what is answered, and what is refused rather than guessed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.scenario.answer import Answer
+from silicast.scenario.decode import decode
+from silicast.scenario.run import run
+
+CASE: dict[str, Any] = {
+    "task": "inference",
+    "device": "H100",
+    "model": "Llama-3.1-8B",
+    "workload": {"batch": 2, "input_len": 256, "output_len": 8},
+}
+
+
+def answered(**fields: Any) -> Answer:
+    return run(decode({**CASE, **fields}))
+
+
+def refused(**fields: Any) -> SilicastError:
+    with pytest.raises(SilicastError) as caught:
+        answered(**fields)
+    return caught.value
+
+
+def test_the_metrics_are_the_contracts() -> None:
+    found = answered()
+    assert list(found.metrics) == ["prefill_ms", "decode_step_ms", "total_ms", "memory_gb"]
+    assert set(found.bound) == {"prefill_ms", "decode_step_ms", "total_ms"}
+    for name, limit in found.bound.items():
+        assert 0 < limit <= found.metrics[name].p05
+    assert found.why["exposed_ms"] == pytest.approx(found.metrics["total_ms"].estimate)
+
+
+def test_parts_of_the_reasons_add_up() -> None:
+    def check(node: dict[str, Any]) -> None:
+        if "parts" in node:
+            total = sum(part["exposed_ms"] for part in node["parts"])
+            assert total == pytest.approx(node["exposed_ms"], rel=1e-9)
+            for part in node["parts"]:
+                check(part)
+
+    check(answered().why)
+
+
+def test_the_bound_tier_answers_the_bound() -> None:
+    found = answered(tier="bound")
+    assert found.tier == "bound"
+    assert found.metrics["total_ms"].estimate == found.bound["total_ms"]
+
+
+def test_a_config_given_inline_answers_like_the_catalogs_model() -> None:
+    config = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "intermediate_size": 14336, "vocab_size": 128256, "torch_dtype": "bfloat16",
+        "max_position_embeddings": 131072,
+    }  # fmt: skip
+    inline, named = answered(model=config), answered()
+    assert inline.metrics["total_ms"] == named.metrics["total_ms"]
+
+
+def test_a_changed_model_answers_for_the_change() -> None:
+    half = answered(model={"base": "Llama-3.1-8B", "layers": 16})
+    assert half.metrics["memory_gb"].estimate < 0.7 * answered().metrics["memory_gb"].estimate
+
+
+def test_a_stated_link_counts() -> None:
+    tp2 = {"parallel": {"tp": 2}}
+    slow = {"cluster": {"intra_node": {"kind": "slow", "bandwidth_gb_per_s": 8.0}}}
+    fast, limited = answered(**tp2), answered(**tp2, **slow)
+    assert limited.metrics["prefill_ms"].estimate > 1.2 * fast.metrics["prefill_ms"].estimate
+    pcie = answered(**tp2, cluster={"intra_node": "pcie"})
+    assert pcie.metrics["prefill_ms"].estimate > fast.metrics["prefill_ms"].estimate
+
+
+def test_a_slower_host_takes_longer() -> None:
+    slow = answered(host={"cpu": "old", "factor": 0.2})
+    assert slow.metrics["decode_step_ms"].estimate > answered().metrics["decode_step_ms"].estimate
+
+
+def test_a_slower_clock_takes_longer() -> None:
+    slow = answered(limits={"clock_mhz": 900})
+    assert slow.metrics["prefill_ms"].estimate > 1.3 * answered().metrics["prefill_ms"].estimate
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"speculative": {"method": "ngram", "k": 2}}, "speculative decoding"),
+        ({"lora": {"rank": 8}}, "low-rank adapters"),
+        ({"calibration": "x.json"}, "calibration"),
+        ({"model": "Mixtral-8x7B"}, "experts"),
+        ({"parallel": {"attention_dp": 2}}, "attention_dp"),
+        ({"parallel": {"cp": 2}}, "cp in inference"),
+        ({"parallel": {"tp": 2, "sp": True}}, "sequence parallelism"),
+        ({"engine": {"name": "vllm", "options": {"block_size": 8}}}, "options of engines"),
+        ({"device": "MI300X"}, "MI300X"),
+        (
+            {"device": None, "pools": {"a": {"device": "H100"}, "b": {"device": "H20"}}},
+            "several pools",
+        ),
+        ({"device": None, "pools": {"a": {"device": "H100", "count": 2}}}, "several pools"),
+        ({"cluster": {"slow_gpus": {"fraction": 0.1, "slowdown": 2}}}, "slow devices"),
+    ],
+)
+def test_what_is_not_modelled_is_named(fields: dict[str, Any], words: str) -> None:
+    error = refused(**fields)
+    assert error.kind == "not_yet"
+    assert words in error.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        ({"parallel": {"tp": 3}}, "parallel.tp", "does not divide 32"),
+        ({"parallel": {"pp": 33}}, "parallel.pp", "32 layers"),
+        ({"model": "Llama-3.1-8C"}, "model", "did you mean"),
+        ({"engine": "vlm"}, "engine", "did you mean"),
+        ({"device": "H1000"}, "device", "did you mean"),
+        ({"model": {"base": "Llama-3.1-8B", "layer": 3}}, "model.layer", "did you mean layers"),
+        ({"model": {"base": "Llama-3.1-8X"}}, "model", "did you mean"),
+        ({"model": {"base": 3}}, "model.base", "expected text, found 3"),
+        ({"parallel": {"tp": 2, "ep": 2}}, "parallel.ep", "no experts"),
+        ({"cluster": {"inter_node": "infinibandx"}}, "cluster.inter_node", "infiniband-ndr"),
+        ({"cluster": {"intra_node": "xgmi"}}, "cluster.intra_node", "nvlink"),
+        ({"cluster": {"topology": "dgx-h1000"}}, "cluster.topology", "dgx-h100"),
+        ({"cluster": {"intra_node": {"kind": "x"}}}, "cluster.intra_node.bandwidth", "missing"),
+        ({"device": {"name": "x", "vendr": "y"}}, "device.vendr", "did you mean vendor"),
+        ({"model": "none.json"}, "model", "none.json"),
+        ({"device": "none.toml"}, "device", "none.toml"),
+    ],
+)
+def test_bad_names_and_degrees_name_their_field(
+    fields: dict[str, Any], field: str, words: str
+) -> None:
+    error = refused(**fields)
+    assert error.field.startswith(field)
+    assert words in str(error)
