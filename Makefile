@@ -44,11 +44,12 @@ $(DEV): $(BASE)
 	@touch $@
 
 # The versions we test with; where an index does not hold them, any that the package allows.
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 define install
-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c .ci/constraints.txt $(1) 2>$(VENV)/pip.log \
-  || { echo "The pinned versions are not to be had (see $(VENV)/pip.log); trying any that fit"; \
-       $(BIN)/python -m pip install --quiet --disable-pip-version-check $(1); } \
-  || { echo "make: pip could not install; it needs a package index (pip config, PIP_INDEX_URL)" >&2; exit 1; }
+$(PIP) -c .ci/constraints.txt $(1) 2>$(VENV)/pip.log \
+  || { echo "The pinned versions are not to be had; trying any that fit"; \
+       $(PIP) $(1) 2>>$(VENV)/pip.log; } \
+  || { echo "make: pip could not install (see $(VENV)/pip.log); it needs a package index (PIP_INDEX_URL)" >&2; exit 1; }
 endef
 
 demo: $(BASE)

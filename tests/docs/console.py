@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from silicast.app.cli import main
+from silicast.app.cli import EXIT_INTERNAL, main
 from tests.architecture.source_tree import ROOT
 from tests.docs.accuracy_table import with_table
 from tests.docs.cli_page import PAGE, page
@@ -113,6 +113,8 @@ def _updated(text: str) -> str:
             parts: list[str] = []
             for step in steps(block.group()):
                 actual = shell.run(step)
+                if shell.status == EXIT_INTERNAL:
+                    raise RuntimeError(f"$ {step.command}\n{actual}")
                 keep = "..." in step.expected.splitlines() and matches(step.expected, actual)
                 printed = step.expected if keep else actual
                 parts.append(f"$ {step.command}\n" + (f"{printed}\n" if printed else ""))
