@@ -4,7 +4,8 @@
 
 Large products keep the tensor cores busy at a nearly constant share of their clock, so what they
 reach says which clock the board held. Free per architecture: energy per operation, heating time of
-a campaign, and that share (pulled weakly to 0.9). Boards that are not fitted are predicted as a check.
+a campaign, and that share (pulled weakly to 0.9). Boards that are not fitted are predicted as a
+check.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-from gemm_data import DATA, Rows, _sample, bf16_rows
+from gemm_data import DATA, Rows, _sample, bf16_rows, vidur_rows
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
@@ -88,27 +89,6 @@ def fit(parts: list[Rows], reference_hz: float) -> tuple[float, float, float]:
     return float(energy), float(heat_s), float(tensor)
 
 
-def vidur_a40() -> Rows:
-    columns = [
-        "gpu", "op", "n_embd", "n_expanded_embd", "num_tokens", "num_tensor_parallel_workers",
-        "median_ms", "suspect",
-    ]  # fmt: skip
-    table = pq.read_table(
-        DATA / "serving/vidur_linear_ops.parquet",
-        columns=columns,
-        filters=[("gpu", "=", "A40"), ("op", "=", "mlp_down_proj"), ("num_tokens", ">=", 2048)],
-    )
-    c = {x: table[x].to_numpy(zero_copy_only=False) for x in columns}
-    m, n = c["num_tokens"].astype(np.int64), c["n_embd"].astype(np.int64)
-    k = (c["n_expanded_embd"] // c["num_tensor_parallel_workers"]).astype(np.int64)
-    seconds = c["median_ms"].astype(np.float64) * 1e-3
-    reference = bf16_rows(10)[0]
-    return Rows(
-        "vidur", "A40", reference.variant, m, n, k, np.ones_like(m), seconds,
-        np.zeros(len(m), dtype=np.bool_), seconds, seconds,
-    )  # fmt: skip
-
-
 def moe_check(fitted: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
     """Share of peak of large fused-MoE products: measured p90 and what the law allows."""
     table = pq.read_table(DATA / "pipeweave/kernel_moe_w13.parquet")
@@ -139,7 +119,7 @@ def main() -> None:
     groups: dict[str, list[Rows]] = {}
     for rows in bf16_rows(40_000):
         groups.setdefault(find_device(rows.device).architecture, []).append(busy(rows))
-    groups["ampere-ga10x"] = [busy(vidur_a40())]
+    groups["ampere-ga10x"] = [busy(rows) for rows in vidur_rows(20_000) if rows.device == "A40"]
     fitted: dict[str, dict[str, float]] = {}
     for architecture, parts in sorted(groups.items()):
         reference = find_device(parts[0].device).clocks.boost_hz

@@ -6,7 +6,6 @@ Reads the tables under SILICAST_DATA (default ../shared/data); deterministic sub
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,8 +109,9 @@ def bf16_rows(count: int = 6000) -> list[Rows]:
         library = "sglang" if system == "a100_sxm" else ""  # its only campaign of all shapes
         seconds = table["us_median"][here].astype(np.float64) * 1e-6
         low, high = (table[x][here].astype(np.float64) * 1e-6 for x in ("q25", "q75"))
+        variant = Variant(dtype="bf16", library=library)
         rows = Rows(
-            "aic", device, Variant(dtype="bf16", library=library), m, n, k, np.ones_like(m), seconds,
+            "aic", device, variant, m, n, k, np.ones_like(m), seconds,
             weight_held_out(n, k), low, high,
         )  # fmt: skip
         found.append(_sample(rows, count))
@@ -120,7 +120,17 @@ def bf16_rows(count: int = 6000) -> list[Rows]:
 
 def quantised_rows(dtypes: tuple[str, ...] = ("fp8", "fp8_block"), count: int = 4000) -> list[Rows]:
     """The newest campaign of every backend, per device and recipe."""
-    names = ["system", "backend", "version", "gemm_dtype", "kernel_source", "m", "n", "k", "latency_us"]
+    names = [
+        "system",
+        "backend",
+        "version",
+        "gemm_dtype",
+        "kernel_source",
+        "m",
+        "n",
+        "k",
+        "latency_us",
+    ]
     newest = {"trtllm": "1.3.0rc20", "sglang": "0.5.14", "vllm": "0.24.0"}
     filters = [("gemm_dtype", "in", list(dtypes)), ("version", "in", list(newest.values()))]
     table = pq.read_table(DATA / "aiconfigurator/gemm.parquet", columns=names, filters=filters)
@@ -150,14 +160,17 @@ def quantised_rows(dtypes: tuple[str, ...] = ("fp8", "fp8_block"), count: int = 
 
 def pipeweave_rows(count: int = 4000) -> list[Rows]:
     """Scaled fp8 products of PipeWeave; its test split is held out."""
-    table = _table("pipeweave/kernel_gemm_fp8.parquet", ["gpu", "split", "M", "N", "K", "latency_us"])
+    table = _table(
+        "pipeweave/kernel_gemm_fp8.parquet", ["gpu", "split", "M", "N", "K", "latency_us"]
+    )
     found = []
     for gpu, device in (("H20", "H20"), ("H800", "H800")):
         here = table["gpu"] == gpu
         m, n, k = (table[x][here].astype(np.int64) for x in "MNK")
         seconds = table["latency_us"][here].astype(np.float64) * 1e-6
+        variant = Variant(dtype="fp8", library="pipeweave")
         rows = Rows(
-            "pipeweave", device, Variant(dtype="fp8", library="pipeweave"), m, n, k, np.ones_like(m), seconds,
+            "pipeweave", device, variant, m, n, k, np.ones_like(m), seconds,
             table["split"][here] == "test", seconds, seconds,
         )  # fmt: skip
         found.append(_sample(rows, count))
@@ -184,15 +197,36 @@ def fp32_rows(count: int = 4000) -> list[Rows]:
                 rows = rows.take(rows.held_out)
             held = rows.take(rows.held_out)
             free = rows.take(~rows.held_out)
-            for part in (held, free):
-                if len(part):
-                    found.append(_sample(part, count // 2))
+            found.extend(_sample(part, count // 2) for part in (held, free) if len(part))
     return found
 
 
-def merge(parts: list[Rows], key: Callable[[Rows], object]) -> dict[object, list[Rows]]:
-    """Parts grouped by a key, in order."""
-    groups: dict[object, list[Rows]] = {}
-    for part in parts:
-        groups.setdefault(key(part), []).append(part)
-    return groups
+VIDUR_OPS = ("mlp_up_proj", "mlp_down_proj", "attn_post_proj")
+VIDUR_DEVICES = {"A40": "A40", "A100": "A100-SXM-80GB", "H100": "H100-SXM-80GB", "A30": "A30"}
+
+
+def vidur_rows(count: int = 4000) -> list[Rows]:
+    """Vidur's fp16 linear layers of 10 us and more (its clock ticks in microseconds)."""
+    names = [
+        "gpu", "op", "n_embd", "n_expanded_embd", "num_tokens", "num_tensor_parallel_workers",
+        "use_gated_mlp", "median_ms", "suspect",
+    ]  # fmt: skip
+    filters = [("op", "in", list(VIDUR_OPS)), ("median_ms", ">=", 0.01), ("suspect", "=", False)]
+    table = pq.read_table(DATA / "serving/vidur_linear_ops.parquet", columns=names, filters=filters)
+    c = {x: table[x].to_numpy(zero_copy_only=False) for x in names}
+    wide = c["n_embd"].astype(np.int64)
+    inner = c["n_expanded_embd"].astype(np.int64) // c["num_tensor_parallel_workers"]
+    up, down = c["op"] == "mlp_up_proj", c["op"] == "mlp_down_proj"
+    n_all = np.where(up, inner * (1 + c["use_gated_mlp"].astype(np.int64)), wide)
+    k_all = np.where(up, wide, np.where(down, inner, wide // c["num_tensor_parallel_workers"]))
+    found = []
+    for gpu, device in VIDUR_DEVICES.items():
+        here = c["gpu"] == gpu
+        m, n, k = (x[here].astype(np.int64) for x in (c["num_tokens"], n_all, k_all))
+        seconds = c["median_ms"][here].astype(np.float64) * 1e-3
+        rows = Rows(
+            "vidur", device, Variant(dtype="fp16"), m, n, k, np.ones_like(m), seconds,
+            weight_held_out(n, k), seconds, seconds,
+        )  # fmt: skip
+        found.append(_sample(rows, count))
+    return found
