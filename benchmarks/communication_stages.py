@@ -66,10 +66,11 @@ def single(rows: CollectiveRows) -> Mask:
     return (rows.op == "send_recv") & (rows.size >= 8 << 20)
 
 
-def kernels(*libraries: str, largest: int = 8 << 20) -> Callable[[CollectiveRows], Mask]:
+def kernels(*libraries: str, largest: int = (8 << 20) + 1) -> Callable[[CollectiveRows], Mask]:
     def select(rows: CollectiveRows) -> Mask:
         own = np.isin(rows.library, libraries) & (rows.launch == "graph")
-        return own & (rows.size < largest) & (rows.version != "0.5.14")
+        routed = (rows.library == "vllm") & (rows.size > 2 << 20)
+        return own & (rows.size < largest) & (rows.version != "0.5.14") & ~routed
 
     return select
 
@@ -170,6 +171,8 @@ def shot_constants(kind: str, one: float, two: float, rate: float) -> dict[str, 
         f"{kind}_two.base_us": (two, 1, 40),
         f"{kind}_two.peer_us": (0.3, 0.005, 4),
         f"{kind}_two.ceiling_gbps": (rate * 1.2, 20, 900),
+        f"{kind}_two.floor_us": (two, 0.5, 40),
+        f"{kind}_two.floor_peer_us": (0.5, 0.005, 5),
     }
 
 
@@ -192,8 +195,10 @@ def stages() -> list[Stage]:
         Stage("nvls", switches, in_switch, {
             "nvls.base_us": (15, 3, 40), "nvls.nvls_efficiency": (0.7, 0.2, 0.97),
             "nvls.nvls_fill_us": (3, 0.1, 100)}),
-        Stage("engines", nvlinks, kernels("vllm", "sglang"), shot_constants("custom", 4.5, 7, 180)),
-        Stage("trtllm", nvlinks, kernels("trtllm", largest=32 << 20),
+        Stage("engines", nvlinks, kernels("vllm", "sglang"), shot_constants("custom", 4.5, 7, 170)),
+        Stage("trtllm", ("ampere",), kernels("trtllm", largest=1 << 20),
+              shot_constants("trtllm", 3, 8, 140)),
+        Stage("trtllm", switches, kernels("trtllm", largest=32 << 20),
               shot_constants("trtllm", 3, 8, 250)),
         Stage("second", switches, second_kernel, shot_constants("second", 3, 6, 300)),
         Stage("multimem", switches, multimem, {

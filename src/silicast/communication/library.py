@@ -33,11 +33,13 @@ VLLM_CUSTOM: dict[str, dict[int, float]] = {
     "blackwell": {2: 2, 4: 2, 6: 1, 8: 1},
 }
 VLLM_SYMMETRIC: dict[str, dict[int, float]] = {
-    "hopper": {2: 64, 4: 32, 6: 64, 8: 64},
-    "blackwell": {2: 8, 4: 32, 6: 128, 8: 128},
+    "hopper": {4: 32, 6: 64, 8: 64},
+    "blackwell": {4: 32, 6: 128, 8: 128},
 }
+VLLM_SYMMETRIC_FROM = (0, 15)
 """vLLM ``all_reduce_utils.py``, MiB below which it uses its own kernel, or multimem kernels on
-symmetric memory, by compute capability 9.0 and 10.0 and group size."""
+symmetric memory, by compute capability 9.0 and 10.0 and group size; the latter by default since
+the release named. (A pair on symmetric memory is as fast as NCCL and counts as that.)"""
 
 TRTLLM_LIMIT = {"ampere": MIB}
 TRTLLM_LIMIT_LATER = 64 * MIB
@@ -95,7 +97,8 @@ def choices(
         second = (("one_shot", "second_one"), ("two_shot", "second_two"))
         return [Choice(2 * CUSTOM_LIMIT, second), nccl]
     found = _custom(topology, _custom_limit(library, topology))
-    if library == "vllm" and topology.multicast:
+    older = version and _release(version) < VLLM_SYMMETRIC_FROM
+    if library == "vllm" and topology.multicast and not older:
         limit = _by_group(VLLM_SYMMETRIC, topology, 0.0)
         if limit:
             found.append(Choice(limit - 1, (("multimem", "multimem"),)))

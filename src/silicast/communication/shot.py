@@ -17,7 +17,7 @@ from silicast.communication.algorithm import (
 )
 from silicast.communication.protocol import MICRO
 from silicast.communication.topology import Topology
-from silicast.core.numerics import F64
+from silicast.core.numerics import F64, smooth_max
 
 GIGA = 1e9
 LARGEST_GROUP = 8
@@ -38,13 +38,22 @@ def direct_time(constants: Constants, payload: F64, topology: Topology) -> Algor
 
     The kernel runs a fixed, small number of blocks, so its rate has a ceiling of its own
     (bytes in flight over latency: ``ceiling_gbps`` in all, ``peer_gbps`` from each peer where
-    each has its own blocks) beside a share of the link.
+    each has its own blocks) beside a share of the link. ``floor_us`` is what the barriers take
+    while the data would already be there; both overlap.
     """
-    start_s = (constants["base_us"] + constants["peer_us"] * max(topology.gpus - 2, 0)) * MICRO
+    others = max(topology.gpus - 2, 0)
+    start_s = (constants["base_us"] + constants["peer_us"] * others) * MICRO
+    floor_s = (
+        constants.get("floor_us", 0.0) + constants.get("floor_peer_us", 0.0) * others
+    ) * MICRO
     ceiling = constants["ceiling_gbps"]
     per_peer = constants.get("peer_gbps", ceiling) * (topology.gpus - 1)
     rate = min(topology.rate * constants["efficiency"], ceiling * GIGA, per_peer * GIGA)
-    return AlgorithmTime(start_s + payload / rate, start_s + 0.0 * payload)
+    streamed = start_s + payload / rate
+    flat = 0.0 * payload
+    return AlgorithmTime(
+        smooth_max([streamed, flat + floor_s]), smooth_max([flat + start_s, flat + floor_s])
+    )
 
 
 @register
