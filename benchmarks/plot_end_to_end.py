@@ -13,6 +13,7 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 from matplotlib import pyplot as plt
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from silicast.validation.suite import data_folder, suites
 
@@ -45,6 +46,10 @@ def main() -> None:
             xscale="log", yscale="log", xlim=(low, high), ylim=(low, high),
             xlabel="measured, ms", title=f"{TITLES[rows.metric]}: mean error {mape:.1f} %",
         )  # fmt: skip
+        for ticks in (axis.xaxis, axis.yaxis):
+            ticks.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            ticks.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+            ticks.set_minor_formatter(NullFormatter())
     axes[0].set_ylabel("predicted, ms")
     axes[0].legend(fontsize=7, frameon=False)
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
