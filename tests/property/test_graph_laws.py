@@ -25,7 +25,7 @@ from silicast.workload.precision import Precision
 from silicast.workload.shard import shard_of
 
 FEW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-MANY = settings(max_examples=20_000, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=3_000, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @st.composite

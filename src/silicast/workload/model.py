@@ -212,7 +212,8 @@ def check_size(field: str, value: object) -> None:
 
 def _check_int(field: str, value: object, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        shown = repr(value)[:40]
+        huge = isinstance(value, int) and abs(value) >= 1 << 128
+        shown = "a far larger one" if huge else repr(value)[:40]
         raise SilicastError(
             f"expected a whole number from {low} to {high}, found {shown}", field=field
         )

@@ -7,13 +7,22 @@ differs from it (docs/reference/models.md).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
 
 from silicast.core.errors import SilicastError
 from silicast.workload.huggingface import HF_NAMES
-from silicast.workload.model import ModelConfig, Norm, Position, Residual
+from silicast.workload.model import (
+    LIMITS,
+    ModelConfig,
+    Norm,
+    Position,
+    Residual,
+    check_size,
+    divided,
+)
 from silicast.workload.precision import Precision
 
 _REQUIRED = ("layers", "hidden", "heads", "intermediate", "vocab")
@@ -148,8 +157,6 @@ def build_model(
 
 
 def _with_precision(model: ModelConfig, precision: Precision) -> ModelConfig:
-    from dataclasses import replace
-
     return replace(model, default_precision=precision)
 
 
@@ -176,13 +183,12 @@ def _window(table: ModelTable, changes: dict[str, Any], layers: int) -> dict[str
     if table.windows is not None:
         return changes | {"windows": tuple(table.windows)}
     if table.window is not None:
+        check_size("layers", layers)
         return changes | {"windows": (table.window,) * layers if table.window else ()}
     return changes
 
 
 def _whole(table: ModelTable, changes: dict[str, Any]) -> ModelConfig:
-    from silicast.workload.model import LIMITS, check_size, divided
-
     for name in _REQUIRED:
         if name not in changes:
             raise SilicastError("missing", field=name, hint="state it, or a base to start from")

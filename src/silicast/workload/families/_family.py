@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, final
 
 from silicast.core.errors import SilicastError
-from silicast.workload.model import ModelConfig, divided
+from silicast.workload.model import ModelConfig, check_size, divided
 from silicast.workload.precision import Precision
 
 _ACTIVATIONS = {
@@ -52,6 +52,12 @@ class Fields:
         if default is None:
             raise SilicastError("missing", field=names[0], hint="expected a whole number")
         return default
+
+    def layers(self, *names: str) -> int:
+        """The number of layers, within sensible limits: what is held per layer depends on it."""
+        found = self.integer(*names)
+        check_size("layers", found)
+        return found
 
     def flag(self, name: str, *, default: bool) -> bool:
         """A yes/no field."""

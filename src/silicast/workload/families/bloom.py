@@ -24,7 +24,7 @@ class Bloom(Family):
         return ModelConfig(
             name=name,
             family="bloom",
-            layers=fields.integer("n_layer", "num_hidden_layers"),
+            layers=fields.layers("n_layer", "num_hidden_layers"),
             hidden=hidden,
             heads=heads,
             kv_heads=heads,

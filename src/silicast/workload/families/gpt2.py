@@ -26,7 +26,7 @@ class Gpt2(Family):
         return ModelConfig(
             name=name,
             family="gpt2",
-            layers=fields.integer("n_layer", "num_hidden_layers"),
+            layers=fields.layers("n_layer", "num_hidden_layers"),
             hidden=hidden,
             heads=heads,
             kv_heads=heads,

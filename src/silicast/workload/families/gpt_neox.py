@@ -25,7 +25,7 @@ class GptNeoX(Family):
         return ModelConfig(
             name=name,
             family="gpt_neox",
-            layers=fields.integer("num_hidden_layers"),
+            layers=fields.layers("num_hidden_layers"),
             hidden=hidden,
             heads=heads,
             kv_heads=heads,

@@ -23,7 +23,7 @@ class GptJ(Family):
         return ModelConfig(
             name=name,
             family="gptj",
-            layers=fields.integer("n_layer"),
+            layers=fields.layers("n_layer"),
             hidden=hidden,
             heads=heads,
             kv_heads=heads,

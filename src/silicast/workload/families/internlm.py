@@ -24,7 +24,7 @@ class InternLm(Family):
         return ModelConfig(
             name=name,
             family="internlm",
-            layers=fields.integer("num_hidden_layers"),
+            layers=fields.layers("num_hidden_layers"),
             hidden=hidden,
             heads=heads,
             kv_heads=heads,

@@ -24,7 +24,7 @@ class Llama(Family):
         return ModelConfig(
             name=name,
             family="llama",
-            layers=fields.integer("num_hidden_layers"),
+            layers=fields.layers("num_hidden_layers"),
             hidden=hidden,
             heads=heads,
             kv_heads=fields.integer("num_key_value_heads", default=heads),

@@ -19,7 +19,7 @@ class Mistral(Family):
 
     def read(self, fields: Fields, name: str, precision: Precision) -> ModelConfig:
         """See :meth:`Family.read`."""
-        layers = fields.integer("num_hidden_layers")
+        layers = fields.layers("num_hidden_layers")
         hidden, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
         window = fields.integer("sliding_window", default=0)
         return ModelConfig(

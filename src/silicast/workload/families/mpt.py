@@ -34,7 +34,7 @@ class Mpt(Family):
         return ModelConfig(
             name=name,
             family="mpt",
-            layers=fields.integer("n_layers"),
+            layers=fields.layers("n_layers"),
             hidden=hidden,
             heads=heads,
             kv_heads=heads,

@@ -44,7 +44,7 @@ class Opt(Family):
         return ModelConfig(
             name=name,
             family="opt",
-            layers=fields.integer("num_hidden_layers"),
+            layers=fields.layers("num_hidden_layers"),
             hidden=hidden,
             heads=heads,
             kv_heads=heads,

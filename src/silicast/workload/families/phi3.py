@@ -19,7 +19,7 @@ class Phi3(Family):
 
     def read(self, fields: Fields, name: str, precision: Precision) -> ModelConfig:
         """See :meth:`Family.read`."""
-        layers = fields.integer("num_hidden_layers")
+        layers = fields.layers("num_hidden_layers")
         hidden, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
         positions = fields.integer("max_position_embeddings", default=4096)
         window = fields.integer("sliding_window", default=0)

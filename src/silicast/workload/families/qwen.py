@@ -23,7 +23,7 @@ class Qwen(Family):
         return ModelConfig(
             name=name,
             family="qwen",
-            layers=fields.integer("num_hidden_layers"),
+            layers=fields.layers("num_hidden_layers"),
             hidden=hidden,
             heads=heads,
             kv_heads=heads,

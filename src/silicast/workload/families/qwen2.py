@@ -20,7 +20,7 @@ class Qwen2(Family):
 
     def read(self, fields: Fields, name: str, precision: Precision) -> ModelConfig:
         """See :meth:`Family.read`."""
-        layers = fields.integer("num_hidden_layers")
+        layers = fields.layers("num_hidden_layers")
         hidden, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
         return ModelConfig(
             name=name,

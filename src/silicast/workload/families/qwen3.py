@@ -20,7 +20,7 @@ class Qwen3(Family):
 
     def read(self, fields: Fields, name: str, precision: Precision) -> ModelConfig:
         """See :meth:`Family.read`."""
-        layers = fields.integer("num_hidden_layers")
+        layers = fields.layers("num_hidden_layers")
         heads = fields.integer("num_attention_heads")
         bias = fields.flag("attention_bias", default=False)
         return ModelConfig(
