@@ -40,5 +40,5 @@ class LayerNorm(StreamingKernel):
             trips=2.0,
             reductions=1.0,
             reread_bytes=elements * size,
-            blocks_per_core=16.0,
+            blocks_per_core=8.0,
         )

@@ -35,7 +35,7 @@ class Softmax(StreamingKernel):
             tasks=sizes["rows"],
             trips=2.0,
             reductions=2.0,
-            # maximum and sum sweep a long row before the sweep that writes
-            reread_bytes=2 * elements * size * longer,
-            blocks_per_core=2.0,
+            # a long row is swept for its statistics before the sweep that writes
+            reread_bytes=elements * size * longer,
+            blocks_per_core=4.0,
         )

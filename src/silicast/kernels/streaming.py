@@ -94,9 +94,10 @@ class StreamingKernel(Implementation):
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
         """Errors that all kernels of this family, or all on this device, make together."""
         machine = _machine(device, batch.family)
+        scale = machine.eager_error if batch.variant.launch == "stream" else 1.0
         return {
-            f"device:{device.name}": machine.device_log_sd,
-            f"family:{batch.family}": machine.family_log_sd,
+            f"device:{device.name}": machine.device_log_sd * scale,
+            f"family:{batch.family}": machine.family_log_sd * scale,
         }
 
 
@@ -116,9 +117,11 @@ class Machine:
             L2 to one core, and to one thread block alone.
         fma_per_s, xu_per_s: operations per second of the device; ``*_peak_per_s`` are for bounds.
         resident: working sets, in bytes, up to which the L2 holds everything and from which it
-            holds nothing when the same data were just written or read.
+            holds nothing when the same data were just written or read; ``reread`` likewise for
+            what the blocks in flight read again, which competes with all that streams past.
         *_log_sd: log sd of errors shared by device and by family, and of a single kernel when
-            busy and in addition when waiting (``small``).
+            busy and in addition when waiting (``small``); ``eager_error`` scales all of them for
+            kernels launched one by one, which are timed more alike.
     """
 
     cores: int
@@ -136,6 +139,7 @@ class Machine:
     port_peak_per_s: float
     l2_bytes: float
     resident: tuple[float, float]
+    reread: tuple[float, float]
     fma_per_s: float
     fma_peak_per_s: float
     xu_per_s: float
@@ -144,6 +148,7 @@ class Machine:
     family_log_sd: float
     own_log_sd: float
     small_log_sd: float
+    eager_error: float
 
     @staticmethod
     def of(
@@ -179,6 +184,7 @@ class Machine:
             port_peak_per_s=port,
             l2_bytes=capacity,
             resident=(constant("resident_from") * capacity, constant("resident_to") * capacity),
+            reread=(constant("reread_from") * capacity, constant("reread_to") * capacity),
             fma_per_s=device.peak_per_s("fma", "fp32") * constant("pipe_fraction"),
             fma_peak_per_s=device.bound_per_s("fma", "fp32"),
             xu_per_s=device.peak_per_s("xu", "fp32") * constant("pipe_fraction"),
@@ -187,6 +193,7 @@ class Machine:
             family_log_sd=constant("family_log_sd") * widening,
             own_log_sd=constant("own_log_sd"),
             small_log_sd=constant("small_log_sd"),
+            eager_error=constant("eager_error"),
         )
 
 
@@ -213,7 +220,7 @@ def analyse_stream(stream: Stream, variant: Variant, m: Machine) -> Analysis:
     dram_bytes = read + written * missing if variant.cache == "cold" else total * missing
     if not isinstance(stream.reread_bytes, int):
         held = np.minimum(tasks, m.cores * stream.blocks_per_core) * (again / tasks)
-        dram_bytes = dram_bytes + again * _missing(held, m.resident)
+        dram_bytes = dram_bytes + again * _missing(held, m.reread)
     fma, xu = (np.asarray(work, dtype=np.float64) for work in (stream.fma, stream.xu))
     fill = np.minimum(tasks, float(m.cores)) / m.cores
 
@@ -232,6 +239,9 @@ def analyse_stream(stream: Stream, variant: Variant, m: Machine) -> Analysis:
     else:
         gap_s = 0.0 if variant.launch == "profiler" else m.gap_s
         time_s = kernel_s + (m.launch_s + gap_s) * stream.kernels
+    own_log_sd = m.own_log_sd + m.small_log_sd * (1.0 - busy_s / time_s)
+    if variant.launch == "stream":
+        own_log_sd = own_log_sd * m.eager_error
     resource_s = _bounds(read, written, total, fma, xu, variant, m)
     return Analysis(
         time_s=time_s,
@@ -257,7 +267,7 @@ def analyse_stream(stream: Stream, variant: Variant, m: Machine) -> Analysis:
             "working_set": np.minimum(total / m.l2_bytes, 64.0),
             "missing": missing,
         },
-        independent_log_sd=m.own_log_sd + m.small_log_sd * (1.0 - busy_s / time_s),
+        independent_log_sd=own_log_sd,
     )
 
 

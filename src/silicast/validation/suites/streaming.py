@@ -1,0 +1,170 @@
+"""Suites of the kernels that stream data: norms, activations, elementwise, softmax, quantisation.
+
+Only rows that the constants were not fitted on are scored (see ``_streaming_rows``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, final
+
+import numpy as np
+
+from silicast.core.numerics import F64
+from silicast.hardware.catalog import find_device
+from silicast.kernels.check import op_at
+from silicast.kernels.implementation import Implementation, implementation_for
+from silicast.validation.suite import Scored, Suite, register_suite, subsample
+from silicast.validation.suites._streaming_rows import Rows, load_rows
+
+SPLIT = (
+    "Constants fitted jointly on the sources' train rows by benchmarks/fit_streaming.py; scored: "
+    "the test splits of PipeWeave (H800, L20: devices never fitted) and NeuSight, every second "
+    "hidden size of the quantisation tables, every second token count of the layer profiles."
+)
+MICRO = 1e6
+
+
+class _StreamingSuite(Suite):
+    """Held-out rows of some families and sources."""
+
+    families: ClassVar[frozenset[str]]
+    split: ClassVar[str] = SPLIT
+
+    def score(self, data: Path, limit: int | None = None) -> list[Scored]:
+        """Predicts every held-out row; see :meth:`Suite.score`."""
+        rows = [r for r in load_rows(data) if r.batch.family in self.families]
+        held = [part for r in rows if len((part := r.at(~r.fitted)).measured_us)]
+        total = sum(len(part.measured_us) for part in held)
+        kept = np.zeros(total, dtype=bool)
+        kept[subsample(total, limit)] = True
+        parts, start = [], 0
+        for part in held:
+            end = start + len(part.measured_us)
+            if kept[start:end].any():
+                parts.append(part.at(kept[start:end]))
+            start = end
+        return [_scored(parts)]
+
+
+def _scored(parts: Sequence[Rows]) -> Scored:
+    """All parts as one metric."""
+    columns: dict[str, list[F64]] = {}
+    labels: dict[str, list[str]] = {"device": [], "regime": [], "source": [], "family": []}
+    for part in parts:
+        model = implementation_for(part.batch.family, "simt")
+        assert model is not None
+        device = find_device(part.device)
+        times = model.times(part.batch, device)
+        missing = np.full(len(part.measured_us), np.nan)
+        columns.setdefault("measured", []).append(part.measured_us)
+        columns.setdefault("estimate", []).append(times.estimate_s * MICRO)
+        columns.setdefault("p05", []).append(times.p05_s * MICRO)
+        columns.setdefault("p95", []).append(times.p95_s * MICRO)
+        peak = device.dram.bandwidth_bytes_per_s / MICRO
+        columns.setdefault("roofline", []).append(_bytes(model, part) / peak)
+        columns.setdefault("peer", []).append(missing if part.peer_us is None else part.peer_us)
+        busy = np.asarray(times.analysis.features["busy_share"])
+        labels["regime"] += ["busy" if share > 0.5 else "waiting" for share in busy.tolist()]
+        for name, label in (
+            ("device", device.name), ("source", part.source), ("family", part.batch.family),
+        ):  # fmt: skip
+            labels[name] += [label] * len(part.measured_us)
+    joined = {name: np.concatenate(arrays) for name, arrays in columns.items()}
+    peers = {} if np.isnan(joined["peer"]).all() else {"pipeweave": joined["peer"]}
+    return Scored(
+        metric="latency_us",
+        measured=joined["measured"],
+        estimate=joined["estimate"],
+        p05=joined["p05"],
+        p95=joined["p95"],
+        roofline=joined["roofline"],
+        peers=peers,
+        groups={name: np.array(values) for name, values in labels.items()},
+    )
+
+
+def _bytes(model: Implementation, part: Rows) -> F64:
+    """Compulsory bytes of every row: the plain roofline knows of nothing else."""
+    count = len(part.measured_us)
+    return np.array(
+        [model.compulsory_bytes(op_at(part.batch, row)) for row in range(count)], dtype=np.float64
+    )
+
+
+@register_suite
+@final
+class Norms(_StreamingSuite):
+    """RMSNorm and LayerNorm."""
+
+    name: ClassVar[str] = "norms"
+    title: ClassVar[str] = "RMSNorm (fused residual, bf16) and eager LayerNorm (fp32)"
+    families: ClassVar[frozenset[str]] = frozenset({"rmsnorm", "layernorm"})
+    source: ClassVar[tuple[str, ...]] = (
+        "pipeweave/kernel_elementwise_sample.parquet",
+        "neusight/kernels_nvidia.parquet",
+        "serving/llmservingsim_profile_dense.parquet",
+    )
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 20.0}}
+
+
+@register_suite
+@final
+class SiluMulSuite(_StreamingSuite):
+    """SiLU-and-multiply."""
+
+    name: ClassVar[str] = "silu_mul"
+    title: ClassVar[str] = "SiLU-and-multiply (bf16)"
+    families: ClassVar[frozenset[str]] = frozenset({"silu_mul"})
+    source: ClassVar[tuple[str, ...]] = (
+        "pipeweave/kernel_elementwise_sample.parquet",
+        "serving/llmservingsim_profile_dense.parquet",
+    )
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 35.0}}
+
+
+@register_suite
+@final
+class ElementwiseSuite(_StreamingSuite):
+    """Elementwise kernels, RoPE and embedding."""
+
+    name: ClassVar[str] = "elementwise"
+    title: ClassVar[str] = "Eager elementwise kernels (fp32), residual additions and RoPE (fp16)"
+    families: ClassVar[frozenset[str]] = frozenset({"elementwise", "rope", "embedding"})
+    source: ClassVar[tuple[str, ...]] = (
+        "neusight/kernels_nvidia.parquet",
+        "serving/vidur_linear_ops.parquet",
+        "serving/llmservingsim_profile_dense.parquet",
+    )
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 15.0}}
+
+
+@register_suite
+@final
+class SoftmaxSuite(_StreamingSuite):
+    """Softmax and sampling: rows that are scanned several times."""
+
+    name: ClassVar[str] = "softmax"
+    title: ClassVar[str] = "Eager softmax (fp32) and sampling from logits"
+    families: ClassVar[frozenset[str]] = frozenset({"softmax", "sampling"})
+    source: ClassVar[tuple[str, ...]] = (
+        "neusight/kernels_nvidia.parquet",
+        "serving/llmservingsim_profile_per_sequence.parquet",
+    )
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 25.0}}
+
+
+@register_suite
+@final
+class QuantizeSuite(_StreamingSuite):
+    """Quantising activations to fp8."""
+
+    name: ClassVar[str] = "quantize"
+    title: ClassVar[str] = "fp8 quantisation of activations, static and per token"
+    families: ClassVar[frozenset[str]] = frozenset({"quantize"})
+    source: ClassVar[tuple[str, ...]] = (
+        "aiconfigurator/scale_matrix.parquet",
+        "aiconfigurator/computescale.parquet",
+    )
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 18.0}}
