@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from silicast.core.errors import SilicastError
 from silicast.scenario.limits import (
+    MAX_CONTAINERS,
     MAX_DEPTH,
     MAX_ENTRIES,
     MAX_INTEGER,
@@ -157,6 +158,10 @@ def check_tree(tree: object) -> None:
     stack: list[tuple[str, object, int]] = [("", tree, 1)]
     while stack:
         path, value, depth = stack.pop()
+        if isinstance(value, (dict, list, tuple)):
+            entries += len(value)
+            if entries > MAX_ENTRIES:
+                _too_many(MAX_ENTRIES, "values", path)
         if isinstance(value, dict):
             pairs = [(_child(path, key), item) for key, item in value.items()]
             for key in value:
@@ -166,14 +171,6 @@ def check_tree(tree: object) -> None:
         else:
             _check_leaf(path, value)
             continue
-        entries += len(pairs)
-        if entries > MAX_ENTRIES:
-            raise SilicastError(
-                f"more than {MAX_ENTRIES} values",
-                kind="limit",
-                field=path,
-                hint="use a trace file or fewer entries",
-            )
         if depth > MAX_DEPTH:
             _too_deep()
         stack.extend((name, item, depth + 1) for name, item in pairs)
@@ -216,8 +213,14 @@ def _text(raw: bytes, limit: int, what: str) -> str:
 
 
 def _check_depth(raw: bytes, tokens: re.Pattern[bytes]) -> None:
-    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+    """Refuses what would take a parser long or deep, by looking at the bytes alone."""
+    if raw.count(b",") > MAX_ENTRIES:
+        _too_many(MAX_ENTRIES, "values")
+    containers = raw.count(b"[") + raw.count(b"{")
+    if containers <= MAX_DEPTH:
         return
+    if containers > MAX_CONTAINERS:
+        _too_many(MAX_CONTAINERS, "lists and tables")
     depth = 0
     for match in tokens.finditer(raw):
         token = match.group()
@@ -227,6 +230,15 @@ def _check_depth(raw: bytes, tokens: re.Pattern[bytes]) -> None:
                 _too_deep()
         elif token in {b"]", b"}"}:
             depth -= 1
+
+
+def _too_many(limit: int, what: str, field: str = "") -> NoReturn:
+    raise SilicastError(
+        f"more than {limit} {what}",
+        kind="limit",
+        field=field,
+        hint="use a trace file or fewer entries",
+    )
 
 
 def _too_deep() -> NoReturn:
