@@ -6,8 +6,9 @@ weighs by how close its predicted time is to the best (docs/explanation/gemm.md)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, final
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from silicast.core.dtypes import BITS, Recipe, modelled_recipe
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.gemm_model import ROWS_PER_CHUNK, Machine, evaluate, stays_in_l2
+from silicast.kernels.gemm_model import ROWS_PER_CHUNK, Machine, Steps, evaluate, stays_in_l2
 from silicast.kernels.gemm_tiles import Tiles, tiles_for
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.physics import load_physics
@@ -25,8 +26,7 @@ from silicast.workload.op import Op, OpBatch, Variant
 PHYSICS = "gemm"
 
 COLUMNS = (
-    "time", "blocks", "waves", "per_core", "tensor", "l2", "dram", "chain",
-    "padded_ops", "l2_bytes", "dram_bytes",
+    "time", "blocks", "block_steps", "per_core", "tensor", "l2", "dram", "chain", "dram_bytes",
 )  # fmt: skip
 
 
@@ -40,6 +40,8 @@ class Setting:
     constants: Mapping[str, float]
     tiles: Tiles
     machine: Machine
+    steps: Steps
+    quantises: bool
     device: Device
     variant: Variant
 
@@ -52,19 +54,34 @@ class Setting:
         Raises:
             SilicastError: unknown or not yet modelled format, or one that the device lacks.
         """
-        recipe = modelled_recipe(variant.dtype)
-        pipe = device.matrix_pipe(recipe.compute)
         if constants is None:
-            constants = constants_for(device.architecture, recipe, variant.library)
-        return Setting(
-            recipe=recipe,
-            pipe=pipe,
-            constants=constants,
-            tiles=tiles_for(device.architecture, pipe, constants["smallest_tile_m"]),
-            machine=Machine.of(device, recipe, pipe, variant, constants),
-            device=device,
-            variant=variant,
-        )
+            return _setting(variant, device)
+        return _make_setting(variant, device, constants)
+
+
+@lru_cache(maxsize=512)
+def _setting(variant: Variant, device: Device) -> Setting:
+    recipe = modelled_recipe(variant.dtype)
+    constants = constants_for(device.architecture, recipe, variant.library)
+    return _make_setting(variant, device, constants)
+
+
+def _make_setting(variant: Variant, device: Device, constants: Mapping[str, float]) -> Setting:
+    recipe = modelled_recipe(variant.dtype)
+    pipe = device.matrix_pipe(recipe.compute)
+    tiles = tiles_for(device.architecture, pipe, constants["smallest_tile_m"])
+    machine = Machine.of(device, recipe, pipe, variant, constants)
+    return Setting(
+        recipe=recipe,
+        pipe=pipe,
+        constants=constants,
+        tiles=tiles,
+        machine=machine,
+        steps=Steps.of(tiles, machine, constants),
+        quantises=_quantises(variant),
+        device=device,
+        variant=variant,
+    )
 
 
 def constants_for(architecture: str, recipe: Recipe, library: str = "") -> dict[str, float]:
@@ -116,7 +133,7 @@ def expected(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> tuple[F64,
         part = slice(start, min(start + ROWS_PER_CHUNK, rows))
         found = evaluate(
             m[None, part], n[None, part], k[None, part], batch[None, part],
-            setting.tiles, setting.machine, setting.constants,
+            setting.tiles, setting.steps, setting.machine, setting.constants,
         )  # fmt: skip
         closeness = found.time.min(axis=0) / found.time
         for _ in range(4):
@@ -137,7 +154,7 @@ def estimate(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> tuple[F64,
     time, best = expected(setting, m, n, k, batch)
     if setting.variant.cache == "":
         time = time + _throttled_s(setting, 2.0 * m * n * k * batch, time, best)
-    if _quantises(setting.variant):
+    if setting.quantises:
         time = time + _quantise_s(setting, m * batch, k)
     if setting.variant.launch == "stream":
         time = time + c["stream_launch_s"]
@@ -182,9 +199,11 @@ class Gemm(Implementation):
         """See :meth:`Implementation.shared_log_sd`."""
         setting = Setting.of(batch.variant, device)
         c = setting.constants
-        measured = load_physics(PHYSICS).is_measured(device.architecture)
+        table = load_physics(PHYSICS).architectures.get(device.architecture, {})
+        prefix = "" if setting.pipe == "tensor" else f"{setting.recipe.name}."
+        measured = f"{prefix}tensor_efficiency" in table
         return {
-            "device": c["device_log_sd"] if measured else c["unmeasured_device_log_sd"],
+            "device": c["device_log_sd" if measured else "unmeasured_device_log_sd"],
             "family:gemm": c["family_log_sd"],
         }
 
@@ -231,7 +250,8 @@ def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analys
     kept = 0.0 if setting.variant.cache == "cold" else device.l2.capacity_bytes
     arithmetic = ops / device.bound_per_s(setting.pipe, setting.recipe.compute)
     memory = np.maximum(moved - kept, 0.0) / device.dram.bandwidth_bytes_per_s
-    choices: Callable[[int], str] = setting.tiles.labels.__getitem__
+    demand = _demand(setting, best)
+    labels = setting.tiles.labels
     return Analysis(
         time_s=time,
         bound_s=np.maximum(arithmetic, memory),
@@ -240,18 +260,28 @@ def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analys
             "dram": memory,
             "launch": np.full_like(time, setting.constants["launch_s"]),
         },
-        demand=Demand(
-            tasks=best["blocks"],
-            waves=best["waves"],
-            occupancy=best["blocks"] / np.maximum(best["waves"], 1.0) / machine.cores,
-            pipe_work={setting.pipe: best["padded_ops"]},
-            level_bytes={"l2": best["l2_bytes"], "dram": best["dram_bytes"]},
-            core_pipe_work={setting.pipe: best["padded_ops"] / best["blocks"] * best["per_core"]},
-            core_level_bytes={"l2": best["l2_bytes"] / best["blocks"] * best["per_core"]},
-        ),
-        features=_features(setting, best, m, n, k, ops, moved),
+        demand=demand,
+        features=_features(setting, best, demand, (m, n, k), ops, moved),
         independent_log_sd=np.full_like(time, setting.constants["independent_log_sd"]),
-        choice=tuple(choices(int(index)) for index in best["best"]) if len(m) <= 256 else (),
+        choice=tuple(labels[int(index)] for index in best["best"]) if len(m) <= 1000 else (),
+    )
+
+
+def _demand(setting: Setting, best: Mapping[str, F64]) -> Demand:
+    tile = best["best"].astype(np.int64)
+    steps, cores = setting.steps, setting.machine.cores
+    blocks, per_core = best["blocks"], best["per_core"]
+    waves = blocks / steps.slots[tile, 0]
+    work = best["block_steps"] * steps.operations[tile, 0]
+    fetched = best["block_steps"] * steps.bytes[tile, 0]
+    return Demand(
+        tasks=blocks,
+        waves=waves,
+        occupancy=np.minimum(blocks, steps.slots[tile, 0]) / cores,
+        pipe_work={setting.pipe: blocks * work},
+        level_bytes={"l2": blocks * fetched, "dram": best["dram_bytes"]},
+        core_pipe_work={setting.pipe: per_core * work},
+        core_level_bytes={"l2": per_core * fetched},
     )
 
 
@@ -267,20 +297,20 @@ def _quantise_s(setting: Setting, rows: F64, k: F64) -> F64:
 
 
 def _features(
-    setting: Setting, best: Mapping[str, F64], m: F64, n: F64, k: F64, ops: F64, moved: F64
-) -> dict[str, F64]:
+    setting: Setting, best: Mapping[str, F64], demand: Demand,
+    sizes: tuple[F64, F64, F64], ops: F64, moved: F64,
+) -> dict[str, F64]:  # fmt: skip
     """Ratios, not logarithms: they are the same bits in every batch; learners take logs."""
-    time = best["time"]
-    machine = setting.machine
+    time, machine = best["time"], setting.machine
+    ridge = machine.core_rate * machine.cores / machine.dram
     found = {f"{name}_share": best[name] / time for name in ("tensor", "l2", "dram", "chain")}
-    found["launch_share"] = setting.constants["launch_s"] / best["time"]
-    found["padding"] = best["padded_ops"] / ops
-    found["waves"] = best["waves"]
-    found["fill"] = best["waves"] / np.ceil(best["waves"])
+    found["launch_share"] = setting.constants["launch_s"] / time
+    found["padding"] = demand.pipe_work[setting.pipe] / ops
+    found["waves"] = demand.waves
+    found["fill"] = demand.waves / np.ceil(demand.waves)
     found["working_set_over_l2"] = moved / machine.l2_bytes
     found["rereads"] = best["dram_bytes"] / moved
-    found["intensity_over_ridge"] = ops / moved * machine.dram / (machine.core_rate * machine.cores)
-    found["m_odd"] = m % 8.0 * 0.125
-    found["n_odd"] = n % 8.0 * 0.125
-    found["k_odd"] = k % 8.0 * 0.125
+    found["intensity_over_ridge"] = ops / (moved * ridge)
+    for name, size in zip("mnk", sizes, strict=True):
+        found[f"{name}_odd"] = size % 8.0 * 0.125
     return found

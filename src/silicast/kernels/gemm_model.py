@@ -17,11 +17,15 @@ from silicast.hardware.device import Device
 from silicast.kernels.gemm_tiles import Tiles
 from silicast.workload.op import Variant
 
-ROWS_PER_CHUNK = 512
-"""Rows evaluated together: their temporaries (12 candidates x 512 x 8 B) stay in a core's cache."""
+ROWS_PER_CHUNK = 1024
+"""Rows evaluated together: temporaries (12 candidates x 1024 x 8 B) stay in the core's cache."""
 
 SPLIT_MIN_STEPS = 4.0
 """A split of k keeps at least so many main-loop steps, or its pipeline never fills."""
+
+FOLD_L2_SHARE = 5.0
+"""Partial sums go through L2 in wide bursts that overlap with the main loop's tail: they cost a
+fifth of what they would alone."""
 
 COPIES = {"cold": (0.0, 0.0), "warm": (1.0, 1.0)}
 """Cache protocol -> copies of weights and activations that successive calls cycle through."""
@@ -84,130 +88,202 @@ class Machine:
 
 @final
 @dataclass(frozen=True)
+class Steps:
+    """What does not depend on the shape: one main-loop step of each tile, columns (candidates, 1).
+
+    Attributes:
+        depth: elements of k in one step.
+        operations, tensor_s, bytes_s: of one step of one block: operations with padding, time on
+            the matrix pipe with operands on their way, and time of its operands through L2 alone.
+        alone_s: time of a step of a block that has its core to itself.
+        slots: blocks that the device holds at once.
+        store_s: time of one core to write one tile of the result.
+        aspect: columns over rows of the tile.
+        slow_dram, l2: achievable bandwidths.
+    """
+
+    depth: float
+    operations: F64
+    tensor_s: F64
+    bytes: F64
+    alone_s: F64
+    slots: F64
+    store_s: F64
+    aspect: F64
+    slow_dram: float
+    l2: float
+
+    @staticmethod
+    def of(tiles: Tiles, machine: Machine, c: Mapping[str, float]) -> Steps:
+        """Steps of all tiles. Operands on their way to the pipe overlap with it only in part."""
+        depth = tiles.k_bytes / machine.a_bytes
+        area = tiles.m * tiles.n
+        operations = 2.0 * depth * area
+        operands = (tiles.m * machine.a_bytes + tiles.n * machine.b_bytes) * depth
+        tensor_s = operations / (machine.core_rate * c["tensor_efficiency"]) + operands / (
+            c["operand_bytes_per_clock"] * machine.clock_hz
+        )
+        return Steps(
+            depth=depth,
+            operations=operations,
+            tensor_s=tensor_s,
+            bytes=operands * tiles.fetched,
+            alone_s=np.maximum(c["step_s"], tensor_s),
+            slots=machine.cores * tiles.resident,
+            store_s=area * (machine.c_bytes / (c["store_bytes_per_clock"] * machine.clock_hz)),
+            aspect=tiles.n / tiles.m,
+            slow_dram=machine.dram * c["dram_efficiency"],
+            l2=machine.l2 * c["l2_efficiency"],
+        )
+
+
+@final
+@dataclass(frozen=True)
 class Candidates:
     """What each candidate would do; arrays (candidates, rows), times in seconds.
 
     Attributes:
         time: the whole kernel at the machine's clock.
         blocks: thread blocks, splits of k counted.
-        waves: blocks over resident slots.
+        block_steps: main-loop steps of one block.
         per_core: blocks of the busiest core.
         tensor, l2, dram, chain: time each resource alone would need.
-        padded_ops: operations with padding, of the whole device.
-        l2_bytes, dram_bytes: traffic of the whole device.
+        dram_bytes: traffic of the whole device.
     """
 
     time: F64
     blocks: F64
-    waves: F64
+    block_steps: F64
     per_core: F64
     tensor: F64
     l2: F64
     dram: F64
     chain: F64
-    padded_ops: F64
-    l2_bytes: F64
     dram_bytes: F64
 
 
 def evaluate(
-    m: F64, n: F64, k: F64, batch: F64, tiles: Tiles, machine: Machine, c: Mapping[str, float]
-) -> Candidates:
+    m: F64, n: F64, k: F64, batch: F64,
+    tiles: Tiles, steps: Steps, machine: Machine, c: Mapping[str, float],
+) -> Candidates:  # fmt: skip
     """All candidates of rows of shape (1, rows)."""
-    step_k = tiles.k_bytes / machine.a_bytes
     grid_m = np.ceil(m / tiles.m)
     grid_n = np.ceil(n / tiles.n)
-    steps = np.ceil(k / step_k)
-    blocks = grid_m * grid_n * batch
-    area = tiles.m * tiles.n
-    # One main-loop step of one block alone on a core: the multiplications, and operands on the way
-    # from shared memory, which overlap with them only in part.
-    step_ops = 2.0 * step_k * area
-    operand_bytes = (tiles.m * machine.a_bytes + tiles.n * machine.b_bytes) * step_k
-    step_tensor = step_ops / (machine.core_rate * c["tensor_efficiency"]) + operand_bytes / (
-        c["operand_bytes_per_clock"] * machine.clock_hz
-    )
-    step_bytes = operand_bytes * tiles.fetched
-    step_chain = np.maximum(c["step_s"], step_tensor)
+    deep = np.ceil(k / steps.depth)
+    blocks = grid_m * grid_n
+    blocks *= batch
+    blocks, block_steps, folding = _split(blocks, deep, m * n * batch, steps, machine, c)
 
-    # Split k when blocks are too few: the cheapest number of splits in closed form.
-    result_bytes = m * n * batch
-    fold = 8.0 * result_bytes / (machine.l2 * 5.0)
-    work = steps * step_chain
-    room = np.maximum(np.floor(machine.cores * tiles.resident / blocks), 1.0)
-    splits = np.floor(np.minimum(np.sqrt(work / fold), steps / SPLIT_MIN_STEPS))
-    splits = np.maximum(np.minimum(splits, room), 1.0)
-    folding = c["split_s"] + splits * fold
-    split = (work - work / splits) > folding
-    splits = np.where(split, splits, 1.0)
-    folding = np.where(split, folding, 0.0)
-
-    blocks = blocks * splits
-    steps = np.ceil(steps / splits)
-    slots = machine.cores * tiles.resident
     share = blocks / machine.cores
     per_core = np.maximum(share, 1.0)
-    per_core = per_core + c["quantisation"] * (np.ceil(share) - per_core)
-    waves = blocks / slots
-    busy_waves = np.maximum(waves, 1.0)
-    busy_waves = busy_waves + c["quantisation"] * (np.ceil(waves) - busy_waves)
+    waves = np.maximum(blocks / steps.slots, 1.0)
+    rounding = c["quantisation"]
+    if rounding > 0.0:
+        per_core += rounding * (np.ceil(share) - per_core)
+        waves += rounding * (np.ceil(waves) - waves)
 
-    tensor = per_core * steps * step_tensor
-    l2_bytes = blocks * steps * step_bytes
-    l2 = l2_bytes / (machine.l2 * c["l2_efficiency"])
-    chain = busy_waves * (steps * c["step_s"] + c["wave_s"])
+    tensor = per_core * block_steps
+    tensor *= steps.tensor_s
+    chain = block_steps * c["step_s"]
+    chain += c["wave_s"]
+    chain *= waves
+    l2 = blocks * block_steps
+    l2 *= steps.bytes / steps.l2
+    concurrent = np.minimum(blocks, steps.slots)
+    dram_bytes = _dram_bytes(m, n, k, batch, grid_m, grid_n, concurrent, steps, machine, c)
+    rate = np.minimum(blocks, machine.cores)
+    rate *= c["core_dram_bytes_per_s"]
+    dram = dram_bytes / np.minimum(rate, steps.slow_dram)
 
-    dram_bytes = _dram_bytes(m, n, k, batch, tiles, machine, c, np.minimum(blocks, slots))
-    active = np.minimum(blocks, machine.cores)
-    dram = dram_bytes / np.minimum(
-        machine.dram * c["dram_efficiency"], active * c["core_dram_bytes_per_s"]
-    )
-    store = per_core * area * (machine.c_bytes / (c["store_bytes_per_clock"] * machine.clock_hz))
-    core = _combine(tensor, chain, c) + store
-    time = _combine(_combine(core, l2, c), dram, c) + (folding + (c["launch_s"] + c["fill_s"] + c["extra_s"]))
-    return Candidates(
-        time, blocks, waves, per_core, tensor, l2, dram, chain,
-        blocks * steps * step_ops, l2_bytes, dram_bytes,
-    )  # fmt: skip
+    loss = c["overlap_loss"]
+    core = np.maximum(tensor, chain)
+    low = np.minimum(tensor, chain)
+    low *= low
+    low /= core
+    low *= loss
+    core += low
+    core += per_core * steps.store_s
+    time = _overlapped(core, l2, dram, loss)
+    time += folding + (c["launch_s"] + c["fill_s"] + c["extra_s"])
+    return Candidates(time, blocks, block_steps, per_core, tensor, l2, dram, chain, dram_bytes)
 
 
-def _combine(a: F64, b: F64, c: Mapping[str, float]) -> F64:
-    """Two overlapping resources: the larger one, and part of the smaller near a tie."""
-    high, low = np.maximum(a, b), np.minimum(a, b)
-    ratio = low / high
-    return high * (1.0 + c["overlap_loss"] * ratio * ratio)
+def _split(
+    blocks: F64, deep: F64, results: F64,
+    steps: Steps, machine: Machine, c: Mapping[str, float],
+) -> tuple[F64, F64, F64]:  # fmt: skip
+    """Blocks, their steps and the cost of adding up, with k split where blocks are too few.
+
+    The cheapest number of splits in closed form: work / s + fold * s is least at sqrt(work / fold).
+    """
+    fold = results * (8.0 / (machine.l2 * FOLD_L2_SHARE))
+    work = deep * steps.alone_s
+    splits = work / fold
+    np.sqrt(splits, out=splits)
+    np.minimum(splits, deep / SPLIT_MIN_STEPS, out=splits)
+    np.minimum(splits, steps.slots / blocks, out=splits)
+    np.floor(splits, out=splits)
+    if not (splits >= 2.0).any():
+        return blocks, np.broadcast_to(deep, blocks.shape), np.zeros_like(fold)
+    np.maximum(splits, 1.0, out=splits)
+    folding = splits * fold
+    folding += c["split_s"]
+    gain = work - work / splits
+    split = gain > folding
+    splits = np.where(split, splits, 1.0)
+    return blocks * splits, np.ceil(deep / splits), np.where(split, folding, 0.0)
+
+
+def _overlapped(a: F64, b: F64, c: F64, loss: float) -> F64:
+    """Overlapping resources: the largest, and ``loss`` times the others' squares over it."""
+    high = np.maximum(a, b)
+    np.maximum(high, c, out=high)
+    total = a * a
+    total += b * b
+    total += c * c
+    total /= high
+    total *= loss
+    high *= 1.0 - loss
+    high += total
+    return high
 
 
 def _dram_bytes(
-    m: F64, n: F64, k: F64, batch: F64,
-    tiles: Tiles, machine: Machine, c: Mapping[str, float], concurrent: F64,
+    m: F64, n: F64, k: F64, batch: F64, grid_m: F64, grid_n: F64, concurrent: F64,
+    steps: Steps, machine: Machine, c: Mapping[str, float],
 ) -> F64:  # fmt: skip
     """Bytes from and to DRAM: once each, re-reads of operands that outgrow L2, minus what stays."""
     a = m * k * batch * machine.a_bytes
     b = k * n * batch * machine.b_bytes
     out = m * n * batch * machine.c_bytes
-    cache = machine.l2_bytes * c["l2_share"]
+    operands = a + b
+    call = operands + out
+    if machine.weight_copies == 0.0:
+        once = call
+    else:
+        # A buffer stays in L2 if what is touched before its next use fits: one call's traffic for
+        # a buffer that every call uses, the whole cycle for one of several copies.
+        capacity = machine.l2_bytes * c["resident_share"]
+        more_a, more_b = machine.activation_copies - 1.0, machine.weight_copies - 1.0
+        a_stays = stays_in_l2(capacity, call + more_a * call)
+        b_stays = stays_in_l2(capacity, call + more_b * b + more_a * a)
+        c_stays = stays_in_l2(capacity, call)
+        once = a * (1.0 - a_stays) + b * (1.0 - b_stays) + out * (1.0 - c_stays)
+    missing = np.maximum(1.0 - machine.l2_bytes * c["l2_share"] / operands, 0.0)
+    if not missing.any():
+        return np.broadcast_to(once, concurrent.shape)
     # A square raster of the blocks that run together reads each operand row once.
-    grid_m, grid_n = np.ceil(m / tiles.m), np.ceil(n / tiles.n)
-    down = np.minimum(np.maximum(np.sqrt(concurrent * tiles.n / tiles.m), 1.0), grid_m)
+    down = np.sqrt(concurrent * steps.aspect)
+    np.minimum(np.maximum(down, 1.0, out=down), grid_m, out=down)
     across = np.minimum(np.maximum(concurrent / down, 1.0), grid_n)
     down = np.minimum(np.maximum(concurrent / across, 1.0), grid_m)
-    reads = a * (grid_n / across) + b * (grid_m / down)
-    operands = a + b
-    missing = np.maximum(1.0 - cache / operands, 0.0)
-    again = np.maximum(reads - operands, 0.0) * missing
-    if machine.weight_copies == 0.0:
-        return operands + again + out
-    # A buffer stays in L2 if what is touched before its next use fits: one call's traffic for a
-    # buffer that every call uses, the whole cycle for one of several copies.
-    capacity = machine.l2_bytes * c["resident_share"]
-    call = operands + out
-    a_stays = stays_in_l2(capacity, call + (machine.activation_copies - 1.0) * call)
-    b_stays = stays_in_l2(
-        capacity, call + (machine.weight_copies - 1.0) * b + (machine.activation_copies - 1.0) * a
-    )
-    c_stays = stays_in_l2(capacity, call)
-    return a * (1.0 - a_stays) + b * (1.0 - b_stays) + out * (1.0 - c_stays) + again
+    again = a * (grid_n / across)
+    again += b * (grid_m / down)
+    again -= operands
+    np.maximum(again, 0.0, out=again)
+    again *= missing
+    again += once
+    return again
 
 
 def stays_in_l2(capacity: float, distance: F64) -> F64:

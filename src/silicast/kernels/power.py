@@ -8,8 +8,9 @@ in the upper range; with the rate itself, core power goes as clock ** 8/3
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import final
 
 import numpy as np
@@ -20,6 +21,9 @@ from silicast.hardware.device import Device
 from silicast.kernels.physics import load_physics
 
 PHYSICS = "power"
+
+MIN_CLOCK_SHARE = 0.1
+"""No cap slows a board further down: below that, it would not run at all."""
 
 
 @final
@@ -38,39 +42,61 @@ class Activity:
     dram: F64 | float = 0.0
 
 
-def power_constants(device: Device) -> Mapping[str, float]:
-    """Energy constants of the device's architecture."""
-    return load_physics(PHYSICS).constants(device.architecture)
+@final
+@dataclass(frozen=True)
+class Budget:
+    """Where a board's watts go, at its boost clock and full activity.
+
+    Attributes:
+        cap_w: the power limit; infinite where none is published.
+        idle_w: without activity.
+        dram_w: of main memory at its datasheet bandwidth.
+        core_w: of the cores at the peak rate of the format.
+        heat_s: duration of a kernel at which a measurement campaign is half as hot as for ever.
+    """
+
+    cap_w: float
+    idle_w: float
+    dram_w: float
+    core_w: float
+    heat_s: float
 
 
-def _operation_energy(device: Device, dtype: str, c: Mapping[str, float]) -> float:
-    """Joules per operation in ``dtype`` at the device's boost clock."""
+@lru_cache(maxsize=512)
+def budget(device: Device, dtype: str) -> Budget:
+    """The budget of one board for operations in one format.
+
+    Where idle power is not published, a share of the cap stands in.
+    """
+    c = load_physics(PHYSICS).constants(device.architecture)
     compute = recipe_for(dtype).compute
     relative = c.get(f"relative_energy.{compute}", 1.0)
     clock = device.clocks.boost_hz / c["reference_hz"]
-    return c["operation_j"] * relative * float(_five_thirds(np.float64(clock)))
+    energy = c["operation_j"] * relative * _energy_growth(clock)
+    cap = math.inf if device.power_cap_w is None else device.power_cap_w
+    idle = device.idle_power_w
+    if idle is None:
+        idle = c["idle_share"] * (device.power_cap_w or 0.0)
+    return Budget(
+        cap_w=cap,
+        idle_w=idle,
+        dram_w=device.dram.bandwidth_bytes_per_s * c["dram_byte_j"],
+        core_w=device.peak_per_s(device.matrix_pipe(compute), compute) * energy,
+        heat_s=c["campaign_heat_s"],
+    )
 
 
-def _five_thirds(x: F64 | np.float64) -> F64 | np.float64:
-    """X ** 1.625, with square roots only: close to 5/3 and the same bits on every machine."""
-    half = np.sqrt(x)
-    eighth = np.sqrt(np.sqrt(half))
-    return x * half * eighth
-
-
-def _three_eighths(x: F64) -> F64:
-    """X ** 0.375: undoes clock ** 2.667."""
-    quarter = np.sqrt(np.sqrt(x))
-    return quarter * np.sqrt(quarter)
+def _energy_growth(clock: float) -> float:
+    """Clock ** 1.625, close to 5/3, by square roots: the same bits on every machine."""
+    half = math.sqrt(clock)
+    return clock * half * math.sqrt(math.sqrt(half))
 
 
 def board_power(device: Device, activity: Activity) -> F64:
-    """Watts that ``activity`` would draw at the boost clock, cap or no cap.
-
-    Boards whose idle power is not published count a share of their cap.
-    """
-    c = power_constants(device)
-    return _idle_w(device, c) + _dram_w(device, activity, c) + _core_w(device, activity, c)
+    """Watts that ``activity`` would draw at the boost clock, cap or no cap."""
+    watts = budget(device, activity.dtype)
+    tensor = np.asarray(activity.tensor, dtype=np.float64)
+    return watts.idle_w + activity.dram * watts.dram_w + tensor * watts.core_w
 
 
 def sustained_clock(device: Device, activity: Activity, *, power_w: float | None = None) -> F64:
@@ -95,32 +121,14 @@ def sustained_clock(device: Device, activity: Activity, *, power_w: float | None
 def clock_share(device: Device, activity: Activity, *, power_w: float | None = None) -> F64:
     """:func:`sustained_clock` over the boost clock."""
     tensor = np.asarray(activity.tensor, dtype=np.float64)
-    caps = [cap for cap in (device.power_cap_w, power_w) if cap is not None]
-    if not caps:
+    watts = budget(device, activity.dtype)
+    cap = watts.cap_w if power_w is None else min(watts.cap_w, power_w)
+    if cap == math.inf:
         return np.ones_like(tensor)
-    c = power_constants(device)
-    left = min(caps) - _idle_w(device, c) - _dram_w(device, activity, c)
-    core = np.maximum(_core_w(device, activity, c), 1e-9)
-    share = _three_eighths(np.maximum(left, 1e-9) / core)
-    return np.minimum(np.maximum(share, 0.1), 1.0)
-
-
-def _idle_w(device: Device, c: Mapping[str, float]) -> float:
-    if device.idle_power_w is not None:
-        return device.idle_power_w
-    return c["idle_share"] * (device.power_cap_w or 0.0)
-
-
-def _dram_w(device: Device, activity: Activity, c: Mapping[str, float]) -> F64:
-    share = np.asarray(activity.dram, dtype=np.float64)
-    return share * (device.dram.bandwidth_bytes_per_s * c["dram_byte_j"])
-
-
-def _core_w(device: Device, activity: Activity, c: Mapping[str, float]) -> F64:
-    compute = recipe_for(activity.dtype).compute
-    peak = device.peak_per_s(device.matrix_pipe(compute), compute)
-    energy = _operation_energy(device, activity.dtype, c)
-    return np.asarray(activity.tensor, dtype=np.float64) * (peak * energy)
+    left = (cap - watts.idle_w) - activity.dram * watts.dram_w
+    ratio = np.maximum(left, 1e-9) / np.maximum(tensor * watts.core_w, 1e-9)
+    quarter = np.sqrt(np.sqrt(ratio))  # ratio ** 0.375 undoes clock ** (8/3)
+    return np.minimum(np.maximum(quarter * np.sqrt(quarter), MIN_CLOCK_SHARE), 1.0)
 
 
 def campaign_clock_share(device: Device, activity: Activity, seconds: F64) -> F64:
@@ -131,6 +139,5 @@ def campaign_clock_share(device: Device, activity: Activity, seconds: F64) -> F6
         activity: of the kernel at the boost clock.
         seconds: duration of one kernel.
     """
-    c = power_constants(device)
-    heat = seconds / (seconds + c["campaign_heat_s"])
+    heat = seconds / (seconds + budget(device, activity.dtype).heat_s)
     return 1.0 - heat * (1.0 - clock_share(device, activity))
