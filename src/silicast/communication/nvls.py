@@ -71,6 +71,5 @@ def switch_reduces(op: Collective, topology: Topology) -> bool:
 
 
 def _times(traffic: F64, topology: Topology, constants: Constants) -> AlgorithmTime:
-    return protocol_time(
-        "nvls", constants, traffic, 0.0 * traffic, rate=topology.rate, steps=topology.gpus
-    )
+    depth = (topology.gpus - 1).bit_length()  # of the barrier among the participants
+    return protocol_time("nvls", constants, traffic, 0.0 * traffic, rate=topology.rate, steps=depth)

@@ -131,7 +131,7 @@ def _floor(op: str, topology: Topology, constants: Sections, launch: Launch) -> 
     if launch == "torch":
         fabric = topology.fabric if topology.fabric in {"pcie", "host"} else "nvlink"
         return constants[fabric]["torch_floor_us"] * MICRO
-    name = "grace_eager_floor_us" if "nvlink_c2c" in topology.device.links else "eager_floor_us"
+    name = "grace_eager_floor_us" if topology.grace_host else "eager_floor_us"
     return constants[""][name] * MICRO
 
 

@@ -14,6 +14,8 @@ BOARD_OF_FOUR = 4
 """NVIDIA's 4-GPU baseboards (HGX A100 4-GPU "Redstone", HGX H100 4-GPU) join every pair by its
 own NVLinks and have no switch; the 8-GPU boards of the same devices have NVSwitch."""
 
+GRACE_SUPERCHIPS = ("GB", "GH")
+
 BOARD_OF_FOUR_DEVICES = frozenset(
     {"A100-SXM-40GB", "A100-SXM-80GB", "H100-SXM-80GB", "H200-SXM-141GB"}
 )
@@ -105,6 +107,11 @@ class Topology:
         )
 
     @property
+    def grace_host(self) -> bool:
+        """Whether the host is NVIDIA's Grace: the GB and GH superchips."""
+        return self.device.name.startswith(GRACE_SUPERCHIPS)
+
+    @property
     def rate(self) -> float:
         """Datasheet bytes/s and direction with which one participant reaches its node's others.
 
@@ -150,6 +157,8 @@ def _intra(device: Device, local: int, per_node: int, name: str) -> tuple[Link, 
         )
     if link is None or link.name == "pcie" or link.bandwidth_bytes_per_s <= 0.0:
         return _pcie(device), _pcie_fabric(device)
+    if link.mesh:
+        return link, "mesh"
     if not link.switched:
         return (link, "bridge") if local <= 2 else (_pcie(device), _pcie_fabric(device))
     if per_node == BOARD_OF_FOUR and device.name in BOARD_OF_FOUR_DEVICES:

@@ -9,6 +9,7 @@ import pytest
 from silicast.communication.topology import Topology
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
+from silicast.hardware.cluster import cluster_of
 from silicast.hardware.device import Link
 
 H100, A100, L40S = find_device("H100"), find_device("A100"), find_device("L40S")
@@ -83,3 +84,14 @@ def test_a_device_without_links_is_refused() -> None:
 def test_an_unknown_link_names_the_known_ones() -> None:
     with pytest.raises(SilicastError, match="nvlink, pcie"):
         Topology.of(H100, 2, intra="xgmi")
+
+
+def test_a_cluster_gives_its_device_the_links_that_are_fitted() -> None:
+    card = find_device("A100-PCIE-80GB")
+    pair = cluster_of(card, intra_node="nvlink_bridge").linked_device
+    assert Topology.of(pair, 2).fabric == "bridge"
+    assert Topology.of(cluster_of(card).linked_device, 2).fabric == "pcie"
+    superchip = cluster_of(find_device("GB300"))
+    topology = Topology.of(superchip.linked_device, 64, gpus_per_node=superchip.domain)
+    assert (topology.nodes, topology.fabric, topology.grace_host) == (1, "switch", True)
+    assert not Topology.of(H100, 8).grace_host
