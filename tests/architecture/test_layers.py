@@ -54,3 +54,18 @@ def test_third_party_imports_are_declared(path: Path) -> None:
         assert allowed, f"line {line}: {top} is not a runtime dependency"
         if top in {"cyclopts", "rich"}:
             assert layer in {"app", "report"}, f"line {line}: only app and report draw"
+
+
+def test_the_base_install_answers_without_the_extras() -> None:
+    """What only an extra installs is imported only where it is used."""
+    import subprocess
+    import sys
+
+    blocked = ("pyarrow", "scipy", "matplotlib", "hypothesis", "sphinx", "pytest", "pandas")
+    code = (
+        f"import sys\nsys.modules.update(dict.fromkeys({blocked!r}))\n"
+        "from silicast.app.cli import main\n"
+        "sys.exit(main('infer --model Llama-3.1-8B --device h100 --json'.split()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -11,6 +11,8 @@ from silicast.core.errors import SilicastError
 
 Json = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
 
+Strict = Annotated[bool, Parameter(name="--strict", negative="", show_default=False)]
+
 PLAN_DEGREES = ("tp", "pp", "dp", "ep", "cp", "attention_dp")
 
 

@@ -46,13 +46,19 @@ def print_reply(
     render: Callable[[Tree], RenderableType],
     *,
     json: bool,
+    strict: bool = False,
     file: Path | None = None,
 ) -> int:
     """Prints one answer and returns the exit status.
 
+    Args:
+        strict: an answer outside measured ground is an error.
+
     Raises:
-        SilicastError: the scenario was refused for its content, and no JSON was asked for.
+        SilicastError: the scenario was refused and no JSON was asked for, or ``strict``.
     """
+    if strict:
+        _require_measured(reply)
     if json:
         write_json(reply)
     elif reply["ok"]:
@@ -80,3 +86,14 @@ def refused(reply: Tree, file: Path | None = None) -> SilicastError:
         hint=problem["hint"],
         file=str(file or ""),
     )
+
+
+def _require_measured(reply: Tree) -> None:
+    if reply["ok"] and reply["domain"] != "in":
+        reasons = "; ".join(reply["warnings"]) or "no measurements near it"
+        raise SilicastError(
+            f"outside measured ground: {reasons}",
+            kind="unsupported",
+            field="device",
+            hint="without --strict it is answered with wider intervals",
+        )

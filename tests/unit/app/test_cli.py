@@ -131,6 +131,16 @@ def test_what_cannot_be_answered_yet_says_so(tmp_path: Path, capsys: Capture) ->
     assert "metrics" not in reply
 
 
+def test_strict_refuses_what_lies_outside_measured_ground(capsys: Capture) -> None:
+    known = "kernel rmsnorm tokens=64 hidden=4096 --device h100"
+    assert run(f"{known} --strict", capsys)[0] == 0
+    far = known.replace("h100", "rtx5090")
+    assert run(far, capsys)[0] == 0
+    status, out, err = run(f"{far} --strict", capsys)
+    assert (status, out) == (2, "")
+    assert "outside measured ground" in err
+
+
 def test_batch_goes_on_past_a_bad_line(tmp_path: Path, capsys: Capture) -> None:
     kernel = {"op": "gemm", "m": 8, "n": 4096, "k": 4096, "dtype": "bf16"}
     good = {"id": "a", "task": "kernel", "device": "h100", "workload": {"kernel": kernel}}

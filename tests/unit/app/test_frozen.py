@@ -15,11 +15,11 @@ DEPLOYMENT = (
 )
 
 FROZEN = {
-    "infer": f"{DEPLOYMENT} --json",
-    "kernel": "--device --json",
+    "infer": f"{DEPLOYMENT} --strict --json",
+    "kernel": "--device --strict --json",
     "compare": f"{DEPLOYMENT} --plan --json",
     "explain": f"{DEPLOYMENT} --depth --json",
-    "run": "--json",
+    "run": "--strict --json",
     "batch": "--output -o",
     "devices": "--json",
     "devices list": "--json",

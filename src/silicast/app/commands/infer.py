@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from silicast.app.flags import Degrees, Deployment, Json, inference_scenario
+from silicast.app.flags import Degrees, Deployment, Json, Strict, inference_scenario
 from silicast.app.predict import predicted, print_reply
 
 
-def infer(deployment: Deployment, degrees: Degrees | None = None, *, json: Json = False) -> int:
+def infer(
+    deployment: Deployment,
+    degrees: Degrees | None = None,
+    *,
+    strict: Strict = False,
+    json: Json = False,
+) -> int:
     """Predict one static batch of a model: prefill, each further token, total and memory.
 
     Args:
+        strict: refuse what lies outside measured ground instead of widening the interval.
         json: print the answer as JSON instead of a table.
     """
     scenario = inference_scenario(deployment, (degrees or Degrees()).given)
@@ -17,4 +24,6 @@ def infer(deployment: Deployment, degrees: Degrees | None = None, *, json: Json 
 
     from silicast.report.answers import answer_report
 
-    return print_reply(reply, lambda answer: answer_report(scenario, answer), json=json)
+    return print_reply(
+        reply, lambda answer: answer_report(scenario, answer), json=json, strict=strict
+    )

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from silicast.app.flags import Json
+from silicast.app.flags import Json, Strict
 from silicast.app.predict import predicted, print_reply, read_scenario
 
 
-def run(scenario: Path, /, *, json: Json = False) -> int:
+def run(scenario: Path, /, *, strict: Strict = False, json: Json = False) -> int:
     """Predict one scenario file.
 
     Args:
         scenario: a TOML or JSON file; its fields are in the documentation.
+        strict: refuse what lies outside measured ground instead of widening the interval.
         json: print the answer as JSON instead of a table.
     """
     tree = read_scenario(scenario)
@@ -20,4 +21,6 @@ def run(scenario: Path, /, *, json: Json = False) -> int:
 
     from silicast.report.answers import answer_report
 
-    return print_reply(reply, lambda answer: answer_report(tree, answer), json=json, file=scenario)
+    return print_reply(
+        reply, lambda answer: answer_report(tree, answer), json=json, strict=strict, file=scenario
+    )
