@@ -37,7 +37,7 @@ class Communication(Suite):
     )
     source: ClassVar[tuple[str, ...]] = (SOURCE, OWN_NODES)
     thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
-        "latency_us": {"mean_ape": 15.0, "median_ape": 7.0}
+        "latency_us": {"mean_ape": 13.0, "median_ape": 6.0}
     }
 
     def score(self, data: Path, limit: int | None = None) -> list[Scored]:
