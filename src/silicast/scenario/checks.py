@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from silicast.core.errors import SilicastError
+from silicast.scenario.limits import MAX_STATIC_BATCH
 from silicast.scenario.reading import shown
 from silicast.scenario.schema import ParallelTable, PoolTable, RawScenario
 from silicast.scenario.strict import dtype_name, near, require
@@ -150,6 +151,13 @@ def _gpus(p: ParallelTable) -> int:
 
 
 def _inference(w: InferenceWorkload, field: str) -> None:
+    sequences = len(w.input_lens) if w.input_lens is not None else w.batch or 1
+    if sequences > MAX_STATIC_BATCH:
+        raise SilicastError(
+            f"{sequences} sequences; a static batch has at most {MAX_STATIC_BATCH}",
+            kind="limit",
+            field=f"{field}.{'batch' if w.input_lens is None else 'input_lens'}",
+        )
     if w.input_lens is not None:
         require(
             w.input_len is None,

@@ -26,6 +26,8 @@ MAX_INTEGER = (1 << 63) - 1
 
 MAX_TOKENS = 100_000_000
 MAX_BATCH = 1_000_000
+MAX_STATIC_BATCH = 65_536
+"""Sequences of one static batch: each decode step keeps a number of arrays of this length."""
 MAX_SIZE = 2_147_483_647
 MAX_BYTES = 1 << 50
 MAX_DEGREE = 65_536

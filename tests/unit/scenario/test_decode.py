@@ -218,6 +218,7 @@ def test_a_bare_engine_is_a_table_with_that_name() -> None:
         (INFERENCE, "workload.input_lens", [1, 2], "workload.input_len", "both given"),
         (INFERENCE, "workload.input_len", 10**9, "workload.input_len", "found 1000000000"),
         (INFERENCE, "workload.batch", 10**7, "workload.batch", "found 10000000"),
+        (INFERENCE, "workload.batch", 10**6, "workload.batch", "at most 65536"),
         (SERVING, "workload.arrival.kind", "poison", "workload.arrival.kind", "poisson"),
         (SERVING, "workload.arrival.rate_per_s", 2, "workload.arrival.rate_per_s", "not part"),
         (SERVING, "workload.arrival.concurrency", None, "workload.arrival.concurrency", "missing"),
