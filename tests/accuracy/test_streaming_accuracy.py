@@ -1,0 +1,77 @@
+"""Streaming kernels against held-out measurements: figures, intervals and honest bounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.hardware.catalog import find_device
+from silicast.kernels.implementation import implementation_for
+from silicast.validation.figures import ape, interval_figures, point_figures
+from silicast.validation.suite import Scored, data_folder, suites
+from silicast.validation.suites._streaming_rows import Rows, load_rows
+
+pytestmark = pytest.mark.data
+NAMES = ("norms", "silu_mul", "elementwise", "softmax", "quantize")
+
+
+@pytest.fixture(scope="module")
+def data() -> Path:
+    try:
+        return data_folder()
+    except SilicastError as error:
+        pytest.skip(f"measured tables are absent: {error}")
+
+
+@pytest.fixture(scope="module")
+def rows(data: Path) -> list[Rows]:
+    return load_rows(data)
+
+
+def one_constant_per_device(scored: Scored) -> np.ndarray:
+    assert scored.roofline is not None
+    scaled = scored.roofline.copy()
+    for device in np.unique(scored.groups["device"]):
+        mine = scored.groups["device"] == device
+        scaled[mine] *= np.median(scored.measured[mine] / scored.roofline[mine])
+    return scaled
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_held_out_rows(name: str, data: Path) -> None:
+    suite = suites()[name]
+    (scored,) = suite.score(data)
+    figures = point_figures(scored.measured, scored.estimate)
+    assert figures["mean_ape"] <= suite.thresholds["latency_us"]["mean_ape"]
+    assert figures["answered_pct"] == 100.0
+    baseline = float(np.mean(ape(scored.measured, one_constant_per_device(scored))))
+    assert figures["mean_ape"] < baseline
+    assert 70.0 <= interval_figures(scored)["coverage_pct"] <= 99.0
+
+
+def test_no_fitted_row_is_scored(rows: list[Rows], data: Path) -> None:
+    held = sum(int((~r.fitted).sum()) for r in rows if r.batch.family == "quantize")
+    (scored,) = suites()["quantize"].score(data)
+    assert len(scored.measured) == held > 0
+    for source in ("H800", "L20"):
+        assert not any(r.fitted.any() for r in rows if r.device == source)
+
+
+def test_a_limit_scores_that_many_rows(data: Path) -> None:
+    (scored,) = suites()["quantize"].score(data, limit=100)
+    assert len(scored.measured) == 100
+
+
+def test_bounds_lie_below_every_measurement(rows: list[Rows]) -> None:
+    above = total = 0
+    for part in rows:
+        model = implementation_for(part.batch.family, "simt")
+        assert model is not None
+        bound_us = model.times(part.batch, find_device(part.device)).bound_s * 1e6
+        above += int((bound_us > part.measured_us).sum())
+        total += len(bound_us)
+    assert total > 100_000
+    assert above == 0

@@ -1,0 +1,31 @@
+"""Every registered kernel family keeps the promises of the battery, on every device."""
+
+from __future__ import annotations
+
+import pytest
+
+from silicast.hardware.catalog import device_index
+from silicast.hardware.device import Device
+from silicast.kernels.check import check_kernel
+from silicast.kernels.implementation import families, implementation_for
+
+DEVICES: list[Device] = [device_index().get(name) for name in device_index().names]
+FEW = [
+    device_index().get(name) for name in ("H100", "A100", "T4", "L40S", "B200", "RTX PRO 6000 S")
+]
+
+
+@pytest.mark.parametrize("family", families())
+def test_battery(family: str) -> None:
+    model = implementation_for(family, "simt")
+    assert model is not None
+    assert check_kernel(model, FEW, draws=300, scalar_rows=3) >= 150
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("family", families())
+def test_battery_in_full(family: str) -> None:
+    """100,000 random (op, device, dtype) draws of a family, whole batches against permuted ones."""
+    model = implementation_for(family, "simt")
+    assert model is not None
+    assert check_kernel(model, DEVICES, draws=100_000, seed=1, scalar_rows=8) >= 50_000

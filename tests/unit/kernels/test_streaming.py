@@ -1,0 +1,194 @@
+"""The shared model of streaming kernels: closed forms, cache states and launch protocols."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.hardware.catalog import find_device
+from silicast.hardware.device import Device
+from silicast.kernels.elementwise import KINDS, elementwise_op, kind_of
+from silicast.kernels.implementation import Implementation, KernelTimes, implementation_for
+from silicast.kernels.physics import load_physics
+from silicast.kernels.streaming import Machine, Stream, analyse_stream, element_bytes
+from silicast.workload.op import Op, OpBatch, Variant
+
+H100 = find_device("H100")
+
+
+def model(op: Op) -> Implementation:
+    found = implementation_for(op.family, "simt")
+    assert found is not None
+    return found
+
+
+def predict(op: Op, device: Device = H100) -> KernelTimes:
+    return model(op).times(OpBatch.of([op]), device)
+
+
+def estimate(op: Op, device: Device = H100) -> float:
+    return float(predict(op, device).estimate_s[0])
+
+
+@pytest.mark.parametrize(
+    ("op", "moved"),
+    [
+        (Op.make("rmsnorm", tokens=3, hidden=10), 3 * 10 * 4 + 10 * 2),
+        (Op.make("rmsnorm", tokens=3, hidden=10, residual=1), 3 * 10 * 8 + 10 * 2),
+        (Op.make("layernorm", Variant("fp32"), tokens=2, hidden=8), 2 * 8 * 8 + 2 * 8 * 4),
+        (Op.make("softmax", Variant("fp32"), rows=5, cols=7), 5 * 7 * 8),
+        (Op.make("elementwise", Variant("fp32"), elements=100, inputs=2), 1200),
+        (Op.make("elementwise", Variant("fp32"), elements=100, inputs=1), 800),
+        (Op.make("silu_mul", tokens=4, width=20), 4 * 20 * 2 + 4 * 10 * 2),
+        (Op.make("embedding", tokens=4, hidden=16), 4 * 16 * 4 + 4 * 8),
+        (
+            Op.make("rope", tokens=2, num_heads=4, num_kv_heads=2, head_dim=8),
+            2 * 6 * 8 * 4 + 2 * (8 * 2 + 8),
+        ),
+        (Op.make("sampling", rows=2, vocab=50), 2 * 50 * (2 + 4) + 2 * 8),
+        (Op.make("sampling", Variant("fp32"), rows=2, vocab=50), 2 * 50 * 4 + 2 * 8),
+        (Op.make("quantize", Variant("fp8"), tokens=2, hidden=256), 2 * 256 * 3 + 2 * 4),
+        (
+            Op.make("quantize", Variant("fp8", flags=(("grouped", True),)), tokens=2, hidden=257),
+            2 * 257 * 3 + 2 * 3 * 4,
+        ),
+        (
+            Op.make("quantize", Variant("fp8", flags=(("static", True),)), tokens=2, hidden=256),
+            2 * 256 * 3,
+        ),
+        (Op.make("kv_copy", tokens=3, num_kv_heads=2, head_dim=4), 3 * 2 * 4 * 2 * 4 + 3 * 8),
+        (
+            Op.make("kv_copy", Variant(kv_dtype="fp8"), tokens=3, num_kv_heads=2, head_dim=4),
+            3 * 2 * 4 * 2 * 3 + 3 * 8,
+        ),
+    ],
+)
+def test_compulsory_bytes_by_hand(op: Op, moved: int) -> None:
+    assert model(op).compulsory_bytes(op) == moved
+
+
+def test_counts_are_exact_beyond_64_bit_floats() -> None:
+    op = Op.make("elementwise", elements=2**33 + 1, inputs=8)
+    assert model(op).compulsory_bytes(op) == (2**33 + 1) * 18
+    assert model(op).flops(op) == 2**33 + 1
+
+
+def test_a_huge_copy_runs_at_the_measured_share_of_memory_bandwidth() -> None:
+    fraction = load_physics("streaming").constants("hopper")["dram_fraction"]
+    elements = 2**31
+    seconds = elements * 4 / (H100.dram.bandwidth_bytes_per_s * fraction)
+    assert estimate(elementwise_op("copy", elements)) == pytest.approx(seconds, rel=0.02)
+
+
+def test_bound_is_peak_bandwidth_for_what_cannot_be_in_the_cache() -> None:
+    op = elementwise_op("copy", 2**30)
+    moved, cached = 2**32, H100.l2.capacity_bytes
+    bound = float(predict(op).bound_s[0])
+    assert bound == pytest.approx((moved - cached) / H100.dram.bandwidth_bytes_per_s, rel=1e-12)
+    cold = Op(op.family, op.dims, replace(op.variant, cache="cold"))
+    assert float(predict(cold).bound_s[0]) == pytest.approx(
+        max(moved // 2, moved - cached) / H100.dram.bandwidth_bytes_per_s, rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("elements", [2**10, 2**18, 2**22, 2**24, 2**28])
+def test_cold_reads_are_never_faster(elements: int) -> None:
+    warm, cold = (Variant(flags=(("add", True),), cache=cache) for cache in ("warm", "cold"))
+    times = [estimate(Op.make("elementwise", v, elements=elements, inputs=2)) for v in (warm, cold)]
+    assert times[0] <= times[1]
+
+
+def test_cache_resident_copy_beats_memory_bandwidth_and_a_cold_one_does_not() -> None:
+    elements = 2**20
+    warm = Op.make("elementwise", Variant(cache="warm"), elements=elements, inputs=4)
+    cold = Op.make("elementwise", Variant(cache="cold"), elements=elements, inputs=4)
+    floor = estimate(Op.make("elementwise", elements=1, inputs=4))
+    read_s = elements * 8 / H100.dram.bandwidth_bytes_per_s
+    assert estimate(warm) - floor < read_s < estimate(cold)
+
+
+def test_launch_protocols_in_order() -> None:
+    def at(launch: str) -> float:
+        return estimate(Op.make("rmsnorm", Variant(launch=launch), tokens=8, hidden=4096))
+
+    assert at("") == at("graph")
+    assert at("profiler") < at("graph") < at("stream")
+    assert 1e-6 < at("profiler") < 6e-6
+    assert 20e-6 < at("stream") < 70e-6
+
+
+def test_eager_kernel_hides_behind_the_host_until_it_is_long() -> None:
+    small = [Op.make("softmax", Variant("fp32", launch="stream"), rows=r, cols=64) for r in (1, 64)]
+    assert estimate(small[1]) < 1.05 * estimate(small[0])
+
+
+def test_rows_fill_cores_in_whole_rounds() -> None:
+    """One row more than cores costs a second round; the same bytes spread evenly do not."""
+
+    def at(rows: int) -> float:
+        return estimate(Op.make("rmsnorm", tokens=rows, hidden=16384, residual=1))
+
+    assert at(H100.cores) == pytest.approx(at(H100.cores - 20), rel=0.05)
+    assert at(H100.cores + 1) > 1.2 * at(H100.cores)
+
+
+def test_reread_bytes_count_where_the_rows_in_flight_exceed_the_cache() -> None:
+    constants = load_physics("streaming").constants("volta")
+    machine = Machine.of(find_device("V100-PCIE-32GB"), "layernorm", constants)
+    rows, row_bytes = np.array([100_000]), 8 * 16384
+    once = {
+        "read_bytes": rows * row_bytes, "write_bytes": rows * row_bytes,
+        "flops": rows, "fma": rows, "xu": rows, "tasks": rows,
+    }  # fmt: skip
+    single = analyse_stream(Stream(**once), Variant(), machine).time_s
+    double = analyse_stream(
+        Stream(**once, reread_bytes=rows * row_bytes, blocks_per_core=8.0), Variant(), machine
+    ).time_s
+    assert float(double[0] / single[0]) == pytest.approx(1.5, rel=0.05)
+
+
+def test_an_architecture_without_data_borrows_and_widens() -> None:
+    physics = load_physics("streaming")
+    op = Op.make("rmsnorm", tokens=64, hidden=4096)
+    unmeasured = find_device("RTX PRO 6000 S")
+    assert not physics.is_measured(unmeasured.architecture)
+    wide, narrow = (
+        model(op).shared_log_sd(OpBatch.of([op]), device) for device in (unmeasured, H100)
+    )
+    assert sum(wide.values()) > 1.2 * sum(narrow.values())
+    assert set(narrow) == {"device:H100-SXM-80GB", "family:rmsnorm"}
+
+
+def test_slower_clock_lengthens_waiting_but_not_memory() -> None:
+    slow = H100.at_clock(H100.clocks.boost_hz / 2)
+    tiny, huge = Op.make("rmsnorm", tokens=1, hidden=1024), elementwise_op("copy", 2**30)
+    assert estimate(tiny, slow) > 1.4 * estimate(tiny)
+    assert estimate(huge, slow) < 1.2 * estimate(huge)
+
+
+def test_kinds_of_elementwise_ops() -> None:
+    assert [kind_of(elementwise_op(kind, 8).variant) for kind in KINDS] == list(KINDS)
+    assert kind_of(Variant()) == "add"
+    with pytest.raises(SilicastError, match="elementwise kind 'sine'") as caught:
+        elementwise_op("sine", 8)
+    assert caught.value.field == "kind"
+    assert "tanh" in caught.value.hint
+
+
+def test_transcendental_kinds_are_bound_by_their_pipe_where_memory_is_fast() -> None:
+    memory = {
+        name: replace(level, bandwidth_bytes_per_s=level.bandwidth_bytes_per_s * 1e3)
+        for name, level in H100.memory.items()
+    }
+    op = Op.make("elementwise", Variant("fp16", flags=(("tanh", True),)), elements=2**30)
+    assert predict(op, replace(H100, name="fast", memory=memory)).bound_by() == ["xu"]
+
+
+def test_formats_that_hold_no_activations_are_refused() -> None:
+    assert element_bytes("fp8") == 2
+    with pytest.raises(SilicastError) as caught:
+        element_bytes("int4")
+    assert caught.value.field == "dtype"
