@@ -15,17 +15,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from gemm_data import (
-    Rows,
-    _sample,
-    bf16_rows,
-    fp32_rows,
-    pipeweave_rows,
-    quantised_rows,
-    vidur_rows,
-)
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
@@ -33,8 +25,19 @@ from silicast.core.dtypes import recipe_for
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.kernels.gemm import Setting, estimate, selected
+from silicast.validation.gemm_rows import (
+    Rows,
+    bf16_rows,
+    fp32_rows,
+    pipeweave_rows,
+    quantised_rows,
+    sample,
+    vidur_rows,
+)
+from silicast.validation.suite import data_folder
 
 F = NDArray[np.float64]
+DATA = data_folder()
 OUT = Path(__file__).resolve().parents[1] / "src/silicast/catalog/physics/gemm.json"
 
 START = {
@@ -164,7 +167,7 @@ def solve(problem: Problem, steps: int = 40) -> tuple[dict[str, float], Constant
 
 
 def training(parts: Sequence[Rows], count: int = ROWS_PER_DEVICE) -> list[Rows]:
-    picked = [_sample(part.take(~part.held_out), count) for part in parts]
+    picked = [sample(part.take(~part.held_out), count) for part in parts]
     return [part for part in picked if len(part)]
 
 
@@ -204,7 +207,9 @@ def label(rows: Rows) -> str:
     return f"{name} {rows.variant.library}".strip()
 
 
-def report(title: str, parts: Sequence[Rows], common: dict[str, float], own: Constants) -> dict:
+def report(
+    title: str, parts: Sequence[Rows], common: dict[str, float], own: Constants
+) -> dict[str, dict[str, float]]:
     """Held-out scores, printed and returned."""
     print(f"== {title}")
     found = {}
@@ -274,7 +279,7 @@ def fit_ga10x(
 
 def transfer(parts: Sequence[Rows]) -> dict[str, dict[str, float]]:
     """Every architecture predicted from constants fitted on the others."""
-    found = {}
+    found: dict[str, dict[str, float]] = {}
     for held in sorted({architecture_of(part) for part in parts}):
         common, _ = fit_bf16([part for part in parts if architecture_of(part) != held])
         if held == "ada":
@@ -352,19 +357,19 @@ def fit_fp32(
 
 
 def main() -> None:
-    bf16 = bf16_rows()
+    bf16 = bf16_rows(DATA)
     common, own = fit_bf16(bf16)
     scores = {"held-out shapes": report("bf16", bf16, common, own)}
-    vidur = vidur_rows()
+    vidur = vidur_rows(DATA)
     common, own = fit_ga10x(vidur, common, own)
     scores["held-out shapes"] |= report("another laboratory, fp16", vidur, common, own)
     if "--transfer" in sys.argv:
         scores["architecture held out"] = transfer(bf16)
     if "--bf16" not in sys.argv:
-        quantised = quantised_rows() + pipeweave_rows()
+        quantised = quantised_rows(DATA) + pipeweave_rows(DATA)
         common, own = fit_quantised(quantised, common, own)
         scores["held-out shapes"] |= report("fp8", quantised, common, own)
-        plain = fp32_rows()
+        plain = fp32_rows(DATA)
         common, own = fit_fp32(plain, common, own)
         scores["held-out shapes"] |= report("fp32", plain, common, own)
     for architecture, table in {"shared": common, **own}.items():
@@ -373,7 +378,7 @@ def main() -> None:
         write(common, own, scores)
 
 
-def write(common: dict[str, float], own: Constants, scores: dict) -> None:
+def write(common: dict[str, float], own: Constants, scores: dict[str, Any]) -> None:
     content = {
         "format": 1,
         "card": {

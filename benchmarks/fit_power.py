@@ -17,14 +17,16 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-from gemm_data import DATA, Rows, _sample, bf16_rows, vidur_rows
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
+from silicast.validation.gemm_rows import Rows, bf16_rows, sample, vidur_rows
+from silicast.validation.suite import data_folder
 
 F = NDArray[np.float64]
+DATA = data_folder()
 OUT = Path(__file__).resolve().parents[1] / "src/silicast/catalog/physics/power.json"
 ASSUMED = {
     "dram_byte_j": 5e-11,  # HBM2e and HBM3 with interface, about 6 pJ a bit
@@ -44,11 +46,13 @@ CHECKED = (("L20", 0.93), ("RTX 6000 Ada", 0.85), ("A40", 0.85), ("H20", 0.95))
 def busy(rows: Rows) -> Rows:
     """Rows whose tensor cores decide: every dimension >= 2048."""
     sizes = np.minimum(np.minimum(rows.m, rows.n), rows.k)
-    return _sample(rows.take((sizes >= 2048) & ~rows.held_out), 1500)
+    return sample(rows.take((sizes >= 2048) & ~rows.held_out), 1500)
 
 
 def operations(rows: Rows) -> F:
-    return 2.0 * rows.m * rows.n * rows.k
+    sizes = (x.astype(np.float64) for x in (rows.m, rows.n, rows.k))
+    m, n, k = sizes
+    return 2.0 * m * n * k
 
 
 def held_share(
@@ -61,11 +65,12 @@ def held_share(
     left = cap * (1.0 - ASSUMED["idle_share"]) - memory
     core = utilisation * device.peak_per_s("tensor", dtype) * energy
     share = min(1.0, (left / core) ** 0.375)
-    return 1.0 - seconds / (seconds + heat_s) * (1.0 - share)
+    held: F = np.asarray(1.0 - seconds / (seconds + heat_s) * (1.0 - share), dtype=np.float64)
+    return held
 
 
 def at_clock(energy: float, reference_hz: float, hz: float) -> float:
-    return energy * (hz / reference_hz) ** 1.625
+    return float(energy * (hz / reference_hz) ** 1.625)
 
 
 def fit(parts: list[Rows], reference_hz: float) -> tuple[float, float, float]:
@@ -117,9 +122,11 @@ def moe_check(fitted: dict[str, dict[str, float]]) -> dict[str, dict[str, float]
 
 def main() -> None:
     groups: dict[str, list[Rows]] = {}
-    for rows in bf16_rows(40_000):
+    for rows in bf16_rows(DATA, 40_000):
         groups.setdefault(find_device(rows.device).architecture, []).append(busy(rows))
-    groups["ampere-ga10x"] = [busy(rows) for rows in vidur_rows(20_000) if rows.device == "A40"]
+    groups["ampere-ga10x"] = [
+        busy(rows) for rows in vidur_rows(DATA, 20_000) if rows.device == "A40"
+    ]
     fitted: dict[str, dict[str, float]] = {}
     for architecture, parts in sorted(groups.items()):
         reference = find_device(parts[0].device).clocks.boost_hz

@@ -1,6 +1,6 @@
 """Prints the cost of one matrix product alone and of each of 100,000 in a batch.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/speed_gemm.py
+OPENBLAS_NUM_THREADS=1 python benchmarks/speed_gemm.py
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def main() -> None:
         many = OpBatch("gemm", Variant(), {x: random.integers(1, 8193, 100_000) for x in "mnk"})
         alone = best_of(5, 200, lambda one=one, device=device: model.times(one, device))
         batch = best_of(3, 1, lambda many=many, device=device: model.times(many, device))
-        print(f"{name:16s} one kernel {alone * 1e6:6.1f} us   in 100,000 {batch * 10:6.3f} us a row")
+        print(
+            f"{name:16s} one kernel {alone * 1e6:6.1f} us   in 100,000 {batch * 10:6.3f} us a row"
+        )
 
 
 if __name__ == "__main__":

@@ -1,31 +1,31 @@
-"""Measured matrix products as arrays: which rows, which split, in one place.
+"""Measured matrix products as arrays: which tables, which rows, which of them are held out.
 
-Reads the tables under SILICAST_DATA (default ../shared/data); deterministic subsamples by hash.
+The suite scores what benchmarks/fit_gemm.py must not fit, so both read the rows here.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, final
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from silicast.core.numerics import F64, I64
 from silicast.workload.op import Variant
 
-DATA = Path(os.environ.get("SILICAST_DATA", Path(__file__).resolve().parents[2] / "shared/data"))
-F = NDArray[np.float64]
-I = NDArray[np.int64]  # noqa: E741
 
-
+@final
 @dataclass(frozen=True)
 class Rows:
     """Rows of one device and variant.
 
     Attributes:
         source: "aic", "pipeweave", "neusight", "vidur".
+        device, variant: what ran them and how.
+        m, n, k, batch: sizes.
+        seconds: measured time of one call.
         held_out: rows that no constant may be fitted on.
         low, high: quartiles of repeated campaigns where there are any, else the time itself.
     """
@@ -33,19 +33,19 @@ class Rows:
     source: str
     device: str
     variant: Variant
-    m: I
-    n: I
-    k: I
-    batch: I
-    seconds: F
+    m: I64
+    n: I64
+    k: I64
+    batch: I64
+    seconds: F64
     held_out: NDArray[np.bool_]
-    low: F
-    high: F
+    low: F64
+    high: F64
 
     def __len__(self) -> int:
         return len(self.m)
 
-    def take(self, index: NDArray[np.bool_] | I) -> Rows:
+    def take(self, index: NDArray[np.bool_] | I64) -> Rows:
         """Some of the rows."""
         arrays = {
             name: getattr(self, name)[index]
@@ -54,12 +54,12 @@ class Rows:
         return Rows(self.source, self.device, self.variant, **arrays)
 
     @property
-    def dims(self) -> dict[str, I]:
+    def dims(self) -> dict[str, I64]:
         """Dimensions as an OpBatch takes them."""
         return {"m": self.m, "n": self.n, "k": self.k, "batch": self.batch}
 
 
-def mixed(*columns: I, seed: int = 0) -> NDArray[np.uint64]:
+def mixed(*columns: I64, seed: int = 0) -> NDArray[np.uint64]:
     """A well-mixed hash of integer columns, the same on every machine."""
     value = np.full(len(columns[0]), 0x9E3779B97F4A7C15 + seed, dtype=np.uint64)
     for column in columns:
@@ -70,21 +70,24 @@ def mixed(*columns: I, seed: int = 0) -> NDArray[np.uint64]:
     return value
 
 
-def weight_held_out(n: I, k: I) -> NDArray[np.bool_]:
+def weight_held_out(n: I64, k: I64) -> NDArray[np.bool_]:
     """One in five (n, k) pairs, never fitted on any device."""
     held: NDArray[np.bool_] = mixed(n, k, seed=7) % np.uint64(5) == 0
     return held
 
 
-def _sample(rows: Rows, count: int) -> Rows:
+def sample(rows: Rows, count: int) -> Rows:
+    """A deterministic subsample of about so many rows, by hash of the sizes."""
     if len(rows) <= count:
         return rows
     key = mixed(rows.m, rows.n, rows.k, rows.batch, seed=1)
     return rows.take(np.sort(np.argsort(key, kind="stable")[:count]))
 
 
-def _table(path: str, columns: list[str]) -> dict[str, NDArray]:
-    table = pq.read_table(DATA / path, columns=columns)
+def _table(path: Path, columns: list[str], filters: Any = None) -> dict[str, NDArray[Any]]:
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path, columns=columns, filters=filters)
     return {name: np.asarray(table[name].to_numpy(zero_copy_only=False)) for name in columns}
 
 
@@ -98,10 +101,10 @@ NEUSIGHT_DEVICES = {
 }  # fmt: skip
 
 
-def bf16_rows(count: int = 6000) -> list[Rows]:
+def bf16_rows(data: Path, count: int = 6000) -> list[Rows]:
     """Repeated bf16 campaigns: the median of each shape."""
     names = ["sys", "m", "n", "k", "us_median", "q25", "q75"]
-    table = _table("kernels/aic_gemm_bf16_repeats.parquet", names)
+    table = _table(data / "kernels/aic_gemm_bf16_repeats.parquet", names)
     found = []
     for system, device in AIC_DEVICES.items():
         here = table["sys"] == system
@@ -114,11 +117,13 @@ def bf16_rows(count: int = 6000) -> list[Rows]:
             "aic", device, variant, m, n, k, np.ones_like(m), seconds,
             weight_held_out(n, k), low, high,
         )  # fmt: skip
-        found.append(_sample(rows, count))
+        found.append(sample(rows, count))
     return found
 
 
-def quantised_rows(dtypes: tuple[str, ...] = ("fp8", "fp8_block"), count: int = 4000) -> list[Rows]:
+def quantised_rows(
+    data: Path, dtypes: tuple[str, ...] = ("fp8", "fp8_block"), count: int = 4000
+) -> list[Rows]:
     """The newest campaign of every backend, per device and recipe."""
     names = [
         "system",
@@ -133,8 +138,7 @@ def quantised_rows(dtypes: tuple[str, ...] = ("fp8", "fp8_block"), count: int = 
     ]
     newest = {"trtllm": "1.3.0rc20", "sglang": "0.5.14", "vllm": "0.24.0"}
     filters = [("gemm_dtype", "in", list(dtypes)), ("version", "in", list(newest.values()))]
-    table = pq.read_table(DATA / "aiconfigurator/gemm.parquet", columns=names, filters=filters)
-    columns = {x: table[x].to_numpy(zero_copy_only=False) for x in names}
+    columns = _table(data / "aiconfigurator/gemm.parquet", names, filters)
     found = []
     for system, device in AIC_DEVICES.items():
         for dtype in dtypes:
@@ -154,14 +158,14 @@ def quantised_rows(dtypes: tuple[str, ...] = ("fp8", "fp8_block"), count: int = 
                     "aic", device, variant, m, n, k, np.ones_like(m), seconds,
                     weight_held_out(n, k), seconds, seconds,
                 )  # fmt: skip
-                found.append(_sample(rows, count))
+                found.append(sample(rows, count))
     return found
 
 
-def pipeweave_rows(count: int = 4000) -> list[Rows]:
+def pipeweave_rows(data: Path, count: int = 4000) -> list[Rows]:
     """Scaled fp8 products of PipeWeave; its test split is held out."""
     table = _table(
-        "pipeweave/kernel_gemm_fp8.parquet", ["gpu", "split", "M", "N", "K", "latency_us"]
+        data / "pipeweave/kernel_gemm_fp8.parquet", ["gpu", "split", "M", "N", "K", "latency_us"]
     )
     found = []
     for gpu, device in (("H20", "H20"), ("H800", "H800")):
@@ -173,17 +177,16 @@ def pipeweave_rows(count: int = 4000) -> list[Rows]:
             "pipeweave", device, variant, m, n, k, np.ones_like(m), seconds,
             table["split"][here] == "test", seconds, seconds,
         )  # fmt: skip
-        found.append(_sample(rows, count))
+        found.append(sample(rows, count))
     return found
 
 
-def fp32_rows(count: int = 4000) -> list[Rows]:
+def fp32_rows(data: Path, count: int = 4000) -> list[Rows]:
     """NeuSight's linear and bmm with TF32 off, launched one by one; rows under 0.1 ms dropped."""
     names = ["op", "gpu", "split", "B", "M", "N", "K", "latency_ms"]
     filters = [("op", "in", ["bmm", "linear"])]
-    table = pq.read_table(DATA / "neusight/kernels_nvidia.parquet", columns=names, filters=filters)
-    columns = {x: table[x].to_numpy(zero_copy_only=False) for x in names}
-    found = []
+    columns = _table(data / "neusight/kernels_nvidia.parquet", names, filters)
+    found: list[Rows] = []
     for gpu, device in NEUSIGHT_DEVICES.items():
         for op in ("linear", "bmm"):
             here = (columns["gpu"] == gpu) & (columns["op"] == op) & (columns["latency_ms"] >= 0.1)
@@ -197,7 +200,7 @@ def fp32_rows(count: int = 4000) -> list[Rows]:
                 rows = rows.take(rows.held_out)
             held = rows.take(rows.held_out)
             free = rows.take(~rows.held_out)
-            found.extend(_sample(part, count // 2) for part in (held, free) if len(part))
+            found.extend(sample(part, count // 2) for part in (held, free) if len(part))
     return found
 
 
@@ -205,15 +208,14 @@ VIDUR_OPS = ("mlp_up_proj", "mlp_down_proj", "attn_post_proj")
 VIDUR_DEVICES = {"A40": "A40", "A100": "A100-SXM-80GB", "H100": "H100-SXM-80GB", "A30": "A30"}
 
 
-def vidur_rows(count: int = 4000) -> list[Rows]:
+def vidur_rows(data: Path, count: int = 4000) -> list[Rows]:
     """Vidur's fp16 linear layers of 10 us and more (its clock ticks in microseconds)."""
     names = [
         "gpu", "op", "n_embd", "n_expanded_embd", "num_tokens", "num_tensor_parallel_workers",
         "use_gated_mlp", "median_ms", "suspect",
     ]  # fmt: skip
     filters = [("op", "in", list(VIDUR_OPS)), ("median_ms", ">=", 0.01), ("suspect", "=", False)]
-    table = pq.read_table(DATA / "serving/vidur_linear_ops.parquet", columns=names, filters=filters)
-    c = {x: table[x].to_numpy(zero_copy_only=False) for x in names}
+    c = _table(data / "serving/vidur_linear_ops.parquet", names, filters)
     wide = c["n_embd"].astype(np.int64)
     inner = c["n_expanded_embd"].astype(np.int64) // c["num_tensor_parallel_workers"]
     up, down = c["op"] == "mlp_up_proj", c["op"] == "mlp_down_proj"
@@ -228,5 +230,5 @@ def vidur_rows(count: int = 4000) -> list[Rows]:
             "vidur", device, Variant(dtype="fp16"), m, n, k, np.ones_like(m), seconds,
             weight_held_out(n, k), seconds, seconds,
         )  # fmt: skip
-        found.append(_sample(rows, count))
+        found.append(sample(rows, count))
     return found

@@ -1,0 +1,115 @@
+"""Dense matrix products: repeated campaigns, fp8 recipes of three backends, fp32 on FMA pipes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, final
+
+import numpy as np
+
+from silicast.core.dtypes import recipe_for
+from silicast.core.numerics import F64
+from silicast.hardware.catalog import find_device
+from silicast.kernels.gemm import Gemm
+from silicast.validation.gemm_rows import (
+    Rows,
+    bf16_rows,
+    fp32_rows,
+    pipeweave_rows,
+    quantised_rows,
+    sample,
+    vidur_rows,
+)
+from silicast.validation.suite import Scored, Suite, register_suite
+from silicast.workload.op import OpBatch
+
+ROWS_PER_TABLE = 12_000
+"""Rows read of each device and campaign, before those that were fitted are left out."""
+
+
+@register_suite
+@final
+class DenseGemm(Suite):
+    """Only rows that no constant was fitted on; one metric a format or laboratory."""
+
+    name: ClassVar[str] = "gemm"
+    title: ClassVar[str] = "Dense matrix products"
+    split: ClassVar[str] = (
+        "bf16, fp8 and fp16: the one in five (n, k) pairs that are never fitted on any device; "
+        "PipeWeave fp8 and NeuSight fp32: the sources' own test splits. Of fp16 only the A40 was "
+        "fitted: its other devices are another laboratory's view of constants fitted elsewhere."
+    )
+    source: ClassVar[tuple[str, ...]] = (
+        "kernels/aic_gemm_bf16_repeats.parquet",
+        "aiconfigurator/gemm.parquet",
+        "pipeweave/kernel_gemm_fp8.parquet",
+        "neusight/kernels_nvidia.parquet",
+        "serving/vidur_linear_ops.parquet",
+    )
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
+        "bf16_us": {"mean_ape": 9.0, "bias_pct": 4.0},
+        "fp16_us": {"mean_ape": 16.0, "bias_pct": 14.0},
+        "fp8_us": {"mean_ape": 15.0, "bias_pct": 5.0},
+        "fp8_block_us": {"mean_ape": 15.0, "bias_pct": 5.0},
+        "fp8_scaled_mm_us": {"mean_ape": 16.0, "bias_pct": 8.0},
+        "fp32_us": {"mean_ape": 16.0, "bias_pct": 8.0},
+    }
+
+    def score(self, data: Path, limit: int | None = None) -> list[Scored]:
+        """One row a measured shape, device and campaign."""
+        count = ROWS_PER_TABLE if limit is None else max(60, limit // 3)
+        quantised = quantised_rows(data, count=count)
+        tables = {
+            "bf16_us": bf16_rows(data, count),
+            "fp16_us": vidur_rows(data, count),
+            "fp8_us": [part for part in quantised if part.variant.dtype == "fp8"],
+            "fp8_block_us": [part for part in quantised if part.variant.dtype == "fp8_block"],
+            "fp8_scaled_mm_us": pipeweave_rows(data, count),
+            "fp32_us": fp32_rows(data, count),
+        }
+        return [_scored(metric, parts, limit) for metric, parts in tables.items()]
+
+
+def roofline_s(rows: Rows) -> F64:
+    """The larger of operations over peak rate and compulsory bytes over bandwidth."""
+    device, recipe = find_device(rows.device), recipe_for(rows.variant.dtype)
+    m, n, k, batch = (x.astype(np.float64) for x in (rows.m, rows.n, rows.k, rows.batch))
+    bits = m * k * recipe.activation_bits + n * k * recipe.weight_bits
+    out = 4.0 if recipe.output == "fp32" else 2.0
+    arithmetic = (
+        2.0 * m * n * k / device.peak_per_s(device.matrix_pipe(recipe.compute), recipe.compute)
+    )
+    memory = (bits / 8.0 + m * n * out) / device.dram.bandwidth_bytes_per_s
+    return batch * np.maximum(arithmetic, memory)
+
+
+def _scored(metric: str, parts: Sequence[Rows], limit: int | None) -> Scored:
+    held = [part.take(part.held_out) for part in parts]
+    held = [part for part in held if len(part)]
+    if limit is not None:
+        held = [sample(part, max(10, limit // len(held))) for part in held]
+    model = Gemm()
+    times = [
+        model.times(OpBatch("gemm", part.variant, part.dims), find_device(part.device))
+        for part in held
+    ]
+    spread = np.concatenate([(part.high - part.low) / part.seconds / 2.0 for part in held])
+    rows = np.concatenate([part.m for part in held])
+    regime = np.where(rows <= 64, "m <= 64", np.where(rows <= 512, "m 65-512", "m > 512"))
+    return Scored(
+        metric=metric,
+        measured=1e6 * np.concatenate([part.seconds for part in held]),
+        estimate=1e6 * np.concatenate([found.estimate_s for found in times]),
+        p05=1e6 * np.concatenate([found.p05_s for found in times]),
+        p95=1e6 * np.concatenate([found.p95_s for found in times]),
+        roofline=1e6 * np.concatenate([roofline_s(part) for part in held]),
+        groups={
+            "device": np.concatenate([np.full(len(part), part.device) for part in held]),
+            "library": np.concatenate(
+                [np.full(len(part), part.variant.library or "-") for part in held]
+            ),
+            "regime": regime,
+        },
+        noise=spread if spread.any() else None,
+    )
