@@ -63,7 +63,7 @@ def point_to_point(rows: CollectiveRows) -> Mask:
 
 
 def single(rows: CollectiveRows) -> Mask:
-    return (rows.op == "send_recv") & (rows.size >= 8 << 20)
+    return (rows.op == "send_recv") & (rows.size >= 32 << 20)
 
 
 def kernels(*libraries: str, largest: int = (8 << 20) + 1) -> Callable[[CollectiveRows], Mask]:

@@ -116,6 +116,7 @@ def means(found: dict[str, Constants], default: Constants) -> Constants:
     PCIe contention is the exception, for it belongs to the host: of the four measured (two with
     L40S, Vidur's A100 and H100 with bridged pairs) one shares its paths and three do not. An
     unknown host slows four devices by the geometric mean of that, whatever their architecture.
+    Single messages over PCIe were not measured: they reach what a pair's other operations reach.
     """
     result = dict(default)
     for name in sorted({name for values in found.values() for name in values}):
@@ -123,6 +124,10 @@ def means(found: dict[str, Constants], default: Constants) -> Constants:
         result[name] = float(f"{np.exp(np.mean(np.log(values))):.4g}")
     four = (1.0 + 3.0 * found.get("ada", {}).get("pcie.contention", 1.0)) ** (1.0 / HOSTS)
     result["pcie.contention"] = result["host.contention"] = float(f"{(four - 1.0) / 3.0:.4g}")
+    peers = result["pcie.p2p_efficiency"] / (1.0 + result["pcie.p2p_local_copy"])
+    staged = result["host.simple_efficiency"] / (1.0 + result["host.simple_local_copy"] / 2.0)
+    result["pcie.single_efficiency"] = float(f"{peers:.4g}")
+    result["host.single_efficiency"] = float(f"{staged:.4g}")
     return result
 
 

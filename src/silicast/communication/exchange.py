@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import final
 
+import numpy as np
+
 from silicast.communication.algorithm import (
     AlgorithmTime,
     Collective,
@@ -41,36 +43,32 @@ class Exchange(CollectiveAlgorithm):
     def times(
         self, op: Collective, size: F64, topology: Topology, constants: Constants
     ) -> AlgorithmTime:
-        """The slower of what stays in the node and what leaves it, each on its own link."""
-        n, local = topology.gpus, topology.local
-        away = 0 if topology.inter is None else n - local
+        """What stays in the node and what leaves it run at once, each on its own link."""
         if op == "send_recv":
-            inside, outside, messages = (0.0, 1.0, 1) if away else (1.0, 0.0, 1)
-            rate = topology.peer_rate
-            constants = {**constants, "p2p_efficiency": constants["single_efficiency"]}
-        else:
-            inside, outside, messages = (local - 1) / n, away / n, n - 1
-            rate = topology.rate / contention(topology, constants)
-        stay = 1.0 / n if op == "all_to_all" else 0.0
-        extra = constants["network_step_us"] * MICRO if away else 0.0
+            return _message(size, topology, constants)
+        n, local = topology.gpus, topology.local
+        rate = topology.rate / contention(topology, constants)
+        inside, kept = size * ((local - 1) / n), size * (1.0 / n)
+        extra = constants["network_step_us"] * MICRO if n > local else 0.0
         within = fastest(
             [
-                protocol_time(
-                    protocol,
-                    constants,
-                    size * inside,
-                    size * stay,
-                    rate=rate,
-                    steps=messages,
-                    extra_s=extra,
-                )
-                for protocol in P2P
-            ],
+                protocol_time(p, constants, inside, kept, rate=rate, steps=n - 1, extra_s=extra)
+                for p in P2P
+            ]
         )
-        if topology.inter is None or not away:
+        if topology.inter is None:
             return within
         network = topology.inter.bandwidth_bytes_per_s * constants["network_efficiency"]
-        across = size * (outside / network) + within.latency_s
-        slower = across > within.time_s
-        time = within.time_s * (~slower) + across * slower
-        return AlgorithmTime(time, within.latency_s)
+        across = size * ((n - local) / n / network) + within.latency_s
+        return AlgorithmTime(np.maximum(within.time_s, across), within.latency_s)
+
+
+def _message(size: F64, topology: Topology, constants: Constants) -> AlgorithmTime:
+    """One message between two devices, of different nodes if there are several."""
+    rate, share = topology.peer_rate, constants["single_efficiency"]
+    latency_us = constants["base_us"] + constants["ll_step_us"]
+    if topology.inter is not None:
+        rate, share = topology.inter.bandwidth_bytes_per_s, constants["network_efficiency"]
+        latency_us += constants["network_step_us"]
+    start = 0.0 * size + latency_us * MICRO
+    return AlgorithmTime(start + size / (rate * share), start)
