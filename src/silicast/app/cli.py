@@ -6,6 +6,7 @@ cases of a batch failed, 70 a defect of Silicast, 130 interrupted.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -56,6 +57,9 @@ def build_app() -> App:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit status; no traceback reaches a user."""
     tokens = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without µ still gets its table
     try:
         status = _dispatch(tokens)
         sys.stdout.flush()

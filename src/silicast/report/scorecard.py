@@ -30,7 +30,8 @@ _ERRORS = tuple(key for key in FIGURES if key != "rows")
 READING = (
     "Errors are absolute percentage errors (APE); an unanswered row counts as 100 % off. The bias "
     "is the mean of predicted over measured, less one. Coverage is the share of measured values "
-    "inside the 90 % interval."
+    "inside the 90 % interval. The roofline's constant is fitted per device on the very rows it is "
+    "scored on, which flatters it."
 )
 
 
@@ -39,7 +40,7 @@ def scorecard_table(result: Result) -> RenderableType:
     parts: list[RenderableType] = [Text(f"{result['suite']}: {result['title']}", "bold")]
     parts.append(Text(result["split"], "dim"))
     for metric in result["metrics"]:
-        parts += [Text(""), Text(_headline(metric))]
+        parts += [Text(""), Text(f"{metric['metric']}: {_headline(metric)}")]
         columns = {"": "left", **dict.fromkeys(FIGURES.values(), "right")}
         parts.append(listing(columns, _competitors(metric)))
     return Group(*parts, Text(""))
@@ -64,7 +65,7 @@ def scorecard_page(result: Result) -> str:
         READING,
     ]
     for metric in result["metrics"]:
-        lines += ["", f"## {metric['metric']}", "", _headline(metric), ""]
+        lines += ["", f"## {metric['metric']}", "", f"{_headline(metric)}.", ""]
         lines += markdown_table(["", *FIGURES.values()], _competitors(metric))
         for group, labels in metric["by"].items():
             lines += ["", f"### By {group}", ""]
@@ -98,7 +99,7 @@ def figure(value: Any) -> str:
 def _headline(metric: Result) -> str:
     ours = metric["silicast"]
     text = (
-        f"{metric['metric']}: mean APE {figure(ours['mean_ape'])} % (90 % bootstrap "
+        f"Mean APE {figure(ours['mean_ape'])} % (90 % bootstrap "
         f"{figure(ours['mean_ape_low'])} – {figure(ours['mean_ape_high'])}), coverage of the 90 % "
         f"interval {figure(ours['coverage_pct'])} %"
     )

@@ -200,6 +200,29 @@ def test_a_closed_pipe_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_terminal_without_unicode_gets_its_table() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "silicast", *GEMM.split()],
+        capture_output=True, check=False, env={"PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"latency" in done.stdout
+
+
+def test_a_huge_file_is_refused_at_once(tmp_path: Path, capsys: Capture) -> None:
+    for name, command in (
+        ("big.toml", "run"),
+        ("big.jsonl", "batch"),
+        ("big.toml", "devices show"),
+    ):
+        file = tmp_path / name
+        with file.open("wb") as stream:
+            stream.truncate(1 << 30)
+        status, _, err = run(f"{command} {file}", capsys)
+        assert status == 2
+        assert err.count("\n") == 1
+
+
 def test_help_names_every_command(capsys: Capture) -> None:
     status, out, _ = run("--help", capsys)
     assert status == 0
