@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from silicast.core.errors import SilicastError
+from silicast.scenario.dtype_names import dtype_name
 from silicast.scenario.limits import MAX_STATIC_BATCH
 from silicast.scenario.reading import shown
 from silicast.scenario.schema import ParallelTable, PoolTable, RawScenario
-from silicast.scenario.strict import dtype_name, near, require
+from silicast.scenario.strict import near, require
 from silicast.scenario.workloads import (
     ArrivalTable,
     CapacityWorkload,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
+from silicast.scenario.dtype_names import dtype_name
 from silicast.scenario.kernel_ops import (
     CACHES,
     COMMON,
@@ -21,7 +22,7 @@ from silicast.scenario.kernel_ops import (
 )
 from silicast.scenario.limits import MAX_BATCH
 from silicast.scenario.reading import shown
-from silicast.scenario.strict import dtype_name, near, require
+from silicast.scenario.strict import near, require
 from silicast.workload.op import Dim, Op, Variant
 
 _PLURAL = {"q_lens": "q_len", "kv_lens": "kv_len"}

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from silicast.core.dtypes import recipe_for
 from silicast.core.errors import SilicastError
 from silicast.scenario.reading import shown, type_name
 
@@ -60,21 +59,6 @@ def require(condition: bool, message: str, field: str, hint: str = "") -> None:
     """Raises SilicastError for ``field`` unless ``condition`` holds."""
     if not condition:
         raise SilicastError(message, field=field, hint=hint)
-
-
-def dtype_name(name: str, field: str) -> str:
-    """The canonical name of a number format or recipe.
-
-    Raises:
-        SilicastError: unknown; the nearest names are offered.
-
-    >>> dtype_name("bfloat16", "dtype")
-    'bf16'
-    """
-    try:
-        return recipe_for(name).name
-    except SilicastError as error:
-        raise SilicastError(error.message, kind=error.kind, field=field, hint=error.hint) from None
 
 
 @cache

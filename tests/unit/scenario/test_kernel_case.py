@@ -114,6 +114,26 @@ def test_names_of_formats_are_made_canonical() -> None:
     assert (variant.dtype, variant.kv_dtype) == ("bf16", "fp8")
 
 
+@pytest.mark.parametrize(
+    ("published", "ours"),
+    [
+        ("bfloat16", "bf16"), ("half", "fp16"), ("torch.float32", "fp32"), ("fp8_e4m3", "fp8"),
+        ("fp8_static", "fp8_static"), ("fp8_block", "fp8_block"), ("int4_wo", "int4_wo"),
+        ("int8_wo", "int8_wo"), ("sq", "sq"), ("nvfp4", "nvfp4"), ("fp4", "nvfp4"),
+        ("w4a16_mxfp4", "w4a16_mxfp4"), ("w4a8_mxfp4_mxfp8", "w4a8_mxfp4_mxfp8"),
+        ("fp8_fp4", "fp8_fp4"), ("fp8_w8a8_down", "fp8"), ("int4_w4a16", "int4_wo"),
+        ("float8", "fp8"), ("bf16/fp16", "bf16"), ("FP8-CS", "fp8"), ("FP8-MX", "mxfp8"),
+        ("FP8-CS (FP8-MX)", "fp8"), ("bf16/DEFAULT", "bf16"), ("bf16/PURE", "bf16"),
+        ("fp8/DEFAULT", "fp8"), ("f8e4m3fnuzxf8e5m2fnuz->bf16", "fp8"), ("f32xf32->f32", "fp32"),
+    ],
+)  # fmt: skip
+def test_names_of_formats_in_published_tables(published: str, ours: str) -> None:
+    assert (
+        kernel_case({"op": "gemm", "m": 1, "n": 1, "k": 1, "dtype": published}).op.variant.dtype
+        == ours
+    )
+
+
 def test_protocol_fields_reach_the_variant() -> None:
     table = {"op": "gemm", "m": 1, "n": 2, "k": 3, "library": "CUTLASS", "library_version": "3",
              "variant": "f", "launch": "stream", "cache": "cold"}  # fmt: skip

@@ -8,11 +8,11 @@ from silicast.composition.deployment import Deployment
 from silicast.composition.static_batch import StaticBatch, predict_static_batch
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction, Quantity, Tier
-from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.answerer import Answerer, not_yet, refuse_unmodelled, register
 from silicast.scenario.decode import Scenario
+from silicast.scenario.dtype_names import dtype_name
 from silicast.scenario.resolve import cluster_of, device_of, engine_of, host_of, model_of, plan_of
 from silicast.scenario.workloads import InferenceWorkload
 from silicast.workload.model import ModelConfig
@@ -64,7 +64,7 @@ def deployment_of(scenario: Scenario) -> Deployment:
         device=device,
         engine=engine_of(scenario),
         plan=plan_of(scenario),
-        precision=precision_of(scenario, model, device),
+        precision=precision_of(scenario, model),
         host=host_of(scenario) or Host(),
         cluster=cluster,
         power_w=raw.limits.power_w,
@@ -72,23 +72,27 @@ def deployment_of(scenario: Scenario) -> Deployment:
     )
 
 
-def precision_of(scenario: Scenario, model: ModelConfig, device: Device) -> Precision:
+def precision_of(scenario: Scenario, model: ModelConfig) -> Precision:
     """The scenario's formats over the checkpoint's."""
-    del device
     table = scenario.raw.precision
     if table is None:
         return model.default_precision
+
+    def canonical(name: str) -> str | None:
+        value = getattr(table, name)
+        return None if value is None else dtype_name(value, f"precision.{name}")
+
     try:
         return Precision.of(
-            weights=table.weights,
-            activations=table.activations,
-            kv_cache=table.kv_cache,
-            recipe=table.recipe,
+            weights=canonical("weights"),
+            activations=canonical("activations"),
+            kv_cache=canonical("kv_cache"),
+            recipe=canonical("recipe"),
             group_size=table.group_size,
             default=model.default_precision,
         )
     except SilicastError as error:
-        raise error.at("precision") from None
+        raise (error if error.field.startswith("precision.") else error.at("precision")) from None
 
 
 def _answer(found: StaticBatch, deployment: Deployment, *, bound_only: bool) -> Answer:
