@@ -8,6 +8,7 @@ from silicast.hardware.catalog import device_index
 from silicast.hardware.device import Device
 from silicast.kernels.check import check_kernel
 from silicast.kernels.implementation import families, implementation_for
+from silicast.workload.op import Variant
 
 DEVICES: list[Device] = [device_index().get(name) for name in device_index().names]
 FEW = [
@@ -29,3 +30,16 @@ def test_battery_in_full(family: str) -> None:
     model = implementation_for(family, "simt")
     assert model is not None
     assert check_kernel(model, DEVICES, draws=100_000, seed=1, scalar_rows=8) >= 50_000
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("family", families())
+def test_one_large_batch(family: str) -> None:
+    """100,000 ops in one call: no row feels another, wherever it stands."""
+    model = implementation_for(family, "simt")
+    assert model is not None
+    dtype = getattr(model, "dtypes", ("bf16",))[0]
+    rows = check_kernel(
+        model, FEW[:1], draws=100_000, seed=2, variants=[Variant(dtype)], scalar_rows=2_000
+    )
+    assert rows == 100_000

@@ -139,14 +139,10 @@ def test_reread_bytes_count_where_the_rows_in_flight_exceed_the_cache() -> None:
     constants = load_physics("streaming").constants("volta")
     machine = Machine.of(find_device("V100-PCIE-32GB"), "layernorm", constants)
     rows, row_bytes = np.array([100_000]), 8 * 16384
-    once = {
-        "read_bytes": rows * row_bytes, "write_bytes": rows * row_bytes,
-        "flops": rows, "fma": rows, "xu": rows, "tasks": rows,
-    }  # fmt: skip
-    single = analyse_stream(Stream(**once), Variant(), machine).time_s
-    double = analyse_stream(
-        Stream(**once, reread_bytes=rows * row_bytes, blocks_per_core=8.0), Variant(), machine
-    ).time_s
+    moved = rows * row_bytes
+    once = Stream(moved, moved, flops=rows, fma=rows, xu=rows, tasks=rows)
+    twice = replace(once, reread_bytes=moved, blocks_per_core=8.0)
+    single, double = (analyse_stream(s, Variant(), machine).time_s for s in (once, twice))
     assert float(double[0] / single[0]) == pytest.approx(1.5, rel=0.05)
 
 
