@@ -1,0 +1,73 @@
+"""What must hold for any matrix product on any device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from silicast.hardware.catalog import device_index, find_device
+from silicast.kernels.check import check_kernel
+from silicast.kernels.gemm import Gemm
+from silicast.workload.op import Op, OpBatch, Variant
+
+MODEL = Gemm()
+DEVICES = ["H100-SXM-80GB", "L40S", "B200-SXM-180GB", "A100-SXM-80GB", "T4"]
+VARIANTS = [
+    Variant(dtype=dtype, cache=cache, launch=launch)
+    for dtype in ("bf16", "fp16", "fp32", "tf32", "fp8", "fp8_block", "int8")
+    for cache in ("", "cold", "warm")
+    for launch in ("graph", "stream")
+]
+size = st.integers(1, 40_000)
+
+
+def test_battery_on_a_few_devices() -> None:
+    devices = [find_device(name) for name in DEVICES]
+    assert check_kernel(MODEL, devices, draws=1200, variants=VARIANTS, scalar_rows=2) > 800
+
+
+@pytest.mark.full
+def test_battery_on_all_devices() -> None:
+    index = device_index()
+    every = [index.get(name) for name in index.names]
+    devices = [device for device in every if device.execution_model == "simt"]
+    assert check_kernel(MODEL, devices, draws=150_000, variants=VARIANTS, scalar_rows=4) > 100_000
+
+
+@settings(max_examples=60, deadline=None)
+@given(m=size, n=size, k=size, device=st.sampled_from(DEVICES))
+def test_twice_the_rows_cost_little_more_than_twice(m: int, n: int, k: int, device: str) -> None:
+    ops = [Op.make("gemm", Variant(dtype="fp16", cache="cold"), m=x, n=n, k=k) for x in (m, 2 * m)]
+    once, twice = MODEL.times(OpBatch.of(ops), find_device(device)).estimate_s
+    assert twice <= 2.6 * once
+
+
+@settings(max_examples=60, deadline=None)
+@given(m=size, n=size, k=size, batch=st.integers(1, 64))
+def test_a_batch_costs_no_more_than_its_members_apart(m: int, n: int, k: int, batch: int) -> None:
+    ops = [Op.make("gemm", m=m, n=n, k=k, batch=b) for b in (1, batch)]
+    one, many = MODEL.times(OpBatch.of(ops), find_device("H100-SXM-80GB")).estimate_s
+    assert many <= 1.3 * batch * one
+
+
+@settings(max_examples=60, deadline=None)
+@given(m=size, n=size, k=size, clock=st.floats(0.4, 1.0))
+def test_a_slower_clock_never_helps(m: int, n: int, k: int, clock: float) -> None:
+    device = find_device("H100-SXM-80GB")
+    slow = device.at_clock(device.clocks.boost_hz * clock)
+    batch = OpBatch.of([Op.make("gemm", Variant(cache="cold"), m=m, n=n, k=k)])
+    fast_s = MODEL.times(batch, device).estimate_s[0]
+    assert MODEL.times(batch, slow).estimate_s[0] >= fast_s * 0.98
+
+
+@settings(max_examples=40, deadline=None)
+@given(m=size, n=size, k=size)
+def test_demand_covers_the_work(m: int, n: int, k: int) -> None:
+    batch = OpBatch.of([Op.make("gemm", Variant(cache="cold"), m=m, n=n, k=k)])
+    demand = MODEL.times(batch, find_device("L40S")).analysis.demand
+    assert demand.pipe_work["tensor"][0] >= 2 * m * n * k
+    assert demand.level_bytes["dram"][0] >= 2 * (m * k + n * k + m * n) * (1 - 1e-12)
+    assert demand.core_pipe_work["tensor"][0] <= demand.pipe_work["tensor"][0] * (1 + 1e-12)
+    assert np.isfinite([f[0] for f in demand.level_bytes.values()]).all()

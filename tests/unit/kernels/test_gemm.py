@@ -1,0 +1,187 @@
+"""Closed forms, refusals and physics of the matrix product model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from silicast.core.dtypes import RECIPES, modelled_recipe, recipe_for
+from silicast.core.errors import SilicastError
+from silicast.hardware.catalog import find_device
+from silicast.hardware.device import Device
+from silicast.kernels.gemm import Gemm, Setting, estimate, selected
+from silicast.kernels.gemm_tiles import tiles_for
+from silicast.workload.op import Op, OpBatch, Variant
+
+H100 = find_device("H100-SXM-80GB")
+MODEL = Gemm()
+
+
+def microseconds(
+    m: int, n: int, k: int, device: Device = H100, batch: int = 1, **variant: Any
+) -> float:
+    op = Op.make("gemm", Variant(**variant), m=m, n=n, k=k, batch=batch)
+    return float(MODEL.times(OpBatch.of([op]), device).estimate_s[0] * 1e6)
+
+
+def bound_us(m: int, n: int, k: int, **variant: Any) -> float:
+    op = Op.make("gemm", Variant(**variant), m=m, n=n, k=k)
+    return float(MODEL.times(OpBatch.of([op]), H100).bound_s[0] * 1e6)
+
+
+def test_flops_and_bytes_by_hand() -> None:
+    op = Op.make("gemm", m=3, n=5, k=7, batch=2)
+    assert MODEL.flops(op) == 2 * 3 * 5 * 7 * 2
+    assert MODEL.compulsory_bytes(op) == 2 * 2 * (3 * 7 + 5 * 7 + 3 * 5)
+
+
+def test_fp8_bytes_count_scales_and_output_format() -> None:
+    op = Op.make("gemm", Variant(dtype="fp8_block"), m=128, n=256, k=512)
+    scales = 32 / 128
+    expected = 128 * 512 * 8 + 256 * 512 * (8 + scales) + 128 * 256 * 16
+    assert MODEL.compulsory_bytes(op) == expected / 8
+
+
+def test_bound_is_peak_rate_at_the_largest_clock() -> None:
+    m = n = k = 8192
+    seconds = 2 * m * n * k / (132 * 4096 * 1980e6)
+    assert bound_us(m, n, k) == pytest.approx(seconds * 1e6, rel=1e-12)
+
+
+def test_cold_bound_is_bytes_over_bandwidth_and_warm_bound_lets_l2_help() -> None:
+    moved = 2 * (1 * 16384 + 16384 * 16384 + 1 * 16384)
+    bandwidth = H100.dram.bandwidth_bytes_per_s
+    assert bound_us(1, 16384, 16384, cache="cold") == pytest.approx(moved / bandwidth * 1e6)
+    kept = H100.l2.capacity_bytes
+    assert bound_us(1, 16384, 16384) == pytest.approx((moved - kept) / bandwidth * 1e6)
+    assert bound_us(1, 256, 256, cache="warm") < bound_us(1, 256, 256, cache="cold")
+
+
+def test_batch_defaults_to_one_product() -> None:
+    with_batch = OpBatch.of([Op.make("gemm", m=64, n=512, k=512, batch=1)])
+    without = OpBatch.of([Op.make("gemm", m=64, n=512, k=512)])
+    a, b = MODEL.times(with_batch, H100), MODEL.times(without, H100)
+    assert a.estimate_s[0] == b.estimate_s[0]
+
+
+def test_cache_state_orders_times() -> None:
+    cold, warm = (microseconds(16, 4096, 4096, cache=x) for x in ("cold", "warm"))
+    assert warm < cold
+
+
+def test_stream_launch_costs_more_than_a_graph() -> None:
+    assert microseconds(64, 512, 512, launch="stream") > microseconds(64, 512, 512) + 5
+
+
+def test_quantising_inside_the_call_costs_time() -> None:
+    plain = microseconds(4096, 4096, 4096, dtype="fp8")
+    flags = (("includes_quantize", True),)
+    assert microseconds(4096, 4096, 4096, dtype="fp8", flags=flags) > plain
+
+
+def test_narrow_formats_pay_on_large_products() -> None:
+    bf16 = microseconds(8192, 8192, 8192)
+    assert 0.4 < microseconds(8192, 8192, 8192, dtype="fp8") / bf16 < 0.75
+    assert microseconds(8192, 8192, 8192, dtype="tf32") > 1.5 * bf16
+
+
+def test_small_token_counts_share_the_weight_traffic() -> None:
+    one, sixteen = microseconds(1, 8192, 8192), microseconds(16, 8192, 8192)
+    assert sixteen < 1.15 * one
+
+
+def test_deep_narrow_products_split_k() -> None:
+    op = OpBatch.of([Op.make("gemm", m=16, n=256, k=65536)])
+    demand = MODEL.times(op, H100).analysis.demand
+    assert demand.tasks[0] > 16
+
+
+def test_padding_counts_in_the_demand_but_not_in_the_bound() -> None:
+    result = MODEL.times(OpBatch.of([Op.make("gemm", m=129, n=4096, k=4096)]), H100)
+    assert result.analysis.demand.pipe_work["tensor"][0] > 2 * 129 * 4096 * 4096
+
+
+def test_a_slower_clock_slows_compute_but_not_memory() -> None:
+    slow = H100.at_clock(1.2e9)
+    assert microseconds(8192, 8192, 8192, slow, cache="cold") > 1.4 * microseconds(
+        8192, 8192, 8192, cache="cold"
+    )
+    assert microseconds(1, 16384, 16384, slow, cache="cold") < 1.1 * microseconds(
+        1, 16384, 16384, cache="cold"
+    )
+
+
+def test_only_campaigns_feel_the_power_cap() -> None:
+    weak = replace(H100, name="weak", power_cap_w=300.0)
+    assert microseconds(16384, 16384, 16384, weak) > 1.2 * microseconds(16384, 16384, 16384)
+    cold = microseconds(16384, 16384, 16384, weak, cache="cold")
+    assert cold == microseconds(16384, 16384, 16384, cache="cold")
+
+
+def test_devices_without_data_say_so_in_their_interval() -> None:
+    batch = OpBatch.of([Op.make("gemm", m=256, n=4096, k=4096)])
+    known = MODEL.shared_log_sd(batch, H100)["device"]
+    unknown = MODEL.shared_log_sd(batch, find_device("RTX PRO 6000 Blackwell Server"))["device"]
+    assert unknown > 2 * known
+
+
+@pytest.mark.parametrize("name", ["nvfp4", "int4_wo", "int8_wo", "w4a16_mxfp4", "sq"])
+def test_recipes_without_a_model_are_refused_by_name(name: str) -> None:
+    batch = OpBatch.of([Op.make("gemm", Variant(dtype=name), m=8, n=8, k=8)])
+    with pytest.raises(SilicastError, match=name) as caught:
+        MODEL.times(batch, H100)
+    assert caught.value.kind == "not_yet"
+
+
+def test_formats_that_the_device_lacks_are_refused() -> None:
+    batch = OpBatch.of([Op.make("gemm", Variant(dtype="fp8"), m=8, n=8, k=8)])
+    with pytest.raises(SilicastError, match="fp8") as caught:
+        MODEL.times(batch, find_device("A100-SXM-80GB"))
+    assert caught.value.kind == "unsupported"
+
+
+def test_unknown_formats_offer_near_names() -> None:
+    with pytest.raises(SilicastError, match="bf16"):
+        recipe_for("bf61")
+
+
+@pytest.mark.parametrize(
+    ("given", "canonical"),
+    [("bfloat16", "bf16"), ("torch.float32", "fp32"), ("half", "fp16"), ("fp8_e4m3", "fp8"),
+     ("FP8-Block", "fp8_block"), ("fp4", "nvfp4")],
+)  # fmt: skip
+def test_other_names_of_recipes(given: str, canonical: str) -> None:
+    assert recipe_for(given).name == canonical
+
+
+def test_every_recipe_is_stored_in_known_formats() -> None:
+    for recipe in RECIPES.values():
+        assert recipe.weight_bits > 0
+        assert recipe.activation_bits > 0
+    assert modelled_recipe("fp8_static").quantizes is False
+
+
+def test_constants_of_a_recipe_and_a_library_take_precedence() -> None:
+    table = {"a": 1.0, "b": 1.0, "fp8.a": 2.0, "fp8.a:vllm": 3.0, "fp32.b": 9.0}
+    assert selected(table, RECIPES["fp8"], "vllm") == {"a": 3.0, "b": 1.0}
+    assert selected(table, RECIPES["fp8_static"], "") == {"a": 2.0, "b": 1.0}
+
+
+def test_tiles_follow_the_instruction_of_the_architecture() -> None:
+    assert tiles_for("hopper", "tensor").family == "wgmma"
+    assert tiles_for("blackwell", "tensor").family == "umma"
+    assert tiles_for("ada", "tensor").family == "mma.sync"
+    assert tiles_for("hopper", "fma").family == "simt"
+    assert tiles_for("hopper", "tensor", 128.0).m.min() == 128.0
+
+
+def test_rows_of_a_chunk_do_not_depend_on_where_chunks_end() -> None:
+    setting = Setting.of(Variant(), H100)
+    m, n, k = np.random.default_rng(1).integers(1, 8192, (3, 2500)).astype(np.float64)
+    ones = np.ones(2500)
+    whole, _ = estimate(setting, m, n, k, ones)
+    part, _ = estimate(setting, m[700:], n[700:], k[700:], ones[700:])
+    assert (whole[700:] == part).all()
