@@ -28,6 +28,10 @@ from silicast.workload.op import Dim, Op, Variant
 _PLURAL = {"q_lens": "q_len", "kv_lens": "kv_len"}
 
 
+ENGINES = ("vllm", "sglang", "trtllm")
+"""Libraries whose quantised products take 16-bit activations and quantise them in the call."""
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class KernelCase:
@@ -89,6 +93,8 @@ class _Reader:
         words = {word: self._word(word) for word in self.spec.words if word in self.table}
         _CHECKS.get(self.name, _nothing)(dims)
         flags = {flag: self._flag(flag) for flag in self.spec.flags}
+        if "includes_quantize" in flags and "includes_quantize" not in self.table:
+            flags["includes_quantize"] = self.table.get("library", "").casefold() in ENGINES
         if self.name in ("rmsnorm", "layernorm"):
             dims["residual"] = int(flags.pop("residual"))
         if self.name == "elementwise":
@@ -262,10 +268,12 @@ def _attention(dims: dict[str, Dim]) -> None:
     heads, groups = dims["num_heads"], dims.setdefault("num_kv_heads", dims["num_heads"])
     assert isinstance(heads, int)
     assert isinstance(groups, int)
+    # no multiple is asked for: ranks of an uneven split hold such counts, and tables name them
     require(
-        heads % groups == 0,
-        f"num_heads = {heads} is no multiple of num_kv_heads = {groups}",
+        heads >= groups,
+        f"num_heads = {heads} is less than num_kv_heads = {groups}",
         "num_kv_heads",
+        "every key-value head serves at least one query head",
     )
 
 

@@ -154,7 +154,7 @@ def test_protocol_fields_reach_the_variant() -> None:
         ({**PREFILL, "q_len": 8, "kv_len": 4}, "less than q_len"),
         ({**PREFILL, "q_lens": [3, 8], "kv_lens": [3, 4]}, "sequence 1"),
         ({**PREFILL, "q_lens": [3], "kv_lens": [3], "batch": 2}, "lists have 1"),
-        ({**PREFILL, "q_len": 4, "kv_len": 4, "num_kv_heads": 3}, "no multiple"),
+        ({**PREFILL, "q_len": 4, "kv_len": 4, "num_kv_heads": 99}, "is less than"),
         ({**PREFILL, "q_len": 4, "kv_len": 4, "causal": "yes"}, "true or false"),
         ({**PREFILL, "q_len": 4, "kv_len": 4, "kv_layout": "pages"}, "did you mean paged"),
         ({**PREFILL, "q_len": 4, "kv_len": 4, "kv_dtype": "fp9"}, "kv_dtype"),
@@ -181,3 +181,20 @@ def test_expert_distributions(value: object) -> None:
     table = {"op": "moe", "tokens": 4, "experts": 2, "topk": 2, "hidden": 8, "intermediate": 8,
              "distribution": value}  # fmt: skip
     assert "distribution" in kernel_case(table).words
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, False),
+        ({"library": "cublas"}, False),
+        ({"library": "vllm"}, True),
+        ({"library": "trtllm"}, True),
+        ({"library": "vllm", "includes_quantize": False}, False),
+    ],
+)
+def test_engines_quantise_activations_in_the_call_unless_said_otherwise(
+    fields: dict[str, Any], expected: bool
+) -> None:
+    case = kernel_case({"op": "gemm", "m": 8, "n": 64, "k": 64, "dtype": "fp8", **fields})
+    assert case.op.variant.flag("includes_quantize") is expected
