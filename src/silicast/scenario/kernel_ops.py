@@ -30,7 +30,7 @@ KINDS: Mapping[str, tuple[str, int]] = {
 }  # fmt: skip
 """Elementwise kind -> the modelled kind, tensors read by default. "u": with a scalar."""
 PHASES = ("context", "generation")
-MIXER_PHASES = ("context", "generation", "prefill", "decode")
+MIXER_PHASES = ("context", "generation", "prefill", "decode", "verify")
 
 
 @final

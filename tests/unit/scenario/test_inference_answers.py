@@ -71,6 +71,27 @@ def test_a_changed_model_answers_for_the_change() -> None:
     assert half.metrics["memory_gb"].estimate < 0.7 * answered().metrics["memory_gb"].estimate
 
 
+def test_an_unmeasured_architecture_is_named() -> None:
+    found = answered(device="MI300X")
+    assert found.domain == "near"
+    assert any("cdna3" in text for text in found.warnings)
+    assert answered().warnings == []
+
+
+def test_a_device_without_bf16_runs_a_bf16_checkpoint_in_fp16() -> None:
+    found = answered(device="V100")
+    assert any("fp16 is assumed" in text for text in found.warnings)
+    assert found.metrics == answered(device="V100", precision={"weights": "fp16"}).metrics
+    assert refused(device="V100", precision={"weights": "bf16"}).kind == "unsupported"
+
+
+def test_a_model_that_does_not_fit_is_predicted_with_advice() -> None:
+    work = {"batch": 256, "input_len": 4096, "output_len": 8}
+    found = answered(device="L4", workload=work)
+    assert found.metrics["total_ms"].estimate > 0
+    assert any("does not fit by" in text for text in found.warnings)
+
+
 def test_a_stated_link_counts() -> None:
     tp2 = {"parallel": {"tp": 2}}
     slow = {"cluster": {"intra_node": {"kind": "slow", "bandwidth_gb_per_s": 8.0}}}
@@ -101,7 +122,7 @@ def test_a_slower_clock_takes_longer() -> None:
         ({"parallel": {"cp": 2}}, "cp in inference"),
         ({"parallel": {"tp": 2, "sp": True}}, "sequence parallelism"),
         ({"engine": {"name": "vllm", "options": {"block_size": 8}}}, "options of engines"),
-        ({"device": "MI300X"}, "MI300X"),
+        ({"device": "TPU-v6e"}, "systolic"),
         (
             {"device": None, "pools": {"a": {"device": "H100"}, "b": {"device": "H20"}}},
             "several pools",

@@ -8,6 +8,7 @@ from silicast.composition.deployment import Deployment
 from silicast.composition.static_batch import StaticBatch, predict_static_batch
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction, Quantity, Tier
+from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.answerer import Answerer, not_yet, refuse_unmodelled, register
@@ -32,14 +33,19 @@ class InferenceAnswerer(Answerer):
         """See :class:`~silicast.scenario.answerer.Answerer`."""
         work = scenario.workload
         assert isinstance(work, InferenceWorkload)
-        deployment = deployment_of(scenario)
+        deployment, warnings = deployment_of(scenario)
         lengths = work.input_lens or [work.input_len or 1] * (work.batch or 1)
         found = predict_static_batch(deployment, lengths, work.output_len)
-        return _answer(found, deployment, bound_only=scenario.raw.tier == "bound")
+        if found.total.domain != "in":
+            warnings.append(
+                f"no measured kernels of architecture {deployment.device.architecture}: "
+                "constants of another stand in"
+            )
+        return _answer(found, deployment, warnings, bound_only=scenario.raw.tier == "bound")
 
 
-def deployment_of(scenario: Scenario) -> Deployment:
-    """The one pool of a scenario.
+def deployment_of(scenario: Scenario) -> tuple[Deployment, list[str]]:
+    """The one pool of a scenario, and warnings about what was assumed for it.
 
     Raises:
         SilicastError: an unknown name, contradictory degrees, or something not modelled.
@@ -58,32 +64,43 @@ def deployment_of(scenario: Scenario) -> Deployment:
         option = next(iter(scenario.engine.options))
         raise not_yet("options of engines", f"engine.options.{option}")
     device, model = device_of(scenario), model_of(scenario)
-    cluster = cluster_of(scenario, device)
-    return Deployment(
+    precision, warnings = precision_of(scenario, model, device)
+    deployment = Deployment(
         model=model,
         device=device,
         engine=engine_of(scenario),
         plan=plan_of(scenario),
-        precision=precision_of(scenario, model),
+        precision=precision,
         host=host_of(scenario) or Host(),
-        cluster=cluster,
+        cluster=cluster_of(scenario, device),
         power_w=raw.limits.power_w,
         clock_hz=raw.limits.clock_mhz * 1e6 if raw.limits.clock_mhz else None,
     )
+    return deployment, warnings
 
 
-def precision_of(scenario: Scenario, model: ModelConfig) -> Precision:
-    """The scenario's formats over the checkpoint's."""
+def precision_of(
+    scenario: Scenario, model: ModelConfig, device: Device
+) -> tuple[Precision, list[str]]:
+    """The scenario's formats over the checkpoint's.
+
+    A bf16 checkpoint runs in fp16 (else fp32) on a device without bf16, as engines run it, unless
+    the scenario asks for a format.
+    """
     table = scenario.raw.precision
     if table is None:
-        return model.default_precision
+        own = model.default_precision
+        if own.recipe != "bf16" or _computes(device, "bf16"):
+            return own, []
+        other = "fp16" if _computes(device, "fp16") else "fp32"
+        return Precision.of(weights=other), [f"{device.name} has no bf16: {other} is assumed"]
 
     def canonical(name: str) -> str | None:
         value = getattr(table, name)
         return None if value is None else dtype_name(value, f"precision.{name}")
 
     try:
-        return Precision.of(
+        found = Precision.of(
             weights=canonical("weights"),
             activations=canonical("activations"),
             kv_cache=canonical("kv_cache"),
@@ -93,9 +110,16 @@ def precision_of(scenario: Scenario, model: ModelConfig) -> Precision:
         )
     except SilicastError as error:
         raise (error if error.field.startswith("precision.") else error.at("precision")) from None
+    return found, []
 
 
-def _answer(found: StaticBatch, deployment: Deployment, *, bound_only: bool) -> Answer:
+def _computes(device: Device, dtype: str) -> bool:
+    return any(device.rate_per_core(pipe, dtype) > 0.0 for pipe in ("tensor", "fma"))
+
+
+def _answer(
+    found: StaticBatch, deployment: Deployment, warnings: list[str], *, bound_only: bool
+) -> Answer:
     metrics: dict[str, Quantity] = {}
     bound: dict[str, float] = {}
     for name, prediction in (
@@ -113,7 +137,7 @@ def _answer(found: StaticBatch, deployment: Deployment, *, bound_only: bool) -> 
         bound=bound,
         tier=tier,
         domain=found.total.domain,
-        warnings=found.total.warnings,
+        warnings=[*found.total.warnings, *warnings],
         why=_why(found, deployment),
     )
 
