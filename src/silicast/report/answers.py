@@ -175,8 +175,8 @@ def memory_line(why: Mapping[str, Any]) -> str:
         for name in ("weights", "kv_cache", "activations", "framework")
     )
     excess = float(memory["excess"])
-    fits = f"does not fit by {rounded(excess)} GB in" if excess > 0 else "fits in"
-    return f"memory {fits} the {rounded(float(memory['usable']))} GB usable a device ({held} GB)"
+    fits = f"does not fit by {rounded(excess)} GB into" if excess > 0 else "fits into"
+    return f"memory {fits} {rounded(float(memory['usable']))} GB usable: {held}"
 
 
 def comparison_table(cases: Sequence[tuple[str, Answer]], metric: str) -> RenderableType:

@@ -21,7 +21,7 @@ BOUND_WORDS = {
     "link": "links between devices",
     "launch": "kernel launch",
     "host": "the host",
-    "latency": "the latency of short kernels",
+    "latency": "short kernels' latency",
 }
 """What a bound's name means, in words."""
 
@@ -126,19 +126,20 @@ def time_by_cause(tree: Node) -> list[tuple[str, float]]:
 
 
 def verdict(tree: Node) -> str:
-    """What bounds a part, in one line.
+    """What bounds a part, in one line, with the share of its time.
 
     >>> verdict({"name": "decode", "exposed_ms": 1.0, "share": 1.0, "bound_by": "dram"})
-    'decode is bound by memory bandwidth (100 % of its time)'
+    'decode is bound by memory bandwidth (100 %)'
     """
     ranked = time_by_cause(tree)
     if not ranked:
         return ""
-    cause, share = ranked[0]
     name = str(tree["name"]).replace("_", " ")
-    others = [f"{bound_words(other)} {percent(part)}" for other, part in ranked[1:3] if part > 0.02]
-    rest = f"; then {', '.join(others)}" if others else ""
-    return f"{name} is bound by {bound_words(cause)} ({percent(share)} of its time){rest}"
+    said = [
+        f"{bound_words(cause)} ({percent(share)})" for cause, share in ranked[:3] if share > 0.02
+    ]
+    rest = f", then {', '.join(said[1:])}" if len(said) > 1 else ""
+    return f"{name} is bound by {said[0]}{rest}"
 
 
 def find_part(tree: Node, name: str) -> Node | None:

@@ -32,7 +32,7 @@ def test_a_report_says_everything_once() -> None:
     shown = text(answer_report({"task": "inference", "model": "M", "device": "D"}, answered()))
     for words in ("M on D", "10.0 ms", "8.00 – 12.0", "7.00 ms", "analytic tier", "near measured"):
         assert shown.count(words) == 1, words
-    assert "prefill is bound by matrix pipes (100 % of its time)" in shown
+    assert "prefill is bound by matrix pipes (100 %)" in shown
 
 
 def test_warnings_are_shown() -> None:

@@ -66,5 +66,5 @@ def test_depth_limits_the_tree() -> None:
 def test_verdict_names_the_largest_share_first() -> None:
     decode = find_part(TREE, "decode")
     assert decode is not None
-    assert verdict(decode).startswith("decode is bound by memory bandwidth (98 % of its time)")
+    assert verdict(decode).startswith("decode is bound by memory bandwidth (98 %)")
     assert find_part(TREE, "no such part") is None
