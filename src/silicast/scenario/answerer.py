@@ -14,6 +14,7 @@ from typing import ClassVar
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer
 from silicast.scenario.decode import Scenario
+from silicast.scenario.schema import RawScenario
 
 
 class Answerer(ABC):
@@ -94,3 +95,13 @@ def refuse_unmodelled(scenario: Scenario, *fields: str) -> None:
             value = getattr(value, leaf)
         if value is not None:
             raise not_yet(capabilities[field], field)
+
+
+def ignored(scenario: Scenario, *fields: str) -> list[str]:
+    """A warning for each of ``fields`` that the scenario sets though its task has no use for it."""
+    default = RawScenario(task=scenario.raw.task)
+    return [
+        f"not used by task {scenario.raw.task}: {field}"
+        for field in fields
+        if getattr(scenario.raw, field) != getattr(default, field)
+    ]

@@ -34,7 +34,7 @@ from silicast.scenario.reading import parse_json
 
 WINDOW = 4096
 """Lines whose answers are held at once."""
-WINDOW_BYTES = 32 << 20
+WINDOW_BYTES = 16 << 20
 ALL_ANSWERED = 0
 NOT_READABLE = 2
 SOME_FAILED = 3

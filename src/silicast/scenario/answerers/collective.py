@@ -13,7 +13,7 @@ from silicast.hardware.cluster import Cluster
 from silicast.hardware.device import Link
 from silicast.kernels.physics import load_physics
 from silicast.scenario.answer import Answer, answer, why_tree
-from silicast.scenario.answerer import Answerer, refuse_unmodelled, register
+from silicast.scenario.answerer import Answerer, ignored, refuse_unmodelled, register
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import cluster_of, device_of
 from silicast.scenario.workloads import CollectiveWorkload
@@ -57,7 +57,8 @@ class CollectiveAnswerer(Answerer):
         moved = work.bytes * _bus_factor(work.op, work.gpus) / 1e9
         bandwidth = Quantity(moved / latency.estimate, moved / latency.p95, moved / latency.p05)
         domain: Domain = "in"
-        warnings = list(found.warnings)
+        warnings = ignored(scenario, "model", "engine", "precision", "parallel", "host", "limits")
+        warnings += found.warnings
         if "inter_node" in cluster.assumed and topology.nodes > 1:
             warnings.append(f"network between nodes not stated: {cluster.inter_node.name} assumed")
         if not load_physics("communication").is_measured(device.architecture):

@@ -11,18 +11,20 @@ from silicast.core.calibration import Calibration
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Z90, Domain, Part, Quantity, Tier, to_picoseconds
 from silicast.hardware.device import Device
-from silicast.kernels.dispatch import KernelTime, implementation_of, times
+from silicast.kernels.dispatch import KernelTime, forget, implementation_of, times
 from silicast.kernels.implementation import Implementation
 from silicast.kernels.physics import load_physics
 from silicast.scenario.answer import Answer, answer, why_tree
-from silicast.scenario.answerer import Answerer, not_yet, refuse_unmodelled, register
+from silicast.scenario.answerer import Answerer, ignored, not_yet, refuse_unmodelled, register
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import calibrations_of, device_of
 from silicast.workload.op import Op
 
 MICRO = 1e6
 MAX_WORK = 1 << 60
-UNUSED = ("model", "engine", "precision", "cluster", "seed")
+MANY = 1024
+"""From so many cases on the remembered times are dropped, so that a long batch stays small."""
+UNUSED = ("model", "engine", "precision", "parallel", "cluster", "host")
 """Fields that a kernel's time does not depend on."""
 
 
@@ -64,6 +66,8 @@ class KernelAnswerer(Answerer):
         for rows in by_device.values():
             for (i, case), time in zip(rows, _times([case for _, case in rows]), strict=True):
                 found[i] = _guarded(case, time)
+        if len(scenarios) >= MANY:
+            forget()
         return [row for row in found if row is not None]
 
 
@@ -101,7 +105,7 @@ def _prepare(scenario: Scenario) -> _Prepared:
     refuse_unmodelled(scenario, "speculative", "lora", "colocation", "pools", "links")
     device = device_of(scenario)
     check_sizes(kernel.op, implementation_of(kernel.op, device))
-    warnings = [f"not used by task kernel: {n}" for n in UNUSED if getattr(raw, n) is not None]
+    warnings = ignored(scenario, *UNUSED)
     warnings += [f"{name} is not modelled and changes nothing" for name in kernel.words]
     if raw.limits.power_w is not None:
         warnings.append("limits.power_w is not modelled for a single kernel: boost clock assumed")
