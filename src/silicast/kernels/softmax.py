@@ -36,6 +36,6 @@ class Softmax(StreamingKernel):
             trips=2.0,
             reductions=2.0,
             # a long row is swept for its statistics before the sweep that writes
-            reread_bytes=elements * size * longer,
-            blocks_per_core=4.0,
+            reread_bytes=2 * elements * size * longer,
+            blocks_per_core=1.0,
         )

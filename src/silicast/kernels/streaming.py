@@ -274,7 +274,7 @@ def analyse_stream(stream: Stream, variant: Variant, m: Machine) -> Analysis:
 def _missing(total: F64, resident: tuple[float, float]) -> F64:
     """Share of the bytes that miss the L2, by the size of the working set."""
     everything, nothing = resident
-    return np.clip((total - everything) / (nothing - everything), 0.0, 1.0)
+    return np.minimum(np.maximum((total - everything) / (nothing - everything), 0.0), 1.0)
 
 
 def _bounds(
