@@ -145,7 +145,9 @@ def damaged(draw: Draw, tree: dict[str, Any]) -> dict[str, Any]:
             deep = draw.choice(([deep], {"a": deep}))
         table[last] = deep
     elif action == 3 and isinstance(table, dict):
-        table[draw.choice(("tp", "op", "model", "pools", "kernel", "x"))] = copy.deepcopy(draw.choice(WEIRD))
+        table[draw.choice(("tp", "op", "model", "pools", "kernel", "x"))] = copy.deepcopy(
+            draw.choice(WEIRD)
+        )
     else:
         table[last] = copy.deepcopy(draw.choice(WEIRD))
     return tree

@@ -144,6 +144,7 @@ def test_what_is_not_modelled_is_named(fields: dict[str, Any], words: str) -> No
         ({"parallel": {"pp": 33}}, "parallel.pp", "32 layers"),
         ({"model": "Llama-3.1-8C"}, "model", "did you mean"),
         ({"engine": "vlm"}, "engine", "did you mean"),
+        ({"engine": "megatron"}, "engine", "trains models"),
         ({"device": "H1000"}, "device", "did you mean"),
         ({"model": {"base": "Llama-3.1-8B", "layer": 3}}, "model.layer", "did you mean layers"),
         ({"model": {"base": "Llama-3.1-8X"}}, "model", "did you mean"),

@@ -63,12 +63,17 @@ def deployment_of(scenario: Scenario) -> tuple[Deployment, list[str]]:
     if scenario.engine is not None and scenario.engine.options:
         option = next(iter(scenario.engine.options))
         raise not_yet("options of engines", f"engine.options.{option}")
+    engine = engine_of(scenario)
+    if engine.kind == "training":
+        raise SilicastError(
+            f"{engine.name} trains models", field="engine", hint="vllm, sglang or trtllm serve them"
+        )
     device, model = device_of(scenario), model_of(scenario)
     precision, warnings = precision_of(scenario, model, device)
     deployment = Deployment(
         model=model,
         device=device,
-        engine=engine_of(scenario),
+        engine=engine,
         plan=plan_of(scenario),
         precision=precision,
         host=host_of(scenario) or Host(),
