@@ -44,7 +44,7 @@ def check_device(
         if error.kind == "io":
             raise
         return [Problem(error.field or "file", "a device file", error.message)]
-    problems = [*implausible(table), *_sources(table), *_names(table)]
+    problems = [*implausible(table), *_sources(table), *_stand_ins(table), *_names(table)]
     if strict:
         problems.extend(_unknown(table))
     return problems
@@ -70,6 +70,14 @@ def _sources(table: DeviceFile) -> Iterator[Problem]:
             yield Problem(f"sources.{key}", "the path of a number in this file", "no such number")
         if not source.strip() or source.strip().casefold() in PLACEHOLDERS:
             yield Problem(f"sources.{key}", "a document, page or table", repr(source))
+
+
+def _stand_ins(table: DeviceFile) -> Iterator[Problem]:
+    """Whether every entry of ``unknown`` is the path of a number in the file."""
+    known = {prefix for path, _ in numbers_of(table) for prefix in _prefixes(plain_path(path))}
+    for index, path in enumerate(table.unknown):
+        if plain_path(path) not in known:
+            yield Problem(f"unknown[{index}]", "the path of a number in this file", repr(path))
 
 
 def _prefixes(path: str) -> Iterator[str]:
@@ -105,6 +113,8 @@ def _unknown(table: DeviceFile) -> Iterator[Problem]:
         and l2.bandwidth_gb_per_s is None
         and l2.bandwidth_bytes_per_clock is None,
     }
+    for path in table.unknown:
+        yield Problem(path, "a published value", "a stand-in", severity="warning")
     for field, missing in gaps.items():
         if missing:
             yield Problem(field, "a value", "nothing", severity="warning")

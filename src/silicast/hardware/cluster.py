@@ -11,7 +11,9 @@ from silicast.hardware.device import Device, Link
 from silicast.hardware.host import Host, host_of_system
 from silicast.hardware.systems import SystemEntry, networks, systems, usual_system
 
-Joint = Literal["switched", "pairwise", "pcie", "none"]
+Joint = Literal["switched", "mesh", "pairwise", "pcie", "none"]
+
+_BRIDGES = frozenset({"nvlink_bridge", "xgmi_bridge"})
 
 _LINK_NAMES = {
     "nvlink": "nvlink", "nvswitch": "nvlink", "nvlinkswitched": "nvlink",
@@ -80,6 +82,8 @@ class Cluster:
             return "none"
         if link.name == "pcie":
             return "pcie"
+        if link.mesh:
+            return "mesh"
         return "switched" if link.switched else "pairwise"
 
     def within_domain(self, gpus: int) -> bool:
@@ -174,9 +178,10 @@ def _system(device: Device, wanted: str) -> tuple[str, SystemEntry, tuple[str, .
     if usual is not None:
         return *usual, ()
     pcie = device.links.get("pcie")
+    own = device.fabric_link
     entry = SystemEntry(
         gpus_per_node=device.default_gpus_per_node,
-        intra_node="nvlink" if "nvlink" in device.links else "pcie",
+        intra_node=own.name if own else "pcie",
         inter_node="infiniband-ndr"
         if pcie and pcie.bandwidth_bytes_per_s >= 64e9
         else "infiniband-hdr",
@@ -204,7 +209,7 @@ def _link(device: Device, wanted: str | Link | None, usual: str) -> Link | None:
 def _domain(link: Link | None, per_node: int, entry: SystemEntry) -> int:
     if link is None or link.name == "pcie":
         return per_node
-    if link.name == "nvlink_bridge":
+    if link.name in _BRIDGES:
         return min(per_node, link.domain or 2)
     return max(per_node, entry.domain or link.domain)
 

@@ -17,6 +17,9 @@ from silicast.core.errors import SilicastError
 ExecutionModel = Literal["simt", "systolic", "vector_cpu", "loop_nest"]
 Scope = Literal["core", "partition", "device", "board"]
 
+OPTIONAL_LINKS = frozenset({"pcie", "nvlink_bridge", "xgmi_bridge", "nvlink_c2c"})
+"""Links that do not join the devices of a node unless a system says so."""
+
 
 @final
 @dataclass(frozen=True)
@@ -34,16 +37,35 @@ class Pipe:
 
 @final
 @dataclass(frozen=True)
+class MatrixArray:
+    """The arrays of multipliers in one core: systolic arrays, matrix engines.
+
+    Attributes:
+        rows: depth of the array, along the reduction; a shorter k is padded to it.
+        columns: width of the array, along the stationary operand's other side.
+        count: arrays in one core.
+    """
+
+    rows: int
+    columns: int
+    count: int = 1
+
+
+@final
+@dataclass(frozen=True)
 class ComputeLevel:
     """A level of the compute hierarchy: ``count`` units of it inside one unit of its parent.
 
-    The innermost level (``children`` empty) is the core: an SM, a compute unit, a CPU core.
+    The innermost level (``children`` empty) is the core: an SM, a compute unit, a CPU core, a
+    TensorCore of a TPU. ``array`` is the shape of its matrix units where that matters (systolic
+    devices).
     """
 
     name: str
     count: int
     pipes: Mapping[str, Pipe] = field(default_factory=dict)
     children: tuple[ComputeLevel, ...] = ()
+    array: MatrixArray | None = None
 
 
 @final
@@ -102,9 +124,12 @@ class Link:
         name: "nvlink"; "nvlink_bridge" (an option that joins a pair or four, not there unless a
             cluster says so); "nvlink_c2c" (to the host); "pcie".
         bandwidth_bytes_per_s: per device and direction, all links of the kind together.
-        switched: every pair reaches full bandwidth at once (NVSwitch).
+        switched: every pair reaches full bandwidth at once (NVSwitch); also rings on a torus,
+            whose neighbours do (TPU).
         multicast: the switch reduces and multicasts (NVLink SHARP, NVLS).
         domain: devices that one fabric of it joins in the usual system; 0 = those of a node.
+        mesh: every pair of the domain is joined by links of its own, which share the bandwidth
+            evenly (Infinity Fabric of eight).
     """
 
     name: str
@@ -112,6 +137,7 @@ class Link:
     switched: bool = False
     multicast: bool = False
     domain: int = 0
+    mesh: bool = False
 
 
 @final
@@ -128,6 +154,8 @@ class Device:
         links: links by name; empty where it has none.
         default_gpus_per_node: devices in its usual server.
         sources: dotted field path -> where the number is from.
+        unknowns: dotted paths of numbers that nobody has published: what stands there is derived
+            from a relative or from other figures, and predictions are the less certain for it.
     """
 
     name: str
@@ -145,6 +173,7 @@ class Device:
     default_host: str = ""
     aliases: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
+    unknowns: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
         return hash((self.name, self.architecture, self.clocks, self.power_cap_w))
@@ -175,6 +204,15 @@ class Device:
     def l2(self) -> MemoryLevel:
         """The cache that all cores share."""
         return self.memory["l2"]
+
+    @cached_property
+    def fabric_link(self) -> Link | None:
+        """The link that joins the devices of a node without being asked for; None = only PCIe.
+
+        "nvlink", "xgmi", "ici", "neuronlink" or what else the device file has besides PCIe.
+        """
+        own = [link for name, link in self.links.items() if name not in OPTIONAL_LINKS]
+        return own[0] if own else None
 
     def rate_per_core(self, pipe: str, dtype: str) -> float:
         """Operations per clock and core of ``pipe`` in ``dtype``; 0 where it has no such mode."""

@@ -18,6 +18,7 @@ from silicast.hardware.device import (
     Device,
     ExecutionModel,
     Link,
+    MatrixArray,
     MemoryLevel,
     Pipe,
     Scope,
@@ -28,6 +29,14 @@ class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Unknown keys are errors."""
 
 
+class ArrayTable(_Strict, frozen=True):
+    """``[compute...array]``: the arrays of multipliers in one core."""
+
+    rows: int
+    columns: int
+    count: int = 1
+
+
 class ComputeTable(_Strict, frozen=True):
     """``[compute]``: a level; ``pipes.<name>.<dtype>`` = operations per clock and core."""
 
@@ -35,6 +44,7 @@ class ComputeTable(_Strict, frozen=True):
     count: int
     pipes: dict[str, dict[str, float]] = {}
     children: list[ComputeTable] = []
+    array: ArrayTable | None = None
 
 
 class MemoryTable(_Strict, frozen=True):
@@ -76,6 +86,7 @@ class LinkTable(_Strict, frozen=True):
     switched: bool = False
     multicast: bool = False
     domain: int | None = None
+    mesh: bool = False
 
 
 class DeviceFile(_Strict, frozen=True):
@@ -95,6 +106,7 @@ class DeviceFile(_Strict, frozen=True):
     default_gpus_per_node: int = 8
     default_host: str = ""
     sources: dict[str, str] = {}
+    unknown: list[str] = []
 
 
 def decode(data: Mapping[str, Any], *, file: str = "") -> DeviceFile:
@@ -139,6 +151,7 @@ def build(table: DeviceFile) -> Device:
                 link.switched,
                 link.multicast,
                 link.domain or 0,
+                link.mesh,
             )
             for name, link in table.links.items()
         },
@@ -146,6 +159,7 @@ def build(table: DeviceFile) -> Device:
         default_host=table.default_host,
         aliases=tuple(table.aliases),
         sources=dict(table.sources),
+        unknowns=tuple(table.unknown),
     )
 
 
@@ -183,13 +197,18 @@ def tabulate(device: Device) -> DeviceFile:
         power=PowerTable(device.power_cap_w, device.idle_power_w),
         links={
             name: LinkTable(
-                link.bandwidth_bytes_per_s / 1e9, link.switched, link.multicast, link.domain or None
+                link.bandwidth_bytes_per_s / 1e9,
+                link.switched,
+                link.multicast,
+                link.domain or None,
+                link.mesh,
             )
             for name, link in device.links.items()
         },
         default_gpus_per_node=device.default_gpus_per_node,
         default_host=device.default_host,
         sources=dict(device.sources),
+        unknown=list(device.unknowns),
     )
 
 
@@ -199,6 +218,9 @@ def _level(table: ComputeTable) -> ComputeLevel:
         count=table.count,
         pipes={name: Pipe(name, dict(rate)) for name, rate in table.pipes.items()},
         children=tuple(_level(child) for child in table.children),
+        array=MatrixArray(table.array.rows, table.array.columns, table.array.count)
+        if table.array
+        else None,
     )
 
 
@@ -208,6 +230,9 @@ def _compute_table(level: ComputeLevel) -> ComputeTable:
         count=level.count,
         pipes={name: dict(pipe.rate) for name, pipe in level.pipes.items()},
         children=[_compute_table(child) for child in level.children],
+        array=ArrayTable(level.array.rows, level.array.columns, level.array.count)
+        if level.array
+        else None,
     )
 
 

@@ -22,6 +22,7 @@ SIMT_PIPES = ("tensor", "fma", "xu", "alu")
 MAX_DEPTH = 8
 MAX_CORES = 1000  # of one SIMT device; other execution models count smaller units
 MAX_UNITS = 1_000_000
+MAX_ARRAY = 65536
 MAX_RATE = 1e7
 CLOCK_MHZ = (100.0, 6000.0)
 LINK_GB_PER_S = (0.1, 20_000.0)
@@ -122,6 +123,9 @@ def _compute(level: ComputeTable, path: str, simt: bool, depth: int) -> Iterator
             if dtype not in BITS:
                 yield Problem(where, f"one of {', '.join(BITS)}", dtype)
             yield from _outside(where, rate, (1e-6, MAX_RATE))
+    if level.array is not None:
+        for side in ("rows", "columns", "count"):
+            yield from _outside(f"{path}.array.{side}", getattr(level.array, side), (1, MAX_ARRAY))
     if not level.children and not level.pipes:
         yield Problem(f"{path}.pipes", "at least one pipe on the innermost level", "none")
     if len(level.children) > 1:
@@ -195,6 +199,11 @@ def _relations(table: DeviceFile, device: Device) -> Iterator[Problem]:
         if device.cores > MAX_CORES:
             yield Problem("compute", f"1 to {MAX_CORES} cores", f"{device.cores}")
         yield from _cache_relations(device)
+    if table.execution_model == "systolic" and device.core.array is None:
+        yield Problem(
+            "compute" + ".children[0]" * _depth(device) + ".array", "the shape of its arrays",
+            "nothing",
+        )  # fmt: skip
     yield from _rates(device)
 
 

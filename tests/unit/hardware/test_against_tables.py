@@ -15,10 +15,22 @@ from silicast.hardware.index import device_names
 
 TOLERANCE = 0.04
 Figure = Callable[[Device], float | None]
+
+
+def _capacity(device: Device, level: str, unit: int) -> float | None:
+    found = device.memory.get(level)
+    return found.capacity_bytes / unit if found else None
+
+
+def _fp32_pipe(device: Device) -> str:
+    """Tables give the matrix rate of parts whose vector units run beside a matrix engine."""
+    return "tensor" if device.execution_model == "systolic" else "fma"
+
+
 FIELDS: dict[str, Figure] = {
     "compute_units": lambda d: float(d.cores),
     "clock_mhz": lambda d: d.clocks.boost_hz / 1e6,
-    "fp32_tflops": lambda d: d.peak_per_s("fma", "fp32") / 1e12,
+    "fp32_tflops": lambda d: d.peak_per_s(_fp32_pipe(d), "fp32") / 1e12,
     "tf32_tflops": lambda d: d.peak_per_s("tensor", "tf32") / 1e12 or None,
     "fp16_tflops": lambda d: d.peak_per_s("tensor", "fp16") / 1e12 or None,
     "bf16_tflops": lambda d: d.peak_per_s("tensor", "bf16") / 1e12 or None,
@@ -26,8 +38,9 @@ FIELDS: dict[str, Figure] = {
     "int8_tops": lambda d: d.peak_per_s("tensor", "int8") / 1e12 or None,
     "fp4_tflops": lambda d: d.peak_per_s("tensor", "nvfp4") / 1e12 or None,
     "mem_tbs": lambda d: d.dram.bandwidth_bytes_per_s / 1e12,
-    "l2_mb": lambda d: d.l2.capacity_bytes / 1048576,
-    "smem_kb_per_cu": lambda d: d.memory["smem"].capacity_bytes / 1024,
+    "l2_mb": lambda d: _capacity(d, "l2", 1048576),
+    "smem_kb_per_cu": lambda d: _capacity(d, "smem", 1024),
+    "mall_mb": lambda d: _capacity(d, "l2", 1048576),
     "tdp_w": lambda d: d.power_cap_w,
 }
 REASONS = {
@@ -50,6 +63,29 @@ REASONS = {
     ("RTX PRO 5000 Blackwell", "bf16_tflops"): "the page gives the GeForce rate",
     ("RTX PRO 5000 Blackwell", "fp8_tflops"): "the page gives the GeForce rate",
 }
+
+REASONS |= {
+    ("MI100", "int8_tops"): "the table doubles the fp16 figure; the datasheet does not",
+    ("MI210", "int8_tops"): "the table doubles the fp16 figure; the datasheet does not",
+    ("MI210", "l2_mb"): "8 and 16 in the sources; ROCm's documentation has 8",
+    ("MI250X", "tdp_w"): "half of a board: one die is the device that programs see",
+    ("TPU v3", "bf16_tflops"): "123: Norrie et al. 2021",
+    ("Gaudi3", "bf16_tflops"): "1835 counts the white paper's clock",
+    ("Jetson AGX Orin 64GB", "int8_tops"): "the table counts the deep-learning accelerators too",
+    ("Jetson Orin NX 16GB", "int8_tops"): "the table counts the deep-learning accelerators too",
+    **{
+        (name, field): "half of a board: one die is the device that programs see"
+        for name in ("MI250", "MI250X")
+        for field in (
+            "compute_units", "fp32_tflops", "fp16_tflops", "bf16_tflops", "int8_tops", "l2_mb",
+            "mem_tbs",
+        )
+    },
+    **{
+        (name, "l2_mb"): "the cache that all dies share is the Infinity Cache; L2s are a die's own"
+        for name in ("MI300A", "MI300X", "MI325X", "MI350X", "MI355X")
+    },
+}  # fmt: skip
 
 
 def _rows() -> Iterator[tuple[str, str, float]]:

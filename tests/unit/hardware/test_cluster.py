@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from silicast.communication.topology import Topology
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from, device_index, find_device
 from silicast.hardware.cluster import Network, cluster_of
@@ -28,6 +29,14 @@ from tests.unit.hardware.tables import table
         ("A40", 8, 8, 8, "pcie", 25e9),
         ("RTX PRO 6000", 8, 8, 8, "pcie", 50e9),
         ("T4", 8, 8, 8, "pcie", 12.5e9),
+        ("MI300X", 8, 8, 8, "mesh", 50e9),
+        ("MI250X", 8, 8, 8, "pairwise", 12.5e9),
+        ("MI210", 8, 8, 8, "pcie", 25e9),
+        ("TPU v5p", 8960, 4, 8960, "switched", 6.25e9),
+        ("Trainium2", 64, 16, 64, "switched", 25e9),
+        ("Gaudi3", 8, 8, 8, "mesh", 75e9),
+        ("M2 Ultra", 1, 1, 1, "none", 1.25e9),
+        ("Xeon Platinum 8480+", 2, 2, 2, "pcie", 12.5e9),
     ],
 )
 def test_usual_systems(
@@ -49,7 +58,7 @@ def test_every_device_has_exactly_one_usual_system() -> None:
         assert set(entry.sources) >= {"gpus_per_node", "inter_node"}
         assert entry.inter_node in networks()
         for device in entry.default_for:
-            assert entry.intra_node in find_device(device).links
+            assert entry.intra_node in find_device(device).links or entry.gpus_per_node == 1
             assert entry.gpus_per_node == find_device(device).default_gpus_per_node
         if entry.device:
             assert find_device(entry.device).name == entry.device
@@ -70,6 +79,16 @@ def test_a_nodes_count_and_domain_follow_what_is_changed() -> None:
     assert not rack.within_domain(73)
     assert rack.nodes == 36
     assert cluster_of(find_device("GB200"), intra_node="pcie").domain == 4
+
+
+def test_a_mesh_shares_its_links_among_peers() -> None:
+    cluster = cluster_of(find_device("MI300X"))
+    topology = Topology.of(cluster.linked_device, 4, gpus_per_node=8)
+    assert topology.fabric == "mesh"
+    assert topology.peer_rate == pytest.approx(64e9)
+    assert topology.rate == pytest.approx(3 * 64e9)
+    whole = Topology.of(cluster.linked_device, 8, gpus_per_node=8)
+    assert whole.rate == pytest.approx(448e9)
 
 
 def test_a_bridge_joins_pairs_and_only_on_request() -> None:

@@ -26,6 +26,39 @@ TENSOR = [  # dense TFLOPS or TOPS, fp32 accumulation
     ("RTX 5090", "bf16", 209.5), ("RTX 5090", "nvfp4", 1676), ("V100", "fp16", 125),
     ("V100-PCIE", "fp16", 112), ("T4", "fp16", 65), ("T4", "int8", 130),
 ]  # fmt: skip
+OTHER_TENSOR = [  # dense TFLOPS or TOPS of other vendors' datasheets
+    ("MI100", "fp16", 184.6), ("MI100", "bf16", 92.3), ("MI100", "fp32", 46.1),
+    ("MI100", "int8", 184.6), ("MI210", "bf16", 181), ("MI210", "fp64", 45.3),
+    ("MI250", "bf16", 362.1 / 2), ("MI250X", "bf16", 383 / 2), ("MI300A", "bf16", 980.6),
+    ("MI300X", "bf16", 1307.4), ("MI300X", "fp8", 2614.9), ("MI300X", "tf32", 653.7),
+    ("MI325X", "bf16", 1307.4), ("MI350X", "bf16", 2306.9), ("MI355X", "bf16", 2516.6),
+    ("MI355X", "fp8", 5033), ("MI355X", "mxfp4", 10066), ("MI455X", "bf16", 5000),
+    ("MI455X", "mxfp4", 20000), ("RX 7900 XTX", "fp16", 122.9), ("Arc A770", "fp16", 137.6),
+    ("Arc Pro B60", "bf16", 98.3), ("Arc Pro B60", "int8", 196.6), ("Max 1100", "bf16", 355),
+    ("Rubin", "bf16", 4000), ("Rubin", "fp8", 17500), ("Rubin", "nvfp4", 35000),
+    ("TPU v3", "bf16", 123), ("TPU v4", "bf16", 275), ("TPU v5e", "bf16", 197),
+    ("TPU v5e", "int8", 393), ("TPU v5p", "bf16", 459), ("TPU v6e", "bf16", 918),
+    ("TPU v6e", "int8", 1836), ("TPU v7x", "bf16", 2307), ("TPU v7x", "fp8", 4614),
+    ("Trainium1", "bf16", 190), ("Trainium1", "fp32", 47.5), ("Inferentia2", "bf16", 190),
+    ("Trainium2", "bf16", 667), ("Trainium2", "fp8", 1299), ("Trainium3", "bf16", 671),
+    ("Trainium3", "fp8", 2517), ("Gaudi2", "bf16", 432), ("Gaudi2", "fp8", 865),
+    ("Gaudi3", "bf16", 1677), ("Gaudi3", "tf32", 459), ("Ascend 950DT", "fp16", 486),
+    ("Jetson AGX Orin 64GB", "int8", 85), ("Jetson Orin Nano 8GB", "int8", 20.5),
+    ("Xeon Platinum 8480+", "bf16", 298),
+]  # fmt: skip
+OTHER_VECTOR = [
+    ("MI100", 23.1), ("MI210", 22.6), ("MI300X", 163.4), ("MI355X", 157.3),
+    ("RX 7900 XTX", 61.4), ("Arc A770", 17.2), ("Arc Pro B60", 12.3), ("Max 1100", 22.2),
+    ("M1", 2.6), ("M2 Max", 13.49), ("M2 Ultra", 27.2), ("M4 Max", 18.4),
+    ("Jetson AGX Orin 64GB", 5.3), ("EPYC 9654", 19.0), ("Grace CPU", 7.4),
+]  # fmt: skip
+OTHER_DRAM_GB_PER_S = [
+    ("MI100", 1229), ("MI210", 1638), ("MI250X", 1638), ("MI300X", 5325), ("MI355X", 8000),
+    ("TPU v4", 1229), ("TPU v5p", 2765), ("TPU v6e", 1640), ("TPU v7x", 7370),
+    ("Trainium2", 2900), ("Gaudi3", 3700), ("M1 Max", 409.6), ("M4 Max", 546),
+    ("Max 1100", 1228.8), ("Arc Pro B60", 456), ("Jetson AGX Orin 64GB", 204.8),
+    ("EPYC 9654", 460.8), ("Xeon 6980P", 844.8),
+]  # fmt: skip
 FP32 = [
     ("A100", 19.5), ("A40", 37.4), ("RTX A6000", 38.7), ("A10", 31.2), ("A10G", 35),
     ("RTX 3090", 35.6), ("L4", 30.3), ("L40", 90.5), ("RTX 6000 Ada", 91.1), ("RTX 4090", 82.6),
@@ -45,6 +78,21 @@ DRAM_GB_PER_S = [
 @pytest.mark.parametrize(("name", "dtype", "tflops"), TENSOR)
 def test_tensor_peaks(name: str, dtype: str, tflops: float) -> None:
     assert find_device(name).peak_per_s("tensor", dtype) / 1e12 == pytest.approx(tflops, rel=0.011)
+
+
+@pytest.mark.parametrize(("name", "dtype", "tflops"), OTHER_TENSOR)
+def test_matrix_peaks_of_other_vendors(name: str, dtype: str, tflops: float) -> None:
+    assert find_device(name).peak_per_s("tensor", dtype) / 1e12 == pytest.approx(tflops, rel=0.011)
+
+
+@pytest.mark.parametrize(("name", "tflops"), OTHER_VECTOR)
+def test_vector_peaks_of_other_vendors(name: str, tflops: float) -> None:
+    assert find_device(name).peak_per_s("fma", "fp32") / 1e12 == pytest.approx(tflops, rel=0.011)
+
+
+@pytest.mark.parametrize(("name", "gb_per_s"), OTHER_DRAM_GB_PER_S)
+def test_memory_bandwidth_of_other_vendors(name: str, gb_per_s: float) -> None:
+    assert find_device(name).dram.bandwidth_bytes_per_s / 1e9 == pytest.approx(gb_per_s, rel=1e-3)
 
 
 @pytest.mark.parametrize(("name", "tflops"), FP32)
@@ -87,9 +135,20 @@ def _all() -> list[Device]:
     return [index.get(name) for name in index.names]
 
 
-def test_bounds_and_peaks_of_the_whole_catalog() -> None:
+def test_clocks_and_on_chip_memories_of_the_whole_catalog() -> None:
     for device in _all():
         assert device.clocks.base_hz <= device.clocks.boost_hz <= device.clocks.max_hz
+        for level in device.memory.values():
+            copies = device.cores if level.scope == "core" else 1
+            rate = copies * level.bandwidth_bytes_per_s
+            assert rate == 0.0 or rate >= device.dram.bandwidth_bytes_per_s
+            assert level.bandwidth_bytes_per_s <= level.peak_bytes_per_s
+
+
+def test_bounds_and_peaks_of_nvidia_boards() -> None:
+    for device in _all():
+        if device.vendor != "NVIDIA" or "pcie" not in device.links or device.core.name != "sm":
+            continue
         assert device.dram.bandwidth_bytes_per_s < device.l2.bandwidth_bytes_per_s
         assert device.l2.bandwidth_bytes_per_s <= device.l2.peak_bytes_per_s
         assert device.links["pcie"].bandwidth_bytes_per_s in {16e9, 32e9, 64e9, 128e9}

@@ -63,7 +63,7 @@ def test_a_name_and_a_link_of_its_own() -> None:
     ("changes", "field", "said"),
     [
         ({"base": "H1000"}, "device", "unknown device"),
-        ({"base": "MI300X"}, "device", "not modelled yet"),
+        ({"base": "MI350P"}, "device", "not modelled yet"),
         ({"base": 7}, "base", "found int"),
         ({"base": "H100", "memory": 7}, "memory", "expected a table"),
         ({"base": "H100", "memory": {"dram": []}}, "memory.dram", "expected a table"),
