@@ -64,6 +64,9 @@ START = {
     "quantise_l2_share": 0.4,
     "extra_s": 0.0,
     "smallest_tile_m": 0.0,
+    "smallest_tile_n": 0.0,
+    "page_miss_share": 0.0,
+    "page_reach_bytes": 1e8,
     "fp8.smallest_tile_m:pipeweave": 128.0,
 }
 MONOLITHIC_L2 = 0.75
@@ -96,6 +99,14 @@ THROTTLED = ("pascal", "turing")
 UNTHROTTLED_QUANTILE = 0.3
 """NeuSight's T4 and P4 (and some P100) training rows were taken at a lower clock than its test rows
 (its README): the efficiency is set by the faster rows."""
+
+NARROW_FP32_TILES = {
+    "pascal": {"fp32.smallest_tile_m": 16.0, "fp32.smallest_tile_n": 128.0},
+    "volta": {"fp32.smallest_tile_m": 16.0, "fp32.smallest_tile_n": 32.0},
+    "turing": {"fp32.smallest_tile_m": 16.0, "fp32.smallest_tile_n": 32.0},
+}
+"""Where cuBLAS 12 runs fp32 products of fewer than 128 rows or columns without padding them to 128
+(read off the training rows); from Ampere on it does not."""
 
 Constants = dict[str, dict[str, float]]
 
@@ -331,25 +342,28 @@ def fit_fp32(
     shared = tuple(
         f"fp32.{n}" for n in
         ("operand_bytes_per_clock", "step_s", "wave_s", "split_s", "core_dram_bytes_per_s",
-         "overlap_loss",
+         "overlap_loss", "page_reach_bytes",
          "stream_launch_s", "store_bytes_per_clock", "dram_efficiency")
     )  # fmt: skip
-    names = ("fp32.tensor_efficiency",)
+    names = ("fp32.tensor_efficiency", "fp32.page_miss_share")
     base = dict(common)
     for full in shared + names:
         base[full] = common[full.split(".")[1]]
     base["fp32.launch_s"] = 2e-6
     base["fp32.step_s"] = 5e-7
+    base["fp32.page_miss_share"] = 0.2
+    base |= {"fp32.smallest_tile_m": 128.0, "fp32.smallest_tile_n": 128.0}
     fitted_parts = training(parts, 1000)
     common, fitted = solve(
-        Problem(fitted_parts, shared, names, base, {}, {}, FP32_PRIOR_SD), steps=40
+        Problem(fitted_parts, shared, names, base, NARROW_FP32_TILES, {}, FP32_PRIOR_SD), steps=40
     )
     for architecture, table in fitted.items():
         mine = [part for part in fitted_parts if architecture_of(part) == architecture]
         ratio = np.concatenate([part.seconds / predict(part, {**common, **table}) for part in mine])
         if architecture in THROTTLED:
             table["fp32.tensor_efficiency"] /= float(np.quantile(ratio, UNTHROTTLED_QUANTILE))
-    common = {**common, **middle(fitted, names)}
+    full_speed = {a: table for a, table in fitted.items() if a not in THROTTLED}
+    common = {**common, **middle(full_speed, names)}
     merged = {a: dict(table) for a, table in own.items()}
     for architecture, table in fitted.items():
         merged.setdefault(architecture, {}).update(table)

@@ -69,7 +69,9 @@ def _setting(variant: Variant, device: Device) -> Setting:
 def _make_setting(variant: Variant, device: Device, constants: Mapping[str, float]) -> Setting:
     recipe = modelled_recipe(variant.dtype)
     pipe = device.matrix_pipe(recipe.compute)
-    tiles = tiles_for(device.architecture, pipe, constants["smallest_tile_m"])
+    tiles = tiles_for(
+        device.architecture, pipe, constants["smallest_tile_m"], constants["smallest_tile_n"]
+    )
     machine = Machine.of(device, recipe, pipe, variant, constants)
     return Setting(
         recipe=recipe,

@@ -184,12 +184,14 @@ def evaluate(
 
     tensor = per_core * block_steps
     tensor *= steps.tensor_s
+    concurrent = np.minimum(blocks, steps.slots)
+    if c["page_miss_share"] > 0.0:
+        tensor *= _page_misses(m, n, k, concurrent, tiles, machine, c)
     chain = block_steps * c["step_s"]
     chain += c["wave_s"]
     chain *= waves
     l2 = blocks * block_steps
     l2 *= steps.bytes / steps.l2
-    concurrent = np.minimum(blocks, steps.slots)
     dram_bytes = _dram_bytes(m, n, k, batch, grid_m, grid_n, concurrent, steps, machine, c)
     rate = np.minimum(blocks, machine.cores)
     rate *= c["core_dram_bytes_per_s"]
@@ -232,6 +234,18 @@ def _split(
     split = gain > folding
     splits = np.where(split, splits, 1.0)
     return blocks * splits, np.ceil(deep / splits), np.where(split, folding, 0.0)
+
+
+def _page_misses(
+    m: F64, n: F64, k: F64, concurrent: F64, tiles: Tiles, machine: Machine, c: Mapping[str, float]
+) -> F64:
+    """Slow-down where the rows in use at once span more memory than address translation covers.
+
+    Rows of k elements lie k apart: blocks side by side walk through all of them in step.
+    """
+    rows = np.minimum(2.0 * np.sqrt(concurrent * (tiles.m * tiles.n)), m + n)
+    span = rows * k * machine.a_bytes
+    return 1.0 + c["page_miss_share"] * np.maximum(1.0 - c["page_reach_bytes"] / span, 0.0)
 
 
 def _overlapped(a: F64, b: F64, c: F64, loss: float) -> F64:

@@ -67,13 +67,16 @@ class Tiles:
 
 
 @cache
-def tiles_for(architecture: str, pipe: str, smallest_m: float = 0.0) -> Tiles:
+def tiles_for(
+    architecture: str, pipe: str, smallest_m: float = 0.0, smallest_n: float = 0.0
+) -> Tiles:
     """The candidates of one architecture on the tensor or the FMA pipe.
 
     Args:
         architecture: of the device.
         pipe: "tensor" or "fma".
-        smallest_m: fewest rows of a tile; libraries without transposed kernels have none below.
+        smallest_m, smallest_n: fewest rows and columns of a tile; libraries without transposed or
+            narrow kernels have none below.
 
     >>> tiles_for("hopper", "tensor").labels[-1]
     'wgmma 256x128'
@@ -83,7 +86,7 @@ def tiles_for(architecture: str, pipe: str, smallest_m: float = 0.0) -> Tiles:
     else:
         family, table = _FAMILY.get(architecture, ("mma.sync", _MMA_SYNC))
         k_bytes = 64.0 if family == "mma.sync" else 128.0
-    table = tuple(row for row in table if row[0] >= smallest_m)
+    table = tuple(row for row in table if row[0] >= smallest_m and row[1] >= smallest_n)
     columns = np.array(table, dtype=np.float64)
     return Tiles(
         family=family,
