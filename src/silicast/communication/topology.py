@@ -147,7 +147,7 @@ def _pcie_fabric(device: Device) -> Fabric:
 
 def _intra(device: Device, local: int, per_node: int, name: str) -> tuple[Link, Fabric]:
     """The link that joins ``local`` devices of one node, and how."""
-    link = device.links.get(name or "nvlink")
+    link = device.links.get(name) if name else device.fabric_link
     if name and link is None:
         raise SilicastError(
             f"{device.name} has no link {name!r}",
