@@ -1,0 +1,317 @@
+"""Experts of a mixture-of-experts layer: routing, two grouped products, activation, sum.
+
+The time is that of the busiest of the ranks that share the experts. Flags of the variant:
+``w13`` or ``w2`` (one product alone; neither = the whole layer), ``gated`` (default: gate, up and
+down), and the routing distribution under its own name (``balanced``, ``power_law_1.2``,
+``histogram:3,1,1``; none = balanced). ``Variant.kernel`` names the source's kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, final
+
+import numpy as np
+
+from silicast.core.dtypes import BITS, Recipe, recipe_for
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64, I64
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.moe_model import LABELS, Estimate, Layer, Machine, estimate
+from silicast.kernels.moe_recipes import style_of
+from silicast.kernels.physics import load_physics
+from silicast.kernels.power import Activity, campaign_clock_share
+from silicast.kernels.routing import busiest_loads, check_distribution
+from silicast.workload.op import Op, OpBatch, Variant
+
+PHYSICS = "moe"
+PARTS = ("full", "w13", "w2")
+ROWS_PER_CHUNK = 1024
+
+SURELY_HIT = 0.35
+"""Share of the experts that an even router would use which any of the skewed ones uses too: the
+bound must hold for every draw of a distribution, not for the expected one."""
+
+_OTHER_FLAGS = frozenset({"w13", "w2", "full", "gated"})
+
+
+def distribution_of(variant: Variant) -> str:
+    """The routing distribution among a variant's flags.
+
+    >>> distribution_of(Variant(flags=(("gated", True), ("power_law_1.2", True))))
+    'power_law_1.2'
+    """
+    for name, value in variant.flags:
+        if value and name not in _OTHER_FLAGS and _is_distribution(name):
+            return name
+    return "balanced"
+
+
+@lru_cache(maxsize=512)
+def _is_distribution(name: str) -> bool:
+    try:
+        check_distribution(name)
+    except SilicastError as error:
+        if name.startswith("histogram:"):
+            raise
+        return error.kind != "unknown_name"
+    return True
+
+
+@final
+@dataclass(frozen=True)
+class Setting:
+    """All that rows of one batch share."""
+
+    recipe: Recipe
+    pipe: str
+    style: str
+    distribution: str
+    machine: Machine
+    device: Device
+    constants: Mapping[str, float]
+
+
+@lru_cache(maxsize=1024)
+def setting_of(variant: Variant, device: Device) -> Setting:
+    """The setting of one variant on one device.
+
+    Raises:
+        SilicastError: unknown format, or one that the device does not multiply.
+    """
+    return setting_with(variant, device, load_physics(PHYSICS).constants(device.architecture))
+
+
+def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -> Setting:
+    """The setting under a flat table of constants ("style.dtype.name" entries included)."""
+    recipe = recipe_for(variant.dtype, field="dtype")
+    pipe = device.matrix_pipe(recipe.compute)
+    style = style_of(variant.kernel, variant.library, recipe.name, device.architecture)
+    constants = selected(table, style, recipe.name)
+    return Setting(
+        recipe=recipe,
+        pipe=pipe,
+        style=style,
+        distribution=distribution_of(variant),
+        machine=Machine.of(device, recipe, pipe, variant, constants["l2_bytes_per_clock_per_core"]),
+        device=device,
+        constants=constants,
+    )
+
+
+def selected(table: Mapping[str, float], style: str, dtype: str) -> dict[str, float]:
+    """The constants of one style and format under their plain names; the most specific wins.
+
+    >>> selected({"a": 1.0, "triton.a": 2.0, "triton.fp8.a": 3.0}, "triton", "fp8")
+    {'a': 3.0}
+    """
+    wanted = ("", f"{style}.", f"{style}.{dtype}.")
+    found: dict[str, float] = {}
+    for prefix in wanted:
+        for name, value in table.items():
+            head, dot, plain = name.rpartition(".")
+            if head + dot == prefix:
+                found[plain] = value
+    return found
+
+
+@register
+@final
+class Moe(Implementation):
+    """Grouped expert products of the usual engines on SIMT devices.
+
+    The dimensions ``ep`` and ``tp`` (default 1) are optional: more of them is less work.
+    """
+
+    family: ClassVar[str] = "moe"
+    dtypes: ClassVar[tuple[str, ...]] = (
+        "bf16", "fp16", "fp8", "fp8_block", "int4_wo", "nvfp4", "w4a16_mxfp4", "w4a8_mxfp4_mxfp8",
+    )  # fmt: skip
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
+        "tokens": (1, 1 << 24),
+        "experts": (1, 1 << 12),
+        "topk": (1, 64),
+        "hidden": (1, 1 << 17),
+        "intermediate": (1, 1 << 18),
+    }
+
+    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
+        """See :meth:`Implementation.analyse`."""
+        setting = setting_of(batch.variant, device)
+        sizes = _columns(batch)
+        layer = layer_of(setting, sizes)
+        found = estimate(layer, setting.machine, setting.constants)
+        return _analysis(setting, sizes, layer, found)
+
+    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+        """See :meth:`Implementation.shared_log_sd`."""
+        c = setting_of(batch.variant, device).constants
+        known = load_physics(PHYSICS).is_measured(device.architecture)
+        return {
+            "device": c["device_log_sd" if known else "unmeasured_device_log_sd"],
+            "family:moe": c["family_log_sd"],
+        }
+
+    def flops(self, op: Op) -> int:
+        """2 x assignments x hidden x width of each product; of the busiest rank, evenly routed."""
+        size = _sizes(op)
+        assigned = -(-size["tokens"] * size["topk"] // size["ep"])
+        return 2 * assigned * size["hidden"] * size["inner"] * _widths(op.variant)
+
+    def compulsory_bytes(self, op: Op) -> int:
+        """Weights of the experts an even router hits, and tokens in and out, once each."""
+        size = _sizes(op)
+        recipe = recipe_for(op.variant.dtype)
+        assigned = size["tokens"] * size["topk"]
+        local = -(-min(size["experts"], assigned) // size["ep"])
+        weights = local * size["hidden"] * size["inner"] * _widths(op.variant)
+        rows = 2 * min(size["tokens"], -(-assigned // size["ep"])) * size["hidden"]
+        return -int(-(weights * recipe.weight_bits + rows * BITS[recipe.output]) // 8)
+
+
+def _widths(variant: Variant) -> int:
+    """Multiples of the intermediate size that the part's weights have."""
+    first = 2 if variant.flag("gated", True) else 1
+    return first if variant.flag("w13") else 1 if variant.flag("w2") else first + 1
+
+
+def _sizes(op: Op) -> dict[str, int]:
+    dims = dict(op.dims)
+    size: dict[str, int] = {}
+    for name in ("tokens", "experts", "topk", "hidden", "intermediate", "ep", "tp"):
+        value = dims.get(name, 1)
+        if not isinstance(value, int):
+            raise ValueError("a layer of experts has plain sizes")
+        size[name] = value
+    size["topk"] = min(size["topk"], size["experts"])
+    size["inner"] = -(-size["intermediate"] // size["tp"])
+    return size
+
+
+@final
+@dataclass(frozen=True)
+class Columns:
+    """The dimensions of a batch as int64 arrays of shape (rows,); ``inner`` is rank-local."""
+
+    tokens: I64
+    experts: I64
+    topk: I64
+    hidden: I64
+    inner: I64
+    ep: I64
+
+
+def _columns(batch: OpBatch) -> Columns:
+    dims = batch.dims
+    tokens, experts = dims["tokens"], dims["experts"]
+    ones = np.ones_like(tokens)
+    tp = dims.get("tp", ones)
+    return Columns(
+        tokens=tokens,
+        experts=experts,
+        topk=np.minimum(dims["topk"], experts),
+        hidden=dims["hidden"],
+        inner=-(-dims["intermediate"] // tp),
+        ep=np.minimum(dims.get("ep", ones), experts),
+    )
+
+
+def layer_of(setting: Setting, size: Columns) -> Layer:
+    """The busiest rank's share of each row."""
+    loads = busiest_loads(setting.distribution, size.tokens, size.experts, size.topk, size.ep)
+    return Layer.of(loads, size.tokens, size.topk, size.hidden, size.inner)
+
+
+def _analysis(setting: Setting, size: Columns, layer: Layer, found: Estimate) -> Analysis:
+    """Power, bound, demand and features around the estimate."""
+    c, machine, device = setting.constants, setting.machine, setting.device
+    time = throttled(setting, layer, found)
+    widths = _part_widths(machine)
+    even = np.ceil(size.tokens * size.topk / size.ep)
+    bound_ops = 2.0 * even * layer.hidden * layer.inner * widths
+    hit = np.ceil(np.minimum(size.experts, size.tokens * size.topk) / size.ep)
+    if setting.distribution != "balanced":
+        hit = np.maximum(hit * SURELY_HIT, 1.0)
+    weights = hit * layer.hidden * layer.inner * (widths * machine.b_bytes)
+    kept = 0.0 if machine.cache == "cold" else machine.l2_bytes
+    arithmetic = bound_ops / device.bound_per_s(setting.pipe, setting.recipe.compute)
+    memory = np.maximum(weights - kept, 0.0) / device.dram.bandwidth_bytes_per_s
+    floor = np.full_like(time, device_floor_s(machine))
+    best = found.products[0]
+    total = {
+        name: _sum([product.columns[name] for product in found.products])
+        for name in ("padded", "tensor", "l2", "dram", "chain", "dram_bytes")
+    }
+    ops = 2.0 * layer.assigned * layer.hidden * layer.inner * widths
+    return Analysis(
+        time_s=time,
+        bound_s=np.maximum(np.maximum(arithmetic, memory), floor),
+        resource_s={
+            setting.pipe: np.maximum(arithmetic, floor),
+            "dram": memory,
+            "launch": np.full_like(time, c["launch_s"] * len(found.products)),
+        },
+        demand=Demand(
+            tasks=best.columns["blocks"],
+            waves=best.columns["blocks"] / machine.cores,
+            occupancy=np.minimum(best.columns["blocks"] / machine.cores, 1.0),
+            pipe_work={setting.pipe: total["padded"]},
+            level_bytes={"dram": total["dram_bytes"]},
+        ),
+        features={
+            **{f"{name}_share": total[name] / time for name in ("tensor", "l2", "dram", "chain")},
+            "around_share": found.around / time,
+            "padding": total["padded"] / ops,
+            "hit_share": layer.hit / layer.experts,
+            "imbalance": layer.assigned * size.ep / (size.tokens * size.topk),
+            "per_core": best.columns["blocks"] / machine.cores,
+        },
+        independent_log_sd=_own_log_sd(setting, found, time),
+        choice=tuple(f"{setting.style} {LABELS[int(i)]}" for i in best.best)
+        if len(time) <= ROWS_PER_CHUNK
+        else (),
+    )
+
+
+def device_floor_s(machine: Machine) -> float:
+    """One operation of one core: the bound is positive even where everything is in the L2."""
+    return 1.0 / machine.clock_hz
+
+
+def _own_log_sd(setting: Setting, found: Estimate, time: F64) -> F64:
+    c = setting.constants
+    skewed = c["skewed_log_sd"] if setting.distribution != "balanced" else 0.0
+    own = c["independent_log_sd"]
+    return np.full_like(time, np.sqrt(own * own + skewed * skewed))
+
+
+def _part_widths(machine: Machine) -> float:
+    first = 2.0 if machine.gated else 1.0
+    return {"w13": first, "w2": 1.0, "full": first + 1.0}[machine.part]
+
+
+def throttled(setting: Setting, layer: Layer, found: Estimate) -> F64:
+    """The time with what the power cap adds in a campaign that repeats the kernel."""
+    if setting.machine.cache != "":
+        return found.time
+    machine, time = setting.machine, found.time
+    ops = 2.0 * layer.assigned * layer.hidden * layer.inner * _part_widths(machine)
+    tensor = _sum([product.columns["tensor"] for product in found.products])
+    moved = _sum([product.columns["dram_bytes"] for product in found.products])
+    activity = Activity(
+        tensor=ops / time / (machine.core_rate * machine.cores),
+        dtype=setting.recipe.compute,
+        dram=moved / time / machine.dram,
+    )
+    share = campaign_clock_share(setting.device, activity, time)
+    return time + tensor * (1.0 / share - 1.0)
+
+
+def _sum(terms: list[F64]) -> F64:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total

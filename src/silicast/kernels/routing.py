@@ -1,0 +1,316 @@
+"""How many tokens each expert of the busiest rank gets, under the routing distributions in use.
+
+A distribution is a name: ``balanced`` (even, as a trained router with a balancing loss comes
+close to), ``uniform`` (every token chooses at random), ``power_law_<alpha>`` (measurement
+campaigns of aiconfigurator draw expert popularities from a power law between 1 and 0.8 tokens,
+round them to whole tokens and measure the rank with the largest sum), the same with ``_eplb``
+(ranks balanced by replicas, experts not), or a histogram with one share an expert.
+
+The loads of one rank are given as a few points with weights: sums over experts become sums over
+points, whatever the number of experts. Everything here is elementwise or in a fixed order.
+
+>>> from silicast.workload.op import Variant
+>>> loads = busiest_loads("balanced", *(np.array([x]) for x in (64, 8, 2, 4)))
+>>> [round(float(x), 2) for x in (loads.experts_hit()[0], loads.tokens()[0])]
+[2.0, 32.0]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import final
+
+import numpy as np
+
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64, I64, exp_fixed
+
+POINTS = 24
+"""Points that stand for the experts of a rank under a power law or a long histogram."""
+
+DRAWS = 24
+"""Random assignments of experts to ranks over which the busiest rank's make-up is averaged."""
+
+REFERENCE_RANGE = 1000.0
+"""Largest over smallest popularity at which the busiest rank's make-up is found."""
+
+LARGEST_SHARE = 0.8
+"""Of all tokens, to the most popular expert, before normalisation (aiconfigurator's choice)."""
+
+SPARSE_RANGE = (0.01, 2.0)
+"""Popularities where there are no more assignments than experts (aiconfigurator's choice)."""
+
+_POWER_LAW = re.compile(r"power_law(?:_sampled)?_(\d+(?:\.\d+)?)(_eplb)?")
+_LN2 = 0.6931471805599453
+_NORMAL = (
+    -1.8627, -1.3180, -1.0100, -0.7764, -0.5798, -0.4023, -0.2372, -0.0784,
+    0.0784, 0.2372, 0.4023, 0.5798, 0.7764, 1.0100, 1.3180, 1.8627,
+)  # fmt: skip
+"""Midpoint quantiles of the standard normal distribution, 16 of equal weight."""
+
+
+@final
+@dataclass(frozen=True)
+class Loads:
+    """Tokens of the experts of one rank: arrays of shape (points, rows).
+
+    Attributes:
+        tokens_each: of the experts that a point stands for; 0 = not used.
+        weight: how many experts it stands for.
+    """
+
+    tokens_each: F64
+    weight: F64
+
+    def tokens(self) -> F64:
+        """Assignments of the rank, shape (rows,)."""
+        return folded(self.tokens_each * self.weight)
+
+    def experts_hit(self) -> F64:
+        """Experts with at least one token, shape (rows,); below one token, its probability."""
+        return folded(np.minimum(self.tokens_each, 1.0) * self.weight)
+
+    def tiles(self, rows: float) -> F64:
+        """Tiles of ``rows`` tokens that all experts of the rank need, padding included."""
+        whole = np.ceil(self.tokens_each * (1.0 / rows))
+        return folded(np.minimum(whole, self.tokens_each) * self.weight)
+
+
+def folded(values: F64) -> F64:
+    """Sum over the first axis in a fixed pairwise order, whatever the number of columns."""
+    total = values
+    while len(total) > 1:
+        half = len(total) // 2
+        paired = total[:half] + total[half : 2 * half]
+        total = np.concatenate((paired, total[2 * half :])) if len(total) % 2 else paired
+    first: F64 = total[0]
+    return first
+
+
+def log_fixed(x: F64) -> F64:
+    """Natural logarithm of positive numbers, the same bits alone or in any batch; error < 1e-12.
+
+    >>> bool(abs(log_fixed(np.array([10.0]))[0] - 2.302585092994046) < 1e-13)
+    True
+    """
+    mantissa, exponent = np.frexp(x)
+    low = mantissa < 0.7071067811865476
+    mantissa = np.where(low, mantissa * 2.0, mantissa)
+    exponent = np.where(low, exponent - 1, exponent)
+    z = (mantissa - 1.0) / (mantissa + 1.0)
+    square = z * z
+    total = np.full_like(z, 1.0 / 17.0)
+    for odd in (15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0):
+        total *= square
+        total += 1.0 / odd
+    found: F64 = exponent * _LN2 + 2.0 * z * total
+    return found
+
+
+def check_distribution(name: str) -> None:
+    """Refuses a name that is no distribution.
+
+    Raises:
+        SilicastError: what is known.
+    """
+    if name in ("balanced", "uniform") or _POWER_LAW.fullmatch(name):
+        return
+    if name.startswith("histogram:"):
+        _histogram(name)
+        return
+    raise SilicastError(
+        f"unknown routing distribution {name!r}",
+        kind="unknown_name",
+        field="distribution",
+        hint="balanced, uniform, power_law_1.01, power_law_1.2, ... or one share an expert",
+    )
+
+
+def busiest_loads(name: str, tokens: I64, experts: I64, topk: I64, ep: I64) -> Loads:
+    """Loads of the experts on the busiest rank; all arguments of shape (rows,).
+
+    Args:
+        name: the distribution.
+        tokens: entering the layer over its expert-parallel group.
+        experts, topk: of the whole layer; no more than ``experts`` are chosen.
+        ep: ranks that share the experts; where it does not divide them, the rank with most.
+
+    Raises:
+        SilicastError: an unknown distribution, or a histogram for another number of experts.
+    """
+    check_distribution(name)
+    chosen = np.minimum(topk, experts)
+    if name == "balanced":
+        return _balanced(tokens, experts, chosen, ep)
+    if name == "uniform":
+        return _uniform(tokens, experts, chosen, ep)
+    if name.startswith("histogram:"):
+        return _from_histogram(name, tokens, experts, chosen, ep)
+    match = _POWER_LAW.fullmatch(name)
+    assert match is not None
+    return _power_law(float(match[1]), bool(match[2]), tokens, experts, chosen, ep)
+
+
+def _balanced(tokens: I64, experts: I64, topk: I64, ep: I64) -> Loads:
+    """Every expert gets the same number of tokens, or one more."""
+    assignments = tokens * topk
+    local = -(-experts // ep)
+    each, left = np.divmod(assignments, experts)
+    more = np.minimum(-(-left // ep), local)
+    values = np.stack((each, each + 1)).astype(np.float64)
+    return Loads(values, np.stack((local - more, more)).astype(np.float64))
+
+
+def _uniform(tokens: I64, experts: I64, topk: I64, ep: I64) -> Loads:
+    """Independent choices: a normal spread of loads; below one token, a share of the experts."""
+    assignments = (tokens * topk).astype(np.float64)
+    share = topk / experts
+    mean = assignments / experts
+    deviation = np.sqrt(mean * np.maximum(1.0 - share, 0.0))
+    local = (-(-experts // ep)).astype(np.float64)
+    hit = 1.0 - exp_fixed(np.maximum(tokens * log_fixed(np.maximum(1.0 - share, 1e-9)), -20.0))
+    points = np.array(_NORMAL)[:, None]
+    spread = np.maximum(mean / hit + points * deviation, 1.0)
+    # the busiest of ep ranks: its sum lies some standard deviations above the mean
+    above = 1.0 + _largest_of(ep) * deviation / np.sqrt(local) / mean
+    scale = np.minimum(local * mean * above, assignments) / folded(spread * (local * hit / 16.0))
+    each = np.minimum(np.maximum(spread * scale, 1.0), tokens)
+    return Loads(each, np.broadcast_to(local * hit / 16.0, each.shape))
+
+
+def _largest_of(count: I64) -> F64:
+    """Expected largest of ``count`` standard normal draws, within 3 %."""
+    log = log_fixed(count.astype(np.float64))
+    grown = np.sqrt(2.0 * log) * (1.0 - 0.35 / np.maximum(1.0, log + 0.35))
+    return np.where(count > 1, np.maximum(grown, 0.56), 0.0)
+
+
+def _power_law(alpha: float, level: bool, tokens: I64, experts: I64, topk: I64, ep: I64) -> Loads:
+    """Loads of the busiest rank; see the module's description."""
+    assignments = (tokens * topk).astype(np.float64)
+    sparse = assignments <= experts
+    smallest = np.where(sparse, SPARSE_RANGE[0], 1.0)
+    largest = np.where(sparse, SPARSE_RANGE[1], LARGEST_SHARE * tokens)
+    span = np.maximum(largest / smallest, 1.0)
+    even = ((np.arange(POINTS) + 0.5) / POINTS)[:, None]
+    popularity = _quantile(np.broadcast_to(even, (POINTS, len(tokens))), span, alpha)
+    unit = assignments / (folded(popularity) * (1.0 / POINTS) * experts)
+    rounded = np.minimum(np.floor(popularity * unit + 0.5), tokens)
+    missing = assignments - folded(rounded) * (1.0 / POINTS) * experts
+    places, weight, scale = _places(experts, ep, alpha)
+    if not level and (ep > 1).any():
+        own = _quantile(places, span, alpha) * unit * scale
+    else:
+        places, weight = np.broadcast_to(even, popularity.shape), weight
+        own = popularity * unit
+    each = np.floor(own + 0.5)
+    # what rounding lost goes to the most popular experts, one token each, over and over
+    width = experts * (1.0 / POINTS)
+    first = np.minimum(np.maximum(missing, 0.0), experts)
+    rank = (1.0 - places) * experts - 0.5 * width
+    each = each + np.minimum(np.maximum((first - rank) / width, 0.0), 1.0)
+    return Loads(np.minimum(np.maximum(each, 0.0), tokens), weight)
+
+
+def _quantile(places: F64, span: F64, alpha: float) -> F64:
+    """Value over the smallest of a power law between 1 and ``span``, at ``places`` in (0, 1)."""
+    log_span = log_fixed(span)
+    if alpha == 1.0:
+        return exp_fixed(places * log_span)
+    slope = 1.0 - alpha
+    inner = 1.0 + places * (exp_fixed(slope * log_span) - 1.0)
+    return exp_fixed(log_fixed(inner) * (1.0 / slope))
+
+
+def _places(experts: I64, ep: I64, alpha: float) -> tuple[F64, F64, F64]:
+    """Places in the popularity order of the busiest rank's experts, and their weights."""
+    columns = [
+        _composition(int(e), int(p), alpha)
+        for e, p in zip(experts.tolist(), ep.tolist(), strict=True)
+    ]
+    places = np.stack([column[0] for column in columns], axis=1)
+    weight = (-(-experts // ep)).astype(np.float64) / POINTS
+    scale = np.array([column[1] for column in columns])
+    return places, np.broadcast_to(weight, places.shape), scale
+
+
+@lru_cache(maxsize=4096)
+def _composition(experts: int, ep: int, alpha: float) -> tuple[F64, float]:
+    """Where in the popularity order the experts of the busiest of ``ep`` ranks lie.
+
+    Found once per group size from fixed draws. The scale makes up for the sum of all popularities
+    being larger where the busiest rank's are.
+    """
+    even = (np.arange(POINTS) + 0.5) / POINTS
+    local = experts // ep
+    if ep == 1 or local == 0:
+        return even, 1.0
+    generator = np.random.default_rng(20_25)
+    draws = max(DRAWS, -(-2 * POINTS // local))
+    places = generator.random((draws, ep, local))
+    span = np.full(places.size, REFERENCE_RANGE)
+    popularity = _quantile(places.reshape(-1), span, alpha).reshape(places.shape)
+    sums = folded(np.moveaxis(popularity, 2, 0))
+    busiest = np.argmax(sums, axis=1)
+    rows = np.arange(draws)
+    share = float(folded((sums[rows, busiest] / folded(sums.T))[:, None])[0]) / draws
+    pooled = np.sort(places[rows, busiest].reshape(-1))
+    middle = pooled[((np.arange(POINTS) + 0.5) * (len(pooled) / POINTS)).astype(np.int64)]
+    flat = _quantile(even, np.full(POINTS, REFERENCE_RANGE), alpha)
+    own = _quantile(middle, np.full(POINTS, REFERENCE_RANGE), alpha)
+    naive = float(folded(own[:, None])[0] / folded(flat[:, None])[0]) / ep
+    return middle, share / naive
+
+
+def histogram_name(shares: Iterator[float] | tuple[float, ...]) -> str:
+    """The name of a histogram: the form in which an op's variant carries it.
+
+    >>> histogram_name((3, 1.5))
+    'histogram:3,1.5'
+    """
+    return "histogram:" + ",".join(f"{share:.9g}" for share in shares)
+
+
+@lru_cache(maxsize=256)
+def _histogram(name: str) -> F64:
+    try:
+        shares = np.array([float(x) for x in name.removeprefix("histogram:").split(",")])
+    except ValueError:
+        shares = np.array([-1.0])
+    total = folded(shares[:, None])[0]
+    if not ((shares >= 0.0).all() and np.isfinite(total) and total > 0.0):
+        raise SilicastError(
+            "a histogram holds one share an expert, none negative and not all of them zero",
+            field="distribution",
+            hint="for example [3, 1, 1, 1]",
+        )
+    found: F64 = shares / total
+    return found
+
+
+def _from_histogram(name: str, tokens: I64, experts: I64, topk: I64, ep: I64) -> Loads:
+    """Contiguous ranks of experts; the rank with the largest sum."""
+    shares = _histogram(name)
+    if (experts != len(shares)).any():
+        raise SilicastError(
+            f"a histogram of {len(shares)} shares for {int(experts[experts != len(shares)][0])} "
+            "experts",
+            field="distribution",
+        )
+    columns = [_busiest_shares(name, int(p)) for p in ep.tolist()]
+    points = max(len(column) for column in columns)
+    table = np.stack([np.pad(c, (0, points - len(c))) for c in columns], axis=1)
+    each = np.minimum(table * (tokens * topk), tokens)
+    return Loads(each, np.ones_like(each))
+
+
+@lru_cache(maxsize=1024)
+def _busiest_shares(name: str, ep: int) -> F64:
+    shares = _histogram(name)
+    local = -(-len(shares) // ep)
+    ranks = np.pad(shares, (0, local * ep - len(shares))).reshape(ep, local)
+    busiest: F64 = ranks[int(np.argmax(folded(np.ascontiguousarray(ranks.T))))]
+    return busiest

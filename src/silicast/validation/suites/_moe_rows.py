@@ -1,0 +1,164 @@
+"""Measured layers of experts as arrays: which tables, which rows, which of them are held out.
+
+The suite scores what benchmarks/fit_moe.py must not fit, so both read the rows here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silicast.core.dtypes import recipe_for
+from silicast.core.numerics import F64, I64
+from silicast.hardware.catalog import find_device
+from silicast.kernels.moe_recipes import style_of
+from silicast.validation.gemm_rows import AIC_DEVICES, mixed
+from silicast.workload.op import Variant
+
+DIMS = ("tokens", "experts", "topk", "hidden", "intermediate", "ep", "tp")
+COLUMNS = ("num_tokens", "num_experts", "topk", "hidden_size", "inter_size", "moe_ep_size",
+           "moe_tp_size")  # fmt: skip
+KEYS = ("system", "backend", "version", "moe_dtype", "kernel_source", "distribution")
+PIPEWEAVE_DEVICES = {
+    "A100": "A100-SXM-80GB", "A40": "A40", "H100": "H100-SXM-80GB", "H20": "H20",
+    "H200": "H200-SXM-141GB", "H800": "H800-SXM-80GB", "L20": "L20", "L40": "L40",
+    "RTX 6000 Ada": "RTX 6000 Ada", "RTX A6000": "RTX A6000",
+}  # fmt: skip
+
+
+@final
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one device and variant.
+
+    Attributes:
+        source: "aic" or "pipeweave".
+        device, variant: what ran them and how.
+        sizes: int64 array (dimensions, rows), in the order of :data:`DIMS`.
+        seconds: measured time of one call.
+        held_out: rows that no constant may be fitted on.
+    """
+
+    source: str
+    device: str
+    variant: Variant
+    sizes: I64
+    seconds: F64
+    held_out: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def take(self, index: NDArray[np.bool_] | I64) -> Rows:
+        """Some of the rows."""
+        return Rows(
+            self.source, self.device, self.variant, np.ascontiguousarray(self.sizes[:, index]),
+            self.seconds[index], self.held_out[index],
+        )  # fmt: skip
+
+    @property
+    def dims(self) -> dict[str, I64]:
+        """Dimensions as an OpBatch takes them."""
+        return dict(zip(DIMS, self.sizes, strict=True))
+
+    @property
+    def style(self) -> str:
+        """The style of kernel that the model takes them for."""
+        architecture = find_device(self.device).architecture
+        dtype = recipe_for(self.variant.dtype).name
+        return style_of(self.variant.kernel, self.variant.library, dtype, architecture)
+
+
+def layer_held_out(sizes: I64) -> NDArray[np.bool_]:
+    """One in five layers (experts, topk, hidden, intermediate), never fitted on any device."""
+    held: NDArray[np.bool_] = mixed(*sizes[1:5], seed=7) % np.uint64(5) == 0
+    return held
+
+
+def sample(rows: Rows, count: int) -> Rows:
+    """A deterministic subsample of about so many rows, by hash of the sizes."""
+    if len(rows) <= count:
+        return rows
+    key = mixed(*rows.sizes, seed=1)
+    return rows.take(np.sort(np.argsort(key, kind="stable")[:count]))
+
+
+def aic_rows(data: Path, count: int, *, held_out: bool | None = None) -> list[Rows]:
+    """``count`` rows of each device, backend, version, format, kernel and distribution.
+
+    Args:
+        data: the data folder.
+        count: rows of each group.
+        held_out: only rows that are (or are not) held out.
+    """
+    import pyarrow.parquet as pq
+
+    names = [*KEYS, *COLUMNS, "latency_us"]
+    table = pq.read_table(data / "aiconfigurator/moe.parquet", columns=names)
+    code = np.zeros(len(table), dtype=np.int64)
+    labels = []
+    for key in KEYS:
+        column = table[key].combine_chunks()
+        labels.append(column.dictionary.to_pylist())
+        code = code * len(labels[-1]) + column.indices.to_numpy(zero_copy_only=False)
+    order = np.argsort(code, kind="stable")
+    values, starts = np.unique(code[order], return_index=True)
+    sizes = np.stack([table[name].to_numpy().astype(np.int64) for name in COLUMNS])
+    micros = table["latency_us"].to_numpy().astype(np.float64)
+    found = []
+    for value, index in zip(values.tolist(), np.split(order, starts[1:]), strict=True):
+        words = []
+        for options in reversed(labels):
+            value, place = divmod(value, len(options))
+            words.append(options[place])
+        system, backend, version, dtype, kernel, distribution = reversed(words)
+        if system not in AIC_DEVICES or distribution == "power_law_0":
+            continue
+        held = layer_held_out(sizes[:, index])
+        if held_out is not None:
+            index, held = index[held == held_out], held[held == held_out]
+        rows = Rows(
+            "aic", AIC_DEVICES[system],
+            _variant(backend, version, dtype, kernel, distribution),
+            sizes[:, index], micros[index] * 1e-6, held,
+        )  # fmt: skip
+        if len(rows):
+            found.append(sample(rows, count))
+    return found
+
+
+def _variant(backend: str, version: str, dtype: str, kernel: str, distribution: str) -> Variant:
+    flags = sorted([("gated", "nongated" not in kernel), (distribution, True)])
+    return Variant(
+        dtype=recipe_for(dtype).name, library=backend, version=version, kernel=kernel,
+        flags=tuple(flags),
+    )  # fmt: skip
+
+
+def pipeweave_rows(data: Path, count: int, *, held_out: bool | None = None) -> list[Rows]:
+    """The first product (gate and up) of Triton's fused kernel in bf16, routed round-robin."""
+    import pyarrow.parquet as pq
+
+    names = ["gpu", "weight_type", "M", "E", "topk", "H", "N", "latency_us"]
+    table = pq.read_table(data / "pipeweave/kernel_moe_w13.parquet", columns=names)
+    c: dict[str, NDArray[Any]] = {n: table[n].to_numpy(zero_copy_only=False) for n in names}
+    found = []
+    for gpu, device in PIPEWEAVE_DEVICES.items():
+        here = c["gpu"] == gpu
+        m, e, k, h, n = (c[x][here].astype(np.int64) for x in ("M", "E", "topk", "H", "N"))
+        ones = np.ones_like(m)
+        sizes = np.stack((m, e, k, h, n, ones, ones))
+        rows = Rows(
+            "pipeweave", device,
+            Variant(dtype="bf16", library="triton", kernel="triton",
+                    flags=(("balanced", True), ("gated", True), ("w13", True))),
+            sizes, c["latency_us"][here] * 1e-6, layer_held_out(sizes),
+        )  # fmt: skip
+        if held_out is not None:
+            rows = rows.take(rows.held_out == held_out)
+        found.append(sample(rows, count))
+    return found
