@@ -142,7 +142,7 @@ def why_tree(part: Part, total_ps: int | None = None) -> dict[str, Any]:
     node: dict[str, Any] = {
         "name": part.name,
         "exposed_ms": part.exposed_ps * 1e3 / PICOSECONDS,
-        "share": part.exposed_ps / whole if whole else 0.0,
+        "share": round(part.exposed_ps / whole, 6) if whole else 0.0,
     }
     if part.hidden_ps:
         node["hidden_ms"] = part.hidden_ps * 1e3 / PICOSECONDS
@@ -151,7 +151,7 @@ def why_tree(part: Part, total_ps: int | None = None) -> dict[str, Any]:
     if part.bound_by:
         node["bound_by"] = part.bound_by
     if part.bound_ps and part.exposed_ps:
-        node["of_bound"] = part.bound_ps / part.exposed_ps
+        node["of_bound"] = round(part.bound_ps / part.exposed_ps, 6)
     if part.children:
         node["parts"] = [why_tree(child, whole) for child in _shown_children(part)]
     return node

@@ -56,7 +56,7 @@ def test_the_why_tree_shares_sum_to_one() -> None:
     parts = [Part(f"p{i}", 10**9 * (i + 1), bound_ps=10**8, bound_by="dram") for i in range(3)]
     tree = why_tree(Part.group("total", parts))
     assert tree["exposed_ms"] == 6.0
-    assert [part["share"] for part in tree["parts"]] == [1 / 6, 2 / 6, 3 / 6]
+    assert [part["share"] for part in tree["parts"]] == [0.166667, 0.333333, 0.5]
     assert tree["parts"][0]["of_bound"] == 0.1
 
 
