@@ -38,7 +38,7 @@ MODEL_SD = 0.06
 PRIOR_SD = 0.7
 TIGHT_SD = {
     "dram_fraction": 0.08,
-    "sm_bytes_per_clock": 0.25,
+    "l2_fraction": 0.4,
     "launch_factor": 0.07,
     "launch_cycles": 0.3,
     "trip_cycles": 0.3,
@@ -55,6 +55,7 @@ SOURCE_WEIGHT = {"neusight": 0.2, "vllm-profile": 0.5}
 FIXED = {
     "port_bytes_per_clock": 64.0,
     "slot_s": 80e-9,
+    "unknown_l2_bytes_per_clock": 32.0,  # per core, where a device file does not say
     "pipe_fraction": 0.8,
     "transfer_widening": 1.5,
 }
@@ -64,9 +65,9 @@ SHARED = {
     "trip_cycles": 1000.0,
     "reduction_cycles": 700.0,
     "block_bytes_per_s": 40e9,
-    "rope.sm_bytes_per_clock": 0.38,
+    "rope.l2_fraction": 0.38,
     "rope.block_bytes_per_s": 0.5,
-    "embedding.sm_bytes_per_clock": 0.6,
+    "embedding.l2_fraction": 0.6,
     "sampling.launch_cycles": 4.0,
     "sampling.block_bytes_per_s": 2.5,
     "layernorm.slot_s": 6.0,
@@ -80,7 +81,7 @@ SHARED = {
 PER_ARCHITECTURE = {
     "launch_factor": 1.0,
     "dram_fraction": 0.85,
-    "sm_bytes_per_clock": 20.0,
+    "l2_fraction": 0.7,
     "resident_from": 0.5,
     "resident_to": 1.1,
     "stream_dispatch_s": 12e-6,

@@ -167,6 +167,10 @@ class Machine:
             return table[name] * table.get(f"{family}.{name}", 1.0)
 
         capacity, clock = device.l2.capacity_bytes, device.clocks.boost_hz
+        # salvaged parts keep the whole L2: what a core gets is its share of the L2's bandwidth
+        l2_per_s = device.l2.bandwidth_bytes_per_s
+        if l2_per_s <= 0.0:
+            l2_per_s = table["unknown_l2_bytes_per_clock"] * clock * device.cores
         port = table["port_bytes_per_clock"] * device.clocks.max_hz * device.cores
         return Machine(
             cores=device.cores,
@@ -179,7 +183,7 @@ class Machine:
             slot_s=constant("slot_s"),
             dram_per_s=device.dram.bandwidth_bytes_per_s * constant("dram_fraction"),
             dram_peak_per_s=device.dram.bandwidth_bytes_per_s,
-            sm_per_s=constant("sm_bytes_per_clock") * clock,
+            sm_per_s=l2_per_s * constant("l2_fraction") / device.cores,
             block_per_s=constant("block_bytes_per_s"),
             port_peak_per_s=port,
             l2_bytes=capacity,

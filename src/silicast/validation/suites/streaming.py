@@ -106,7 +106,7 @@ class Norms(_StreamingSuite):
         "neusight/kernels_nvidia.parquet",
         "serving/llmservingsim_profile_dense.parquet",
     )
-    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 20.0}}
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 12.0}}
 
 
 @register_suite
@@ -121,7 +121,7 @@ class SiluMulSuite(_StreamingSuite):
         "pipeweave/kernel_elementwise_sample.parquet",
         "serving/llmservingsim_profile_dense.parquet",
     )
-    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 35.0}}
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 23.0}}
 
 
 @register_suite
@@ -137,7 +137,7 @@ class ElementwiseSuite(_StreamingSuite):
         "serving/vidur_linear_ops.parquet",
         "serving/llmservingsim_profile_dense.parquet",
     )
-    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 15.0}}
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 11.0}}
 
 
 @register_suite
@@ -152,7 +152,7 @@ class SoftmaxSuite(_StreamingSuite):
         "neusight/kernels_nvidia.parquet",
         "serving/llmservingsim_profile_per_sequence.parquet",
     )
-    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 25.0}}
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 15.0}}
 
 
 @register_suite
@@ -167,4 +167,4 @@ class QuantizeSuite(_StreamingSuite):
         "aiconfigurator/scale_matrix.parquet",
         "aiconfigurator/computescale.parquet",
     )
-    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 18.0}}
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 15.5}}
