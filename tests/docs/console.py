@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from silicast.app.cli import EXIT_INTERNAL, main
+from silicast.app import status
+from silicast.app.cli import main
 from tests.architecture.source_tree import ROOT
 from tests.docs.accuracy_table import with_table
 from tests.docs.cli_page import PAGE, page
@@ -113,7 +114,7 @@ def _updated(text: str) -> str:
             parts: list[str] = []
             for step in steps(block.group()):
                 actual = shell.run(step)
-                if shell.status == EXIT_INTERNAL:
+                if shell.status == status.INTERNAL:
                     raise RuntimeError(f"$ {step.command}\n{actual}")
                 keep = "..." in step.expected.splitlines() and matches(step.expected, actual)
                 printed = step.expected if keep else actual

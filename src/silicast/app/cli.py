@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from silicast import __version__
+from silicast.app import status
 from silicast.app.console import warn
 from silicast.core.errors import SilicastError
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from cyclopts import App
 
 HELP_FLAGS = ("--help", "-h")
-EXIT_BAD_INPUT = 2
-EXIT_INTERNAL = 70
-EXIT_INTERRUPTED = 130
 
 HELP = (
     "How fast will it run, before anybody buys, rents or builds it?\n\n"
@@ -45,6 +43,7 @@ def build_app() -> App:
         version=__version__,
         help_format="plaintext",
         result_action="return_value",
+        suppress_keyboard_interrupt=False,
     )
     groups = (Group.create_ordered("Predict"), Group.create_ordered("Look up and check"))
     for group, names in zip(groups, (PREDICT, CATALOG), strict=True):
@@ -61,17 +60,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without µ still gets its table
     try:
-        status = _dispatch(tokens)
+        result = _dispatch(tokens)
         sys.stdout.flush()
     except SilicastError as error:
-        return _fail(str(error))
+        return _fail(str(error), status.of_error(error.kind))
     except BrokenPipeError:
         # the reader (`| head`) has what it wanted; keep Python's exit from flushing again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
         warn("interrupted")
-        return EXIT_INTERRUPTED
+        return status.INTERRUPTED
     except Exception as error:
         if os.environ.get("SILICAST_DEBUG"):
             raise
@@ -79,8 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"internal error: {type(error).__name__}: {' '.join(str(error).split())[:300]} "
             "(please report; SILICAST_DEBUG=1 shows the traceback)"
         )
-        return EXIT_INTERNAL
-    return status
+        return status.INTERNAL
+    return result
 
 
 def _dispatch(tokens: list[str]) -> int:
@@ -95,10 +94,10 @@ def _dispatch(tokens: list[str]) -> int:
     except CycloptsError as error:
         error.verbose = False
         command = " ".join(("silicast", *(error.command_chain or ())))
-        return _fail(f"{' '.join(str(error).split())} (see `{command} --help`)")
-    return result if isinstance(result, int) else 0
+        return _fail(f"{' '.join(str(error).split())} (see `{command} --help`)", status.BAD_INPUT)
+    return result if isinstance(result, int) else status.ANSWERED
 
 
-def _fail(text: str) -> int:
+def _fail(text: str, result: int) -> int:
     warn(f"error: {text}")
-    return EXIT_BAD_INPUT
+    return result

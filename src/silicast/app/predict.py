@@ -6,15 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from silicast.app import status
 from silicast.app.console import show, write_json
 from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-EXIT_BAD_INPUT = 2
-EXIT_NOT_ANSWERED = 3
-NOT_THE_INPUTS_FAULT = frozenset(("not_yet", "unsupported"))
 
 Tree = dict[str, Any]
 
@@ -69,11 +66,8 @@ def print_reply(
 
 
 def status_of(reply: Tree) -> int:
-    """0 answered, 2 the input is wrong, 3 it is right but cannot be answered (yet)."""
-    if reply["ok"]:
-        return 0
-    blameless = reply["error"]["kind"] in NOT_THE_INPUTS_FAULT
-    return EXIT_NOT_ANSWERED if blameless else EXIT_BAD_INPUT
+    """The exit status that says whether a scenario was answered."""
+    return status.ANSWERED if reply["ok"] else status.of_error(reply["error"]["kind"])
 
 
 def refused(reply: Tree, file: Path | None = None) -> SilicastError:

@@ -56,7 +56,7 @@ def device_card(device: Device) -> RenderableType:
     def add(label: str, value: str, path: str) -> None:
         table.add(label, value, source_of(device.sources, path))
 
-    capability = f" (sm {device.compute_capability})" if device.compute_capability else ""
+    capability = f" ({device.compute_capability})" if device.compute_capability else ""
     add("architecture", f"{device.vendor} {device.architecture}{capability}", "architecture")
     add("cores", f"{device.cores} {core}s", "compute.children.count")
     for name, hertz in (

@@ -126,6 +126,7 @@ def test_what_cannot_be_answered_yet_says_so(tmp_path: Path, capsys: Capture) ->
     status, out, _ = run(f"run {file} --json", capsys)
     reply = json.loads(out)
     assert status == 3
+    assert run(f"run {file}", capsys)[0] == 3
     assert reply["ok"] is False
     assert reply["error"]["kind"] == "not_yet"
     assert "metrics" not in reply
@@ -137,7 +138,7 @@ def test_strict_refuses_what_lies_outside_measured_ground(capsys: Capture) -> No
     far = known.replace("h100", "rtx5090")
     assert run(far, capsys)[0] == 0
     status, out, err = run(f"{far} --strict", capsys)
-    assert (status, out) == (2, "")
+    assert (status, out) == (3, "")
     assert "outside measured ground" in err
 
 
@@ -183,7 +184,7 @@ def test_a_defect_shows_no_traceback(capsys: Capture, monkeypatch: pytest.Monkey
     monkeypatch.setattr(cli, "_dispatch", broken)
     monkeypatch.delenv("SILICAST_DEBUG", raising=False)
     status, out, err = run("devices", capsys)
-    assert (status, out) == (cli.EXIT_INTERNAL, "")
+    assert (status, out) == (70, "")
     assert err.startswith("internal error: ZeroDivisionError: secret detail")
     assert err.count("\n") == 1
     monkeypatch.setenv("SILICAST_DEBUG", "1")

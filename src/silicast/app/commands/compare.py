@@ -6,9 +6,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from silicast.app import status
 from silicast.app.console import progress, show, write_json
 from silicast.app.flags import Degrees, Deployment, Json, inference_scenario, plan_degrees
-from silicast.app.predict import EXIT_NOT_ANSWERED, predicted, refused
+from silicast.app.predict import predicted, refused
 from silicast.core.errors import SilicastError
 
 
@@ -48,7 +49,7 @@ def compare(
         show(comparison_table(replies, "total_ms"))
     else:
         raise refused(replies[0][1])
-    return 0 if len(answered) == len(replies) else EXIT_NOT_ANSWERED
+    return status.ANSWERED if len(answered) == len(replies) else status.NOT_ANSWERED
 
 
 def _label(device: str, parallel: dict[str, int], many_plans: bool) -> str:

@@ -7,12 +7,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from silicast.app import status
 from silicast.app.console import progress, show, warn, write_json
 from silicast.app.flags import Json
 from silicast.core.errors import SilicastError
-
-EXIT_PROBLEMS = 2
-EXIT_THRESHOLDS = 3
 
 
 def validate(
@@ -51,7 +49,7 @@ def _check_devices(files: list[Path], *, json: bool) -> int:
             show(f"{path}: {'no problems' if not problems else 'problems'}")
             for problem in problems:
                 show(f"  {problem}")
-    return EXIT_PROBLEMS if any(found.values()) else 0
+    return status.BAD_INPUT if any(found.values()) else status.ANSWERED
 
 
 def _score(names: tuple[str, ...], output: Path | None, limit: int | None, *, json: bool) -> int:
@@ -73,4 +71,4 @@ def _score(names: tuple[str, ...], output: Path | None, limit: int | None, *, js
             show(scorecard_table(result))
     for line in missed:
         warn(f"threshold missed: {line}")
-    return EXIT_THRESHOLDS if missed else 0
+    return status.NOT_ANSWERED if missed else status.ANSWERED
