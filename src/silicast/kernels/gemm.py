@@ -113,14 +113,34 @@ def selected(table: Mapping[str, float], recipe: Recipe, library: str) -> dict[s
 
 
 def _fold(values: F64) -> F64:
-    """Sum over the first axis in a fixed pairwise order, whatever the number of columns."""
+    """Sum over the first axis in a fixed order, whatever the number of columns."""
     total: F64 = values
-    while len(total) > 1:
+    while len(total) > 3 and len(total) % 2 == 0:
         half = len(total) // 2
-        paired = total[:half] + total[half : 2 * half]
-        total = np.concatenate((paired, total[2 * half :])) if len(total) % 2 else paired
+        total = total[:half] + total[half:]
     first: F64 = total[0]
+    for row in total[1:]:
+        first = first + row
     return first
+
+
+def _expected_chunk(
+    setting: Setting, m: F64, n: F64, k: F64, batch: F64
+) -> tuple[F64, dict[str, F64]]:
+    found = evaluate(
+        m[None], n[None], k[None], batch[None],
+        setting.tiles, setting.steps, setting.machine, setting.constants,
+    )  # fmt: skip
+    closeness = found.time.min(axis=0) / found.time
+    for _ in range(4):
+        closeness *= closeness
+    time = _fold(closeness * found.time)
+    time /= _fold(closeness)
+    fastest = found.time.argmin(axis=0)
+    place = fastest * len(m) + np.arange(len(m))
+    best = {name: getattr(found, name).take(place) for name in COLUMNS}
+    best["best"] = fastest.astype(np.float64)
+    return time, best
 
 
 def expected(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> tuple[F64, dict[str, F64]]:
@@ -129,24 +149,15 @@ def expected(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> tuple[F64,
     "best" holds the index of the fastest candidate. Arrays of shape (rows,).
     """
     rows = len(m)
+    if rows <= ROWS_PER_CHUNK:
+        return _expected_chunk(setting, m, n, k, batch)
     time = np.empty(rows)
     best = {name: np.empty(rows) for name in (*COLUMNS, "best")}
     for start in range(0, rows, ROWS_PER_CHUNK):
-        part = slice(start, min(start + ROWS_PER_CHUNK, rows))
-        found = evaluate(
-            m[None, part], n[None, part], k[None, part], batch[None, part],
-            setting.tiles, setting.steps, setting.machine, setting.constants,
-        )  # fmt: skip
-        closeness = found.time.min(axis=0) / found.time
-        for _ in range(4):
-            closeness *= closeness
-        time[part] = _fold(closeness * found.time) / _fold(closeness)
-        fastest = found.time.argmin(axis=0)
-        width = part.stop - part.start
-        place = fastest * width + np.arange(width)
-        for name in COLUMNS:
-            best[name][part] = getattr(found, name).take(place)
-        best["best"][part] = fastest
+        part = slice(start, start + ROWS_PER_CHUNK)
+        time[part], found = _expected_chunk(setting, m[part], n[part], k[part], batch[part])
+        for name, column in best.items():
+            column[part] = found[name]
     return time, best
 
 
@@ -273,13 +284,14 @@ def _demand(setting: Setting, best: Mapping[str, F64]) -> Demand:
     tile = best["best"].astype(np.int64)
     steps, cores = setting.steps, setting.machine.cores
     blocks, per_core = best["blocks"], best["per_core"]
-    waves = blocks / steps.slots[tile, 0]
-    work = best["block_steps"] * steps.operations[tile, 0]
-    fetched = best["block_steps"] * steps.bytes[tile, 0]
+    slots = steps.slots.take(tile)
+    waves = blocks / slots
+    work = best["block_steps"] * steps.operations.take(tile)
+    fetched = best["block_steps"] * steps.bytes.take(tile)
     return Demand(
         tasks=blocks,
         waves=waves,
-        occupancy=np.minimum(blocks, steps.slots[tile, 0]) / cores,
+        occupancy=np.minimum(blocks, slots) / cores,
         pipe_work={setting.pipe: blocks * work},
         level_bytes={"l2": blocks * fetched, "dram": best["dram_bytes"]},
         core_pipe_work={setting.pipe: per_core * work},
