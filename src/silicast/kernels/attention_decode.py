@@ -115,9 +115,10 @@ class _Decode:
         self.slots = device.cores * c["ctas_per_core"]
         base = work.total(self.reread) * self.groups
         self.tokens = work.total(self.keys * self.reread) * self.groups
-        share = np.ceil(self.tokens / (self.slots * KEY_TILE * c["split_fill"]))
+        planned = device.cores * c["plan_ctas"]
+        share = np.ceil(self.tokens / (planned * KEY_TILE))
         chunk = np.maximum(share, c["split_tiles"]) * KEY_TILE
-        chunk = np.where(base >= self.slots * c["split_fill"], float(1 << 40), chunk)
+        chunk = np.where(base >= planned, float(1 << 40), chunk)
         parts = np.ceil(self.keys / work.spread_f(chunk))
         self.splits = np.minimum(parts, self.tasking.most_splits)
         self.tasks = work.total(self.splits * self.reread) * self.groups

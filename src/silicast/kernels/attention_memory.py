@@ -70,6 +70,9 @@ def prefill_traffic(
         appended = appended + tokens * heads * width * (2.0 + q_bytes)
     if scheme.rotates:
         appended = appended + tokens * heads * width * (2.0 + q_bytes)
+    if kv_bytes < q_bytes and scheme.caller == "vllm":
+        # It widens the whole cache into a buffer before kernels that take no narrow one.
+        appended = appended + cached * c["widened_bytes"]
     moved = queries + cached + results
     outside = _outside_l2(moved + 0.5 * appended, device, c, batch.variant.cache)
     bandwidth = device.dram.bandwidth_bytes_per_s * c["dram_efficiency"]
@@ -96,7 +99,7 @@ def _outside_l2(footprint: F64, device: Device, c: Mapping[str, float], cache: s
     if cache == "cold":
         return np.ones_like(footprint)
     usable = c["l2_usable"] * device.l2.capacity_bytes
-    return np.clip((footprint / usable - 1.0) / c["l2_fade"], 0.0, 1.0)
+    return np.minimum(np.maximum((footprint / usable - 1.0) / c["l2_fade"], 0.0), 1.0)
 
 
 def attention_bound(

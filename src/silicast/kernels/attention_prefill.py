@@ -9,11 +9,12 @@ tasks in waves, or longest first where the library orders them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import ClassVar, final
 
 import numpy as np
 
-from silicast.core.numerics import F64, ceil_div
+from silicast.core.numerics import F64, I64, ceil_div
 from silicast.hardware.device import Device
 from silicast.kernels.attention_memory import Traffic, attention_bound, prefill_traffic
 from silicast.kernels.attention_schemes import (
@@ -82,10 +83,15 @@ class AttentionPrefill(Implementation):
 
 def attention_constants(group: str, device: Device, scheme: Scheme) -> Mapping[str, float]:
     """Constants of an architecture with those of the caller ("vllm.launch_s") put over them."""
-    found = load_physics(group).constants(device.architecture)
-    merged = dict(found)
-    prefix = scheme.caller + "."
-    return merged | {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)}
+    return _constants(group, device.architecture, scheme.caller)
+
+
+@cache
+def _constants(group: str, architecture: str, caller: str) -> Mapping[str, float]:
+    found = load_physics(group).constants(architecture)
+    prefix = caller + "."
+    own = {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)}
+    return {**{k: v for k, v in found.items() if "." not in k}, **own}
 
 
 def shared_errors(group: str, batch: OpBatch, device: Device) -> Mapping[str, float]:
@@ -137,21 +143,42 @@ class _Prefill:
         self.tiles = ceil_div(work.q, self.tile_q)
         # A tile holds rows // group tokens, not a power of two: fewer tiles, as full as they come.
         alone = ceil_div(work.q * packed, self.rows).astype(np.float64)
-        self.fill = np.where(self.tiles > 1, self.tile_q * packed / self.rows, alone)
+        self.fill: F64 = np.where(self.tiles > 1, self.tile_q * packed / self.rows, alone)
         self.units = (self.heads // packs).astype(np.float64)
-        self.tasks = work.total(self.tiles * self.fill) * self.units
         resident = resident_ctas(scheme, width, self.rows, self.tile_kv, self.device)
         self.resident = work.largest(resident.astype(np.float64))
+        self._split()
+
+    def _split(self) -> None:
+        """Cuts long rows into parts of equal length where tiles are too few to fill the device."""
+        work, scheme, cores = self.work, self.scheme, self.device.cores
+        self.parts: F64 = np.ones(len(work.q))
+        self.tasks = work.total(self.tiles * self.fill) * self.units
+        self.merges = np.zeros_like(self.tasks)
+        if scheme.splits:
+            slots = cores * self.resident
+            every = work.total(self.fill * self.blocks) * self.units
+            chunk = np.maximum(np.ceil(every / slots), self.c["split_tiles"])
+            chunk = np.where(self.tasks < slots, chunk, float(1 << 40))
+            length = work.spread_f(chunk)
+            longest = work.largest(self.longest.astype(np.float64))
+            self.merges = np.where(longest > chunk, 1.0, 0.0)
+            self.parts = np.maximum(np.ceil(self.blocks / self.tiles / length), 1.0)
+            self.longest = np.minimum(self.longest, length).astype(np.int64)
+            self.tasks = work.total(self.tiles * self.fill * self.parts) * self.units
+        self.share = np.minimum(np.maximum(self.tasks / cores, 1.0), self.resident)
 
     def analysis(self) -> Analysis:
         c, device, work = self.c, self.device, self.work
         cores, clock = device.cores, device.clocks.boost_hz
-        share = np.clip(self.tasks / cores, 1.0, self.resident)
-        step = self._step_cycles(work.spread_f(share))
+        step = self._step_cycles(work.spread_f(self.share))
         fixed = c["task_cycles"] + c["window_steps"] * step * (self.window > 0)
         visited, longest_visit = self._visited()
-        total = work.total(self.fill * (visited * step + self.tiles * fixed)) * self.units
-        longest, merge_s = self._longest(work.largest(longest_visit * step), share)
+        total = (
+            work.total(self.fill * (visited * step + self.tiles * self.parts * fixed)) * self.units
+        )
+        longest = work.largest(longest_visit * step) * self.share
+        merge_s = self.merges * c["merge_s"]
         busiest = self._makespan(total, longest + work.largest(fixed))
         core_s = busiest / clock
 
@@ -186,7 +213,7 @@ class _Prefill:
         rate = device.rate_per_core(self.pipe, self.dtype) * c["tensor_efficiency"]
         if self.dtype == "fp8":
             rate = rate * c["fp8_efficiency"]
-        mma = 4.0 * scores * width / rate
+        mma = 4.0 * scores * width / rate * self._width_factor(width)
         xu = device.rate_per_core("xu", "fp32") or 16.0
         fma = device.rate_per_core("fma", "fp32") or 128.0
         softmax = scores * (1.0 / xu + c["softmax_ops"] / fma)
@@ -196,21 +223,22 @@ class _Prefill:
         serial = mma + softmax + c["step_cycles"]
         return floor + c["exposed"] * (serial - floor) / share
 
-    def _longest(self, cycles: F64, share: F64) -> tuple[F64, F64]:
-        """Cycles of the longest task, and the merge that splitting it costs, seconds."""
-        longest = cycles * share
-        if not self.scheme.splits:
-            return longest, np.zeros_like(longest)
-        spare = np.floor(self.device.cores * self.resident / positive(self.tasks))
-        parts = np.clip(spare, 1.0, np.maximum(1.0, self.work.largest(self.longest * 0.25)))
-        return longest / parts, (parts > 1.0) * self.c["merge_s"]
+    def _width_factor(self, width: I64) -> F64:
+        """Cost of a step beyond that of heads 128 wide: kernels are tuned one width at a time."""
+        prefix = "fp8_step" if self.dtype == "fp8" else "step"
+        factor = np.ones(len(width))
+        if (width == 128).all():
+            return factor
+        for low, high, name in ((0, 95, "64"), (129, 192, "192"), (193, 256, "256")):
+            factor = np.where((width >= low) & (width <= high), self.c[f"{prefix}_{name}"], factor)
+        return np.where(width > 256, self.c["step_512"], factor)
 
     def _makespan(self, total: F64, longest: F64) -> F64:
         """Cycles of the busiest core: whole waves of equal tasks, less tail of unequal ones."""
         cores = float(self.device.cores)
         waves = self.tasks / cores
         mean = total / positive(self.tasks)
-        evenness = np.clip(2.0 * mean / positive(longest) - 1.0, 0.0, 1.0)
+        evenness = np.minimum(np.maximum(2.0 * mean / positive(longest) - 1.0, 0.0), 1.0)
         quantum = (np.ceil(waves) - waves) * mean
         tail = self.c["tail_sorted"] if self.scheme.longest_first else self.c["tail"]
         ragged = tail * longest * np.minimum(1.0, waves)
@@ -238,7 +266,7 @@ class _Prefill:
             demand=Demand(
                 tasks=self.tasks,
                 waves=waves,
-                occupancy=np.clip(self.tasks / device.cores, 1.0, self.resident),
+                occupancy=self.share,
                 pipe_work={self.pipe: padded, "xu": issued},
                 level_bytes={"dram": traffic.dram_bytes, "l2": traffic.moved},
                 core_pipe_work={self.pipe: padded * imbalance / device.cores},

@@ -7,6 +7,7 @@ FlashInfer (2501.01005), TensorRT-LLM's generated kernels for Hopper and Blackwe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, final
 
 import numpy as np
@@ -27,8 +28,7 @@ class Scheme:
 
     Attributes:
         library: the kernel library ("fa2", "fa3", "flashinfer", "trtllm", "triton").
-        caller: the engine whose measured calls give the constants; a bare library's are those of
-            the engine that was measured calling it.
+        caller: whose constants to use: the engine's where one is named, else the library's.
         mainloop: "fa2" (mma.sync, softmax in line with it), "fa3" (wgmma, two consumer groups in
             ping-pong), "fmha100" (tcgen05, two query tiles a CTA).
         packs: query heads of a group share a tile (rows = tokens x group).
@@ -37,7 +37,7 @@ class Scheme:
         splits: long caches are split where tiles are too few to fill the device.
         appends: the call also writes the new keys and values to the cache.
         rotates: the call also applies RoPE to queries and keys, in a kernel of its own.
-        omitted: kernels that the measured call held and this one does not (append, RoPE).
+        omitted: kernels that the engine's call holds and this one does not (append, RoPE).
         visits_masked: tiles wholly outside a window are looked at and skipped one by one.
     """
 
@@ -56,8 +56,6 @@ class Scheme:
 
 ENGINES = frozenset({"vllm", "sglang", "trtllm"})
 """Libraries whose call is an engine's attention layer: kernel and cache update."""
-
-_MEASURED_WITH = {"fa2": "vllm", "fa3": "sglang", "flashinfer": "sglang", "trtllm": "sglang"}
 
 _ENGINE_KERNELS: dict[tuple[str, str], str] = {
     ("vllm", "hopper"): "fa3",
@@ -92,10 +90,14 @@ def resolve_library(library: str, kernel: str, architecture: str) -> str:
 
 def scheme_for(variant: Variant, device: Device) -> Scheme:
     """The attention kernel that ``variant.library`` runs on ``device``."""
-    architecture = device.architecture
+    return _scheme(variant, device.architecture)
+
+
+@lru_cache(maxsize=4096)
+def _scheme(variant: Variant, architecture: str) -> Scheme:
     name = resolve_library(variant.library, variant.kernel, architecture)
     engine = variant.library in ENGINES
-    caller = variant.library if engine else _MEASURED_WITH.get(name, "sglang")
+    caller = variant.library if engine else name
     caller = "triton" if name == "triton" else caller
     appends = variant.flag("append", default=engine)
     rotates = variant.flag("rope", default=variant.library == "trtllm")
@@ -103,7 +105,7 @@ def scheme_for(variant: Variant, device: Device) -> Scheme:
     if name != "triton":
         mainloop = "fa3" if architecture == "hopper" and name != "fa2" else mainloop
         mainloop = "fmha100" if architecture == "blackwell" else mainloop
-    packs = name == "flashinfer" or (mainloop == "fa3" and name != "trtllm")
+    packs = name == "fa3" or (name == "flashinfer" and mainloop == "fa2")
     return Scheme(
         library=name,
         caller=caller,
@@ -114,7 +116,7 @@ def scheme_for(variant: Variant, device: Device) -> Scheme:
         splits=name == "fa3" or (name == "flashinfer" and mainloop == "fa2"),
         appends=appends,
         rotates=rotates,
-        omitted=int(not appends) + int(caller == "trtllm" and not rotates),
+        omitted=int(caller in ENGINES and not appends) + int(caller == "trtllm" and not rotates),
         visits_masked=name == "triton" and variant.library == "sglang",
     )
 
@@ -173,7 +175,7 @@ def decode_tasks(
         packed = ~scalar
     elif scheme.library == "triton":
         most = np.full_like(group, 16)
-    if scheme.mainloop == "fa3" and scheme.caller != "trtllm":
+    elif scheme.library == "fa3":
         unit = 64
     shared = np.where(packed, group, 1)
     return DecodeTasks(shared, ceil_div(q_len * shared, unit) * unit, most, scalar)
@@ -205,12 +207,15 @@ def resident_ctas(scheme: Scheme, head_dim: I64, tile_q: I64, tile_kv: I64, devi
     smem = device.memory.get("smem")
     capacity = int(smem.capacity_bytes) if smem else 65536
     needed = 2 * head_dim * (tile_q + 2 * tile_kv)
-    return np.clip(capacity // needed, 1, 2)
+    fit: I64 = np.minimum(np.maximum(capacity // needed, 1), 2)
+    return fit
 
 
 def token_tile(rows: I64, group: I64) -> I64:
     """Tokens of a tile of ``rows`` rows shared by ``group`` heads: a power of two, at least 1."""
-    tokens = np.ones_like(rows)
-    for size in (2, 4, 8, 16, 32, 64, 128, 256):
-        tokens = np.where(size * group <= rows, size, tokens)
+    share = rows // group
+    tokens: I64 = _FLOOR_POWER[np.minimum(share, 256)]
     return tokens
+
+
+_FLOOR_POWER = np.array([1] + [1 << (n.bit_length() - 1) for n in range(1, 257)], dtype=np.int64)

@@ -69,11 +69,12 @@ class Sequences:
         """As :meth:`spread`, for floats."""
         return values if self.owner is None else values[self.owner]
 
-    def total(self, values: F64) -> F64:
+    def total(self, values: F64 | I64) -> F64:
         """Sum over an op's sequences of one value an entry, in the order given; shape (ops,)."""
         if self.owner is None:
-            return values * self.count
-        return np.bincount(self.owner, weights=values, minlength=self.ops)
+            return values.astype(np.float64) * self.count
+        sums = np.bincount(self.owner, weights=values, minlength=self.ops)
+        return sums.astype(np.float64)
 
     def largest(self, values: F64) -> F64:
         """Largest value over an op's sequences, shape (ops,)."""
@@ -92,18 +93,25 @@ def live_scores(q: I64, kv: I64, window: I64, *, causal: bool) -> I64:
     >>> int(live_scores(*one(4, 6, 5), causal=True)[0])     # 3 + 4 + 5 + 5
     17
     """
+    past = kv - q
+    if causal and not window.any():
+        triangle: I64 = q * past + q * (q + 1) // 2
+        return triangle
     reach = np.where(window > 0, window, kv)
     if not causal:
-        return q * np.minimum(kv, reach)
-    past = kv - q
-    growing = np.clip(reach - past, 0, q)
-    return growing * past + growing * (growing + 1) // 2 + (q - growing) * reach
+        every: I64 = q * np.minimum(kv, reach)
+        return every
+    growing = np.minimum(np.maximum(reach - past, 0), q)
+    scores: I64 = growing * past + growing * (growing + 1) // 2 + (q - growing) * reach
+    return scores
 
 
 def live_keys(q: I64, kv: I64, window: I64, *, causal: bool) -> I64:
     """Keys that at least one query sees, per sequence."""
     if not causal:
         return np.where(window > 0, np.minimum(kv, window), kv)
+    if not window.any():
+        return kv
     first = np.where(window > 0, np.maximum(0, kv - q - window + 1), 0)
     return kv - first
 
@@ -119,6 +127,8 @@ def live_blocks(q: I64, kv: I64, window: I64, tile_q: I64, tile_kv: I64, *, caus
         return blocks * ceil_div(seen, tile_kv)
     past = kv - q
     ends = _ceil_sum(past + tile_q, tile_q, blocks - 1, tile_kv) + ceil_div(kv, tile_kv)
+    if not window.any():
+        return ends
     # floor(x / n) = ceil((x + 1) / n) - 1, over the query tiles whose window starts inside.
     whole = np.maximum(0, ceil_div(np.maximum(window - 1 - past, 0), tile_q))
     late = np.where(window > 0, np.maximum(0, blocks - whole), 0)
@@ -134,6 +144,8 @@ def longest_row(q: I64, kv: I64, window: I64, tile_q: I64, tile_kv: I64, *, caus
     longest = np.zeros_like(q)
     for tile in (last, np.maximum(last - 1, 0)):
         end = past + np.minimum((tile + 1) * tile_q, q)
+        if not window.any():
+            return ceil_div(end, tile_kv)  # the last tile sees all keys
         start = np.where(window > 0, np.maximum(0, past + tile * tile_q - window + 1), 0)
         longest = np.maximum(longest, ceil_div(end, tile_kv) - start // tile_kv)
     return longest
@@ -151,7 +163,8 @@ def _ceil_sum(first: I64, step: I64, count: I64, unit: I64) -> I64:
 def _stairs(m: I64, ratio: I64) -> I64:
     """Sum of ceil(k / ratio) for k in 1 .. m."""
     full, rest = m // ratio, m % ratio
-    return ratio * (full * (full + 1) // 2) + rest * (full + 1)
+    sums: I64 = ratio * (full * (full + 1) // 2) + rest * (full + 1)
+    return sums
 
 
 def element_bytes(dtype: str) -> float:

@@ -1,175 +1,227 @@
-"""Attention: measured prefill and decode kernels of three engines, and varied-length batches."""
+"""Attention kernels: three engines' prefill and decode, and batches of varied lengths."""
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import ClassVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from silicast.core.numerics import F64, I64
+from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.workload.op import OpBatch, Variant
+from silicast.kernels.check import take
+from silicast.kernels.implementation import KernelTimes, implementation_for
+from silicast.validation.suite import Labels, Scored, Suite, register_suite, subsample
+from silicast.validation.suites._attention_rows import Campaign, read_campaigns
+from silicast.workload.op import Op, OpBatch, Variant
 
-SYSTEMS = {
-    "a100_sxm": "A100-SXM-80GB",
-    "h100_sxm": "H100-SXM-80GB",
-    "h200_sxm": "H200-SXM",
-    "b200_sxm": "B200",
-    "gb200": "GB200",
-    "l40s": "L40S",
-}
-"""aiconfigurator system -> device; the Intel card of the tables has no kernel model."""
-
-DTYPES = {"bfloat16": "bf16", "fp8": "fp8"}
-HELD_OUT = 4
-"""One head geometry in so many is never fitted on."""
+ROWS_PER_DEVICE = 60_000
 
 
-def held_out(heads: int, kv_heads: int, head_dim: int) -> bool:
-    """Whether a head geometry is kept for scoring; by hash, so that it never changes."""
-    return zlib.crc32(f"{heads}/{kv_heads}/{head_dim}".encode()) % HELD_OUT == 0
+def roofline_s(times: KernelTimes, batch: OpBatch, device: Device) -> F64:
+    """Useful FLOPs at the datasheet's rate and compulsory bytes at its bandwidth, seconds."""
+    pipe = next(name for name in times.analysis.demand.pipe_work if name != "xu")
+    dtype = batch.variant.dtype
+    clock = device.bound_per_s(pipe, dtype) / device.peak_per_s(pipe, dtype)
+    moved = times.analysis.demand.level_bytes["l2"]
+    return np.maximum(
+        times.analysis.resource_s["tensor"] * clock,
+        moved / device.dram.bandwidth_bytes_per_s,
+    )
+
+
+class _EngineAttention(Suite):
+    """Shared by prefill and decode: held-out head geometries of the newest campaigns."""
+
+    table: ClassVar[str]
+    family: ClassVar[str]
+    split: ClassVar[str] = (
+        "Newest version of each engine on each device. One head geometry (heads, key-value heads, "
+        "head width) in four, by hash, is never fitted and scored here; the others give the "
+        "constants (benchmarks/fit_attention.py)."
+    )
+
+    def score(self, data: Path, limit: int | None = None) -> list[Scored]:
+        """All held-out rows, at most about 15,000 a device."""
+        per_device = ROWS_PER_DEVICE if limit is None else max(400, limit)
+        found = [
+            part
+            for campaign in read_campaigns(data, self.table, per_device)
+            if campaign.newest and campaign.held.any()
+            for part in [self._held(campaign)]
+        ]
+        scored = _joined(found)
+        if limit is None:
+            return [scored]
+        return [_picked(scored, subsample(len(scored.measured), limit))]
+
+    def _held(self, campaign: Campaign) -> Scored:
+        rows = np.flatnonzero(campaign.held)
+        batch = take(campaign.batch, rows)
+        model = implementation_for(self.family, "simt")
+        assert model is not None
+        times = model.times(batch, campaign.device)
+        engine = "triton" if "triton" in campaign.kernel else campaign.backend
+        return Scored(
+            metric="latency_us",
+            measured=campaign.latency_us[rows],
+            estimate=times.estimate_s * 1e6,
+            p05=times.p05_s * 1e6,
+            p95=times.p95_s * 1e6,
+            roofline=roofline_s(times, batch, campaign.device) * 1e6,
+            groups={
+                "device": np.full(len(rows), campaign.device.name),
+                "engine": np.full(len(rows), engine),
+                "formats": np.full(len(rows), f"{batch.variant.dtype}/{batch.variant.kv_dtype}"),
+                "regime": self._regime(batch),
+            },
+        )
+
+    @staticmethod
+    @abstractmethod
+    def _regime(batch: OpBatch) -> Labels:
+        """A label a row to report by."""
 
 
 @final
-@dataclass(frozen=True)
-class Campaign:
-    """Rows of one table that one kernel model call can answer.
+@register_suite
+class AttentionPrefillSuite(_EngineAttention):
+    """Prefill of engines' attention layers, cache update included."""
 
-    Attributes:
-        table: "context" or "generation".
-        system, backend, version, kernel: as the table names them.
-        newest: no newer version of this backend was measured on the system.
-        batch: the ops. latency_us: measured, repeats averaged. held: row is kept for scoring.
-    """
-
-    table: str
-    system: str
-    backend: str
-    version: str
-    kernel: str
-    newest: bool
-    device: Device
-    batch: OpBatch
-    latency_us: F64
-    held: NDArray[np.bool_]
-
-
-_COLUMNS = ("batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim")
-
-
-def read_campaigns(data: Path, table: str, per_device: int | None = None) -> Iterator[Campaign]:
-    """All campaigns of an aiconfigurator attention table, in a fixed order.
-
-    Args:
-        data: the data folder.
-        table: "context" or "generation".
-        per_device: if given, a deterministic subsample of about so many rows a device.
-    """
-    import pyarrow.parquet as pq
-
-    read = pq.read_table(data / "aiconfigurator" / f"{table}_attention.parquet")
-    names = ("system", "backend", "version", "kernel_source", "attn_dtype", "kv_cache_dtype")
-    labels = {n: _codes(read[n]) for n in names}
-    numbers = {n: read[n].to_numpy().astype(np.int64) for n in (*_COLUMNS, "window_size")}
-    latency = read["latency_us"].to_numpy().astype(np.float64)
-    systems, system_code = labels["system"]
-    newest = _newest(labels)
-    for index, system in enumerate(systems):
-        if system not in SYSTEMS:
-            continue
-        rows = np.flatnonzero(system_code == index)
-        if per_device is not None and len(rows) > per_device:
-            rows = np.sort(np.random.default_rng(0).permutation(rows)[:per_device])
-        keys = np.stack([labels[n][1][rows] for n in names[1:]], axis=1)
-        for key in np.unique(keys, axis=0):
-            picked = rows[(keys == key).all(axis=1)]
-            backend, version, kernel, dtype, kv = (
-                labels[n][0][k] for n, k in zip(names[1:], key, strict=True)
-            )
-            yield _campaign(
-                table,
-                (system, backend, version, kernel),
-                Variant(
-                    DTYPES[dtype],
-                    DTYPES[kv],
-                    backend,
-                    version,
-                    kernel,
-                    "graph",
-                    "",
-                    (("causal", True),),
-                ),
-                newest=(system, backend, version) in newest,
-                columns={n: v[picked] for n, v in numbers.items()},
-                latency=latency[picked],
-            )
-
-
-def _codes(column: Any) -> tuple[list[str], I64]:
-    """Sorted distinct values of a text column and each row's index into them."""
-    encoded = column.combine_chunks().dictionary_encode()
-    values = encoded.dictionary.to_pylist()
-    order = np.argsort(np.array(values))
-    rank = np.empty(len(values), dtype=np.int64)
-    rank[order] = np.arange(len(values))
-    return [values[i] for i in order], rank[encoded.indices.to_numpy()]
-
-
-def _newest(labels: Mapping[str, tuple[list[str], I64]]) -> set[tuple[str, str, str]]:
-    """The newest version of every backend on every system."""
-    names = ("system", "backend", "version")
-    codes = np.unique(np.stack([labels[n][1] for n in names], axis=1), axis=0)
-    best: dict[tuple[str, str], str] = {}
-    for row in codes:
-        system, backend, version = (labels[n][0][k] for n, k in zip(names, row, strict=True))
-        held = best.get((system, backend))
-        if held is None or _version_key(version) > _version_key(held):
-            best[system, backend] = version
-    return {(system, backend, version) for (system, backend), version in best.items()}
-
-
-def _version_key(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.replace("rc", ".").split(".") if part)
-
-
-def _campaign(
-    table: str,
-    names: tuple[str, str, str, str],
-    variant: Variant,
-    *,
-    newest: bool,
-    columns: Mapping[str, I64],
-    latency: F64,
-) -> Campaign:
-    """Averages repeats and turns columns into ops."""
-    rows = np.stack([columns[n] for n in (*_COLUMNS, "window_size")], axis=1)
-    distinct, inverse = np.unique(rows, axis=0, return_inverse=True)
-    inverse = inverse.reshape(-1)
-    mean = np.bincount(inverse, weights=latency) / np.bincount(inverse)
-    batch, isl, step, heads, kv_heads, width, window = distinct.T
-    dims = {
-        "batch": batch,
-        "q_len": isl,
-        "kv_len": step + isl if table == "context" else step,
-        "num_heads": heads,
-        "num_kv_heads": np.where(kv_heads > 0, kv_heads, heads),
-        "head_dim": width,
-        "window": window,
+    name: ClassVar[str] = "attention-prefill"
+    title: ClassVar[str] = "Attention prefill of TensorRT-LLM, vLLM and SGLang (aiconfigurator)"
+    source: ClassVar[tuple[str, ...]] = ("aiconfigurator/context_attention.parquet",)
+    table: ClassVar[str] = "context"
+    family: ClassVar[str] = "attention_prefill"
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
+        "latency_us": {"mean_ape": 18.0, "bias_pct": 6.0}
     }
-    family = "attention_prefill" if table == "context" else "attention_decode"
-    geometry = zip(heads, dims["num_kv_heads"], width, strict=True)
-    return Campaign(
-        table,
-        *names,
-        newest,
-        find_device(SYSTEMS[names[0]]),
-        OpBatch(family, variant, dims),
-        mean,
-        np.array([held_out(int(h), int(k), int(d)) for h, k, d in geometry], dtype=bool),
+
+    @staticmethod
+    def _regime(batch: OpBatch) -> Labels:
+        return _lengths(batch.dims["q_len"], (128, 2048), "new tokens")
+
+
+@final
+@register_suite
+class AttentionDecodeSuite(_EngineAttention):
+    """Decode of engines' attention layers, cache update included."""
+
+    name: ClassVar[str] = "attention-decode"
+    title: ClassVar[str] = "Attention decode of TensorRT-LLM, vLLM and SGLang (aiconfigurator)"
+    source: ClassVar[tuple[str, ...]] = ("aiconfigurator/generation_attention.parquet",)
+    table: ClassVar[str] = "generation"
+    family: ClassVar[str] = "attention_decode"
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
+        "latency_us": {"mean_ape": 16.0, "bias_pct": 6.0}
+    }
+
+    @staticmethod
+    def _regime(batch: OpBatch) -> Labels:
+        return _lengths(batch.dims["kv_len"], (256, 4096), "cached tokens")
+
+
+@final
+@register_suite
+class AttentionLengthsSuite(Suite):
+    """FlashInfer over batches of varied lengths, chunked prefills and decodes."""
+
+    name: ClassVar[str] = "attention-lengths"
+    title: ClassVar[str] = "FlashInfer attention over batches of varied lengths (PipeWeave)"
+    split: ClassVar[str] = (
+        "PipeWeave's own test rows, for scoring only: nothing is fitted on them. FlashInfer on "
+        "A100, A40 and H20 was not fitted on other rows of these devices either, but for decode "
+        "on H20 (equal lengths, InferSim)."
+    )
+    source: ClassVar[tuple[str, ...]] = ("pipeweave/kernel_attn_test_sample.parquet",)
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 35.0}}
+
+    def score(self, data: Path, limit: int | None = None) -> list[Scored]:
+        """One row a batch; the peer's stored prediction beside ours."""
+        import pyarrow.parquet as pq
+
+        rows = pq.read_table(data / self.source[0]).to_pylist()
+        rows = [rows[i] for i in subsample(len(rows), limit)]
+        return [_joined([self._row(row) for row in rows])]
+
+    @staticmethod
+    def _row(row: Mapping[str, object]) -> Scored:
+        decode = row["phase"] == "decode"
+        family = "attention_decode" if decode else "attention_prefill"
+        q, kv = _integers(row["q_lengths"]), _integers(row["kv_lengths"])
+        op = Op.make(
+            family,
+            Variant("bf16", "bf16", "flashinfer", flags=(("causal", True),)),
+            q_len=q,
+            kv_len=tuple(k - 1 for k in kv) if decode else kv,
+            num_heads=_integer(row["nh"]),
+            num_kv_heads=_integer(row["nkv"]),
+            head_dim=_integer(row["hd"]),
+            window=0,
+        )
+        device, batch = find_device(str(row["gpu"])), OpBatch.of([op])
+        model = implementation_for(family, "simt")
+        assert model is not None
+        times = model.times(batch, device)
+        return Scored(
+            metric="latency_us",
+            measured=np.array([float(str(row["latency_us"]))]),
+            estimate=times.estimate_s * 1e6,
+            p05=times.p05_s * 1e6,
+            p95=times.p95_s * 1e6,
+            roofline=roofline_s(times, batch, device) * 1e6,
+            peers={"PipeWeave": np.array([float(str(row["pw_pred_us"]))])},
+            groups={
+                "device": np.array([device.name]),
+                "regime": np.array([str(row["phase"])]),
+                "kernel": np.array([str(row["attention_type"])]),
+            },
+        )
+
+
+def _integers(value: object) -> tuple[int, ...]:
+    assert isinstance(value, list)
+    return tuple(int(item) for item in value)
+
+
+def _integer(value: object) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _lengths(lengths: np.ndarray, edges: tuple[int, int], unit: str) -> Labels:
+    """Short, middle and long rows."""
+    low, high = edges
+    names = (f"<= {low} {unit}", f"{low + 1} to {high} {unit}", f"> {high} {unit}")
+    index = (lengths > low).astype(int) + (lengths > high)
+    labels: Labels = np.array(names)[index]
+    return labels
+
+
+def _arrays(parts: Sequence[Scored]) -> Iterator[tuple[str, F64]]:
+    for name in ("measured", "estimate", "p05", "p95", "roofline"):
+        yield name, np.concatenate([getattr(part, name) for part in parts])
+
+
+def _joined(parts: Sequence[Scored]) -> Scored:
+    """Rows of several parts, one after the other."""
+    first = parts[0]
+    return Scored(
+        metric=first.metric,
+        **dict(_arrays(parts)),  # type: ignore[arg-type]
+        peers={n: np.concatenate([p.peers[n] for p in parts]) for n in first.peers},
+        groups={n: np.concatenate([p.groups[n] for p in parts]) for n in first.groups},
+    )
+
+
+def _picked(scored: Scored, rows: np.ndarray) -> Scored:
+    """Some rows of it."""
+    return Scored(
+        metric=scored.metric,
+        **{n: v[rows] for n, v in _arrays([scored])},
+        peers={n: v[rows] for n, v in scored.peers.items()},
+        groups={n: v[rows] for n, v in scored.groups.items()},
     )
