@@ -10,7 +10,7 @@ from rich.text import Text
 
 from silicast.report.numbers import Shown, percent, rounded, split_metric
 from silicast.report.tables import listing
-from silicast.report.why import bound_words, find_part, verdict, why_table
+from silicast.report.why import bound_words, cause_of, find_part, verdict, why_table
 
 Answer = Mapping[str, Any]
 """An answer or refusal as plain tables, as ``silicast batch`` writes it."""
@@ -136,7 +136,11 @@ def notes(answer: Answer) -> list[str]:
         lines += [verdict(node) for node in named if node is not None] or [verdict(why)]
     elif "of_bound" in why:
         reached = percent(float(why["of_bound"]))
-        lines.append(f"at {reached} of what {bound_words(str(why['bound_by']))} would allow")
+        limit = bound_words(str(why["bound_by"]))
+        if cause_of(why) == "latency":
+            lines.append(f"too short to use the device: at {reached} of what {limit} would allow")
+        else:
+            lines.append(f"at {reached} of what {limit} would allow")
     lines += [
         f"expected {key}: {why[key]}" for key in ("configuration", "algorithm") if why.get(key)
     ]
