@@ -10,6 +10,9 @@ from silicast.composition.memory import GB, MemoryUse, static_batch_memory
 from silicast.core.errors import SilicastError
 
 
+MAX_SUGGESTED_TP = 64
+
+
 def advice(
     deployment: Deployment, input_lens: Sequence[int], output_len: int, memory: MemoryUse
 ) -> str:
@@ -34,14 +37,15 @@ def _fits(deployment: Deployment, input_lens: Sequence[int], output_len: int) ->
 
 
 def _more_devices(deployment: Deployment, input_lens: Sequence[int], output_len: int) -> str:
+    """The smallest tensor-parallel degree that fits, among those that the model allows."""
     degree = deployment.plan.tp * 2
-    while degree <= 64:
+    while degree <= MAX_SUGGESTED_TP:
+        wider = replace(deployment, plan=replace(deployment.plan, tp=degree))
         try:
-            wider = replace(deployment, plan=replace(deployment.plan, tp=degree))
+            if _fits(wider, input_lens, output_len):
+                return f"tp = {degree}"
         except SilicastError:
-            return ""
-        if _fits(wider, input_lens, output_len):
-            return f"tp = {degree}"
+            return ""  # the model cannot be cut so finely
         degree *= 2
     return ""
 

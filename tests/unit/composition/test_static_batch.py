@@ -93,6 +93,11 @@ def test_what_does_not_fit_is_predicted_and_said() -> None:
     assert found.total.seconds > 0
 
 
+def test_a_batch_that_no_degree_makes_fit_is_still_predicted() -> None:
+    found = predict_static_batch(deployment(), [1024] * 10_000, 8)
+    assert any("does not fit by" in line and "a batch of" in line for line in found.total.warnings)
+
+
 @pytest.mark.parametrize("tp", [2, 4, 8])
 def test_more_devices_make_a_prefill_faster_but_not_superlinearly(tp: int) -> None:
     one = predict_static_batch(deployment("Llama-3.1-70B"), [2048] * 8, 1).prefill
