@@ -9,7 +9,6 @@ from silicast.composition.deployment import Deployment
 from silicast.composition.memory import GB, MemoryUse, static_batch_memory
 from silicast.core.errors import SilicastError
 
-
 MAX_SUGGESTED_TP = 64
 
 

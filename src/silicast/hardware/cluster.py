@@ -211,7 +211,10 @@ def _domain(link: Link | None, per_node: int, entry: SystemEntry) -> int:
         return per_node
     if link.name in _BRIDGES:
         return min(per_node, link.domain or 2)
-    return max(per_node, entry.domain or link.domain)
+    usual = entry.domain or link.domain
+    if per_node < entry.gpus_per_node and usual <= entry.gpus_per_node:
+        return per_node  # a smaller board than the usual one, with links of its own
+    return max(per_node, usual)
 
 
 def _network(wanted: str | Network) -> Network:

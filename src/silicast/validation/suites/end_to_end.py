@@ -34,13 +34,15 @@ class EndToEnd(Suite):
     title: ClassVar[str] = "Static batches of whole dense models on SGLang and vLLM"
     split: ClassVar[str] = (
         "All open PipeWeave end-to-end cases. Nothing is fitted on any of them, nor on any other "
-        "end-to-end row: kernels, collectives and host constants come from other tables."
+        "end-to-end row: kernels, collectives and host constants come from other tables. The "
+        "number of GPUs in each server is stated by the source and given as such."
     )
     source: ClassVar[tuple[str, ...]] = (
         "pipeweave/e2e_sglang_measured.parquet",
         "pipeweave/e2e_vllm_measured.parquet",
         "pipeweave/e2e_workloads.parquet",
         "pipeweave/e2e_peer_predictions.parquet",
+        "pipeweave/collectives.parquet",
     )
     thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
         "prefill_ms": {"mean_ape": 8.0, "bias_pct": 6.0},
@@ -52,7 +54,9 @@ class EndToEnd(Suite):
         """One row a case (engine, device, plan, model, workload)."""
         import pyarrow.parquet as pq
 
-        tables = [pq.read_table(data / name).to_pylist() for name in self.source]
+        tables = [pq.read_table(data / name).to_pylist() for name in self.source[:4]]
+        servers = pq.read_table(data / self.source[4], columns=["gpu", "max_devices_per_node"])
+        sizes = set(zip(*(column.to_pylist() for column in servers.columns), strict=True))
         workloads = {row["workload"]: row for row in tables[2]}
         cases: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
         for row in tables[0] + tables[1]:
@@ -60,17 +64,18 @@ class EndToEnd(Suite):
             cases[key].append(row)
         peers = _peers(tables[3])
         keys = sorted(cases)[:limit]
-        predictions = [_predict(key, workloads[key[5]]) for key in keys]
+        predictions = [_predict(key, workloads[key[5]], per_node.get(key[1], 0)) for key in keys]
         return [_scored(metric, keys, cases, predictions, peers) for metric in METRICS]
 
 
-def _predict(key: tuple[Any, ...], workload: Mapping[str, Any]) -> StaticBatch:
+def _predict(key: tuple[Any, ...], workload: Mapping[str, Any], gpus_per_node: int) -> StaticBatch:
     engine, gpu, tp, pp, model, _ = key
     deployment = Deployment(
         model=find_model(model),
         device=find_device(gpu),
         engine=find_engine(engine),
         plan=Plan(tp=tp, pp=pp),
+        gpus_per_node=gpus_per_node,
     )
     return predict_static_batch(deployment, workload["prompt_lens"], workload["output_len"])
 
