@@ -64,7 +64,10 @@ class EndToEnd(Suite):
             cases[key].append(row)
         peers = _peers(tables[3])
         keys = sorted(cases)[:limit]
-        predictions = [_predict(key, workloads[key[5]], per_node.get(key[1], 0)) for key in keys]
+        predictions = [
+            _predict(key, workloads[key[5]], _server(sizes, key[1], key[2] * key[3]))
+            for key in keys
+        ]
         return [_scored(metric, keys, cases, predictions, peers) for metric in METRICS]
 
 
