@@ -71,6 +71,11 @@ class EndToEnd(Suite):
         return [_scored(metric, keys, cases, predictions, peers) for metric in METRICS]
 
 
+def _server(sizes: set[tuple[str, int]], gpu: str, needed: int) -> int:
+    """GPUs of the smallest server of the source that holds a case; 0 = the usual server."""
+    return min((n for name, n in sizes if name == gpu and n >= needed), default=0)
+
+
 def _predict(key: tuple[Any, ...], workload: Mapping[str, Any], gpus_per_node: int) -> StaticBatch:
     engine, gpu, tp, pp, model, _ = key
     deployment = Deployment(
