@@ -76,12 +76,12 @@ SPREAD = {"device_log_sd": 0.04, "family_log_sd": 0.03, "unmeasured_device_log_s
 """Error factors that all rows of a device share: the bias of whole held-out sets."""
 
 SHARED = (
-    "operand_bytes_per_clock", "step_s", "wave_s", "split_s", "fill_s", "core_dram_bytes_per_s",
+    "operand_bytes_per_clock", "wave_s", "split_s", "fill_s", "core_dram_bytes_per_s",
     "overlap_loss",
 )  # fmt: skip
 OWN = (
     "launch_s", "tensor_efficiency", "dram_efficiency", "quantisation", "store_bytes_per_clock",
-    "l2_efficiency",
+    "l2_efficiency", "step_s",
 )  # fmt: skip
 PRIOR_SD = {
     "l2_efficiency": 0.3, "tensor_efficiency": 0.05, "quantisation": 1.0,
