@@ -7,6 +7,7 @@ and variant; the answers are those of single runs, bit for bit.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -38,6 +39,9 @@ WINDOW_BYTES = 16 << 20
 ALL_ANSWERED = 0
 NOT_READABLE = 2
 SOME_FAILED = 3
+
+_ID = re.compile(rb'"id"\s*:\s*(?:"([^"\\\\]{0,200})"|(\d{1,18})\s*[,}])')
+_ID_WITHIN = 4096
 
 Progress = Callable[[int], None]
 
@@ -125,6 +129,7 @@ def _replies(window: list[Line], folder: Path | None) -> list[Reply]:
         try:
             if isinstance(raw, SilicastError):
                 raise raw
+            identity = _stated_id(raw, number)
             tree = parse_json(raw)
             identity = identity_of(tree, number)
             scenario = decode(tree, folder=folder, checked=True)
@@ -139,6 +144,15 @@ def _replies(window: list[Line], folder: Path | None) -> list[Reply]:
         for (position, identity, _), reply in zip(rows, found, strict=True):
             replies[position] = with_id(reply, identity)
     return [replies[position] for position in range(len(window))]
+
+
+def _stated_id(raw: bytes, number: int) -> Identity:
+    """The id that stands in a line, also in one that is no valid case: answers must be findable."""
+    found = _ID.search(raw[:_ID_WITHIN])
+    if found is None:
+        return number
+    quoted, digits = found.groups()
+    return quoted.decode("utf-8", "replace") if quoted is not None else int(digits)
 
 
 def _answers(task: str, scenarios: list[Scenario]) -> list[Reply]:

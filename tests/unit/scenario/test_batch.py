@@ -189,3 +189,12 @@ def test_a_target_that_cannot_be_written(tmp_path: Path) -> None:
     assert caught.value.kind == "io"
     with pytest.raises(SilicastError):
         run_batch_file(tmp_path / "in.jsonl", tmp_path)
+
+
+def test_a_line_that_is_no_valid_case_keeps_its_id(tmp_path: Path) -> None:
+    source, target = tmp_path / "cases.jsonl", tmp_path / "answers.jsonl"
+    source.write_bytes(b'{"id": "a-1", "m": NaN}\n{"id": 7, "task": \n{"m": NaN}\n')
+    run_batch_file(source, target)
+    answers = [json.loads(line) for line in target.read_text().splitlines()]
+    assert [answer["id"] for answer in answers] == ["a-1", 7, 3]
+    assert not any(answer["ok"] for answer in answers)
