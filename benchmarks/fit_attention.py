@@ -149,11 +149,10 @@ def fit(
     family: str,
     parts: Sequence[Rows],
     start: Mapping[str, float],
-    frozen: frozenset[str] = frozenset(),
 ) -> dict[str, float]:
     """Constants of one caller on one architecture: soft L1 on the log ratio, drawn to ``start``."""
     priors = PRIORS[family]
-    names = [n for n in priors if n not in frozen]
+    names = list(priors)
     low = np.log([priors[n][1] for n in names])
     high = np.log([priors[n][2] for n in names])
     origin = np.clip(np.log([start[n] for n in names]), low + 1e-6, high - 1e-6)
@@ -220,10 +219,10 @@ def fit_family(family: str) -> dict[str, Any]:
         by_caller[caller] = fit(family, parts, start)
     fitted: dict[tuple[str, str], dict[str, float]] = {}
     for key, group in groups.items():  # "ada" comes before "hopper"
-        prior, frozen = by_caller[key[1]], frozenset[str]()
-        if key[1] == "flashinfer":  # large sizes only: they say nothing of launches
-            prior, frozen = _bare(fitted["ada", "sglang"], start), frozenset({"launch_s"})
-        fitted[key] = fit(family, split(group, held=False), prior, frozen)
+        prior = by_caller[key[1]]
+        if key[1] == "flashinfer":  # few rows: drawn to the same library on Ada
+            prior = _bare(fitted["ada", "sglang"], start)
+        fitted[key] = fit(family, split(group, held=False), prior)
     spread = {
         key: _log_sd(family, split(group, held=False), fitted[key]) for key, group in groups.items()
     }
@@ -259,8 +258,7 @@ def fit_family(family: str) -> dict[str, Any]:
 
 
 SINGLE = ("H20",)
-"""Devices whose bare FlashInfer is fitted: not Vidur's older libraries on A100 and A30, nor the
-H800, whose rows hold 15 us of launching."""
+"""Devices whose bare FlashInfer is fitted: not those of Vidur, whose libraries are years old."""
 
 BARE = (
     ("ampere", "flashinfer", "ada", "sglang"),
@@ -282,7 +280,7 @@ SGLang calls FlashInfer on Ada but FlashAttention-3's sources on Ampere, so that
 Ampere, the same kernels as on Ada, takes Ada's, its launch scaled as vLLM's between the two.
 """
 TRANSFER_LOG_SD = 0.2
-"""Added where constants were not fitted on the library itself: an allowance, not a measurement."""
+"""Added for bare libraries, fitted on equal lengths or not at all: an allowance, not measured."""
 
 
 def _bare(constants: Mapping[str, float], fixed: Mapping[str, float]) -> dict[str, float]:
@@ -297,16 +295,14 @@ def _bare_libraries(
     """Adds the bare libraries that were not fitted themselves."""
     for architecture, library, source, engine in BARE:
         own = architectures[architecture]
-        fitted = f"{library}.launch_s" in own  # but for its launch
+        fitted = f"{library}.launch_s" in own
         home, prefix = (own, library) if fitted else (architectures[source], engine)
         found = {k.split(".")[1]: v for k, v in home.items() if k.startswith(f"{prefix}.")}
         if not fitted:
             found = _bare(found, default)
-        launch = found["launch_s"]
-        if fitted or source != architecture:
-            other = architectures["ada"]["vllm.launch_s"]
-            launch *= own["vllm.launch_s"] / other
-        found["launch_s"] = float(f"{launch:.4g}")
+        if source != architecture:
+            ratio = own["vllm.launch_s"] / architectures[source]["vllm.launch_s"]
+            found["launch_s"] = float(f"{found['launch_s'] * ratio:.4g}")
         spread = float(np.hypot(found["independent_log_sd"], TRANSFER_LOG_SD))
         found["independent_log_sd"] = round(spread, 3)
         own |= _prefixed(library, found, {})
