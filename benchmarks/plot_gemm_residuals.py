@@ -1,6 +1,6 @@
 """Draws predicted over measured time of held-out bf16 products by device and number of rows.
 
-    python benchmarks/plot_gemm_residuals.py [OUT.png]
+python benchmarks/plot_gemm_residuals.py [OUT.png]
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ weighs by how close its predicted time is to the best (docs/explanation/gemm.md)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import ClassVar, final
 
 import numpy as np
@@ -274,7 +274,7 @@ def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analys
             "launch": np.full_like(time, setting.constants["launch_s"]),
         },
         demand=demand,
-        features=_features(setting, best, demand, (m, n, k), ops, moved),
+        features=Features(lambda: _features(setting, best, demand, (m, n, k), ops, moved)),
         independent_log_sd=np.full_like(time, setting.constants["independent_log_sd"]),
         choice=tuple(labels[int(index)] for index in best["best"]) if len(m) <= 1000 else (),
     )
@@ -308,6 +308,27 @@ def _quantise_s(setting: Setting, rows: F64, k: F64) -> F64:
     slow = machine.dram * c["dram_efficiency"]
     rate = slow + stays * (machine.l2 * c["quantise_l2_share"] - slow)
     return c["quantise_s"] + rows * c["quantise_row_s"] + rows * k * c["quantise_bytes"] / rate
+
+
+@final
+class Features(Mapping[str, F64]):
+    """Features that are computed when somebody first looks: most predictions need none."""
+
+    def __init__(self, compute: Callable[[], dict[str, F64]]) -> None:
+        self._compute = compute
+
+    @cached_property
+    def _values(self) -> dict[str, F64]:
+        return self._compute()
+
+    def __getitem__(self, name: str) -> F64:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
 
 
 def _features(

@@ -278,11 +278,14 @@ def _dram_bytes(
         # A buffer stays in L2 if what is touched before its next use fits: one call's traffic for
         # a buffer that every call uses, the whole cycle for one of several copies.
         capacity = machine.l2_bytes * c["resident_share"]
-        more_a, more_b = machine.activation_copies - 1.0, machine.weight_copies - 1.0
-        a_stays = stays_in_l2(capacity, call + more_a * call)
-        b_stays = stays_in_l2(capacity, call + more_b * b + more_a * a)
-        c_stays = stays_in_l2(capacity, call)
-        once = a * (1.0 - a_stays) + b * (1.0 - b_stays) + out * (1.0 - c_stays)
+        kept = stays_in_l2(capacity, call)
+        again_after = call + (machine.weight_copies - 1.0) * b
+        a_kept = kept
+        if machine.activation_copies > 1.0:
+            again_after = again_after + (machine.activation_copies - 1.0) * a
+            a_kept = stays_in_l2(capacity, machine.activation_copies * call)
+        b_kept = stays_in_l2(capacity, again_after)
+        once = a * (1.0 - a_kept) + b * (1.0 - b_kept) + out * (1.0 - kept)
     missing = np.maximum(1.0 - machine.l2_bytes * c["l2_share"] / operands, 0.0)
     if not missing.any():
         return np.broadcast_to(once, concurrent.shape)

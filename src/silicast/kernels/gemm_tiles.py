@@ -86,14 +86,14 @@ def tiles_for(
     else:
         family, table = _FAMILY.get(architecture, ("mma.sync", _MMA_SYNC))
         k_bytes = 64.0 if family == "mma.sync" else 128.0
-    table = tuple(row for row in table if row[0] >= smallest_m and row[1] >= smallest_n)
-    columns = np.array(table, dtype=np.float64)
+    kept = [row for row in table if row[0] >= smallest_m and row[1] >= smallest_n]
+    columns = np.array(kept, dtype=np.float64)
     return Tiles(
         family=family,
         m=columns[:, 0:1].copy(),
         n=columns[:, 1:2].copy(),
         k_bytes=k_bytes,
         resident=columns[:, 2:3].copy(),
-        labels=tuple(f"{family} {m}x{n}" for m, n, _ in table),
+        labels=tuple(f"{family} {m}x{n}" for m, n, _ in kept),
         fetched=np.where(columns[:, 0:1] * columns[:, 1:2] >= 16384.0, FETCHED[family], 1.0),
     )

@@ -128,7 +128,8 @@ def clock_share(device: Device, activity: Activity, *, power_w: float | None = N
     left = (cap - watts.idle_w) - activity.dram * watts.dram_w
     ratio = np.maximum(left, 1e-9) / np.maximum(tensor * watts.core_w, 1e-9)
     quarter = np.sqrt(np.sqrt(ratio))  # ratio ** 0.375 undoes clock ** (8/3)
-    return np.minimum(np.maximum(quarter * np.sqrt(quarter), MIN_CLOCK_SHARE), 1.0)
+    share: F64 = np.minimum(np.maximum(quarter * np.sqrt(quarter), MIN_CLOCK_SHARE), 1.0)
+    return share
 
 
 def campaign_clock_share(device: Device, activity: Activity, seconds: F64) -> F64:
