@@ -96,7 +96,9 @@ def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -
         pipe=pipe,
         style=style,
         distribution=distribution_of(variant),
-        machine=Machine.of(device, recipe, pipe, variant, constants["l2_bytes_per_clock_per_core"]),
+        machine=Machine.of(
+            device, recipe, pipe, style, variant, constants["l2_bytes_per_clock_per_core"]
+        ),
         device=device,
         constants=constants,
     )
@@ -269,7 +271,7 @@ def _analysis(setting: Setting, size: Columns, layer: Layer, found: Estimate) ->
             "imbalance": layer.assigned * size.ep / (size.tokens * size.topk),
             "per_core": best.columns["blocks"] / machine.cores,
         },
-        independent_log_sd=_own_log_sd(setting, found, time),
+        independent_log_sd=_own_log_sd(setting, time),
         choice=tuple(f"{setting.style} {LABELS[int(i)]}" for i in best.best)
         if len(time) <= ROWS_PER_CHUNK
         else (),
@@ -281,7 +283,7 @@ def device_floor_s(machine: Machine) -> float:
     return 1.0 / machine.clock_hz
 
 
-def _own_log_sd(setting: Setting, found: Estimate, time: F64) -> F64:
+def _own_log_sd(setting: Setting, time: F64) -> F64:
     c = setting.constants
     skewed = c["skewed_log_sd"] if setting.distribution != "balanced" else 0.0
     own = c["independent_log_sd"]

@@ -15,7 +15,7 @@ from silicast.core.dtypes import BITS, Recipe
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.gemm_model import stays_in_l2
-from silicast.kernels.moe_recipes import unpacks
+from silicast.kernels.moe_recipes import stored
 from silicast.kernels.routing import Loads, folded
 from silicast.workload.op import Variant
 
@@ -32,7 +32,7 @@ LABELS = tuple(f"{m}x{n}" for m, n, _ in TILES)
 STEP_BYTES = {"tensor": 128.0, "fma": 32.0}
 """Depth of one main-loop step, in bytes of an operand row."""
 
-UNPACK_SHARPNESS = 4
+SHARPNESS = 4
 """Squarings of the closeness of a candidate to the best: its weight is closeness ** 16."""
 
 
@@ -71,9 +71,12 @@ class Machine:
     cache: str
 
     @staticmethod
-    def of(device: Device, recipe: Recipe, pipe: str, variant: Variant, l2: float) -> Machine:
+    def of(
+        device: Device, recipe: Recipe, pipe: str, style: str, variant: Variant, l2: float
+    ) -> Machine:
         """The machine for ``variant`` on ``device``; ``l2``: bytes a clock and core if unknown."""
         part = next((p for p in ("w13", "w2") if variant.flag(p)), "full")
+        b_bytes, unpacks = stored(style, recipe)
         assumed_l2 = l2 * device.cores * device.clocks.boost_hz
         return Machine(
             core_rate=device.rate_per_core(pipe, recipe.compute) * device.clocks.boost_hz,
@@ -84,9 +87,9 @@ class Machine:
             l2_bytes=device.l2.capacity_bytes,
             step_bytes=STEP_BYTES[pipe],
             a_bytes=recipe.activation_bits / 8.0,
-            b_bytes=recipe.weight_bits / 8.0,
+            b_bytes=b_bytes,
             c_bytes=BITS[recipe.output] / 8.0,
-            unpacks=unpacks(recipe),
+            unpacks=unpacks,
             quantizes=recipe.quantizes,
             gated=variant.flag("gated", True),
             part=part,
@@ -184,9 +187,11 @@ def grouped_product(
                       machine.dram * c["dram_efficiency"])  # fmt: skip
     dram = dram_bytes / rate
     time = _overlapped((tensor, chain, l2, dram), c["overlap_loss"])
+    # rows that do not start at 16 bytes cannot be fetched in wide asynchronous loads
+    time = time * np.where((k * machine.a_bytes) % 16.0 != 0.0, c["unaligned"], 1.0)
 
     closeness = time.min(axis=0) / time * _allowed(c)
-    for _ in range(UNPACK_SHARPNESS):
+    for _ in range(SHARPNESS):
         closeness = closeness * closeness
     expected = folded(closeness * time) / folded(closeness)
     best = np.argmin(np.where(_allowed(c) > 0.0, time, np.inf), axis=0)
@@ -197,8 +202,8 @@ def grouped_product(
 
 
 def _allowed(c: Mapping[str, float]) -> F64:
-    allowed = (_M >= c["smallest_tile"]) & (_M <= c["largest_tile"])
-    return allowed.astype(np.float64)
+    small, large = c["smallest_tile"], c["largest_tile"]
+    return np.array([[float(small <= row[0] <= large)] for row in TILES])
 
 
 def _overlapped(terms: tuple[F64, ...], loss: float) -> F64:
@@ -260,9 +265,11 @@ def estimate(layer: Layer, machine: Machine, c: Mapping[str, float]) -> Estimate
 def _streams(layer: Layer, first: F64, machine: Machine, c: Mapping[str, float]) -> F64:
     """Sorting, gathering, activation between the products and the sum over choices."""
     wide = machine.c_bytes
+    # Triton's kernels carry the choices that other ranks serve along, as rows of zeros
+    rows = layer.assigned + c["foreign_share"] * (layer.tokens * layer.topk - layer.assigned)
     gathered = layer.assigned * layer.hidden * (wide * c["gather_passes"])
-    middle = layer.assigned * (first + layer.inner) * (wide * c["middle_passes"])
-    summed = (layer.assigned + layer.tokens) * layer.hidden * (wide * c["sum_passes"])
+    middle = rows * (first + layer.inner) * (wide * c["middle_passes"])
+    summed = (rows + layer.tokens) * layer.hidden * (wide * c["sum_passes"])
     size = gathered + middle + summed
     slow = machine.dram * c["dram_efficiency"]
     stays = stays_in_l2(machine.l2_bytes * c["resident_share"], size)

@@ -9,13 +9,20 @@ from functools import lru_cache
 
 from silicast.core.dtypes import BITS, Recipe
 
-STYLES = ("triton", "cutlass", "trtllm_gen", "min_latency", "deepgemm", "cutedsl", "marlin")
-"""Triton's fused kernel; grouped CUTLASS (TensorRT-LLM's default, FlashInfer's); the generated
+STYLES = (
+    "triton", "triton_sglang", "cutlass", "flashinfer_cutlass", "trtllm_gen", "min_latency",
+    "deepgemm", "cutedsl", "marlin", "marlin_int4",
+)  # fmt: skip
+"""Triton's fused kernel with vLLM's and with SGLang's tuned tiles; grouped CUTLASS as
+TensorRT-LLM and as FlashInfer call it; the generated
 kernels of TensorRT-LLM for Blackwell that FlashInfer ships; TensorRT-LLM's low-latency mode;
-DeepGEMM; CuTe DSL with masked groups; Marlin, which multiplies 4-bit weights by 16-bit tokens."""
+DeepGEMM; CuTe DSL with masked groups; Marlin, which multiplies 4-bit weights by 16-bit tokens, and vLLM's first version of it."""
 
 _BY_WORD = (
+    ("marlin_int4", "marlin_int4"),
     ("marlin", "marlin"),
+    ("sglang_fused_moe_triton", "triton_sglang"),
+    ("flashinfer_cutlass", "flashinfer_cutlass"),
     ("trtllm", "trtllm_gen"),
     ("mxfp4_moe", "trtllm_gen"),
     ("triton", "triton"),
@@ -23,6 +30,7 @@ _BY_WORD = (
     ("deepgemm", "deepgemm"),
     ("min_latency", "min_latency"),
     ("cutlass", "cutlass"),
+    ("vllm_fused_moe", "triton"),
     ("moe_torch_flow", "cutlass"),
 )
 
@@ -53,9 +61,16 @@ def _usual(library: str, dtype: str, architecture: str) -> str:
         return "trtllm_gen"
     if dtype in ("int4_wo", "nvfp4_wo", "w4a16_mxfp4"):
         return "marlin"
-    return "cutlass" if dtype in ("nvfp4", "mxfp4", "w4a8_mxfp4_mxfp8") else "triton"
+    if dtype in ("nvfp4", "mxfp4", "w4a8_mxfp4_mxfp8"):
+        return "cutlass"
+    return "triton_sglang" if library == "sglang" else "triton"
 
 
-def unpacks(recipe: Recipe) -> bool:
-    """Whether weights are converted to the compute format on their way to the matrix pipe."""
-    return BITS[recipe.weights] < BITS[recipe.compute]
+def stored(style: str, recipe: Recipe) -> tuple[float, bool]:
+    """Bytes of a weight as the kernel reads it, and whether the kernel converts it.
+
+    SGLang's Triton kernel converts MXFP4 weights to bf16 when the model is loaded.
+    """
+    if style == "triton_sglang" and recipe.weights == "mxfp4":
+        return BITS[recipe.compute] / 8.0, False
+    return recipe.weight_bits / 8.0, BITS[recipe.weights] < BITS[recipe.compute]

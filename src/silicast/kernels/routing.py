@@ -204,8 +204,7 @@ def _power_law(alpha: float, level: bool, tokens: I64, experts: I64, topk: I64, 
     if not level and (ep > 1).any():
         own = _quantile(places, span, alpha) * unit * scale
     else:
-        places, weight = np.broadcast_to(even, popularity.shape), weight
-        own = popularity * unit
+        places, own = np.broadcast_to(even, popularity.shape), popularity * unit
     each = np.floor(own + 0.5)
     # what rounding lost goes to the most popular experts, one token each, over and over
     width = experts * (1.0 / POINTS)

@@ -1,0 +1,97 @@
+"""Layers of experts: three engines' kernels in seven formats, and Triton's first product."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, final
+
+import numpy as np
+
+from silicast.core.dtypes import recipe_for
+from silicast.core.numerics import F64
+from silicast.hardware.catalog import find_device
+from silicast.kernels.moe import Moe, distribution_of
+from silicast.validation.suite import Scored, Suite, register_suite
+from silicast.validation.suites._moe_rows import Rows, aic_rows, pipeweave_rows, sample
+from silicast.workload.op import OpBatch
+
+ROWS_PER_GROUP = 400
+"""Rows read of each device, campaign, format, kernel and routing distribution."""
+
+
+@register_suite
+@final
+class ExpertLayers(Suite):
+    """Only layers that no constant was fitted on; whole layers and the first product apart."""
+
+    name: ClassVar[str] = "moe"
+    title: ClassVar[str] = "Layers of experts"
+    split: ClassVar[str] = (
+        "one in five layers (experts, topk, hidden, intermediate) is never fitted on any device, "
+        "in any format or campaign; only those are scored. At most one in forty rows of a campaign "
+        "is read."
+    )
+    source: ClassVar[tuple[str, ...]] = (
+        "aiconfigurator/moe.parquet",
+        "pipeweave/kernel_moe_w13.parquet",
+    )
+
+    def score(self, data: Path, limit: int | None = None) -> list[Scored]:
+        """One row a measured layer, device and campaign."""
+        count = ROWS_PER_GROUP if limit is None else max(4, limit // 150)
+        whole = aic_rows(data, count, held_out=True)
+        first = pipeweave_rows(data, 10 * count, held_out=True)
+        return [_scored("layer_us", whole, limit), _scored("w13_us", first, limit)]
+
+
+def roofline_s(rows: Rows) -> F64:
+    """Operations of an even share over the peak rate, and the weights of the experts hit with
+    tokens in and out over the datasheet bandwidth; the larger."""
+    device, recipe = find_device(rows.device), recipe_for(rows.variant.dtype)
+    d = {name: values.astype(np.float64) for name, values in rows.dims.items()}
+    widths = 3.0 if rows.variant.flag("gated", True) else 2.0
+    if rows.variant.flag("w13"):
+        widths -= 1.0
+    assigned = d["tokens"] * d["topk"]
+    weights = d["hidden"] * d["intermediate"] / d["tp"] * widths
+    peak = device.peak_per_s(device.matrix_pipe(recipe.compute), recipe.compute)
+    hit = np.minimum(d["experts"], assigned) / d["ep"]
+    moved = np.maximum(hit, 1.0) * weights * recipe.weight_bits / 8.0
+    moved = moved + d["tokens"] * d["hidden"] * 4.0
+    return np.maximum(
+        2.0 * assigned / d["ep"] * weights / peak, moved / device.dram.bandwidth_bytes_per_s
+    )
+
+
+def _scored(metric: str, parts: Sequence[Rows], limit: int | None) -> Scored:
+    parts = [part for part in parts if len(part)]
+    if limit is not None:
+        parts = [sample(part, max(3, limit // len(parts))) for part in parts]
+    model = Moe()
+    times = [
+        model.times(OpBatch("moe", part.variant, part.dims), find_device(part.device))
+        for part in parts
+    ]
+    tokens = np.concatenate([part.sizes[0] for part in parts])
+
+    def label(names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
+        return np.repeat(np.array(names), [len(part) for part in parts])
+
+    return Scored(
+        metric=metric,
+        measured=1e6 * np.concatenate([part.seconds for part in parts]),
+        estimate=1e6 * np.concatenate([found.estimate_s for found in times]),
+        p05=1e6 * np.concatenate([found.p05_s for found in times]),
+        p95=1e6 * np.concatenate([found.p95_s for found in times]),
+        roofline=1e6 * np.concatenate([roofline_s(part) for part in parts]),
+        groups={
+            "device": label([part.device for part in parts]),
+            "style": label([part.style for part in parts]),
+            "format": label([part.variant.dtype for part in parts]),
+            "routing": label([distribution_of(part.variant) for part in parts]),
+            "regime": np.where(
+                tokens <= 64, "tokens <= 64", np.where(tokens <= 1024, "65-1024", "> 1024")
+            ),
+        },
+    )
