@@ -81,6 +81,8 @@ class MemoryLevel:
             cores; 0 where it is not known.
         latency_s: load-to-use latency; 0 where it is not known.
         technology: "HBM3", "GDDR6", ... or "".
+        inline_ecc: error correction is on and its words share the chips and the bus with data
+            (GDDR5 and GDDR6 boards for servers; HBM and GDDR7 carry them apart).
         peak_bytes_per_s: what the wires allow at the largest clock, for bounds; never below
             ``bandwidth_bytes_per_s``, which is what a kernel can sustain or the vendor states.
     """
@@ -91,6 +93,7 @@ class MemoryLevel:
     bandwidth_bytes_per_s: float
     latency_s: float = 0.0
     technology: str = ""
+    inline_ecc: bool = False
     peak_bytes_per_s: float = 0.0
 
     def __post_init__(self) -> None:

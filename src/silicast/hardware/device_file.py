@@ -62,6 +62,7 @@ class MemoryTable(_Strict, frozen=True):
     peak_bytes_per_clock: float | None = None
     latency_ns: float | None = None
     technology: str = ""
+    inline_ecc: bool = False
 
 
 class ClocksTable(_Strict, frozen=True):
@@ -182,6 +183,7 @@ def tabulate(device: Device) -> DeviceFile:
                 else None,
                 latency_ns=level.latency_s * 1e9 or None,
                 technology=level.technology,
+                inline_ecc=level.inline_ecc,
             )
             for name, level in device.memory.items()
         },
@@ -245,6 +247,7 @@ def _memory(name: str, level: MemoryTable, boost_hz: float, max_hz: float) -> Me
         bandwidth_bytes_per_s=(level.bandwidth_gb_per_s or 0.0) * 1e9 or per_clock,
         latency_s=(level.latency_ns or 0.0) * 1e-9,
         technology=level.technology,
+        inline_ecc=level.inline_ecc,
         peak_bytes_per_s=(level.peak_bytes_per_clock or 0.0) * max_hz,
     )
 

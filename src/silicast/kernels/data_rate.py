@@ -1,0 +1,18 @@
+"""Bandwidth that main memory has for data: the datasheet's, less inline error correction.
+
+Boards with GDDR5 or GDDR6 and error correction keep the correction words among the data, so each
+transfer brings some along (benchmarks/fit_data_rate.py measures how many).
+"""
+
+from __future__ import annotations
+
+from silicast.hardware.device import Device
+from silicast.kernels.physics import load_physics
+
+
+def data_rate(device: Device) -> float:
+    """Bytes of data per second that main memory could deliver; bounds use the datasheet's."""
+    rate = device.dram.bandwidth_bytes_per_s
+    if not device.dram.inline_ecc:
+        return rate
+    return rate * load_physics("data_rate").default["inline_ecc_share"]
