@@ -49,7 +49,7 @@ TIGHT_SD = {
 }
 # NeuSight has many kinds of one kernel on each device; the layer profile ran between GEMMs that
 # leave less in the L2 than a kernel that is replayed finds there
-SOURCE_WEIGHT = {"neusight": 0.2, "vllm-profile": 0.5}
+SOURCE_WEIGHT = {"neusight": 0.2, "vllm-profile": 0.5, "aiconfigurator": 0.5}
 
 # name -> guess; facts and error sizes that are not fitted here stay as they are
 FIXED = {

@@ -1,12 +1,15 @@
 """Quantising activations to 8 bits: scales per token (default), per group, or given in advance.
 
 Flags of the variant: ``static`` (the scale is known, no maximum is taken), ``grouped`` (one scale
-for every 128 elements instead of one a token).
+for every 128 elements instead of one a token); a dimension ``group_size`` says the same with its
+size. Libraries: vLLM runs a row a block (the default), TensorRT-LLM a flat grid; "sglang" is the
+chain of eager operations that campaigns timed under that name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar, final
 
 from silicast.kernels.implementation import register
@@ -16,6 +19,9 @@ from silicast.workload.op import Variant
 INPUT_BYTES = 2
 GROUP_SIZE = 128
 FLAT_BLOCK = 2048
+EAGER_KERNELS = 4
+"""To fp32, divide, clamp, to fp8: between them an fp32 copy is written and read three times."""
+EAGER_BYTES = 3 * 2 * 4
 
 
 @register
@@ -30,19 +36,29 @@ class Quantize(StreamingKernel):
     def stream(self, sizes: Sizes, variant: Variant) -> Stream:
         """bf16 in, one byte an element and the scales out."""
         tokens, elements = sizes["tokens"], sizes["tokens"] * sizes["hidden"]
-        scales = tokens * 0 if variant.flag("static") else tokens
-        if variant.flag("grouped"):
+        static = variant.flag("static") or variant.kernel.startswith("static")
+        scales = tokens * 0 if static else tokens
+        if "group_size" in sizes:
+            scales = tokens * -(-sizes["hidden"] // sizes["group_size"])
+        elif variant.flag("grouped"):
             scales = tokens * -(-sizes["hidden"] // GROUP_SIZE)
-        # TensorRT-LLM scales with a flat grid, vLLM with a row a block
-        flat = variant.library == "trtllm" and variant.flag("static")
-        return Stream(
+        moved = Stream(
             read_bytes=elements * INPUT_BYTES,
             write_bytes=elements + scales * 4,
             flops=elements * 3,
             fma=elements * 4,
             xu=scales,
-            tasks=-(-elements // FLAT_BLOCK) if flat else tokens,
-            trips=1.0 if variant.flag("static") else 2.0,
-            reductions=0.0 if variant.flag("static") else 1.0,
-            reread_bytes=0 if variant.flag("static") else elements * INPUT_BYTES,
+            tasks=tokens,
         )
+        if variant.library == "sglang":
+            return replace(
+                moved,
+                tasks=-(-elements // FLAT_BLOCK),
+                trips=float(EAGER_KERNELS),
+                kernels=float(EAGER_KERNELS),
+                between_bytes=elements * EAGER_BYTES,
+            )
+        if static:
+            flat = variant.library == "trtllm"
+            return replace(moved, tasks=-(-elements // FLAT_BLOCK) if flat else tokens)
+        return replace(moved, trips=2.0, reductions=1.0, reread_bytes=elements * INPUT_BYTES)

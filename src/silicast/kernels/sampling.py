@@ -10,7 +10,6 @@ from silicast.kernels.streaming import Sizes, Stream, StreamingKernel, element_b
 from silicast.workload.op import Variant
 
 LOGIT_BYTES = 4
-ALL_ROWS = 1e9  # the copy of every row lies between the two kernels
 
 
 @register
@@ -36,6 +35,5 @@ class Sampling(StreamingKernel):
             trips=2.0,
             reductions=1.0,
             kernels=2.0,
-            reread_bytes=elements * copy,
-            blocks_per_core=ALL_ROWS,
+            between_bytes=elements * copy,
         )

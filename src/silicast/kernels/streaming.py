@@ -47,6 +47,7 @@ class Stream:
         reductions: block-wide reductions in that chain.
         kernels: kernels launched one after another.
         reread_bytes: bytes that blocks read again after a first sweep over their row.
+        between_bytes: bytes that an op of several kernels writes and reads again between them.
         blocks_per_core: blocks that a core holds at once; what they read again stays in the L2
             if all of them fit there together.
     """
@@ -61,6 +62,7 @@ class Stream:
     reductions: float = 0.0
     kernels: float = 1.0
     reread_bytes: Any = 0
+    between_bytes: Any = 0
     blocks_per_core: float = 2.0
 
 
@@ -218,10 +220,13 @@ def analyse_stream(stream: Stream, variant: Variant, m: Machine) -> Analysis:
     rounds = ceil_div(stream.tasks, m.cores).astype(np.float64)
     # the busiest core's share; a core is a server that the L2 feeds at a fixed rate
     again = np.asarray(stream.reread_bytes, dtype=np.float64)
-    moved = total + again
+    between = np.asarray(stream.between_bytes, dtype=np.float64)
+    moved = total + again + between
     block_bytes = moved / tasks
-    missing = _missing(total, m.resident)
-    dram_bytes = read + written * missing if variant.cache == "cold" else total * missing
+    missing = _missing(total + between / stream.kernels, m.resident)
+    dram_bytes = (total + between) * missing
+    if variant.cache == "cold":
+        dram_bytes = read + (written + between) * missing
     if not isinstance(stream.reread_bytes, int):
         held = np.minimum(tasks, m.cores * stream.blocks_per_core) * (again / tasks)
         dram_bytes = dram_bytes + again * _missing(held, m.reread)

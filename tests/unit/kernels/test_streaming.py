@@ -59,6 +59,10 @@ def estimate(op: Op, device: Device = H100) -> float:
             Op.make("quantize", Variant("fp8", flags=(("static", True),)), tokens=2, hidden=256),
             2 * 256 * 3,
         ),
+        (
+            Op.make("quantize", Variant("fp8"), tokens=2, hidden=256, group_size=64),
+            2 * 256 * 3 + 2 * 4 * 4,
+        ),
         (Op.make("kv_copy", tokens=3, num_kv_heads=2, head_dim=4), 3 * 2 * 4 * 2 * 4 + 3 * 8),
         (
             Op.make("kv_copy", Variant(kv_dtype="fp8"), tokens=3, num_kv_heads=2, head_dim=4),
@@ -144,6 +148,25 @@ def test_reread_bytes_count_where_the_rows_in_flight_exceed_the_cache() -> None:
     twice = replace(once, reread_bytes=moved, blocks_per_core=8.0)
     single, double = (analyse_stream(s, Variant(), machine).time_s for s in (once, twice))
     assert float(double[0] / single[0]) == pytest.approx(1.5, rel=0.05)
+
+
+def test_a_chain_of_eager_kernels_moves_its_copies_too() -> None:
+    """Four eager kernels quantise a large tensor at 27 bytes an element instead of 3."""
+    fused, eager = (
+        Op.make("quantize", Variant("fp8", library=name), tokens=32768, hidden=65536)
+        for name in ("trtllm", "sglang")
+    )
+    fused = replace(fused, variant=replace(fused.variant, flags=(("static", True),)))
+    assert estimate(eager) / estimate(fused) == pytest.approx(9.0, rel=0.02)
+    assert model(eager).compulsory_bytes(eager) == pytest.approx(3 * 2**31, rel=1e-4)
+
+
+def test_an_index_before_the_row_costs_a_round_trip() -> None:
+    constants = load_physics("streaming").constants("hopper")
+    trip_s = constants["trip_cycles"] / H100.clocks.boost_hz
+    embedding = estimate(Op.make("embedding", tokens=1, hidden=64))
+    silu_mul = estimate(Op.make("silu_mul", tokens=1, width=64))
+    assert embedding - silu_mul == pytest.approx(trip_s, rel=0.05)
 
 
 def test_an_architecture_without_data_borrows_and_widens() -> None:

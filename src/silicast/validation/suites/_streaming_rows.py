@@ -132,7 +132,7 @@ _SYSTEMS = {
 def _quantize(folder: Path) -> Iterator[Rows]:
     """VLLM static and dynamic per-token, TensorRT-LLM static; both replay one buffer in a graph."""
     keys = ["system", "backend", "version", "m", "k", "latency_us"]
-    static = _columns(folder / "scale_matrix.parquet", keys, {"backend": ["vllm", "trtllm"]})
+    static = _columns(folder / "scale_matrix.parquet", keys, {})
     extra = _columns(folder / "computescale.parquet", keys, {"backend": ["vllm"]})
     scale = {
         key: value
@@ -232,4 +232,6 @@ def _neusight(path: Path) -> Iterator[Rows]:
             inputs = 2 if op in _TENSOR_TENSOR else 1
             batch = _batch("elementwise", kind, elements=elements, inputs=inputs)
         fitted = c["split"] == "train"
-        yield Rows("neusight", batch, gpu, c["latency_ms"] * 1e3, fitted, resolution_us=HOST_JITTER_US)
+        yield Rows(
+            "neusight", batch, gpu, c["latency_ms"] * 1e3, fitted, resolution_us=HOST_JITTER_US
+        )
