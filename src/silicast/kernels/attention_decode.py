@@ -26,7 +26,7 @@ from silicast.kernels.attention_work import (
     useful_bytes,
     useful_flops,
 )
-from silicast.kernels.implementation import Analysis, Demand, Implementation, positive, register
+from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.workload.op import Op, OpBatch
 
 KEY_TILE = 64
@@ -164,9 +164,9 @@ class _Decode:
             "load_share": load_s / time_s,
             "launch_share": launch / time_s,
             "merge_share": merge_s / time_s,
-            "resident": 1.0 - traffic.dram_bytes / positive(traffic.moved),
+            "resident": 1.0 - traffic.dram_bytes / traffic.moved,
             "waves": waves,
-            "imbalance": busiest * cores / positive(self.tokens),
+            "imbalance": busiest * cores / self.tokens,
         }
         return self._result(time_s, shares, busiest * token_bytes)
 
@@ -198,7 +198,7 @@ class _Decode:
         return Analysis(
             time_s=time_s,
             bound_s=bound,
-            resource_s={**resource_s, "launch": np.full_like(time_s, self.c["launch_s"])},
+            resource_s={**resource_s, "launch": np.full(len(time_s), self.c["launch_s"])},
             demand=Demand(
                 tasks=self.tasks,
                 waves=shares["waves"],
@@ -207,6 +207,6 @@ class _Decode:
                 level_bytes={"dram": traffic.dram_bytes, "l2": traffic.moved},
                 core_level_bytes={"l2": busiest_bytes},
             ),
-            features={**shares, "padding": flops / positive(padded)},
-            independent_log_sd=np.full_like(time_s, self.c["independent_log_sd"]),
+            features={**shares, "padding": flops / padded},
+            independent_log_sd=np.full(len(time_s), self.c["independent_log_sd"]),
         )

@@ -36,7 +36,7 @@ from silicast.kernels.attention_work import (
     useful_bytes,
     useful_flops,
 )
-from silicast.kernels.implementation import Analysis, Demand, Implementation, positive, register
+from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.physics import load_physics
 from silicast.workload.op import Op, OpBatch
 
@@ -155,8 +155,8 @@ class _Prefill:
         self.parts: F64 = np.ones(len(work.q))
         self.tasks = work.total(self.tiles * self.fill) * self.units
         self.merges = np.zeros_like(self.tasks)
-        if scheme.splits:
-            slots = cores * self.resident
+        slots = cores * self.resident
+        if scheme.splits and (self.tasks < slots).any():  # rows with more tasks stay as they are
             every = work.total(self.fill * self.blocks) * self.units
             chunk = np.maximum(np.ceil(every / slots), self.c["split_tiles"])
             chunk = np.where(self.tasks < slots, chunk, float(1 << 40))
@@ -172,7 +172,9 @@ class _Prefill:
         c, device, work = self.c, self.device, self.work
         cores, clock = device.cores, device.clocks.boost_hz
         step = self._step_cycles(work.spread_f(self.share))
-        fixed = c["task_cycles"] + c["window_steps"] * step * (self.window > 0)
+        fixed: F64 = np.full(len(step), c["task_cycles"])
+        if self.window.any():
+            fixed = fixed + c["window_steps"] * step * (self.window > 0)
         visited, longest_visit = self._visited()
         total = (
             work.total(self.fill * (visited * step + self.tiles * self.parts * fixed)) * self.units
@@ -191,7 +193,7 @@ class _Prefill:
         launch = c["launch_s"] * (c["narrow_launch"] if traffic.kv_bytes < 2.0 else 1.0)
         launch = max(launch - self.scheme.omitted * c["append_launch_s"], 0.25 * launch)
         time_s = launch + together + traffic.append_s + merge_s
-        return self._result(time_s, core_s, l2_s, traffic, busiest * cores / positive(total))
+        return self._result(time_s, core_s, l2_s, traffic, busiest * cores / total)
 
     def _visited(self) -> tuple[F64, F64]:
         """Steps in all and of the longest task, in units of a live step."""
@@ -237,8 +239,8 @@ class _Prefill:
         """Cycles of the busiest core: whole waves of equal tasks, less tail of unequal ones."""
         cores = float(self.device.cores)
         waves = self.tasks / cores
-        mean = total / positive(self.tasks)
-        evenness = np.minimum(np.maximum(2.0 * mean / positive(longest) - 1.0, 0.0), 1.0)
+        mean = total / self.tasks
+        evenness = np.minimum(np.maximum(2.0 * mean / longest - 1.0, 0.0), 1.0)
         quantum = (np.ceil(waves) - waves) * mean
         tail = self.c["tail_sorted"] if self.scheme.longest_first else self.c["tail"]
         ragged = tail * longest * np.minimum(1.0, waves)
@@ -262,7 +264,7 @@ class _Prefill:
         return Analysis(
             time_s=time_s,
             bound_s=bound,
-            resource_s={**resource_s, "launch": np.full_like(time_s, self.c["launch_s"])},
+            resource_s={**resource_s, "launch": np.full(len(time_s), self.c["launch_s"])},
             demand=Demand(
                 tasks=self.tasks,
                 waves=waves,
@@ -278,9 +280,9 @@ class _Prefill:
                 "l2_share": l2_s / time_s,
                 "append_share": traffic.append_s / time_s,
                 "launch_share": self.c["launch_s"] / time_s,
-                "padding": flops / positive(padded),
+                "padding": flops / padded,
                 "waves": waves,
                 "imbalance": imbalance,
             },
-            independent_log_sd=np.full_like(time_s, self.c["independent_log_sd"]),
+            independent_log_sd=np.full(len(time_s), self.c["independent_log_sd"]),
         )

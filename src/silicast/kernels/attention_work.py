@@ -28,7 +28,7 @@ class Sequences:
 
     Attributes:
         q, kv: new tokens and attended tokens (past and new), shape (entries,), int64.
-        count: equal sequences an entry stands for, shape (entries,), int64.
+        count: equal sequences an entry stands for, shape (entries,), int64; weight: as floats.
         owner: op of each entry, shape (entries,), or None where entries are ops.
         offsets: shape (ops + 1,), or None where entries are ops.
         ops: number of ops.
@@ -37,6 +37,7 @@ class Sequences:
     q: I64
     kv: I64
     count: I64
+    weight: F64
     owner: I64 | None
     offsets: I64 | None
     ops: int
@@ -49,7 +50,7 @@ class Sequences:
             q = dims["q_len"] if "q_len" in dims else np.ones(ops, dtype=np.int64)
             count = dims["batch"] if "batch" in dims else np.ones(ops, dtype=np.int64)
             kv = dims["kv_len"] + q if decode else np.maximum(dims["kv_len"], q)
-            return Sequences(q, kv, count, None, None, ops)
+            return Sequences(q, kv, count, count.astype(np.float64), None, None, ops)
         owner = np.repeat(np.arange(ops, dtype=np.int64), np.diff(batch.offsets))
 
         def flat(name: str, default: int) -> I64:
@@ -59,7 +60,8 @@ class Sequences:
 
         q, kv = flat("q_len", 1), flat("kv_len", 0)
         kv = kv + q if decode else np.maximum(kv, q)
-        return Sequences(q, kv, np.ones_like(q), owner, batch.offsets, ops)
+        ones = np.ones_like(q)
+        return Sequences(q, kv, ones, ones.astype(np.float64), owner, batch.offsets, ops)
 
     def spread(self, values: I64) -> I64:
         """One value an op -> one value an entry."""
@@ -72,7 +74,7 @@ class Sequences:
     def total(self, values: F64 | I64) -> F64:
         """Sum over an op's sequences of one value an entry, in the order given; shape (ops,)."""
         if self.owner is None:
-            return values.astype(np.float64) * self.count
+            return values * self.weight
         sums = np.bincount(self.owner, weights=values, minlength=self.ops)
         return sums.astype(np.float64)
 
@@ -153,11 +155,23 @@ def longest_row(q: I64, kv: I64, window: I64, tile_q: I64, tile_kv: I64, *, caus
 
 def _ceil_sum(first: I64, step: I64, count: I64, unit: I64) -> I64:
     """Sum of ceil((first + j * step) / unit) for j in 0 .. count - 1; powers of two, first >= 1."""
-    ratio = np.maximum(unit // step, 1)
+    if not count.any():
+        return count
+    wide = step >= unit
+    if wide.all():  # one case for all rows: integers are the same either way
+        return _even_sum(first, step, count, unit)
     start = ceil_div(first, step)
-    slow = _stairs(start + count - 1, ratio) - _stairs(start - 1, ratio)
-    fast = count * ceil_div(first, unit) + (step // unit) * (count * (count - 1) // 2)
-    return np.where(count > 0, np.where(step >= unit, fast, slow), 0)
+    ratio = np.maximum(unit // step, 1)
+    narrow: I64 = _stairs(start + count - 1, ratio) - _stairs(start - 1, ratio)
+    if not wide.any():
+        return narrow
+    return np.where(wide, _even_sum(first, step, count, unit), narrow)
+
+
+def _even_sum(first: I64, step: I64, count: I64, unit: I64) -> I64:
+    """The same where every step crosses whole units."""
+    sums: I64 = count * ceil_div(first, unit) + (step // unit) * (count * (count - 1) // 2)
+    return sums
 
 
 def _stairs(m: I64, ratio: I64) -> I64:

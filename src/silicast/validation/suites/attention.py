@@ -137,7 +137,9 @@ class AttentionLengthsSuite(Suite):
         "on H20 (equal lengths, InferSim)."
     )
     source: ClassVar[tuple[str, ...]] = ("pipeweave/kernel_attn_test_sample.parquet",)
-    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 24.0, "bias_pct": 10.0}}
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
+        "latency_us": {"mean_ape": 24.0, "bias_pct": 10.0}
+    }
 
     def score(self, data: Path, limit: int | None = None) -> list[Scored]:
         """One row a batch; the peer's stored prediction beside ours."""
