@@ -14,6 +14,7 @@ import numpy as np
 from silicast.core.dtypes import BITS, Recipe
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
+from silicast.kernels.data_rate import data_rate
 from silicast.kernels.gemm_tiles import Tiles
 from silicast.workload.op import Variant
 
@@ -75,7 +76,7 @@ class Machine:
             core_rate=device.rate_per_core(pipe, recipe.compute) * device.clocks.boost_hz,
             cores=float(device.cores),
             clock_hz=device.clocks.boost_hz,
-            dram=device.dram.bandwidth_bytes_per_s,
+            dram=data_rate(device),
             l2=device.l2.bandwidth_bytes_per_s or assumed_l2,
             l2_bytes=device.l2.capacity_bytes,
             a_bytes=recipe.activation_bits / 8.0,
