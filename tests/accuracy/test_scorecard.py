@@ -32,7 +32,7 @@ def data_or_skip() -> Path:
 @pytest.mark.parametrize("name", sorted(suites()))
 def test_every_suite_has_a_committed_result_of_these_artefacts(name: str) -> None:
     results = committed()
-    assert name in results, f"run: silicast validate {name} --save"
+    assert name in results, f"run: silicast validate {name} -o docs/accuracy"
     assert results[name]["artefacts"] == artefact_hash(), "artefacts changed: validate again"
     assert not results[name]["sampled"], "commit results of all rows"
 
