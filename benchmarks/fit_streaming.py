@@ -69,7 +69,7 @@ SHARED = {
     "rope.block_bytes_per_s": 0.5,
     "embedding.l2_fraction": 0.6,
     "sampling.launch_cycles": 4.0,
-    "sampling.block_bytes_per_s": 2.5,
+    "sampling.block_bytes_per_s": 1.0,
     "layernorm.slot_s": 6.0,
     "reread_from": 0.2,
     "reread_to": 0.7,

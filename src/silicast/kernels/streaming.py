@@ -211,73 +211,98 @@ def _machine(device: Device, family: str) -> Machine:
     return Machine.of(device, family, table, 1.0 if known else table["transfer_widening"])
 
 
-def analyse_stream(stream: Stream, variant: Variant, m: Machine) -> Analysis:
-    """The model itself: what ``stream`` costs on ``m``; arrays of shape (n,), seconds."""
+@final
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """Bytes that really move: whole device, from DRAM, and through the busiest core."""
+
+    total: F64
+    everywhere: F64
+    from_dram: F64
+    core: F64
+    block: F64
+
+
+def _moved(stream: Stream, tasks: F64, rounds: F64, variant: Variant, m: Machine) -> _Moved:
+    """The traffic of ``stream`` after the cache model."""
     read = np.asarray(stream.read_bytes, dtype=np.float64)
     written = np.asarray(stream.write_bytes, dtype=np.float64)
-    total = read + written
-    tasks = np.asarray(stream.tasks, dtype=np.float64)
-    rounds = ceil_div(stream.tasks, m.cores).astype(np.float64)
-    # the busiest core's share; a core is a server that the L2 feeds at a fixed rate
     again = np.asarray(stream.reread_bytes, dtype=np.float64)
     between = np.asarray(stream.between_bytes, dtype=np.float64)
-    moved = total + again + between
-    block_bytes = moved / tasks
+    total = read + written
     missing = _missing(total + between / stream.kernels, m.resident)
-    dram_bytes = (total + between) * missing
     if variant.cache == "cold":
-        dram_bytes = read + (written + between) * missing
+        from_dram = read + (written + between) * missing
+    else:
+        from_dram = (total + between) * missing
     if not isinstance(stream.reread_bytes, int):
         held = np.minimum(tasks, m.cores * stream.blocks_per_core) * (again / tasks)
-        dram_bytes = dram_bytes + again * _missing(held, m.reread)
+        from_dram = from_dram + again * _missing(held, m.reread)
+    if isinstance(stream.between_bytes, int):
+        block = (total + again) / tasks
+        core = rounds * block
+    else:
+        # the kernels before the last one spread their bytes over all cores
+        block = (again + between) / tasks
+        core = rounds * block + total / m.cores
+    return _Moved(total, total + again + between, from_dram, core, block)
+
+
+def analyse_stream(stream: Stream, variant: Variant, m: Machine) -> Analysis:
+    """The model itself: what ``stream`` costs on ``m``; arrays of shape (n,), seconds."""
+    tasks = np.asarray(stream.tasks, dtype=np.float64)
+    rounds = ceil_div(stream.tasks, m.cores).astype(np.float64)
+    moved = _moved(stream, tasks, rounds, variant, m)
     fma, xu = (np.asarray(work, dtype=np.float64) for work in (stream.fma, stream.xu))
     fill = np.minimum(tasks, float(m.cores)) / m.cores
 
-    dram_s = dram_bytes / m.dram_per_s
-    sm_s = np.maximum(rounds * block_bytes / m.sm_per_s, block_bytes / m.block_per_s)
+    dram_s = moved.from_dram / m.dram_per_s
+    # the busiest core's share: a core is a server that the L2 feeds at a fixed rate
+    core_s = np.maximum(moved.core / m.sm_per_s, moved.block / m.block_per_s)
     slot_s = rounds * m.slot_s
     fma_s, xu_s = _over(fma, m.fma_per_s) / fill, _over(xu, m.xu_per_s) / fill
-    chain_s = stream.trips * m.trip_s + stream.reductions * m.reduction_s
-    busy_s = smooth_max((np.maximum(dram_s, sm_s), slot_s, fma_s, xu_s))
-    kernel_s = busy_s + chain_s
-    if variant.launch == "stream":
-        # events around one call on an idle device: the kernel hides the second event's dispatch
-        time_s = m.stream_dispatch_s + smooth_max(
-            (kernel_s + m.launch_s, np.full_like(total, m.stream_record_s))
-        )
-    else:
-        gap_s = 0.0 if variant.launch == "profiler" else m.gap_s
-        time_s = kernel_s + (m.launch_s + gap_s) * stream.kernels
+    busy_s = smooth_max((np.maximum(dram_s, core_s), slot_s, fma_s, xu_s))
+    time_s = _with_protocol(busy_s, stream, variant, m)
     own_log_sd = m.own_log_sd + m.small_log_sd * (1.0 - busy_s / time_s)
-    if variant.launch == "stream":
-        own_log_sd = own_log_sd * m.eager_error
-    resource_s = _bounds(read, written, total, fma, xu, variant, m)
+    resource_s = _bounds(stream, moved.total, fma, xu, variant, m)
+    launch_s = np.full_like(time_s, m.launch_s * stream.kernels)
     return Analysis(
         time_s=time_s,
         bound_s=_maximum(list(resource_s.values())),
-        resource_s={**resource_s, "launch": np.full_like(total, m.launch_s * stream.kernels)},
+        resource_s={**resource_s, "launch": launch_s},
         demand=Demand(
             tasks=tasks,
             waves=tasks / m.cores,
             occupancy=np.minimum(tasks / m.cores, rounds),
             pipe_work={"fma": fma, "xu": xu},
-            level_bytes={"dram": dram_bytes, "l2": moved},
-            core_level_bytes={"l2": rounds * block_bytes},
+            level_bytes={"dram": moved.from_dram, "l2": moved.everywhere},
+            core_level_bytes={"l2": moved.core},
         ),
         features={
             "dram_share": dram_s / time_s,
-            "core_share": sm_s / time_s,
+            "core_share": core_s / time_s,
             "slot_share": slot_s / time_s,
             "fma_share": fma_s / time_s,
             "xu_share": xu_s / time_s,
             "busy_share": busy_s / time_s,
             "fill": fill,
             "round_fill": tasks / (rounds * m.cores),
-            "working_set": np.minimum(total / m.l2_bytes, 64.0),
-            "missing": missing,
+            "working_set": np.minimum(moved.total / m.l2_bytes, 64.0),
+            "from_dram": moved.from_dram / moved.everywhere,
         },
-        independent_log_sd=own_log_sd,
+        independent_log_sd=own_log_sd * (m.eager_error if variant.launch == "stream" else 1.0),
     )
+
+
+def _with_protocol(busy_s: F64, stream: Stream, variant: Variant, m: Machine) -> F64:
+    """Latency chain and launch added to the busy time."""
+    kernel_s = busy_s + (stream.trips * m.trip_s + stream.reductions * m.reduction_s)
+    if variant.launch == "stream":
+        # events around one call on an idle device: the kernel hides the second event's dispatch
+        record_s = np.full_like(busy_s, m.stream_record_s)
+        return m.stream_dispatch_s + smooth_max((kernel_s + m.launch_s, record_s))
+    gap_s = 0.0 if variant.launch == "profiler" else m.gap_s
+    return kernel_s + (m.launch_s + gap_s) * stream.kernels
 
 
 def _missing(total: F64, resident: tuple[float, float]) -> F64:
@@ -287,14 +312,15 @@ def _missing(total: F64, resident: tuple[float, float]) -> F64:
 
 
 def _bounds(
-    read: F64, written: F64, total: F64, fma: F64, xu: F64, variant: Variant, m: Machine
+    stream: Stream, total: F64, fma: F64, xu: F64, variant: Variant, m: Machine
 ) -> dict[str, F64]:
     """Times at peak rates: what the stated cache state forces through DRAM, and the L2's ports."""
+    read = np.asarray(stream.read_bytes, dtype=np.float64)
     beyond = np.maximum(total - m.l2_bytes, 0.0)
     forced = np.maximum(read, beyond) if variant.cache == "cold" else beyond
     return {
         "dram": forced / m.dram_peak_per_s,
-        "l2": np.maximum(read, written) / m.port_peak_per_s,
+        "l2": np.maximum(read, total - read) / m.port_peak_per_s,
         "fma": _over(fma, m.fma_peak_per_s),
         "xu": _over(xu, m.xu_peak_per_s),
     }
