@@ -1,6 +1,6 @@
 """Fits the constants of attention prefill and decode and writes catalog/physics/attention_*.json.
 
-    python benchmarks/fit_attention.py [--check]
+    python benchmarks/fit_attention.py [--check] [--family attention_prefill]
 
 Reads the aiconfigurator attention tables (SILICAST_DATA or ../shared/data), newest version of each
 engine on each device, at most 20,000 rows a device. One head geometry (heads, key-value heads,
@@ -348,8 +348,9 @@ def _scores(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare with the committed files")
+    parser.add_argument("--family", choices=sorted(PRIORS), help="only this one")
     wanted = parser.parse_args()
-    for family in PRIORS:
+    for family in [wanted.family] if wanted.family else list(PRIORS):
         text = json.dumps(fit_family(family), indent=1) + "\n"
         path = CATALOG / "physics" / f"{family}.json"
         if wanted.check:

@@ -131,7 +131,7 @@ class _Prefill:
         single = work.largest(work.q.astype(np.float64)) <= 1.0
         packs = np.where(scheme.packs | (scheme.packs_single & single), group, 1)
         packed, width = work.spread(packs), work.spread(self.width)
-        self.rows = query_rows(scheme, width, work.q * packed)
+        self.rows = query_rows(scheme, width, work.q * packed, self.device)
         self.tile_kv = key_rows(scheme, width)
         self.tile_q = token_tile(self.rows, packed)
         self.blocks = live_blocks(

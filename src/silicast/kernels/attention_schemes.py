@@ -181,13 +181,24 @@ def decode_tasks(
     return DecodeTasks(shared, ceil_div(q_len * shared, unit) * unit, most, scalar)
 
 
-def query_rows(scheme: Scheme, head_dim: I64, packed_rows: I64) -> I64:
-    """Rows of a query tile: smaller ones where a sequence brings few."""
+SMALL_SHARED_MEMORY = 131_072
+"""Cores with less (compute capability 8.6, 8.9, 12.0: 100 KiB) run smaller tiles."""
+
+
+def query_rows(scheme: Scheme, head_dim: I64, packed_rows: I64, device: Device) -> I64:
+    """Rows of a query tile: smaller ones where a sequence brings few.
+
+    FlashAttention-2 takes 64 x 64 tiles for causal heads 65 to 128 wide where shared memory is
+    small (its launch template).
+    """
     if scheme.mainloop == "fmha100":
         return np.full_like(head_dim, 256)
     if scheme.mainloop == "fa3":
         return np.full_like(head_dim, 128)
     widest = np.where(head_dim > 128, 64, 128)
+    smem = device.memory.get("smem")
+    if scheme.library == "fa2" and smem and smem.capacity_bytes < SMALL_SHARED_MEMORY:
+        widest = np.where(head_dim > 64, 64, widest)
     if scheme.packs:
         widest = np.where(packed_rows > 64, widest, np.where(packed_rows > 16, 64, 16))
     return widest
