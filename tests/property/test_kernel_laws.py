@@ -10,7 +10,11 @@ from silicast.kernels.check import check_kernel
 from silicast.kernels.implementation import families, implementation_for
 from silicast.workload.op import Variant
 
-DEVICES: list[Device] = [device_index().get(name) for name in device_index().names]
+DEVICES: list[Device] = [
+    device
+    for name in device_index().names
+    if (device := device_index().get(name)).execution_model == "simt"
+]
 FEW = [
     device_index().get(name) for name in ("H100", "A100", "T4", "L40S", "B200", "RTX PRO 6000 S")
 ]
