@@ -59,6 +59,11 @@ class BatchStates:
         return segment_sums(self.prefill_q, self.prefill_offsets) + self.decode_sequences
 
     @cached_property
+    def prefill_kv_tokens(self) -> I64:
+        """Past and new tokens of the sequences in prefill, shape (n,)."""
+        return segment_sums(self.prefill_kv, self.prefill_offsets)
+
+    @cached_property
     def logit_rows(self) -> I64:
         """Rows that go through the head: one a sequence, shape (n,)."""
         return self.prefill_sequences + self.decode_sequences

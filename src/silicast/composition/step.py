@@ -23,6 +23,14 @@ from numpy.typing import NDArray
 from silicast.communication.collective import CollectiveTimes, collective_batch_times
 from silicast.communication.topology import Topology
 from silicast.composition.deployment import Deployment
+from silicast.composition.node_rows import (
+    columns,
+    over_states,
+    ragged,
+    running,
+    runs_in,
+    weighted_sum,
+)
 from silicast.composition.states import BatchStates
 from silicast.core.dtypes import RECIPES
 from silicast.core.errors import SilicastError
@@ -34,12 +42,22 @@ from silicast.kernels.physics import load_physics
 from silicast.kernels.power import Activity, sustained_clock
 from silicast.workload.decoder import build_graph
 from silicast.workload.graph import Graph, stage_bounds
-from silicast.workload.op import Dim, Op, OpBatch, Variant, resolve
+from silicast.workload.op import Dim, Op, OpBatch, Variant
+from silicast.workload.symbols import (
+    DECODE_KV,
+    DECODE_TOKENS,
+    LOGIT_ROWS,
+    PREFILL_KV,
+    PREFILL_KV_TOKENS,
+    TOKENS,
+    Phase,
+    phase_of,
+)
 
 COLLECTIVES = frozenset(
     ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv")
 )
-READ_FROM_MEMORY = frozenset(("gemm", "attention_decode", "embedding"))
+READ_FROM_MEMORY = frozenset(("gemm", "moe", "attention_decode", "mla_decode", "embedding"))
 """Between two uses of a layer's weights and cached keys the whole model passes through L2."""
 
 _CLOCK_TOLERANCE = 0.005
@@ -55,6 +73,18 @@ class Placed:
     name: str
     count: int
     op: Op
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """What nodes share that one call times."""
+
+    family: str
+    variant: Variant
+    names: tuple[str, ...]
+    gpus: Dim
+    phase: Phase
 
 
 @final
@@ -135,13 +165,13 @@ class StepModel:
             device = device.at_clock(clock_hz)
         nodes = self._node_times(states, device)
         counts = [float(placed.count) for placed in self.placed]
-        device_s = _weighted_sum(nodes.time_s, counts)
+        device_s = weighted_sum(nodes.time_s, counts)
         engine = self.deployment.engine
         prefill = states.prefill_sequences > 0
         graph = {"graph": 0.0, "stream": 1.0}
         eager = np.where(prefill, graph[engine.launch.prefill], graph[engine.launch.decode])
         per_us = 1e-6 / self.deployment.host.factor
-        launches = sum(placed.count for placed in self.placed if _runs(placed.op, prefill=True))
+        launches = sum(placed.count for placed in self.placed if runs_in(placed.op, prefill=True))
         dispatch_s = eager * (launches * engine.host.dispatch_us * per_us)
         transport = engine.host.transport_us if self.deployment.plan.gpus > 1 else 0.0
         host_us = (
@@ -154,7 +184,7 @@ class StepModel:
             device_s=device_s,
             dispatch_s=dispatch_s,
             host_s=host_us * per_us,
-            bound_s=_weighted_sum(nodes.bound_s, counts),
+            bound_s=weighted_sum(nodes.bound_s, counts),
             clock_hz=device.clocks.boost_hz,
         )
 
@@ -171,8 +201,8 @@ class StepModel:
         device = self.deployment.limited_device
         counts = [float(placed.count) for placed in self.placed]
         seconds = float(times.total_s[index])
-        flops = float(_weighted_sum(times.nodes.tensor_flops, counts)[index])
-        dram = float(_weighted_sum(times.nodes.dram_bytes, counts)[index])
+        flops = float(weighted_sum(times.nodes.tensor_flops, counts)[index])
+        dram = float(weighted_sum(times.nodes.dram_bytes, counts)[index])
         dtype = self._matrix_format
         activity = Activity(
             tensor=np.float64(
@@ -189,8 +219,8 @@ class StepModel:
 
     def part(self, name: str, times: StepTimes, weights: F64) -> Part:
         """The tree of parts of the weighted sum of states (``weights`` of shape (n,))."""
-        seconds = _over_states(times.nodes.time_s, weights)
-        bounds = _over_states(times.nodes.bound_s, weights)
+        seconds = over_states(times.nodes.time_s, weights)
+        bounds = over_states(times.nodes.bound_s, weights)
         typical = int(np.argmax(weights))
         blocks: dict[tuple[int, str], list[Part]] = {}
         for index, placed in enumerate(self.placed):
@@ -227,8 +257,8 @@ class StepModel:
         Executions of one node share their whole error: 32 layers run the very same kernel. What
         composition itself adds is one more independent part (benchmarks/fit_composition.py).
         """
-        seconds = _over_states(times.nodes.time_s, weights)
-        spreads = _over_states(times.nodes.time_s * times.nodes.independent, weights)
+        seconds = over_states(times.nodes.time_s, weights)
+        spreads = over_states(times.nodes.time_s * times.nodes.independent, weights)
         terms = [
             (
                 seconds[index] * placed.count,
@@ -286,12 +316,16 @@ class StepModel:
             op, variant=replace(op.variant, library=library, cache=cache, launch="graph")
         )
 
-    def _group(self) -> dict[tuple[str, Variant, Dim], list[int]]:
-        """Nodes that one vectorised call times; collectives also by their number of devices."""
-        groups: dict[tuple[str, Variant, Dim], list[int]] = {}
+    def _group(self) -> dict[_Key, list[int]]:
+        """Nodes that one vectorised call times: of one family, variant and set of dimensions, that
+        run in the same steps; collectives also by their number of devices.
+        """
+        groups: dict[_Key, list[int]] = {}
         for index, placed in enumerate(self.placed):
-            gpus = dict(placed.op.dims).get("gpus", 0)
-            key = (placed.op.family, placed.op.variant, gpus)
+            op = placed.op
+            gpus = dict(op.dims).get("gpus", 0)
+            names = tuple(name for name, _ in op.dims)
+            key = _Key(op.family, op.variant, names, gpus, phase_of(op))
             groups.setdefault(key, []).append(index)
         return groups
 
@@ -301,11 +335,11 @@ class StepModel:
         independent, flops, dram = np.zeros(shape), np.zeros(shape), np.zeros(shape)
         bound_by = np.full(shape, "", dtype="U16")
         shared: list[Mapping[str, float]] = [{}] * len(self.placed)
-        for (family, variant, _), members in self._groups.items():
-            rows = _running(family, states)
+        for key, members in self._groups.items():
+            rows = running(key.phase, states)
             if not len(rows):
                 continue
-            result = self._evaluate(family, variant, members, states, rows, device)
+            result = self._evaluate(key, members, states, rows, device)
             grid = (len(members), len(rows))
             selected = np.ix_(np.array(members), rows)
             time_s[selected] = result.estimate_s.reshape(grid)
@@ -313,12 +347,12 @@ class StepModel:
             independent[selected] = result.independent_log_sd.reshape(grid)
             if isinstance(result, KernelTimes):
                 demand = result.analysis.demand
-                for target, table, key in (
+                for target, table, name in (
                     (flops, demand.pipe_work, "tensor"),
                     (dram, demand.level_bytes, "dram"),
                 ):
-                    if key in table:
-                        target[selected] = table[key].reshape(grid)
+                    if name in table:
+                        target[selected] = table[name].reshape(grid)
             bound_by[selected] = np.array(result.bound_by()).reshape(grid)
             for index in members:
                 shared[index] = result.shared_log_sd
@@ -326,17 +360,22 @@ class StepModel:
 
     def _evaluate(
         self,
-        family: str,
-        variant: Variant,
+        key: _Key,
         members: Sequence[int],
         states: BatchStates,
         rows: I64,
         device: Device,
     ) -> KernelTimes | CollectiveTimes:
-        symbols = {"tokens": states.tokens[rows], "logit_rows": states.logit_rows[rows]}
+        family, variant = key.family, key.variant
+        symbols = {
+            TOKENS: states.tokens[rows],
+            LOGIT_ROWS: states.logit_rows[rows],
+            PREFILL_KV_TOKENS: states.prefill_kv_tokens[rows],
+            DECODE_TOKENS: states.decode_sequences[rows],
+        }
         ops = [self.placed[index].op for index in members]
         if family in COLLECTIVES:
-            batch = OpBatch(family, variant, _columns(ops, symbols, len(rows)))
+            batch = OpBatch(family, variant, columns(ops, symbols, len(rows)))
             return collective_batch_times(batch, self._topology(ops[0]))
         implementation = implementation_for(family, device.execution_model)
         if implementation is None:
@@ -345,17 +384,17 @@ class StepModel:
                 kind="not_yet",
                 field="device",
             )
-        if family == "attention_prefill":
-            batch = _ragged(
+        if PREFILL_KV in dict(ops[0].dims).values():
+            batch = ragged(
                 ops,
                 states.prefill_offsets,
                 rows,
                 {"q_len": states.prefill_q, "kv_len": states.prefill_kv},
             )
-        elif family == "attention_decode":
-            batch = _ragged(ops, states.decode_offsets, rows, {"kv_len": states.decode_kv})
+        elif DECODE_KV in dict(ops[0].dims).values():
+            batch = ragged(ops, states.decode_offsets, rows, {"kv_len": states.decode_kv})
         else:
-            batch = OpBatch(family, variant, _columns(ops, symbols, len(rows)))
+            batch = OpBatch(family, variant, columns(ops, symbols, len(rows)))
         return implementation.times(batch, device)
 
     def _topology(self, op: Op) -> Topology:
@@ -372,56 +411,3 @@ class StepModel:
 def compiled(deployment: Deployment) -> StepModel:
     """The step model of a deployment, compiled once."""
     return StepModel(deployment)
-
-
-def _over_states(table: F64, weights: F64) -> list[float]:
-    """Weighted sums over states, one per node."""
-    sums: list[float] = (table * weights).sum(axis=1).tolist()
-    return sums
-
-
-def _runs(op: Op, *, prefill: bool) -> bool:
-    """Whether a node runs in a pure prefill (or decode) pass."""
-    return op.family != ("attention_decode" if prefill else "attention_prefill")
-
-
-def _running(family: str, states: BatchStates) -> I64:
-    """Indices of the states in which ops of a family run."""
-    if family == "attention_prefill":
-        return np.flatnonzero(states.prefill_sequences > 0)
-    if family == "attention_decode":
-        return np.flatnonzero(states.decode_sequences > 0)
-    return np.arange(len(states))
-
-
-def _columns(ops: Sequence[Op], symbols: Mapping[str, I64], count: int) -> dict[str, I64]:
-    """Dimension columns of ops x states, the states of the first op first."""
-    names = [name for name, _ in ops[0].dims]
-    return {
-        name: np.concatenate(
-            [np.broadcast_to(resolve(op.dim(name), symbols), (count,)) for op in ops]
-        ).astype(np.int64)
-        for name in names
-    }
-
-
-def _ragged(ops: Sequence[Op], offsets: I64, rows: I64, lengths: Mapping[str, I64]) -> OpBatch:
-    """Attention ops x states as one ragged batch."""
-    counts = np.diff(offsets)[rows]
-    repeat = len(ops)
-    all_offsets = np.concatenate(([0], np.cumsum(np.tile(counts, repeat))))
-    dims: dict[str, I64] = {name: np.tile(values, repeat) for name, values in lengths.items()}
-    for name, value in ops[0].dims:
-        if name not in lengths and not isinstance(value, str):
-            dims[name] = np.repeat(
-                np.array([op.dim(name) for op in ops], dtype=np.int64), len(rows)
-            )
-    return OpBatch(ops[0].family, ops[0].variant, dims, all_offsets, frozenset(lengths))
-
-
-def _weighted_sum(table: F64, weights: Sequence[float]) -> F64:
-    """Sum over nodes in their order: the same bits however many states there are."""
-    total = np.zeros(table.shape[1])
-    for row, weight in zip(table, weights, strict=True):
-        total = total + row * weight
-    return total

@@ -14,14 +14,18 @@ from silicast.workload.model import ModelConfig
 from silicast.workload.op import Dim, Op
 from silicast.workload.plan import Plan
 from silicast.workload.precision import Precision
-from silicast.workload.shard import shard_of
+from silicast.workload.shard import Shard, shard_of
 from silicast.workload.weights import (
+    PRODUCTS,
     Weight,
     input_weights,
-    layer_weights,
+    layer_kinds,
     mtp_weights,
     output_weights,
 )
+
+ATTENTION = frozenset(("attention_prefill", "attention_decode", "mla_prefill", "mla_decode"))
+"""Families whose work is query-key pairs."""
 
 
 def parameters(model: ModelConfig, *, mtp: bool = True) -> int:
@@ -35,8 +39,30 @@ def parameters(model: ModelConfig, *, mtp: bool = True) -> int:
     8030261248
     """
     total = _parameters(input_weights(model)) + _parameters(output_weights(model))
-    total += model.layers * _parameters(layer_weights(model))
+    total += sum(
+        count * _parameters(weights) for weights, count in layer_kinds(model, range(model.layers))
+    )
     return total + (model.mtp_layers * _parameters(mtp_weights(model)) if mtp else 0)
+
+
+def active_parameters(model: ModelConfig, *, embedding: bool = True) -> int:
+    """Parameters that one token passes: of the experts, those that its router picks; no encoder.
+
+    Args:
+        embedding: count the embedding table too, of which a token reads one row.
+
+    >>> from silicast.workload.models import find_model
+    >>> active_parameters(find_model("Mixtral-8x7B"))
+    12879925248
+    """
+    kinds = layer_kinds(model, range(model.layers))
+    total = sum(count * weight.active for weights, count in kinds for weight in weights)
+    outside = sum(w.active for w in output_weights(model))
+    table = model.vocab * model.hidden
+    inputs = sum(w.active for w in input_weights(model)) - model.encoder_parameters
+    if embedding:
+        return total + outside + inputs
+    return total + outside + inputs - (0 if model.tied else table)
 
 
 def rank_parameters(model: ModelConfig, plan: Plan, stage: int = 0) -> int:
@@ -45,7 +71,7 @@ def rank_parameters(model: ModelConfig, plan: Plan, stage: int = 0) -> int:
     total = 0
     for weight, count in _stage_weights(model, plan, stage):
         outputs, inputs = weight.local(model, shard)
-        total += count * weight.count * outputs * inputs
+        total += count * weight.local_count(shard) * outputs * inputs
     return total
 
 
@@ -67,8 +93,8 @@ def weight_bytes(
 def kv_bytes_per_token(
     model: ModelConfig, plan: Plan, precision: Precision, stage: int | None = None
 ) -> int:
-    """Bytes of keys and values per cached token on one rank, over the layers of its stage (the
-    longest if none is given), where every layer keeps every token.
+    """Bytes of keys and values (or of their latent) per cached token on one rank, over the layers
+    of its stage (the longest if none is given), where every layer keeps every token.
 
     >>> from silicast.workload.models import find_model
     >>> kv_bytes_per_token(find_model("Llama-3.1-8B"), Plan(), Precision())    # 2 x 32 x 1024 x 2
@@ -108,28 +134,48 @@ def activation_bytes(
     """Bytes of the tensors that live at once at the worst point of a step on one rank.
 
     The worst point of a layer is one of: the fused QKV product, attention, the up projection, the
-    activation, the down projection; each beside the residual. Logits come on top of nothing but
-    the hidden states: two bytes as computed, gathered over the ranks, and four as sampled.
+    activation, the down projection, the same of the routed experts (a copy of a token for each
+    that it passes); each beside the residual. Logits come on top of nothing but the hidden
+    states: two bytes as computed, gathered over the ranks, and four as sampled.
     """
     shard = shard_of(model, plan)
     hidden, element = model.hidden, precision.hidden_bytes
-    q = shard.heads * model.head_dim
-    qkv = q + 2 * shard.kv_heads * model.head_dim
-    inner = shard.intermediate
-    up = inner * (2 if model.gated else 1)
+    inner, ups = shard.intermediate, 2 if model.gated else 1
+    points = _attention_points(model, shard)
+    if model.mlp_layers:
+        points += [2 * hidden + ups * inner, hidden + ups * inner + inner]
+    if model.moe is not None:
+        width, shared = model.moe.intermediate // shard.expert_tp, shard.shared_intermediate
+        routed = max(ups * width, hidden) + width
+        points += [2 * hidden + model.moe.topk * routed, 2 * hidden + ups * shared + shared]
     parallel = 0 if model.residual == "sequential" else hidden
-    layer = parallel + max(
-        2 * hidden + qkv, hidden + qkv + q, 2 * hidden + q, 2 * hidden + up, hidden + up + inner
-    )
-    in_layers = tokens * layer * element
+    in_layers = tokens * (parallel + max(points)) * element
     logits = logit_rows * (shard.vocab * element + shard.padded_vocab * (element + 4))
     return max(in_layers, tokens * hidden * element + logits)
 
 
+def _attention_points(model: ModelConfig, shard: Shard) -> list[int]:
+    """Elements per token that live at once around attention."""
+    hidden, mla = model.hidden, model.mla
+    if mla is None:
+        q = shard.heads * model.head_dim
+        qkv = q + 2 * shard.kv_heads * model.head_dim
+        return [2 * hidden + qkv, hidden + qkv + q, 2 * hidden + q]
+    latent = mla.q_lora_rank + mla.cached
+    q, out = shard.heads * mla.qk_head_dim, shard.heads * mla.v_head_dim
+    return [2 * hidden + latent, hidden + latent + 2 * q + 2 * out, 2 * hidden + out]
+
+
 def linear_flops_per_token(model: ModelConfig) -> int:
-    """FLOPs of all linear layers of all decoder layers for one token, the head left out."""
-    weights = sum(w.parameters for w in layer_weights(model) if w.kind == "linear")
-    return 2 * weights * model.layers
+    """FLOPs of all linear layers of all decoder layers for one token, the head left out; of the
+    routed experts, those that a token passes.
+    """
+    return 2 * sum(
+        count * weight.active
+        for weights, count in layer_kinds(model, range(model.layers))
+        for weight in weights
+        if weight.kind in PRODUCTS
+    )
 
 
 def head_flops_per_row(model: ModelConfig) -> int:
@@ -137,23 +183,34 @@ def head_flops_per_row(model: ModelConfig) -> int:
     return 2 * model.hidden * model.vocab
 
 
-def attention_pairs(new: int, total: int, window: int = 0) -> int:
+def attention_pairs(new: int, total: int, window: int = 0, chunk: int = 0) -> int:
     """Query-key pairs of ``new`` tokens at the end of ``total``, causal, each query seeing its
-    last ``window`` keys (0 = all).
+    last ``window`` keys (0 = all), or those of its own ``chunk``.
 
     >>> attention_pairs(4, 4), attention_pairs(1, 9), attention_pairs(4, 6, 5)
     (10, 9, 17)
+    >>> attention_pairs(4, 6, chunk=4)      # the queries see 3, 4, 1 and 2 keys
+    10
     """
+    if chunk:
+        return _chunked_pairs(total, chunk) - _chunked_pairs(total - new, chunk)
     past = total - new
     reach = window or total
     growing = min(max(reach - past, 0), new)
     return growing * past + growing * (growing + 1) // 2 + (new - growing) * min(reach, total)
 
 
+def _chunked_pairs(tokens: int, chunk: int) -> int:
+    """Pairs of all of ``tokens``, each with the keys of its chunk up to itself."""
+    full, rest = divmod(tokens, chunk)
+    return full * (chunk * (chunk + 1) // 2) + rest * (rest + 1) // 2
+
+
 def attention_flops(
     model: ModelConfig, prefill: Sequence[tuple[int, int]] = (), decode: Sequence[int] = ()
 ) -> int:
-    """FLOPs of attention over all layers: 4 x head_dim for every live pair of every head.
+    """FLOPs of attention over all layers, for every live pair of every head: 4 x head_dim, or with
+    latent attention, a query-key and a value product in the widths of each phase.
 
     Args:
         prefill: (new tokens, past plus new tokens) of each sequence in prefill.
@@ -162,42 +219,79 @@ def attention_flops(
     total = 0
     windows = model.windows or (0,) * model.layers
     for window in set(windows):
-        pairs = sum(attention_pairs(new, kv, window) for new, kv in prefill)
-        pairs += sum(attention_pairs(1, cached + 1, window) for cached in decode)
-        total += windows.count(window) * pairs
-    return 4 * model.q_width * total
+        chunk, reach = (window, 0) if model.chunked else (0, window)
+        first = sum(attention_pairs(new, kv, reach, chunk) for new, kv in prefill)
+        second = sum(attention_pairs(1, cached + 1, reach, chunk) for cached in decode)
+        of_prefill, of_decode = _flops_per_pair(model)
+        total += windows.count(window) * (first * of_prefill + second * of_decode)
+    return total
+
+
+def _flops_per_pair(model: ModelConfig) -> tuple[int, int]:
+    """Of all heads, in prefill and in decode (which works on the latent itself)."""
+    mla = model.mla
+    if mla is None:
+        return 4 * model.q_width, 4 * model.q_width
+    wide = 2 * model.heads * (mla.qk_head_dim + mla.v_head_dim)
+    return wide, 2 * model.heads * (mla.cached + mla.kv_lora_rank)
 
 
 def forward_flops(
     model: ModelConfig, prefill: Sequence[tuple[int, int]] = (), decode: Sequence[int] = ()
 ) -> int:
-    """FLOPs of matrix products of one step, in closed form; one row of logits a sequence."""
+    """FLOPs of matrix products of one step, in closed form; one row of logits a sequence.
+
+    Latent attention makes keys and values of past tokens anew in every prefill.
+    """
     tokens = sum(new for new, _ in prefill) + len(decode)
     rows = len(prefill) + len(decode)
     linear = tokens * linear_flops_per_token(model) + rows * head_flops_per_row(model)
+    if model.mla is not None:
+        past = sum(total - new for new, total in prefill)
+        mla = model.mla
+        widths = model.heads * (mla.qk_nope_head_dim + mla.v_head_dim)
+        linear += past * 2 * model.layers * mla.kv_lora_rank * widths
     return linear + attention_flops(model, prefill, decode)
 
 
 def op_flops(op: Op) -> int:
-    """FLOPs of one concrete op: matrix products and attention, 0 for every other family (they are
-    no work in the usual count of a model's FLOPs).
+    """FLOPs of one concrete op: matrix products, experts and attention, 0 for every other family
+    (they are no work in the usual count of a model's FLOPs). Experts count as an even router
+    spreads them over the ranks.
 
     Raises:
         KeyError: a dimension is missing; ValueError: a dimension is still symbolic.
     """
+    dims = dict(op.dims)
     if op.family == "gemm":
-        m, n, k = (_number(op.dim(name)) for name in ("m", "n", "k"))
-        return 2 * m * n * k
-    if op.family not in ("attention_prefill", "attention_decode"):
+        m, n, k, batch = (_number(dims.get(name, 1)) for name in ("m", "n", "k", "batch"))
+        return 2 * m * n * k * batch
+    if op.family == "moe":
+        tokens, topk, hidden, width, ep, tp = (
+            _number(op.dim(n)) for n in ("tokens", "topk", "hidden", "intermediate", "ep", "tp")
+        )
+        products = 3 if op.variant.flag("gated", default=True) else 2
+        return -(-2 * products * tokens * topk * hidden * width // (ep * tp))
+    if op.family not in ATTENTION:
         return 0
-    window = _number(op.dim("window"))
     totals = _lengths(op.dim("kv_len"))
-    if op.family == "attention_prefill":
+    if op.family.endswith("prefill"):
         queries = _lengths(op.dim("q_len"))
     else:
         queries, totals = (1,) * len(totals), tuple(kv + 1 for kv in totals)
-    pairs = sum(attention_pairs(q, kv, window) for q, kv in zip(queries, totals, strict=True))
-    return 4 * _number(op.dim("num_heads")) * _number(op.dim("head_dim")) * pairs
+    window = _number(dims.get("window", 0))
+    chunk, reach = (window, 0) if op.variant.flag("chunked") else (0, window)
+    pairs = sum(attention_pairs(q, kv, reach, chunk) for q, kv in zip(queries, totals, strict=True))
+    return _head_flops(op) * _number(op.dim("num_heads")) * pairs
+
+
+def _head_flops(op: Op) -> int:
+    """FLOPs of one query-key pair of one head."""
+    if op.family.startswith("attention"):
+        return 4 * _number(op.dim("head_dim"))
+    names = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    latent, nope, rope, value = (_number(op.dim(name)) for name in names)
+    return 2 * (nope + rope + value) if op.family == "mla_prefill" else 2 * (2 * latent + rope)
 
 
 def graph_flops(graph: Graph, symbols: Mapping[str, Dim]) -> int:
@@ -219,7 +313,8 @@ def _size(bounds: tuple[int, int]) -> int:
 
 def _stage_weights(model: ModelConfig, plan: Plan, stage: int) -> list[tuple[Weight, int]]:
     """Weights of one stage and how often they occur; a tied head is a copy on the last stage."""
-    found = [(weight, _size(_bounds(model, plan)[stage])) for weight in layer_weights(model)]
+    kinds = layer_kinds(model, range(*_bounds(model, plan)[stage]))
+    found = [(weight, count) for weights, count in kinds for weight in weights]
     if stage == 0:
         found += [(weight, 1) for weight in input_weights(model)]
     if stage == plan.pp - 1:
@@ -230,7 +325,9 @@ def _stage_weights(model: ModelConfig, plan: Plan, stage: int) -> list[tuple[Wei
 
 
 def _layer_kv_bytes(model: ModelConfig, plan: Plan, precision: Precision) -> int:
-    elements = 2 * shard_of(model, plan).kv_heads * model.head_dim
+    """Per token and layer; the latent of latent attention is whole on every rank."""
+    shard = shard_of(model, plan)
+    elements = 2 * shard.kv_heads * model.head_dim if model.mla is None else model.mla.cached
     return -(-elements * int(BITS[precision.kv_cache]) // 8)
 
 

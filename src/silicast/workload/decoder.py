@@ -1,4 +1,4 @@
-"""A dense decoder model as a graph of ops, for one rank of a plan.
+"""A decoder model as a graph of ops, for one rank of a plan.
 
 Every kernel that serving engines launch has a node; what they fuse is one node (the three
 projections of attention, gate and up, the residual add in a norm). Biases are epilogues of their
@@ -7,26 +7,23 @@ product: parameters, but no kernel. docs/explanation/workload.md lists the nodes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import final
 
 from silicast.core.errors import SilicastError
+from silicast.workload.attention_nodes import attention_nodes
+from silicast.workload.expert_nodes import expert_nodes, last_expert_node
 from silicast.workload.graph import Block, Graph, Node, stage_bounds
-from silicast.workload.model import ModelConfig
-from silicast.workload.op import Affine, Dim, Op, Variant
+from silicast.workload.model import LayerKind, ModelConfig
+from silicast.workload.nodes import Nodes
+from silicast.workload.op import Affine, Dim, Op
 from silicast.workload.plan import Plan
 from silicast.workload.precision import Precision
-from silicast.workload.shard import Shard, shard_of
+from silicast.workload.shard import shard_of
+from silicast.workload.symbols import LOGIT_ROWS, TOKENS, phase_of, step_symbols
 
-TOKENS = "tokens"
-LOGIT_ROWS = "logit_rows"
-PREFILL_Q = "prefill_q"
-PREFILL_KV = "prefill_kv"
-DECODE_KV = "decode_kv"
-
-_KERNEL_KINDS = {"relu2": "relu"}
-"""Activations that run as an elementwise kernel of another name: squaring is one more multiply."""
+__all__ = ["bind_graph", "build_graph", "stage_graphs", "step_symbols"]
 
 
 def build_graph(
@@ -37,7 +34,7 @@ def build_graph(
     Cut it into pipeline stages with :meth:`Graph.stage` (or take :func:`stage_graphs`).
 
     Args:
-        plan: only tp and pp matter here; dp copies the whole.
+        plan: only tp, pp and ep matter here; dp copies the whole.
         precision: None = the checkpoint's.
 
     Raises:
@@ -50,15 +47,15 @@ def build_graph(
     """
     plan = plan or Plan()
     _check(model, plan)
-    builder = _Builder(model, shard_of(model, plan), precision or model.default_precision)
+    builder = _Builder(Nodes(model, shard_of(model, plan), precision or model.default_precision))
     blocks = [Block("embedding", tuple(builder.embedding()))]
-    blocks.append(Block("first_layer", tuple(builder.layer(model.window(0), first=True)), (0,)))
-    by_window: dict[int, list[int]] = {}
+    blocks.append(Block("first_layer", tuple(builder.layer(model.kind(0), first=True)), (0,)))
+    kinds: dict[LayerKind, list[int]] = {}
     for layer in range(1, model.layers):
-        by_window.setdefault(model.window(layer), []).append(layer)
-    for window, layers in by_window.items():
-        name = "layer" if len(by_window) == 1 else f"layer_window_{window}" if window else "layer"
-        blocks.append(Block(name, tuple(builder.layer(window, first=False)), tuple(layers)))
+        kinds.setdefault(model.kind(layer), []).append(layer)
+    for kind, layers in kinds.items():
+        nodes = tuple(builder.layer(kind, first=False))
+        blocks.append(Block(_block_name(kind, list(kinds)), nodes, tuple(layers)))
     blocks.append(Block("head", tuple(builder.head())))
     boundary = tuple(builder.boundary()) if plan.pp > 1 else ()
     return Graph(model.name, tuple(blocks), boundary=boundary)
@@ -75,34 +72,32 @@ def stage_graphs(
     )
 
 
-def step_symbols(
-    prefill: Sequence[tuple[int, int]] = (), decode: Sequence[int] = ()
-) -> dict[str, Dim]:
-    """Values of all symbols for one step.
-
-    Args:
-        prefill: (new tokens, past plus new tokens) of each sequence in prefill.
-        decode: cached tokens, without the new one, of each decoding sequence.
-
-    >>> step_symbols([(5, 5), (3, 10)], [7])["tokens"]
-    9
-    """
-    return {
-        TOKENS: sum(new for new, _ in prefill) + len(decode),
-        LOGIT_ROWS: len(prefill) + len(decode),
-        PREFILL_Q: tuple(new for new, _ in prefill),
-        PREFILL_KV: tuple(total for _, total in prefill),
-        DECODE_KV: tuple(decode),
-    }
-
-
 def bind_graph(graph: Graph, symbols: Mapping[str, Dim]) -> Iterator[tuple[Block, Node, Op]]:
-    """Every node with its concrete op; attention over no sequence does not run and is left out."""
+    """Every node with its concrete op; what works on no sequence does not run and is left out."""
     for block, node in graph.nodes():
         op = node.op.bind(symbols)
-        if any(dim == () for _, dim in op.dims):
+        if any(dim == () for _, dim in op.dims) or (phase_of(node.op) and not _rows(op)):
             continue
         yield block, node, op
+
+
+def _rows(op: Op) -> bool:
+    """Whether a product has rows."""
+    return dict(op.dims).get("m", 1) != 0
+
+
+def _block_name(kind: LayerKind, kinds: list[LayerKind]) -> str:
+    """A name that tells the kinds of a model apart."""
+    name = "layer"
+    if len({other.moe for other in kinds}) > 1:
+        name += "_moe" if kind.moe else "_dense"
+    if len({other.window for other in kinds}) > 1 and kind.window:
+        name += f"_window_{kind.window}"
+    if not kind.rope and len({(other.rope, other.window) for other in kinds}) > len(
+        {other.window for other in kinds}
+    ):
+        name += "_no_rope"
+    return name
 
 
 def _check(model: ModelConfig, plan: Plan) -> None:
@@ -112,16 +107,10 @@ def _check(model: ModelConfig, plan: Plan) -> None:
             field="parallel.pp",
             hint=f"from 1 to {model.layers}",
         )
-    if plan.ep > 1:
-        raise SilicastError(
-            f"ep = {plan.ep}, but {model.name} has no experts",
-            field="parallel.ep",
-            hint="leave ep at 1",
-        )
     for name, degree in (("cp", plan.cp), ("attention_dp", plan.attention_dp)):
         if degree > 1:
             raise SilicastError(
-                f"{name} = {degree} for a dense model is not modelled yet",
+                f"{name} = {degree} is not modelled yet",
                 kind="not_yet",
                 field=f"parallel.{name}",
                 hint=f"leave {name} at 1",
@@ -133,138 +122,81 @@ def _check(model: ModelConfig, plan: Plan) -> None:
 class _Builder:
     """Makes the nodes of each block of one model on one rank."""
 
-    model: ModelConfig
-    shard: Shard
-    precision: Precision
-
-    @property
-    def plain(self) -> Variant:
-        """The format between kernels."""
-        return Variant(dtype=self.precision.hidden)
-
-    @property
-    def linear(self) -> Variant:
-        """The recipe of the linear layers; activations that arrive in 16 bits are quantised."""
-        recipe = self.precision.linear
-        flags = (("includes_quantize", True),) if recipe.quantizes else ()
-        return Variant(dtype=recipe.name, flags=flags)
-
-    @property
-    def head_variant(self) -> Variant:
-        """The head keeps the format between kernels, whatever the layers are quantised to."""
-        recipe = self.precision.linear
-        plain = recipe.weights == self.precision.hidden
-        return Variant(dtype=recipe.name if plain else self.precision.hidden)
+    make: Nodes
 
     def embedding(self) -> Iterator[Node]:
         """Token embedding cut by vocabulary, positions, and the norm some models put after it."""
-        h = self.model.hidden
-        lookup = Op.make("embedding", self.plain, tokens=TOKENS, hidden=h, vocab=self.shard.vocab)
+        make = self.make
+        h = make.model.hidden
+        lookup = Op.make("embedding", make.plain, tokens=TOKENS, hidden=h, vocab=make.shard.vocab)
         yield Node("embedding", lookup)
         last = "embedding"
-        if self.shard.tp > 1:
-            yield self.all_reduce("embedding_all_reduce", last)
+        if make.shard.tp > 1:
+            yield make.all_reduce("embedding_all_reduce", last)
             last = "embedding_all_reduce"
-        if self.model.position == "learned":
-            rows = self.model.position_rows
-            table = Op.make("embedding", self.plain, tokens=TOKENS, hidden=h, vocab=rows)
+        if make.model.position == "learned":
+            rows = make.model.position_rows
+            table = Op.make("embedding", make.plain, tokens=TOKENS, hidden=h, vocab=rows)
             yield Node("position_embedding", table)
-            yield self.elementwise("position_add", "add", h, 2, last, "position_embedding")
+            yield make.elementwise("position_add", "add", h, 2, last, "position_embedding")
             last = "position_add"
-        if self.model.embedding_norm:
-            yield self.norm("embedding_norm", last, residual=False)
+        if make.model.embedding_norm:
+            yield make.norm("embedding_norm", last, residual=False)
 
-    def layer(self, window: int, *, first: bool) -> Iterator[Node]:
+    def layer(self, kind: LayerKind, *, first: bool) -> Iterator[Node]:
         """One decoder layer; the first has no residual to add in its input norm."""
-        parallel = self.model.residual != "sequential"
-        yield self.norm("input_norm", residual=not first and not parallel)
-        yield from self.attention("input_norm", window)
-        attended = "o_all_reduce" if self.shard.tp > 1 else "o"
-        if self.model.residual == "parallel":
+        make, model, summed = self.make, self.make.model, self.make.shard.tp > 1
+        parallel = model.residual != "sequential"
+        yield make.norm("input_norm", residual=not first and not parallel)
+        yield from attention_nodes(make, "input_norm", kind)
+        attended = "o"
+        if summed:
+            attended = "o_all_reduce"
+            yield make.all_reduce(attended, "o")
+        if model.output_norms:
+            yield make.norm("attention_output_norm", attended, residual=False)
+            attended = "attention_output_norm"
+        if model.residual == "parallel":
             mlp_input = "input_norm"
-        elif self.model.residual == "parallel_two_norms":
+        elif model.residual == "parallel_two_norms":
             mlp_input = "post_norm"
-            yield self.norm(mlp_input, residual=False)
+            yield make.norm(mlp_input, residual=False)
         else:
             mlp_input = "post_norm"
-            yield self.norm(mlp_input, attended, residual=True)
-        yield from self.mlp(mlp_input)
+            yield make.norm(mlp_input, attended, residual=True)
+        if kind.moe and model.moe is not None:
+            yield from expert_nodes(make, model.moe, mlp_input)
+            fed, total = last_expert_node(model.moe), "experts_all_reduce"
+        else:
+            yield from make.mlp("", make.shard.intermediate, mlp_input)
+            fed, total = "down", "down_all_reduce"
+        if summed:
+            yield make.all_reduce(total, fed)
+            fed = total
+        if model.output_norms:
+            yield make.norm("mlp_output_norm", fed, residual=False)
+            fed = "mlp_output_norm"
         if parallel:
-            fed = "down_all_reduce" if self.shard.tp > 1 else "down"
-            yield self.elementwise("residual_add", "add", self.model.hidden, 3, attended, fed)
-
-    def attention(self, source: str, window: int) -> Iterator[Node]:
-        """From the normed input to the projected output, summed over the ranks."""
-        model, shard = self.model, self.shard
-        heads = {
-            "num_heads": shard.heads, "num_kv_heads": shard.kv_heads, "head_dim": model.head_dim
-        }  # fmt: skip
-        q, kv = shard.heads * model.head_dim, shard.kv_heads * model.head_dim
-        yield self.gemm("qkv", q + 2 * kv, model.hidden, source)
-        last: tuple[str, ...] = ("qkv",)
-        if model.qk_norm:
-            for name, count in (("q_norm", shard.heads), ("k_norm", shard.kv_heads)):
-                rows = Affine(TOKENS, count)
-                op = Op.make(model.norm, self.plain, tokens=rows, hidden=model.head_dim, residual=0)
-                yield Node(name, op, ("qkv",))
-            last = ("q_norm", "k_norm")
-        if model.position == "rope":
-            yield Node("rope", Op.make("rope", self.plain, tokens=TOKENS, **heads), last)
-            last = ("rope",)
-        cached = Variant(dtype=self.precision.hidden, kv_dtype=self.precision.kv_cache)
-        copy = Op.make(
-            "kv_copy", cached, tokens=TOKENS, num_kv_heads=shard.kv_heads, head_dim=model.head_dim
-        )
-        yield Node("kv_copy", copy, last)
-        causal = Variant(cached.dtype, cached.kv_dtype, flags=(("causal", True),))
-        prefill = Op.make(
-            "attention_prefill", causal, q_len=PREFILL_Q, kv_len=PREFILL_KV, window=window, **heads
-        )
-        yield Node("attention_prefill", prefill, ("kv_copy",))
-        decode = Op.make("attention_decode", cached, kv_len=DECODE_KV, window=window, **heads)
-        yield Node("attention_decode", decode, ("kv_copy",))
-        yield self.gemm("o", model.hidden, q, "attention_prefill", "attention_decode")
-        if shard.tp > 1:
-            yield self.all_reduce("o_all_reduce", "o")
-
-    def mlp(self, source: str) -> Iterator[Node]:
-        """Up (with the gate), activation, down, summed over the ranks."""
-        inner = self.shard.intermediate
-        if self.model.gated:
-            width = 2 * inner
-            yield self.gemm("gate_up", width, self.model.hidden, source)
-            if self.model.activation == "silu":
-                act = Op.make("silu_mul", self.plain, tokens=TOKENS, width=width)
-                yield Node("silu_mul", act, ("gate_up",))
-                activated = "silu_mul"
-            else:
-                activated = f"{self.model.activation}_mul"
-                yield self.elementwise(activated, self.model.activation, inner, 2, "gate_up")
-        else:
-            activated = self.model.activation
-            yield self.gemm("up", inner, self.model.hidden, source)
-            yield self.elementwise(activated, self.model.activation, inner, 1, "up")
-        yield self.gemm("down", self.model.hidden, inner, activated)
-        if self.shard.tp > 1:
-            yield self.all_reduce("down_all_reduce", "down")
+            yield make.elementwise("residual_add", "add", model.hidden, 3, attended, fed)
 
     def head(self) -> Iterator[Node]:
         """Final norm of all tokens, the rows that are sampled, logits cut by vocabulary, sample."""
-        hidden, vocab = self.model.hidden, self.shard.vocab
-        yield self.norm("final_norm", residual=self.model.residual == "sequential")
+        make = self.make
+        hidden, vocab = make.model.hidden, make.shard.vocab
+        yield make.norm("final_norm", residual=make.model.residual == "sequential")
         gather = Op.make(
-            "elementwise", self._kind("copy"), elements=Affine(LOGIT_ROWS, hidden), inputs=1
+            "elementwise", make.kind("copy"), elements=Affine(LOGIT_ROWS, hidden), inputs=1
         )
         yield Node("logit_gather", gather, ("final_norm",))
-        product = Op.make("gemm", self.head_variant, m=LOGIT_ROWS, n=vocab, k=hidden)
+        product = Op.make("gemm", make.unquantised, m=LOGIT_ROWS, n=vocab, k=hidden)
         yield Node("lm_head", product, ("logit_gather",))
         last = "lm_head"
-        if self.shard.tp > 1:
-            size = Affine(LOGIT_ROWS, self.shard.padded_vocab * self.precision.hidden_bytes)
-            op = Op.make("all_gather", self.plain, bytes=size, gpus=self.shard.tp)
+        if make.shard.tp > 1:
+            size = Affine(LOGIT_ROWS, make.shard.padded_vocab * make.precision.hidden_bytes)
+            op = Op.make("all_gather", make.plain, bytes=size, gpus=make.shard.tp)
             yield Node("logits_all_gather", op, (last,))
             last = "logits_all_gather"
-        sample = Op.make("sampling", self.plain, rows=LOGIT_ROWS, vocab=self.model.vocab)
+        sample = Op.make("sampling", make.plain, rows=LOGIT_ROWS, vocab=make.model.vocab)
         yield Node("sampling", sample, (last,))
 
     def boundary(self) -> Iterator[Node]:
@@ -272,41 +204,15 @@ class _Builder:
 
         Each of tp ranks sends its slice and the receivers gather the slices, as vLLM and SGLang do.
         """
+        make = self.make
         names = ["hidden"]
-        if self.model.residual == "sequential" and self.model.norm == "rmsnorm":
+        if make.model.residual == "sequential" and make.model.norm == "rmsnorm":
             names.append("residual")
-        tp, width = self.shard.tp, self.model.hidden * self.precision.hidden_bytes
+        tp, width = make.shard.tp, make.model.hidden * make.precision.hidden_bytes
         for name in names:
             part = width if width % tp else width // tp
-            send = Op.make("send_recv", self.plain, bytes=Affine(TOKENS, part), gpus=2)
+            send = Op.make("send_recv", make.plain, bytes=Affine(TOKENS, part), gpus=2)
             yield Node(f"send_{name}", send)
             if tp > 1 and part < width:
-                gather = Op.make("all_gather", self.plain, bytes=Affine(TOKENS, width), gpus=tp)
+                gather = Op.make("all_gather", make.plain, bytes=Affine(TOKENS, width), gpus=tp)
                 yield Node(f"gather_{name}", gather, (f"send_{name}",))
-
-    def norm(self, name: str, *inputs: str, residual: bool) -> Node:
-        """A norm over the hidden states of all tokens."""
-        hidden = self.model.hidden
-        op = Op.make(
-            self.model.norm, self.plain, tokens=TOKENS, hidden=hidden, residual=int(residual)
-        )
-        return Node(name, op, inputs)
-
-    def gemm(self, name: str, n: int, k: int, *inputs: str) -> Node:
-        """A linear layer over all tokens."""
-        return Node(name, Op.make("gemm", self.linear, m=TOKENS, n=n, k=k), inputs)
-
-    def elementwise(self, name: str, kind: str, width: int, count: int, *inputs: str) -> Node:
-        """``count`` inputs of ``width`` per token to one output."""
-        op = Op.make("elementwise", self._kind(kind), elements=Affine(TOKENS, width), inputs=count)
-        return Node(name, op, inputs)
-
-    def all_reduce(self, name: str, *inputs: str) -> Node:
-        """Sum of the hidden states over the tensor-parallel ranks."""
-        size = Affine(TOKENS, self.model.hidden * self.precision.hidden_bytes)
-        op = Op.make("all_reduce", self.plain, bytes=size, gpus=self.shard.tp)
-        return Node(name, op, inputs)
-
-    def _kind(self, kind: str) -> Variant:
-        known = _KERNEL_KINDS.get(kind, kind)
-        return Variant(dtype=self.precision.hidden, flags=((known, True),))

@@ -7,6 +7,7 @@ structure that is not modelled is an error that names it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,23 +36,25 @@ HF_NAMES: dict[str, str] = {
 }
 """Fields of Hugging Face -> fields of ``ModelConfig``."""
 
-_CLUES: tuple[tuple[tuple[str, ...], str], ...] = (
-    (("kv_lora_rank", "q_lora_rank"), "multi-head latent attention (MLA)"),
-    (("index_topk", "sparse_attention_config"), "sparse attention"),
+_CLUES: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("latent", ("kv_lora_rank", "q_lora_rank"), "multi-head latent attention (MLA)"),
+    ("sparse", ("index_topk", "sparse_attention_config"), "sparse attention"),
     (
+        "experts",
         ("num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size"),
         "mixture of experts (MoE)",
     ),
     (
+        "mamba",
         ("hybrid_override_pattern", "ssm_state_size", "mamba_num_heads", "state_size"),
         "Mamba layers",
     ),
-    (("linear_num_value_heads", "linear_attn_config"), "linear attention layers"),
-    (("vision_config", "audio_config"), "a vision or audio encoder"),
-    (("is_encoder_decoder", "num_decoder_layers"), "an encoder"),
-    (("block_configs",), "layers of different sizes"),
+    ("linear", ("linear_num_value_heads", "linear_attn_config"), "linear attention layers"),
+    ("vision", ("vision_config", "audio_config"), "a vision or audio encoder"),
+    ("encoder", ("is_encoder_decoder", "num_decoder_layers"), "an encoder"),
+    ("sizes", ("block_configs", "swa_head_dim"), "layers of different sizes"),
 )
-"""Fields that give away which structure an unknown architecture has."""
+"""Structure, the fields that give it away, and what it is called."""
 
 
 def read_config_file(path: Path) -> ModelConfig:
@@ -81,9 +84,10 @@ def read_config(data: dict[str, Any], *, name: str = "", file: str = "") -> Mode
         family = families().get(architecture)
         if family is None:
             raise _unknown(architecture, data)
-        _refuse_foreign(data)
+        _refuse_foreign(data, family.structures)
         called = name or Fields(data).text("_name_or_path", default="") or architecture
-        return family.read(Fields(data), called, checkpoint_precision(data))
+        text = _text_part(data) if family.text_part else data
+        return family.read(Fields(text), called, checkpoint_precision(text))
     except SilicastError as error:
         raise _named(error, data, file) from None
 
@@ -114,7 +118,16 @@ def checkpoint_precision(data: Mapping[str, Any]) -> Precision:
     try:
         recipe, group = _recipe(quantisation)
         cache = "fp8" if _fp8_cache(quantisation) else None
-        return Precision.of(recipe=recipe, group_size=group, kv_cache=cache, default=hidden)
+        left_out = _left_out(quantisation)
+        if "mlp" in left_out:  # only the routed experts are quantised
+            return Precision.of(experts=recipe, group_size=group, kv_cache=cache, default=hidden)
+        return Precision.of(
+            recipe=recipe,
+            group_size=group,
+            kv_cache=cache,
+            attention=hidden.recipe if "attention" in left_out else None,
+            default=hidden,
+        )
     except SilicastError as error:
         raise error.at("quantization_config") from None
 
@@ -183,6 +196,21 @@ def _grouped(q: Mapping[str, Any]) -> tuple[str, int]:
     return found.pop()
 
 
+def _left_out(q: Mapping[str, Any]) -> set[str]:
+    """Parts that a quantised checkpoint keeps in 16 bits: "attention", "mlp" (what all tokens
+    pass, so that only routed experts are quantised); heads and routers always are.
+    """
+    found = {"mlp"} if str(q.get("quant_method") or "").casefold() == "mxfp4" else set()
+    for field in ("ignore", "modules_to_not_convert", "exclude_modules"):
+        entries = q.get(field)
+        for entry in entries if isinstance(entries, list) else ():
+            if re.search(r"self_attn\W*$", str(entry)[:200]):
+                found.add("attention")
+            elif re.search(r"shared_experts?\W*$", str(entry)[:200]):
+                found.add("mlp")
+    return found
+
+
 def _fp8_cache(q: Mapping[str, Any]) -> bool:
     scheme = q.get("kv_cache_scheme") or q.get("kv_cache_quant_algo")
     if isinstance(scheme, dict):
@@ -206,15 +234,25 @@ def _architecture(data: Mapping[str, Any]) -> str:
     )
 
 
-def _structures(data: Mapping[str, Any]) -> list[str]:
-    """Structures beyond a dense decoder that the fields give away."""
+def _text_part(data: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the text part, and beside them those of the whole model."""
+    text = Fields(data).table("text_config")
+    inner = data.get("text_config") if text.names() else {}
+    assert isinstance(inner, dict)
+    return {**data, **{key: value for key, value in inner.items() if value is not None}}
+
+
+def _structures(data: Mapping[str, Any], known: tuple[str, ...] = ()) -> list[str]:
+    """Structures beyond a dense decoder, and beyond ``known``, that the fields give away."""
     tables = [data]
     text = data.get("text_config")
     if isinstance(text, dict):
         tables.append(text)
     found: list[str] = []
-    for names, structure in _CLUES:
-        if any(table.get(name) not in (None, False, 0, {}) for table in tables for name in names):
+    for key, names, structure in _CLUES:
+        if key not in known and any(
+            table.get(name) not in (None, False, 0, {}) for table in tables for name in names
+        ):
             found.append(structure)
     return found
 
@@ -231,12 +269,12 @@ def _unknown(architecture: str, data: Mapping[str, Any]) -> SilicastError:
     )
 
 
-def _refuse_foreign(data: Mapping[str, Any]) -> None:
+def _refuse_foreign(data: Mapping[str, Any], known: tuple[str, ...]) -> None:
     """A known architecture must not carry structures that it does not have."""
-    found = _structures(data)
+    found = _structures(data, known)
     if found:
         raise SilicastError(
-            f"fields of {', '.join(found)} in a dense architecture",
+            f"fields of {', '.join(found)} in an architecture without them",
             kind="not_yet",
             field="architectures",
             hint="remove those fields or state the right architecture",

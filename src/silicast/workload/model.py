@@ -1,19 +1,24 @@
-"""What a dense decoder model is made of: sizes and structure, no weights, no devices."""
+"""What a decoder model is made of: sizes and structure, no weights, no devices."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, final
 
 from silicast.core.errors import SilicastError
 from silicast.workload.precision import Precision
+from silicast.workload.structure import MLA, MoE, check_int
 
 __all__ = [
     "LIMITS",
+    "MLA",
+    "LayerKind",
+    "MoE",
     "ModelConfig",
     "Norm",
     "Position",
     "Precision",
+    "QkNorm",
     "Residual",
     "check_size",
     "divided",
@@ -21,6 +26,7 @@ __all__ = [
 
 Norm = Literal["rmsnorm", "layernorm"]
 Position = Literal["rope", "learned", "alibi", "none"]
+QkNorm = Literal["head", "all_heads", "no_weights"]
 Residual = Literal["sequential", "parallel", "parallel_two_norms"]
 
 LIMITS: dict[str, tuple[int, int]] = {
@@ -34,6 +40,8 @@ LIMITS: dict[str, tuple[int, int]] = {
     "max_positions": (0, 1 << 28),
     "position_rows": (0, 1 << 28),
     "mtp_layers": (0, 64),
+    "no_rope_every": (0, 1024),
+    "encoder_parameters": (0, 1 << 40),
 }
 """Smallest and largest sensible sizes; outside them the input is a mistake."""
 
@@ -41,34 +49,57 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "norm": ("rmsnorm", "layernorm"),
     "position": ("rope", "learned", "alibi", "none"),
     "residual": ("sequential", "parallel", "parallel_two_norms"),
+    "qk_norm_over": ("head", "all_heads", "no_weights"),
     "activation": ("silu", "gelu", "relu", "relu2"),
 }
 
 
 @final
 @dataclass(frozen=True, slots=True)
+class LayerKind:
+    """What tells one layer of a model from another.
+
+    Attributes:
+        window: keys that a query sees, 0 = all; moe: experts instead of the MLP; rope: its queries
+            and keys are rotated.
+    """
+
+    window: int = 0
+    moe: bool = False
+    rope: bool = True
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A dense decoder-only transformer.
+    """A decoder-only transformer.
 
     Attributes:
         name: catalog name or what the user calls it.
         family: the architecture it was read from ("llama", "qwen3", "gpt2", ...).
         layers: decoder layers; hidden: width of the residual stream.
         heads, kv_heads, head_dim: attention; ``heads * head_dim`` need not equal ``hidden``.
-        intermediate: width of the MLP after its activation.
+        intermediate: width of the MLP after its activation; no layer has it where all have experts.
         vocab: rows of the embedding table.
         norm, norm_bias: kind of the norms and whether they have a bias.
         gated: the MLP has a gate projection beside the up projection.
         activation: of the MLP.
         qkv_bias, o_bias, mlp_bias, head_bias: which projections have a bias.
-        qk_norm: each head's queries and keys are normalised over ``head_dim``.
+        qk_norm: queries and keys are normalised; qk_norm_over: over each head's ``head_dim``, over
+            all heads together, or over each head without weights.
         position: rope, a learned table of ``position_rows`` rows, alibi or none.
         embedding_norm: a norm right after the embedding.
         residual: attention then MLP, or both side by side on one norm or on two.
         tied: the head shares the embedding's weights.
+        no_rope_every: every so many layers one has no rotary positions; 0 = all have.
+        output_norms: a norm also after attention and after the MLP, before the residual.
+        sinks: each head has a learned logit that takes a share of its attention.
         windows: per layer, how many last keys a query sees; 0 = all; () = all in every layer.
+        chunked: windows are chunks: a query sees the keys of its own chunk only.
         max_positions: longest context the model was made for; 0 = not stated.
         mtp_layers: extra layers that only speculation runs; counted apart.
+        moe: routed experts, None = a dense model; mla: latent attention, None = of heads.
+        encoder_parameters: of encoders before the decoder (vision), which this graph does not run.
         default_precision: formats of the published checkpoint, bf16 where it does not say.
         published_parameters: exact count its publisher states, 0 = none.
         source: where the numbers come from.
@@ -108,6 +139,14 @@ class ModelConfig:
     windows: tuple[int, ...] = ()
     max_positions: int = 0
     mtp_layers: int = 0
+    qk_norm_over: QkNorm = "head"
+    no_rope_every: int = 0
+    output_norms: bool = False
+    sinks: bool = False
+    chunked: bool = False
+    moe: MoE | None = None
+    mla: MLA | None = None
+    encoder_parameters: int = 0
     default_precision: Precision = Precision()
     published_parameters: int = 0
     source: str = ""
@@ -140,7 +179,36 @@ class ModelConfig:
                 hint="give one window per layer, 0 where a layer sees everything",
             )
         for window in self.windows:
-            _check_int("windows", window, 0, 1 << 28)
+            check_int("windows", window, 0, 1 << 28)
+        self._check_parts()
+
+    def _check_parts(self) -> None:
+        if self.moe is not None and any(i >= self.layers for i in self.moe.dense_layers):
+            raise SilicastError(
+                f"layer {self.moe.dense_layers[-1]} of {self.layers}",
+                field="moe.dense_layers",
+                hint=f"from 0 to {self.layers - 1}",
+            )
+        if self.moe is not None and self.residual != "sequential":
+            raise SilicastError(
+                "experts beside attention are not modelled yet", kind="not_yet", field="residual"
+            )
+        if self.mla is None:
+            return
+        for field, wanted in (("kv_heads", self.heads), ("head_dim", self.mla.qk_head_dim)):
+            if getattr(self, field) != wanted:
+                raise SilicastError(
+                    f"expected {wanted} with latent attention, found {getattr(self, field)}",
+                    field=field,
+                    hint="leave it out",
+                )
+        if self.windows or self.qkv_bias or self.qk_norm or self.position != "rope":
+            raise SilicastError(
+                "windows, biases, norms of heads or other positions with latent attention are "
+                "not modelled yet",
+                kind="not_yet",
+                field="mla",
+            )
 
     @property
     def q_width(self) -> int:
@@ -152,16 +220,35 @@ class ModelConfig:
         """Width of all key heads (and of all value heads)."""
         return self.kv_heads * self.head_dim
 
+    @property
+    def mlp_layers(self) -> int:
+        """Layers with an MLP."""
+        return self.layers if self.moe is None else len(self.moe.dense_layers)
+
     def window(self, layer: int) -> int:
         """Keys that a query of ``layer`` sees, 0 = all."""
         return self.windows[layer] if self.windows else 0
+
+    def has_experts(self, layer: int) -> bool:
+        """Whether ``layer`` has experts instead of the MLP."""
+        return self.moe is not None and layer not in self.moe.dense_layers
+
+    def has_rope(self, layer: int) -> bool:
+        """Whether ``layer`` rotates queries and keys."""
+        left_out = self.no_rope_every > 0 and (layer + 1) % self.no_rope_every == 0
+        return self.position == "rope" and not left_out
+
+    def kind(self, layer: int) -> LayerKind:
+        """What ``layer`` looks like."""
+        return LayerKind(self.window(layer), self.has_experts(layer), self.has_rope(layer))
 
     def changed(self, changes: dict[str, Any]) -> ModelConfig:
         """The same model with some fields changed, as ``{base: name, ...}`` asks.
 
         Two relations follow along unless given: ``head_dim`` stays hidden / heads, and
         ``kv_heads`` stays equal to heads, where the base has them so. One window for all layers
-        stays so for another number of layers. The published count does not carry over.
+        stays so for another number of layers, and with fewer layers a pattern of windows or dense
+        layers is cut. The published count does not carry over.
 
         Raises:
             SilicastError: unknown field, or the result contradicts itself.
@@ -183,7 +270,21 @@ class ModelConfig:
             values["head_dim"] = divided(values["hidden"], values["heads"])
         if "windows" not in changes and len(set(self.windows)) == 1:
             values["windows"] = self.windows[:1] * values["layers"]
+        self._follow(changes, values)
         return ModelConfig(**values)
+
+    def _follow(self, changes: dict[str, Any], values: dict[str, Any]) -> None:
+        """What of a pattern over the layers, and of latent attention, goes along with a change."""
+        moe, mla, layers = values["moe"], values["mla"], values["layers"]
+        if moe is not None and "moe" not in changes:
+            kept = tuple(layer for layer in moe.dense_layers if layer < layers)
+            values["moe"] = replace(moe, dense_layers=kept)
+        if mla is not None and "head_dim" not in changes:
+            values["head_dim"] = mla.qk_head_dim
+        if mla is not None and "kv_heads" not in changes:
+            values["kv_heads"] = values["heads"]
+        if "windows" not in changes and len(set(self.windows)) > 1 and layers < self.layers:
+            values["windows"] = self.windows[:layers]
 
 
 def divided(hidden: int, heads: int) -> int:
@@ -207,16 +308,7 @@ def check_size(field: str, value: object) -> None:
     Raises:
         SilicastError: names the field.
     """
-    _check_int(field, value, *LIMITS[field])
-
-
-def _check_int(field: str, value: object, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        huge = isinstance(value, int) and abs(value) >= 1 << 128
-        shown = "a far larger one" if huge else repr(value)[:40]
-        raise SilicastError(
-            f"expected a whole number from {low} to {high}, found {shown}", field=field
-        )
+    check_int(field, value, *LIMITS[field])
 
 
 def _near(name: str, known: set[str]) -> str:

@@ -16,16 +16,19 @@ from silicast.core.errors import SilicastError
 from silicast.workload.huggingface import HF_NAMES
 from silicast.workload.model import (
     LIMITS,
+    MLA,
     ModelConfig,
+    MoE,
     Norm,
     Position,
+    QkNorm,
     Residual,
     check_size,
     divided,
 )
 from silicast.workload.precision import Precision
 
-_REQUIRED = ("layers", "hidden", "heads", "intermediate", "vocab")
+_REQUIRED = ("layers", "hidden", "heads", "vocab")
 
 
 class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -40,6 +43,8 @@ class PrecisionTable(_Strict, frozen=True):
     kv_cache: str | None = None
     recipe: str | None = None
     group_size: int | None = None
+    experts: str | None = None
+    attention: str | None = None
 
     def over(self, default: Precision) -> Precision:
         """These formats, and ``default`` where they say nothing."""
@@ -49,16 +54,47 @@ class PrecisionTable(_Strict, frozen=True):
             kv_cache=self.kv_cache,
             recipe=self.recipe,
             group_size=self.group_size,
+            experts=self.experts,
+            attention=self.attention,
             default=default,
         )
 
 
 class ParametersTable(_Strict, frozen=True):
-    """The count its publisher states: exactly, or rounded as printed ("145.6B")."""
+    """The count its publisher states: exactly, or rounded as printed ("145.6B").
+
+    Attributes:
+        active: what a token passes of it, as printed.
+        mtp: the count includes the layers for multi-token prediction.
+    """
 
     source: str
     exact: int | None = None
     rounded: str | None = None
+    active: str | None = None
+    mtp: bool = True
+
+
+class MoETable(_Strict, frozen=True):
+    """Experts; see :class:`~silicast.workload.model.MoE`."""
+
+    experts: int | None = None
+    topk: int | None = None
+    intermediate: int | None = None
+    shared_intermediate: int | None = None
+    shared_gate: bool | None = None
+    router_bias: bool | None = None
+    dense_layers: list[int] | None = None
+
+
+class MLATable(_Strict, frozen=True):
+    """Latent attention; see :class:`~silicast.workload.model.MLA`."""
+
+    kv_lora_rank: int | None = None
+    qk_nope_head_dim: int | None = None
+    qk_rope_head_dim: int | None = None
+    v_head_dim: int | None = None
+    q_lora_rank: int | None = None
 
 
 class ModelTable(_Strict, frozen=True):
@@ -93,13 +129,22 @@ class ModelTable(_Strict, frozen=True):
     windows: list[int] | None = None
     max_positions: int | None = None
     mtp_layers: int | None = None
+    qk_norm_over: QkNorm | None = None
+    no_rope_every: int | None = None
+    output_norms: bool | None = None
+    sinks: bool | None = None
+    chunked: bool | None = None
+    moe: MoETable | None = None
+    mla: MLATable | None = None
+    encoder_parameters: int | None = None
     precision: PrecisionTable = PrecisionTable()
     parameters: ParametersTable | None = None
     source: str | None = None
 
 
 _OWN = (
-    "name", "base", "aliases", "window", "windows", "precision", "parameters", "source"
+    "name", "base", "aliases", "window", "windows", "moe", "mla", "precision", "parameters",
+    "source",
 )  # fmt: skip
 """Fields that do not pass into ``ModelConfig`` as they stand."""
 
@@ -140,6 +185,7 @@ def build_model(
         if table.base:
             base = find(table.base)
             changes.setdefault("name", f"{base.name} (changed)")
+            changes |= _parts(table, base)
             model = base.changed(_window(table, changes, changes.get("layers", base.layers)))
             default = base.default_precision
         else:
@@ -176,6 +222,28 @@ def _changes(table: ModelTable) -> dict[str, Any]:
     return changes
 
 
+def _parts(table: ModelTable, base: ModelConfig | None) -> dict[str, Any]:
+    """Experts and latent attention that the table states, each over the base's."""
+    found: dict[str, Any] = {}
+    for name, own, kind in (("moe", table.moe, MoE), ("mla", table.mla, MLA)):
+        if own is None:
+            continue
+        stated: dict[str, Any] = {
+            field: tuple(value) if isinstance(value, list) else value
+            for field in own.__struct_fields__
+            if (value := getattr(own, field)) is not None
+        }
+        old = getattr(base, name) if base is not None else None
+        if old is not None:
+            found[name] = replace(old, **stated)
+            continue
+        for field in kind.REQUIRED:
+            if field not in stated:
+                raise SilicastError("missing", field=f"{name}.{field}")
+        found[name] = kind(**stated)
+    return found
+
+
 def _window(table: ModelTable, changes: dict[str, Any], layers: int) -> dict[str, Any]:
     """``window`` (all layers) or ``windows`` (one a layer) as ``ModelConfig`` holds them."""
     if table.window is not None and table.windows is not None:
@@ -188,16 +256,27 @@ def _window(table: ModelTable, changes: dict[str, Any], layers: int) -> dict[str
     return changes
 
 
+def _require(value: object, name: str) -> None:
+    if value is None:
+        raise SilicastError("missing", field=name, hint="state it, or a base to start from")
+
+
 def _whole(table: ModelTable, changes: dict[str, Any]) -> ModelConfig:
     for name in _REQUIRED:
-        if name not in changes:
-            raise SilicastError("missing", field=name, hint="state it, or a base to start from")
+        _require(changes.get(name), name)
+    if "intermediate" not in changes and table.moe is not None and table.moe.intermediate:
+        changes["intermediate"] = table.moe.intermediate  # no layer has an MLP of its own
+    if "intermediate" not in changes or (table.moe and table.moe.dense_layers):
+        _require(table.intermediate, "intermediate")
     for name in LIMITS:
         if name in changes:
             check_size(name, changes[name])
+    changes |= _parts(table, None)
     changes.setdefault("kv_heads", changes["heads"])
     if "head_dim" not in changes:
-        changes["head_dim"] = divided(changes["hidden"], changes["heads"])
+        mla = changes.get("mla")
+        whole = mla.qk_head_dim if mla else divided(changes["hidden"], changes["heads"])
+        changes["head_dim"] = whole
     changes.setdefault("name", "inline model")
     changes.setdefault("family", "decoder")
     return ModelConfig(**_window(table, changes, changes["layers"]))

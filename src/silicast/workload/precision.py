@@ -36,6 +36,8 @@ class Precision:
         kv_cache: storage format of cached keys and values.
         hidden: format of everything else: embeddings, norms, head, the tensors between kernels.
         group_size: weights that share one scale; 0 = as the recipe says.
+        experts, attention: recipes of the routed experts and of attention's projections, where
+            they differ; "" = as the other linear layers.
 
     >>> Precision.of(weights="fp8").recipe
     'fp8'
@@ -47,11 +49,23 @@ class Precision:
     kv_cache: str = "bf16"
     hidden: str = "bf16"
     group_size: int = 0
+    experts: str = ""
+    attention: str = ""
 
     @property
     def linear(self) -> Recipe:
         """The recipe itself."""
         return RECIPES[self.recipe]
+
+    @property
+    def expert(self) -> Recipe:
+        """The recipe of the routed experts."""
+        return RECIPES[self.experts or self.recipe]
+
+    @property
+    def projection(self) -> Recipe:
+        """The recipe of attention's projections."""
+        return RECIPES[self.attention or self.recipe]
 
     @property
     def weights(self) -> str:
@@ -76,17 +90,23 @@ class Precision:
         kv_cache: str | None = None,
         recipe: str | None = None,
         group_size: int | None = None,
+        experts: str | None = None,
+        attention: str | None = None,
         default: Precision | None = None,
     ) -> Precision:
         """A precision from the fields of a scenario; what is left out stays as ``default`` has it.
 
-        ``recipe`` wins over ``weights`` and ``activations``. The KV cache follows the format
+        ``recipe`` wins over ``weights`` and ``activations``. Experts and attention keep a recipe of
+        their own unless another format is asked for; asking for the very format of the default's
+        experts means the checkpoint as it is. The KV cache follows the format
         between kernels unless the default quantises it or ``kv_cache`` is given.
 
         Raises:
             SilicastError: unknown format, or a pair of formats that no recipe multiplies.
         """
         base = default or Precision()
+        if base.experts and _asks_for(base.expert, weights, activations, recipe):
+            weights = activations = recipe = None
         name = _recipe_name(weights, activations, recipe, base)
         hidden = _hidden_format(RECIPES[name], base.hidden)
         if kv_cache is not None:
@@ -98,11 +118,38 @@ class Precision:
                 f"expected 0 to 1048576 weights per scale, found {group_size}", field="group_size"
             )
         group = base.group_size if group_size is None and name == base.recipe else group_size or 0
-        return Precision(name, cache, hidden, group)
+        kept = name == base.recipe
+        return Precision(
+            name,
+            cache,
+            hidden,
+            group,
+            _own(experts, base.experts if kept else "", name, "experts"),
+            _own(attention, base.attention if kept else "", name, "attention"),
+        )
 
     def with_kv_cache(self, kv_cache: str) -> Precision:
         """The same with another format of the KV cache."""
         return replace(self, kv_cache=_format(kv_cache, KV_FORMATS, "kv_cache"))
+
+
+def _asks_for(
+    recipe: Recipe, weights: str | None, activations: str | None, name: str | None
+) -> bool:
+    """Whether the fields of a scenario name just ``recipe``."""
+    if name is not None:
+        return _recipe(name, "recipe") is recipe
+    if weights is None or recipe.weights == recipe.output:
+        return False
+    plain = _plain(weights)
+    same = plain == recipe.weights if plain in BITS else _recipe(weights, "weights") is recipe
+    return same and activations in (None, recipe.activations)
+
+
+def _own(stated: str | None, base: str, linear: str, field: str) -> str:
+    """The recipe of a part, "" where it is the linear layers' own."""
+    name = base if stated is None else _recipe(stated, field).name
+    return "" if name == linear else name
 
 
 def _recipe_name(

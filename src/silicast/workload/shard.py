@@ -17,7 +17,10 @@ class Shard:
 
     Attributes:
         kv_heads: whole key-value heads; where there are fewer than ranks, each is held by several.
+        intermediate: width of the MLP; shared_intermediate: of the experts that all tokens pass.
         vocab: rows of the embedding and of the head; the table is padded to a multiple of tp.
+        ep, expert_tp: ranks that share the routed experts, and that share the width of each; their
+            product is the number of ranks of a stage.
     """
 
     tp: int
@@ -25,6 +28,9 @@ class Shard:
     kv_heads: int
     intermediate: int
     vocab: int
+    ep: int = 1
+    expert_tp: int = 1
+    shared_intermediate: int = 0
 
     @property
     def padded_vocab(self) -> int:
@@ -44,25 +50,63 @@ def shard_of(model: ModelConfig, plan: Plan) -> Shard:
     """
     tp = plan.tp
     if tp < 1 or not _divides(model, tp):
-        sizes = (
-            f"{model.heads} heads, {model.kv_heads} key-value heads and an MLP of width "
-            f"{model.intermediate}"
-        )
         fits = [str(d) for d in range(1, min(model.heads, 1024) + 1) if _divides(model, d)]
         raise SilicastError(
-            f"tp = {tp} does not divide {sizes}",
+            f"tp = {tp} does not divide {_sizes(model)}",
             field="parallel.tp",
             hint=f"one of {', '.join(fits)}",
         )
+    _check_experts(model, plan)
+    moe = model.moe
     return Shard(
         tp=tp,
         heads=model.heads // tp,
         kv_heads=max(1, model.kv_heads // tp),
         intermediate=model.intermediate // tp,
         vocab=-(-model.vocab // tp),
+        ep=plan.ep,
+        expert_tp=tp // plan.ep,
+        shared_intermediate=moe.shared_intermediate // tp if moe else 0,
     )
 
 
 def _divides(model: ModelConfig, tp: int) -> bool:
     kv_fits = model.kv_heads % tp == 0 or tp % model.kv_heads == 0
-    return model.heads % tp == 0 and model.intermediate % tp == 0 and kv_fits
+    width = model.intermediate if model.mlp_layers else 0
+    shared = model.moe.shared_intermediate if model.moe else 0
+    return model.heads % tp == 0 and width % tp == 0 and shared % tp == 0 and kv_fits
+
+
+def _sizes(model: ModelConfig) -> str:
+    """The sizes that tp must divide, in words."""
+    found = [f"{model.heads} heads", f"{model.kv_heads} key-value heads"]
+    if model.mlp_layers:
+        found.append(f"an MLP of width {model.intermediate}")
+    if model.moe and model.moe.shared_intermediate:
+        found.append(f"shared experts of width {model.moe.shared_intermediate}")
+    return f"{', '.join(found[:-1])} and {found[-1]}"
+
+
+def _check_experts(model: ModelConfig, plan: Plan) -> None:
+    """Whether the ranks can share the experts."""
+    moe, ep = model.moe, plan.ep
+    if moe is None:
+        if ep > 1:
+            raise SilicastError(
+                f"ep = {ep}, but {model.name} has no experts",
+                field="parallel.ep",
+                hint="leave ep at 1",
+            )
+        return
+    fits = [
+        d
+        for d in range(1, plan.tp + 1)
+        if plan.tp % d == 0 and moe.experts % d == 0 and moe.intermediate % (plan.tp // d) == 0
+    ]
+    if ep not in fits:
+        raise SilicastError(
+            f"ep = {ep} with tp = {plan.tp} cannot share {moe.experts} experts of width "
+            f"{moe.intermediate}",
+            field="parallel.ep",
+            hint=f"one of {', '.join(map(str, fits))}" if fits else "change tp",
+        )

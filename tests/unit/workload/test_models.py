@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.workload.counting import parameters
+from silicast.workload.counting import active_parameters, parameters
 from silicast.workload.models import (
     INDEX,
     catalog_tables,
@@ -20,6 +20,7 @@ from silicast.workload.models import (
 
 TABLES = catalog_tables()
 EXACT = [t for _, t in TABLES if t.parameters is not None and t.parameters.exact is not None]
+ACTIVE = [t for _, t in TABLES if t.parameters is not None and t.parameters.active is not None]
 ROUNDED = [t for _, t in TABLES if t.parameters is not None and t.parameters.rounded is not None]
 
 
@@ -36,15 +37,26 @@ def test_every_file_is_a_model_with_a_source() -> None:
 
 @pytest.mark.parametrize("table", EXACT, ids=lambda t: t.name)
 def test_parameters_equal_the_published_count(table) -> None:  # type: ignore[no-untyped-def]
-    assert parameters(find_model(table.name)) == table.parameters.exact
+    assert parameters(find_model(table.name), mtp=table.parameters.mtp) == table.parameters.exact
 
 
 @pytest.mark.parametrize("table", ROUNDED, ids=lambda t: t.name)
 def test_parameters_round_to_the_printed_count(table) -> None:  # type: ignore[no-untyped-def]
     printed = table.parameters.rounded
-    billions = Decimal(parameters(find_model(table.name))) / 10**9
+    billions = Decimal(parameters(find_model(table.name), mtp=table.parameters.mtp)) / 10**9
     digits = Decimal(printed.removesuffix("B"))
     assert billions.quantize(digits, ROUND_HALF_UP) == digits
+
+
+@pytest.mark.parametrize("table", ACTIVE, ids=lambda t: t.name)
+def test_active_parameters_are_near_the_published_ones(table) -> None:  # type: ignore[no-untyped-def]
+    """Publishers count a token's parameters with the embedding, without it, or without the head
+    too, and print two digits or so."""
+    model = find_model(table.name)
+    printed = float(table.parameters.active.removesuffix("B"))
+    without = active_parameters(model, embedding=False)
+    ways = (active_parameters(model), without, without - model.vocab * model.hidden)
+    assert min(abs(count / 1e9 / printed - 1) for count in ways) < 0.025
 
 
 def test_most_models_have_a_published_count() -> None:
@@ -78,6 +90,16 @@ def test_counts_known_by_heart() -> None:
         ("neuralmagic_Llama-2-7b-chat-hf-FP8", "Llama-2-7B-FP8"),
         ("bloom-176b", "BLOOM-176B"),
         ("gptj-99.9", "GPT-J-6B"),
+        ("Grok-1", "Grok-1"),
+        ("openai/gpt-oss-120b", "gpt-oss-120b"),
+        ("deepseek-ai/DeepSeek-R1", "DeepSeek-R1"),
+        ("deepseek-ai/DeepSeek-V3-0324", "DeepSeek-V3"),
+        ("moonshotai/Kimi-K2.5", "Kimi-K2.5"),
+        ("nvidia/Kimi-K2.7-Code-NVFP4", "Kimi-K2.7-NVFP4"),
+        ("MiniMaxAI/MiniMax-M2.5", "MiniMax-M2.5"),
+        ("Phi-mini-MoE-instruct", "Phi-mini-MoE"),
+        ("Llama-4-Maverick-17B-128E-Instruct", "Llama-4-Maverick-17B-128E"),
+        ("deepseek-v2 (first 4 layers)", "DeepSeek-V2 (first 4 layers)"),
     ],
 )
 def test_names_and_aliases(name: str, canonical: str) -> None:
@@ -88,14 +110,12 @@ def test_names_and_aliases(name: str, canonical: str) -> None:
     ("name", "missing"),
     [
         ("zhipuai/GLM-5", "sparse attention"),
-        ("moonshotai/Kimi-K2.5", "MLA"),
-        ("MiniMaxAI/MiniMax-M2.5", "MoE"),
+        ("deepseek-ai/DeepSeek-V3.2", "sparse attention"),
+        ("MiniMaxAI/MiniMax-M3", "sparse attention"),
+        ("XiaomiMiMo/MiMo-V2-Flash", "different sizes"),
         ("Qwen/Qwen3.5-397B-A17B", "linear attention"),
         ("bert_large", "encoder"),
         ("switchxl4", "MoE"),
-        ("Grok-1", "MoE"),
-        ("deepseek-ai/DeepSeek-R1", "MLA"),
-        ("openai/gpt-oss-120b", "MoE"),
         ("NEMOTRON_H_3_Nano", "Mamba"),
     ],
 )

@@ -77,6 +77,43 @@ class Fields:
             raise SilicastError(f"expected text, found {str(value)[:40]!r}", field=name)
         return value
 
+    def integers(self, name: str) -> tuple[int, ...]:
+        """A list of whole numbers; empty where it is missing."""
+        value = self._data.get(name)
+        if value is None:
+            return ()
+        whole = isinstance(value, list) and all(
+            isinstance(item, int) and not isinstance(item, bool) for item in value
+        )
+        if not whole:
+            raise SilicastError(
+                f"expected a list of whole numbers, found {str(value)[:40]!r}", field=name
+            )
+        return tuple(value)
+
+    def layer_types(self, layers: int, usual: tuple[str, ...]) -> tuple[str, ...]:
+        """``layer_types``: which attention each layer has; ``usual`` where it is missing.
+
+        Raises:
+            SilicastError: not a name for each of ``layers``, or a kind that is not modelled.
+        """
+        name = "layer_types"
+        value = self._data.get(name)
+        if value is None:
+            return usual
+        if not isinstance(value, list) or len(value) != layers:
+            raise SilicastError(f"expected one name for each of {layers} layers", field=name)
+        known = ("full_attention", "sliding_attention")
+        for kind in value:
+            if kind not in known:
+                raise SilicastError(
+                    f"{str(kind)[:40]!r} is not modelled yet",
+                    kind="not_yet",
+                    field=name,
+                    hint=f"modelled: {', '.join(known)}",
+                )
+        return tuple(value)
+
     def activation(self, name: str, *, default: str) -> str:
         """An activation function by one of its names."""
         value = self.text(name, default=default)
@@ -119,10 +156,15 @@ class Family(ABC):
     Class attributes:
         architectures: entries of ``architectures`` that it reads.
         model_types: values of ``model_type`` that it reads where ``architectures`` is missing.
+        structures: what it has beyond a dense decoder ("experts", "latent", "vision"); fields of
+            other structures in its configurations are refused.
+        text_part: its fields may lie in ``text_config``.
     """
 
     architectures: ClassVar[tuple[str, ...]]
     model_types: ClassVar[tuple[str, ...]] = ()
+    structures: ClassVar[tuple[str, ...]] = ()
+    text_part: ClassVar[bool] = False
 
     @abstractmethod
     def read(self, fields: Fields, name: str, precision: Precision) -> ModelConfig:

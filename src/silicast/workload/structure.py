@@ -1,0 +1,120 @@
+"""Parts of a decoder that not every model has: experts and latent attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import ClassVar, final
+
+from silicast.core.errors import SilicastError
+
+__all__ = ["MLA", "MoE", "check_int"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MoE:
+    """Routed experts in place of the MLP.
+
+    Attributes:
+        experts: routed experts of a layer; topk: how many of them a token passes.
+        intermediate: width of one expert after its activation.
+        shared_intermediate: width of the experts that every token passes, all together; 0 = none.
+        shared_gate: their output is weighted by a gate of its own (Qwen2-MoE).
+        router_bias: the router has a bias, or a correction, per expert.
+        dense_layers: layers that keep the MLP of width ``ModelConfig.intermediate``, ascending.
+
+    Raises:
+        SilicastError: sizes that contradict each other.
+
+    >>> MoE(experts=8, topk=2, intermediate=14336).topk
+    2
+    """
+
+    experts: int
+    topk: int
+    intermediate: int
+    shared_intermediate: int = 0
+    shared_gate: bool = False
+    router_bias: bool = False
+    dense_layers: tuple[int, ...] = ()
+
+    REQUIRED: ClassVar[tuple[str, ...]] = ("experts", "topk", "intermediate")
+    LIMITS: ClassVar[dict[str, tuple[int, int]]] = {
+        "experts": (1, 1 << 16),
+        "topk": (1, 1 << 16),
+        "intermediate": (1, 1 << 22),
+        "shared_intermediate": (0, 1 << 22),
+    }
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in self.LIMITS.items():
+            check_int(f"moe.{name}", getattr(self, name), low, high)
+        if self.topk > self.experts:
+            raise SilicastError(
+                f"a token passes {self.topk} of {self.experts} experts",
+                field="moe.topk",
+                hint=f"at most {self.experts}",
+            )
+        for layer in self.dense_layers:
+            check_int("moe.dense_layers", layer, 0, 1 << 10)
+        if list(self.dense_layers) != sorted(set(self.dense_layers)):
+            raise SilicastError("not ascending", field="moe.dense_layers", hint="sort them")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MLA:
+    """Latent attention: keys and values of all heads come out of one cached vector per token.
+
+    Attributes:
+        kv_lora_rank: width of the cached latent, its rotary part left out.
+        qk_nope_head_dim, qk_rope_head_dim: width of a head's queries and keys without and with
+            rotary positions; the latter part is shared by all heads and cached too.
+        v_head_dim: width of a head's values.
+        q_lora_rank: width of the queries' own latent; 0 = queries come from the hidden states.
+
+    Raises:
+        SilicastError: a size is out of range.
+
+    >>> MLA(512, 128, 64, 128, 1536).cached
+    576
+    """
+
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+    q_lora_rank: int = 0
+
+    REQUIRED: ClassVar[tuple[str, ...]] = (
+        "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            low = 0 if field.name == "q_lora_rank" else 1
+            check_int(f"mla.{field.name}", getattr(self, field.name), low, 1 << 16)
+
+    @property
+    def cached(self) -> int:
+        """Elements that the cache holds per token and layer, whatever the number of heads."""
+        return self.kv_lora_rank + self.qk_rope_head_dim
+
+    @property
+    def qk_head_dim(self) -> int:
+        """Width of a head's queries and keys."""
+        return self.qk_nope_head_dim + self.qk_rope_head_dim
+
+
+def check_int(field: str, value: object, low: int, high: int) -> None:
+    """Refuses what is not a whole number from ``low`` to ``high``.
+
+    Raises:
+        SilicastError: names the field.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        huge = isinstance(value, int) and abs(value) >= 1 << 128
+        shown = "a far larger one" if huge else repr(value)[:40]
+        raise SilicastError(
+            f"expected a whole number from {low} to {high}, found {shown}", field=field
+        )

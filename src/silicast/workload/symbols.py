@@ -1,0 +1,62 @@
+"""Sizes of a step that a graph leaves open, and in which steps an op runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from silicast.workload.op import Affine, Dim, Op
+
+TOKENS = "tokens"
+LOGIT_ROWS = "logit_rows"
+PREFILL_Q = "prefill_q"
+PREFILL_KV = "prefill_kv"
+PREFILL_KV_TOKENS = "prefill_kv_tokens"
+DECODE_KV = "decode_kv"
+DECODE_TOKENS = "decode_tokens"
+
+Phase = Literal["", "prefill", "decode"]
+
+_PHASES: dict[str, Phase] = {
+    PREFILL_Q: "prefill",
+    PREFILL_KV: "prefill",
+    PREFILL_KV_TOKENS: "prefill",
+    DECODE_KV: "decode",
+    DECODE_TOKENS: "decode",
+}
+
+
+def step_symbols(
+    prefill: Sequence[tuple[int, int]] = (), decode: Sequence[int] = ()
+) -> dict[str, Dim]:
+    """Values of all symbols for one step.
+
+    Args:
+        prefill: (new tokens, past plus new tokens) of each sequence in prefill.
+        decode: cached tokens, without the new one, of each decoding sequence.
+
+    >>> step_symbols([(5, 5), (3, 10)], [7])["tokens"]
+    9
+    """
+    return {
+        TOKENS: sum(new for new, _ in prefill) + len(decode),
+        LOGIT_ROWS: len(prefill) + len(decode),
+        PREFILL_Q: tuple(new for new, _ in prefill),
+        PREFILL_KV: tuple(total for _, total in prefill),
+        PREFILL_KV_TOKENS: sum(total for _, total in prefill),
+        DECODE_KV: tuple(decode),
+        DECODE_TOKENS: len(decode),
+    }
+
+
+def phase_of(op: Op) -> Phase:
+    """The kind of sequences without which an op does not run; "" = it runs in every step.
+
+    >>> phase_of(Op.make("gemm", m="decode_tokens", n=512, k=128, batch=16))
+    'decode'
+    """
+    for _, dim in op.dims:
+        symbol = dim.symbol if isinstance(dim, Affine) else dim
+        if isinstance(symbol, str) and symbol in _PHASES:
+            return _PHASES[symbol]
+    return ""
