@@ -89,7 +89,7 @@ PER_ARCHITECTURE = {
 }
 UPPER = {"dram_fraction": 1.0}
 STREAM = ("stream_dispatch_s", "stream_record_s")
-FALLBACK = {"blackwell-rtx": "ada"}
+FALLBACK = {"blackwell-rtx": "ada", "ampere-ga10b": "ampere-ga10x", "rubin": "blackwell"}
 
 
 @dataclass(frozen=True)
