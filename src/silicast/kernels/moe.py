@@ -20,16 +20,22 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
-from silicast.kernels.moe_model import LABELS, Estimate, Layer, Machine, estimate
+from silicast.kernels.moe_model import (
+    ROWS_PER_CHUNK,
+    Estimate,
+    Layer,
+    Machine,
+    candidates,
+    estimate,
+)
 from silicast.kernels.moe_recipes import style_of
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import Activity, campaign_clock_share
-from silicast.kernels.routing import busiest_loads, check_distribution
+from silicast.kernels.routing import busiest_loads, check_distribution, folded
 from silicast.workload.op import Op, OpBatch, Variant
 
 PHYSICS = "moe"
 PARTS = ("full", "w13", "w2")
-ROWS_PER_CHUNK = 1024
 
 SURELY_HIT = 0.35
 """Share of the experts that an even router would use which any of the skewed ones uses too: the
@@ -89,7 +95,9 @@ def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -
     """The setting under a flat table of constants ("style.dtype.name" entries included)."""
     recipe = recipe_for(variant.dtype, field="dtype")
     pipe = device.matrix_pipe(recipe.compute)
-    style = style_of(variant.kernel, variant.library, recipe.name, device.architecture)
+    style = style_of(
+        variant.kernel, variant.library, recipe.name, device.architecture, variant.version
+    )
     constants = selected(table, style, recipe.name)
     return Setting(
         recipe=recipe,
@@ -223,8 +231,13 @@ def _columns(batch: OpBatch) -> Columns:
 
 def layer_of(setting: Setting, size: Columns) -> Layer:
     """The busiest rank's share of each row."""
-    loads = busiest_loads(setting.distribution, size.tokens, size.experts, size.topk, size.ep)
-    return Layer.of(loads, size.tokens, size.topk, size.hidden, size.inner)
+    parts = []
+    for start in range(0, len(size.tokens), ROWS_PER_CHUNK):
+        part = slice(start, start + ROWS_PER_CHUNK)
+        tokens, topk = size.tokens[part], size.topk[part]
+        loads = busiest_loads(setting.distribution, tokens, size.experts[part], topk, size.ep[part])
+        parts.append(Layer.of(loads, tokens, topk, size.hidden[part], size.inner[part]))
+    return parts[0] if len(parts) == 1 else Layer.join(parts)
 
 
 def _analysis(setting: Setting, size: Columns, layer: Layer, found: Estimate) -> Analysis:
@@ -242,11 +255,13 @@ def _analysis(setting: Setting, size: Columns, layer: Layer, found: Estimate) ->
     arithmetic = bound_ops / device.bound_per_s(setting.pipe, setting.recipe.compute)
     memory = np.maximum(weights - kept, 0.0) / device.dram.bandwidth_bytes_per_s
     floor = np.full_like(time, device_floor_s(machine))
-    best = found.products[0]
+    columns = found.products.columns
     total = {
-        name: _sum([product.columns[name] for product in found.products])
+        name: folded(columns[name])
         for name in ("padded", "tensor", "l2", "dram", "chain", "dram_bytes")
     }
+    blocks = columns["blocks"][0]
+    labels = candidates(c["smallest_tile"], c["largest_tile"]).labels
     ops = 2.0 * layer.assigned * layer.hidden * layer.inner * widths
     return Analysis(
         time_s=time,
@@ -254,12 +269,12 @@ def _analysis(setting: Setting, size: Columns, layer: Layer, found: Estimate) ->
         resource_s={
             setting.pipe: np.maximum(arithmetic, floor),
             "dram": memory,
-            "launch": np.full_like(time, c["launch_s"] * len(found.products)),
+            "launch": np.full_like(time, c["launch_s"] * len(found.products.time)),
         },
         demand=Demand(
-            tasks=best.columns["blocks"],
-            waves=best.columns["blocks"] / machine.cores,
-            occupancy=np.minimum(best.columns["blocks"] / machine.cores, 1.0),
+            tasks=blocks,
+            waves=blocks / machine.cores,
+            occupancy=np.minimum(blocks / machine.cores, 1.0),
             pipe_work={setting.pipe: total["padded"]},
             level_bytes={"dram": total["dram_bytes"]},
         ),
@@ -269,10 +284,10 @@ def _analysis(setting: Setting, size: Columns, layer: Layer, found: Estimate) ->
             "padding": total["padded"] / ops,
             "hit_share": layer.hit / layer.experts,
             "imbalance": layer.assigned * size.ep / (size.tokens * size.topk),
-            "per_core": best.columns["blocks"] / machine.cores,
+            "per_core": blocks / machine.cores,
         },
         independent_log_sd=_own_log_sd(setting, time),
-        choice=tuple(f"{setting.style} {LABELS[int(i)]}" for i in best.best)
+        choice=tuple(f"{setting.style} {labels[i]}" for i in found.products.best[0].tolist())
         if len(time) <= ROWS_PER_CHUNK
         else (),
     )
@@ -301,8 +316,8 @@ def throttled(setting: Setting, layer: Layer, found: Estimate) -> F64:
         return found.time
     machine, time = setting.machine, found.time
     ops = 2.0 * layer.assigned * layer.hidden * layer.inner * _part_widths(machine)
-    tensor = _sum([product.columns["tensor"] for product in found.products])
-    moved = _sum([product.columns["dram_bytes"] for product in found.products])
+    tensor = folded(found.products.columns["tensor"])
+    moved = folded(found.products.columns["dram_bytes"])
     activity = Activity(
         tensor=ops / time / (machine.core_rate * machine.cores),
         dtype=setting.recipe.compute,
@@ -310,10 +325,3 @@ def throttled(setting: Setting, layer: Layer, found: Estimate) -> F64:
     )
     share = campaign_clock_share(setting.device, activity, time)
     return time + tensor * (1.0 / share - 1.0)
-
-
-def _sum(terms: list[F64]) -> F64:
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total

@@ -5,8 +5,9 @@ Arrays have the shape (candidates, rows) or (rows,); docs/explanation/moe.md der
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import final
 
 import numpy as np
@@ -24,16 +25,47 @@ TILES = (
     (8, 128, 3), (16, 64, 4), (16, 128, 3), (32, 128, 2), (64, 64, 3), (64, 128, 2),
     (128, 128, 1), (128, 256, 1),
 )  # fmt: skip
-_M, _N, _RESIDENT = (np.array([[float(row[i])] for row in TILES]) for i in range(3))
 SIZES = tuple(sorted({row[0] for row in TILES}))
-_WHICH = [SIZES.index(row[0]) for row in TILES]
-LABELS = tuple(f"{m}x{n}" for m, n, _ in TILES)
+ROWS_PER_CHUNK = 1024
+"""Rows evaluated together: temporaries (8 candidates x 2 products x 1024 x 8 B) stay in cache."""
 
 STEP_BYTES = {"tensor": 128.0, "fma": 32.0}
 """Depth of one main-loop step, in bytes of an operand row."""
 
 SHARPNESS = 4
 """Squarings of the closeness of a candidate to the best: its weight is closeness ** 16."""
+
+
+@final
+@dataclass(frozen=True)
+class Candidates:
+    """The tiles a style chooses from, as columns of shape (candidates, 1, 1).
+
+    Attributes:
+        m, n: tokens and columns of the weights in one tile.
+        resident: blocks that one core holds.
+        which: index of ``m`` in :data:`SIZES`.
+        labels: for people.
+    """
+
+    m: F64
+    n: F64
+    resident: F64
+    which: tuple[int, ...]
+    labels: tuple[str, ...]
+
+
+@lru_cache(maxsize=64)
+def candidates(smallest: float, largest: float) -> Candidates:
+    """The tiles with ``smallest`` to ``largest`` tokens.
+
+    >>> candidates(64.0, 64.0).labels
+    ('64x64', '64x128')
+    """
+    rows = [row for row in TILES if smallest <= row[0] <= largest]
+    m, n, resident = (np.array([[[float(row[i])]] for row in rows]) for i in range(3))
+    which = tuple(SIZES.index(row[0]) for row in rows)
+    return Candidates(m, n, resident, which, tuple(f"{row[0]}x{row[1]}" for row in rows))
 
 
 @final
@@ -121,6 +153,19 @@ class Layer:
     tiles: F64
 
     @staticmethod
+    def join(parts: Sequence[Layer]) -> Layer:
+        """Layers one after another."""
+        names = Layer.__dataclass_fields__
+        return Layer(**{
+            name: np.concatenate([getattr(part, name) for part in parts], axis=-1)
+            for name in names
+        })  # fmt: skip
+
+    def rows(self, part: slice) -> Layer:
+        """Some of the rows."""
+        return Layer(**{name: getattr(self, name)[..., part] for name in self.__dataclass_fields__})
+
+    @staticmethod
     def of(loads: Loads, tokens: I64, topk: I64, hidden: I64, inner: I64) -> Layer:
         """A layer under the loads of its busiest rank."""
         hit = loads.experts_hit()
@@ -136,16 +181,18 @@ class Layer:
         )
 
 
+COLUMNS = ("blocks", "per_core", "padded", "tensor", "l2", "dram", "chain")
+
+
 @final
 @dataclass(frozen=True)
-class Product:
-    """Expected time of one grouped product and the columns of its best candidate, shape (rows,).
+class Products:
+    """Expected times of the grouped products of a layer, arrays of shape (products, rows).
 
     Attributes:
         time: seconds at the machine's clock.
         best: index of the fastest candidate.
-        columns: "blocks", "per_core", "padded" (operations with padding), "tensor", "l2", "dram",
-            "chain" of that candidate, "dram_bytes".
+        columns: :data:`COLUMNS` of that candidate, and "dram_bytes".
     """
 
     time: F64
@@ -153,57 +200,52 @@ class Product:
     columns: Mapping[str, F64]
 
 
-COLUMNS = ("blocks", "per_core", "padded", "tensor", "l2", "dram", "chain", "dram_bytes")
-
-
-def grouped_product(
+def grouped_products(
     layer: Layer, n: F64, k: F64, machine: Machine, c: Mapping[str, float]
-) -> Product:
-    """A product of each expert's tokens with its (k, n) weights; see docs/explanation/moe.md."""
+) -> Products:
+    """Products of each expert's tokens with its (k, n) weights; n, k: shape (products, rows)."""
+    tile = candidates(c["smallest_tile"], c["largest_tile"])
     depth = machine.step_bytes / machine.a_bytes
     steps = np.ceil(k / depth)
-    blocks = layer.tiles[_WHICH] * np.ceil(n / _N)
-    step_ops = 2.0 * depth * _M * _N
-    operands = (_M * machine.a_bytes + _N * machine.b_bytes) * depth
+    blocks = layer.tiles[tile.which, None, :] * np.ceil(n / tile.n)
+    step_ops = 2.0 * depth * tile.m * tile.n
+    operands = (tile.m * machine.a_bytes + tile.n * machine.b_bytes) * depth
     step_s = step_ops / (machine.core_rate * c["tensor_efficiency"])
     step_s = step_s + operands / (c["operand_bytes_per_clock"] * machine.clock_hz)
     if machine.unpacks:
-        step_s = step_s + _N * depth / (c["unpack_per_clock"] * machine.clock_hz)
-    slots = machine.cores * _RESIDENT
+        step_s = step_s + tile.n * depth / (c["unpack_per_clock"] * machine.clock_hz)
+    store_s = tile.m * tile.n * (machine.c_bytes / (c["store_bytes_per_clock"] * machine.clock_hz))
 
     share = blocks / machine.cores
+    waves = share / tile.resident
+    rounding = c["quantisation"]
     per_core = np.maximum(share, 1.0)
-    waves = np.maximum(blocks / slots, 1.0)
-    per_core = per_core + c["quantisation"] * (np.ceil(share) - per_core)
-    waves = waves + c["quantisation"] * (np.ceil(blocks / slots) - waves)
-    tensor = per_core * steps * step_s + per_core * (
-        _M * _N * (machine.c_bytes / (c["store_bytes_per_clock"] * machine.clock_hz))
-    )
-    chain = waves * (steps * c["step_s"] + c["wave_s"])
-    fetched = blocks * steps * operands
-    l2 = fetched / (machine.l2 * c["l2_efficiency"])
+    per_core = per_core + rounding * (np.ceil(share) - per_core)
+    rounded = np.maximum(waves, 1.0)
+    rounded = rounded + rounding * (np.ceil(waves) - rounded)
+    tensor = per_core * (steps * step_s + store_s)
+    chain = rounded * (steps * c["step_s"] + c["wave_s"])
+    l2 = blocks * (steps * (operands / (machine.l2 * c["l2_efficiency"])))
     dram_bytes = _dram_bytes(layer, n, k, machine, c)
-    rate = np.minimum(np.minimum(blocks, machine.cores) * c["core_dram_bytes_per_s"],
-                      machine.dram * c["dram_efficiency"])  # fmt: skip
-    dram = dram_bytes / rate
+    rate = np.minimum(blocks, machine.cores) * c["core_dram_bytes_per_s"]
+    dram = dram_bytes / np.minimum(rate, machine.dram * c["dram_efficiency"])
     time = _overlapped((tensor, chain, l2, dram), c["overlap_loss"])
+    # a grid that fills the device takes longer to start than a few blocks
+    time = time + c["ramp_s"] * np.minimum(share, 1.0)
     # rows that do not start at 16 bytes cannot be fetched in wide asynchronous loads
     time = time * np.where((k * machine.a_bytes) % 16.0 != 0.0, c["unaligned"], 1.0)
 
-    closeness = time.min(axis=0) / time * _allowed(c)
+    closeness = time.min(axis=0) / time
     for _ in range(SHARPNESS):
         closeness = closeness * closeness
     expected = folded(closeness * time) / folded(closeness)
-    best = np.argmin(np.where(_allowed(c) > 0.0, time, np.inf), axis=0)
-    width = np.arange(time.shape[1])
+    best = np.argmin(time, axis=0)
     found = (blocks, per_core, blocks * steps * step_ops, tensor, l2, dram, chain)
-    columns = {name: value[best, width] for name, value in zip(COLUMNS, found, strict=False)}
-    return Product(expected, best, {**columns, "dram_bytes": dram_bytes})
-
-
-def _allowed(c: Mapping[str, float]) -> F64:
-    small, large = c["smallest_tile"], c["largest_tile"]
-    return np.array([[float(small <= row[0] <= large)] for row in TILES])
+    columns = {
+        name: np.take_along_axis(value, best[None], axis=0)[0]
+        for name, value in zip(COLUMNS, found, strict=True)
+    }
+    return Products(expected, best, {**columns, "dram_bytes": dram_bytes})
 
 
 def _overlapped(terms: tuple[F64, ...], loss: float) -> F64:
@@ -241,25 +283,42 @@ class Estimate:
     """Time of a layer, shape (rows,): the products and everything between and around them."""
 
     time: F64
-    products: tuple[Product, ...]
+    products: Products
     around: F64
 
 
 def estimate(layer: Layer, machine: Machine, c: Mapping[str, float]) -> Estimate:
     """Products that belong to the part, and the kernels around them."""
+    rows = len(layer.tokens)
+    if rows <= ROWS_PER_CHUNK:
+        return _estimate(layer, machine, c)
+    starts = range(0, rows, ROWS_PER_CHUNK)
+    parts = [_estimate(layer.rows(slice(i, i + ROWS_PER_CHUNK)), machine, c) for i in starts]
+    products = [part.products for part in parts]
+    return Estimate(
+        np.concatenate([part.time for part in parts]),
+        Products(
+            np.concatenate([x.time for x in products], axis=1),
+            np.concatenate([x.best for x in products], axis=1),
+            {
+                name: np.concatenate([x.columns[name] for x in products], axis=1)
+                for name in (*COLUMNS, "dram_bytes")
+            },
+        ),
+        np.concatenate([part.around for part in parts]),
+    )
+
+
+def _estimate(layer: Layer, machine: Machine, c: Mapping[str, float]) -> Estimate:
     first = layer.inner * (2.0 if machine.gated else 1.0)
-    products = []
-    if machine.part != "w2":
-        products.append(grouped_product(layer, first, layer.hidden, machine, c))
-    if machine.part != "w13":
-        products.append(grouped_product(layer, layer.hidden, layer.inner, machine, c))
-    around = np.zeros_like(layer.tokens) + c["launch_s"] * len(products)
+    which = {"full": slice(0, 2), "w13": slice(0, 1), "w2": slice(1, 2)}[machine.part]
+    n = np.stack((first, layer.hidden))[which]
+    k = np.stack((layer.hidden, layer.inner))[which]
+    products = grouped_products(layer, n, k, machine, c)
+    around = np.full_like(layer.tokens, c["launch_s"] * len(products.time))
     if machine.part == "full":
         around = around + c["around_s"] + _streams(layer, first, machine, c)
-    total = around
-    for product in products:
-        total = total + product.time
-    return Estimate(total, tuple(products), around)
+    return Estimate(around + folded(products.time), products, around)
 
 
 def _streams(layer: Layer, first: F64, machine: Machine, c: Mapping[str, float]) -> F64:
@@ -274,4 +333,6 @@ def _streams(layer: Layer, first: F64, machine: Machine, c: Mapping[str, float])
     slow = machine.dram * c["dram_efficiency"]
     stays = stays_in_l2(machine.l2_bytes * c["resident_share"], size)
     rate = slow + stays * np.maximum(machine.l2 * c["stream_l2_share"] - slow, 0.0)
-    return size / rate + layer.tokens * layer.topk * c["choice_s"] + layer.experts * c["expert_s"]
+    counted = layer.tokens * layer.topk * c["choice_s"] + layer.experts * c["expert_s"]
+    total: F64 = counted + size / rate
+    return total

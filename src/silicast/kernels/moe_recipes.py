@@ -5,18 +5,21 @@ A style stands for a way to run grouped matrix products; its constants are fitte
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from silicast.core.dtypes import BITS, Recipe
 
 STYLES = (
     "triton", "triton_sglang", "cutlass", "flashinfer_cutlass", "trtllm_gen", "min_latency",
-    "deepgemm", "cutedsl", "marlin", "marlin_int4",
+    "deepgemm", "cutedsl", "marlin", "marlin_int4", "triton_sglang_early", "marlin_early",
+    "cutlass_early",
 )  # fmt: skip
-"""Triton's fused kernel with vLLM's and with SGLang's tuned tiles; grouped CUTLASS as
-TensorRT-LLM and as FlashInfer call it; the generated
-kernels of TensorRT-LLM for Blackwell that FlashInfer ships; TensorRT-LLM's low-latency mode;
-DeepGEMM; CuTe DSL with masked groups; Marlin, which multiplies 4-bit weights by 16-bit tokens, and vLLM's first version of it."""
+"""Triton's fused kernel with vLLM's and with SGLang's tuned tiles; grouped CUTLASS as TensorRT-LLM
+and as FlashInfer call it; the generated kernels of TensorRT-LLM for Blackwell that FlashInfer
+ships; TensorRT-LLM's low-latency mode; DeepGEMM; CuTe DSL with masked groups; Marlin, which
+multiplies 4-bit weights by 16-bit tokens, and vLLM's first version of it; ``_early``: as they were
+up to SGLang 0.5.11 and, on Blackwell, up to TensorRT-LLM 1.3.0rc17."""
 
 _BY_WORD = (
     ("marlin_int4", "marlin_int4"),
@@ -36,19 +39,34 @@ _BY_WORD = (
 
 
 @lru_cache(maxsize=1024)
-def style_of(kernel: str, library: str, dtype: str, architecture: str) -> str:
-    """The style of a kernel name, else of what the library usually runs.
+def style_of(kernel: str, library: str, dtype: str, architecture: str, version: str = "") -> str:
+    """The style of a kernel name, else of what the library usually runs; "" = its latest version.
 
     >>> style_of("vllm_fp8moe_triton_tritonexperts", "vllm", "fp8", "hopper")
     'triton'
     >>> style_of("", "trtllm", "fp8_block", "blackwell")
     'deepgemm'
+    >>> style_of("", "sglang", "bf16", "hopper", "0.5.10")
+    'triton_sglang_early'
     """
     name = kernel.casefold()
+    found = _usual(library, dtype, architecture)
     for word, style in _BY_WORD:
         if word in name:
-            return style
-    return _usual(library, dtype, architecture)
+            found = style
+            break
+    early = f"{found}_early"
+    return early if early in STYLES and _is_early(library, version, architecture) else found
+
+
+def _is_early(library: str, version: str, architecture: str) -> bool:
+    """Whether a version is from before the library's kernels changed."""
+    numbers = tuple(int(x) for x in re.findall(r"\d+", version))
+    if not numbers:
+        return False
+    if library == "sglang":
+        return numbers < (0, 5, 12)
+    return library == "trtllm" and architecture == "blackwell" and numbers < (1, 3, 0, 18)
 
 
 def _usual(library: str, dtype: str, architecture: str) -> str:
@@ -71,6 +89,6 @@ def stored(style: str, recipe: Recipe) -> tuple[float, bool]:
 
     SGLang's Triton kernel converts MXFP4 weights to bf16 when the model is loaded.
     """
-    if style == "triton_sglang" and recipe.weights == "mxfp4":
+    if style.startswith("triton_sglang") and recipe.weights == "mxfp4":
         return BITS[recipe.compute] / 8.0, False
     return recipe.weight_bits / 8.0, BITS[recipe.weights] < BITS[recipe.compute]

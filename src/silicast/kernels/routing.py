@@ -196,16 +196,19 @@ def _power_law(alpha: float, level: bool, tokens: I64, experts: I64, topk: I64, 
     largest = np.where(sparse, SPARSE_RANGE[1], LARGEST_SHARE * tokens)
     span = np.maximum(largest / smallest, 1.0)
     even = ((np.arange(POINTS) + 0.5) / POINTS)[:, None]
-    popularity = _quantile(np.broadcast_to(even, (POINTS, len(tokens))), span, alpha)
+    places = np.broadcast_to(even, (POINTS, len(tokens)))
+    weight = np.broadcast_to((-(-experts // ep)).astype(np.float64) / POINTS, places.shape)
+    if level or (ep == 1).all():
+        popularity = _quantile(places, span, alpha)
+        own = popularity
+    else:
+        places, scale = _places(experts, ep, alpha)
+        both = _quantile(np.concatenate((np.broadcast_to(even, places.shape), places)), span, alpha)
+        popularity, own = both[:POINTS], both[POINTS:] * scale
     unit = assignments / (folded(popularity) * (1.0 / POINTS) * experts)
     rounded = np.minimum(np.floor(popularity * unit + 0.5), tokens)
     missing = assignments - folded(rounded) * (1.0 / POINTS) * experts
-    places, weight, scale = _places(experts, ep, alpha)
-    if not level and (ep > 1).any():
-        own = _quantile(places, span, alpha) * unit * scale
-    else:
-        places, own = np.broadcast_to(even, popularity.shape), popularity * unit
-    each = np.floor(own + 0.5)
+    each = np.floor(own * unit + 0.5)
     # what rounding lost goes to the most popular experts, one token each, over and over
     width = experts * (1.0 / POINTS)
     first = np.minimum(np.maximum(missing, 0.0), experts)
@@ -224,16 +227,14 @@ def _quantile(places: F64, span: F64, alpha: float) -> F64:
     return exp_fixed(log_fixed(inner) * (1.0 / slope))
 
 
-def _places(experts: I64, ep: I64, alpha: float) -> tuple[F64, F64, F64]:
-    """Places in the popularity order of the busiest rank's experts, and their weights."""
+def _places(experts: I64, ep: I64, alpha: float) -> tuple[F64, F64]:
+    """Places in the popularity order of the busiest rank's experts, and their scale."""
     columns = [
         _composition(int(e), int(p), alpha)
         for e, p in zip(experts.tolist(), ep.tolist(), strict=True)
     ]
     places = np.stack([column[0] for column in columns], axis=1)
-    weight = (-(-experts // ep)).astype(np.float64) / POINTS
-    scale = np.array([column[1] for column in columns])
-    return places, np.broadcast_to(weight, places.shape), scale
+    return places, np.array([column[1] for column in columns])
 
 
 @lru_cache(maxsize=4096)

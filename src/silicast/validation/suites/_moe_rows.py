@@ -75,7 +75,8 @@ class Rows:
         """The style of kernel that the model takes them for."""
         architecture = find_device(self.device).architecture
         dtype = recipe_for(self.variant.dtype).name
-        return style_of(self.variant.kernel, self.variant.library, dtype, architecture)
+        known = self.variant
+        return style_of(known.kernel, known.library, dtype, architecture, known.version)
 
 
 def layer_held_out(sizes: I64) -> NDArray[np.bool_]:

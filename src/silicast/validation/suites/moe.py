@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, final
 
@@ -37,6 +37,11 @@ class ExpertLayers(Suite):
         "pipeweave/kernel_moe_w13.parquet",
     )
 
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
+        "layer_us": {"mean_ape": 22.0, "bias_pct": 8.0},
+        "w13_us": {"mean_ape": 12.0, "bias_pct": 8.0},
+    }
+
     def score(self, data: Path, limit: int | None = None) -> list[Scored]:
         """One row a measured layer, device and campaign."""
         count = ROWS_PER_GROUP if limit is None else max(4, limit // 150)
@@ -46,8 +51,9 @@ class ExpertLayers(Suite):
 
 
 def roofline_s(rows: Rows) -> F64:
-    """Operations of an even share over the peak rate, and the weights of the experts hit with
-    tokens in and out over the datasheet bandwidth; the larger."""
+    """The larger of two times: operations of an even share at the peak rate, and the weights of
+    the experts hit with tokens in and out at the datasheet bandwidth.
+    """
     device, recipe = find_device(rows.device), recipe_for(rows.variant.dtype)
     d = {name: values.astype(np.float64) for name, values in rows.dims.items()}
     widths = 3.0 if rows.variant.flag("gated", True) else 2.0

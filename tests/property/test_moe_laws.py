@@ -1,0 +1,81 @@
+"""Laws of expert layers: the battery under every distribution, monotone work, honest intervals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from silicast.hardware.catalog import find_device
+from silicast.kernels.check import check_kernel
+from silicast.kernels.moe import Moe
+from silicast.kernels.routing import busiest_loads, histogram_name
+from silicast.workload.op import Op, OpBatch, Variant
+
+DEVICES = [find_device(name) for name in ("H100", "L40S", "B200", "RTX PRO 6000 S", "T4")]
+NAMES = ("balanced", "uniform", "power_law_0.6", "power_law_1.01", "power_law_1.2_eplb")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_battery_under_every_distribution(name: str) -> None:
+    variants = [
+        Variant(dtype=dtype, kernel=kernel, flags=tuple(sorted(((name, True), *flags))))
+        for dtype, kernel in (("bf16", ""), ("fp8", "moe_torch_flow_cutlass"), ("int4_wo", ""))
+        for flags in ((("gated", True),), (("gated", False), ("w13", True)))
+    ]
+    assert check_kernel(Moe(), DEVICES, draws=300, variants=variants, scalar_rows=2) >= 200
+
+
+sizes = st.tuples(st.integers(1, 1 << 16), st.integers(0, 9), st.integers(1, 16), st.integers(0, 8))
+
+
+@given(sizes, st.sampled_from(NAMES))
+@settings(max_examples=150, deadline=None)
+def test_loads_are_conserved(size: tuple[int, int, int, int], name: str) -> None:
+    """The busiest rank has at least an even share, at most all, and no expert more than all tokens;
+    the law of large numbers leaves the expectation a few percent of slack."""
+    tokens, experts, ep = size[0], 1 << size[1], 1 << min(size[3], size[1])
+    topk = min(size[2], experts)
+    found = busiest_loads(name, *(np.array([x]) for x in (tokens, experts, topk, ep)))
+    total, local = float(found.tokens()[0]), experts // ep
+    even = tokens * topk / ep
+    assert (found.tokens_each >= 0.0).all()
+    assert (found.tokens_each <= tokens + 1).all()
+    assert float(found.experts_hit()[0]) <= local + 1e-9
+    assert total <= 1.25 * tokens * topk + 8
+    if name in ("balanced", "uniform"):
+        assert total >= 0.9 * min(even, local * tokens)
+    for rows in (8.0, 128.0):
+        tiles = float(found.tiles(rows)[0])
+        assert total / rows - 1e-6 <= tiles <= total / rows + local + 1e-6
+
+
+@given(
+    st.integers(1, 1 << 14),
+    st.integers(1, 8),
+    st.sampled_from(["bf16", "fp8", "int4_wo"]),
+    st.sampled_from(["", "vllm_fused_moe", "moe_torch_flow_cutlass", "sglang_marlin_moe"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_wider_layer_takes_no_less(tokens: int, topk: int, dtype: str, kernel: str) -> None:
+    variant = Variant(dtype=dtype, kernel=kernel)
+    ops = [
+        Op.make("moe", variant, tokens=tokens, experts=64, topk=topk, hidden=2048,
+                intermediate=width)
+        for width in (256, 1024, 4096)
+    ]  # fmt: skip
+    times = Moe().times(OpBatch.of(ops), DEVICES[0]).estimate_s
+    assert times[0] <= times[1] <= times[2]
+
+
+@given(st.lists(st.integers(0, 50), min_size=4, max_size=4).filter(any), st.integers(1, 4096))
+@settings(max_examples=40, deadline=None)
+def test_an_uneven_histogram_is_never_faster_on_the_busiest_rank(
+    shares: list[int], tokens: int
+) -> None:
+    def tokens_of(name: str) -> float:
+        found = busiest_loads(name, *(np.array([x]) for x in (tokens, 4, 1, 2)))
+        return float(found.tokens()[0])
+
+    assert tokens_of(histogram_name(tuple(shares))) >= tokens / 2 - 1e-9

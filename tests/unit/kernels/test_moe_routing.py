@@ -1,0 +1,126 @@
+"""Loads of the busiest rank: by hand where there is a closed form, else against drawn samples."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64
+from silicast.kernels.routing import (
+    Loads,
+    busiest_loads,
+    check_distribution,
+    folded,
+    histogram_name,
+    log_fixed,
+)
+
+
+def loads(name: str, tokens: int, experts: int, topk: int, ep: int) -> Loads:
+    return busiest_loads(name, *(np.array([x]) for x in (tokens, experts, topk, ep)))
+
+
+def summary(found: Loads) -> list[float]:
+    """Tokens, experts hit and tiles of 16, 64, 128 tokens."""
+    return [
+        float(found.tokens()[0]),
+        float(found.experts_hit()[0]),
+        *(float(found.tiles(rows)[0]) for rows in (16.0, 64.0, 128.0)),
+    ]
+
+
+def drawn(alpha: float, tokens: int, experts: int, topk: int, ep: int, count: int = 300) -> F64:
+    """The same five figures from random draws as aiconfigurator's collector makes them."""
+    generator = np.random.default_rng(1)
+    low, high = (1.0, 0.8 * tokens) if tokens * topk > experts else (0.01, 2.0)
+    found = []
+    for _ in range(count):
+        u, slope = generator.random(experts), 1.0 - alpha
+        popular = ((high**slope - low**slope) * u + low**slope) ** (1.0 / slope)
+        counts = np.round(popular / popular.sum() * tokens * topk)
+        missing = int(tokens * topk - counts.sum())
+        order = np.argsort(-counts, kind="stable")
+        for i in range(abs(missing)):
+            counts[order[i % experts]] += math.copysign(1, missing)
+        counts = np.clip(counts, 0, tokens)
+        ranks = counts.reshape(ep, -1)
+        own = ranks[np.argmax(ranks.sum(axis=1))]
+        found.append([
+            own.sum(), (own > 0).sum(), *(np.ceil(own / r).sum() for r in (16, 64, 128)),
+        ])  # fmt: skip
+    mean: F64 = np.mean(found, axis=0)
+    return mean
+
+
+def test_balanced_by_hand() -> None:
+    # 100 x 3 over 8 experts: 37 each and 4 experts with one more
+    found = loads("balanced", 100, 8, 3, 1)
+    assert found.tokens_each[:, 0].tolist() == [37.0, 38.0]
+    assert found.weight[:, 0].tolist() == [4.0, 4.0]
+    assert summary(found) == [300.0, 8.0, 24.0, 8.0, 8.0]
+    assert summary(loads("balanced", 1, 256, 8, 32))[:2] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("alpha", [1.01, 1.2])
+@pytest.mark.parametrize(
+    ("tokens", "experts", "topk", "ep"),
+    [(1, 256, 8, 1), (64, 256, 8, 1), (1024, 256, 8, 1), (16384, 256, 8, 1), (1024, 256, 8, 8),
+     (1024, 256, 8, 64), (64, 8, 2, 4), (4096, 128, 4, 16)],
+)  # fmt: skip
+def test_power_law_against_draws(
+    alpha: float, tokens: int, experts: int, topk: int, ep: int
+) -> None:
+    expected = drawn(alpha, tokens, experts, topk, ep)
+    found = summary(loads(f"power_law_{alpha}", tokens, experts, topk, ep))
+    assert found == pytest.approx(expected.tolist(), rel=0.15, abs=0.8)
+
+
+def test_uniform_against_draws() -> None:
+    generator = np.random.default_rng(2)
+    for tokens, experts, topk, ep in ((4, 256, 8, 1), (64, 128, 8, 4), (2048, 64, 6, 8)):
+        found = []
+        for _ in range(100):
+            choices = np.argsort(generator.random((tokens, experts)), axis=1)[:, :topk]
+            ranks = np.bincount(choices.reshape(-1), minlength=experts).reshape(ep, -1)
+            own = ranks[np.argmax(ranks.sum(axis=1))]
+            found.append([own.sum(), (own > 0).sum(), np.ceil(own / 16).sum()])
+        expected = np.mean(found, axis=0)
+        model = summary(loads("uniform", tokens, experts, topk, ep))[:3]
+        assert model == pytest.approx(expected.tolist(), rel=0.12), (tokens, experts, ep)
+
+
+def test_histogram_takes_the_rank_with_most() -> None:
+    name = histogram_name((1, 1, 4, 2))
+    found = loads(name, 80, 4, 1, 2)
+    assert found.tokens_each[:, 0].tolist() == [40.0, 20.0]
+    # nobody can get a token twice
+    assert loads(histogram_name((9, 1)), 10, 2, 1, 1).tokens_each.max() == 9.0
+    assert loads(histogram_name((9, 1)), 10, 2, 2, 1).tokens_each.max() == 10.0
+
+
+def test_histogram_of_another_size_is_refused() -> None:
+    with pytest.raises(SilicastError, match="3 shares for 4 experts"):
+        loads(histogram_name((1, 1, 1)), 8, 4, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "name", ["zipf", "power_law", "power_law_x", "", "histogram:", "histogram:0"]
+)
+def test_unknown_names_are_refused(name: str) -> None:
+    with pytest.raises(SilicastError):
+        check_distribution(name)
+
+
+def test_logarithm_is_the_same_alone_and_in_a_batch() -> None:
+    values = np.exp(np.linspace(-40, 40, 1001))
+    together = log_fixed(values)
+    assert np.allclose(together, np.log(values), rtol=1e-13, atol=1e-13)
+    assert all(together[i] == log_fixed(values[i : i + 1])[0] for i in range(0, 1001, 50))
+
+
+def test_folded_sums_in_one_order() -> None:
+    values = np.arange(14.0).reshape(7, 2)
+    assert folded(values).tolist() == [42.0, 49.0]
