@@ -7,8 +7,9 @@ A family is one file that subclasses :class:`Implementation`; :func:`implementat
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import ClassVar, final
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Tier
 from silicast.hardware.device import Device
+from silicast.kernels.knowledge import knowledge_errors, software_quality
 from silicast.workload.op import Op, OpBatch
 
 
@@ -133,11 +135,15 @@ class Implementation(ABC):
     def times(self, batch: OpBatch, device: Device) -> KernelTimes:
         """Estimates with intervals, held above the physical bound."""
         analysis = self.analyse(batch, device)
-        shared = self.shared_log_sd(batch, device)
+        quality = software_quality(device, self.family)
+        shared = {**self.shared_log_sd(batch, device), **knowledge_errors(device)}
         shared_variance = sum(value * value for value in shared.values())
         own = analysis.independent_log_sd
         spread = exp_fixed(Z90 * np.sqrt(shared_variance + own * own))
-        estimate = np.maximum(analysis.time_s, analysis.bound_s)
+        arithmetic_s = matrix_seconds(analysis)
+        time_s = analysis.time_s * quality.slowdown + arithmetic_s * quality.extra_peaks
+        time_s = time_s + quality.extra_s
+        estimate = np.maximum(time_s, analysis.bound_s)
         return KernelTimes(
             estimate_s=estimate,
             p05_s=np.maximum(estimate / spread, analysis.bound_s),
@@ -149,7 +155,14 @@ class Implementation(ABC):
         )
 
 
+def matrix_seconds(analysis: Analysis) -> F64:
+    """What the useful matrix products alone take at their bound rate; zeros if there are none."""
+    found = analysis.resource_s.get("tensor")
+    return np.zeros_like(analysis.time_s) if found is None else found
+
+
 _REGISTRY: dict[tuple[str, str], Implementation] = {}
+_ADAPTERS: dict[str, Callable[[Implementation], Implementation]] = {}
 
 
 def register(cls: type[Implementation]) -> type[Implementation]:
@@ -161,10 +174,23 @@ def register(cls: type[Implementation]) -> type[Implementation]:
     return cls
 
 
+def register_adapter(
+    execution_model: str, adapt: Callable[[Implementation], Implementation]
+) -> None:
+    """Makes every SIMT family known on ``execution_model``, unless it has a model of its own.
+
+    ``adapt`` makes the twin of a family's model; :mod:`silicast.kernels.twins` has one.
+    """
+    if execution_model in _ADAPTERS:
+        raise ValueError(f"two adapters for {execution_model}")
+    _ADAPTERS[execution_model] = adapt
+
+
 def families(execution_model: str = "simt") -> tuple[str, ...]:
     """Names of all op families with a model for ``execution_model``, sorted."""
     _load_all()
-    return tuple(sorted(f for f, m in _REGISTRY if m == execution_model))
+    models = {execution_model, "simt"} if execution_model in _ADAPTERS else {execution_model}
+    return tuple(sorted({family for family, model in _REGISTRY if model in models}))
 
 
 def implementation_for(family: str, execution_model: str) -> Implementation | None:
@@ -173,19 +199,25 @@ def implementation_for(family: str, execution_model: str) -> Implementation | No
     if found is None:
         _load_all()
         found = _REGISTRY.get((family, execution_model))
+    if found is None and execution_model in _ADAPTERS:
+        original = _REGISTRY.get((family, "simt"))
+        if original is not None:
+            found = _ADAPTERS[execution_model](original)
+            _REGISTRY[family, execution_model] = found
     return found
 
 
+@cache
 def _load_all() -> None:
-    """Imports every module of this package once, so that each family registers itself."""
+    """Imports every module of this package and of its packages once: each registers itself."""
     import importlib
     import pkgutil
 
     import silicast.kernels as package
 
-    for module in pkgutil.iter_modules(package.__path__):
-        if not module.name.startswith("_"):
-            importlib.import_module(f"{package.__name__}.{module.name}")
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if not module.name.rpartition(".")[2].startswith("_"):
+            importlib.import_module(module.name)
 
 
 def positive(values: F64 | I64) -> F64:

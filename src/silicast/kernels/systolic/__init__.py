@@ -1,0 +1,1 @@
+"""Kernels on matrix engines fed by software: TPU, Trainium and Inferentia, Gaudi, Ascend."""

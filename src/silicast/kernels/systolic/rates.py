@@ -1,0 +1,68 @@
+"""How fast the units of a systolic device are, and what its arrays issue for a product."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from silicast.core.numerics import F64
+from silicast.hardware.device import Device, MatrixArray
+from silicast.kernels.implementation import register_adapter
+from silicast.kernels.physics import load_physics
+from silicast.kernels.twins import adapter
+from silicast.kernels.work_model import Rates
+
+GROUP = "systolic"
+
+
+@lru_cache(maxsize=1024)
+def systolic_rates(device: Device, dtype: str) -> Rates:
+    """Rates of ``device`` for products in ``dtype``.
+
+    Raises:
+        SilicastError: the device does not multiply in ``dtype``.
+    """
+    c = load_physics(GROUP).constants(device.architecture)
+    array = array_of(device)
+    return Rates.of(device, dtype, c, float(device.cores * array.count))
+
+
+def array_of(device: Device) -> MatrixArray:
+    """The arrays of one core; one multiplier where a device file does not say."""
+    return device.core.array or MatrixArray(1, 1)
+
+
+def array_cycles(
+    array: MatrixArray, arrays: float, rows: F64, columns: F64, depth: F64, count: F64, load: float
+) -> F64:
+    """Row steps of the busiest of ``arrays`` for ``count`` products with stationary weights.
+
+    The stationary operand is depth x columns, cut into tiles of the array's size; ``rows`` stream
+    through each. A tile takes at least ``load`` of the array's rows to be replaced. With fewer
+    tiles than arrays, the stream is cut instead.
+
+    >>> array, one = MatrixArray(128, 128), np.ones(1)
+    >>> float(array_cycles(array, 4.0, 512 * one, 256 * one, 256 * one, one, 1.0)[0])
+    512.0
+    >>> float(array_cycles(array, 4.0, 8 * one, 256 * one, 256 * one, one, 1.0)[0])
+    128.0
+    """
+    tiles = np.ceil(depth / array.rows) * np.ceil(columns / array.columns) * count
+    parts = np.maximum(np.floor(arrays / tiles), 1.0)
+    share = np.ceil(rows / parts)
+    return np.ceil(tiles / arrays) * np.maximum(share, array.rows * load)
+
+
+def issued_by_arrays(
+    device: Device, rows: F64, columns: F64, depth: F64, count: F64, load: float
+) -> F64:
+    """Operations issued for products of either orientation: the better operand stays put."""
+    array = array_of(device)
+    arrays = float(device.cores * array.count)
+    one = array_cycles(array, arrays, rows, columns, depth, count, load)
+    other = array_cycles(array, arrays, columns, rows, depth, count, load)
+    return np.minimum(one, other) * (2.0 * array.rows * array.columns * arrays)
+
+
+register_adapter("systolic", adapter("systolic", GROUP, systolic_rates))

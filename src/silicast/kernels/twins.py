@@ -1,0 +1,150 @@
+"""Families on another execution model than the one they were written for.
+
+What an op computes and moves does not depend on the device. A streaming family states it as a
+stream, any other as exact counts; a twin hands that to the execution model's :class:`Rates`. An
+execution model registers :func:`adapter` once; a family with a model of its own there (matrix
+products, attention) comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar, cast, final
+
+import numpy as np
+
+from silicast.core.dtypes import RECIPES
+from silicast.core.numerics import F64
+from silicast.hardware.device import Device
+from silicast.kernels.check import op_at
+from silicast.kernels.implementation import Analysis, Implementation
+from silicast.kernels.physics import load_physics
+from silicast.kernels.streaming import Stream, StreamingKernel
+from silicast.kernels.work_model import Rates, Work, analyse_work, shared_errors
+from silicast.workload.op import Op, OpBatch
+
+RatesOf = Callable[[Device, str], Rates]
+"""Rates of a device for products in one format."""
+
+
+class Twin(Implementation):
+    """A family of the SIMT catalog on another execution model.
+
+    Class attributes:
+        original: the family's own model.
+        group: constants file of the execution model.
+        rates_of: rates of a device on that execution model.
+    """
+
+    original: ClassVar[Implementation]
+    group: ClassVar[str]
+    rates_of: ClassVar[RatesOf]
+
+    @final
+    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:  # noqa: ARG002
+        """See :meth:`Implementation.shared_log_sd`."""
+        return shared_errors(self.group, self.family, device)
+
+    @final
+    def flops(self, op: Op) -> int:
+        """Exact useful floating-point operations: as the original's."""
+        return self.original.flops(op)
+
+    @final
+    def compulsory_bytes(self, op: Op) -> int:
+        """Exact bytes of operands and results: as the original's."""
+        return self.original.compulsory_bytes(op)
+
+
+class StreamTwin(Twin):
+    """A family that streams data: its stream at the rates of vector units and memories."""
+
+    @final
+    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
+        """See :meth:`Implementation.analyse`."""
+        original = cast("StreamingKernel", self.original)
+        stream = original.stream(batch.dims, batch.variant)
+        rates = type(self).rates_of(device, "fp32")
+        constants = load_physics(self.group).constants(device.architecture)
+        factor = constants.get(f"{self.family}.moved", 1.0)
+        return analyse_work(_work_of(stream, rates, factor), rates, batch.variant)
+
+
+class CountedTwin(Twin):
+    """Any other family: its exact counts, as if all arithmetic were matrix products.
+
+    The counts are taken row by row, so that this is for tens of thousands of ops, not millions.
+    """
+
+    @final
+    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
+        """See :meth:`Implementation.analyse`."""
+        variant = batch.variant
+        recipe = RECIPES.get(variant.dtype)
+        rates = type(self).rates_of(device, recipe.compute if recipe else variant.dtype)
+        ops = [op_at(batch, row) for row in range(len(batch))]
+        flops = np.array([float(self.original.flops(op)) for op in ops])
+        moved = np.array([float(self.original.compulsory_bytes(op)) for op in ops])
+        none = np.zeros_like(flops)
+        work = Work(
+            matrix_ops=flops,
+            matrix_issued=flops,
+            vector_ops=none,
+            vector_useful=none,
+            special_ops=none,
+            read_bytes=moved,
+            write_bytes=none,
+            moved_bytes=moved,
+            serial_s=none,
+            tasks=np.full_like(flops, rates.units),
+        )
+        return analyse_work(work, rates, variant)
+
+
+def _work_of(stream: Stream, rates: Rates, factor: float) -> Work:
+    """A stream as work; ``factor`` is for families whose accesses are not streams (gathers)."""
+    read = np.asarray(stream.read_bytes, dtype=np.float64)
+    written = np.asarray(stream.write_bytes, dtype=np.float64)
+    none = np.zeros_like(read)
+    again = none + np.asarray(stream.reread_bytes, dtype=np.float64)
+    return Work(
+        matrix_ops=none,
+        matrix_issued=none,
+        vector_ops=none + np.asarray(stream.fma, dtype=np.float64),
+        vector_useful=none,
+        special_ops=none + np.asarray(stream.xu, dtype=np.float64),
+        read_bytes=read,
+        write_bytes=written,
+        moved_bytes=(read + written) * factor + _second_sweep(again, rates),
+        serial_s=none + rates.launch_s * (stream.kernels - 1.0),
+        tasks=none + np.asarray(stream.tasks, dtype=np.float64),
+    )
+
+
+def _second_sweep(again: F64, rates: Rates) -> F64:
+    """Bytes of a second sweep that come from memory again: those that outgrow the chip."""
+    return np.maximum(again - rates.chip_bytes, 0.0)
+
+
+def adapter(
+    execution_model: str, group: str, rates_of: RatesOf
+) -> Callable[[Implementation], Implementation]:
+    """What makes the twin of a family on ``execution_model``."""
+
+    def adapt(original: Implementation) -> Implementation:
+        kind = StreamTwin if isinstance(original, StreamingKernel) else CountedTwin
+        attributes = {
+            "family": original.family,
+            "dims": original.dims,
+            "ragged": original.ragged,
+            "dtypes": getattr(original, "dtypes", ("bf16", "fp16", "fp32")),
+            "execution_model": execution_model,
+            "original": original,
+            "group": group,
+            "rates_of": staticmethod(rates_of),
+            "__doc__": type(original).__doc__,
+        }
+        name = f"{type(original).__name__}On{execution_model.title().replace('_', '')}"
+        return cast("Implementation", type(name, (kind,), attributes)())
+
+    return adapt

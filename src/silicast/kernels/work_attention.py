@@ -1,0 +1,137 @@
+"""Attention on devices that are not SIMT: two chained products and a softmax over live scores.
+
+Exact work is shared with the SIMT models (:mod:`silicast.kernels.attention_work`). An execution
+model says how many operations its matrix units issue for one head's products.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar, final
+
+import numpy as np
+
+from silicast.core.numerics import F64
+from silicast.hardware.device import Device
+from silicast.kernels.attention_work import (
+    Sequences,
+    column,
+    compute_format,
+    element_bytes,
+    live_keys,
+    live_scores,
+    useful_bytes,
+    useful_flops,
+)
+from silicast.kernels.implementation import Analysis, Implementation
+from silicast.kernels.physics import load_physics
+from silicast.kernels.work_model import Rates, Work, analyse_work, shared_errors
+from silicast.workload.op import Op, OpBatch
+
+
+class WorkAttention(Implementation):
+    """Prefill or decode attention of one execution model.
+
+    Class attributes:
+        group: constants file of the execution model.
+        decode: the cache does not yet hold the new tokens.
+    """
+
+    group: ClassVar[str]
+    decode: ClassVar[bool]
+    ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
+
+    @abstractmethod
+    def rates(self, device: Device, dtype: str) -> Rates:
+        """The device's rates for products in ``dtype``."""
+
+    @abstractmethod
+    def issued(self, device: Device, dtype: str, rows: F64, keys: F64, width: F64) -> F64:
+        """Operations that matrix units issue for ``rows`` queries x ``keys`` of one head, twice:
+        scores and weighted values, padding included.
+        """
+
+    @final
+    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
+        """See :meth:`Implementation.analyse`."""
+        c = load_physics(self.group).constants(device.architecture)
+        variant = batch.variant
+        dtype = compute_format(variant.dtype)
+        rates = self.rates(device, dtype)
+        work = Sequences.of(batch, decode=self.decode)
+        causal = variant.flag("causal", default=True)
+        heads, groups = column(batch, "num_heads", 1), column(batch, "num_kv_heads", 1)
+        width = column(batch, "head_dim", 128)
+        window = work.spread(column(batch, "window", 0))
+        group = work.spread(np.maximum(1, heads // np.maximum(groups, 1))).astype(np.float64)
+        keys = live_keys(work.q, work.kv, window, causal=causal).astype(np.float64)
+        scores = live_scores(work.q, work.kv, window, causal=causal).astype(np.float64)
+        queries = work.q.astype(np.float64)
+        # A block of queries visits every key that any of its rows sees: live scores and half a
+        # block beyond the diagonal.
+        dense = queries * keys
+        visited = np.minimum(scores + queries * (0.5 * c["attention_block"]), dense)
+        share = visited / np.maximum(dense, 1.0)
+        spread_width = work.spread(width).astype(np.float64)
+        issued = self.issued(device, dtype, queries * group, keys, spread_width) * share
+        live = work.total(scores) * heads
+        kv_size = element_bytes(variant.kv_dtype or variant.dtype)
+        q_size = element_bytes(variant.dtype)
+        tokens = work.total(queries)
+        cached = 2.0 * work.total(keys) * groups * width * kv_size
+        blocks = np.ceil(queries * group / c["attention_block"])
+        sweeps = np.where(keys * spread_width * 4.0 > 0.25 * rates.chip_bytes, blocks, 1.0)
+        swept = 2.0 * work.total(keys * sweeps) * groups * width * kv_size * c["paged_read"]
+        read, written = tokens * heads * width * q_size + cached, tokens * heads * width * 2.0
+        tasks = work.total(blocks) * groups
+        fill = np.minimum(tasks * c["attention_splits"], rates.units) / rates.units
+        none = np.zeros_like(read)
+        return analyse_work(
+            Work(
+                matrix_ops=4.0 * live * width,
+                matrix_issued=work.total(issued) * groups * c["attention_slowdown"] / fill,
+                vector_ops=work.total(visited) * heads * c["softmax_ops"] / fill,
+                vector_useful=none,
+                special_ops=work.total(visited) * heads / fill,
+                read_bytes=read,
+                write_bytes=written,
+                moved_bytes=read - cached + swept + written,
+                serial_s=np.ceil(tasks / rates.units) * c["attention_task_s"]
+                + c["attention_launch_s"],
+                tasks=tasks,
+            ),
+            rates,
+            variant,
+        )
+
+    @final
+    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:  # noqa: ARG002
+        """See :meth:`Implementation.shared_log_sd`."""
+        return shared_errors(self.group, self.family, device)
+
+    @final
+    def flops(self, op: Op) -> int:
+        """Exact useful FLOPs: live scores only."""
+        return useful_flops(op, decode=self.decode)
+
+    @final
+    def compulsory_bytes(self, op: Op) -> int:
+        """Exact bytes moved once."""
+        return useful_bytes(op, decode=self.decode)
+
+
+PREFILL_DIMS: Mapping[str, tuple[int, int]] = {
+    "batch": (1, 1 << 20),
+    "q_len": (1, 1 << 24),
+    "kv_len": (1, 1 << 24),
+    "num_heads": (1, 1 << 12),
+    "num_kv_heads": (1, 1 << 12),
+    "head_dim": (8, 1024),
+    "window": (0, 1 << 24),
+}
+DECODE_DIMS: Mapping[str, tuple[int, int]] = {
+    **PREFILL_DIMS,
+    "q_len": (1, 1 << 10),
+    "kv_len": (0, 1 << 24),
+}

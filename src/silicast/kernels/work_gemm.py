@@ -1,0 +1,134 @@
+"""Matrix products on devices that are not SIMT.
+
+An execution model says how many operations its units issue; traffic is that of the best of three
+ways to block a product through the on-chip memory.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar, final
+
+import numpy as np
+
+from silicast.core.dtypes import BITS, modelled_recipe
+from silicast.core.numerics import F64
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import Analysis, Implementation
+from silicast.kernels.physics import load_physics
+from silicast.kernels.work_model import Rates, Work, analyse_work, shared_errors
+from silicast.workload.op import Op, OpBatch
+
+HALF = 0.5
+"""Share of the on-chip memory for the panel that stays; the rest streams past it in two buffers."""
+
+RESULT_BYTES = 4.0
+"""Partial sums are kept in fp32."""
+
+
+class WorkGemm(Implementation):
+    """C[m, n] = A[m, k] x B[k, n], ``batch`` of them, on one execution model."""
+
+    group: ClassVar[str]
+    family: ClassVar[str] = "gemm"
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
+        "m": (1, 1 << 24),
+        "n": (1, 1 << 24),
+        "k": (1, 1 << 24),
+        "batch": (1, 1 << 24),
+    }
+
+    @abstractmethod
+    def rates(self, device: Device, dtype: str) -> Rates:
+        """The device's rates for products in ``dtype``."""
+
+    @abstractmethod
+    def issued(
+        self, device: Device, dtype: str, m: F64, n: F64, k: F64, batch: F64
+    ) -> tuple[F64, F64]:
+        """Operations issued, idle units included, at the peak rate; and seconds of filling."""
+
+    @final
+    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
+        """See :meth:`Implementation.analyse`."""
+        recipe = modelled_recipe(batch.variant.dtype)
+        rates = self.rates(device, recipe.compute)
+        m, n, k = (batch.dims[name].astype(np.float64) for name in ("m", "n", "k"))
+        products = batch.dims["batch"].astype(np.float64) if "batch" in batch.dims else m / m
+        issued, fill_s = self.issued(device, recipe.compute, m, n, k, products)
+        size_a, size_b = recipe.activation_bits / 8.0, recipe.weight_bits / 8.0
+        a, b = m * k * size_a, n * k * size_b
+        out = m * n * (BITS[recipe.output] / 8.0)
+        reads = blocked_reads(a, b, m, n, rates.chip_bytes)
+        none = np.zeros_like(m)
+        converted = none
+        if batch.variant.flag("includes_quantize") and recipe.quantizes:
+            converted = m * k * products
+        return analyse_work(
+            Work(
+                matrix_ops=2.0 * m * n * k * products,
+                matrix_issued=issued,
+                vector_ops=m * n * products + 4.0 * converted,
+                vector_useful=none,
+                special_ops=none,
+                read_bytes=(a + b) * products,
+                write_bytes=out * products,
+                moved_bytes=(reads + out) * products + 3.0 * converted,
+                serial_s=fill_s,
+                tasks=np.ceil(m / 256.0) * np.ceil(n / 256.0) * products,
+            ),
+            rates,
+            batch.variant,
+        )
+
+    @final
+    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+        """See :meth:`Implementation.shared_log_sd`."""
+        modelled_recipe(batch.variant.dtype)
+        return shared_errors(self.group, self.family, device)
+
+    @final
+    def flops(self, op: Op) -> int:
+        """2 m n k per product."""
+        m, n, k, batch = _sizes(op)
+        return 2 * m * n * k * batch
+
+    @final
+    def compulsory_bytes(self, op: Op) -> int:
+        """Both operands read once, the result written once, rounded up to whole bytes."""
+        m, n, k, batch = _sizes(op)
+        recipe = modelled_recipe(op.variant.dtype)
+        converts = op.variant.flag("includes_quantize") and recipe.quantizes
+        activations = BITS[recipe.output if converts else recipe.activations]
+        bits = m * k * activations + n * k * recipe.weight_bits + m * n * BITS[recipe.output]
+        return batch * -int(-bits // 8)
+
+
+def blocked_reads(a: F64, b: F64, m: F64, n: F64, chip_bytes: float) -> F64:
+    """Operand bytes read if a panel of one operand, or a square of results, stays on chip.
+
+    >>> one = np.ones(1)
+    >>> float(blocked_reads(8e6 * one, 6e6 * one, 1000 * one, 1000 * one, 4e6)[0])
+    28000000.0
+    """
+    room = HALF * chip_bytes
+    keep_a = a + b * np.ceil(a / room)
+    keep_b = b + a * np.ceil(b / room)
+    side = np.sqrt(room / RESULT_BYTES)
+    keep_c = a * np.ceil(n / side) + b * np.ceil(m / side)
+    best: F64 = np.minimum(np.minimum(keep_a, keep_b), keep_c)
+    return best
+
+
+def _sizes(op: Op) -> tuple[int, int, int, int]:
+    sizes = dict(op.dims)
+    m, n, k, batch = (sizes.get(name, 1) for name in ("m", "n", "k", "batch"))
+    if not all(isinstance(size, int) for size in (m, n, k, batch)):
+        raise ValueError("a matrix product has plain sizes")
+    return int(m), int(n), int(k), int(batch)  # type: ignore[arg-type]
+
+
+def constants_of(group: str, device: Device) -> Mapping[str, float]:
+    """Constants of an execution model for a device's architecture."""
+    return load_physics(group).constants(device.architecture)

@@ -1,0 +1,221 @@
+"""The shared model of kernels on devices that are not SIMT: matrix engines and CPUs.
+
+A family states its :class:`Work`; an execution model states how fast its units do it
+(:class:`Rates`). The time is
+
+    t = launch + serial + smooth_max(matrix, vector, special, memory, on-chip)
+
+docs/explanation/execution-models.md derives the terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from silicast.core.numerics import F64, smooth_max
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import Analysis, Demand
+from silicast.kernels.physics import load_physics
+from silicast.workload.op import Variant
+
+UNCERTAIN_BANDWIDTH = 4.0
+"""A bound takes an on-chip bandwidth that is not published as so many times its stand-in."""
+
+
+@final
+@dataclass(frozen=True)
+class Work:
+    """What a batch of kernels asks of a device; arrays of shape (n,).
+
+    Attributes:
+        matrix_ops: useful operations of matrix products.
+        matrix_issued: the same with padding and idle units, at the peak rate.
+        vector_ops: operations of the vector units, fp32 ones of full rate.
+        vector_useful: those of them that no implementation can leave out.
+        special_ops: exponentials, reciprocals and the like.
+        read_bytes, write_bytes: each operand and result once.
+        moved_bytes: what passes between memory and chip if nothing is resident.
+        serial_s: what nothing overlaps: fills, synchronisations.
+        tasks: pieces that can run at once.
+    """
+
+    matrix_ops: F64
+    matrix_issued: F64
+    vector_ops: F64
+    vector_useful: F64
+    special_ops: F64
+    read_bytes: F64
+    write_bytes: F64
+    moved_bytes: F64
+    serial_s: F64
+    tasks: F64
+
+
+@final
+@dataclass(frozen=True)
+class Rates:
+    """A device's units as kernels of one group reach them; SI units.
+
+    Attributes:
+        pipe: the unit that multiplies matrices, "tensor" or "fma".
+        matrix_per_s, vector_per_s, special_per_s: sustained operations per second.
+        dram_per_s, chip_per_s: sustained bytes per second of memory and on-chip memory.
+        *_bound_per_s: the largest rates, for bounds.
+        chip_bytes: capacity of all on-chip memory.
+        resident_bytes: working sets up to this size stay on chip from call to call.
+        units: what runs pieces of work independently: arrays, cores.
+        launch_s: a kernel that does nothing; stream_launch_s: and one that is launched alone.
+    """
+
+    pipe: str
+    matrix_per_s: float
+    matrix_bound_per_s: float
+    vector_per_s: float
+    vector_bound_per_s: float
+    special_per_s: float
+    dram_per_s: float
+    dram_bound_per_s: float
+    chip_per_s: float
+    chip_bound_per_s: float
+    chip_bytes: float
+    resident_bytes: float
+    units: float
+    launch_s: float
+    stream_launch_s: float
+    independent_log_sd: float
+
+    @staticmethod
+    def of(device: Device, dtype: str, c: Mapping[str, float], units: float) -> Rates:
+        """The rates of ``device`` for products in ``dtype`` under constants ``c``.
+
+        Raises:
+            SilicastError: the device does not multiply in ``dtype``.
+        """
+        pipe = device.matrix_pipe(dtype)
+        vector = _vector_dtype(device)
+        chip_bytes, chip_per_s, published = _on_chip(device)
+        return Rates(
+            pipe=pipe,
+            matrix_per_s=device.peak_per_s(pipe, dtype) * c["matrix_efficiency"],
+            matrix_bound_per_s=device.bound_per_s(pipe, dtype),
+            vector_per_s=device.peak_per_s("fma", vector) * c["vector_efficiency"],
+            vector_bound_per_s=_widest(device),
+            special_per_s=device.peak_per_s("xu", "fp32") * c["special_efficiency"],
+            dram_per_s=device.dram.bandwidth_bytes_per_s * c["dram_efficiency"],
+            dram_bound_per_s=device.dram.bandwidth_bytes_per_s,
+            chip_per_s=chip_per_s * c["chip_efficiency"],
+            chip_bound_per_s=chip_per_s * (1.0 if published else UNCERTAIN_BANDWIDTH),
+            chip_bytes=chip_bytes,
+            resident_bytes=chip_bytes * c["resident_share"],
+            units=units,
+            launch_s=c["launch_s"],
+            stream_launch_s=c["stream_launch_s"],
+            independent_log_sd=c["independent_log_sd"],
+        )
+
+
+def _vector_dtype(device: Device) -> str:
+    return "fp32" if device.rate_per_core("fma", "fp32") > 0.0 else "bf16"
+
+
+def _widest(device: Device) -> float:
+    """Vector operations per second in the fastest format: no vector code is faster."""
+    fma = device.core.pipes.get("fma")
+    best = max(fma.rate.values()) if fma else 0.0
+    return best * device.cores * device.clocks.max_hz
+
+
+def _on_chip(device: Device) -> tuple[float, float, bool]:
+    """Bytes of all on-chip levels, the bandwidth of the fastest, and whether it is published."""
+    capacity, fastest, published = 0.0, 0.0, True
+    for name, level in device.memory.items():
+        if name == "dram":
+            continue
+        copies = device.cores if level.scope == "core" else 1
+        capacity += level.capacity_bytes * copies
+        rate = level.peak_bytes_per_s * copies
+        if rate > fastest:
+            stand_ins = (f"memory.{name}", f"memory.{name}.bandwidth")
+            fastest, published = rate, not any(path in device.unknowns for path in stand_ins)
+    fastest = fastest or 8.0 * device.dram.bandwidth_bytes_per_s
+    return capacity, max(fastest, device.dram.bandwidth_bytes_per_s), published
+
+
+def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
+    """The model itself: what ``work`` costs at ``rates``; arrays of shape (n,), seconds."""
+    total = work.read_bytes + work.write_bytes
+    stays = _stays(total, rates, variant.cache)
+    dram_bytes = np.maximum(work.moved_bytes - stays * total, 0.0)
+    parts = {
+        rates.pipe: _over(work.matrix_issued, rates.matrix_per_s),
+        "vector": _over(work.vector_ops, rates.vector_per_s),
+        "special": _over(work.special_ops, rates.special_per_s),
+        "dram": dram_bytes / rates.dram_per_s,
+        "chip": work.moved_bytes / rates.chip_per_s,
+    }
+    busy_s = smooth_max(list(parts.values()))
+    launch_s = rates.launch_s + (rates.stream_launch_s if variant.launch == "stream" else 0.0)
+    time_s = launch_s + work.serial_s + busy_s
+    resource_s = _bounds(work, total, rates, variant.cache)
+    bound_s = np.zeros_like(total)
+    for seconds in resource_s.values():
+        bound_s = np.maximum(bound_s, seconds)
+    return Analysis(
+        time_s=time_s,
+        bound_s=bound_s,
+        resource_s={**resource_s, "launch": np.full_like(total, launch_s)},
+        demand=Demand(
+            tasks=work.tasks,
+            waves=work.tasks / rates.units,
+            occupancy=np.minimum(work.tasks / rates.units, 1.0),
+            pipe_work={
+                rates.pipe: work.matrix_issued,
+                "vector": work.vector_ops,
+                "special": work.special_ops,
+            },
+            level_bytes={"dram": dram_bytes, "chip": work.moved_bytes},
+        ),
+        features={
+            **{f"{name}_share": seconds / time_s for name, seconds in parts.items()},
+            "serial_share": work.serial_s / time_s,
+            "resident": stays,
+        },
+        independent_log_sd=np.full_like(total, rates.independent_log_sd),
+    )
+
+
+def _stays(total: F64, rates: Rates, cache: str) -> F64:
+    """Share of a repeated working set that is still on chip: all of it, fading over an octave."""
+    if cache == "cold":
+        return np.zeros_like(total)
+    return np.minimum(np.maximum(2.0 - total / rates.resident_bytes, 0.0), 1.0)
+
+
+def _bounds(work: Work, total: F64, rates: Rates, cache: str) -> dict[str, F64]:
+    beyond = np.maximum(total - rates.chip_bytes, 0.0)
+    forced = np.maximum(work.read_bytes, beyond) if cache == "cold" else beyond
+    arithmetic = _over(work.matrix_ops, rates.matrix_bound_per_s)
+    vector = _over(work.vector_useful, rates.vector_bound_per_s)
+    found = {rates.pipe: arithmetic, "vector": vector}
+    found["dram"] = forced / rates.dram_bound_per_s
+    found["chip"] = total / rates.chip_bound_per_s
+    return found
+
+
+def _over(amount: F64, rate: float) -> F64:
+    return amount / rate if rate > 0.0 else np.zeros_like(amount)
+
+
+def shared_errors(group: str, family: str, device: Device) -> dict[str, float]:
+    """Log sd of the errors that a family's kernels, and all kernels of a device, share."""
+    physics = load_physics(group)
+    c = physics.constants(device.architecture)
+    known = physics.is_measured(device.architecture)
+    return {
+        f"device:{device.name}": c["device_log_sd"] if known else c["unmeasured_device_log_sd"],
+        f"family:{family}": c["family_log_sd"],
+    }

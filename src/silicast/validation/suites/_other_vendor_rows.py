@@ -1,0 +1,248 @@
+"""Measured kernels of devices that are not NVIDIA GPUs, from every table that has some.
+
+Rows that are marked may be fitted (benchmarks/fit_other_vendors.py): blocks of tokens on the TPU,
+every second shape of MI300X and Arc Pro B60. Nothing is fitted on MI100 and MI210.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silicast.core.numerics import F64
+from silicast.validation.suite import data_folder
+from silicast.workload.op import Op, OpBatch, Variant
+
+ROWS_PER_GROUP = 400
+TOKEN_BLOCK = 64
+
+LLAMA_8B_LAYERS = {
+    "q_proj": (4096, 4096), "o_proj": (4096, 4096), "gate_proj": (14336, 4096),
+    "up_proj": (14336, 4096), "down_proj": (4096, 14336), "lm_head": (128256, 4096),
+}  # fmt: skip
+"""Layer -> (n, k). The later norms of the profile are fused into neighbours and left out."""
+
+XLA_TYPES = {
+    "bf16xbf16->bf16": "bf16", "f16xf16->f16": "fp16",
+    "f8e4m3fnuzxf8e4m3fnuz->bf16": "fp8_static", "f32xf32->f32": "tf32",
+}  # fmt: skip
+NEUSIGHT_KINDS = {
+    "add": ("add", 2), "mul": ("mul", 2), "div": ("div", 2), "addu": ("add", 1),
+    "mulu": ("mul", 1), "relu": ("relu", 1), "gelu": ("gelu", 1), "tanh": ("tanh", 1),
+}  # fmt: skip
+EAGER = Variant(dtype="fp32", launch="stream")
+
+
+@final
+@dataclass(frozen=True)
+class Group:
+    """Rows of one source, device and family.
+
+    Attributes:
+        name: "<device> <family> <source>".
+        device: catalog name.
+        batch: the ops.
+        measured_s: shape (n,).
+        fitted: rows that may be fitted, shape (n,).
+    """
+
+    name: str
+    device: str
+    batch: OpBatch
+    measured_s: F64
+    fitted: NDArray[np.bool_]
+
+    def part(self, fitted: bool) -> Group:
+        """The rows that may be fitted, or the others."""
+        mask = self.fitted == fitted
+        dims = {name: values[mask] for name, values in self.batch.dims.items()}
+        batch = OpBatch(self.batch.family, self.batch.variant, dims)
+        return Group(self.name, self.device, batch, self.measured_s[mask], self.fitted[mask])
+
+
+Row = tuple[Op, float, bool]
+
+
+def group_of(name: str, device: str, rows: Iterable[Row], limit: int = ROWS_PER_GROUP) -> Group:
+    """A group of rows of one family and variant, evenly thinned to about ``limit``."""
+    found = list(rows)
+    found = found[:: max(1, len(found) // limit)]
+    return Group(
+        name=name,
+        device=device,
+        batch=OpBatch.of([op for op, _, _ in found]),
+        measured_s=np.array([seconds for _, seconds, _ in found]),
+        fitted=np.array([fitted for _, _, fitted in found]),
+    )
+
+
+def _table(path: Path, **wanted: str) -> list[dict[str, Any]]:
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path, filters=None)
+    for column, value in wanted.items():
+        table = table.filter(pc.equal(table[column], value))
+    return list(table.to_pylist())
+
+
+def tpu_groups(data: Path | None = None) -> list[Group]:
+    """Layers and attention of Llama-3.1-8B on a TPU v6e."""
+    folder = (data or data_folder()) / "serving"
+    graph = Variant(launch="graph")
+    rows: dict[str, list[Row]] = defaultdict(list)
+    for row in _table(folder / "llmservingsim_v0_layers.parquet", hardware="TPU-v6e-1"):
+        tokens, name = int(row["input"]), row["layer_name"]
+        op = _layer_op(name, tokens, graph)
+        if op is not None:
+            fitted = tokens // TOKEN_BLOCK % 2 == 0
+            rows[op.family].append((op, row["latency(ns)"] * 1e-9, fitted))
+    heads = {"num_heads": 32, "num_kv_heads": 8, "head_dim": 128, "window": 0}
+    for row in _table(folder / "llmservingsim_v0_attention.parquet", hardware="TPU-v6e-1"):
+        batch, chunk, past = (
+            int(row[name]) for name in ("batch_size", "prefill_chunk_size", "kv_cache_size")
+        )
+        if row["is_prefill"]:
+            family, fitted = "attention_prefill", chunk // 32 % 2 == 0
+            sizes = {"batch": batch, "q_len": chunk, "kv_len": past + chunk}
+        else:
+            family, fitted = "attention_decode", batch % 2 == 0
+            sizes = {"batch": batch, "q_len": 1, "kv_len": past}
+        op = Op.make(family, graph, **sizes, **heads)
+        rows[family].append((op, row["mean_ns"] * 1e-9, fitted))
+    return [group_of(f"TPU v6e {name}", "TPU v6e", found, 1200) for name, found in rows.items()]
+
+
+def _layer_op(name: str, tokens: int, variant: Variant) -> Op | None:
+    if name in LLAMA_8B_LAYERS:
+        n, k = LLAMA_8B_LAYERS[name]
+        return Op.make("gemm", variant, m=tokens, n=n, k=k, batch=1)
+    if name == "input_layernorm":
+        return Op.make("rmsnorm", variant, tokens=tokens, hidden=4096)
+    if name == "embedding":
+        return Op.make("embedding", variant, tokens=tokens, hidden=4096)
+    return None
+
+
+def amd_neusight_groups(data: Path) -> list[Group]:
+    """MI100 in fp32: matrix products of the test split, vector kernels of the train split."""
+    rows: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in _table(data / "neusight" / "kernels_amd.parquet", gpu="MI100"):
+        op = _neusight_op(row)
+        if op is not None:
+            kind = row["op"] if op.family == "gemm" else op.family
+            rows[kind, str(op.variant)].append((op, row["latency_ms"] * 1e-3, False))
+    merged: dict[str, list[Group]] = defaultdict(list)
+    for (kind, _), found in rows.items():
+        merged[kind].append(group_of(f"MI100 {kind} neusight", "MI100", found))
+    return [group for groups in merged.values() for group in groups]
+
+
+def _neusight_op(row: Mapping[str, Any]) -> Op | None:
+    name = row["op"]
+    if name in {"bmm", "linear"}:
+        m, k, n = (int(row[side]) for side in ("M", "N", "K"))
+        return Op.make("gemm", EAGER, m=m, n=n, k=k, batch=int(row["B"] or 1))
+    if row["B"] is None or row["H"] is None:
+        return None
+    tokens, hidden = int(row["B"]), int(row["H"])
+    if name in NEUSIGHT_KINDS:
+        kind, inputs = NEUSIGHT_KINDS[name]
+        variant = Variant(dtype="fp32", launch="stream", flags=((kind, True),))
+        return Op.make("elementwise", variant, elements=tokens * hidden, inputs=inputs)
+    if name == "ln":
+        return Op.make("layernorm", EAGER, tokens=tokens, hidden=hidden)
+    if name == "softmax":
+        return Op.make("softmax", EAGER, rows=tokens, cols=hidden)
+    return None
+
+
+def xla_groups(data: Path) -> list[Group]:
+    """MI300X: XLA's measured products."""
+    rows: dict[str, list[Row]] = defaultdict(list)
+    with gzip.open(data / "kernels" / "xla_gemm.csv.gz", "rt", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            dtype = XLA_TYPES.get(row["types"])
+            if row["sm"] != "gfx942" or dtype is None or float(row["frac_of_peak"]) > 1.0:
+                continue
+            sizes = {side: int(row[side]) for side in ("m", "n", "k")}
+            op = Op.make("gemm", Variant(dtype=dtype), **sizes, batch=int(row["b"]))
+            rows[dtype].append((op, float(row["us"]) * 1e-6, len(rows[dtype]) % 2 == 0))
+    return [group_of(f"MI300X gemm {name} xla", "MI300X", found) for name, found in rows.items()]
+
+
+def llmcompass_groups(data: Path) -> list[Group]:
+    """MI210: LLMCompass's matrix products, softmax, layernorm (fp16)."""
+    path = data / "kernels" / "llmcompass_real_hardware.csv"
+    rows: dict[str, list[Row]] = defaultdict(list)
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            name, _, gpu = row["file"].rpartition("_")
+            fields = [field.strip() for field in row["row_csv"].split(",")]
+            if gpu == "MI210" and name == "matmul":
+                m, n, k = (int(field) for field in fields[:3])
+                op = Op.make("gemm", Variant(dtype="fp16"), m=m, n=n, k=k, batch=1)
+                rows[name].append((op, float(fields[3].removesuffix("ms")) * 1e-3, False))
+    return [group_of(f"MI210 {name} llmcompass", "MI210", found) for name, found in rows.items()]
+
+
+def b60_groups(data: Path) -> list[Group]:
+    """Arc Pro B60: vLLM's matrix products and attention."""
+    folder = data / "aiconfigurator"
+    found: list[Group] = []
+    rows: list[Row] = []
+    for row in _table(folder / "gemm.parquet", system="b60"):
+        if row["gemm_dtype"] in {"bfloat16", "bf16", "float16"}:
+            sizes = {side: int(row[side]) for side in ("m", "n", "k")}
+            op = Op.make("gemm", Variant(library="vllm"), **sizes, batch=1)
+            rows.append((op, row["latency_us"] * 1e-6, len(rows) // 100 % 2 == 0))
+    found.append(group_of("Arc Pro B60 gemm aiconfigurator", "Arc Pro B60", rows))
+    variant = Variant(library="vllm")
+    for name, family in (("context", "attention_prefill"), ("generation", "attention_decode")):
+        rows = []
+        for row in _table(folder / f"{name}_attention.parquet", system="b60"):
+            if row["attn_dtype"] != "bfloat16" or row["kv_cache_dtype"] != "bfloat16":
+                continue
+            op = Op.make(
+                family, variant, batch=int(row["batch_size"]), **_attention_sizes(row, family)
+            )
+            rows.append((op, row["latency_us"] * 1e-6, len(rows) // 100 % 2 == 0))
+        found.append(group_of(f"Arc Pro B60 {family} aiconfigurator", "Arc Pro B60", rows))
+    return found
+
+
+def _attention_sizes(row: Mapping[str, Any], family: str) -> dict[str, int]:
+    """New tokens, attended tokens and heads; ``step`` counts the tokens before, ``isl`` the new."""
+    heads = int(row["num_heads"])
+    sizes = {
+        "num_heads": heads,
+        "num_kv_heads": int(row["num_key_value_heads"]) or heads,
+        "head_dim": int(row["head_dim"]),
+        "window": max(int(row["window_size"]), 0),
+    }
+    new, past = int(row["isl"]), int(row["step"])
+    if family == "attention_prefill":
+        return {**sizes, "q_len": new, "kv_len": past + new}
+    return {**sizes, "q_len": 1, "kv_len": past + new - 1}
+
+
+def all_groups(data: Path) -> Sequence[Group]:
+    """Every group's rows that were not fitted."""
+    return list(_held_out(data))
+
+
+def _held_out(data: Path) -> Iterator[Group]:
+    for group in tpu_groups(data):
+        yield group.part(fitted=False)
+    for group in (*xla_groups(data), *b60_groups(data)):
+        yield group.part(fitted=False)
+    yield from amd_neusight_groups(data)
+    yield from llmcompass_groups(data)

@@ -1,0 +1,73 @@
+"""What is not known of a device widens its intervals and moves no estimate."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from silicast.hardware.catalog import device_index, find_device
+from silicast.hardware.device import Device
+from silicast.kernels.dispatch import times
+from silicast.kernels.knowledge import knowledge_errors, software_quality
+from silicast.workload.op import Op
+
+MODELLED: list[Device] = [device_index().get(name) for name in device_index().names]
+OTHER_SIMT = [
+    device for device in MODELLED if device.execution_model == "simt" and device.vendor != "NVIDIA"
+]
+
+
+def spread(device: Device, op: Op) -> float:
+    time = times([op], device)[0]
+    return time.p95_s / time.estimate_s
+
+
+@pytest.mark.parametrize("name", ["H100", "A100", "L4", "T4", "B200", "RTX PRO 6000"])
+def test_measured_architectures_add_nothing(name: str) -> None:
+    assert knowledge_errors(find_device(name)) == {}
+
+
+def test_each_unpublished_kind_of_number_widens_once() -> None:
+    plain = find_device("MI300X")
+    op = Op.make("gemm", m=4096, n=4096, k=4096)
+    widths = [
+        spread(dataclasses.replace(plain, name=f"MI300X {i}", unknowns=unknowns), op)
+        for i, unknowns in enumerate(
+            (
+                (),
+                ("memory.l2.bandwidth",),
+                ("memory.l2.bandwidth", "memory.l2.capacity"),
+                ("memory.l2.bandwidth", "clocks.boost_mhz"),
+                ("memory.l2.bandwidth", "clocks.boost_mhz", "compute.children.count"),
+            )
+        )
+    ]
+    assert widths[0] < widths[1] == widths[2] < widths[3] < widths[4]
+
+
+def test_links_and_power_do_not_matter_to_kernels() -> None:
+    device = dataclasses.replace(find_device("H100"), unknowns=("links.nvlink", "power.cap_w"))
+    assert knowledge_errors(device) == {}
+
+
+def test_unknowns_do_not_move_the_estimate() -> None:
+    plain = find_device("MI300X")
+    vague = dataclasses.replace(plain, name="vague", unknowns=("compute.children.count",))
+    op = Op.make("gemm", m=1024, n=4096, k=4096)
+    assert times([op], plain)[0].estimate_s == times([op], vague)[0].estimate_s
+
+
+def test_quality_is_for_other_vendors_only() -> None:
+    assert software_quality(find_device("H100"), "gemm") == software_quality(
+        find_device("B300"), "attention_decode"
+    )
+    assert software_quality(find_device("MI300X"), "gemm").extra_peaks > 0.0
+    assert software_quality(find_device("TPU v5p"), "gemm").extra_s == 0.0
+
+
+@pytest.mark.parametrize("device", OTHER_SIMT, ids=lambda device: device.name)
+def test_large_products_reach_a_plausible_share_of_the_peak(device: Device) -> None:
+    time = times([Op.make("gemm", m=8192, n=8192, k=8192)], device)[0]
+    peak = device.peak_per_s(device.matrix_pipe("bf16"), "bf16")
+    assert 0.25 < 2.0 * 8192**3 / time.estimate_s / peak < 0.95
