@@ -12,6 +12,7 @@ from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_schemes import Scheme
 from silicast.kernels.attention_work import Sequences, column, element_bytes, live_keys
+from silicast.kernels.data_rate import data_rate
 from silicast.workload.op import OpBatch
 
 L2_BYTES_PER_CLOCK_AND_CORE = 128
@@ -75,7 +76,7 @@ def prefill_traffic(
         appended = appended + cached * c["widened_bytes"]
     moved = queries + cached + results
     outside = _outside_l2(moved + 0.5 * appended, device, c, batch.variant.cache)
-    bandwidth = device.dram.bandwidth_bytes_per_s * c["dram_efficiency"]
+    bandwidth = data_rate(device) * c["dram_efficiency"]
     inner = device.l2.bandwidth_bytes_per_s * c["l2_efficiency"]
     per_byte = outside / bandwidth + (1.0 - outside) / inner
     return Traffic(

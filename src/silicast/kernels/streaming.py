@@ -23,6 +23,7 @@ from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, ceil_div, smooth_max
 from silicast.hardware.device import Device
+from silicast.kernels.data_rate import data_rate
 from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.physics import load_physics
 from silicast.workload.op import Op, OpBatch, Variant
@@ -183,7 +184,7 @@ class Machine:
             trip_s=constant("trip_cycles") / clock,
             reduction_s=constant("reduction_cycles") / clock,
             slot_s=constant("slot_s"),
-            dram_per_s=device.dram.bandwidth_bytes_per_s * constant("dram_fraction"),
+            dram_per_s=data_rate(device) * constant("dram_fraction"),
             dram_peak_per_s=device.dram.bandwidth_bytes_per_s,
             sm_per_s=l2_per_s * constant("l2_fraction") / device.cores,
             block_per_s=constant("block_bytes_per_s"),
