@@ -27,7 +27,7 @@ from silicast.hardware.catalog import find_device
 from silicast.kernels.moe import Columns, Setting, layer_of, setting_with, throttled
 from silicast.kernels.moe_model import Layer, estimate
 from silicast.validation.suite import data_folder
-from silicast.validation.suites._moe_rows import Rows, aic_rows, pipeweave_rows
+from silicast.validation.suites._moe_rows import Rows, aic_rows, pipeweave_rows, wide_rows
 
 F = NDArray[np.float64]
 DATA = data_folder()
@@ -336,6 +336,7 @@ def rounded(table: Mapping[str, float]) -> dict[str, float]:
 
 def main() -> None:
     parts = aic_rows(DATA, ROWS, held_out=False) + pipeweave_rows(DATA, 1200, held_out=False)
+    parts += wide_rows(DATA, 60, held_out=False)
     styles = grouped(parts)
     tables = with_defaults(fit(styles))
     show("fitted", evaluate(styles, tables))
@@ -356,9 +357,10 @@ def write(tables: Tables, scores: dict[str, Any]) -> None:
             "data": [
                 "aiconfigurator/moe.parquet (subsample of every campaign)",
                 "pipeweave/kernel_moe_w13.parquet",
+                "aiconfigurator/wideep_context_moe.parquet, wideep_generation_moe.parquet",
             ],
             "split": "one in five layers (experts, topk, hidden, intermediate) is never fitted on "
-            "any device; scores are on those",
+            "any device (wide: pairs of tokens and ranks); scores are on those",
             "command": "python benchmarks/fit_moe.py --transfer",
             "date": "2026-11-21",
             "scores": scores,

@@ -47,7 +47,7 @@ def test_loads_are_conserved(size: tuple[int, int, int, int], name: str) -> None
     if name in ("balanced", "uniform"):
         assert total >= 0.9 * min(even, local * tokens)
     for rows in (8.0, 128.0):
-        tiles = float(found.tiles(rows)[0])
+        tiles = float(found.tiles(np.array([rows]))[0, 0])
         assert total / rows - 1e-6 <= tiles <= total / rows + local + 1e-6
 
 

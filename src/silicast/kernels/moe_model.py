@@ -26,6 +26,7 @@ TILES = (
     (128, 128, 1), (128, 256, 1),
 )  # fmt: skip
 SIZES = tuple(sorted({row[0] for row in TILES}))
+_SIZES = np.array(SIZES, dtype=np.float64)
 ROWS_PER_CHUNK = 1024
 """Rows evaluated together: temporaries (8 candidates x 2 products x 1024 x 8 B) stay in cache."""
 
@@ -177,7 +178,7 @@ class Layer:
             experts=folded(loads.weight + np.zeros_like(loads.tokens_each)),
             hidden=hidden.astype(np.float64),
             inner=inner.astype(np.float64),
-            tiles=np.maximum(np.stack([loads.tiles(float(size)) for size in SIZES]), 1.0),
+            tiles=np.maximum(loads.tiles(_SIZES), 1.0),
         )
 
 
@@ -240,11 +241,9 @@ def grouped_products(
         closeness = closeness * closeness
     expected = folded(closeness * time) / folded(closeness)
     best = np.argmin(time, axis=0)
+    place = best * best.size + np.arange(best.size).reshape(best.shape)
     found = (blocks, per_core, blocks * steps * step_ops, tensor, l2, dram, chain)
-    columns = {
-        name: np.take_along_axis(value, best[None], axis=0)[0]
-        for name, value in zip(COLUMNS, found, strict=True)
-    }
+    columns = {name: value.take(place) for name, value in zip(COLUMNS, found, strict=True)}
     return Products(expected, best, {**columns, "dram_bytes": dram_bytes})
 
 

@@ -13,13 +13,14 @@ from silicast.core.dtypes import BITS, Recipe
 STYLES = (
     "triton", "triton_sglang", "cutlass", "flashinfer_cutlass", "trtllm_gen", "min_latency",
     "deepgemm", "cutedsl", "marlin", "marlin_int4", "triton_sglang_early", "marlin_early",
-    "cutlass_early",
+    "cutlass_early", "deepep",
 )  # fmt: skip
 """Triton's fused kernel with vLLM's and with SGLang's tuned tiles; grouped CUTLASS as TensorRT-LLM
 and as FlashInfer call it; the generated kernels of TensorRT-LLM for Blackwell that FlashInfer
-ships; TensorRT-LLM's low-latency mode; DeepGEMM; CuTe DSL with masked groups; Marlin, which
-multiplies 4-bit weights by 16-bit tokens, and vLLM's first version of it; ``_early``: as they were
-up to SGLang 0.5.11 and, on Blackwell, up to TensorRT-LLM 1.3.0rc17."""
+ships; TensorRT-LLM's low-latency mode; DeepGEMM, also on tokens that DeepEP has gathered; CuTe DSL
+with masked groups; Marlin, which multiplies 4-bit weights by 16-bit tokens, and vLLM's first
+version of it; ``_early``: as they were up to SGLang 0.5.11 and, on Blackwell, up to TensorRT-LLM
+1.3.0rc17."""
 
 _BY_WORD = (
     ("marlin_int4", "marlin_int4"),
@@ -31,6 +32,7 @@ _BY_WORD = (
     ("triton", "triton"),
     ("cutedsl", "cutedsl"),
     ("deepgemm", "deepgemm"),
+    ("deepep", "deepep"),
     ("min_latency", "min_latency"),
     ("cutlass", "cutlass"),
     ("vllm_fused_moe", "triton"),

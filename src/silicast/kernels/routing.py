@@ -73,10 +73,18 @@ class Loads:
         """Experts with at least one token, shape (rows,); below one token, its probability."""
         return folded(np.minimum(self.tokens_each, 1.0) * self.weight)
 
-    def tiles(self, rows: float) -> F64:
-        """Tiles of ``rows`` tokens that all experts of the rank need, padding included."""
-        whole = np.ceil(self.tokens_each * (1.0 / rows))
-        return folded(np.minimum(whole, self.tokens_each) * self.weight)
+    def tiles(self, sizes: F64) -> F64:
+        """Tiles that all experts of the rank need, padding included.
+
+        Args:
+            sizes: tokens in one tile, shape (sizes,).
+
+        Returns:
+            Shape (sizes, rows).
+        """
+        each = self.tokens_each[:, None, :]
+        whole = np.minimum(np.ceil(each * (1.0 / sizes)[:, None]), each)
+        return folded(whole * self.weight[:, None, :])
 
 
 def folded(values: F64) -> F64:

@@ -28,7 +28,7 @@ def summary(found: Loads) -> list[float]:
     return [
         float(found.tokens()[0]),
         float(found.experts_hit()[0]),
-        *(float(found.tiles(rows)[0]) for rows in (16.0, 64.0, 128.0)),
+        *found.tiles(np.array([16.0, 64.0, 128.0]))[:, 0].tolist(),
     ]
 
 

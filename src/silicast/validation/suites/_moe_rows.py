@@ -169,3 +169,58 @@ def pipeweave_rows(data: Path, count: int, *, held_out: bool | None = None) -> l
             rows = rows.take(rows.held_out == held_out)
         found.append(sample(rows, count))
     return found
+
+
+def wide_rows(data: Path, count: int, *, held_out: bool | None = None) -> list[Rows]:
+    """Wide expert parallelism of SGLang: the experts' part of one layer, DeepSeek-V3's.
+
+    There is one layer only: one in five pairs of tokens and ranks is held out instead. Rows under
+    the distribution that the source calls uniform are left out: it is not said what it is.
+    """
+    import pyarrow.parquet as pq
+
+    found: dict[tuple[str, str, str], list[Rows]] = {}
+    for phase in ("context", "generation"):
+        table = pq.read_table(data / f"aiconfigurator/wideep_{phase}_moe.parquet")
+        sizes = np.stack([table[name].to_numpy().astype(np.int64) for name in COLUMNS])
+        words = [table[name].to_pylist() for name in ("system", "version", "distribution")]
+        keys = np.array(["|".join(row) for row in zip(*words, strict=True)])
+        for key in np.unique(keys).tolist():
+            system, version, distribution = key.split("|")
+            if system not in AIC_DEVICES or distribution == "uniform":
+                continue
+            here = keys == key
+            variant = Variant(
+                dtype="fp8_block", library="sglang", version=version, kernel="deepepmoe",
+                flags=(("gated", True), (distribution, True)),
+            )  # fmt: skip
+            held = mixed(sizes[0, here], sizes[5, here], seed=7) % np.uint64(5) == 0
+            seconds = table["latency_us"].to_numpy()[here].astype(np.float64) * 1e-6
+            rows = Rows("wide", AIC_DEVICES[system], variant, sizes[:, here], seconds, held)
+            if held_out is not None:
+                rows = rows.take(rows.held_out == held_out)
+            found.setdefault((phase, system, key), []).append(sample(rows, count))
+    return [rows for parts in found.values() for rows in parts if len(rows)]
+
+
+def wide_cutlass_rows(data: Path, count: int) -> list[Rows]:
+    """Wide expert parallelism of TensorRT-LLM: no constant is fitted on any of these rows."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(data / "aiconfigurator/wideep_moe.parquet")
+    sizes = np.stack([table[name].to_numpy().astype(np.int64) for name in COLUMNS])
+    words = [table[name].to_pylist() for name in ("system", "version", "moe_dtype", "distribution")]
+    keys = np.array(["|".join(row) for row in zip(*words, strict=True)])
+    found = []
+    for key in np.unique(keys).tolist():
+        system, version, dtype, distribution = key.split("|")
+        here = keys == key
+        variant = Variant(
+            dtype=recipe_for(dtype).name, library="trtllm", version=version,
+            kernel="wideep_compute_cutlass", flags=(("gated", True), (distribution, True)),
+        )  # fmt: skip
+        seconds = table["latency_us"].to_numpy()[here].astype(np.float64) * 1e-6
+        held = np.ones(len(seconds), dtype=np.bool_)
+        rows = Rows("wide", AIC_DEVICES[system], variant, sizes[:, here], seconds, held)
+        found.append(sample(rows, count))
+    return found

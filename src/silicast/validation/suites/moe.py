@@ -13,7 +13,14 @@ from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.moe import Moe, distribution_of
 from silicast.validation.suite import Scored, Suite, register_suite
-from silicast.validation.suites._moe_rows import Rows, aic_rows, pipeweave_rows, sample
+from silicast.validation.suites._moe_rows import (
+    Rows,
+    aic_rows,
+    pipeweave_rows,
+    sample,
+    wide_cutlass_rows,
+    wide_rows,
+)
 from silicast.workload.op import OpBatch
 
 ROWS_PER_GROUP = 400
@@ -30,16 +37,22 @@ class ExpertLayers(Suite):
     split: ClassVar[str] = (
         "one in five layers (experts, topk, hidden, intermediate) is never fitted on any device, "
         "in any format or campaign; only those are scored. At most one in forty rows of a campaign "
-        "is read."
+        "is read. Wide expert parallelism: SGLang's one layer by pairs of tokens and ranks; "
+        "nothing was fitted on TensorRT-LLM's."
     )
     source: ClassVar[tuple[str, ...]] = (
         "aiconfigurator/moe.parquet",
         "pipeweave/kernel_moe_w13.parquet",
+        "aiconfigurator/wideep_context_moe.parquet",
+        "aiconfigurator/wideep_generation_moe.parquet",
+        "aiconfigurator/wideep_moe.parquet",
     )
 
     thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
         "layer_us": {"mean_ape": 22.0, "bias_pct": 8.0},
         "w13_us": {"mean_ape": 12.0, "bias_pct": 8.0},
+        "wide_sglang_us": {"mean_ape": 24.0, "bias_pct": 12.0},
+        "wide_trtllm_us": {"mean_ape": 24.0, "bias_pct": 14.0},
     }
 
     def score(self, data: Path, limit: int | None = None) -> list[Scored]:
@@ -47,7 +60,14 @@ class ExpertLayers(Suite):
         count = ROWS_PER_GROUP if limit is None else max(4, limit // 150)
         whole = aic_rows(data, count, held_out=True)
         first = pipeweave_rows(data, 10 * count, held_out=True)
-        return [_scored("layer_us", whole, limit), _scored("w13_us", first, limit)]
+        wide = wide_rows(data, count, held_out=True)
+        cutlass = wide_cutlass_rows(data, count)
+        return [
+            _scored("layer_us", whole, limit),
+            _scored("w13_us", first, limit),
+            _scored("wide_sglang_us", wide, limit),
+            _scored("wide_trtllm_us", cutlass, limit),
+        ]
 
 
 def roofline_s(rows: Rows) -> F64:
