@@ -63,12 +63,23 @@ FIXED = {
     "device_log_sd": 0.05,
     "unmeasured_device_log_sd": 0.2,
 }
-HALFWAY = ("attention_slowdown", "attention_task_s", "attention_launch_s", "paged_read")
+HALFWAY = (
+    "softmax_ops",
+    "attention_slowdown",
+    "attention_task_s",
+    "attention_launch_s",
+    "paged_read",
+)
 """The profiled attention kernels are early ones: other parts get the geometric mean of what was
 measured and of none of their overhead."""
 
-NONE = {"attention_slowdown": 1.0, "attention_task_s": 1e-7, "attention_launch_s": 3e-7,
-        "paged_read": 1.0}  # fmt: skip
+NONE = {
+    "softmax_ops": 10.0,
+    "attention_slowdown": 1.0,
+    "attention_task_s": 1e-7,
+    "attention_launch_s": 3e-7,
+    "paged_read": 1.0,
+}
 
 
 @contextmanager
@@ -199,6 +210,7 @@ def halved(name: str, value: float) -> float:
 
 def knowledge(data_groups: Mapping[str, Sequence[Group]]) -> Physics:
     tables = {name: {"software_log_sd": 0.0} for name in NVIDIA}
+    tables[ARCHITECTURE] = {"software_log_sd": 0.1}
     tables["ampere-ga10b"] = tables["rubin"] = {"software_log_sd": RELATED_LOG_SD}
     for architecture, groups in data_groups.items():
         fitted = quality(groups)

@@ -1,0 +1,73 @@
+"""Kernels of AMD, Intel and Google devices: error per group, intervals, honest bounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.hardware.catalog import find_device
+from silicast.kernels.implementation import implementation_for
+from silicast.validation.figures import ape
+from silicast.validation.suite import Scored, data_folder, suites
+from silicast.validation.suites._other_vendor_rows import all_groups
+
+pytestmark = pytest.mark.data
+
+
+@pytest.fixture(scope="module")
+def data() -> Path:
+    try:
+        return data_folder()
+    except SilicastError as error:
+        pytest.skip(f"measured tables are absent: {error}")
+
+
+@pytest.fixture(scope="module")
+def scored(data: Path) -> Scored:
+    (found,) = suites()["other_vendors"].score(data)
+    return found
+
+
+def _per_group(scored: Scored) -> dict[str, np.ndarray]:
+    return {str(name): scored.groups["group"] == name for name in np.unique(scored.groups["group"])}
+
+
+# mean absolute percentage error, with a margin above what was measured on 2026-11-21
+LIMITS = {
+    "TPU v6e": 30.0, "MI300X": 40.0, "MI100": 32.0, "MI210": 45.0, "Arc Pro B60": 40.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("device", LIMITS)
+def test_error_of_each_device(device: str, scored: Scored) -> None:
+    mine = scored.groups["device"] == device
+    assert np.mean(ape(scored.measured[mine], scored.estimate[mine])) < LIMITS[device]
+
+
+def test_intervals_cover(scored: Scored) -> None:
+    inside = (scored.measured >= scored.p05) & (scored.measured <= scored.p95)
+    assert np.mean(inside) > 0.85
+    for name, mine in _per_group(scored).items():
+        assert np.mean(inside[mine]) > 0.7, name
+
+
+def test_the_model_beats_one_constant_on_the_roofline(scored: Scored) -> None:
+    assert scored.roofline is not None
+    ours, theirs = [], []
+    for mine in _per_group(scored).values():
+        scaled = scored.roofline[mine] * np.median(scored.measured[mine] / scored.roofline[mine])
+        ours.append(np.mean(ape(scored.measured[mine], scored.estimate[mine])))
+        theirs.append(np.mean(ape(scored.measured[mine], scaled)))
+    assert np.mean(ours) < 0.6 * np.mean(theirs)
+
+
+def test_no_measurement_beats_its_bound(data: Path) -> None:
+    for group in all_groups(data):
+        device = find_device(group.device)
+        model = implementation_for(group.batch.family, device.execution_model)
+        assert model is not None
+        bound = model.times(group.batch, device).bound_s
+        assert np.mean(bound > 1.01 * group.measured_s) <= 0.002, group.name
