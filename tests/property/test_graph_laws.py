@@ -1,8 +1,9 @@
-"""Laws of dense decoder graphs, over random configurations, plans and batch states."""
+"""Laws of decoder graphs, over random configurations, plans and batch states."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from silicast.workload.counting import (
 )
 from silicast.workload.decoder import bind_graph, build_graph, stage_graphs, step_symbols
 from silicast.workload.graph import stage_bounds
-from silicast.workload.model import ModelConfig
+from silicast.workload.model import MLA, ModelConfig, MoE
 from silicast.workload.plan import Plan
 from silicast.workload.precision import Precision
 from silicast.workload.shard import shard_of
@@ -29,23 +30,55 @@ MANY = settings(max_examples=3_000, deadline=None, suppress_health_check=list(He
 
 
 @st.composite
+def experts(draw: st.DrawFn, layers: int) -> MoE:
+    """Experts in all layers or some, that up to 16 ranks can share in any way."""
+    count = 16 * draw(st.integers(1, 4))
+    return MoE(
+        experts=count,
+        topk=draw(st.integers(1, count)),
+        intermediate=16 * draw(st.integers(1, 20)),
+        shared_intermediate=16 * draw(st.integers(0, 3)),
+        shared_gate=draw(st.booleans()),
+        router_bias=draw(st.booleans()),
+        dense_layers=tuple(sorted(draw(st.sets(st.integers(0, layers - 1))))),
+    )
+
+
+latents = st.builds(
+    MLA,
+    kv_lora_rank=st.integers(1, 90),
+    qk_nope_head_dim=st.integers(1, 50),
+    qk_rope_head_dim=st.integers(1, 40),
+    v_head_dim=st.integers(1, 60),
+    q_lora_rank=st.integers(0, 70),
+)
+
+
+@st.composite
 def models(draw: st.DrawFn) -> ModelConfig:
-    """Any dense decoder whose sizes up to 16 ranks divide."""
+    """Any decoder whose sizes up to 16 ranks divide: dense or with experts, with latent attention
+    or with heads."""
     layers = draw(st.integers(1, 20))
     kv_heads = draw(st.sampled_from([1, 2, 4, 8, 16]))
     heads = 16 * draw(st.integers(1, 4))
+    moe = draw(st.one_of(st.none(), experts(layers)))
+    mla = draw(st.one_of(st.none(), latents))
     position = draw(st.sampled_from(["rope", "learned", "alibi", "none"]))
     norm = draw(st.sampled_from(["rmsnorm", "layernorm"]))
     flags: dict[str, Any] = {
         name: draw(st.booleans())
         for name in (
             "norm_bias", "gated", "qkv_bias", "o_bias", "mlp_bias", "head_bias", "qk_norm",
-            "embedding_norm", "tied",
+            "embedding_norm", "tied", "output_norms", "sinks", "chunked",
         )
     }  # fmt: skip
     windows = draw(st.one_of(
         st.just(()), st.lists(st.sampled_from([0, 3, 64]), min_size=layers, max_size=layers)
     ))  # fmt: skip
+    residual = draw(st.sampled_from(["sequential", "parallel", "parallel_two_norms"]))
+    if mla is not None:
+        kv_heads, position, windows = heads, "rope", ()
+        flags |= {"qkv_bias": False, "qk_norm": False, "sinks": False}
     return ModelConfig(
         name="random",
         family="random",
@@ -53,15 +86,20 @@ def models(draw: st.DrawFn) -> ModelConfig:
         hidden=draw(st.integers(1, 600)),
         heads=heads,
         kv_heads=kv_heads,
-        head_dim=draw(st.integers(1, 100)),
+        head_dim=mla.qk_head_dim if mla else draw(st.integers(1, 100)),
         intermediate=16 * draw(st.integers(1, 100)),
         vocab=draw(st.integers(1, 3000)),
         norm=norm,  # type: ignore[arg-type]
         activation=draw(st.sampled_from(["silu", "gelu", "relu", "relu2"])),
         position=position,  # type: ignore[arg-type]
         position_rows=draw(st.integers(1, 500)) if position == "learned" else 0,
-        residual=draw(st.sampled_from(["sequential", "parallel", "parallel_two_norms"])),
+        residual="sequential" if moe else residual,  # type: ignore[arg-type]
         windows=tuple(windows),
+        qk_norm_over=draw(st.sampled_from(["head", "all_heads", "no_weights"])),
+        no_rope_every=draw(st.integers(0, 4)),
+        encoder_parameters=draw(st.integers(0, 10_000)),
+        moe=moe,
+        mla=mla,
         **flags,
     )
 
@@ -80,16 +118,36 @@ degrees = st.sampled_from([1, 2, 4, 8, 16])
 
 def closed_form(m: ModelConfig) -> int:
     """Parameters, written out apart from the code under test."""
-    q, kv, h, f = m.heads * m.head_dim, m.kv_heads * m.head_dim, m.hidden, m.intermediate
-    norm = h * (1 + m.norm_bias)
+    h, norm = m.hidden, m.hidden * (1 + m.norm_bias)
     up = 2 if m.gated else 1
-    layer = h * (q + 2 * kv) + q * h + (up + 1) * h * f
-    layer += norm * (1 if m.residual == "parallel" else 2)
-    layer += m.qkv_bias * (q + 2 * kv) + m.o_bias * h + m.mlp_bias * (up * f + h)
-    layer += m.qk_norm * 2 * m.head_dim
+    layer = attention_closed_form(m) + norm * (1 if m.residual == "parallel" else 2)
+    layer += m.output_norms * 2 * norm
+    mlp = (up + 1) * h * m.intermediate + m.mlp_bias * (up * m.intermediate + h)
+    total, mlps = m.layers * layer, m.layers
+    if m.moe is not None:
+        e, f, mlps = m.moe.experts, m.moe.intermediate, len(m.moe.dense_layers)
+        sparse = e * h + m.moe.router_bias * e + e * (up + 1) * h * f
+        sparse += m.mlp_bias * e * (up * f + h) + (up + 1) * h * m.moe.shared_intermediate
+        sparse += h * (m.moe.shared_gate and m.moe.shared_intermediate > 0)
+        total += (m.layers - mlps) * sparse
     outside = m.vocab * h * (1 if m.tied else 2) + m.position_rows * h + norm
-    outside += m.embedding_norm * norm + m.head_bias * m.vocab
-    return m.layers * layer + outside
+    outside += m.embedding_norm * norm + m.head_bias * m.vocab + m.encoder_parameters
+    return total + mlps * mlp + outside
+
+
+def attention_closed_form(m: ModelConfig) -> int:
+    """Parameters of attention in one layer."""
+    h, a = m.hidden, m.mla
+    if a is not None:
+        queries = m.heads * (a.qk_nope_head_dim + a.qk_rope_head_dim)
+        down = (h + 1) * a.q_lora_rank + queries * (a.q_lora_rank or h)
+        latent = h * (a.kv_lora_rank + a.qk_rope_head_dim) + a.kv_lora_rank
+        up = a.kv_lora_rank * m.heads * (a.qk_nope_head_dim + a.v_head_dim)
+        return down + latent + up + m.heads * a.v_head_dim * h + m.o_bias * h
+    q, kv = m.heads * m.head_dim, m.kv_heads * m.head_dim
+    norms = {"head": 2 * m.head_dim, "all_heads": q + kv, "no_weights": 0}[m.qk_norm_over]
+    biases = m.qkv_bias * (q + 2 * kv) + m.o_bias * h
+    return h * (q + 2 * kv) + q * h + biases + m.qk_norm * norms + m.sinks * m.heads
 
 
 def parameters_follow_the_closed_form(model: ModelConfig) -> None:
@@ -102,23 +160,42 @@ def flops_follow_the_closed_form(model: ModelConfig, step: Any) -> None:
     assert found == forward_flops(model, prefill, decode)
 
 
-def shards_add_up(model: ModelConfig, tp: int, step: Any) -> None:
+def plan_of(model: ModelConfig, tp: int, ep: int, pp: int = 1) -> Plan:
+    """A plan whose ranks share the experts as near ``ep`` as they can."""
+    return Plan(tp=tp, ep=min(tp, ep) if model.moe else 1, pp=1 + (pp - 1) % model.layers)
+
+
+def whole_on_every_rank(model: ModelConfig) -> int:
+    """FLOPs per token of what tensor parallelism does not divide, over all layers."""
+    found = 0
+    if model.mla is not None:
+        a = model.mla
+        found += model.layers * (a.q_lora_rank + a.kv_lora_rank + a.qk_rope_head_dim)
+    if model.moe is not None:
+        gate = model.moe.shared_gate and model.moe.shared_intermediate > 0
+        found += (model.layers - len(model.moe.dense_layers)) * (model.moe.experts + gate)
+    return 2 * model.hidden * found
+
+
+def shards_add_up(model: ModelConfig, tp: int, ep: int, step: Any) -> None:
     """All ranks together do the whole model's FLOPs, and beyond them exactly the copies: key and
-    value heads that several ranks hold, and the rows that pad the vocabulary."""
+    value heads that several ranks hold, what every rank holds whole (routers, the way down to a
+    latent), and the rows that pad the vocabulary."""
     prefill, decode = step
-    plan = Plan(tp=tp)
+    plan = plan_of(model, tp, ep)
     shard = shard_of(model, plan)
     symbols = step_symbols(prefill, decode)
     tokens, rows = symbols["tokens"], symbols["logit_rows"]
     assert isinstance(tokens, int)
     assert isinstance(rows, int)
-    copied_heads = shard.kv_heads * tp - model.kv_heads
+    copied_heads = 0 if model.mla else shard.kv_heads * tp - model.kv_heads
     copies = 2 * tokens * model.hidden * 2 * copied_heads * model.head_dim * model.layers
+    copies += (tp - 1) * tokens * whole_on_every_rank(model)
     padding = 2 * rows * model.hidden * (shard.padded_vocab - model.vocab)
     sharded = tp * graph_flops(build_graph(model, plan), symbols)
     assert sharded == forward_flops(model, prefill, decode) + copies + padding
     if model.kv_heads >= tp:
-        assert copies == 0
+        assert copied_heads == 0
 
 
 def stages_partition(model: ModelConfig, tp: int, pp: int, step: Any) -> None:
@@ -137,8 +214,8 @@ def stages_partition(model: ModelConfig, tp: int, pp: int, step: Any) -> None:
     assert sum(graph_flops(graph, symbols) for graph in graphs) == whole
 
 
-def memory_partitions(model: ModelConfig, tp: int, pp: int) -> None:
-    plan = Plan(tp=tp, pp=1 + (pp - 1) % model.layers)
+def memory_partitions(model: ModelConfig, tp: int, ep: int, pp: int) -> None:
+    plan = plan_of(model, tp, ep, pp)
     precision = Precision()
     held = [rank_parameters(model, plan, stage) for stage in range(plan.pp)]
     assert [2 * n for n in held] == [
@@ -146,24 +223,50 @@ def memory_partitions(model: ModelConfig, tp: int, pp: int) -> None:
     ]
     assert tp * sum(held) >= parameters(model)
     cache = sum(kv_bytes_per_token(model, plan, precision, stage) for stage in range(plan.pp))
-    one = 2 * shard_of(model, plan).kv_heads * model.head_dim * 2 * model.layers
-    assert cache == one
+    elements = 2 * shard_of(model, plan).kv_heads * model.head_dim
+    if model.mla is not None:
+        elements = model.mla.kv_lora_rank + model.mla.qk_rope_head_dim
+    assert cache == elements * 2 * model.layers
     assert tp * cache >= kv_bytes_per_token(model, Plan(), precision)
+
+
+def experts_are_shared_out(model: ModelConfig, tp: int, ep: int) -> None:
+    """The routed experts of all ranks together are the model's, each weight once."""
+    plan = plan_of(model, tp, ep)
+    if model.moe is None:
+        return
+    one = replace(model, moe=replace(model.moe, experts=model.moe.experts * 2))
+    sparse = model.layers - len(model.moe.dense_layers)
+    up = 2 if model.gated else 1
+    more = model.moe.experts * (up + 1) * model.hidden * model.moe.intermediate * sparse
+    copied = model.moe.experts * (model.hidden + model.moe.router_bias) * sparse
+    bias = model.moe.experts * sparse * model.mlp_bias
+    biases = bias * (up * model.moe.intermediate + model.hidden * tp // plan.ep)
+    grown = tp * (rank_parameters(one, plan) - rank_parameters(model, plan))
+    assert grown == more + tp * copied + biases
 
 
 def binding_is_complete(model: ModelConfig, step: Any) -> None:
     prefill, decode = step
     bound = list(bind_graph(build_graph(model, Plan(tp=2)), step_symbols(prefill, decode)))
     families = {op.family for _, _, op in bound}
-    assert ("attention_prefill" in families) == bool(prefill)
-    assert ("attention_decode" in families) == bool(decode)
+    kind = "mla" if model.mla else "attention"
+    assert (f"{kind}_prefill" in families) == bool(prefill)
+    assert (f"{kind}_decode" in families) == bool(decode)
+    assert ("moe" in families) == (model.mlp_layers < model.layers)
     tokens = sum(new for new, _ in prefill) + len(decode)
+    rows = {
+        "lm_head": len(prefill) + len(decode),
+        "kv_b": sum(total for _, total in prefill),
+        "q_absorb": len(decode),
+        "v_absorb": len(decode),
+    }
     for _, node, op in bound:
         sizes = dict(op.dims)
         lengths = (int, tuple)
         assert all(isinstance(size, lengths) for size in sizes.values()), node
         if op.family == "gemm":
-            assert sizes["m"] == (len(prefill) + len(decode) if node.name == "lm_head" else tokens)
+            assert sizes["m"] == rows.get(node.name, tokens)
         for name, size in sizes.items():
             if isinstance(size, int) and name not in ("residual", "window"):
                 assert size > 0, (node, name)
@@ -172,9 +275,15 @@ def binding_is_complete(model: ModelConfig, step: Any) -> None:
 LAWS: dict[Callable[..., None], dict[str, Any]] = {
     parameters_follow_the_closed_form: {"model": models()},
     flops_follow_the_closed_form: {"model": models(), "step": steps()},
-    shards_add_up: {"model": models(), "tp": degrees, "step": steps()},
+    shards_add_up: {"model": models(), "tp": degrees, "ep": degrees, "step": steps()},
     stages_partition: {"model": models(), "tp": degrees, "pp": st.integers(1, 20), "step": steps()},
-    memory_partitions: {"model": models(), "tp": degrees, "pp": st.integers(1, 20)},
+    memory_partitions: {
+        "model": models(),
+        "tp": degrees,
+        "ep": degrees,
+        "pp": st.integers(1, 20),
+    },
+    experts_are_shared_out: {"model": models(), "tp": degrees, "ep": degrees},
     binding_is_complete: {"model": models(), "step": steps()},
 }
 

@@ -27,10 +27,26 @@ GOOD: dict[str, Any] = {
     "attn_config": {"alibi": True}, "num_nextn_predict_layers": 1,
     "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
 }  # fmt: skip
+SPARSE: dict[str, Any] = {
+    "num_local_experts": 4, "num_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32, "shared_expert_intermediate_size": 0, "n_shared_experts": 1,
+    "first_k_dense_replace": 1, "moe_layer_freq": 1, "decoder_sparse_step": 1,
+    "mlp_only_layers": [0], "interleave_moe_layer_step": 2, "attention_chunk_size": 8,
+    "layer_types": ["full_attention", "sliding_attention"], "qk_norm_type": "per_layer",
+}  # fmt: skip
+LATENT: dict[str, Any] = {
+    "kv_lora_rank": 8, "q_lora_rank": None, "qk_nope_head_dim": 4, "qk_rope_head_dim": 4,
+    "v_head_dim": 4, "topk_method": "noaux_tc",
+}  # fmt: skip
+VISION: dict[str, Any] = {
+    "vision_config": {"hidden_size": 8, "depth": 2, "patch_size": 2}, "text_config": {"vocab": 1},
+}  # fmt: skip
 OWN: dict[str, Any] = {
     "layers": 2, "hidden": 64, "heads": 4, "intermediate": 128, "vocab": 100, "window": 4,
     "windows": [1, 2], "precision": {"weights": "fp8"}, "base": "Llama-3.1-8B", "norm": "layernorm",
     "position": "learned", "position_rows": 7, "parameters": {"exact": 5, "source": "x"},
+    "moe": {"experts": 4, "topk": 2, "intermediate": 32, "dense_layers": [0]}, "qk_norm": True,
+    "mla": {"kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8},
 }  # fmt: skip
 
 odd = st.recursive(
@@ -65,10 +81,15 @@ def one_of_both(value: Any) -> None:
 
 @st.composite
 def hugging_face(draw: st.DrawFn) -> dict[str, Any]:
-    changes = draw(st.dictionaries(st.sampled_from(sorted(GOOD)), odd, max_size=2))
-    dropped = draw(st.sets(st.sampled_from(sorted(GOOD)), max_size=2))
-    config = {k: v for k, v in (GOOD | changes).items() if k not in dropped}
-    return config | {"architectures": [draw(st.sampled_from(sorted(families())))]}
+    architecture = draw(st.sampled_from(sorted(families())))
+    good = dict(GOOD)
+    for structure, fields in (("experts", SPARSE), ("latent", LATENT), ("vision", VISION)):
+        if structure in families()[architecture].structures:
+            good |= fields
+    changes = draw(st.dictionaries(st.sampled_from(sorted(good)), odd, max_size=2))
+    dropped = draw(st.sets(st.sampled_from(sorted(good)), max_size=2))
+    config = {k: v for k, v in (good | changes).items() if k not in dropped}
+    return config | {"architectures": [architecture]}
 
 
 @st.composite

@@ -235,6 +235,9 @@ def _parts(table: ModelTable, base: ModelConfig | None) -> dict[str, Any]:
         }
         old = getattr(base, name) if base is not None else None
         if old is not None:
+            if name == "moe" and table.layers is not None:
+                cut = tuple(layer for layer in old.dense_layers if layer < table.layers)
+                stated.setdefault("dense_layers", cut)
             found[name] = replace(old, **stated)
             continue
         for field in kind.REQUIRED:

@@ -71,6 +71,92 @@ def test_each_family_has_its_published_parameters(config: dict, count: int) -> N
     assert parameters(read_config(config)) == count
 
 
+DEEPSEEK = {
+    "architectures": ["DeepseekV3ForCausalLM"], "hidden_size": 7168, "num_attention_heads": 128,
+    "num_hidden_layers": 61, "num_key_value_heads": 128, "intermediate_size": 18432,
+    "vocab_size": 129280, "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64, "v_head_dim": 128, "moe_intermediate_size": 2048,
+    "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
+    "first_k_dense_replace": 3, "moe_layer_freq": 1, "topk_method": "noaux_tc",
+}  # fmt: skip
+EXPERTS: list[tuple[dict[str, Any], int]] = [
+    (changed(architectures=["MixtralForCausalLM"], vocab_size=32000, num_local_experts=8,
+             num_experts_per_tok=2), 46702792704),
+    (changed(architectures=["Qwen3MoeForCausalLM"], hidden_size=2048, head_dim=128,
+             num_hidden_layers=48, num_key_value_heads=4, intermediate_size=6144,
+             moe_intermediate_size=768, num_experts=128, vocab_size=151936,
+             mlp_only_layers=[]), 30532122624),
+    (changed(architectures=["Qwen2MoeForCausalLM"], hidden_size=2048, num_attention_heads=16,
+             num_hidden_layers=24, num_key_value_heads=16, intermediate_size=5632,
+             moe_intermediate_size=1408, shared_expert_intermediate_size=5632, num_experts=60,
+             num_experts_per_tok=4, vocab_size=151936), 14315784192),
+    (changed(architectures=["PhiMoEForCausalLM"], attention_bias=True, lm_head_bias=True,
+             intermediate_size=6400, num_local_experts=16, vocab_size=32064), 41873153344),
+    (changed(architectures=["GptOssForCausalLM"], attention_bias=True, hidden_size=2880,
+             num_attention_heads=64, head_dim=64, intermediate_size=2880, num_hidden_layers=24,
+             num_local_experts=32, vocab_size=201088), 20914757184),
+    ({"architectures": ["Llama4ForConditionalGeneration"], "vision_config": {"hidden_size": 1408},
+      "text_config": {"hidden_size": 5120, "num_attention_heads": 40, "num_hidden_layers": 48,
+                      "num_key_value_heads": 8, "intermediate_size": 8192, "head_dim": 128,
+                      "intermediate_size_mlp": 16384, "interleave_moe_layer_step": 2,
+                      "num_local_experts": 128, "vocab_size": 202048}}, 401583781376),
+    ({**DEEPSEEK}, 671026419200),
+    ({**DEEPSEEK, "architectures": ["DeepseekV2ForCausalLM"], "hidden_size": 5120,
+      "num_hidden_layers": 60, "intermediate_size": 12288, "vocab_size": 102400,
+      "moe_intermediate_size": 1536, "n_routed_experts": 160, "n_shared_experts": 2,
+      "num_experts_per_tok": 6, "first_k_dense_replace": 1,
+      "topk_method": "group_limited_greedy"}, 235741434880),
+    ({"architectures": ["Qwen3VLMoeForConditionalGeneration"],
+      "vision_config": {"depth": 27, "hidden_size": 1152, "intermediate_size": 4304,
+                        "out_hidden_size": 2048, "deepstack_visual_indexes": [8, 16, 24]},
+      "text_config": {"hidden_size": 2048, "head_dim": 128, "num_attention_heads": 32,
+                      "num_hidden_layers": 48, "num_key_value_heads": 4,
+                      "intermediate_size": 6144, "moe_intermediate_size": 768,
+                      "num_experts": 128, "vocab_size": 151936}}, 31070754032),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "count"), EXPERTS, ids=lambda v: str(v)[:40])
+def test_families_with_experts_have_their_published_parameters(config: dict, count: int) -> None:
+    assert parameters(read_config(config)) == count
+
+
+def test_where_the_experts_are() -> None:
+    def dense(**fields: Any) -> tuple[int, ...]:
+        moe = read_config({**EXPERTS[1][0], "num_hidden_layers": 6, **fields}).moe
+        assert moe is not None
+        return moe.dense_layers
+
+    assert dense() == ()
+    assert dense(decoder_sparse_step=2) == (0, 2, 4)
+    assert dense(mlp_only_layers=[0, 5]) == (0, 5)
+    deepseek = read_config({**DEEPSEEK, "num_hidden_layers": 6, "moe_layer_freq": 2}).moe
+    assert deepseek is not None
+    assert deepseek.dense_layers == (0, 1, 2, 3, 5)
+
+
+@pytest.mark.parametrize(
+    ("quantisation", "recipes"),
+    [
+        ({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]},
+         ("bf16", "bf16", "w4a16_mxfp4")),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128],
+          "modules_to_not_convert": ["gate", "lm_head", "model.layers.0.self_attn.indexer"]},
+         ("fp8_block", "fp8_block", "fp8_block")),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4",
+          "ignore": ["model.layers.3.self_attn*"]},
+         ("bf16", "nvfp4", "nvfp4")),
+        ({"quant_method": "compressed-tensors",
+          "ignore": ["re:.*self_attn.*", "re:.*shared_experts.*"],
+          "config_groups": {"g": {"weights": {"num_bits": 4, "type": "int", "group_size": 32}}}},
+         ("bf16", "bf16", "int4_wo")),
+    ],
+)  # fmt: skip
+def test_parts_that_a_checkpoint_leaves_unquantised(quantisation: dict, recipes: tuple) -> None:
+    found = checkpoint_precision({"quantization_config": quantisation})
+    assert (found.projection.name, found.linear.name, found.expert.name) == recipes
+
+
 def test_structure_of_families() -> None:
     opt = read_config(FAMILIES[5][0])
     assert (opt.position, opt.position_rows, opt.max_positions) == ("learned", 2050, 2048)
@@ -137,6 +223,19 @@ def test_precision_without_quantisation() -> None:
         (changed(hidden_act="mish"), "hidden_act", "not_yet"),
         (changed(torch_dtype="float7"), "torch_dtype", "invalid_input"),
         (changed(num_local_experts=8), "architectures", "not_yet"),
+        (changed(architectures=["MixtralForCausalLM"], kv_lora_rank=8), "architectures", "not_yet"),
+        (changed(architectures=["MixtralForCausalLM"], num_experts_per_tok=9), "moe.topk",
+         "invalid_input"),
+        (changed(architectures=["GptOssForCausalLM"], layer_types=["full_attention"]),
+         "layer_types", "invalid_input"),
+        (changed(architectures=["GptOssForCausalLM"], layer_types=["linear"] * 32),
+         "layer_types", "not_yet"),
+        (changed(architectures=["Qwen3MoeForCausalLM"], mlp_only_layers=[0.5]),
+         "mlp_only_layers", "invalid_input"),
+        (changed(architectures=["DeepseekV3ForCausalLM"], q_lora_rank="x"), "q_lora_rank",
+         "invalid_input"),
+        (changed(architectures=["Llama4ForConditionalGeneration"], text_config=[]), "text_config",
+         "invalid_input"),
         (changed(quantization_config={"quant_method": "magic"}),
          "quantization_config.quant_method", "not_yet"),
         (changed(quantization_config=[1]), "quantization_config", "invalid_input"),

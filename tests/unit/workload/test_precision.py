@@ -74,3 +74,20 @@ def test_wrong_formats_name_the_field(given: dict, field: str) -> None:
     with pytest.raises(SilicastError) as caught:
         Precision.of(**given)
     assert caught.value.field == field
+
+
+def test_experts_and_attention_have_their_own_recipe() -> None:
+    checkpoint = Precision.of(experts="w4a16_mxfp4")
+    assert (checkpoint.recipe, checkpoint.expert.name) == ("bf16", "w4a16_mxfp4")
+    assert Precision.of(default=checkpoint) == checkpoint
+    assert Precision.of(weights="mxfp4", default=checkpoint) == checkpoint
+    assert Precision.of(recipe="w4a16_mxfp4", default=checkpoint) == checkpoint
+    assert Precision.of(weights="fp8", default=checkpoint) == Precision.of(weights="fp8")
+    assert Precision.of(kv_cache="fp8", default=checkpoint).experts == "w4a16_mxfp4"
+    split = Precision.of(recipe="nvfp4", attention="bf16", kv_cache="fp8")
+    assert (split.linear.name, split.projection.name, split.expert.name) == (
+        "nvfp4", "bf16", "nvfp4",
+    )  # fmt: skip
+    assert Precision.of(weights="nvfp4", default=split) == split
+    assert Precision.of(weights="fp8", default=split).attention == ""
+    assert Precision.of(recipe="fp8", experts="fp8") == Precision.of(recipe="fp8")
