@@ -37,7 +37,9 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Domain, ErrorFactors, Part, to_picoseconds
 from silicast.hardware.device import Device, Link
+from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import KernelTimes, implementation_for
+from silicast.kernels.knowledge import stand_ins
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import Activity, sustained_clock
 from silicast.workload.decoder import build_graph
@@ -59,6 +61,9 @@ COLLECTIVES = frozenset(
 )
 READ_FROM_MEMORY = frozenset(("gemm", "moe", "attention_decode", "mla_decode", "embedding"))
 """Between two uses of a layer's weights and cached keys the whole model passes through L2."""
+
+_OWN_NODES = (("append", False), ("rope", False))
+"""Cache update and rotation, which engines' attention calls may hold, have nodes of their own."""
 
 _CLOCK_TOLERANCE = 0.005
 
@@ -198,12 +203,12 @@ class StepModel:
         Returns:
             Hertz; the boost clock where nothing limits it.
         """
-        device = self.deployment.limited_device
+        dtype = self._matrix_format
+        device, _ = with_format(self.deployment.limited_device, dtype)
         counts = [float(placed.count) for placed in self.placed]
         seconds = float(times.total_s[index])
         flops = float(weighted_sum(times.nodes.tensor_flops, counts)[index])
         dram = float(weighted_sum(times.nodes.dram_bytes, counts)[index])
-        dtype = self._matrix_format
         activity = Activity(
             tensor=np.float64(
                 flops / seconds / device.peak_per_s(device.matrix_pipe(dtype), dtype)
@@ -279,7 +284,10 @@ class StepModel:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Fallbacks that a reader must know."""
-        return ()
+        device = self.deployment.device
+        formats = dict.fromkeys(placed.op.variant.dtype for placed in self.placed)
+        said = (with_format(device, dtype)[1] for dtype in formats)
+        return (*dict.fromkeys(text for text in said if text), *stand_ins(device))
 
     @property
     def domain(self) -> Domain:
@@ -312,9 +320,11 @@ class StepModel:
             "gemm": engine.gemm,
         }.get(op.family, engine.collectives if op.family in COLLECTIVES else "")
         cache = "cold" if op.family in READ_FROM_MEMORY else op.variant.cache
-        return replace(
-            op, variant=replace(op.variant, library=library, cache=cache, launch="graph")
-        )
+        flags = op.variant.flags
+        if op.family in ("attention_prefill", "attention_decode"):
+            flags = tuple(sorted((*flags, *_OWN_NODES)))
+        variant = replace(op.variant, library=library, cache=cache, launch="graph", flags=flags)
+        return replace(op, variant=variant)
 
     def _group(self) -> dict[_Key, list[int]]:
         """Nodes that one vectorised call times: of one family, variant and set of dimensions, that
