@@ -74,7 +74,7 @@ PRIOR_SD = {
     "tensor_efficiency": 0.4, "dram_efficiency": 0.3, "foreign_share": 0.5, "overlap_loss": 0.5,
     "resident_share": 0.2, "l2_efficiency": 0.4, "middle_passes": 0.5, "step_s": 0.7,
 }  # fmt: skip
-PRIOR_WEIGHT = 0.6
+PRIOR_WEIGHT = 0.25
 
 Tables = dict[str, dict[str, float]]
 """Architecture -> qualified constant name -> value; "" = of all."""
@@ -205,7 +205,7 @@ def solve(style: str, groups: Sequence[Group], steps: int) -> tuple[list[Paramet
     return free, np.exp(solution.x)
 
 
-def fit(styles: Mapping[str, Sequence[Group]], steps: int = 14) -> Tables:
+def fit(styles: Mapping[str, Sequence[Group]], steps: int = 30) -> Tables:
     """All constants: those shared by a style, and those of each architecture."""
     tables: Tables = {"": dict(START)}
     for name, value in STYLE_START.items():

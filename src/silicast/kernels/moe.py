@@ -8,7 +8,7 @@ down), and the routing distribution under its own name (``balanced``, ``power_la
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, final
@@ -31,7 +31,7 @@ from silicast.kernels.moe_model import (
 from silicast.kernels.moe_recipes import style_of
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import Activity, campaign_clock_share
-from silicast.kernels.routing import busiest_loads, check_distribution, folded
+from silicast.kernels.routing import busiest_loads, check_distribution, folded, histogram_name
 from silicast.workload.op import Op, OpBatch, Variant
 
 PHYSICS = "moe"
@@ -54,6 +54,37 @@ def distribution_of(variant: Variant) -> str:
         if value and name not in _OTHER_FLAGS and _is_distribution(name):
             return name
     return "balanced"
+
+
+def moe_flags(
+    part: str = "full",
+    *,
+    gated: bool = True,
+    distribution: str | Sequence[float] = "balanced",
+) -> tuple[tuple[str, bool], ...]:
+    """The flags that a variant carries for a layer of experts.
+
+    Args:
+        part: "full", "w13" (the products before the activation) or "w2" (after it).
+        gated: gate, up and down; else up and down.
+        distribution: its name, or one share an expert.
+
+    Raises:
+        SilicastError: an unknown part or distribution, or an impossible histogram.
+
+    >>> moe_flags("w13", distribution="power_law_1.2")
+    (('gated', True), ('power_law_1.2', True), ('w13', True))
+    """
+    if part not in PARTS:
+        raise SilicastError(
+            f"unknown part {part!r}", kind="unknown_name", field="part", hint=", ".join(PARTS)
+        )
+    name = distribution if isinstance(distribution, str) else histogram_name(distribution)
+    check_distribution(name)
+    flags = [("gated", gated), (name, True)]
+    if part != "full":
+        flags.append((part, True))
+    return tuple(sorted(flags))
 
 
 @lru_cache(maxsize=512)

@@ -18,7 +18,7 @@ points, whatever the number of experts. Everything here is elementwise or in a f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
@@ -273,7 +273,7 @@ def _composition(experts: int, ep: int, alpha: float) -> tuple[F64, float]:
     return middle, share / naive
 
 
-def histogram_name(shares: Iterator[float] | tuple[float, ...]) -> str:
+def histogram_name(shares: Iterable[float]) -> str:
     """The name of a histogram: the form in which an op's variant carries it.
 
     >>> histogram_name((3, 1.5))

@@ -8,7 +8,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.kernels.dispatch import time_of
-from silicast.kernels.moe import Moe, distribution_of, selected, setting_of
+from silicast.kernels.moe import Moe, distribution_of, moe_flags, selected, setting_of
 from silicast.kernels.moe_model import SIZES, Layer, candidates
 from silicast.kernels.moe_recipes import stored, style_of
 from silicast.kernels.routing import busiest_loads
@@ -101,8 +101,8 @@ def test_narrow_weights_help_decode() -> None:
 
 
 def test_formats_that_a_device_cannot_multiply_are_refused() -> None:
-    with pytest.raises(SilicastError, match="nvfp4") as caught:
-        time_of(layer(8, Variant(dtype="nvfp4")), H100)
+    with pytest.raises(SilicastError, match="bf16") as caught:
+        time_of(layer(8, Variant(dtype="bf16")), find_device("V100"))
     assert caught.value.kind == "unsupported"
     assert us(layer(8, Variant(dtype="nvfp4")), B200) > 0.0
 
@@ -162,6 +162,18 @@ def test_flags_name_the_distribution() -> None:
     assert distribution_of(Variant(flags=(("power_law_1.01", False),))) == "balanced"
     with pytest.raises(SilicastError, match="one share an expert"):
         distribution_of(Variant(flags=(("histogram:1,x", True),)))
+
+
+def test_flags_of_a_scenario() -> None:
+    flags = moe_flags("w2", gated=False, distribution=(1, 3))
+    assert flags == (("gated", False), ("histogram:1,3", True), ("w2", True))
+    assert us(layer(64, Variant(flags=flags), experts=2, topk=1)) > 0.0
+    with pytest.raises(SilicastError, match="w4"):
+        moe_flags("w4")
+    with pytest.raises(SilicastError, match="zipf"):
+        moe_flags(distribution="zipf")
+    with pytest.raises(SilicastError, match="none negative"):
+        moe_flags(distribution=(1.0, -2.0))
 
 
 def test_a_layer_counts_padded_tiles() -> None:
