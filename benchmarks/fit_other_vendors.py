@@ -142,6 +142,7 @@ def fit(groups: Sequence[Group]) -> dict[str, float]:
 
 JUDGED = {
     "software_log_sd": 0.35,
+    "substitute_format": 0.2,
     "unknown": 0.05,
     "unknown.compute": 0.2,
     "unknown.compute.children.pipes": 0.1,

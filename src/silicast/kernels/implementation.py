@@ -17,7 +17,13 @@ import numpy as np
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Tier
 from silicast.hardware.device import Device
-from silicast.kernels.knowledge import knowledge_errors, software_quality
+from silicast.kernels.formats import with_format
+from silicast.kernels.knowledge import (
+    knowledge_errors,
+    software_quality,
+    stand_ins,
+    substitute_error,
+)
 from silicast.workload.op import Op, OpBatch
 
 
@@ -133,10 +139,16 @@ class Implementation(ABC):
 
     @final
     def times(self, batch: OpBatch, device: Device) -> KernelTimes:
-        """Estimates with intervals, held above the physical bound."""
+        """Estimates with intervals, held above the physical bound.
+
+        A format that the device has no unit for is computed in a wider one, with a warning.
+        """
+        device, said = with_format(device, batch.variant.dtype)
         analysis = self.analyse(batch, device)
         quality = software_quality(device, self.family)
         shared = {**self.shared_log_sd(batch, device), **knowledge_errors(device)}
+        if said:
+            shared["format"] = substitute_error(device)
         shared_variance = sum(value * value for value in shared.values())
         own = analysis.independent_log_sd
         spread = exp_fixed(Z90 * np.sqrt(shared_variance + own * own))
@@ -152,6 +164,7 @@ class Implementation(ABC):
             shared_log_sd=shared,
             independent_log_sd=own,
             analysis=analysis,
+            warnings=(*((said,) if said else ()), *stand_ins(device)),
         )
 
 

@@ -76,6 +76,26 @@ def knowledge_errors(device: Device) -> Mapping[str, float]:
     return found
 
 
+@lru_cache(maxsize=1024)
+def stand_ins(device: Device) -> tuple[str, ...]:
+    """What a reader must know of unpublished numbers: a warning, or nothing.
+
+    >>> from silicast.hardware.catalog import find_device
+    >>> stand_ins(find_device("TPU v3"))
+    ('not published for TPU v3, stand-ins are used: memory.vmem.bandwidth',)
+    """
+    constants = load_physics(PHYSICS).constants(device.architecture)
+    named = [path for path in device.unknowns if constants[_rule(path, constants)] > 0.0]
+    if not named:
+        return ()
+    return (f"not published for {device.name}, stand-ins are used: {', '.join(named)}",)
+
+
+def substitute_error(device: Device) -> float:
+    """Log sd that a number format which the device computes in another one adds."""
+    return load_physics(PHYSICS).constants(device.architecture)["substitute_format"]
+
+
 def _rule(path: str, constants: Mapping[str, float]) -> str:
     """The longest ``unknown.<prefix>`` that covers a path; several fields of one rule count once.
 

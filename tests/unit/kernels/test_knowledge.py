@@ -6,11 +6,13 @@ import dataclasses
 
 import pytest
 
+from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device import Device
 from silicast.kernels.dispatch import times
+from silicast.kernels.formats import with_format
 from silicast.kernels.knowledge import knowledge_errors, software_quality
-from silicast.workload.op import Op
+from silicast.workload.op import Op, Variant
 
 MODELLED: list[Device] = [device_index().get(name) for name in device_index().names]
 OTHER_SIMT = [
@@ -64,6 +66,36 @@ def test_quality_is_for_other_vendors_only() -> None:
     )
     assert software_quality(find_device("MI300X"), "gemm").extra_peaks > 0.0
     assert software_quality(find_device("TPU v5p"), "gemm").extra_s == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "substitute"),
+    [("A100", "fp8", "bf16"), ("V100", "fp8", "fp16"), ("H100", "nvfp4", "fp8"),
+     ("TPU v4", "fp8", "bf16"), ("M2 Ultra", "int8", "bf16"), ("EPYC 9654", "fp8", "bf16")],
+)  # fmt: skip
+def test_narrow_formats_without_a_unit_are_computed_in_wider_ones(
+    name: str, dtype: str, substitute: str
+) -> None:
+    device = find_device(name)
+    able, said = with_format(device, dtype)
+    assert said == f"{device.name} has no {dtype} units: computed in {substitute}"
+    pipe = device.matrix_pipe(substitute)
+    assert able.rate_per_core(pipe, dtype) == device.rate_per_core(pipe, substitute)
+    assert with_format(able, dtype) == (able, "")
+
+
+def test_a_substitute_is_said_and_widens() -> None:
+    ops = [Op.make("gemm", Variant(dtype=d), m=4096, n=4096, k=4096) for d in ("bf16", "fp8")]
+    wide, narrow = times(ops, find_device("A100"))
+    assert any("no fp8 units" in text for text in narrow.warnings)
+    assert wide.warnings == ()
+    assert narrow.p95_s / narrow.estimate_s > wide.p95_s / wide.estimate_s
+    assert narrow.bound_s == wide.bound_s  # the arithmetic is the same
+
+
+def test_nothing_stands_in_for_sixteen_bits() -> None:
+    with pytest.raises(SilicastError, match="no bf16 matrix arithmetic"):
+        times([Op.make("gemm", m=8, n=8, k=8)], find_device("V100"))
 
 
 @pytest.mark.parametrize("device", OTHER_SIMT, ids=lambda device: device.name)

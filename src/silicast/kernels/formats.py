@@ -1,0 +1,69 @@
+"""Number formats that a device has no unit for: what computes them instead, said aloud.
+
+Libraries run fp8 weights on devices without fp8 units by widening them on the way to the units
+that are there. A kernel then has the traffic of the narrow format and the arithmetic of the wide
+one. The prediction names the substitute and widens (:mod:`silicast.kernels.knowledge`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+from silicast.core.dtypes import RECIPES
+from silicast.hardware.device import ComputeLevel, Device, Pipe
+
+SUBSTITUTES: Mapping[str, tuple[str, ...]] = {
+    "nvfp4": ("mxfp4", "fp8", "bf16", "fp16", "fp32"),
+    "mxfp4": ("nvfp4", "fp8", "bf16", "fp16", "fp32"),
+    "mxfp8": ("fp8", "bf16", "fp16", "fp32"),
+    "fp8": ("bf16", "fp16", "fp32"),
+    "int4": ("int8", "bf16", "fp16", "fp32"),
+    "int8": ("bf16", "fp16", "fp32"),
+}
+"""Format -> what stands in for it, best first. Nothing stands in for formats of 16 bits and more:
+libraries refuse those, and a checkpoint in bf16 is converted before (``scenario``)."""
+
+
+@lru_cache(maxsize=4096)
+def with_format(device: Device, dtype: str) -> tuple[Device, str]:
+    """A device that multiplies in the compute format of ``dtype``, and what was done to it ("").
+
+    A device that lacks the format gets it at the rate of the first substitute that it has. One
+    without any is returned as it is: the kernel model then refuses.
+
+    >>> from silicast.hardware.catalog import find_device
+    >>> able, said = with_format(find_device("A100"), "fp8")
+    >>> able.rate_per_core("tensor", "fp8"), said
+    (2048.0, 'A100-SXM-80GB has no fp8 units: computed in bf16')
+    >>> with_format(find_device("H100"), "fp8")[1]
+    ''
+    """
+    recipe = RECIPES.get(dtype)
+    wanted = recipe.compute if recipe else dtype
+    if _pipe_of(device, wanted):
+        return device, ""
+    for found in SUBSTITUTES.get(wanted, ()):
+        pipe = _pipe_of(device, found)
+        if pipe:
+            level = _added(device.compute, pipe, wanted, device.rate_per_core(pipe, found))
+            said = f"{device.name} has no {wanted} units: computed in {found}"
+            return replace(device, compute=level), said
+    return device, ""
+
+
+def _pipe_of(device: Device, dtype: str) -> str:
+    for pipe in ("tensor", "fma"):
+        if device.rate_per_core(pipe, dtype) > 0.0:
+            return pipe
+    return ""
+
+
+def _added(level: ComputeLevel, pipe: str, dtype: str, rate: float) -> ComputeLevel:
+    """The compute tree with one rate more in its innermost level."""
+    if level.children:
+        children = tuple(_added(child, pipe, dtype, rate) for child in level.children)
+        return replace(level, children=children)
+    rates = {**level.pipes[pipe].rate, dtype: rate}
+    return replace(level, pipes={**level.pipes, pipe: Pipe(pipe, rates)})
