@@ -124,7 +124,7 @@ def _path_of(name: str) -> Path:
             f"{canonical} is not modelled yet: it needs {found.missing}",
             kind="not_yet",
             field="model",
-            hint="dense decoder models can be predicted; see `silicast models`",
+            hint="see `silicast models` for those that can be predicted",
         )
     return found.path
 
