@@ -10,8 +10,13 @@ from rich.console import RenderableType
 
 from silicast.report.numbers import rounded
 from silicast.report.tables import Facts, listing
-from silicast.workload.counting import kv_bytes_per_token, parameters, weight_bytes
-from silicast.workload.model import ModelConfig
+from silicast.workload.counting import (
+    active_parameters,
+    kv_bytes_per_token,
+    parameters,
+    weight_bytes,
+)
+from silicast.workload.model import ModelConfig, MoE
 from silicast.workload.plan import Plan
 
 
@@ -22,11 +27,12 @@ def model_summary(model: ModelConfig) -> dict[str, Any]:
         "name": model.name,
         "family": model.family,
         "parameters": parameters(model),
+        "active_parameters": active_parameters(model),
         "layers": model.layers,
         "hidden": model.hidden,
         "heads": model.heads,
         "kv_heads": model.kv_heads,
-        "format": precision.recipe,
+        "format": precision.label,
         "weights_gb": weight_bytes(model, whole, precision) / 1e9,
         "kv_cache_kb_per_token": kv_bytes_per_token(model, whole, precision) / 1e3,
     }
@@ -59,10 +65,14 @@ def model_card(model: ModelConfig) -> RenderableType:
     table.add("parameters", f"{facts['parameters']:,} counted{agrees}")
     table.add("layers", f"{model.layers}")
     table.add("hidden", f"{model.hidden:,}")
-    heads = f"{model.heads} query, {model.kv_heads} key and value, {model.head_dim} wide"
-    table.add("heads", heads)
+    table.add("heads", _heads(model))
     gate = "gate and up" if model.gated else "up only"
-    table.add("MLP", f"{model.intermediate:,} wide, {gate}, {model.activation}")
+    if model.mlp_layers:
+        part = "" if model.moe is None else f" in {model.mlp_layers} of {model.layers} layers"
+        table.add("MLP", f"{model.intermediate:,} wide, {gate}, {model.activation}{part}")
+    if model.moe is not None:
+        table.add("experts", f"{_experts(model.moe)}, {gate}, {model.activation}")
+        table.add("parameters a token", f"{facts['active_parameters']:,}")
     shared = ", shared with the head" if model.tied else ""
     table.add("vocabulary", f"{model.vocab:,}{shared}")
     table.add("structure", ", ".join(_structure(model)))
@@ -73,10 +83,26 @@ def model_card(model: ModelConfig) -> RenderableType:
         count = sum(1 for window in model.windows if window)
         table.add("window", f"{', '.join(map(str, windows))} keys in {count} layers")
     precision = model.default_precision
-    table.add("formats", f"{precision.recipe}, KV cache {precision.kv_cache}")
+    table.add("formats", f"{precision.label}, KV cache {precision.kv_cache}")
     table.add("weights", f"{rounded(facts['weights_gb'])} GB")
     table.add("KV cache", f"{rounded(facts['kv_cache_kb_per_token'])} kB a token")
     return table.rendered()
+
+
+def _heads(model: ModelConfig) -> str:
+    mla = model.mla
+    if mla is None:
+        return f"{model.heads} query, {model.kv_heads} key and value, {model.head_dim} wide"
+    queries = f" (queries {mla.q_lora_rank:,})" if mla.q_lora_rank else ""
+    return (
+        f"{model.heads} on a latent of {mla.kv_lora_rank} + {mla.qk_rope_head_dim}{queries}, "
+        f"keys {mla.qk_head_dim} and values {mla.v_head_dim} wide"
+    )
+
+
+def _experts(moe: MoE) -> str:
+    shared = f", {moe.shared_intermediate:,} shared" if moe.shared_intermediate else ""
+    return f"{moe.topk} of {moe.experts}, {moe.intermediate:,} wide{shared}"
 
 
 def model_data(model: ModelConfig) -> dict[str, Any]:

@@ -68,6 +68,16 @@ class Precision:
         return RECIPES[self.attention or self.recipe]
 
     @property
+    def label(self) -> str:
+        """The recipes in words.
+
+        >>> Precision.of(experts="w4a16_mxfp4").label
+        'bf16, experts w4a16_mxfp4'
+        """
+        own = (("experts", self.experts), ("attention", self.attention))
+        return ", ".join([self.recipe, *(f"{part} {name}" for part, name in own if name)])
+
+    @property
     def weights(self) -> str:
         """Storage format of the linear layers' weights."""
         return self.linear.weights

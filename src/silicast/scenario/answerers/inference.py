@@ -98,7 +98,14 @@ def precision_of(
         if own.recipe != "bf16" or _computes(device, "bf16"):
             return own, []
         other = "fp16" if _computes(device, "fp16") else "fp32"
-        return Precision.of(weights=other), [f"{device.name} has no bf16: {other} is assumed"]
+        found = Precision.of(
+            weights=other,
+            experts=own.experts or None,
+            attention=own.attention or None,
+            group_size=own.group_size,
+            default=own,
+        )
+        return found, [f"{device.name} has no bf16: {other} is assumed"]
 
     def canonical(name: str) -> str | None:
         value = getattr(table, name)
@@ -173,6 +180,6 @@ def _why(found: StaticBatch, deployment: Deployment) -> dict[str, Any]:
         "device": deployment.device.name,
         "devices": deployment.plan.gpus,
         "engine": f"{engine.name} {engine.version}".strip(),
-        "format": (precision or deployment.model.default_precision).recipe,
+        "format": (precision or deployment.model.default_precision).label,
     }
     return tree
