@@ -161,8 +161,11 @@ def flops_follow_the_closed_form(model: ModelConfig, step: Any) -> None:
 
 
 def plan_of(model: ModelConfig, tp: int, ep: int, pp: int = 1) -> Plan:
-    """A plan whose ranks share the experts as near ``ep`` as they can."""
-    return Plan(tp=tp, ep=min(tp, ep) if model.moe else 1, pp=1 + (pp - 1) % model.layers)
+    """A plan whose ranks share the experts as near ``ep`` as they can; beyond tp, several groups
+    have sequences of their own."""
+    if model.moe is None:
+        return Plan(tp=tp, pp=1 + (pp - 1) % model.layers)
+    return Plan(tp=tp, ep=ep, attention_dp=max(1, ep // tp), pp=1 + (pp - 1) % model.layers)
 
 
 def whole_on_every_rank(model: ModelConfig) -> int:
@@ -221,7 +224,7 @@ def memory_partitions(model: ModelConfig, tp: int, ep: int, pp: int) -> None:
     assert [2 * n for n in held] == [
         weight_bytes(model, plan, precision, stage) for stage in range(plan.pp)
     ]
-    assert tp * sum(held) >= parameters(model)
+    assert tp * plan.attention_dp * sum(held) >= parameters(model)
     cache = sum(kv_bytes_per_token(model, plan, precision, stage) for stage in range(plan.pp))
     elements = 2 * shard_of(model, plan).kv_heads * model.head_dim
     if model.mla is not None:
@@ -241,9 +244,10 @@ def experts_are_shared_out(model: ModelConfig, tp: int, ep: int) -> None:
     more = model.moe.experts * (up + 1) * model.hidden * model.moe.intermediate * sparse
     copied = model.moe.experts * (model.hidden + model.moe.router_bias) * sparse
     bias = model.moe.experts * sparse * model.mlp_bias
-    biases = bias * (up * model.moe.intermediate + model.hidden * tp // plan.ep)
-    grown = tp * (rank_parameters(one, plan) - rank_parameters(model, plan))
-    assert grown == more + tp * copied + biases
+    ranks = tp * plan.attention_dp
+    biases = bias * (up * model.moe.intermediate + model.hidden * ranks // plan.ep)
+    grown = ranks * (rank_parameters(one, plan) - rank_parameters(model, plan))
+    assert grown == more + ranks * copied + biases
 
 
 def binding_is_complete(model: ModelConfig, step: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -11,6 +12,19 @@ from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.workload.model import ModelConfig, Precision
 from silicast.workload.plan import Plan
+
+
+def busiest_group(input_lens: Sequence[int], groups: int) -> Sequence[int]:
+    """Sequences of the group with the most tokens, where groups take turns in choosing; all wait
+    for it at every layer of experts.
+
+    >>> busiest_group([100, 700, 20, 30], 2)
+    [700, 30]
+    """
+    if groups == 1:
+        return input_lens
+    shares = [list(input_lens[first::groups]) for first in range(groups)]
+    return max(shares, key=sum)
 
 
 @final

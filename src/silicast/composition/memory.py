@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from silicast.composition.deployment import Deployment
+from silicast.composition.deployment import Deployment, busiest_group
 from silicast.workload.counting import activation_bytes, kv_cache_bytes, weight_bytes
 
 GB = 1e9
@@ -43,10 +43,12 @@ def static_batch_memory(
 ) -> MemoryUse:
     """Memory of a batch whose sequences all live until the last token.
 
-    The cache holds whole pages; activations are those of the largest step.
+    The cache holds whole pages; activations are those of the largest step. With attention_dp, of
+    the group with the most tokens.
     """
     model, plan, engine = deployment.model, deployment.plan, deployment.engine
     precision = deployment.precision or model.default_precision
+    input_lens = busiest_group(input_lens, plan.attention_dp)
     page = max(1, engine.memory.page_tokens)
     slots = [-(-(length + output_len) // page) * page for length in input_lens]
     chunk = engine.memory.prefill_chunk_tokens

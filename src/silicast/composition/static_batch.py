@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from silicast.composition.deployment import Deployment
+from silicast.composition.deployment import Deployment, busiest_group
 from silicast.composition.fitting import advice
 from silicast.composition.memory import MemoryUse, static_batch_memory
 from silicast.composition.states import BatchStates
@@ -53,7 +53,7 @@ def predict_static_batch(
 
     Args:
         deployment: model, device, plan, engine.
-        input_lens: prompt tokens of each sequence, >= 1.
+        input_lens: prompt tokens of each sequence, >= 1; with attention_dp the groups take turns.
         output_len: tokens generated per sequence, >= 1; the first comes out of the prefill.
 
     Raises:
@@ -65,6 +65,7 @@ def predict_static_batch(
     if memory.excess:
         warnings.append(advice(deployment, input_lens, output_len, memory))
 
+    input_lens = busiest_group(input_lens, deployment.plan.attention_dp)
     knots, weights = decode_knots(output_len - 1)
     states = BatchStates.prefill(input_lens).then(BatchStates.decode(input_lens, knots))
     phases = _Phases(model, states, model.steps(states))

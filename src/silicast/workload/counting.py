@@ -147,7 +147,8 @@ def activation_bytes(
     if model.moe is not None:
         width, shared = model.moe.intermediate // shard.expert_tp, shard.shared_intermediate
         routed = max(ups * width, hidden) + width
-        points += [2 * hidden + model.moe.topk * routed, 2 * hidden + ups * shared + shared]
+        gathered = shard.groups * (hidden + model.moe.topk * routed)
+        points += [hidden + gathered, 2 * hidden + ups * shared + shared]
     parallel = 0 if model.residual == "sequential" else hidden
     in_layers = tokens * (parallel + max(points)) * element
     logits = logit_rows * (shard.vocab * element + shard.padded_vocab * (element + 4))

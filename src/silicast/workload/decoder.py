@@ -34,7 +34,8 @@ def build_graph(
     Cut it into pipeline stages with :meth:`Graph.stage` (or take :func:`stage_graphs`).
 
     Args:
-        plan: only tp, pp and ep matter here; dp copies the whole.
+        plan: dp copies the whole and does not matter here. With attention_dp all symbols are of
+            the rank's own group, and the other groups are taken to hold as many tokens.
         precision: None = the checkpoint's.
 
     Raises:
@@ -107,10 +108,11 @@ def _check(model: ModelConfig, plan: Plan) -> None:
             field="parallel.pp",
             hint=f"from 1 to {model.layers}",
         )
-    for name, degree in (("cp", plan.cp), ("attention_dp", plan.attention_dp)):
+    own_tokens = 1 if model.moe is not None else plan.attention_dp
+    for name, degree in (("cp", plan.cp), ("attention_dp", own_tokens)):
         if degree > 1:
             raise SilicastError(
-                f"{name} = {degree} is not modelled yet",
+                f"{name} = {degree} for {model.name} is not modelled yet",
                 kind="not_yet",
                 field=f"parallel.{name}",
                 hint=f"leave {name} at 1",
@@ -166,7 +168,7 @@ class _Builder:
             yield make.norm(mlp_input, attended, residual=True)
         if kind.moe and model.moe is not None:
             yield from expert_nodes(make, model.moe, mlp_input)
-            fed, total = last_expert_node(model.moe), "experts_all_reduce"
+            fed, total = last_expert_node(make, model.moe), "experts_all_reduce"
         else:
             yield from make.mlp("", make.shard.intermediate, mlp_input)
             fed, total = "down", "down_all_reduce"

@@ -21,6 +21,7 @@ class Shard:
         vocab: rows of the embedding and of the head; the table is padded to a multiple of tp.
         ep, expert_tp: ranks that share the routed experts, and that share the width of each; their
             product is the number of ranks of a stage.
+        groups: groups of tp ranks that each attend to sequences of their own (attention_dp).
     """
 
     tp: int
@@ -31,6 +32,7 @@ class Shard:
     ep: int = 1
     expert_tp: int = 1
     shared_intermediate: int = 0
+    groups: int = 1
 
     @property
     def padded_vocab(self) -> int:
@@ -65,8 +67,9 @@ def shard_of(model: ModelConfig, plan: Plan) -> Shard:
         intermediate=model.intermediate // tp,
         vocab=-(-model.vocab // tp),
         ep=plan.ep,
-        expert_tp=tp // plan.ep,
+        expert_tp=tp * plan.attention_dp // plan.ep if moe else tp,
         shared_intermediate=moe.shared_intermediate // tp if moe else 0,
+        groups=plan.attention_dp,
     )
 
 
@@ -98,15 +101,16 @@ def _check_experts(model: ModelConfig, plan: Plan) -> None:
                 hint="leave ep at 1",
             )
         return
+    ranks = plan.tp * plan.attention_dp
     fits = [
         d
-        for d in range(1, plan.tp + 1)
-        if plan.tp % d == 0 and moe.experts % d == 0 and moe.intermediate % (plan.tp // d) == 0
+        for d in range(1, ranks + 1)
+        if ranks % d == 0 and moe.experts % d == 0 and moe.intermediate % (ranks // d) == 0
     ]
     if ep not in fits:
         raise SilicastError(
-            f"ep = {ep} with tp = {plan.tp} cannot share {moe.experts} experts of width "
-            f"{moe.intermediate}",
+            f"ep = {ep} with tp x attention_dp = {ranks} cannot share {moe.experts} experts of "
+            f"width {moe.intermediate}",
             field="parallel.ep",
             hint=f"one of {', '.join(map(str, fits))}" if fits else "change tp",
         )

@@ -19,6 +19,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.prediction import Part
 from silicast.hardware.catalog import find_device
 from silicast.hardware.host import Host
+from silicast.kernels.implementation import implementation_for
 from silicast.workload.models import find_model
 from silicast.workload.plan import Plan
 
@@ -170,3 +171,37 @@ def test_every_engine_of_the_catalog_has_sources() -> None:
         engine = find_engine(name)
         assert {"host", "launch", "memory"} <= set(engine.sources), name
         assert all(len(text) > 10 for text in engine.sources.values()), name
+
+
+def test_groups_attend_to_their_own_sequences() -> None:
+    lengths = [1024, 100, 900, 50]
+    one = deployment("Qwen3-30B-A3B", tp=2, ep=2)
+    two = deployment("Qwen3-30B-A3B", attention_dp=2, ep=2)
+    assert static_batch_memory(two, lengths, 10) == static_batch_memory(two, [1024, 1, 900], 10)
+    halves, groups = (predict_static_batch(d, lengths, 10) for d in (one, two))
+    assert groups.prefill.part.bound_ps > 0
+    names = {leaf.name for leaf in leaves(groups.prefill.part)}
+    assert {"experts_all_gather", "experts_reduce_scatter"} <= names
+    assert {"o_all_reduce", "experts_all_reduce"} & names == set()
+    assert "o_all_reduce" in {leaf.name for leaf in leaves(halves.prefill.part)}
+
+
+def test_experts_make_a_step_of_every_size() -> None:
+    found = predict_static_batch(deployment("Mixtral-8x7B", tp=4, ep=2), [64, 9], 5)
+    parts = {leaf.name: leaf for leaf in leaves(found.total.part)}
+    assert parts["experts"].exposed_ps >= parts["experts"].bound_ps > 0
+    assert found.decode_step is not None
+    assert found.decode_step.part.exposed_ps < found.prefill.part.exposed_ps
+
+
+def test_latent_attention_is_answered_or_named() -> None:
+    families = ("mla_prefill", "mla_decode")
+    wanted = deployment("DeepSeek-V2-Lite")
+    if all(implementation_for(family, "simt") for family in families):
+        found = predict_static_batch(wanted, [64], 5)
+        assert found.total.part.exposed_ps >= found.total.part.bound_ps > 0
+        return
+    with pytest.raises(SilicastError) as caught:
+        predict_static_batch(wanted, [64], 5)
+    assert caught.value.kind == "not_yet"
+    assert "mla_" in caught.value.message

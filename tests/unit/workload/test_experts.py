@@ -60,6 +60,32 @@ def test_ranks_share_experts_and_their_width(ep: int, width: int) -> None:
     assert op_flops(bound) * 8 == 10 * 2 * 2 * 3 * 4096 * 14336
 
 
+def test_groups_exchange_their_tokens() -> None:
+    layer = nodes(
+        build_graph(find_model("Qwen3-235B-A22B"), Plan(tp=2, attention_dp=4, ep=8)), "layer"
+    )
+    gathered = Affine("tokens", 4 * 4096 * 2)
+    assert list(layer)[-5:] == [
+        "router_softmax", "experts_all_gather", "experts", "experts_reduce_scatter",
+        "experts_all_reduce",
+    ]  # fmt: skip
+    assert layer["experts"].dim("tokens") == Affine("tokens", 4)
+    assert (layer["experts"].dim("ep"), layer["experts"].dim("tp")) == (8, 1)
+    for name in ("experts_all_gather", "experts_reduce_scatter"):
+        assert (layer[name].dim("bytes"), layer[name].dim("gpus")) == (gathered, 4)
+    assert layer["experts_all_reduce"].dim("gpus") == 2
+    assert layer["qkv"].dim("n") == (32 + 2 * 2) * 128
+    shared = nodes(build_graph(find_model("DeepSeek-V3"), Plan(attention_dp=8, ep=8)), "layer_moe")
+    assert list(shared)[-1] == "shared_add"
+    assert "down_all_reduce" not in shared
+
+
+def test_groups_hold_gathered_tokens() -> None:
+    worst = 4096 + 2 * (4096 + 2 * (2 * 14336 + 14336))
+    plan = Plan(attention_dp=2, ep=2)
+    assert activation_bytes(MIXTRAL, plan, BF16, 100) == 100 * worst * 2
+
+
 @pytest.mark.parametrize(
     ("model", "plan", "hint"),
     [
