@@ -1,0 +1,250 @@
+"""Dispatch and combine: tokens travel to the ranks of their experts and their results back.
+
+Every rank holds ``tokens`` tokens of its own. A high-throughput exchange sends a token once to
+each other rank that serves one of its choices, a low-latency one sends every choice:
+
+    t = base + bytes that leave the rank / min(link x efficiency, SMs x rate of an SM)
+
+with a second term for bytes that leave the node. The base is the library's host, launch and
+synchronisation time as its benchmarks measure it. ``Variant.kernel`` names the exchange
+("deepep_ll", "deepep_ht", "NVLinkTwoSided"); without one, up to 256 tokens take the low-latency
+path. Optional dimensions: ``nodes`` (default: what the ranks need), ``sms`` (of the exchange).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, final
+
+import numpy as np
+
+from silicast.core.dtypes import BITS, recipe_for
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64, I64, exp_fixed
+from silicast.hardware.device import Device, Link
+from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.physics import load_physics
+from silicast.kernels.routing import log_fixed
+from silicast.workload.op import Op, OpBatch, Variant
+
+PHYSICS = "moe_exchange"
+LOW_LATENCY_TOKENS = 256
+"""Engines take the low-latency path up to so many tokens a rank where the user names none."""
+
+COMPULSORY_SHARE = 0.25
+"""Of the expected remote bytes: some draws stay on fewer ranks, some formats are narrower."""
+
+PATHS = ("low_latency", "throughput", "one_sided")
+
+
+def path_of(kernel: str) -> str:
+    """The path that a kernel's name stands for; "" where it does not say.
+
+    >>> path_of("trtllm_deepep_ht"), path_of("deepep")
+    ('throughput', '')
+    """
+    name = kernel.casefold()
+    if "nvlink" in name or "onesided" in name or "twosided" in name:
+        return "one_sided"
+    if name.endswith("_ll") or "low_latency" in name or "generation" in name:
+        return "low_latency"
+    if name.endswith("_ht") or "normal" in name or "context" in name:
+        return "throughput"
+    return ""
+
+
+def payload_bytes(variant: Variant, phase: str) -> float:
+    """Bytes of one element on the wire: results return in bf16, SGLang sends fp8 with scales.
+
+    >>> payload_bytes(Variant(library="sglang"), "dispatch")
+    1.03125
+    """
+    if phase == "combine":
+        return 2.0
+    recipe = recipe_for("fp8" if variant.library == "sglang" else variant.dtype, field="dtype")
+    bits = BITS[recipe.activations]
+    if bits >= 16.0:
+        return bits / 8.0
+    return bits / 8.0 + (4.0 / 128.0 if bits == 8.0 else 1.0 / 16.0)
+
+
+@final
+@dataclass(frozen=True)
+class Fabric:
+    """What joins the ranks.
+
+    Attributes:
+        link: bytes per second that leave a device inside its node.
+        per_node: devices that the link joins.
+    """
+
+    link: float
+    per_node: int
+
+
+@lru_cache(maxsize=256)
+def fabric_of(device: Device) -> Fabric:
+    """The device's fastest link to its peers.
+
+    Raises:
+        SilicastError: the device has none.
+    """
+    found: Link | None = device.links.get("nvlink") or device.links.get("pcie")
+    if found is None:
+        found = next(iter(device.links.values()), None)
+    if found is None:
+        raise SilicastError(
+            f"{device.name} has no link to other devices", kind="unsupported", field="device"
+        )
+    return Fabric(found.bandwidth_bytes_per_s, max(found.domain or device.default_gpus_per_node, 1))
+
+
+class Exchange(Implementation):
+    """What dispatch and combine share."""
+
+    phase: ClassVar[str]
+    dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8", "nvfp4")
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
+        "tokens": (1, 1 << 20),
+        "hidden": (1, 1 << 17),
+        "topk": (1, 64),
+        "experts": (1, 1 << 12),
+        "ep": (1, 1 << 12),
+    }
+
+    @final
+    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
+        """See :meth:`Implementation.analyse`."""
+        return analyse_exchange(batch, device, self.phase, constants_of(device))
+
+    @final
+    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+        """See :meth:`Implementation.shared_log_sd`."""
+        del batch  # the same for all variants
+        c = constants_of(device)
+        known = load_physics(PHYSICS).is_measured(device.architecture)
+        return {
+            "device": c["device_log_sd" if known else "unmeasured_device_log_sd"],
+            f"family:{self.family}": c["family_log_sd"],
+        }
+
+    @final
+    def flops(self, op: Op) -> int:
+        """Tokens are moved; adding up the choices is not counted."""
+        del op
+        return 0
+
+    @final
+    def compulsory_bytes(self, op: Op) -> int:
+        """The tokens of a rank, once."""
+        dims = dict(op.dims)
+        tokens, hidden = dims["tokens"], dims["hidden"]
+        if not isinstance(tokens, int) or not isinstance(hidden, int):
+            raise ValueError("an exchange has plain sizes")
+        return int(tokens * hidden * payload_bytes(op.variant, self.phase))
+
+
+def constants_of(device: Device) -> Mapping[str, float]:
+    """Constants of the device's architecture."""
+    return load_physics(PHYSICS).constants(device.architecture)
+
+
+@final
+@dataclass(frozen=True)
+class Remote:
+    """Copies of a token that leave their rank, arrays of shape (rows,).
+
+    Attributes:
+        once: to other ranks of any node, one copy a rank.
+        every: the same with one copy a choice.
+        away: share of them that leave the node.
+    """
+
+    once: F64
+    every: F64
+    away: F64
+
+
+def remote_of(topk: I64, ep: I64, per_node: I64) -> Remote:
+    """Expected copies under even routing; ``per_node``: ranks of the group on one node."""
+    others = (ep - 1) / ep
+    hit = 1.0 - exp_fixed(np.maximum(topk * log_fixed(np.maximum(others, 1e-9)), -20.0))
+    away = (ep - per_node) / np.maximum(ep - 1, 1)
+    return Remote((ep - 1) * hit, topk * others, away)
+
+
+def analyse_exchange(
+    batch: OpBatch, device: Device, phase: str, table: Mapping[str, float]
+) -> Analysis:
+    """The model itself under a flat table of constants."""
+    dims, variant, fabric = batch.dims, batch.variant, fabric_of(device)
+    tokens, ep = dims["tokens"], dims["ep"]
+    local = np.minimum(ep, fabric.per_node)
+    if "nodes" in dims:
+        local = np.maximum(ep // np.maximum(dims["nodes"], 1), 1)
+    remote = remote_of(np.minimum(dims["topk"], dims["experts"]), ep, local)
+    token_bytes = tokens * dims["hidden"] * payload_bytes(variant, phase)
+    low = exchange_s("low_latency", token_bytes * remote.every, remote, batch, phase, table, fabric)
+    high = exchange_s("throughput", token_bytes * remote.once, remote, batch, phase, table, fabric)
+    path = path_of(variant.kernel)
+    if path == "one_sided":
+        moved = token_bytes * remote.once
+        time = exchange_s("one_sided", moved, remote, batch, phase, table, fabric)
+    else:
+        short = tokens <= LOW_LATENCY_TOKENS if path == "" else path == "low_latency"
+        time = np.where(short, low, high)
+    compulsory = tokens * dims["hidden"] * remote.once * COMPULSORY_SHARE
+    link = np.maximum(compulsory / fabric.link, 1.0 / device.clocks.max_hz)
+    own = np.full_like(time, table["independent_log_sd"])
+    return Analysis(
+        time_s=time,
+        bound_s=link,
+        resource_s={"link": link, "launch": np.full_like(time, table["launch_s"])},
+        demand=Demand(
+            tasks=tokens.astype(np.float64),
+            waves=tokens / device.cores,
+            occupancy=np.minimum(tokens / device.cores, 1.0),
+            pipe_work={},
+            level_bytes={"link": token_bytes * remote.once},
+        ),
+        features={"copies": remote.once, "away": remote.away, "link_share": link / time},
+        independent_log_sd=own,
+    )
+
+
+def exchange_s(
+    path: str, moved: F64, remote: Remote, batch: OpBatch, phase: str,
+    table: Mapping[str, float], fabric: Fabric,
+) -> F64:  # fmt: skip
+    """Time of one path; ``moved``: bytes that leave the rank."""
+    name = f"{phase}.{path}"
+    base = table.get(f"{name}.base_s:{batch.variant.library}", table[f"{name}.base_s"])
+    rate = np.full_like(moved, fabric.link * table[f"{name}.efficiency"])
+    if "sms" in batch.dims:
+        given = batch.dims["sms"]
+        by_sms = given * table[f"{name}.sm_bytes_per_s"]
+        rate = np.where(given > 0, np.minimum(rate, by_sms), rate)
+    crossing = moved * remote.away
+    network_s = crossing / table["network_bytes_per_s"] + table["network_base_s"] * (crossing > 0)
+    within = (moved - crossing) / rate
+    return base + np.maximum(within, network_s)
+
+
+@register
+@final
+class Dispatch(Exchange):
+    """Tokens to the ranks of their experts."""
+
+    family: ClassVar[str] = "dispatch"
+    phase: ClassVar[str] = "dispatch"
+
+
+@register
+@final
+class Combine(Exchange):
+    """Results of the experts back to the ranks of their tokens, added up there."""
+
+    family: ClassVar[str] = "combine"
+    phase: ClassVar[str] = "combine"
