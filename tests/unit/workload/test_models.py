@@ -91,6 +91,7 @@ def test_counts_known_by_heart() -> None:
         ("bloom-176b", "BLOOM-176B"),
         ("gptj-99.9", "GPT-J-6B"),
         ("Grok-1", "Grok-1"),
+        ("Qwen/Qwen3-VL-32B-Thinking", "Qwen3-VL-32B"),
         ("openai/gpt-oss-120b", "gpt-oss-120b"),
         ("deepseek-ai/DeepSeek-R1", "DeepSeek-R1"),
         ("deepseek-ai/DeepSeek-V3-0324", "DeepSeek-V3"),

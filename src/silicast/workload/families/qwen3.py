@@ -1,9 +1,13 @@
-"""Qwen3 (dense): like Llama, with queries and keys normalised per head and a stated head_dim."""
+"""Qwen3 (dense): like Llama, with queries and keys normalised per head and a stated head_dim.
+
+The text part of Qwen3-VL is the same.
+"""
 
 from __future__ import annotations
 
 from typing import final
 
+from silicast.workload.families._encoders import qwen3_vision
 from silicast.workload.families._family import Family, Fields, register
 from silicast.workload.families._qwen_windows import qwen_windows
 from silicast.workload.model import ModelConfig
@@ -15,8 +19,10 @@ from silicast.workload.precision import Precision
 class Qwen3(Family):
     """``heads * head_dim`` may exceed the hidden size."""
 
-    architectures = ("Qwen3ForCausalLM",)
-    model_types = ("qwen3",)
+    architectures = ("Qwen3ForCausalLM", "Qwen3VLForConditionalGeneration")
+    model_types = ("qwen3", "qwen3_vl", "qwen3_vl_text")
+    structures = ("vision",)
+    text_part = True
 
     def read(self, fields: Fields, name: str, precision: Precision) -> ModelConfig:
         """See :meth:`Family.read`."""
@@ -40,5 +46,6 @@ class Qwen3(Family):
             tied=fields.flag("tie_word_embeddings", default=False),
             windows=qwen_windows(fields, layers),
             max_positions=fields.integer("max_position_embeddings", default=32768),
+            encoder_parameters=qwen3_vision(fields),
             default_precision=precision,
         )
