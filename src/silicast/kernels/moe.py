@@ -25,7 +25,7 @@ from silicast.kernels.moe_model import (
     Estimate,
     Layer,
     Machine,
-    candidates,
+    Steps,
     estimate,
 )
 from silicast.kernels.moe_recipes import style_of
@@ -108,6 +108,7 @@ class Setting:
     style: str
     distribution: str
     machine: Machine
+    steps: Steps
     device: Device
     constants: Mapping[str, float]
 
@@ -130,14 +131,16 @@ def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -
         variant.kernel, variant.library, recipe.name, device.architecture, variant.version
     )
     constants = selected(table, style, recipe.name)
+    machine = Machine.of(
+        device, recipe, pipe, style, variant, constants["l2_bytes_per_clock_per_core"]
+    )
     return Setting(
         recipe=recipe,
         pipe=pipe,
         style=style,
         distribution=distribution_of(variant),
-        machine=Machine.of(
-            device, recipe, pipe, style, variant, constants["l2_bytes_per_clock_per_core"]
-        ),
+        machine=machine,
+        steps=Steps.of(machine, constants),
         device=device,
         constants=constants,
     )
@@ -184,7 +187,7 @@ class Moe(Implementation):
         setting = setting_of(batch.variant, device)
         sizes = _columns(batch)
         layer = layer_of(setting, sizes)
-        found = estimate(layer, setting.machine, setting.constants)
+        found = estimate(layer, setting.machine, setting.constants, setting.steps)
         return _analysis(setting, sizes, layer, found)
 
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
@@ -281,7 +284,7 @@ def _analysis(setting: Setting, size: Columns, layer: Layer, found: Estimate) ->
     hit = np.ceil(np.minimum(size.experts, size.tokens * size.topk) / size.ep)
     if setting.distribution != "balanced":
         hit = np.maximum(hit * SURELY_HIT, 1.0)
-    weights = hit * layer.hidden * layer.inner * (widths * machine.b_bytes)
+    weights = hit * layer.hidden * layer.inner * (widths * setting.recipe.weight_bits / 8.0)
     kept = 0.0 if machine.cache == "cold" else machine.l2_bytes
     arithmetic = bound_ops / device.bound_per_s(setting.pipe, setting.recipe.compute)
     memory = np.maximum(weights - kept, 0.0) / device.dram.bandwidth_bytes_per_s
@@ -292,7 +295,7 @@ def _analysis(setting: Setting, size: Columns, layer: Layer, found: Estimate) ->
         for name in ("padded", "tensor", "l2", "dram", "chain", "dram_bytes")
     }
     blocks = columns["blocks"][0]
-    labels = candidates(c["smallest_tile"], c["largest_tile"]).labels
+    labels = setting.steps.tile.labels
     ops = 2.0 * layer.assigned * layer.hidden * layer.inner * widths
     return Analysis(
         time_s=time,

@@ -201,21 +201,56 @@ class Products:
     columns: Mapping[str, F64]
 
 
+@final
+@dataclass(frozen=True)
+class Steps:
+    """What does not depend on the shape: one main-loop step of each tile, shape (candidates, 1, 1).
+
+    Attributes:
+        tile: the candidates.
+        depth: elements of k in one step.
+        operations: of one step, padding included.
+        tensor_s, l2_s: time of a step on the matrix pipe with operands on their way, and of its
+            operands through the L2.
+        store_s: time of one core to write one tile of the result.
+    """
+
+    tile: Candidates
+    depth: float
+    operations: F64
+    tensor_s: F64
+    l2_s: F64
+    store_s: F64
+
+    @staticmethod
+    def of(machine: Machine, c: Mapping[str, float]) -> Steps:
+        """Steps of all tiles that the constants allow."""
+        tile = candidates(c["smallest_tile"], c["largest_tile"])
+        depth = machine.step_bytes / machine.a_bytes
+        operations = 2.0 * depth * tile.m * tile.n
+        operands = (tile.m * machine.a_bytes + tile.n * machine.b_bytes) * depth
+        tensor_s = operations / (machine.core_rate * c["tensor_efficiency"])
+        tensor_s = tensor_s + operands / (c["operand_bytes_per_clock"] * machine.clock_hz)
+        if machine.unpacks:
+            tensor_s = tensor_s + tile.n * depth / (c["unpack_per_clock"] * machine.clock_hz)
+        store_rate = c["store_bytes_per_clock"] * machine.clock_hz
+        return Steps(
+            tile=tile,
+            depth=depth,
+            operations=operations,
+            tensor_s=tensor_s,
+            l2_s=operands / (machine.l2 * c["l2_efficiency"]),
+            store_s=tile.m * tile.n * (machine.c_bytes / store_rate),
+        )
+
+
 def grouped_products(
-    layer: Layer, n: F64, k: F64, machine: Machine, c: Mapping[str, float]
+    layer: Layer, n: F64, k: F64, machine: Machine, c: Mapping[str, float], step: Steps
 ) -> Products:
     """Products of each expert's tokens with its (k, n) weights; n, k: shape (products, rows)."""
-    tile = candidates(c["smallest_tile"], c["largest_tile"])
-    depth = machine.step_bytes / machine.a_bytes
-    steps = np.ceil(k / depth)
+    tile = step.tile
+    steps = np.ceil(k / step.depth)
     blocks = layer.tiles[tile.which, None, :] * np.ceil(n / tile.n)
-    step_ops = 2.0 * depth * tile.m * tile.n
-    operands = (tile.m * machine.a_bytes + tile.n * machine.b_bytes) * depth
-    step_s = step_ops / (machine.core_rate * c["tensor_efficiency"])
-    step_s = step_s + operands / (c["operand_bytes_per_clock"] * machine.clock_hz)
-    if machine.unpacks:
-        step_s = step_s + tile.n * depth / (c["unpack_per_clock"] * machine.clock_hz)
-    store_s = tile.m * tile.n * (machine.c_bytes / (c["store_bytes_per_clock"] * machine.clock_hz))
 
     share = blocks / machine.cores
     waves = share / tile.resident
@@ -224,9 +259,10 @@ def grouped_products(
     per_core = per_core + rounding * (np.ceil(share) - per_core)
     rounded = np.maximum(waves, 1.0)
     rounded = rounded + rounding * (np.ceil(waves) - rounded)
-    tensor = per_core * (steps * step_s + store_s)
+    tensor = per_core * (steps * step.tensor_s + step.store_s)
     chain = rounded * (steps * c["step_s"] + c["wave_s"])
-    l2 = blocks * (steps * (operands / (machine.l2 * c["l2_efficiency"])))
+    deep = blocks * steps
+    l2 = deep * step.l2_s
     dram_bytes = _dram_bytes(layer, n, k, machine, c)
     rate = np.minimum(blocks, machine.cores) * c["core_dram_bytes_per_s"]
     dram = dram_bytes / np.minimum(rate, machine.dram * c["dram_efficiency"])
@@ -242,7 +278,7 @@ def grouped_products(
     expected = folded(closeness * time) / folded(closeness)
     best = np.argmin(time, axis=0)
     place = best * best.size + np.arange(best.size).reshape(best.shape)
-    found = (blocks, per_core, blocks * steps * step_ops, tensor, l2, dram, chain)
+    found = (blocks, per_core, deep * step.operations, tensor, l2, dram, chain)
     columns = {name: value.take(place) for name, value in zip(COLUMNS, found, strict=True)}
     return Products(expected, best, {**columns, "dram_bytes": dram_bytes})
 
@@ -286,13 +322,16 @@ class Estimate:
     around: F64
 
 
-def estimate(layer: Layer, machine: Machine, c: Mapping[str, float]) -> Estimate:
-    """Products that belong to the part, and the kernels around them."""
+def estimate(
+    layer: Layer, machine: Machine, c: Mapping[str, float], step: Steps | None = None
+) -> Estimate:
+    """Products that belong to the part, and the kernels around them; ``step`` saves its making."""
+    step = Steps.of(machine, c) if step is None else step
     rows = len(layer.tokens)
     if rows <= ROWS_PER_CHUNK:
-        return _estimate(layer, machine, c)
+        return _estimate(layer, machine, c, step)
     starts = range(0, rows, ROWS_PER_CHUNK)
-    parts = [_estimate(layer.rows(slice(i, i + ROWS_PER_CHUNK)), machine, c) for i in starts]
+    parts = [_estimate(layer.rows(slice(i, i + ROWS_PER_CHUNK)), machine, c, step) for i in starts]
     products = [part.products for part in parts]
     return Estimate(
         np.concatenate([part.time for part in parts]),
@@ -308,12 +347,12 @@ def estimate(layer: Layer, machine: Machine, c: Mapping[str, float]) -> Estimate
     )
 
 
-def _estimate(layer: Layer, machine: Machine, c: Mapping[str, float]) -> Estimate:
+def _estimate(layer: Layer, machine: Machine, c: Mapping[str, float], step: Steps) -> Estimate:
     first = layer.inner * (2.0 if machine.gated else 1.0)
     which = {"full": slice(0, 2), "w13": slice(0, 1), "w2": slice(1, 2)}[machine.part]
     n = np.stack((first, layer.hidden))[which]
     k = np.stack((layer.hidden, layer.inner))[which]
-    products = grouped_products(layer, n, k, machine, c)
+    products = grouped_products(layer, n, k, machine, c, step)
     around = np.full_like(layer.tokens, c["launch_s"] * len(products.time))
     if machine.part == "full":
         around = around + c["around_s"] + _streams(layer, first, machine, c)

@@ -89,6 +89,9 @@ class Loads:
 
 def folded(values: F64) -> F64:
     """Sum over the first axis in a fixed pairwise order, whatever the number of columns."""
+    if len(values) == 2:
+        both: F64 = values[0] + values[1]
+        return both
     total = values
     while len(total) > 1:
         half = len(total) // 2
