@@ -44,7 +44,8 @@ def with_format(device: Device, dtype: str) -> tuple[Device, str]:
     wanted = recipe.compute if recipe else dtype
     if _pipe_of(device, wanted):
         return device, ""
-    for found in SUBSTITUTES.get(wanted, ()):
+    mixed = recipe is not None and recipe.name != wanted  # 4-bit weights widened to bf16
+    for found in ("fp16", "fp32") if mixed and wanted == "bf16" else SUBSTITUTES.get(wanted, ()):
         pipe = _pipe_of(device, found)
         if pipe:
             level = _added(device.compute, pipe, wanted, device.rate_per_core(pipe, found))

@@ -85,6 +85,12 @@ def test_a_device_without_bf16_runs_a_bf16_checkpoint_in_fp16() -> None:
     assert refused(device="V100", precision={"weights": "bf16"}).kind == "unsupported"
 
 
+def test_a_device_without_bf16_runs_other_checkpoints_in_fp16_between_kernels() -> None:
+    found = answered(device="V100", model="Llama-3.1-8B-FP8")
+    assert any("no bf16: fp16 is assumed between kernels" in text for text in found.warnings)
+    assert any("no fp8 units: computed in fp16" in text for text in found.warnings)
+
+
 def test_a_model_that_does_not_fit_is_predicted_with_advice() -> None:
     work = {"batch": 256, "input_len": 4096, "output_len": 8}
     found = answered(device="L4", workload=work)

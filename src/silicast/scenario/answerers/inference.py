@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, ClassVar, final
 
 from silicast.composition.deployment import Deployment
@@ -95,9 +96,15 @@ def precision_of(
     table = scenario.raw.precision
     if table is None:
         own = model.default_precision
-        if own.recipe != "bf16" or _computes(device, "bf16"):
+        if own.hidden != "bf16" or _computes(device, "bf16"):
             return own, []
         other = "fp16" if _computes(device, "fp16") else "fp32"
+        if own.recipe != "bf16":
+            said = f"{device.name} has no bf16: {other} is assumed between kernels"
+            changes = {
+                name: other for name in ("experts", "attention") if getattr(own, name) == "bf16"
+            }
+            return dataclasses.replace(own, hidden=other, **changes), [said]
         found = Precision.of(
             weights=other,
             experts=own.experts or None,
