@@ -101,10 +101,11 @@ def precision_of(
         other = "fp16" if _computes(device, "fp16") else "fp32"
         if own.recipe != "bf16":
             said = f"{device.name} has no bf16: {other} is assumed between kernels"
-            changes = {
-                name: other for name in ("experts", "attention") if getattr(own, name) == "bf16"
-            }
-            return dataclasses.replace(own, hidden=other, **changes), [said]
+            experts, attention = (
+                other if name == "bf16" else name for name in (own.experts, own.attention)
+            )
+            changed = dataclasses.replace(own, hidden=other, experts=experts, attention=attention)
+            return changed, [said]
         found = Precision.of(
             weights=other,
             experts=own.experts or None,
