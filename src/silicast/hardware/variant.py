@@ -16,7 +16,7 @@ def changed(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 
     Tables are merged field by field; of ``compute.children`` the first entry is merged with the
     first. A number given in another unit replaces the old one. Names are not inherited; every
-    changed number loses its source.
+    changed number loses its source, and is no longer unknown.
 
     Raises:
         SilicastError: ``changes`` is not a table of tables where the base is one.
@@ -25,8 +25,11 @@ def changed(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     merged["name"] = changes.get("name", f"{base['name']} (changed)")
     merged["aliases"] = changes.get("aliases", [])
     sources = dict(base.get("sources", {}))
-    for path in _leaves(changes, ""):
-        sources[plain_path(path)] = CHANGED
+    stated = dict.fromkeys((plain_path(path) for path in _leaves(changes, "")), CHANGED)
+    sources.update(stated)
+    merged["unknown"] = changes.get(
+        "unknown", [path for path in base.get("unknown", []) if plain_path(path) not in stated]
+    )
     for name in ("name", "aliases", "vendor", "architecture", "execution_model"):
         sources.pop(name, None)
     merged["sources"] = {**sources, **_table(changes.get("sources", {}), "sources")}

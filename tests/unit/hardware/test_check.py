@@ -9,6 +9,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from, find_device, load_device_file
 from silicast.hardware.check import check_device
+from silicast.hardware.device import MatrixArray
 from silicast.hardware.index import DEVICES, device_files
 from silicast.hardware.plausibility import Problem
 from silicast.hardware.sources import numbers_of, source_of
@@ -91,6 +92,28 @@ def test_strict_also_says_what_is_not_known() -> None:
     warnings = check_device(data, strict=True)
     assert fields(warnings) == ["clocks.base_mhz", "power.cap_w"]
     assert {problem.severity for problem in warnings} == {"warning"}
+
+
+def test_a_stand_in_names_a_number_of_the_file() -> None:
+    data = table()
+    data["unknown"] = ["memory.l2.bandwidth", "memory.l3.bandwidth"]
+    (problem,) = check_device(data)
+    assert (problem.field, problem.found) == ("unknown[1]", "'memory.l3.bandwidth'")
+    data["unknown"] = ["memory.l2.bandwidth"]
+    assert check_device(data) == []
+    assert fields(check_device(data, strict=True)) == ["memory.l2.bandwidth"]
+    assert device_from(data).unknowns == ("memory.l2.bandwidth",)
+
+
+def test_a_systolic_core_has_arrays_of_a_size() -> None:
+    data = bent("execution_model", "systolic")
+    assert fields(check_device(data)) == ["compute.children[0].array"]
+    data["compute"]["children"][0]["array"] = {"rows": 128, "columns": 0}
+    assert "compute.children[0].array.columns" in fields(check_device(data))
+    data["compute"]["children"][0]["array"]["columns"] = 128
+    assert check_device(data) == []
+    device = device_from(data)
+    assert device.core.array == MatrixArray(128, 128, 1)
 
 
 def test_an_unreadable_file_is_an_error() -> None:

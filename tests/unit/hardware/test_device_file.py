@@ -146,9 +146,13 @@ def test_a_device_may_stand_inline_or_in_a_file(tmp_path: Path) -> None:
 
 
 def test_a_table_and_its_device_are_one_to_one() -> None:
-    for name in ("H100", "L4", "P4", "GB300"):
+    for name in ("H100", "L4", "P4", "GB300", "MI300X", "TPU v6e", "EPYC 9654"):
         device = find_device(name)
         again = build(tabulate(device))
+        assert (again.core.array, again.unknowns) == (device.core.array, device.unknowns)
+        assert {n: link.mesh for n, link in again.links.items()} == {
+            n: link.mesh for n, link in device.links.items()
+        }
         assert again.core.pipes == device.core.pipes
         assert again.sources == device.sources
         for level in device.memory.values():

@@ -77,3 +77,10 @@ def test_wrong_changes_are_named(changes: dict[str, Any], field: str, said: str)
     with pytest.raises(SilicastError, match=said) as caught:
         device_from(changes)
     assert caught.value.field == field
+
+
+def test_a_stated_number_is_no_longer_unknown() -> None:
+    base = find_device("TPU v6e")
+    assert "memory.vmem.bandwidth" in base.unknowns
+    stated = device_from({"base": "TPU v6e", "memory": {"vmem": {"bandwidth_gb_per_s": 30000}}})
+    assert set(base.unknowns) - set(stated.unknowns) == {"memory.vmem.bandwidth"}
