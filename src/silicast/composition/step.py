@@ -152,7 +152,10 @@ class StepModel:
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
         precision = deployment.precision or deployment.model.default_precision
-        self.graph: Graph = build_graph(deployment.model, deployment.plan, precision)
+        plan = deployment.plan
+        # engines gather tokens inside a domain and send them one by one beyond
+        apart = not deployment.links.within_domain(plan.tp * plan.attention_dp)
+        self.graph: Graph = build_graph(deployment.model, plan, precision, all_to_all=apart)
         self.placed: tuple[Placed, ...] = self._place()
         self._matrix_format = RECIPES[precision.recipe].compute
         self._links = deployment.links

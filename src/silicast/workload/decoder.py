@@ -27,7 +27,11 @@ __all__ = ["bind_graph", "build_graph", "stage_graphs", "step_symbols"]
 
 
 def build_graph(
-    model: ModelConfig, plan: Plan | None = None, precision: Precision | None = None
+    model: ModelConfig,
+    plan: Plan | None = None,
+    precision: Precision | None = None,
+    *,
+    all_to_all: bool = False,
 ) -> Graph:
     """All layers of ``model`` as one rank of ``plan`` runs them.
 
@@ -37,6 +41,9 @@ def build_graph(
         plan: dp copies the whole and does not matter here. With attention_dp all symbols are of
             the rank's own group, and the other groups are taken to hold as many tokens.
         precision: None = the checkpoint's.
+        all_to_all: with attention_dp and one whole set of experts a rank (tp = 1, ep =
+            attention_dp), tokens are dispatched to their experts' ranks and combined, instead of
+            gathered and scattered by collectives.
 
     Raises:
         SilicastError: the plan does not fit the model; names the field.
@@ -48,7 +55,8 @@ def build_graph(
     """
     plan = plan or Plan()
     _check(model, plan)
-    builder = _Builder(Nodes(model, shard_of(model, plan), precision or model.default_precision))
+    formats = precision or model.default_precision
+    builder = _Builder(Nodes(model, shard_of(model, plan), formats, all_to_all))
     blocks = [Block("embedding", tuple(builder.embedding()))]
     blocks.append(Block("first_layer", tuple(builder.layer(model.kind(0), first=True)), (0,)))
     kinds: dict[LayerKind, list[int]] = {}

@@ -10,6 +10,9 @@ from silicast.workload.nodes import Nodes
 from silicast.workload.op import Affine, Dim, Op, Variant
 from silicast.workload.symbols import TOKENS
 
+_SENT = frozenset(("fp8", "nvfp4"))
+"""Formats in which a dispatch sends tokens; else as between kernels."""
+
 
 def expert_nodes(make: Nodes, moe: MoE, source: str) -> Iterator[Node]:
     """From the normed input to the output of one rank, not yet summed over the tp ranks.
@@ -17,7 +20,7 @@ def expert_nodes(make: Nodes, moe: MoE, source: str) -> Iterator[Node]:
     The ranks of a group hold the same tokens, so each computes its own experts' share of every
     token, and the sum over the ranks that ends the layer is also the exchange between experts.
     Groups with tokens of their own gather them before and scatter the sums behind, as vLLM does
-    by default.
+    by default, or dispatch each token to its experts and combine what comes back.
     """
     hidden, shard = make.model.hidden, make.shard
     router = Op.make("gemm", make.unquantised, m=TOKENS, n=moe.experts, k=hidden)
@@ -44,10 +47,21 @@ def expert_nodes(make: Nodes, moe: MoE, source: str) -> Iterator[Node]:
 
 
 def _exchanged(make: Nodes, experts: Node) -> Iterator[Node]:
-    """The experts, between the collectives that bring all groups' tokens there and back."""
-    groups = make.shard.groups
+    """The experts, between what brings all groups' tokens there and back."""
+    groups, shard = make.shard.groups, make.shard
     if groups == 1:
         yield experts
+        return
+    if _dispatches(make):
+        moe = dict(experts.op.dims)
+        sizes = {name: moe[name] for name in ("hidden", "topk", "experts")}
+        sent = make.precision.expert.activations
+        wire = Variant(dtype=sent if sent in _SENT else make.precision.hidden)
+        dispatch = Op.make("dispatch", wire, tokens=TOKENS, ep=shard.ep, **sizes)
+        yield Node("experts_dispatch", dispatch, experts.inputs)
+        yield Node(experts.name, experts.op, ("experts_dispatch",))
+        combine = Op.make("combine", make.plain, tokens=TOKENS, ep=shard.ep, **sizes)
+        yield Node("experts_combine", combine, (experts.name,))
         return
     size = Affine(TOKENS, groups * make.model.hidden * make.precision.hidden_bytes)
     gather = Op.make("all_gather", make.plain, bytes=size, gpus=groups)
@@ -59,7 +73,14 @@ def _exchanged(make: Nodes, experts: Node) -> Iterator[Node]:
 
 def _own(make: Nodes) -> str:
     """The node with the routed experts' result for the rank's own tokens."""
-    return "experts" if make.shard.groups == 1 else "experts_reduce_scatter"
+    if make.shard.groups == 1:
+        return "experts"
+    return "experts_combine" if _dispatches(make) else "experts_reduce_scatter"
+
+
+def _dispatches(make: Nodes) -> bool:
+    """Whole experts on ranks with tokens of their own: each token goes to its experts alone."""
+    return make.all_to_all and make.shard.tp == 1 and make.shard.expert_tp == 1
 
 
 def last_expert_node(make: Nodes, moe: MoE) -> str:

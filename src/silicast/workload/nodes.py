@@ -21,11 +21,16 @@ _KERNEL_KINDS = {"relu2": "relu"}
 @final
 @dataclass(frozen=True)
 class Nodes:
-    """Makes nodes in the sizes and formats of one model on one rank."""
+    """Makes nodes in the sizes and formats of one model on one rank.
+
+    Attributes:
+        all_to_all: groups with tokens of their own send each token to its experts' ranks only.
+    """
 
     model: ModelConfig
     shard: Shard
     precision: Precision
+    all_to_all: bool = False
 
     @property
     def plain(self) -> Variant:

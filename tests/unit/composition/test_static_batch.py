@@ -186,6 +186,21 @@ def test_groups_attend_to_their_own_sequences() -> None:
     assert "o_all_reduce" in {leaf.name for leaf in leaves(halves.prefill.part)}
 
 
+def test_experts_beyond_a_node_get_their_tokens_one_by_one() -> None:
+    names = {
+        ranks: {leaf.name for leaf in leaves(found.prefill.part)}
+        for ranks in (8, 16)
+        for found in (
+            predict_static_batch(
+                deployment("Qwen3-30B-A3B", attention_dp=ranks, ep=ranks), [256] * 16, 3
+            ),
+        )
+    }
+    assert {"experts_dispatch", "experts_combine"} <= names[16]
+    assert "experts_all_gather" in names[8]
+    assert "experts_all_gather" not in names[16]
+
+
 def test_experts_make_a_step_of_every_size() -> None:
     found = predict_static_batch(deployment("Mixtral-8x7B", tp=4, ep=2), [64, 9], 5)
     parts = {leaf.name: leaf for leaf in leaves(found.total.part)}

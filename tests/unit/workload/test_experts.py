@@ -80,6 +80,18 @@ def test_groups_exchange_their_tokens() -> None:
     assert "down_all_reduce" not in shared
 
 
+def test_tokens_are_dispatched_to_whole_experts_only() -> None:
+    model, wide = find_model("DeepSeek-V3"), Plan(attention_dp=32, ep=32)
+    layer = nodes(build_graph(model, wide, all_to_all=True), "layer_moe")
+    sizes = {"tokens": "tokens", "hidden": 7168, "topk": 8, "experts": 256, "ep": 32}
+    assert dict(layer["experts_dispatch"].dims) == dict(layer["experts_combine"].dims) == sizes
+    assert layer["experts_dispatch"].variant.dtype == "fp8"
+    assert layer["experts_combine"].variant.dtype == "bf16"
+    assert layer["experts"].dim("tokens") == Affine("tokens", 32)
+    for plan in (Plan(tp=2, attention_dp=16, ep=32), Plan(attention_dp=32, ep=16)):
+        assert "experts_all_gather" in nodes(build_graph(model, plan, all_to_all=True), "layer_moe")
+
+
 def test_groups_hold_gathered_tokens() -> None:
     worst = 4096 + 2 * (4096 + 2 * (2 * 14336 + 14336))
     plan = Plan(attention_dp=2, ep=2)
