@@ -28,7 +28,7 @@ from silicast.kernels.moe_model import (
     Steps,
     estimate,
 )
-from silicast.kernels.moe_recipes import style_of
+from silicast.kernels.moe_recipes import is_gated, style_of
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import Activity, campaign_clock_share
 from silicast.kernels.routing import busiest_loads, check_distribution, folded, histogram_name
@@ -218,7 +218,7 @@ class Moe(Implementation):
 
 def _widths(variant: Variant) -> int:
     """Multiples of the intermediate size that the part's weights have."""
-    first = 2 if variant.flag("gated", True) else 1
+    first = 2 if is_gated(variant) else 1
     return first if variant.flag("w13") else 1 if variant.flag("w2") else first + 1
 
 

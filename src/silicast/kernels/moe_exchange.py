@@ -5,7 +5,8 @@ each other rank that serves one of its choices, a low-latency one sends every ch
 
     t = base + bytes that leave the rank / min(link x efficiency, SMs x rate of an SM)
 
-with a second term for bytes that leave the node. The base is the library's host, launch and
+where experts take the place of SMs in a low-latency exchange, and bytes that leave the node have a
+term of their own. The base is the library's host, launch and
 synchronisation time as its benchmarks measure it. ``Variant.kernel`` names the exchange
 ("deepep_ll", "deepep_ht", "NVLinkTwoSided"); without one, up to 256 tokens take the low-latency
 path. Optional dimensions: ``nodes`` (default: what the ranks need), ``sms`` (of the exchange).
@@ -219,12 +220,18 @@ def exchange_s(
     table: Mapping[str, float], fabric: Fabric,
 ) -> F64:  # fmt: skip
     """Time of one path; ``moved``: bytes that leave the rank."""
-    name = f"{phase}.{path}"
-    base = table.get(f"{name}.base_s:{batch.variant.library}", table[f"{name}.base_s"])
-    rate = np.full_like(moved, fabric.link * table[f"{name}.efficiency"])
+
+    def constant(name: str) -> float:
+        general = table[f"{phase}.{path}.{name}"]
+        return table.get(f"{phase}.{path}.{name}:{batch.variant.library}", general)
+
+    base = constant("base_s")
+    rate = np.full_like(moved, fabric.link * constant("efficiency"))
+    if path == "low_latency":  # a few warps serve each expert
+        rate = np.minimum(rate, batch.dims["experts"] * constant("expert_bytes_per_s"))
     if "sms" in batch.dims:
         given = batch.dims["sms"]
-        by_sms = given * table[f"{name}.sm_bytes_per_s"]
+        by_sms = given * constant("sm_bytes_per_s")
         rate = np.where(given > 0, np.minimum(rate, by_sms), rate)
     crossing = moved * remote.away
     network_s = crossing / table["network_bytes_per_s"] + table["network_base_s"] * (crossing > 0)

@@ -16,7 +16,7 @@ from silicast.core.dtypes import BITS, Recipe
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.gemm_model import stays_in_l2
-from silicast.kernels.moe_recipes import stored
+from silicast.kernels.moe_recipes import is_gated, stored
 from silicast.kernels.routing import Loads, folded
 from silicast.workload.op import Variant
 
@@ -124,7 +124,7 @@ class Machine:
             c_bytes=BITS[recipe.output] / 8.0,
             unpacks=unpacks,
             quantizes=recipe.quantizes,
-            gated=variant.flag("gated", True),
+            gated=is_gated(variant),
             part=part,
             cache=variant.cache,
         )

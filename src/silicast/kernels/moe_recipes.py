@@ -9,6 +9,7 @@ import re
 from functools import lru_cache
 
 from silicast.core.dtypes import BITS, Recipe
+from silicast.workload.op import Variant
 
 STYLES = (
     "triton", "triton_sglang", "cutlass", "flashinfer_cutlass", "trtllm_gen", "min_latency",
@@ -94,3 +95,12 @@ def stored(style: str, recipe: Recipe) -> tuple[float, bool]:
     if style.startswith("triton_sglang") and recipe.weights == "mxfp4":
         return BITS[recipe.compute] / 8.0, False
     return recipe.weight_bits / 8.0, BITS[recipe.weights] < BITS[recipe.compute]
+
+
+def is_gated(variant: Variant) -> bool:
+    """Whether a layer has gate, up and down matrices: the flag, unless the kernel's name denies it.
+
+    >>> is_gated(Variant()), is_gated(Variant(kernel="moe_torch_flow_nongated"))
+    (True, False)
+    """
+    return variant.flag("gated", True) and "nongated" not in variant.kernel
