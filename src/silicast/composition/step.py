@@ -65,6 +65,13 @@ READ_FROM_MEMORY = frozenset(("gemm", "moe", "attention_decode", "mla_decode", "
 _OWN_NODES = (("append", False), ("rope", False))
 """Cache update and rotation, which engines' attention calls may hold, have nodes of their own."""
 
+EXPERTS = ("moe", "dispatch", "combine")
+EXPERT_LIBRARIES = frozenset(("vllm", "sglang", "trtllm"))
+"""Engines with kernels of their own for experts."""
+EXPERTS_RUN_AS = {("trtllm", "blackwell", "w4a16_mxfp4"): "w4a8_mxfp4_mxfp8"}
+"""Engine, architecture and recipe of a checkpoint's experts -> the recipe that the engine takes
+for it: TensorRT-LLM quantises activations where the matrix units take them (its gpt-oss guide)."""
+
 _CLOCK_TOLERANCE = 0.005
 
 
@@ -321,12 +328,19 @@ class StepModel:
             "attention_prefill": attention.prefill,
             "attention_decode": attention.decode,
             "gemm": engine.gemm,
+            **dict.fromkeys(EXPERTS, engine.name if engine.name in EXPERT_LIBRARIES else ""),
         }.get(op.family, engine.collectives if op.family in COLLECTIVES else "")
         cache = "cold" if op.family in READ_FROM_MEMORY else op.variant.cache
         flags = op.variant.flags
         if op.family in ("attention_prefill", "attention_decode"):
             flags = tuple(sorted((*flags, *_OWN_NODES)))
-        variant = replace(op.variant, library=library, cache=cache, launch="graph", flags=flags)
+        dtype = op.variant.dtype
+        if op.family == "moe":
+            kind = (engine.name, self.deployment.device.architecture, dtype)
+            dtype = EXPERTS_RUN_AS.get(kind, dtype)
+        variant = replace(
+            op.variant, dtype=dtype, library=library, cache=cache, launch="graph", flags=flags
+        )
         return replace(op, variant=variant)
 
     def _group(self) -> dict[_Key, list[int]]:

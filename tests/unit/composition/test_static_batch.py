@@ -201,6 +201,23 @@ def test_experts_beyond_a_node_get_their_tokens_one_by_one() -> None:
     assert "experts_all_gather" not in names[16]
 
 
+@pytest.mark.parametrize(
+    ("device", "engine", "library", "dtype"),
+    [
+        ("B200", "trtllm", "trtllm", "w4a8_mxfp4_mxfp8"),
+        ("B200", "vllm", "vllm", "w4a16_mxfp4"),
+        ("H100", "trtllm", "trtllm", "w4a16_mxfp4"),
+        ("H100", "torch-eager", "", "w4a16_mxfp4"),
+    ],
+)
+def test_experts_run_as_the_engine_runs_them(
+    device: str, engine: str, library: str, dtype: str
+) -> None:
+    placed = StepModel(deployment("gpt-oss-20b", device, engine)).placed
+    variants = {p.op.variant for p in placed if p.op.family == "moe"}
+    assert {(v.library, v.dtype, v.cache) for v in variants} == {(library, dtype, "cold")}
+
+
 def test_experts_make_a_step_of_every_size() -> None:
     found = predict_static_batch(deployment("Mixtral-8x7B", tp=4, ep=2), [64, 9], 5)
     parts = {leaf.name: leaf for leaf in leaves(found.total.part)}
