@@ -410,6 +410,7 @@ class StepModel:
                 f"no model of {family} on {device.execution_model} devices such as {device.name}",
                 kind="not_yet",
                 field="device",
+                hint=f"{self.deployment.model.name} needs it",
             )
         if PREFILL_KV in dict(ops[0].dims).values():
             batch = ragged(
