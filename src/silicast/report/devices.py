@@ -15,7 +15,7 @@ from silicast.report.tables import Facts, listing
 
 def device_summary(device: Device) -> dict[str, Any]:
     """The figures by which devices are compared; units in the names, None where unknown."""
-    nvlink = device.links.get("nvlink")
+    nvlink, fabric = device.links.get("nvlink"), device.fabric_link
     return {
         "name": device.name,
         "vendor": device.vendor,
@@ -25,6 +25,9 @@ def device_summary(device: Device) -> dict[str, Any]:
         "bandwidth_gb_per_s": device.dram.bandwidth_bytes_per_s / 1e9,
         "bf16_tflop_per_s": _best_16_bit(device) / 1e12,
         "nvlink_gb_per_s": nvlink.bandwidth_bytes_per_s / 1e9 if nvlink else None,
+        "fabric": fabric.name if fabric else None,
+        "fabric_gb_per_s": fabric.bandwidth_bytes_per_s / 1e9 if fabric else None,
+        "execution_model": device.execution_model,
         "power_cap_w": device.power_cap_w,
         "aliases": list(device.aliases),
     }
@@ -33,11 +36,11 @@ def device_summary(device: Device) -> dict[str, Any]:
 def device_table(devices: Iterable[Device]) -> RenderableType:
     """One line a device."""
     columns = {
-        "device": "left", "architecture": "left", "SMs": "right", "memory\nGB": "right",
-        "GB/s": "right", "16-bit\nTFLOP/s": "right", "NVLink\nGB/s": "right", "W": "right",
+        "device": "left", "architecture": "left", "cores": "right", "memory\nGB": "right",
+        "GB/s": "right", "16-bit\nTFLOP/s": "right", "fabric\nGB/s": "right", "W": "right",
     }  # fmt: skip
     keys = (
-        "cores", "memory_gb", "bandwidth_gb_per_s", "bf16_tflop_per_s", "nvlink_gb_per_s",
+        "cores", "memory_gb", "bandwidth_gb_per_s", "bf16_tflop_per_s", "fabric_gb_per_s",
         "power_cap_w",
     )  # fmt: skip
     rows = []
@@ -88,6 +91,8 @@ def device_card(device: Device) -> RenderableType:
     if device.idle_power_w is not None:
         add("idle power", f"{device.idle_power_w:.0f} W", "power.idle_w")
     add("a node holds", f"{device.default_gpus_per_node}", "default_gpus_per_node")
+    if device.unknowns:
+        table.add("not published", ", ".join(device.unknowns), "stand-ins; predictions widen")
     table.add("other names", ", ".join(device.aliases) or "–")
     return table.rendered()
 
