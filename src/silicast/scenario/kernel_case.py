@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, cast, final
 
 from silicast.core.errors import SilicastError
 from silicast.scenario.dtype_names import dtype_name
@@ -101,6 +101,8 @@ class _Reader:
             kind, inputs = KINDS[str(words.pop("kind", "copy"))]
             flags[kind] = True
             dims.setdefault("inputs", inputs)
+        if self.name == "moe":
+            flags = dict(self._experts(words))
         for key in self.spec.dtypes:
             if self.table.get(key, "") != "":
                 words[key] = self._dtype(key)
@@ -121,6 +123,19 @@ class _Reader:
             flags=tuple(sorted(flags.items())),
         )
         return KernelCase(Op.make(self.name, variant, **dims), words)
+
+    def _experts(self, words: dict[str, object]) -> tuple[tuple[str, bool], ...]:
+        """The flags of a layer of experts; its part and distribution are no loose words then.
+
+        The activation itself costs next to nothing, but squared ReLU has no gate beside it.
+        """
+        from silicast.kernels.moe import moe_flags
+
+        activation = words.pop("activation", "")
+        gated = self._flag("gated") if "gated" in self.table else activation != "relu2"
+        shares = words.pop("distribution", "balanced")
+        distribution = shares if isinstance(shares, str) else list(cast("tuple[float]", shares))
+        return moe_flags(str(words.pop("part", "full")), gated=gated, distribution=distribution)
 
     def _singular(self, table: Mapping[str, Any]) -> dict[str, Any]:
         """``q_lens`` and ``kv_lens`` under the dimension's name; both at once are refused."""

@@ -180,7 +180,9 @@ def test_contradictions_are_refused(table: dict[str, Any], words: str) -> None:
 def test_expert_distributions(value: object) -> None:
     table = {"op": "moe", "tokens": 4, "experts": 2, "topk": 2, "hidden": 8, "intermediate": 8,
              "distribution": value}  # fmt: skip
-    assert "distribution" in kernel_case(table).words
+    wanted = value if isinstance(value, str) else "histogram"
+    flags = dict(kernel_case(table).op.variant.flags)
+    assert any(name.startswith(wanted) for name in flags)
 
 
 @pytest.mark.parametrize(
@@ -198,3 +200,16 @@ def test_engines_quantise_activations_in_the_call_unless_said_otherwise(
 ) -> None:
     case = kernel_case({"op": "gemm", "m": 8, "n": 64, "k": 64, "dtype": "fp8", **fields})
     assert case.op.variant.flag("includes_quantize") is expected
+
+
+def test_experts_carry_part_gate_and_distribution() -> None:
+    sizes = {"op": "moe", "tokens": 64, "experts": 8, "topk": 2, "hidden": 64, "intermediate": 32}
+    flags = dict(kernel_case(sizes).op.variant.flags)
+    assert flags == {"balanced": True, "gated": True}
+    case = kernel_case({**sizes, "part": "w2", "distribution": "power_law_1.2"})
+    assert dict(case.op.variant.flags) == {"gated": True, "power_law_1.2": True, "w2": True}
+    assert case.words == {}
+    ungated = kernel_case({**sizes, "activation": "relu2"})
+    assert ungated.op.variant.flag("gated") is False
+    histogram = kernel_case({**sizes, "distribution": [4, 1, 1, 1, 1, 0, 0, 0]})
+    assert any(name.startswith("histogram") for name, _ in histogram.op.variant.flags)
