@@ -91,8 +91,7 @@ def device_card(device: Device) -> RenderableType:
     if device.idle_power_w is not None:
         add("idle power", f"{device.idle_power_w:.0f} W", "power.idle_w")
     add("a node holds", f"{device.default_gpus_per_node}", "default_gpus_per_node")
-    if device.unknowns:
-        table.add("not published", ", ".join(device.unknowns), "stand-ins; predictions widen")
+    table.add("not published", ", ".join(device.unknowns) or "–", "stand-ins: predictions widen")
     table.add("other names", ", ".join(device.aliases) or "–")
     return table.rendered()
 
