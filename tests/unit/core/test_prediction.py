@@ -41,7 +41,9 @@ def test_independent_errors_shrink_in_a_sum_and_shared_ones_do_not() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.floats(1e-6, 1.0), st.floats(1e-9, 1), st.floats(1e-9, 1)), min_size=1, max_size=8
+        st.tuples(st.floats(1e-6, 1.0), st.floats(1e-9, 1), st.floats(1e-9, 1)),
+        min_size=1,
+        max_size=8,
     )
 )
 def test_error_of_a_sum_is_never_larger_than_its_worst_term(
