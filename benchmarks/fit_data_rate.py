@@ -10,6 +10,8 @@ Writes ``catalog/physics/data_rate.json``.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import numpy as np
 import pyarrow.parquet as pq
@@ -24,7 +26,7 @@ TABLE = "pipeweave/kernel_moe_w13.parquet"
 LARGE_BYTES = 300e6
 
 
-def share_of_datasheet(rows: list[dict[str, float]], gpu: str) -> float:
+def share_of_datasheet(rows: list[dict[str, Any]], gpu: str) -> float:
     """Median share of the datasheet bandwidth over the rows of one device that only read."""
     bandwidth = find_device(gpu).dram.bandwidth_bytes_per_s
     shares = []

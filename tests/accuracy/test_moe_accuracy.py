@@ -35,7 +35,8 @@ def best_constant(roofline: np.ndarray, measured: np.ndarray) -> np.ndarray:
     ratio = roofline / measured
     constants = np.exp(np.linspace(-1.0, 3.0, 161))
     errors = [float(np.mean(np.abs(ratio * constant - 1.0))) for constant in constants]
-    return roofline * constants[int(np.argmin(errors))]
+    best: np.ndarray = roofline * constants[int(np.argmin(errors))]
+    return best
 
 
 def test_beats_roofline_with_one_constant_on_every_device(scored: list[Scored]) -> None:
