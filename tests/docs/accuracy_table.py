@@ -16,7 +16,6 @@ HEADINGS = (
     "suite", "metric", "rows", "mean APE %", "bias %", "in the 90 % interval", "noise floor %",
     "roofline x constant, APE %", "best peer, APE %",
 )  # fmt: skip
-BASELINES = ("roofline", BASELINE)
 
 
 def table() -> list[str]:
@@ -36,8 +35,8 @@ def with_table(text: str) -> str:
 
 def _row(suite: str, metric: dict[str, Any]) -> list[str]:
     ours, others = metric["silicast"], metric["others"]
-    peers = {n: f["mean_ape"] for n, f in others.items() if n not in BASELINES}
-    best = min(peers, key=lambda name: peers[name], default="")
+    peers = {n: others[n] for n in metric["peers"]}
+    best = min(peers, key=lambda name: float(peers[name]["mean_ape_where_answered"]), default="")
     noise = metric.get("noise_floor_pct", {}).get("mean")
     return [
         f"[{suite}](docs/accuracy/{suite}.md)",
@@ -48,5 +47,14 @@ def _row(suite: str, metric: dict[str, Any]) -> list[str]:
         f"{figure(ours['coverage_pct'])} %",
         figure(noise),
         figure(others.get(BASELINE, {}).get("mean_ape")),
-        f"{figure(peers[best])} ({best})" if best else "–",
+        _peer(best, peers[best]) if best else "–",
     ]
+
+
+def _peer(name: str, figures: dict[str, Any]) -> str:
+    """A peer's error on the rows that it answered, and ours there if those are not all."""
+    text = f"{figure(figures['mean_ape_where_answered'])} ({name})"
+    answered = round(figures["rows"] * figures["answered_pct"] / 100)
+    if answered == figures["rows"]:
+        return text
+    return f"{text} on {answered} rows, ours there {figure(figures['silicast_there'])}"

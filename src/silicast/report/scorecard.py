@@ -22,9 +22,12 @@ FIGURES = {
     "p90_ape": "p90\nAPE %",
     "bias_pct": "bias\n%",
     "median_abs_log": "median\n|log ratio|",
+    "mean_ape_where_answered": "mean where\nanswered %",
+    "silicast_there": "Silicast\nthere %",
 }
 """Figures shown for every competitor, in order."""
-_ERRORS = tuple(key for key in FIGURES if key != "rows")
+_PARTIAL = ("mean_ape_where_answered", "silicast_there")
+"""Figures shown only where a competitor left rows unanswered."""
 
 
 READING = (
@@ -41,8 +44,9 @@ def scorecard_table(result: Result) -> RenderableType:
     parts.append(Text(result["split"], "dim"))
     for metric in result["metrics"]:
         parts += [Text(""), Text(f"{metric['metric']}: {_headline(metric)}")]
-        columns = {"": "left", **dict.fromkeys(FIGURES.values(), "right")}
-        parts.append(listing(columns, _competitors(metric)))
+        shown = _shown(metric)
+        columns = {"": "left", **dict.fromkeys((FIGURES[key] for key in shown), "right")}
+        parts.append(listing(columns, _competitors(metric, shown)))
     return Group(*parts, Text(""))
 
 
@@ -66,7 +70,8 @@ def scorecard_page(result: Result) -> str:
     ]
     for metric in result["metrics"]:
         lines += ["", f"## {metric['metric']}", "", f"{_headline(metric)}.", ""]
-        lines += markdown_table(["", *FIGURES.values()], _competitors(metric))
+        shown = _shown(metric)
+        lines += markdown_table(["", *(FIGURES[key] for key in shown)], _competitors(metric, shown))
         for group, labels in metric["by"].items():
             lines += ["", f"### By {group}", ""]
             lines += _by_group(labels)
@@ -107,10 +112,16 @@ def _headline(metric: Result) -> str:
     return text + (f", noise floor {figure(noise['mean'])} %" if noise else "")
 
 
-def _competitors(metric: Result) -> list[list[str]]:
+def _shown(metric: Result) -> list[str]:
+    """The figures that say something for this metric."""
+    partial = any(figures["answered_pct"] < 100.0 for figures in metric["others"].values())
+    return [key for key in FIGURES if partial or key not in _PARTIAL]
+
+
+def _competitors(metric: Result, shown: Sequence[str]) -> list[list[str]]:
     all_of_them = {"Silicast": metric["silicast"], **metric["others"]}
     return [
-        [name, figure(int(figures["rows"])), *(figure(figures.get(key)) for key in _ERRORS)]
+        [name, *(figure(int(figures[key]) if key == "rows" else figures.get(key)) for key in shown)]
         for name, figures in all_of_them.items()
     ]
 

@@ -104,9 +104,10 @@ def summary(scored: Scored) -> dict[str, Any]:
         "metric": scored.metric,
         "silicast": point_figures(scored.measured, scored.estimate) | interval_figures(scored),
         "others": {
-            name: point_figures(scored.measured, predicted)
+            name: point_figures(scored.measured, predicted) | _where_answered(scored, predicted)
             for name, predicted in competitors(scored).items()
         },
+        "peers": sorted(scored.peers),
         "by": {name: _by_label(scored, name) for name in scored.groups},
     }
     if scored.noise is not None:
@@ -117,6 +118,18 @@ def summary(scored: Scored) -> dict[str, Any]:
                 "median": 100.0 * float(np.median(known)),
             }
     return result
+
+
+def _where_answered(scored: Scored, predicted: F64) -> dict[str, float]:
+    """A competitor's and our mean APE on the rows that it answered: few peers cover all rows."""
+    rows = np.isfinite(predicted)
+    if not rows.any():
+        return {}
+    measured = scored.measured[rows]
+    return {
+        "mean_ape_where_answered": float(np.mean(ape(measured, predicted[rows]))),
+        "silicast_there": float(np.mean(ape(measured, scored.estimate[rows]))),
+    }
 
 
 def _by_label(scored: Scored, group: str) -> dict[str, Mapping[str, Any]]:
