@@ -128,38 +128,52 @@ def infer(
     batch: int | None = None,
     input_len: int | None = None,
     input_lens: list[int] | None = None,
-    tp: int = 1,
-    pp: int = 1,
+    tp: int | None = None,
+    pp: int | None = None,
     engine: str | dict[str, Any] | None = None,
-    precision: dict[str, Any] | None = None,
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    power_w: float | None = None,
+    clock_mhz: float | None = None,
     **fields: Any,
 ) -> StaticBatchTimes:
     """Times and memory of one static batch: all prompts prefilled at once, then decoded.
 
     Args:
-        model, device, engine, precision: as in a scenario.
+        model, device, engine: as in a scenario.
         batch, input_len: equal prompts; or ``input_lens``, one length each.
         output_len: tokens generated per sequence.
-        tp, pp: parallel degrees.
-        fields: further fields of a scenario (``limits``, ``host``, ``cluster``, ``tier``, ...).
+        tp, pp: parallel degrees, short for ``parallel = {tp, pp}``.
+        dtype: format of the matrix products, short for ``precision.recipe``.
+        kv_dtype: format of the KV cache, short for ``precision.kv_cache``.
+        power_w, clock_mhz: short for the fields of ``limits``.
+        fields: further fields of a scenario (``parallel``, ``precision``, ``limits``, ``host``,
+            ``cluster``, ``tier``, ...).
 
     Raises:
-        SilicastError: see :func:`predict`.
+        SilicastError: see :func:`predict`; or a field is given in both its forms and they differ.
     """
     lengths = {"batch": batch, "input_len": input_len, "input_lens": input_lens}
     if input_lens is None and batch is None:
         lengths["batch"] = 1
     workload: dict[str, Any] = {k: v for k, v in lengths.items() if v is not None}
-    optional = {"engine": engine, "precision": precision}
+    short: dict[str, dict[str, tuple[str, Any]]] = {
+        "parallel": {"tp": ("tp", tp), "pp": ("pp", pp)},
+        "precision": {"recipe": ("dtype", dtype), "kv_cache": ("kv_dtype", kv_dtype)},
+        "limits": {"power_w": ("power_w", power_w), "clock_mhz": ("clock_mhz", clock_mhz)},
+    }
     tree: dict[str, Any] = {
         "task": "inference",
         "model": model,
         "device": device,
-        "parallel": {**fields.pop("parallel", {}), "tp": tp, "pp": pp},
         "workload": {**workload, "output_len": output_len},
-        **{name: value for name, value in optional.items() if value is not None},
+        **({} if engine is None else {"engine": engine}),
         **fields,
     }
+    for table, forms in short.items():
+        tree[table] = _completed(table, tree.get(table), forms)
+        if tree[table] is None:
+            del tree[table]
     found = predict(tree)
     return StaticBatchTimes(
         prefill_ms=found["prefill_ms"],
@@ -168,3 +182,20 @@ def infer(
         memory_gb=found["memory_gb"],
         predicted=found,
     )
+
+
+def _completed(name: str, table: Any, short: Mapping[str, tuple[str, Any]]) -> Any:
+    """A table of a scenario with what was given by its short names; they may not contradict it."""
+    given = {field: (word, value) for field, (word, value) in short.items() if value is not None}
+    if not given or not (table is None or isinstance(table, Mapping)):
+        return table  # a table of the wrong type is refused where it is decoded
+    stated = dict(table or {})
+    for field, (word, value) in given.items():
+        if stated.get(field) not in (None, value):
+            raise SilicastError(
+                f"{word} is {value!r}, but {name}.{field} is {stated[field]!r}",
+                field=f"{name}.{field}",
+                hint="keep one of them",
+            )
+        stated[field] = value
+    return stated

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,54 @@ def test_a_static_batch_in_three_lines() -> None:
         model="Llama-3.1-8B", device="H100", input_lens=[1024] * 8, output_len=4, tp=2
     )
     assert lens.total_ms == found.total_ms
+
+
+BATCH: dict[str, Any] = {
+    "model": "Llama-3.1-8B",
+    "device": "H100",
+    "input_len": 256,
+    "output_len": 4,
+}
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        ({"tp": 4}, {"parallel": {"tp": 4}}),
+        ({"pp": 2}, {"parallel": {"pp": 2}}),
+        ({"tp": 2, "parallel": {"pp": 2}}, {"parallel": {"tp": 2, "pp": 2}}),
+        ({"tp": 2, "parallel": {"tp": 2}}, {"parallel": {"tp": 2}}),
+        ({"dtype": "fp8"}, {"precision": {"recipe": "fp8"}}),
+        ({"kv_dtype": "fp8"}, {"precision": {"kv_cache": "fp8"}}),
+        ({"power_w": 300}, {"limits": {"power_w": 300}}),
+        ({"clock_mhz": 900}, {"limits": {"clock_mhz": 900}}),
+    ],
+)
+def test_short_and_long_form_are_the_same_question(
+    short: dict[str, Any], long: dict[str, Any]
+) -> None:
+    found = silicast.infer(**BATCH, **short)
+    assert found.predicted == silicast.infer(**BATCH, **long).predicted
+    assert found.predicted.why != silicast.infer(**BATCH).predicted.why
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"tp": 2, "parallel": {"tp": 4}}, "parallel.tp"),
+        ({"tp": 1, "parallel": {"tp": 4}}, "parallel.tp"),
+        ({"dtype": "fp8", "precision": {"recipe": "bf16"}}, "precision.recipe"),
+        ({"power_w": 300, "limits": {"power_w": 400}}, "limits.power_w"),
+        ({"parallel": {"tp": 3}}, "parallel"),
+        ({"parallel": {"tpp": 4}}, "parallel.tpp"),
+        ({"parallel": 4}, "parallel"),
+        ({"tp": 2, "parallel": 4}, "parallel"),
+    ],
+)
+def test_contradictions_and_bad_degrees_are_refused(given: dict[str, Any], field: str) -> None:
+    with pytest.raises(SilicastError) as caught:
+        silicast.infer(**BATCH, **given)
+    assert caught.value.field.startswith(field)
 
 
 def test_one_token_is_all_prefill() -> None:
