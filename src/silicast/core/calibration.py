@@ -6,8 +6,6 @@ they came to, on which device, host and stack, and from how many rows.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Annotated, final
 
@@ -15,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from silicast.core.errors import SilicastError
+from silicast.core.files import write_atomically
 from silicast.core.hashing import content_hash
 from silicast.core.naming import normalise
 
@@ -142,10 +141,4 @@ def save_calibration(calibration: Calibration, path: Path) -> None:
         SilicastError: cannot write there.
     """
     text = msgspec.json.format(msgspec.json.encode(calibration, order="sorted"), indent=2)
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(text + b"\n")
-        Path(name).replace(path)
-    except OSError as error:
-        raise SilicastError(f"cannot write: {error.strerror}", kind="io", file=str(path)) from None
+    write_atomically(path, text + b"\n")

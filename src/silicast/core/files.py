@@ -1,35 +1,117 @@
-"""Writing files so that nothing half-written is ever left behind."""
+"""Writing files so that nothing half-written is left behind and nothing else is replaced."""
 
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from silicast.core.errors import SilicastError
 
+_MAX_LINKS = 40
+"""Symbolic links followed one after the other, as Linux limits them."""
+
+
+@contextmanager
+def writing(path: Path, *, source: os.stat_result | None = None) -> Iterator[BinaryIO]:
+    """A stream whose content becomes the file at ``path`` once the block ends without an error.
+
+    A symbolic link is followed: the file that it names is written, the link stays. A file that
+    exists keeps its mode. What is no regular file (a pipe, ``/dev/null``, ``/dev/stdout``) is
+    written as it is, from the first byte on.
+
+    Args:
+        source: what the content is made from; writing onto it is refused.
+
+    Raises:
+        SilicastError: kind "io": it cannot be written, is a folder, a loop of links or ``source``
+            itself. A regular file is then as it was.
+    """
+    try:
+        status = _status(path)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            raise _refused(path, "is a folder, not a file", "name a file in it")
+        if _same_file(status, source):
+            raise _refused(path, "is the input itself", "write to another file")
+        if status is not None and (not stat.S_ISREG(status.st_mode) or _is_open_stream(path)):
+            handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            with os.fdopen(handle, "wb") as stream:
+                yield stream
+            return
+        with _replacing(Path(os.path.realpath(path)), status) as stream:
+            yield stream
+    except OSError as error:
+        raise _refused(
+            path, f"cannot write: {error.strerror or error}", "is its folder there and writable?"
+        ) from None
+    except ValueError as error:
+        if "\0" in str(path):
+            raise _refused(Path(repr(path)), f"not a file name: {error}", "") from None
+        raise
+
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Writes ``content`` to a temporary file beside ``path``, then renames it.
+    """Writes all of a file at once, see :func:`writing`.
 
     Raises:
         SilicastError: the folder does not exist or cannot be written; nothing stays behind.
     """
+    with writing(path) as stream:
+        stream.write(content)
+
+
+@contextmanager
+def _replacing(target: Path, status: os.stat_result | None) -> Iterator[BinaryIO]:
+    """A new file beside ``target``, renamed over it in the end; removed after an error."""
+    mode = 0o666 if status is None else stat.S_IMODE(status.st_mode)
+    if status is not None and not os.access(target, os.W_OK):
+        raise PermissionError(0, "the file is not writable")
+    temporary = target.parent / f".silicast-{secrets.token_hex(8)}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    handle = os.open(temporary, flags, mode & 0o666)
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    except OSError as error:
-        raise SilicastError(
-            f"cannot write: {error.strerror}",
-            kind="io",
-            file=str(path),
-            hint="choose another folder",
-        ) from None
-    temporary = Path(name)
+        with os.fdopen(handle, "wb") as stream:
+            if status is not None:
+                with suppress(OSError):  # only root may give a file to another user
+                    os.chown(stream.fileno(), status.st_uid, status.st_gid)
+                os.chmod(stream.fileno(), mode)  # noqa: PTH101 - the open file, not a path
+            yield stream
+        temporary.replace(target)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """What ``path`` leads to, or None where there is nothing yet; a loop of links raises."""
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise SilicastError(f"cannot write: {error.strerror}", kind="io", file=str(path)) from None
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+def _same_file(status: os.stat_result | None, source: os.stat_result | None) -> bool:
+    if status is None or source is None or not stat.S_ISREG(status.st_mode):
+        return False
+    return os.path.samestat(status, source)
+
+
+def _is_open_stream(path: Path) -> bool:
+    """Whether ``path`` is a name of an open stream, as /dev/stdout is, even if of a file."""
+    step = Path(os.path.abspath(path))  # noqa: PTH100 - resolving would follow the links
+    for _ in range(_MAX_LINKS):
+        if not step.is_symlink():
+            return False
+        if step.parts[1] in {"dev", "proc"}:
+            return True
+        step = Path(os.path.abspath(step.parent / step.readlink()))  # noqa: PTH100
+    return False
+
+
+def _refused(path: Path, message: str, hint: str) -> SilicastError:
+    return SilicastError(message, kind="io", file=str(path), hint=hint)

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, final
 
 from silicast.core.errors import SilicastError
+from silicast.core.files import writing
 from silicast.scenario.answer import (
     Answer,
     Identity,
@@ -68,6 +67,8 @@ class BatchResult:
 def run_batch_file(source: Path, target: Path, progress: Progress | None = None) -> BatchResult:
     """Answers every case of a JSON Lines file into another file, which appears when all are done.
 
+    A target that is no regular file, such as a pipe, is written as cases are answered.
+
     Relative paths in a case start at the folder of ``source``.
 
     Args:
@@ -75,28 +76,13 @@ def run_batch_file(source: Path, target: Path, progress: Progress | None = None)
 
     Raises:
         SilicastError: ``source`` cannot be read, is too large or no text, or ``target`` cannot be
-            written (exit status 2). A bad case raises nothing.
+            written or is ``source`` (exit status 2). A bad case raises nothing.
     """
-    with _opened(source) as stream:
-        try:
-            handle, name = tempfile.mkstemp(
-                dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"
-            )
-        except OSError as error:
-            raise _cannot_write(target, error) from None
-        try:
-            with os.fdopen(handle, "wb") as out:
-                result = run_batch(stream, out, folder=source.parent, progress=progress)
-            mode = 0o666 & ~_umask()
-            Path(name).chmod(mode)
-            Path(name).replace(target)
-        except BaseException as error:
-            with suppress(OSError):
-                Path(name).unlink()
-            if isinstance(error, OSError):
-                raise _cannot_write(target, error) from None
-            raise
-    return result
+    with (
+        _opened(source) as stream,
+        writing(target, source=os.fstat(stream.fileno())) as out,
+    ):
+        return run_batch(stream, out, folder=source.parent, progress=progress)
 
 
 def run_batch(
@@ -261,18 +247,3 @@ def _is_text(head: bytes) -> bool:
             continue
         return True
     return False
-
-
-def _cannot_write(target: Path, error: OSError) -> SilicastError:
-    return SilicastError(
-        f"cannot write: {error.strerror or error}",
-        kind="io",
-        file=str(target),
-        hint="is its folder there and writable?",
-    )
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -11,6 +11,7 @@ from silicast.app import status
 from silicast.app.console import progress, show, warn, write_json
 from silicast.app.flags import Json
 from silicast.core.errors import SilicastError
+from silicast.core.files import write_atomically
 
 
 def validate(
@@ -63,7 +64,7 @@ def _score(names: tuple[str, ...], output: Path | None, limit: int | None, *, js
         output.mkdir(parents=True, exist_ok=True)
         for result in results:
             path = save(result, output)
-            path.with_suffix(".md").write_text(scorecard_page(result), encoding="utf-8")
+            write_atomically(path.with_suffix(".md"), scorecard_page(result).encode("utf-8"))
     if json:
         write_json(results)
     else:
