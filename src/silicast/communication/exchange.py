@@ -47,7 +47,7 @@ class Exchange(CollectiveAlgorithm):
         if op == "send_recv":
             return _message(size, topology, constants)
         n, local = topology.gpus, topology.local
-        rate = topology.rate / contention(topology, constants)
+        rate = topology.exchange_rate / contention(topology, constants)
         inside, kept = size * ((local - 1) / n), size * (1.0 / n)
         extra = constants["network_step_us"] * MICRO if n > local else 0.0
         within = fastest(

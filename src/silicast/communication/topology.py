@@ -8,7 +8,7 @@ from typing import Literal, final
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device, Link
 
-Fabric = Literal["switch", "mesh", "bridge", "pcie", "host"]
+Fabric = Literal["switch", "mesh", "cube", "bridge", "pcie", "host"]
 
 BOARD_OF_FOUR = 4
 """NVIDIA's 4-GPU baseboards (HGX A100 4-GPU "Redstone", HGX H100 4-GPU) join every pair by its
@@ -19,6 +19,19 @@ GRACE_SUPERCHIPS = ("GB", "GH")
 BOARD_OF_FOUR_DEVICES = frozenset(
     {"A100-SXM-40GB", "A100-SXM-80GB", "H100-SXM-80GB", "H200-SXM-141GB"}
 )
+
+QUAD = 4
+CUBE_BOARD = 8
+CUBE_LINKS: dict[str, tuple[int, ...]] = {
+    "P100-SXM2-16GB": (4, 1, 2, 3),
+    "V100-SXM2-16GB": (6, 2, 3, 4),
+    "V100-SXM2-32GB": (6, 2, 3, 4),
+}
+"""Boards of up to eight without a switch, joined as a hybrid cube mesh (NVIDIA DGX-1 white paper,
+WP-08437): two quads whose members all reach each other, and one partner in the other quad. Links
+of a device, then those that a group of two, three and four of a quad can use at best (P100: one
+link to each neighbour; V100: two to the partner and to one of its quad). Rings over more use all
+links. Devices of different quads that are no partners exchange messages over PCIe."""
 
 NO_PEER_ACCESS = frozenset({"RTX 6000 Ada", "RTX 3090", "RTX 4090", "RTX 5090"})
 """Workstation and desktop boards whose driver (GeForce) or platform (RTX 6000 Ada, as measured)
@@ -36,8 +49,9 @@ class Topology:
         gpus_per_node: devices in one node; participants fill nodes one after the other.
         link: the link inside a node.
         fabric: how that link joins the devices: "switch" (NVSwitch), "mesh" (NVLinks to every
-            peer of a 4-GPU board), "bridge" (NVLinks between two), "pcie" (peers read each
-            other), "host" (PCIe by way of host memory, as workstations do).
+            peer of a 4-GPU board), "cube" (NVLinks to neighbours of a hybrid cube mesh, DGX-1),
+            "bridge" (NVLinks between two), "pcie" (peers read each other), "host" (PCIe by way
+            of host memory, as workstations do).
         inter: network adapter of each device, bytes/s and direction; None within one node.
         assumed_inter: the adapter was not stated but derived from the device's PCIe generation.
     """
@@ -102,6 +116,8 @@ class Topology:
     @property
     def peer_access(self) -> bool:
         """Whether kernels read and write other participants' memory directly."""
+        if self.fabric == "cube":
+            return self.gpus <= QUAD
         return self.fabric in {"switch", "mesh", "bridge"} or (
             self.fabric == "pcie" and self.gpus == 2
         )
@@ -115,18 +131,40 @@ class Topology:
     def rate(self) -> float:
         """Datasheet bytes/s and direction with which one participant reaches its node's others.
 
-        On a mesh only the links to participating peers count.
+        On a mesh or cube only the links to participating peers count.
         """
+        if self.fabric == "cube":
+            return self.link.bandwidth_bytes_per_s * _cube_share(self.device, self.local)
         if self.fabric == "mesh":
             return self.link.bandwidth_bytes_per_s * (self.local - 1) / (self.gpus_per_node - 1)
         return self.link.bandwidth_bytes_per_s
 
     @property
     def peer_rate(self) -> float:
-        """Datasheet bytes/s and direction between two participants of a node."""
+        """Datasheet bytes/s and direction between two participants of a node, the best placed."""
         if self.fabric == "mesh":
             return self.link.bandwidth_bytes_per_s / (self.gpus_per_node - 1)
+        if self.fabric == "cube":
+            return self.link.bandwidth_bytes_per_s * _cube_share(self.device, 2)
         return self.link.bandwidth_bytes_per_s
+
+    @property
+    def exchange_rate(self) -> float:
+        """As :attr:`rate`, for messages to every peer, which no ring passes on.
+
+        On a cube all but a quad's members and the partner are reached over PCIe.
+        """
+        far = self.local - 1 - QUAD
+        if self.fabric != "cube" or far <= 0:
+            return self.rate
+        pcie = _pcie(self.device).bandwidth_bytes_per_s
+        return min(self.rate, pcie * (self.local - 1) / far)
+
+
+def _cube_share(device: Device, local: int) -> float:
+    """Share of a device's links that a group of ``local`` on a cube mesh can use."""
+    links, *groups = CUBE_LINKS[device.name]
+    return groups[local - 2] / links if 2 <= local <= QUAD else 1.0
 
 
 def _pcie(device: Device) -> Link:
@@ -159,6 +197,8 @@ def _intra(device: Device, local: int, per_node: int, name: str) -> tuple[Link, 
         return _pcie(device), _pcie_fabric(device)
     if link.mesh:
         return link, "mesh"
+    if link.name == "nvlink" and device.name in CUBE_LINKS and per_node <= CUBE_BOARD:
+        return link, "cube"
     if not link.switched:
         return (link, "bridge") if local <= 2 else (_pcie(device), _pcie_fabric(device))
     if per_node == BOARD_OF_FOUR and device.name in BOARD_OF_FOUR_DEVICES:

@@ -133,3 +133,13 @@ def test_graph_nodes_are_the_same_collectives() -> None:
 def test_bad_input_is_one_clear_line(arguments: tuple, message: str) -> None:
     with pytest.raises(SilicastError, match=message):
         collective_times(*arguments)
+
+
+@pytest.mark.parametrize(("name", "links"), [("V100-SXM2-32GB", 150e9), ("P100-SXM2-16GB", 80e9)])
+def test_rings_on_a_cube_mesh_use_all_links(name: str, links: float) -> None:
+    size = np.array([256 * 2**20])
+    found = collective_times("all_reduce", size, 8, find_device(name), "nccl")
+    bus = size[0] * 2 * 7 / 8 / found.estimate_s[0]
+    assert 0.7 * links < bus < links  # recalled of DGX-1 V100: about 130 of 150 GB/s
+    assert found.bound_s[0] == pytest.approx(size[0] * 2 * 7 / 8 / links)
+    assert found.p95_s[0] > 1.4 * found.estimate_s[0]  # no row of it was fitted

@@ -54,6 +54,38 @@ def test_workstation_boards_go_by_way_of_host_memory() -> None:
     assert not Topology.of(find_device("RTX 6000 Ada"), 2).peer_access
 
 
+@pytest.mark.parametrize(
+    ("name", "gpus", "rate"),
+    [
+        ("V100-SXM2-32GB", 2, 50e9),  # two links of 25 GB/s to the partner
+        ("V100-SXM2-32GB", 4, 100e9),
+        ("V100-SXM2-16GB", 8, 150e9),
+        ("P100-SXM2-16GB", 2, 20e9),
+        ("P100-SXM2-16GB", 4, 60e9),
+        ("P100-SXM2-16GB", 8, 80e9),
+    ],
+)
+def test_a_cube_mesh_uses_the_links_among_its_participants(
+    name: str, gpus: int, rate: float
+) -> None:
+    device = find_device(name)
+    for board in (device, cluster_of(device).linked_device):
+        topology = Topology.of(board, gpus)
+        assert topology.fabric == "cube"
+        assert topology.rate == pytest.approx(rate)
+        assert topology.peer_rate == pytest.approx(rate if gpus == 2 else topology.peer_rate)
+        assert topology.peer_access == (gpus <= 4)
+        assert not topology.multicast
+    assert Topology.of(device, gpus, intra="pcie").fabric == "pcie"
+
+
+def test_messages_to_distant_corners_of_a_cube_go_over_pcie() -> None:
+    device = find_device("V100-SXM2-32GB")
+    assert Topology.of(device, 4).exchange_rate == Topology.of(device, 4).rate
+    # three of seven peers by 16 GB/s
+    assert Topology.of(device, 8).exchange_rate == pytest.approx(16e9 * 7 / 3)
+
+
 def test_nodes_are_filled_one_after_the_other() -> None:
     topology = Topology.of(H100, 20)
     assert (topology.nodes, topology.local) == (3, 8)
