@@ -9,6 +9,7 @@ in the upper range; with the rate itself, core power goes as clock ** 8/3
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
@@ -68,7 +69,11 @@ def budget(device: Device, dtype: str) -> Budget:
 
     Where idle power is not published, a share of the cap stands in.
     """
-    c = load_physics(PHYSICS).constants(device.architecture)
+    return budget_from(device, dtype, load_physics(PHYSICS).constants(device.architecture))
+
+
+def budget_from(device: Device, dtype: str, c: Mapping[str, float]) -> Budget:
+    """:func:`budget` under constants that are being fitted."""
     compute = recipe_for(dtype).compute
     relative = c.get(f"relative_energy.{compute}", 1.0)
     clock = device.clocks.boost_hz / c["reference_hz"]
@@ -120,8 +125,12 @@ def sustained_clock(device: Device, activity: Activity, *, power_w: float | None
 
 def clock_share(device: Device, activity: Activity, *, power_w: float | None = None) -> F64:
     """:func:`sustained_clock` over the boost clock."""
+    return share_within(budget(device, activity.dtype), activity, power_w=power_w)
+
+
+def share_within(watts: Budget, activity: Activity, *, power_w: float | None = None) -> F64:
+    """:func:`clock_share` of a board with the budget ``watts``."""
     tensor = np.asarray(activity.tensor, dtype=np.float64)
-    watts = budget(device, activity.dtype)
     cap = watts.cap_w if power_w is None else min(watts.cap_w, power_w)
     if cap == math.inf:
         return np.ones_like(tensor)
