@@ -85,6 +85,7 @@ class Engine(_Strict, frozen=True):
         collectives: implementation asked of the communication layer ("sglang", "vllm", ...).
         attention: architecture -> libraries; "default" stands for all others.
         gemm: library for dense GEMM, "" = the usual one.
+        caveats: what of it is not modelled yet; said with every answer.
         sources: dotted field path -> origin of the number.
     """
 
@@ -98,6 +99,7 @@ class Engine(_Strict, frozen=True):
     collectives: str = "nccl"
     attention: dict[str, AttentionTable] = {}
     gemm: str = ""
+    caveats: list[str] = []
     sources: dict[str, str] = {}
 
     def __hash__(self) -> int:

@@ -97,6 +97,7 @@ class _Key:
     names: tuple[str, ...]
     gpus: Dim
     phase: Phase
+    crosses: bool
 
 
 @final
@@ -186,8 +187,8 @@ class StepModel:
         graph = {"graph": 0.0, "stream": 1.0}
         eager = np.where(prefill, graph[engine.launch.prefill], graph[engine.launch.decode])
         per_us = 1e-6 / self.deployment.host.factor
-        launches = sum(placed.count for placed in self.placed if runs_in(placed.op, prefill=True))
-        dispatch_s = eager * (launches * engine.host.dispatch_us * per_us)
+        launches = np.where(prefill, self._launches(prefill=True), self._launches(prefill=False))
+        dispatch_s = eager * launches * (engine.host.dispatch_us * per_us)
         transport = engine.host.transport_us if self.deployment.plan.gpus > 1 else 0.0
         host_us = (
             (engine.host.step_us + transport)
@@ -242,10 +243,13 @@ class StepModel:
             exposed = to_picoseconds(seconds[index] * placed.count)
             if exposed <= 0:
                 continue
+            bound = to_picoseconds(bounds[index] * placed.count)
+            if bound > exposed + 1:
+                raise ValueError(f"{placed.name} is predicted below its bound")
             leaf = Part(
                 name=placed.name,
                 exposed_ps=exposed,
-                bound_ps=min(to_picoseconds(bounds[index] * placed.count), exposed),
+                bound_ps=min(bound, exposed),  # the two may round apart by a picosecond
                 bound_by=str(times.nodes.bound_by[index, typical]),
                 count=placed.count,
             )
@@ -264,7 +268,14 @@ class StepModel:
                 bound_by="host",
             )
         )
-        return Part.group(name, children)
+        whole = Part.group(name, children)
+        if self.deployment.plan.pp == 1:
+            return whole
+        # pieces of a batch could keep all stages busy at once: only the slowest one is a limit
+        stages: dict[int, int] = {}
+        for (stage, _), leaves in blocks.items():
+            stages[stage] = stages.get(stage, 0) + sum(leaf.bound_ps for leaf in leaves)
+        return replace(whole, bound_ps=max(stages.values()))
 
     def error(self, times: StepTimes, weights: F64) -> ErrorFactors:
         """Error factors of the weighted sum of states.
@@ -288,6 +299,10 @@ class StepModel:
         own = load_physics("composition").default["step_log_sd"]
         return ErrorFactors(whole.loadings, math.hypot(whole.independent, own))
 
+    def _launches(self, *, prefill: bool) -> float:
+        """Kernels that a pass launches."""
+        return float(sum(p.count for p in self.placed if runs_in(p.op, prefill=prefill)))
+
     def _host_seconds(self, times: StepTimes, weights: F64) -> float:
         return float(((times.host_s + times.dispatch_exposed_s) * weights).sum())
 
@@ -297,13 +312,18 @@ class StepModel:
         device = self.deployment.device
         formats = dict.fromkeys(placed.op.variant.dtype for placed in self.placed)
         said = (with_format(device, dtype)[1] for dtype in formats)
-        return (*dict.fromkeys(text for text in said if text), *stand_ins(device))
+        found = dict.fromkeys(text for text in said if text)
+        return (*found, *stand_ins(device), *self.deployment.engine.caveats)
 
     @property
     def domain(self) -> Domain:
-        """How far the device is from those whose kernels were measured."""
-        measured = load_physics("gemm").is_measured(self.deployment.device.architecture)
-        return "in" if measured else "near"
+        """How far the device is from those whose kernels were measured: of its worst family."""
+        device = self.deployment.device
+        for key in self._groups:
+            model = implementation_for(key.family, device.execution_model)
+            if model is not None and not model.is_measured(key.variant, device):
+                return "near"
+        return "in"
 
     def _place(self) -> tuple[Placed, ...]:
         layers, pp = self.deployment.model.layers, self.deployment.plan.pp
@@ -352,7 +372,7 @@ class StepModel:
             op = placed.op
             gpus = dict(op.dims).get("gpus", 0)
             names = tuple(name for name, _ in op.dims)
-            key = _Key(op.family, op.variant, names, gpus, phase_of(op))
+            key = _Key(op.family, op.variant, names, gpus, phase_of(op), self._crosses(placed))
             groups.setdefault(key, []).append(index)
         return groups
 
@@ -403,7 +423,7 @@ class StepModel:
         ops = [self.placed[index].op for index in members]
         if family in COLLECTIVES:
             batch = OpBatch(family, variant, columns(ops, symbols, len(rows)))
-            return collective_batch_times(batch, self._topology(ops[0]))
+            return collective_batch_times(batch, self._topology(ops[0], crosses=key.crosses))
         implementation = implementation_for(family, device.execution_model)
         if implementation is None:
             raise SilicastError(
@@ -425,13 +445,21 @@ class StepModel:
             batch = OpBatch(family, variant, columns(ops, symbols, len(rows)))
         return implementation.times(batch, device)
 
-    def _topology(self, op: Op) -> Topology:
+    def _crosses(self, placed: Placed) -> bool:
+        """Whether a transfer to the next stage leaves the node: ranks fill nodes stage by stage."""
+        if placed.op.family != "send_recv":
+            return False
+        plan, links = self.deployment.plan, self._links
+        ranks = plan.tp * plan.attention_dp
+        return ranks * (placed.stage + 1) % max(links.domain, links.gpus_per_node) == 0
+
+    def _topology(self, op: Op, *, crosses: bool) -> Topology:
         """The links that a collective of this graph uses."""
         gpus = op.dim("gpus")
         assert isinstance(gpus, int)
         links = self._links
         network = Link("network", links.inter_node.bandwidth_bytes_per_s)
-        per_node = max(links.domain, links.gpus_per_node)
+        per_node = 1 if crosses else max(links.domain, links.gpus_per_node)
         return Topology.of(links.linked_device, gpus, gpus_per_node=per_node, inter=network)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import final
 
 from silicast.core.errors import SilicastError
-from silicast.core.prediction import Tier
+from silicast.core.prediction import Domain, Tier
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import (
     Implementation,
@@ -44,6 +44,8 @@ class KernelTime:
     tier: Tier
     choice: str = ""
     warnings: tuple[str, ...] = ()
+    domain: Domain = "in"
+    measured: bool = True
 
 
 _memo: dict[Device, dict[Op, KernelTime]] = {}
@@ -120,12 +122,13 @@ def _rows(ops: Sequence[Op], batch: KernelTimes) -> list[KernelTime]:
         batch.bound_by(),
         batch.independent_log_sd.tolist(),
         choices,
+        batch.domains(),
         strict=True,
     )
     return [
         KernelTime(
             op, estimate, low, high, bound, by, batch.shared_log_sd, own, batch.tier, choice,
-            batch.warnings,
+            batch.warnings, domain, batch.measured,
         )
-        for op, estimate, low, high, bound, by, own, choice in columns
+        for op, estimate, low, high, bound, by, own, choice, domain in columns
     ]  # fmt: skip

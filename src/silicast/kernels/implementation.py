@@ -15,7 +15,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from silicast.core.numerics import F64, I64, exp_fixed
-from silicast.core.prediction import Z90, Tier
+from silicast.core.prediction import Z90, Domain, Tier
 from silicast.hardware.device import Device
 from silicast.kernels.formats import with_format
 from silicast.kernels.knowledge import (
@@ -24,7 +24,9 @@ from silicast.kernels.knowledge import (
     stand_ins,
     substitute_error,
 )
-from silicast.workload.op import Op, OpBatch
+from silicast.kernels.measured_range import domain_of, extrapolation_log_sd, octaves_outside
+from silicast.kernels.physics import has_physics, load_physics
+from silicast.workload.op import Op, OpBatch, Variant
 
 
 @final
@@ -83,6 +85,10 @@ class KernelTimes:
     """Predicted times of a batch of kernels, arrays of shape (n,), seconds.
 
     ``bound_s <= p05_s <= estimate_s <= p95_s`` holds for every row.
+
+    Attributes:
+        octaves_outside: factors of two beyond the sizes that were measured, per row.
+        measured: kernels of this family and format were measured on this architecture.
     """
 
     estimate_s: F64
@@ -94,6 +100,14 @@ class KernelTimes:
     analysis: Analysis
     tier: Tier = "analytic"
     warnings: tuple[str, ...] = ()
+    octaves_outside: F64 | None = None
+    measured: bool = True
+
+    def domains(self) -> list[Domain]:
+        """In, near or out of measured ground, per row."""
+        if self.octaves_outside is None:
+            return [domain_of(0.0, measured=self.measured)] * len(self.estimate_s)
+        return [domain_of(x, measured=self.measured) for x in self.octaves_outside.tolist()]
 
     def bound_by(self) -> list[str]:
         """The resource that sets the bound, per row."""
@@ -150,7 +164,11 @@ class Implementation(ABC):
         if said:
             shared["format"] = substitute_error(device)
         shared_variance = sum(value * value for value in shared.values())
+        octaves = octaves_outside(batch)
         own = analysis.independent_log_sd
+        if octaves.any():
+            extra = extrapolation_log_sd(octaves)
+            own = np.sqrt(own * own + extra * extra)
         spread = exp_fixed(Z90 * np.sqrt(shared_variance + own * own))
         arithmetic_s = matrix_seconds(analysis)
         time_s = analysis.time_s * quality.slowdown + arithmetic_s * quality.extra_peaks
@@ -165,7 +183,18 @@ class Implementation(ABC):
             independent_log_sd=own,
             analysis=analysis,
             warnings=(*((said,) if said else ()), *stand_ins(device)),
+            octaves_outside=octaves,
+            measured=not said and self.is_measured(batch.variant, device),
         )
+
+    def is_measured(self, variant: Variant, device: Device) -> bool:  # noqa: ARG002
+        """Whether kernels of this family and format were measured on the device's architecture.
+
+        Families with constants per format say more than this default, which knows families only.
+        """
+        group = getattr(self, "group", self.family)
+        found = load_physics(group if has_physics(group) else "streaming")
+        return found.is_measured(device.architecture)
 
 
 def matrix_seconds(analysis: Analysis) -> F64:

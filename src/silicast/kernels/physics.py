@@ -58,6 +58,12 @@ class Physics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @cache
+def has_physics(group: str) -> bool:
+    """Whether there is a constants file of that name."""
+    return (CATALOG / "physics" / f"{group}.json").is_file()
+
+
+@cache
 def load_physics(group: str) -> Physics:
     """The constants file ``catalog/physics/<group>.json``."""
     path = CATALOG / "physics" / f"{group}.json"

@@ -9,11 +9,10 @@ from typing import Any, ClassVar, TypeGuard, final
 
 from silicast.core.calibration import Calibration
 from silicast.core.errors import SilicastError
-from silicast.core.prediction import Z90, Domain, Part, Quantity, Tier, to_picoseconds
+from silicast.core.prediction import Z90, Part, Quantity, Tier, to_picoseconds
 from silicast.hardware.device import Device
 from silicast.kernels.dispatch import KernelTime, forget, implementation_of, times
 from silicast.kernels.implementation import Implementation
-from silicast.kernels.physics import load_physics
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.answerer import Answerer, ignored, not_yet, refuse_unmodelled, register
 from silicast.scenario.decode import Scenario
@@ -156,19 +155,20 @@ def _is_size(value: object) -> TypeGuard[int]:
 def _answer(case: _Prepared, time: KernelTime) -> Answer:
     if not time.bound_s > 0.0:
         raise not_yet(f"{case.op.family} kernels of this size", "workload.kernel")
-    domain: Domain = "in" if _measured(case) else "near"
     latency, tier = _latency(case, time)
     warnings = [*case.warnings, *time.warnings]
-    if domain == "near":
+    if not time.measured:
         warnings.append(
-            f"no measured {case.op.family} kernels of architecture {case.device.architecture}: "
-            "constants of another stand in"
+            f"no measured {case.op.family} kernels in {case.op.variant.dtype} of architecture "
+            f"{case.device.architecture}: constants of others stand in"
         )
+    elif time.domain != "in":
+        warnings.append(f"sizes beyond the measured {case.op.family} kernels: interval widened")
     return answer(
         metrics={"latency_us": latency.times(MICRO)},
         bound={"latency_us": time.bound_s * MICRO},
         tier=tier,
-        domain=domain,
+        domain=time.domain,
         warnings=warnings,
         why=_why(case, time, latency),
     )
@@ -201,14 +201,3 @@ def _why(case: _Prepared, time: KernelTime, latency: Quantity) -> dict[str, Any]
     found["log_sd"] = {**shares, "independent": round(time.independent_log_sd, 6)}
     found["device"] = case.device.name
     return found
-
-
-def _measured(case: _Prepared) -> bool:
-    """Whether kernels of this family were measured on this architecture."""
-    from silicast.kernels import streaming
-
-    try:
-        physics = load_physics(case.op.family)
-    except OSError:
-        physics = load_physics(streaming.GROUP)
-    return physics.is_measured(case.device.architecture)

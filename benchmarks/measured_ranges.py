@@ -1,0 +1,99 @@
+"""The sizes that measured kernels have: outside them a prediction is an extrapolation.
+
+    .venv/bin/python benchmarks/measured_ranges.py
+
+Writes ``catalog/physics/ranges.json``: smallest and largest value of each dimension per family over
+the open tables. How much an interval widens per factor of two beyond them is judged, not fitted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow.parquet as pq
+
+from silicast.core.catalog import CATALOG
+from silicast.core.files import write_atomically
+from silicast.kernels.physics import Physics, PhysicsCard
+from silicast.validation.suite import data_folder
+
+LOG_SD_PER_OCTAVE = 0.1
+DATA = data_folder()
+AIC = "aiconfigurator/"
+NEUSIGHT = "neusight/kernels_nvidia.parquet"
+
+
+def columns(table: str, *names: str) -> dict[str, np.ndarray]:
+    read = pq.read_table(DATA / table, columns=list(names))
+    return {name: read[name].to_numpy() for name in names}
+
+
+def of_op(op: str) -> tuple[np.ndarray, np.ndarray]:
+    table = columns(NEUSIGHT, "op", "B", "H")
+    rows = (table["op"] == op) & np.isfinite(table["B"]) & np.isfinite(table["H"])
+    return table["B"][rows], table["H"][rows]
+
+
+def sizes() -> dict[str, dict[str, Any]]:
+    gemm = columns(AIC + "gemm.parquet", "m", "n", "k")
+    shapes = ("batch_size", "isl", "step", "num_heads", "head_dim")
+    prefill = columns(AIC + "context_attention.parquet", *shapes)
+    decode = columns(AIC + "generation_attention.parquet", *shapes)
+    quantize = columns(AIC + "computescale.parquet", "m", "k")
+    norm_rows, norm_cols = of_op("ln")
+    soft_rows, soft_cols = of_op("softmax")
+    sample = columns("pipeweave/kernel_elementwise_sample.parquet", "op", "seq", "dim")
+    return {
+        "gemm": gemm,
+        "attention_prefill": {
+            "batch": prefill["batch_size"],
+            "q_len": prefill["isl"],
+            "kv_len": prefill["isl"] + prefill["step"],
+            "num_heads": prefill["num_heads"],
+            "head_dim": prefill["head_dim"],
+        },
+        "attention_decode": {
+            "batch": decode["batch_size"],
+            "kv_len": decode["step"],
+            "num_heads": decode["num_heads"],
+            "head_dim": decode["head_dim"],
+        },
+        "quantize": {"tokens": quantize["m"], "hidden": quantize["k"]},
+        "layernorm": {"tokens": norm_rows, "hidden": norm_cols},
+        "softmax": {"rows": soft_rows, "cols": soft_cols},
+        "rmsnorm": {"tokens": sample["seq"], "hidden": sample["dim"]},
+    }
+
+
+def main() -> None:
+    default = {"log_sd_per_octave": LOG_SD_PER_OCTAVE}
+    for family, dims in sizes().items():
+        for name, values in dims.items():
+            default[f"{family}.{name}.low"] = float(np.min(values))
+            default[f"{family}.{name}.high"] = float(np.max(values))
+            print(family, name, int(np.min(values)), int(np.max(values)))
+    physics = Physics(
+        format=1,
+        card=PhysicsCard(
+            data=[
+                "aiconfigurator: gemm, context_attention, generation_attention, computescale",
+                NEUSIGHT,
+                "pipeweave/kernel_elementwise_sample.parquet",
+            ],
+            split="extents of all open rows; nothing is fitted",
+            command="benchmarks/measured_ranges.py",
+            date="2026-11-21",
+            scores={},
+            notes="log_sd_per_octave is judged: an error of 10 % for each factor of two outside",
+        ),
+        default=default,
+        architectures={},
+    )
+    path = CATALOG / "physics" / "ranges.json"
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(physics), indent=2) + b"\n")
+
+
+if __name__ == "__main__":
+    main()
