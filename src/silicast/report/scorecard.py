@@ -33,8 +33,8 @@ _PARTIAL = ("mean_ape_where_answered", "silicast_there")
 READING = (
     "Errors are absolute percentage errors (APE); an unanswered row counts as 100 % off. The bias "
     "is the mean of predicted over measured, less one. Coverage is the share of measured values "
-    "inside the 90 % interval. The roofline's constant is fitted per device on the very rows it is "
-    "scored on, which flatters it."
+    "inside the 90 % interval. The roofline's constant is the best one per device on the very rows "
+    "it is scored on, which flatters it (with few rows, on all but the one it predicts)."
 )
 
 

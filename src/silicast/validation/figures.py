@@ -70,19 +70,41 @@ def interval_figures(scored: Scored) -> dict[str, float]:
     }
 
 
-def one_constant(scored: Scored) -> F64 | None:
-    """The baseline "roofline x one constant per device": each device's own median ratio.
+SMALL_GROUP = 60
+"""Rows of a device up to which its constant is fitted without the row that it predicts."""
 
-    It is fitted on the very rows it is scored on, which flatters it.
+
+def one_constant(scored: Scored) -> F64 | None:
+    """The baseline "roofline x one constant per device".
+
+    The constant is the one with the least mean APE on the very rows it is scored on, which
+    flatters it; of devices with few rows, on all rows but the one it predicts, since a constant
+    nearly remembers those. A device with a single row takes the constant of all others.
     """
     if scored.roofline is None:
         return None
+    share = scored.roofline / scored.measured
     predicted = np.full(len(scored.measured), np.nan)
     for label in np.unique(scored.groups["device"]):
-        rows = scored.groups["device"] == label
-        constant = np.median(scored.measured[rows] / scored.roofline[rows])
-        predicted[rows] = scored.roofline[rows] * constant
+        rows = np.flatnonzero(scored.groups["device"] == label)
+        if len(rows) > SMALL_GROUP:
+            predicted[rows] = scored.roofline[rows] * _best_constant(share[rows])
+            continue
+        for row in rows:
+            others = rows[rows != row]
+            if not len(others):
+                others = np.flatnonzero(np.arange(len(share)) != row)
+            if len(others):
+                predicted[row] = scored.roofline[row] * _best_constant(share[others])
     return predicted
+
+
+def _best_constant(share: F64) -> float:
+    """The c with the least mean |c x share - 1|: the median of 1 / share weighted by share."""
+    ratio = 1.0 / share
+    order = np.argsort(ratio, kind="stable")
+    running = np.cumsum(share[order])
+    return float(ratio[order][np.searchsorted(running, 0.5 * running[-1])])
 
 
 def competitors(scored: Scored) -> dict[str, F64]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silicast.validation.figures import ape, one_constant, point_figures, summary
+from silicast.validation.figures import ape, interval_figures, one_constant, point_figures, summary
 from silicast.validation.suite import Scored
 
 
@@ -32,15 +32,54 @@ def test_a_missing_prediction_is_100_percent_off() -> None:
     assert figures["answered_pct"] == pytest.approx(100 * 2 / 3)
 
 
+def test_bias_p90_and_log_ratio_by_hand() -> None:
+    figures = point_figures(np.ones(10), np.array([0.5] + [1.2] * 9))
+    assert figures["bias_pct"] == pytest.approx((-50 + 9 * 20) / 10)
+    assert figures["median_ape"] == pytest.approx(20)
+    assert figures["p90_ape"] == pytest.approx(np.percentile([50] + [20] * 9, 90))
+    assert figures["median_abs_log"] == pytest.approx(np.log(1.2))
+
+
+def test_interval_score_charges_twenty_times_the_miss() -> None:
+    row = scored(
+        measured=np.array([1.0, 1.0]), estimate=np.array([1.0, 1.5]), p05=np.array([0.9, 1.2]),
+        p95=np.array([1.1, 1.8]), roofline=None, groups={"device": np.array(["a", "a"])},
+    )  # fmt: skip
+    figures = interval_figures(row)
+    assert figures["coverage_pct"] == 50.0
+    assert figures["interval_score"] == pytest.approx((0.2 + 0.6 + 20 * 0.2) / 2)
+    assert figures["median_width"] == pytest.approx((1.1 / 0.9 + 1.5) / 2)
+
+
 def test_bootstrap_interval_surrounds_the_mean() -> None:
     figures = point_figures(np.ones(200), 1 + np.linspace(0, 0.4, 200))
     assert figures["mean_ape_low"] < figures["mean_ape"] < figures["mean_ape_high"]
+    # standard error of the mean of a uniform 0..40 % over 200 rows, two sides of 90 %
+    width = figures["mean_ape_high"] - figures["mean_ape_low"]
+    assert width == pytest.approx(2 * 1.645 * 40 / np.sqrt(12) / np.sqrt(200), rel=0.15)
 
 
-def test_one_constant_is_each_devices_own_median_ratio() -> None:
+def test_the_best_constant_has_the_least_mean_error() -> None:
+    rng = np.random.default_rng(1)
+    measured = np.exp(rng.normal(size=200))
+    roofline = measured * np.exp(rng.normal(-0.5, 0.8, 200))
+    predicted = one_constant(
+        scored(
+            measured=measured, estimate=measured, p05=measured, p95=measured, roofline=roofline,
+            groups={"device": np.full(200, "a")},
+        )
+    )  # fmt: skip
+    assert predicted is not None
+    best = ape(measured, predicted).mean()
+    for constant in np.linspace(0.05, 8, 400):
+        assert best <= ape(measured, roofline * constant).mean() + 1e-9
+
+
+def test_a_constant_does_not_remember_the_row_it_predicts() -> None:
     predicted = one_constant(scored())
     assert predicted is not None
-    assert predicted.tolist() == [10.0, 20.0, 40.0]
+    # a: each row takes the other's ratio 2; b: alone, so the better of a's ratios
+    assert predicted.tolist() == [10.0, 20.0, 20.0]
 
 
 def test_coverage_counts_unanswered_rows_as_missed() -> None:
