@@ -62,7 +62,13 @@ def device_from(data: Mapping[str, Any], *, file: str = "") -> Device:
     >>> fast.name, fast.cores, fast.dram.bandwidth_bytes_per_s
     ('H100-SXM-80GB (changed)', 132, 6000000000000.0)
     """
-    return require_plausible(decode(with_base(data), file=file), file=file)
+    try:
+        complete = with_base(data)
+    except SilicastError as error:
+        raise SilicastError(
+            error.message, kind=error.kind, field=error.field, hint=error.hint, file=file
+        ) from None
+    return require_plausible(decode(complete, file=file), file=file)
 
 
 def with_base(data: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -77,9 +83,12 @@ def with_base(data: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(base, str):
         raise SilicastError(f"expected a name, found {type(base).__name__}", field="base")
     names = device_names()
-    entry = names.get(base)
-    if entry.missing:
-        _catalog_device(entry, names.canonical(base))
+    try:
+        entry = names.get(base)
+        if entry.missing:
+            _catalog_device(entry, names.canonical(base))
+    except SilicastError as error:
+        raise SilicastError(error.message, kind=error.kind, field="base", hint=error.hint) from None
     changes = {name: value for name, value in data.items() if name != "base"}
     return changed(read_device_file(DEVICES / entry.file), changes)
 

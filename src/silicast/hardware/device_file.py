@@ -6,6 +6,7 @@ converted to SI once, in :func:`build`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,8 @@ from silicast.hardware.device import (
     Pipe,
     Scope,
 )
+
+_NAMED_FIELD = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.DOTALL)
 
 
 class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,10 +122,15 @@ def decode(data: Mapping[str, Any], *, file: str = "") -> DeviceFile:
     try:
         return msgspec.convert(data, DeviceFile)
     except (msgspec.ValidationError, RecursionError) as error:
-        message, _, path = str(error).partition(" - at ")
+        message, _, place = str(error).partition(" - at ")
+        path = place.strip("`").removeprefix("$").removeprefix(".").replace("[...]", "")
+        if named := _NAMED_FIELD.fullmatch(message):
+            unknown = named[1] == "contains unknown"
+            message = f"unknown field {named[2]!r}" if unknown else f"{named[2]!r} is missing"
+            path = f"{path}.{named[2]}" if path else named[2]
         raise SilicastError(
             message,
-            field=path.strip("`").removeprefix("$.").replace("[...]", "") or "device",
+            field=path or "device",
             hint="docs/reference/devices.md describes every field",
             file=file,
         ) from None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from silicast.core.calibration import Calibration, load_calibration
 from silicast.core.errors import SilicastError
-from silicast.hardware.catalog import device_from, find_device, load_device_file
+from silicast.hardware.catalog import device_from, find_device, load_device_file, with_base
 from silicast.hardware.cluster import Cluster, Network
 from silicast.hardware.cluster import cluster_of as catalog_cluster
 from silicast.hardware.device import Device, Link
@@ -41,19 +41,19 @@ def device_of(scenario: Scenario) -> Device:
 
 
 def find_any_device(spec: str | dict[str, Any], folder: Path, field: str = "device") -> Device:
-    """A device by name, inline table or file (``.toml``, relative to ``folder``)."""
+    """A device by name, inline table or file (``.toml``, relative to ``folder``).
+
+    A table with ``base`` is that device of the catalog with the other fields changed.
+    """
     try:
         if isinstance(spec, dict):
-            convert(spec, DeviceFile)
-            return device_from(spec)
+            table = dict(with_base(spec))
+            convert(table, DeviceFile)  # for its errors, which name what was found and expected
+            return device_from(table)
         if spec.endswith(".toml"):
             return load_device_file(folder / spec)
         return find_device(spec)
     except SilicastError as error:
-        if error.file or error.kind == "io":
-            raise SilicastError(
-                error.message, kind=error.kind, field=field, hint=error.hint, file=error.file
-            ) from None
         raise _placed(error, field) from None
 
 

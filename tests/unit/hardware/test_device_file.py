@@ -62,8 +62,8 @@ def test_what_is_left_out_is_unknown() -> None:
 
 
 BAD: list[tuple[str, Any, str, str]] = [
-    ("name", None, "device", "name"),
-    ("compute", None, "device", "compute"),
+    ("name", None, "name", "missing"),
+    ("compute", None, "compute", "missing"),
     ("clocks.boost_mhz", None, "clocks", "boost_mhz"),
     ("memory.dram.bandwidth_gb_per_s", None, "memory.dram.bandwidth_gb_per_s", "nothing"),
     ("memory.dram", None, "memory.dram", "a table"),
@@ -97,7 +97,7 @@ BAD: list[tuple[str, Any, str, str]] = [
     ("links.nvlink.bandwidth_gb_per_s", 0, "links.nvlink.bandwidth_gb_per_s", "found 0"),
     ("links.pcie.multicast", True, "links.pcie.multicast", "switched"),
     ("default_gpus_per_node", 0, "default_gpus_per_node", "found 0"),
-    ("colour", "green", "device", "colour"),
+    ("colour", "green", "colour", "unknown"),
 ]
 
 

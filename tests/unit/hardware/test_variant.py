@@ -62,15 +62,15 @@ def test_a_name_and_a_link_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("changes", "field", "said"),
     [
-        ({"base": "H1000"}, "device", "unknown device"),
-        ({"base": "MI350P"}, "device", "not modelled yet"),
+        ({"base": "H1000"}, "base", "unknown device"),
+        ({"base": "MI350P"}, "base", "not modelled yet"),
         ({"base": 7}, "base", "found int"),
         ({"base": "H100", "memory": 7}, "memory", "expected a table"),
         ({"base": "H100", "memory": {"dram": []}}, "memory.dram", "expected a table"),
         ({"base": "H100", "compute": {"children": [7]}}, "compute.children[0]", "a table"),
         ({"base": "H100", "compute": {"children": []}}, "compute.pipes", "at least one pipe"),
         ({"base": "H100", "clocks": {"max_mhz": 1000}}, "clocks.max_mhz", "boost clock"),
-        ({"base": "H100", "colour": 1}, "device", "colour"),
+        ({"base": "H100", "colour": 1}, "colour", "unknown"),
     ],
 )
 def test_wrong_changes_are_named(changes: dict[str, Any], field: str, said: str) -> None:

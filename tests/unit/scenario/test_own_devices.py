@@ -1,0 +1,78 @@
+"""Devices that a scenario describes itself: changed ones of the catalog, and files."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import silicast
+from silicast.core.errors import SilicastError
+from tests.architecture.source_tree import ROOT
+
+GUIDE = ROOT / "docs" / "how-to" / "add-a-device.md"
+BATCH: dict[str, Any] = {"model": "Llama-3.1-8B", "input_len": 64, "output_len": 4}
+
+
+def _documented() -> str:
+    (found,) = re.findall(r"```toml\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    return str(found)
+
+
+def test_the_documented_change_of_a_device_runs_in_every_format(tmp_path: Path) -> None:
+    text = _documented()
+    tree = tomllib.loads(text)
+    assert tree["device"]["base"] == "H100"
+    toml, json_file = tmp_path / "changed.toml", tmp_path / "changed.json"
+    toml.write_text(text, encoding="utf-8")
+    json_file.write_text(json.dumps(tree), encoding="utf-8")
+    found = silicast.predict(toml)
+    assert found == silicast.predict(json_file) == silicast.predict(tree)
+    assert found.why["deployment"]["device"] == "H100 with faster memory"
+    plain = silicast.predict(tree, device="H100")
+    assert found["decode_step_ms"].estimate < 0.8 * plain["decode_step_ms"].estimate
+    assert found.bound["decode_step_ms"] < plain.bound["decode_step_ms"]
+
+
+def test_a_kernel_runs_on_a_changed_device_too() -> None:
+    kernel = {"op": "rmsnorm", "tokens": 65536, "hidden": 8192}
+    slow = {"base": "H100", "memory": {"dram": {"bandwidth_gb_per_s": 1000}}}
+    found = silicast.predict(task="kernel", device=slow, kernel=kernel)
+    assert found.bound["latency_us"] > 1e6 * (2 * 2 * 65536 * 8192 - 2 * 2e8) / 1e12
+
+
+@pytest.mark.parametrize(
+    ("device", "field"),
+    [
+        ({"base": "H1000"}, "device.base"),
+        ({"base": 3}, "device.base"),
+        ({"base": "H100", "memry": {}}, "device.memry"),
+        ({"base": "H100", "memory": 3}, "device.memory"),
+        ({"base": "H100", "clocks": {"boost_mhz": 1}}, "device.clocks.boost_mhz"),
+        ({"base": "H100", "clocks": {"boost_mhz": "fast"}}, "device.clocks.boost_mhz"),
+        ({"base": "H100", "clocks": {"bost_mhz": 1000}}, "device.clocks.bost_mhz"),
+        ({"name": "nothing else"}, "device.vendor"),
+    ],
+)
+def test_the_bad_field_is_named_inline_and_in_a_file(
+    device: dict[str, Any], field: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SilicastError) as caught:
+        silicast.infer(device=device, **BATCH)
+    assert caught.value.field == field
+    path = tmp_path / "own.toml"
+    lines = []
+    for name, value in device.items():
+        inner = value.items() if isinstance(value, dict) else ()
+        table = ", ".join(f"{key} = {json.dumps(item)}" for key, item in inner)
+        text = f"{{ {table} }}" if isinstance(value, dict) else json.dumps(value)
+        lines.append(f"{name} = {text}\n")
+    path.write_text("".join(lines), encoding="utf-8")
+    with pytest.raises(SilicastError) as caught:
+        silicast.infer(device=str(path), **BATCH)
+    assert caught.value.field == field
+    assert caught.value.file == str(path)
