@@ -19,7 +19,8 @@ from silicast.validation.suite import Scored, Suite, register_suite, subsample
 from silicast.validation.suites._streaming_rows import Rows, load_rows
 
 SPLIT = (
-    "Constants fitted jointly on the sources' train rows by benchmarks/fit_streaming.py; scored: "
+    "Constants and interval sizes fitted on the sources' train rows only, by "
+    "benchmarks/fit_streaming.py; scored: "
     "the test splits of PipeWeave (H800, L20: devices never fitted) and NeuSight, every second "
     "hidden size of the quantisation tables, every second token count of the layer profiles."
 )
