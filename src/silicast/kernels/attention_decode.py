@@ -25,6 +25,7 @@ from silicast.kernels.attention_work import (
     live_scores,
     useful_bytes,
     useful_flops,
+    windows,
 )
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.workload.op import Op, OpBatch
@@ -86,19 +87,20 @@ class _Decode:
         self.heads = column(batch, "num_heads", 1)
         self.groups = column(batch, "num_kv_heads", 1)
         self.width = column(batch, "head_dim", 128)
-        self.window = work.spread(column(batch, "window", 0))
+        self.window = windows(batch, work)
         self.dtype = compute_format(batch.variant.dtype)
         self.pipe = device.matrix_pipe(self.dtype)
-        self.traffic = prefill_traffic(batch, work, device, scheme, c, causal=self.causal)
+        self.traffic = prefill_traffic(batch, work, device, scheme, c)
         group = np.maximum(1, self.heads // np.maximum(self.groups, 1))
-        self.keys = live_keys(work.q, work.kv, self.window, causal=self.causal)
+        self.keys = live_keys(work.q, work.kv, self.window)
         self.narrow = self.traffic.kv_bytes < 2.0
         group_of = work.spread(group)
         blocks = work.total(np.maximum(work.kv // 128, 1).astype(np.float64)) * self.groups
         self.tasking = decode_tasks(
             scheme,
             group_of,
-            self.window,
+            # FlashAttention-2 decides by the argument, before it sees that it masks nothing.
+            work.spread(column(batch, "window", 0)),
             work.q,
             work.spread_f(blocks),
             narrow=self.narrow,

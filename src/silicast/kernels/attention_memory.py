@@ -11,7 +11,7 @@ import numpy as np
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_schemes import Scheme
-from silicast.kernels.attention_work import Sequences, column, element_bytes, live_keys
+from silicast.kernels.attention_work import Sequences, column, element_bytes, live_keys, windows
 from silicast.kernels.data_rate import data_rate
 from silicast.workload.op import OpBatch
 
@@ -50,16 +50,13 @@ def prefill_traffic(
     device: Device,
     scheme: Scheme,
     c: Mapping[str, float],
-    *,
-    causal: bool,
 ) -> Traffic:
     """Traffic of prefill or decode attention over ``work``."""
     heads, groups = column(batch, "num_heads", 1), column(batch, "num_kv_heads", 1)
     width = column(batch, "head_dim", 128)
-    window = work.spread(column(batch, "window", 0))
     kv_bytes = element_bytes(batch.variant.kv_dtype or batch.variant.dtype)
     q_bytes = element_bytes(batch.variant.dtype)
-    keys = live_keys(work.q, work.kv, window, causal=causal)
+    keys = live_keys(work.q, work.kv, windows(batch, work))
     tokens = work.total(work.q.astype(np.float64))
     queries = tokens * heads * width * q_bytes
     results = tokens * heads * width * 2.0

@@ -35,6 +35,7 @@ from silicast.kernels.attention_work import (
     longest_row,
     useful_bytes,
     useful_flops,
+    windows,
 )
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.physics import load_physics
@@ -115,7 +116,7 @@ class _Prefill:
         self.heads = column(batch, "num_heads", 1)
         self.groups = column(batch, "num_kv_heads", 1)
         self.width = column(batch, "head_dim", 128)
-        self.window = work.spread(column(batch, "window", 0))
+        self.window = windows(batch, work)
         self.dtype = compute_format(batch.variant.dtype)
         self.pipe = device.matrix_pipe(self.dtype)
         variant = batch.variant
@@ -137,9 +138,7 @@ class _Prefill:
         self.blocks = live_blocks(
             work.q, work.kv, self.window, self.tile_q, self.tile_kv, causal=self.causal
         )
-        self.longest = longest_row(
-            work.q, work.kv, self.window, self.tile_q, self.tile_kv, causal=self.causal
-        )
+        self.longest = longest_row(work.q, work.kv, self.window, self.tile_q, self.tile_kv)
         self.tiles = ceil_div(work.q, self.tile_q)
         # A tile holds rows // group tokens, not a power of two: fewer tiles, as full as they come.
         alone = ceil_div(work.q * packed, self.rows).astype(np.float64)
@@ -184,7 +183,7 @@ class _Prefill:
         busiest = self._makespan(total, longest + work.largest(fixed))
         core_s = busiest / clock
 
-        traffic = prefill_traffic(self.batch, work, device, self.scheme, c, causal=self.causal)
+        traffic = prefill_traffic(self.batch, work, device, self.scheme, c)
         loads = work.total((self.fill * self.blocks * self.tile_kv).astype(np.float64))
         l2_bytes = traffic.moved + loads * self.units * 2.0 * self.width * traffic.kv_bytes
         l2_s = l2_bytes / (device.l2.bandwidth_bytes_per_s * c["l2_efficiency"])
@@ -203,7 +202,7 @@ class _Prefill:
         work, none = self.work, np.zeros_like(self.window)
         tiles = (self.tile_q, self.tile_kv)
         every = live_blocks(work.q, work.kv, none, *tiles, causal=self.causal)
-        furthest = longest_row(work.q, work.kv, none, *tiles, causal=self.causal)
+        furthest = longest_row(work.q, work.kv, none, *tiles)
         masked = self.c["masked_step"]
         return live + masked * (every - live), longest + masked * (furthest - longest)
 

@@ -86,8 +86,17 @@ class Sequences:
         return found
 
 
+def windows(batch: OpBatch, work: Sequences) -> I64:
+    """Window of each entry of ``work``; one that reaches every key is none (0)."""
+    window = work.spread(column(batch, "window", 0))
+    return np.where(window < work.kv, window, 0)
+
+
 def live_scores(q: I64, kv: I64, window: I64, *, causal: bool) -> I64:
     """Query-key pairs that count, exactly; shape of ``q``.
+
+    Without a causal mask every query sees ``window`` keys: those that end at its own position,
+    or the first ones where fewer end there.
 
     >>> one = lambda *v: [np.array([x]) for x in v]
     >>> int(live_scores(*one(4, 6, 0), causal=True)[0])     # 3 + 4 + 5 + 6
@@ -108,10 +117,8 @@ def live_scores(q: I64, kv: I64, window: I64, *, causal: bool) -> I64:
     return scores
 
 
-def live_keys(q: I64, kv: I64, window: I64, *, causal: bool) -> I64:
-    """Keys that at least one query sees, per sequence."""
-    if not causal:
-        return np.where(window > 0, np.minimum(kv, window), kv)
+def live_keys(q: I64, kv: I64, window: I64) -> I64:
+    """Keys that at least one query sees, per sequence; windows slide, causal or not."""
     if not window.any():
         return kv
     first = np.where(window > 0, np.maximum(0, kv - q - window + 1), 0)
@@ -124,11 +131,14 @@ def live_blocks(q: I64, kv: I64, window: I64, tile_q: I64, tile_kv: I64, *, caus
     ``tile_q`` and ``tile_kv`` are powers of two, in tokens.
     """
     blocks = ceil_div(q, tile_q)
-    if not causal:
-        seen = np.where(window > 0, np.minimum(kv, window), kv)
-        return blocks * ceil_div(seen, tile_kv)
     past = kv - q
-    ends = _ceil_sum(past + tile_q, tile_q, blocks - 1, tile_kv) + ceil_div(kv, tile_kv)
+    if causal:
+        ends = _ceil_sum(past + tile_q, tile_q, blocks - 1, tile_kv) + ceil_div(kv, tile_kv)
+    else:
+        reach = np.where(window > 0, np.minimum(kv, window), kv)
+        early = np.minimum(np.maximum(reach - past, 0) // tile_q, blocks - 1)
+        follow = _ceil_sum(past + (early + 1) * tile_q, tile_q, blocks - 1 - early, tile_kv)
+        ends = early * ceil_div(reach, tile_kv) + follow + ceil_div(kv, tile_kv)
     if not window.any():
         return ends
     # floor(x / n) = ceil((x + 1) / n) - 1, over the query tiles whose window starts inside.
@@ -138,10 +148,8 @@ def live_blocks(q: I64, kv: I64, window: I64, tile_q: I64, tile_kv: I64, *, caus
     return ends - (_ceil_sum(first, tile_q, late, tile_kv) - late)
 
 
-def longest_row(q: I64, kv: I64, window: I64, tile_q: I64, tile_kv: I64, *, causal: bool) -> I64:
+def longest_row(q: I64, kv: I64, window: I64, tile_q: I64, tile_kv: I64) -> I64:
     """Most key-value tiles that one query tile visits: the last tile or the last full one."""
-    if not causal:
-        return ceil_div(np.where(window > 0, np.minimum(kv, window), kv), tile_kv)
     past, last = kv - q, ceil_div(q, tile_q) - 1
     longest = np.zeros_like(q)
     for tile in (last, np.maximum(last - 1, 0)):
@@ -212,7 +220,7 @@ def useful_flops(op: Op, *, decode: bool) -> int:
     """4 x head_dim FLOPs for every live score of every head (scores and weighted values)."""
     batch = OpBatch.of([op])
     work = Sequences.of(batch, decode=decode)
-    window = work.spread(column(batch, "window", 0))
+    window = windows(batch, work)
     causal = op.variant.flag("causal", default=True)
     scores = live_scores(work.q, work.kv, window, causal=causal)
     heads, width = int(batch.dims["num_heads"][0]), int(batch.dims["head_dim"][0])
@@ -229,9 +237,8 @@ def useful_bytes(op: Op, *, decode: bool) -> int:
     """Queries and results once, live keys and values once, new keys and values included."""
     batch = OpBatch.of([op])
     work = Sequences.of(batch, decode=decode)
-    window = work.spread(column(batch, "window", 0))
-    causal = op.variant.flag("causal", default=True)
-    keys = _exact_sum(live_keys(work.q, work.kv, window, causal=causal), work.count)
+    window = windows(batch, work)
+    keys = _exact_sum(live_keys(work.q, work.kv, window), work.count)
     queries = _exact_sum(work.q, work.count)
     heads, groups, width = (
         int(batch.dims[name][0]) for name in ("num_heads", "num_kv_heads", "head_dim")

@@ -23,6 +23,7 @@ from silicast.kernels.attention_work import (
     live_scores,
     useful_bytes,
     useful_flops,
+    windows,
 )
 from silicast.kernels.implementation import Analysis, Implementation
 from silicast.kernels.physics import load_physics
@@ -63,9 +64,9 @@ class WorkAttention(Implementation):
         causal = variant.flag("causal", default=True)
         heads, groups = column(batch, "num_heads", 1), column(batch, "num_kv_heads", 1)
         width = column(batch, "head_dim", 128)
-        window = work.spread(column(batch, "window", 0))
+        window = windows(batch, work)
         group = work.spread(np.maximum(1, heads // np.maximum(groups, 1))).astype(np.float64)
-        keys = live_keys(work.q, work.kv, window, causal=causal).astype(np.float64)
+        keys = live_keys(work.q, work.kv, window).astype(np.float64)
         scores = live_scores(work.q, work.kv, window, causal=causal).astype(np.float64)
         queries = work.q.astype(np.float64)
         # A block of queries visits every key that any of its rows sees: live scores and half a
@@ -82,7 +83,9 @@ class WorkAttention(Implementation):
         cached = 2.0 * work.total(keys) * groups * width * kv_size
         blocks = np.ceil(queries * group / c["attention_block"])
         sweeps = np.where(keys * spread_width * 4.0 > 0.25 * rates.chip_bytes, blocks, 1.0)
-        swept = 2.0 * work.total(keys * sweeps) * groups * width * kv_size * c["paged_read"]
+        # A block reads the keys that it visits: of each, all of a window and half a triangle.
+        seen = np.where(sweeps > 1.0, np.maximum(visited / queries * sweeps, keys), keys)
+        swept = 2.0 * work.total(seen) * groups * width * kv_size * c["paged_read"]
         read, written = tokens * heads * width * q_size + cached, tokens * heads * width * 2.0
         tasks = work.total(blocks) * groups
         fill = np.minimum(tasks * c["attention_splits"], rates.units) / rates.units

@@ -54,6 +54,29 @@ def test_every_library_answers_everywhere(device: str, library: str) -> None:
         assert times.p05_s[0] < times.estimate_s[0] < times.p95_s[0]
 
 
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_window_over_all_keys_is_none(library: str, causal: bool) -> None:
+    variant = Variant(library=library, flags=(("causal", causal),))
+    for window in (1024, 4096):
+        for q in (128, 1024):
+            none = prefill(variant=variant, batch=1, q_len=q, kv_len=1024)
+            wide = prefill(variant=variant, batch=1, q_len=q, kv_len=1024, window=window)
+            assert wide.estimate_s[0] == none.estimate_s[0]
+            assert wide.bound_s[0] == none.bound_s[0]
+
+
+@pytest.mark.parametrize("device", ["RTX 6000 Ada", "RTX 4090", "A6000", "H100"])
+def test_windows_that_slide_read_every_key_once(device: str) -> None:
+    long = {"batch": 1, "q_len": 10**6, "kv_len": 10**6}
+    variant = Variant(cache="cold", flags=(("causal", False),))
+    times = prefill(device, variant, **long, window=1)
+    elements = 10**6 * (8 + 32 + 8) * 128  # keys, queries, values; results may stay in L2
+    bandwidth = find_device(device).dram.bandwidth_bytes_per_s
+    assert times.bound_s[0] == pytest.approx(2 * elements / bandwidth)
+    assert times.estimate_s[0] > 2 * (elements + 10**6 * 32 * 128) / bandwidth
+
+
 def test_uniform_and_ragged_forms_agree() -> None:
     uniform = prefill(batch=5, q_len=777, kv_len=1234)
     ragged = prefill(q_len=(777,) * 5, kv_len=(1234,) * 5)

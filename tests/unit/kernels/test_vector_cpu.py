@@ -67,6 +67,20 @@ def test_one_thread_group_a_head_leaves_cores_idle() -> None:
     assert second.estimate_s < 8.0 * first.estimate_s
 
 
+def test_a_block_of_queries_reads_only_the_keys_of_its_window() -> None:
+    sizes = {"num_heads": 32, "num_kv_heads": 8, "head_dim": 128}
+    long = {"batch": 1, "q_len": 10**6, "kv_len": 10**6, **sizes}
+    for causal in (True, False):
+        variant = Variant(flags=(("causal", causal),))
+        every, some, one = times(
+            [Op.make("attention_prefill", variant, **long, window=w) for w in (0, 4096, 1)],
+            find_device("EPYC 9654"),
+        )
+        assert one.bound_s <= one.estimate_s < 5.0 * one.bound_s
+        assert some.estimate_s > 20.0 * one.estimate_s
+        assert some.estimate_s < 0.02 * every.estimate_s  # pairs: 0.4 % (causal 0.8 %) of all
+
+
 @pytest.mark.parametrize("family", families("vector_cpu"))
 def test_battery(family: str) -> None:
     model = implementation_for(family, "vector_cpu")
