@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from silicast import __version__
 from silicast.app import status
-from silicast.app.console import warn
+from silicast.app.console import abandon_stdout, replace_closed_streams, warn, write_json
 from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
@@ -56,18 +56,19 @@ def build_app() -> App:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit status; no traceback reaches a user."""
     tokens = list(sys.argv[1:] if arguments is None else arguments)
+    replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without µ still gets its table
     try:
-        result = _dispatch(tokens)
+        result = _answered(tokens)
         sys.stdout.flush()
-    except SilicastError as error:
-        return _fail(str(error), status.of_error(error.kind))
-    except BrokenPipeError:
-        # the reader (`| head`) has what it wanted; keep Python's exit from flushing again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except OSError as error:
+        abandon_stdout()
+        if isinstance(error, BrokenPipeError):
+            return 0  # the reader (`| head`) has what it wanted
+        where = f"{error.filename}: " if error.filename else "cannot write the output: "
+        return _fail(f"{where}{error.strerror or error}", status.BAD_INPUT)
     except KeyboardInterrupt:
         warn("interrupted")
         return status.INTERRUPTED
@@ -82,6 +83,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return result
 
 
+def _answered(tokens: list[str]) -> int:
+    """Runs the command; what it refuses is an error on stderr, or a refusal where JSON is asked."""
+    try:
+        return _dispatch(tokens)
+    except SilicastError as error:
+        result = status.of_error(error.kind)
+        if "--json" not in tokens:
+            return _fail(str(error), result)
+
+        from silicast.scenario.answer import refusal
+
+        write_json(refusal(error))
+        return result
+
+
 def _dispatch(tokens: list[str]) -> int:
     from cyclopts import CycloptsError
 
@@ -94,7 +110,8 @@ def _dispatch(tokens: list[str]) -> int:
     except CycloptsError as error:
         error.verbose = False
         command = " ".join(("silicast", *(error.command_chain or ())))
-        return _fail(f"{' '.join(str(error).split())} (see `{command} --help`)", status.BAD_INPUT)
+        said = " ".join(str(error).split())
+        raise SilicastError(said, hint=f"see `{command} --help`") from None
     return result if isinstance(result, int) else status.ANSWERED
 
 

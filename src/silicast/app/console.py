@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,7 +45,30 @@ def show(*parts: RenderableType) -> None:
 
 def warn(text: str) -> None:
     """One line on stderr."""
-    sys.stderr.write(text.rstrip("\n") + "\n")
+    with suppress(OSError):  # where nobody can be told, the exit status still says it
+        sys.stderr.write(text.rstrip("\n") + "\n")
+
+
+@final
+class _ClosedStream(io.TextIOBase):
+    """Stands for a stdout that was closed before we started; Python has None there."""
+
+    def write(self, _text: str, /) -> int:
+        raise OSError(errno.EBADF, "stdout is closed")
+
+
+def replace_closed_streams() -> None:
+    """Makes a closed stdout an error once something is written; a closed stderr takes all."""
+    if sys.stdout is None:
+        sys.stdout = _ClosedStream()
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for good
+
+
+def abandon_stdout() -> None:
+    """Drops what could not be written, or Python would try once more at its exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager

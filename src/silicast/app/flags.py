@@ -13,6 +13,8 @@ Json = Annotated[bool, Parameter(name="--json", negative="", show_default=False)
 
 Strict = Annotated[bool, Parameter(name="--strict", negative="", show_default=False)]
 
+LENGTHS = ("q_lens", "kv_lens")
+"""Fields of a kernel that are lists, even of one."""
 PLAN_DEGREES = ("tp", "pp", "dp", "ep", "cp", "attention_dp")
 
 
@@ -108,11 +110,19 @@ def kernel_scenario(op: str, fields: list[str], device: str) -> dict[str, Any]:
     {'op': 'gemm', 'm': 8, 'dtype': 'bf16', 'causal': True}
     """
     kernel = {"op": op, **key_values(fields)}
+    for name in LENGTHS:
+        if name in kernel and not isinstance(kernel[name], list):
+            kernel[name] = [kernel[name]]
     return {"format": 1, "task": "kernel", "device": device, "workload": {"kernel": kernel}}
 
 
-def key_values(words: list[str]) -> dict[str, Any]:
+def key_values(
+    words: list[str], field: str = "kernel", example: str = "m=4096 n=4096 k=4096 dtype=bf16"
+) -> dict[str, Any]:
     """``key=value`` words as typed fields.
+
+    Args:
+        field, example: what an error names and offers.
 
     Raises:
         SilicastError: a word has no "=", or a key stands twice.
@@ -123,11 +133,11 @@ def key_values(words: list[str]) -> dict[str, Any]:
         if not equals or not key or not text:
             raise SilicastError(
                 f"expected key=value, found {word[:60]!r}",
-                field="kernel",
-                hint="for example m=4096 n=4096 k=4096 dtype=bf16",
+                field=field,
+                hint=f"for example {example}",
             )
         if key in fields:
-            raise SilicastError(f"{key!r} is given twice", field="kernel", hint="give it once")
+            raise SilicastError(f"{key!r} is given twice", field=field, hint="give it once")
         fields[key] = _value(text)
     return fields
 
@@ -141,7 +151,9 @@ def plan_degrees(text: str) -> dict[str, int]:
     Raises:
         SilicastError: an unknown degree, or one that is not a whole number.
     """
-    plan = key_values(text.split(","))
+    if not text.strip():
+        raise SilicastError("is empty", field="--plan", hint="for example tp=2,pp=2")
+    plan = key_values([word.strip() for word in text.split(",")], "--plan", "tp=2,pp=2")
     for name, degree in plan.items():
         if name not in PLAN_DEGREES:
             raise SilicastError(
@@ -153,9 +165,12 @@ def plan_degrees(text: str) -> dict[str, int]:
 
 
 def _value(text: str) -> Any:
-    """A number, true or false, a list of numbers (1,2,3), else text."""
+    """A number, true or false, a list of numbers (1,2,3 or [1,2,3]; of one: 1, or [1]), or text."""
+    if text.startswith("[") and text.endswith("]"):
+        inner = text[1:-1].strip().removesuffix(",")
+        return [_value(part.strip()) for part in inner.split(",")] if inner else []
     if "," in text:
-        return [_value(part) for part in text.split(",")]
+        return [_value(part) for part in text.removesuffix(",").split(",")]
     if text in {"true", "false"}:
         return text == "true"
     for kind in (int, float):

@@ -206,10 +206,17 @@ def comparison_table(cases: Sequence[tuple[str, Answer]], metric: str) -> Render
         ratio = float(quantities[metric]["estimate"]) / first
         cells += [f"{shown.interval} {shown.unit}", f"{rounded(ratio)} x", _fits(answer)]
         rows.append([name, *cells])
-    said = [f"{name}: {answer['error']['message']}" for name, answer in cases if not answer["ok"]]
+    said = [f"{name}: {_reason(answer['error'])}" for name, answer in cases if not answer["ok"]]
     said += [f"{name}: {line}" for name, answer in answered for line in answer["warnings"]]
     notes = [Text(""), *(Text(line, "yellow") for line in said)] if said else []
     return Group(listing(columns, rows), *notes)
+
+
+def _reason(problem: Mapping[str, Any]) -> str:
+    """Why a case was refused, on one line; that it is the device is said by its label."""
+    field, hint = str(problem.get("field", "")), str(problem.get("hint", ""))
+    where = f"{field}: " if field not in ("", "device") else ""
+    return f"{where}{problem['message']}{f' ({hint})' if hint else ''}"
 
 
 def _fits(answer: Answer) -> str:

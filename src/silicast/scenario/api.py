@@ -24,7 +24,7 @@ from silicast.scenario.run import run, run_file
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Predicted:
     """An answer for Python.
 
@@ -36,6 +36,12 @@ class Predicted:
     """
 
     answer: Answer
+
+    def __repr__(self) -> str:
+        """The metrics, and how much is known; not the tree of parts."""
+        said = [f"{name}={_short(belief)}" for name, belief in self.metrics.items()]
+        said += [f"tier={self.tier!r}", f"domain={self.domain!r}", f"warnings={len(self.warnings)}"]
+        return f"Predicted({', '.join(said)})"
 
     def __getitem__(self, metric: str) -> Belief:
         """One metric; KeyError names those there are."""
@@ -76,7 +82,7 @@ class Predicted:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class StaticBatchTimes:
     """A static batch for Python.
 
@@ -91,6 +97,10 @@ class StaticBatchTimes:
     total_ms: Belief
     memory_gb: Belief
     predicted: Predicted
+
+    def __repr__(self) -> str:
+        """As that of the whole answer."""
+        return repr(self.predicted).replace("Predicted", "StaticBatchTimes", 1)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -182,6 +192,10 @@ def infer(
         memory_gb=found["memory_gb"],
         predicted=found,
     )
+
+
+def _short(belief: Belief) -> str:
+    return f"{belief.estimate:.4g} [{belief.p05:.4g}, {belief.p95:.4g}]"
 
 
 def _completed(name: str, table: Any, short: Mapping[str, tuple[str, Any]]) -> Any:

@@ -93,7 +93,12 @@ BAD = {
     "kernel gemm m=1.5 n=1 k=1 --device h100": "whole number",
     "compare --model Llama-3.1-8B --device h100 --plan tp=two": "tp",
     "compare --model Llama-3.1-8B --device h100 --plan zz=2": "zz",
+    "compare --model Llama-3.1-8B --device h100 --plan tp=2 --tp 4": "contradicts --tp 4",
+    "compare --model Llama-3.1-8B --device h100 --plan tp=2,tp=4": "twice",
     "compare --model Llama-3.1-8B --device ,": "--device",
+    "kernel attention_prefill q_lens=[] kv_lens=8 num_heads=8 head_dim=64 --device h100": "q_len",
+    "explain --model Llama-3.1-8B --device h100 --depth -5": "--depth",
+    "explain --model Llama-3.1-8B --device h100 --depth 0": "--depth",
     "explain": "--model",
     "run nowhere.toml": "nowhere.toml",
     "batch nowhere.jsonl": "nowhere.jsonl",
@@ -235,3 +240,108 @@ def test_version(capsys: Capture) -> None:
     from silicast import __version__
 
     assert run("--version", capsys)[1].strip() == __version__
+
+
+def test_an_empty_plan_is_refused(capsys: Capture) -> None:
+    command = ["compare", "--model", "Llama-3.1-8B", "--device", "h100", "--plan", ""]
+    assert main(command) == 2
+    assert "--plan: is empty (for example tp=2" in capsys.readouterr().err
+
+
+def test_degrees_given_once_hold_for_every_plan(capsys: Capture) -> None:
+    command = "compare --model Llama-3.1-8B --device h100 --batch 8 --plan tp=2 --plan tp=4 --pp 2"
+    status, out, _ = run(f"{command} --json", capsys)
+    assert status == 0
+    assert [case["why"]["deployment"]["devices"] for case in json.loads(out)] == [4, 8]
+
+
+def test_a_comparison_keeps_hints(capsys: Capture) -> None:
+    _, out, _ = run("compare --model Llama-3.1-8B --device h100,h1000", capsys)
+    assert "h1000: unknown device 'h1000' (did you mean H100" in out
+    _, out, _ = run("compare --model Llama-3.1-8B --device h100 --plan tp=1 --plan tp=3", capsys)
+    assert "h100 tp=3: parallel" in out
+
+
+LENGTHS = "num_heads=8 num_kv_heads=8 head_dim=64 --device h100 --json"
+
+
+SINGLE = (
+    "q_lens=512 kv_lens=512", "q_lens=512, kv_lens=512,", "q_lens=[512] kv_lens=[512]",
+    "q_len=[512,] kv_len=512",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("lengths", SINGLE)
+def test_lists_of_one(lengths: str, capsys: Capture) -> None:
+    one = run(f"kernel attention_prefill {lengths} {LENGTHS}", capsys)
+    same = run(f"kernel attention_prefill q_len=512 kv_len=512 batch=1 {LENGTHS}", capsys)
+    assert one == same
+    assert one[0] == 0
+    two = run(f"kernel attention_prefill q_lens=[512,512] kv_lens=512,512 {LENGTHS}", capsys)
+    assert two == run(f"kernel attention_prefill q_len=512 kv_len=512 batch=2 {LENGTHS}", capsys)
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        ("run nowhere.toml", "io"),
+        ("explain nowhere.toml", "io"),
+        ("devices show h1000", "unknown_name"),
+        ("models search qqqqqqqqq", "unknown_name"),
+        ("validate no-such-suite", "unknown_name"),
+        ("validate nowhere.toml", "io"),
+        ("kernel gemm m --device h100", "invalid_input"),
+        ("infer --model Llama-3.1-8B --bach 3", "invalid_input"),
+    ],
+)
+def test_errors_are_json_where_json_is_asked(command: str, kind: str, capsys: Capture) -> None:
+    status, out, err = run(f"{command} --json", capsys)
+    assert (status, err) == (2, "")
+    reply = json.loads(out)
+    assert reply["ok"] is False
+    assert reply["error"]["kind"] == kind
+    assert reply["error"].keys() == {"kind", "message", "field", "hint"}
+
+
+def test_suites_without_pyarrow_say_what_to_install(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from silicast.validation.suite import suites
+
+    for table in suites()["gemm"].source:
+        (tmp_path / table).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / table).touch()
+    monkeypatch.setenv("SILICAST_DATA", str(tmp_path))
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    status, out, err = run("validate gemm", capsys)
+    assert (status, out) == (2, "")
+    assert "pip install 'silicast[data]'" in err
+
+
+def test_a_folder_that_cannot_be_made_is_named(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from silicast.validation import run as runner
+
+    monkeypatch.setattr(runner, "run", lambda *_names, **_rest: [])
+    (tmp_path / "file").touch()
+    status, _, err = run(f"validate gemm -o {tmp_path}/file/results", capsys)
+    assert status == 2
+    assert "cannot make this folder" in err
+
+
+@pytest.mark.parametrize(
+    ("redirection", "status", "said"),
+    [
+        ("> /dev/full", 2, "error: cannot write the output: No space left on device\n"),
+        (">&-", 2, "error: cannot write the output: stdout is closed\n"),
+        ("2>&-", 0, ""),
+    ],
+)
+def test_output_that_cannot_be_written(redirection: str, status: int, said: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m silicast engines {redirection}"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (status, said)

@@ -119,3 +119,12 @@ def test_unknown_attributes_are_attribute_errors() -> None:
 def test_importing_the_package_imports_no_numpy() -> None:
     code = "import silicast, sys; sys.exit('numpy' in sys.modules or 'msgspec' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_what_is_shown_is_short_and_errors_can_be_caught() -> None:
+    found = silicast.infer(**BATCH)
+    assert repr(found).startswith("StaticBatchTimes(prefill_ms=")
+    assert repr(found.predicted).startswith("Predicted(prefill_ms=")
+    assert len(repr(found)) < 300
+    assert silicast.SilicastError is SilicastError
+    assert "SilicastError" in dir(silicast)

@@ -31,7 +31,7 @@ def compare(
     devices = [name.strip() for name in deployment.device.split(",") if name.strip()]
     if not devices:
         raise SilicastError("names no device", field="--device", hint="for example a100,h100")
-    plans = [plan_degrees(text) for text in plan or []] or [(degrees or Degrees()).given]
+    plans = _plans(plan, (degrees or Degrees()).given)
     cases = [(name, degrees_of) for name in devices for degrees_of in plans]
     replies = []
     with progress("predicting", len(cases)) as advance:
@@ -50,6 +50,20 @@ def compare(
     else:
         raise refused(replies[0][1])
     return status.ANSWERED if len(answered) == len(replies) else status.NOT_ANSWERED
+
+
+def _plans(texts: list[str] | None, given: dict[str, int]) -> list[dict[str, int]]:
+    """The plans, with the degrees that were given once for all of them."""
+    plans = [plan_degrees(text) for text in texts or []] or [{}]
+    for plan in plans:
+        for name, degree in given.items():
+            if plan.get(name, degree) != degree:
+                raise SilicastError(
+                    f"{name}={plan[name]} contradicts --{name} {degree}",
+                    field="--plan",
+                    hint="keep one of them",
+                )
+    return [{**plan, **given} for plan in plans]
 
 
 def _label(device: str, parallel: dict[str, int], many_plans: bool) -> str:

@@ -25,6 +25,8 @@ def explain(
         depth: levels of the tree to show.
         json: print the answer as JSON instead of a table.
     """
+    if depth < 1:
+        raise SilicastError(f"expected at least 1, found {depth}", field="--depth")
     if scenario is None:
         tree = _from_flags(deployment, degrees)
     elif deployment is None and degrees is None:

@@ -57,11 +57,20 @@ def _score(names: tuple[str, ...], output: Path | None, limit: int | None, *, js
     from silicast.report.scorecard import scorecard_page, scorecard_table
     from silicast.validation.run import run, save, threshold_failures
 
-    with progress("suites") as advance:
-        results = run(names, limit=limit, progress=lambda _suite, done, _all: advance(done))
+    try:
+        with progress("suites") as advance:
+            results = run(names, limit=limit, progress=lambda _suite, done, _all: advance(done))
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "pyarrow":
+            raise
+        raise SilicastError(
+            "reading measured tables needs pyarrow, which is not installed",
+            kind="io",
+            hint="pip install 'silicast[data]'",
+        ) from None
     missed = [line for result in results for line in threshold_failures(result)]
     if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
+        _make_folder(output)
         for result in results:
             path = save(result, output)
             write_atomically(path.with_suffix(".md"), scorecard_page(result).encode("utf-8"))
@@ -73,3 +82,11 @@ def _score(names: tuple[str, ...], output: Path | None, limit: int | None, *, js
     for line in missed:
         warn(f"threshold missed: {line}")
     return status.NOT_ANSWERED if missed else status.ANSWERED
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) else str(error)
+        raise SilicastError(f"cannot make this folder: {said}", kind="io", file=str(path)) from None
