@@ -18,7 +18,7 @@ FITTED = {
     "ada": ["L40S", "RTX 6000 Ada"],
 }
 """Architecture -> devices whose fitted rows may be used (GB200 and RTX 6000 Ada only for their
-hosts: eager floors and PCIe staged in host memory)."""
+hosts: stage ``grace``, the floor of eager launches, and PCIe staged in host memory)."""
 
 Mask = Any
 Span = tuple[float, float, float]
@@ -104,11 +104,12 @@ def eager_grace(rows: CollectiveRows) -> Mask:
 
 def eager_multimem(rows: CollectiveRows) -> Mask:
     mine = (rows.library == "vllm") & (rows.launch == "eager") & (rows.gpus == 8)
-    return mine & (rows.size >= 1 << 20) & (rows.size <= 2 << 20)
+    short = (rows.size >= 1 << 20) & (rows.size <= 2 << 20)
+    return mine & short & (rows.device != "GB200")
 
 
 def eager_large(rows: CollectiveRows) -> Mask:
-    return (rows.launch == "eager") & (rows.size >= 128 << 20)
+    return (rows.launch == "eager") & (rows.size >= 128 << 20) & (rows.device != "GB200")
 
 
 def torch(rows: CollectiveRows) -> Mask:

@@ -3,10 +3,10 @@
     .venv/bin/python -m benchmarks.fit_communication [--dry-run]
 
 Stages run one after the other, each on the rows in which its constants decide: NCCL's ring on
-NVLink, point to point, NVLS, the engines' kernels, PCIe, host floors; then the error model from
-rows that no stage saw. Half of the points of the fitted devices (by a hash of device, operation,
-participants and size) and every point of the held-out devices stay unseen
-(:mod:`silicast.validation.collective_rows`).
+NVLink, point to point, NVLS, the engines' kernels, PCIe, host floors. Half of the points of the
+fitted devices (by a hash of device, operation, participants and size) and every point of the
+held-out devices stay unseen by all that is fitted (:mod:`silicast.validation.collective_rows`): the
+error model too is of fitted rows only, each third of them under constants of the other two.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from silicast.communication.collective import collective_times
 from silicast.communication.selection import sections, select
 from silicast.communication.topology import Topology
 from silicast.core.catalog import CATALOG
+from silicast.core.hashing import content_hash
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.kernels.physics import Physics, PhysicsCard
@@ -91,7 +92,9 @@ def fit_stage(stage: Stage, rows: CollectiveRows, known: Constants, sweeps: int 
     return {name: float(f"{np.exp(v):.4g}") for name, v in zip(names, found.x, strict=True)}
 
 
-def fit_all(rows: CollectiveRows, default: Constants) -> dict[str, Constants]:
+def fit_all(
+    rows: CollectiveRows, default: Constants, *, verbose: bool = False
+) -> dict[str, Constants]:
     """Constants of every architecture, stage by stage."""
     found: dict[str, Constants] = {name: {} for name in FITTED}
     for stage in stages():
@@ -101,13 +104,19 @@ def fit_all(rows: CollectiveRows, default: Constants) -> dict[str, Constants]:
             known = {**default, **found[architecture]}
             values = fit_stage(stage, chosen, known)
             found[architecture].update(values)
-            after = predict(chosen, {key: {**known, **values} for key in FITTED}.__getitem__)
-            error = np.abs(after / chosen.seconds - 1.0)
-            print(
-                f"{stage.name:14} {architecture:10} {len(chosen):5} rows, fitted error "
-                f"{100 * error.mean():5.1f} % mean {100 * np.median(error):5.1f} % median"
-            )
+            if verbose:
+                report_stage(stage, architecture, chosen, {**known, **values})
     return found
+
+
+def report_stage(stage: Stage, architecture: str, rows: CollectiveRows, known: Constants) -> None:
+    """Prints the error on the fitted rows."""
+    after = predict(rows, dict.fromkeys(FITTED, known).__getitem__)
+    error = np.abs(after / rows.seconds - 1.0)
+    print(
+        f"{stage.name:14} {architecture:10} {len(rows):5} rows, fitted error "
+        f"{100 * error.mean():5.1f} % mean {100 * np.median(error):5.1f} % median"
+    )
 
 
 def means(found: dict[str, Constants], default: Constants) -> Constants:
@@ -139,9 +148,10 @@ def _card(scores: dict[str, Any]) -> PhysicsCard:
         data=[SOURCE, OWN_NODES],
         split=(
             "Fitted: half of the points (hash of device, op, participants, size) of A100, H100, "
-            "B200, L40S, RTX 6000 Ada. Held out: the other half, all of H200, GB200 (but its "
-            "host's eager floor), H20, H800. A random half of the held-out rows sets the "
-            "log_sd_*, the scores are of the others."
+            "B200, L40S, RTX 6000 Ada, and of GB200's eager calls (its host's floor only). "
+            "Held out: the other half, all else of GB200, all of H200, H20, H800. log_sd_*: the "
+            "fitted rows, each third of their points under constants fitted on the other two "
+            "thirds. Scores: all held-out rows; nothing was fitted on them."
         ),
         command=COMMAND,
         date=DATE,
@@ -171,14 +181,44 @@ def predict_all(rows: CollectiveRows, physics: Physics) -> dict[str, Any]:
     return out
 
 
-def spreads(rows: CollectiveRows, physics: Physics) -> Constants:
-    """Log sd by regime: such that 90 % of the given unseen rows lie within 1.645 of it."""
-    found = predict_all(rows, physics)
-    error = np.abs(np.log(rows.seconds / found["estimate"]))
-    base = physics.default
+def third_of(rows: CollectiveRows) -> NDArray[np.int64]:
+    """0, 1 or 2 for every point; all versions, libraries and launches of it have the same."""
+    keys = zip(rows.device, rows.op, rows.gpus, rows.size, strict=True)
+    return np.array(
+        [int(content_hash(["third", str(d), str(o), int(g), int(s)])[:4], 16) % 3
+         for d, o, g, s in keys]
+    )  # fmt: skip
+
+
+def table_of(found: dict[str, Constants], old: Constants) -> Physics:
+    """The constants file without a card; sharing of PCIe belongs to the host, not to Ada."""
+    default = means(found, old)
+    own = {name: dict(values) for name, values in found.items()}
+    del own["ada"]["pcie.contention"]
+    return Physics(1, _card({}), default, own, FALLBACK)
+
+
+def unseen_errors(rows: CollectiveRows, old: Constants) -> tuple[Any, Any]:
+    """Absolute log error of every (fitted) row, and whether the host's floor decides.
+
+    Each third of the points is predicted with constants that were fitted on the other two.
+    """
+    third = third_of(rows)
+    error, floor = np.zeros(len(rows)), np.zeros(len(rows), dtype=bool)
+    for number in range(3):
+        out = third == number
+        physics = table_of(fit_all(rows.take(~out), old), old)
+        left = rows.take(out)
+        predicted = predict_all(left, physics)
+        error[out] = np.abs(np.log(left.seconds / predicted["estimate"]))
+        floor[out] = predicted["floor"] > 0
+    return error, floor
+
+
+def spreads(rows: CollectiveRows, base: Constants, error: Any, floor: Any) -> Constants:
+    """Log sd by regime: such that 90 % of the given errors lie within 1.645 of it."""
     shared = base["log_sd_network"] ** 2 + base["log_sd_device"] ** 2
     pcie = np.isin(rows.device, ["L40S", "RTX 6000 Ada"])
-    floor = found["floor"] > 0
     engine = ~floor & ~pcie & (rows.library != "nccl") & (rows.size < 8 << 20)
     regimes = {
         "log_sd_nvlink": ~floor & ~pcie & ~engine,
@@ -192,6 +232,7 @@ def spreads(rows: CollectiveRows, physics: Physics) -> Constants:
     for name, mask in regimes.items():
         total = float(np.quantile(error[mask], 0.9)) / Z90
         result[name] = float(f"{max(total * total - shared, 0.0004) ** 0.5:.3g}")
+        print(f"{name:20} {int(mask.sum()):5} rows, {result[name]}")
     return result
 
 
@@ -210,7 +251,8 @@ def architecture_spread(rows: CollectiveRows, found: dict[str, Constants], old: 
     errors = []
     for architecture, devices in FITTED.items():
         others = {name: values for name, values in found.items() if name != architecture}
-        mine = rows.take(np.isin(rows.device, devices) & nccl(rows) & (rows.device != "L40S"))
+        fitted = rows.fitted & np.isin(rows.device, devices)
+        mine = rows.take(fitted & nccl(rows) & (rows.device != "L40S"))
         if len(mine) and architecture != "ada":
             constants = means(others, old)
             time = predict(mine, dict.fromkeys(FITTED, constants).__getitem__)
@@ -249,17 +291,16 @@ def main() -> None:
     """Fits, scores and writes the constants file."""
     rows = read_collectives(data_folder())
     old = json.loads(PATH.read_text())["default"]
-    found = fit_all(rows, old)
-    empty = _card({})
-    default = means(found, old)
-    del found["ada"]["pcie.contention"]
-    unseen = rows.take(~rows.fitted)
-    even = np.random.default_rng(0).permutation(len(unseen)) % 2 == 0
-    default.update(spreads(unseen.take(even), Physics(1, empty, default, found, FALLBACK)))
-    table = Physics(1, empty, default, found, FALLBACK)
-    default["log_sd_network_pcie"] = host_spread(table)
-    default["log_sd_device_unmeasured"] = architecture_spread(rows, found, old)
-    report = scores(unseen.take(~even), table)
+    fitted, unseen = rows.take(rows.fitted), rows.take(~rows.fitted)
+    found = fit_all(fitted, old, verbose=True)
+    table = table_of(found, old)
+    own_spreads = {
+        **spreads(fitted, old, *unseen_errors(fitted, old)),
+        "log_sd_network_pcie": host_spread(table),
+        "log_sd_device_unmeasured": architecture_spread(fitted, found, old),
+    }
+    table = msgspec.structs.replace(table, default={**table.default, **own_spreads})
+    report = scores(unseen, table)
     physics = msgspec.structs.replace(table, card=_card(report))
     if "--dry-run" not in sys.argv:
         text = msgspec.json.format(msgspec.json.encode(physics, order="sorted"), indent=1)

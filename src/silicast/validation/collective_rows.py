@@ -21,8 +21,8 @@ from silicast.validation.suite import Labels
 SOURCE = "training/collectives_measured.parquet"
 OWN_NODES = "pipeweave/collectives.parquet"
 HELD_OUT_DEVICES = ("H200", "GB200", "H20", "H800")
-"""No constant is fitted on any row of these, but for the floor that GB200's Grace host sets for
-eager launches."""
+"""No constant is fitted on any row of these, but for half of GB200's eager calls: they set the
+floor of its Grace host and are not scored."""
 
 _DEVICES = {
     "a100_sxm": "A100",
