@@ -57,6 +57,31 @@ def ragged(ops: Sequence[Op], offsets: I64, rows: I64, lengths: Mapping[str, I64
     return OpBatch(ops[0].family, ops[0].variant, dims, all_offsets, frozenset(lengths))
 
 
+def in_chunks(new: I64, total: I64, offsets: I64, chunk: int) -> tuple[I64, I64, I64]:
+    """Sequences cut at multiples of ``chunk`` tokens: each piece sees only its own chunk.
+
+    Args:
+        new, total: new tokens, and past plus new tokens, of each sequence.
+        offsets: which sequences belong to which state.
+        chunk: tokens of one chunk.
+
+    Returns:
+        The same three for the pieces.
+
+    >>> q, kv, offsets = in_chunks(np.array([6]), np.array([10]), np.array([0, 1]), 8)
+    >>> q.tolist(), kv.tolist(), offsets.tolist()
+    ([4, 2], [8, 2], [0, 2])
+    """
+    first = (total - new) // chunk
+    pieces = -(-total // chunk) - first
+    sequence = np.repeat(np.arange(len(total)), pieces)
+    running = np.concatenate(([0], np.cumsum(pieces)))
+    number = first[sequence] + np.arange(running[-1]) - running[sequence]
+    start = np.maximum((total - new)[sequence], number * chunk)
+    end = np.minimum(total[sequence], (number + 1) * chunk)
+    return end - start, end - number * chunk, running[offsets]
+
+
 def weighted_sum(table: F64, weights: Sequence[float]) -> F64:
     """Sum over nodes in their order: the same bits however many states there are."""
     total = np.zeros(table.shape[1])

@@ -25,6 +25,7 @@ from silicast.communication.topology import Topology
 from silicast.composition.deployment import Deployment
 from silicast.composition.node_rows import (
     columns,
+    in_chunks,
     over_states,
     ragged,
     running,
@@ -420,7 +421,7 @@ class StepModel:
             PREFILL_KV_TOKENS: states.prefill_kv_tokens[rows],
             DECODE_TOKENS: states.decode_sequences[rows],
         }
-        ops = [self.placed[index].op for index in members]
+        ops: Sequence[Op] = [self.placed[index].op for index in members]
         if family in COLLECTIVES:
             batch = OpBatch(family, variant, columns(ops, symbols, len(rows)))
             return collective_batch_times(batch, self._topology(ops[0], crosses=key.crosses))
@@ -433,14 +434,13 @@ class StepModel:
                 hint=f"{self.deployment.model.name} needs it",
             )
         if PREFILL_KV in dict(ops[0].dims).values():
-            batch = ragged(
-                ops,
-                states.prefill_offsets,
-                rows,
-                {"q_len": states.prefill_q, "kv_len": states.prefill_kv},
-            )
+            new, total, offsets = states.prefill_q, states.prefill_kv, states.prefill_offsets
+            ops, new, total, offsets = _cut(ops, new, total, offsets)
+            batch = ragged(ops, offsets, rows, {"q_len": new, "kv_len": total})
         elif DECODE_KV in dict(ops[0].dims).values():
-            batch = ragged(ops, states.decode_offsets, rows, {"kv_len": states.decode_kv})
+            total, offsets = states.decode_kv + 1, states.decode_offsets
+            ops, _, total, offsets = _cut(ops, np.ones_like(total), total, offsets)
+            batch = ragged(ops, offsets, rows, {"kv_len": total - 1})
         else:
             batch = OpBatch(family, variant, columns(ops, symbols, len(rows)))
         return implementation.times(batch, device)
@@ -461,6 +461,20 @@ class StepModel:
         network = Link("network", links.inter_node.bandwidth_bytes_per_s)
         per_node = 1 if crosses else max(links.domain, links.gpus_per_node)
         return Topology.of(links.linked_device, gpus, gpus_per_node=per_node, inter=network)
+
+
+def _cut(
+    ops: Sequence[Op], new: I64, total: I64, offsets: I64
+) -> tuple[Sequence[Op], I64, I64, I64]:
+    """Sequences as attention sees them: chunked attention is full attention within each chunk."""
+    if not ops[0].variant.flag("chunked"):
+        return ops, new, total, offsets
+    chunk = ops[0].dim("window")
+    assert isinstance(chunk, int)
+    whole = [
+        replace(op, dims=tuple((n, 0 if n == "window" else v) for n, v in op.dims)) for op in ops
+    ]
+    return whole, *in_chunks(new, total, offsets, chunk)
 
 
 @lru_cache(maxsize=256)

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from silicast.composition.node_rows import in_chunks
 from silicast.composition.states import BatchStates, segment_sums
 from silicast.composition.static_batch import decode_knots
 
@@ -38,3 +39,19 @@ def test_knots_stand_for_every_step_and_integrate_a_line_exactly(steps: int) -> 
     assert np.isclose(weights.sum(), steps)
     line = 3.0 + 0.25 * np.arange(1, steps + 1)
     assert np.isclose((weights * (3.0 + 0.25 * knots)).sum(), line.sum())
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.integers(0, 60)), min_size=1, max_size=6),
+    st.integers(1, 20),
+)
+def test_pieces_hold_every_pair_of_a_chunk_once(
+    sequences: list[tuple[int, int]], chunk: int
+) -> None:
+    new = np.array([q for q, _ in sequences])
+    total = np.array([q + past for q, past in sequences])
+    q, kv, offsets = in_chunks(new, total, np.arange(len(new) + 1), chunk)
+    pairs = q * kv - q * (q - 1) // 2  # causal, aligned to the last query
+    for i, (length, past) in enumerate(sequences):
+        expected = sum(p % chunk + 1 for p in range(past, past + length))
+        assert pairs[offsets[i] : offsets[i + 1]].sum() == expected
