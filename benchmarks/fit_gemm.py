@@ -1,10 +1,11 @@
 """Fits the constants of dense matrix products and writes catalog/physics/gemm.json.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/fit_gemm.py [--dry] [--transfer]
+    OPENBLAS_NUM_THREADS=1 python benchmarks/fit_gemm.py [--dry] [--transfer] [--narrow]
 
 Stages: 1. bf16 campaigns: constants shared by all architectures together with a few of each;
-2. fp8 and fp8_block on top; 3. fp32 on FMA pipes on top. Robust (soft L1) on log ratios; priors
-pull every constant to its start. Deterministic. Rows marked held out are never fitted, only scored.
+2. fp8 and fp8_block on top; 3. fp32 on FMA pipes on top, then its kernels for few rows (alone with
+--narrow: all other constants stay). Robust (soft L1) on log ratios; priors pull every constant to
+its start. Deterministic. Rows marked held out are never fitted, only scored.
 """
 
 from __future__ import annotations
@@ -100,8 +101,32 @@ UNTHROTTLED_QUANTILE = 0.3
 """NeuSight's T4 and P4 (and some P100) training rows were taken at a lower clock than its test rows
 (its README): the efficiency is set by the faster rows."""
 
+NARROW = {
+    "fp32.narrow_share": 0.6,
+    "fp32.narrow_step_s": 1e-7,
+    "fp32.narrow_split_s": 4e-6,
+}
+"""Where the kernels for few rows or columns start; the share is of the tensor efficiency."""
+NARROW_LIMIT = {"": {"fp32.narrow_rows": float(1 << 25)}, "pascal": {"fp32.narrow_rows": 16.0}}
+"""Up to how many rows they exist: Pascal's single products of 17 rows and more take as long as 128
+(read off the training rows)."""
+FP64 = {
+    "fp64_fma.tensor_efficiency": 0.95, "fp64_fma.page_miss_share": 0.0,
+    "fp64_fma.skinny_rows": 8.0, "fp64_fma.smallest_tile_m": 0.0, "fp64_fma.smallest_tile_n": 0.0,
+}  # fmt: skip
+"""Not fitted, no data: fp64 on FMA pipes takes fp32's other constants, but not what was read off
+fp32's throttled boards and batched kernels; a pipe this slow makes padding dear."""
+NARROW_ROWS = 64
+"""The narrow constants are fitted on single products of at most so many rows or columns."""
+NARROW_FITTED = ("ampere", "volta")
+"""Their rows: single products that narrow, on boards that were not throttled."""
+
 NARROW_FP32_TILES = {
-    "pascal": {"fp32.smallest_tile_m": 16.0, "fp32.smallest_tile_n": 128.0},
+    "pascal": {
+        "fp32.smallest_tile_m": 16.0,
+        "fp32.smallest_tile_n": 128.0,
+        **NARROW_LIMIT["pascal"],
+    },
     "volta": {"fp32.smallest_tile_m": 16.0, "fp32.smallest_tile_n": 32.0},
     "turing": {"fp32.smallest_tile_m": 16.0, "fp32.smallest_tile_n": 32.0},
 }
@@ -353,6 +378,7 @@ def fit_fp32(
     base["fp32.step_s"] = 5e-7
     base["fp32.page_miss_share"] = 0.2
     base |= {"fp32.smallest_tile_m": 128.0, "fp32.smallest_tile_n": 128.0}
+    base |= {**NARROW, **NARROW_LIMIT[""], **FP64}
     fitted_parts = training(parts, 1000)
     common, fitted = solve(
         Problem(fitted_parts, shared, names, base, NARROW_FP32_TILES, {}, FP32_PRIOR_SD), steps=40
@@ -362,6 +388,7 @@ def fit_fp32(
         ratio = np.concatenate([part.seconds / predict(part, {**common, **table}) for part in mine])
         if architecture in THROTTLED:
             table["fp32.tensor_efficiency"] /= float(np.quantile(ratio, UNTHROTTLED_QUANTILE))
+    common = fit_narrow(parts, common, fitted)
     full_speed = {a: table for a, table in fitted.items() if a not in THROTTLED}
     common = {**common, **middle(full_speed, names)}
     merged = {a: dict(table) for a, table in own.items()}
@@ -370,7 +397,41 @@ def fit_fp32(
     return add_spread(fitted_parts, common, merged, "fp32.")
 
 
+def fit_narrow(parts: Sequence[Rows], common: dict[str, float], own: Constants) -> dict[str, float]:
+    """The constants of kernels for few rows or columns, on top of everything else of fp32."""
+    mine = []
+    for part in parts:
+        few = (part.batch == 1) & (np.minimum(part.m, part.n) <= NARROW_ROWS) & ~part.held_out
+        if architecture_of(part) in NARROW_FITTED and few.any():
+            mine.append(part.take(few))
+    problem = Problem(mine, tuple(NARROW), (), common, own, {}, {})
+    return solve(problem)[0]
+
+
+def refit_narrow() -> None:
+    """Only the constants of narrow fp32 kernels; all others stay as the file has them."""
+    content = json.loads(OUT.read_text())
+    default, own = content["default"], content["architectures"]
+    default.update(FP64)
+    for architecture, limit in NARROW_LIMIT.items():
+        (own[architecture] if architecture else default).update(limit)
+    parts = fp32_rows(DATA)
+    fitted = fit_narrow(parts, {**default, **NARROW}, own)
+    default.update({name: float(f"{fitted[name]:.4g}") for name in NARROW})
+    content["default"] = dict(sorted(default.items()))
+    content["architectures"] = {a: dict(sorted(table.items())) for a, table in own.items()}
+    content["card"]["scores"]["held-out shapes"] |= report("fp32", parts, default, own)
+    content["card"]["command"] = (
+        "python benchmarks/fit_gemm.py --transfer, then --narrow for fp32.narrow_*"
+    )
+    if "--dry" not in sys.argv:
+        OUT.write_text(json.dumps(content, indent=1) + "\n")
+
+
 def main() -> None:
+    if "--narrow" in sys.argv:
+        refit_narrow()
+        return
     bf16 = bf16_rows(DATA)
     common, own = fit_bf16(bf16)
     scores = {"held-out shapes": report("bf16", bf16, common, own)}

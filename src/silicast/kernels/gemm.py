@@ -13,7 +13,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from silicast.core.dtypes import BITS, Recipe, modelled_recipe
+from silicast.core.dtypes import BITS, RECIPES, Recipe, modelled_recipe
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.gemm_model import ROWS_PER_CHUNK, Machine, Steps, evaluate, stays_in_l2
@@ -62,7 +62,8 @@ class Setting:
 @lru_cache(maxsize=512)
 def _setting(variant: Variant, device: Device) -> Setting:
     recipe = modelled_recipe(variant.dtype)
-    constants = constants_for(device.architecture, recipe, variant.library)
+    pipe = device.matrix_pipe(recipe.compute)
+    constants = constants_for(device.architecture, recipe, variant.library, pipe)
     return _make_setting(variant, device, constants)
 
 
@@ -70,7 +71,13 @@ def _make_setting(variant: Variant, device: Device, constants: Mapping[str, floa
     recipe = modelled_recipe(variant.dtype)
     pipe = device.matrix_pipe(recipe.compute)
     tiles = tiles_for(
-        device.architecture, pipe, constants["smallest_tile_m"], constants["smallest_tile_n"]
+        device.architecture,
+        pipe,
+        constants["smallest_tile_m"],
+        constants["smallest_tile_n"],
+        compute=recipe.compute,
+        narrow_rows=constants.get("narrow_rows", 0.0),
+        skinny_rows=constants.get("skinny_rows", 0.0),
     )
     machine = Machine.of(device, recipe, pipe, variant, constants)
     return Setting(
@@ -86,9 +93,25 @@ def _make_setting(variant: Variant, device: Device, constants: Mapping[str, floa
     )
 
 
-def constants_for(architecture: str, recipe: Recipe, library: str = "") -> dict[str, float]:
-    """Constants of one architecture; see :func:`selected`."""
-    return selected(load_physics(PHYSICS).constants(architecture), recipe, library)
+def constants_for(
+    architecture: str, recipe: Recipe, library: str = "", pipe: str = "tensor"
+) -> dict[str, float]:
+    """Constants of one architecture; see :func:`selected`.
+
+    On the FMA pipe a format without constants of its own runs in the kernels of fp32, where those
+    were measured; fp64 does everywhere, for it has no others.
+    """
+    physics = load_physics(PHYSICS)
+    table = physics.constants(architecture)
+    measured = "fp32.tensor_efficiency" in physics.architectures.get(architecture, {})
+    if pipe != "fma" or recipe.name == "fp32" or not (measured or recipe.name == "fp64"):
+        return selected(table, recipe, library)
+    kept = {n: x for n, x in table.items() if n.startswith(f"{recipe.name}.quantise_")}
+    found = {**selected(table, RECIPES["fp32"], library), **selected(kept, recipe, library)}
+    if recipe.name == "fp64":
+        own = "fp64_fma."
+        found |= {n.removeprefix(own): x for n, x in table.items() if n.startswith(own)}
+    return found
 
 
 def selected(table: Mapping[str, float], recipe: Recipe, library: str) -> dict[str, float]:

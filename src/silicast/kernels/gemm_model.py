@@ -28,6 +28,9 @@ FOLD_L2_SHARE = 5.0
 """Partial sums go through L2 in wide bursts that overlap with the main loop's tail: they cost a
 fifth of what they would alone."""
 
+NOT_TAKEN = 1e6
+"""Factor on the time of a kernel that does not take a product: its weight vanishes."""
+
 COPIES = {"cold": (0.0, 0.0), "warm": (1.0, 1.0)}
 """Cache protocol -> copies of weights and activations that successive calls cycle through."""
 
@@ -100,10 +103,11 @@ class Steps:
         slots: blocks that the device holds at once.
         store_s: time of one core to write one tile of the result.
         aspect: columns over rows of the tile.
+        step_s, split_s: latency of a step and cost of splitting k: one for all, or columns.
         slow_dram, l2: achievable bandwidths.
     """
 
-    depth: float
+    depth: float | F64
     operations: F64
     tensor_s: F64
     bytes: F64
@@ -113,6 +117,8 @@ class Steps:
     aspect: F64
     slow_dram: float
     l2: float
+    step_s: float | F64
+    split_s: float | F64
 
     @staticmethod
     def of(tiles: Tiles, machine: Machine, c: Mapping[str, float]) -> Steps:
@@ -121,7 +127,8 @@ class Steps:
         area = tiles.m * tiles.n
         operations = 2.0 * depth * area
         operands = (tiles.m * machine.a_bytes + tiles.n * machine.b_bytes) * depth
-        tensor_s = operations / (machine.core_rate * c["tensor_efficiency"]) + operands / (
+        efficiency, step_s, split_s = _own_constants(tiles, c)
+        tensor_s = operations / (machine.core_rate * efficiency) + operands / (
             c["operand_bytes_per_clock"] * machine.clock_hz
         )
         return Steps(
@@ -129,13 +136,29 @@ class Steps:
             operations=operations,
             tensor_s=tensor_s,
             bytes=operands * tiles.fetched,
-            alone_s=np.maximum(c["step_s"], tensor_s),
+            alone_s=np.maximum(step_s, tensor_s),
             slots=machine.cores * tiles.resident,
             store_s=area * (machine.c_bytes / (c["store_bytes_per_clock"] * machine.clock_hz)),
             aspect=tiles.n / tiles.m,
             slow_dram=machine.dram * c["dram_efficiency"],
             l2=machine.l2 * c["l2_efficiency"],
+            step_s=step_s,
+            split_s=split_s,
         )
+
+
+def _own_constants(
+    tiles: Tiles, c: Mapping[str, float]
+) -> tuple[float | F64, float | F64, float | F64]:
+    """Efficiency, latency of a step, cost of a split; columns where some kernels are narrow."""
+    plain = c["tensor_efficiency"], c["step_s"], c["split_s"]
+    if tiles.narrow is None:
+        return plain
+    own = c["narrow_share"] * c["tensor_efficiency"], c["narrow_step_s"], c["narrow_split_s"]
+    efficiency, step_s, split_s = (
+        np.where(tiles.narrow > 0.0, x, y) for x, y in zip(own, plain, strict=True)
+    )
+    return efficiency, step_s, split_s
 
 
 @final
@@ -173,7 +196,7 @@ def evaluate(
     deep = np.ceil(k / steps.depth)
     blocks = grid_m * grid_n
     blocks *= batch
-    blocks, block_steps, folding = _split(blocks, deep, m * n * batch, steps, machine, c)
+    blocks, block_steps, folding = _split(blocks, deep, m * n * batch, steps, machine)
 
     share = blocks / machine.cores
     per_core = np.maximum(share, 1.0)
@@ -188,7 +211,7 @@ def evaluate(
     concurrent = np.minimum(blocks, steps.slots)
     if c["page_miss_share"] > 0.0:
         tensor *= _page_misses(m, n, k, concurrent, tiles, machine, c)
-    chain = block_steps * c["step_s"]
+    chain = block_steps * steps.step_s
     chain += c["wave_s"]
     chain *= waves
     l2 = blocks * block_steps
@@ -208,12 +231,15 @@ def evaluate(
     core += per_core * steps.store_s
     time = _overlapped(core, l2, dram, loss)
     time += folding + (c["launch_s"] + c["fill_s"] + c["extra_s"])
+    if tiles.most_side is not None:
+        taken = (np.minimum(m, n) <= tiles.most_side) & (batch <= tiles.most_batch)
+        time = np.where(taken, time, time * NOT_TAKEN)
     return Candidates(time, blocks, block_steps, per_core, tensor, l2, dram, chain, dram_bytes)
 
 
 def _split(
     blocks: F64, deep: F64, results: F64,
-    steps: Steps, machine: Machine, c: Mapping[str, float],
+    steps: Steps, machine: Machine,
 ) -> tuple[F64, F64, F64]:  # fmt: skip
     """Blocks, their steps and the cost of adding up, with k split where blocks are too few.
 
@@ -230,7 +256,7 @@ def _split(
         return blocks, np.broadcast_to(deep, blocks.shape), np.zeros_like(fold)
     np.maximum(splits, 1.0, out=splits)
     folding = splits * fold
-    folding += c["split_s"]
+    folding = folding + steps.split_s
     gain = work - work / splits
     split = gain > folding
     splits = np.where(split, splits, 1.0)

@@ -7,7 +7,7 @@ short axis. The lists are short on purpose: neighbours in them differ by a facto
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import final
 
@@ -33,8 +33,24 @@ _SIMT = (
     (128, 32, 3), (64, 128, 2), (128, 64, 2), (128, 128, 2), (64, 256, 1), (256, 128, 1),
 )  # fmt: skip
 
+_NARROW = ((32, 32, 8), (64, 32, 4), (32, 64, 4), (128, 32, 3), (32, 128, 3))
+"""FMA kernels whose warps share a tile's k ("sliced1x4"): what cuBLAS runs for single products of
+few rows or columns (kernel names of NeuSight's training rows, from 3 rows on)."""
+
+_VECTOR = ((1, 32, 8), (32, 1, 8))
+"""Matrix times vector: a block streams its weights once, its threads share k."""
+
+_SKINNY = ((2, 64, 4), (4, 64, 4), (8, 64, 4), (64, 2, 4), (64, 4, 4), (64, 8, 4))
+"""Up to eight rows in registers, weights streamed past them (cuBLAS: gemmSN)."""
+
+VECTOR_K_BYTES = 256.0
+"""Depth of one step of a streaming kernel: 16 bytes for each of 16 threads along k."""
+
 FETCHED = {"mma.sync": 1.0, "simt": 1.0, "wgmma": 0.5, "umma": 0.33}
 """Pairs of blocks share one operand under wgmma clusters; two-SM UMMA pairs share both halves."""
+
+NO_LIMIT = float(1 << 25)
+"""A bound on rows, columns or batch that no product reaches."""
 
 _FAMILY = {
     "hopper": ("wgmma", _WGMMA),
@@ -50,25 +66,38 @@ class Tiles:
     Attributes:
         family: the matrix instruction they are made for.
         m, n: rows and columns of the tile.
-        k_bytes: depth of one main-loop step in bytes of an operand row.
+        k_bytes: depth of one main-loop step in bytes of an operand row, one for all or a column.
         resident: blocks that one core holds.
         labels: for people.
         fetched: share of the operands that comes through L2, the rest being multicast within a
             cluster of blocks.
+        narrow: which candidates are made for few rows or columns; None where none is.
+        most_side, most_batch: the largest product that each takes: its rows or columns, whichever
+            are fewer, and products in a batch; None likewise.
     """
 
     family: str
     m: F64
     n: F64
-    k_bytes: float
+    k_bytes: float | F64
     resident: F64
     labels: tuple[str, ...]
     fetched: F64
+    narrow: F64 | None = None
+    most_side: F64 | None = None
+    most_batch: F64 | None = None
 
 
 @cache
 def tiles_for(
-    architecture: str, pipe: str, smallest_m: float = 0.0, smallest_n: float = 0.0
+    architecture: str,
+    pipe: str,
+    smallest_m: float = 0.0,
+    smallest_n: float = 0.0,
+    *,
+    compute: str = "",
+    narrow_rows: float = 0.0,
+    skinny_rows: float = 0.0,
 ) -> Tiles:
     """The candidates of one architecture on the tensor or the FMA pipe.
 
@@ -77,23 +106,64 @@ def tiles_for(
         pipe: "tensor" or "fma".
         smallest_m, smallest_n: fewest rows and columns of a tile; libraries without transposed or
             narrow kernels have none below.
+        compute: the compute format. Tensor cores multiply fp64 with mma.sync on every generation.
+        narrow_rows: up to so many rows or columns FMA kernels for few of them exist besides,
+            whatever the smallest tile; 0 = none.
+        skinny_rows: up to so many, kernels that stream past them are used too.
 
     >>> tiles_for("hopper", "tensor").labels[-1]
     'wgmma 256x128'
+    >>> tiles_for("hopper", "tensor", compute="fp64").labels[-1]
+    'mma.sync 256x128'
     """
     if pipe == "fma":
         family, table, k_bytes = "simt", _SIMT, 32.0
+    elif compute == "fp64":
+        family, table, k_bytes = "mma.sync", _MMA_SYNC, 64.0
     else:
         family, table = _FAMILY.get(architecture, ("mma.sync", _MMA_SYNC))
         k_bytes = 64.0 if family == "mma.sync" else 128.0
-    kept = [row for row in table if row[0] >= smallest_m and row[1] >= smallest_n]
-    columns = np.array(kept, dtype=np.float64)
+    kept = tuple(row for row in table if row[0] >= smallest_m and row[1] >= smallest_n)
+    if pipe == "fma" and narrow_rows > 0.0:
+        return _with_narrow(kept, k_bytes, narrow_rows, skinny_rows)
+    return _tiles(family, kept, k_bytes, tuple(f"{family} {m}x{n}" for m, n, _ in kept))
+
+
+def _tiles(
+    family: str, rows: tuple[tuple[int, int, int], ...], k_bytes: float, labels: tuple[str, ...]
+) -> Tiles:
+    columns = np.array(rows, dtype=np.float64)
     return Tiles(
         family=family,
         m=columns[:, 0:1].copy(),
         n=columns[:, 1:2].copy(),
         k_bytes=k_bytes,
         resident=columns[:, 2:3].copy(),
-        labels=tuple(f"{family} {m}x{n}" for m, n, _ in kept),
+        labels=labels,
         fetched=np.where(columns[:, 0:1] * columns[:, 1:2] >= 16384.0, FETCHED[family], 1.0),
+    )
+
+
+def _with_narrow(
+    kept: tuple[tuple[int, int, int], ...], k_bytes: float, narrow_rows: float, skinny_rows: float
+) -> Tiles:
+    """FMA tiles, then those for single products, then those that stream weights past few rows."""
+    skinny = _SKINNY if skinny_rows > 0.0 else ()
+    labels = (
+        *(f"simt {m}x{n}" for m, n, _ in kept),
+        *(f"simt {m}x{n} sliced" for m, n, _ in _NARROW),
+        *(f"simt {m}x{n} streaming" for m, n, _ in skinny),
+        *("simt gemv" for _ in _VECTOR),
+    )
+
+    def column(regular: float, sliced: float, few: float, vector: float) -> F64:
+        counts = (len(kept), len(_NARROW), len(skinny), len(_VECTOR))
+        return np.repeat(np.array([regular, sliced, few, vector]), counts)[:, None]
+
+    return replace(
+        _tiles("simt", (*kept, *_NARROW, *skinny, *_VECTOR), k_bytes, labels),
+        k_bytes=column(k_bytes, k_bytes, VECTOR_K_BYTES, VECTOR_K_BYTES),
+        narrow=column(0.0, 1.0, 1.0, 1.0),
+        most_side=column(NO_LIMIT, narrow_rows, skinny_rows, 1.0),
+        most_batch=column(NO_LIMIT, 1.0, NO_LIMIT, NO_LIMIT),
     )

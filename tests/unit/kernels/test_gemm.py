@@ -185,3 +185,56 @@ def test_rows_of_a_chunk_do_not_depend_on_where_chunks_end() -> None:
     whole, _ = estimate(setting, m, n, k, ones)
     part, _ = estimate(setting, m[700:], n[700:], k[700:], ones[700:])
     assert (whole[700:] == part).all()
+
+
+def analysis(m: int, n: int, k: int, device: Device, batch: int = 1, **variant: Any) -> Any:
+    op = Op.make("gemm", Variant(**variant), m=m, n=n, k=k, batch=batch)
+    return MODEL.times(OpBatch.of([op]), device)
+
+
+@pytest.mark.parametrize(
+    "name", ["A100-SXM-80GB", "V100-SXM2-32GB", "H100-SXM-80GB", "L40S", "P100-PCIE-16GB", "T4"]
+)
+@pytest.mark.parametrize("dtype", ["fp32", "fp64"])
+def test_a_vector_on_fma_pipes_streams_its_weights(name: str, dtype: str) -> None:
+    device = find_device(name)
+    for n, k in ((14336, 4096), (4096, 14336)):
+        found = analysis(1, n, k, device, dtype=dtype, cache="cold")
+        assert found.estimate_s[0] < 1.75 * found.bound_s[0], (n, k)
+
+
+def test_few_rows_do_not_pay_for_a_tile_of_128() -> None:
+    """NeuSight's A100 ran 3 x 12479 x 1554 in fp32 in 1.7 times what its bytes take."""
+    a100 = find_device("A100-SXM-80GB")
+    for m in (2, 4, 8, 16, 32):
+        found = analysis(m, 14336, 4096, a100, dtype="fp32", cache="cold")
+        assert found.estimate_s[0] < 3.2 * 4 * 14336 * 4096 / a100.dram.bandwidth_bytes_per_s
+        assert "sliced" in found.analysis.choice[0]
+    large = analysis(4096, 4096, 4096, a100, dtype="fp32").analysis.choice[0]
+    assert "sliced" not in large
+
+
+def test_narrow_kernels_take_single_products_only() -> None:
+    """cuBLAS's batched fp32 kernels pad 32 rows to 128 on Ampere."""
+    a100 = find_device("A100-SXM-80GB")
+    one = microseconds(32, 4096, 1024, a100, dtype="fp32")
+    assert microseconds(32, 4096, 1024, a100, batch=8, dtype="fp32") > 12 * one
+    many = analysis(32, 4096, 1024, a100, batch=8, dtype="fp32")
+    assert "sliced" not in many.analysis.choice[0]
+
+
+def test_rows_beyond_a_narrow_kernel_never_choose_it() -> None:
+    assert "gemv" in analysis(1, 4096, 4096, H100, dtype="fp32").analysis.choice[0]
+    assert "gemv" in analysis(4096, 1, 4096, H100, dtype="fp32").analysis.choice[0]
+    assert "gemv" not in analysis(2, 4096, 4096, H100, dtype="fp32").analysis.choice[0]
+    l40s = find_device("L40S")
+    assert "streaming" in analysis(4, 4096, 4096, l40s, dtype="fp64").analysis.choice[0]
+    assert "streaming" not in analysis(9, 4096, 4096, l40s, dtype="fp64").analysis.choice[0]
+
+
+@pytest.mark.parametrize("name", ["H100-SXM-80GB", "B200-SXM-180GB", "A100-SXM-80GB"])
+def test_labels_name_instructions_that_exist(name: str) -> None:
+    device = find_device(name)
+    for m in (1, 64, 4096):
+        assert analysis(m, 4096, 4096, device, dtype="fp64").analysis.choice[0].startswith("mma")
+        assert analysis(m, 4096, 4096, device, dtype="fp32").analysis.choice[0].startswith("simt")
