@@ -41,6 +41,16 @@ from silicast.kernels.implementation import Analysis, Demand, Implementation, re
 from silicast.kernels.physics import load_physics
 from silicast.workload.op import Op, OpBatch
 
+WHOLE_PARTS = 0.5
+"""Weight of a whole number of parts against an even share of the device: no rule is preferred."""
+
+ROUNDING = 2.0**-30
+"""A share that is a whole number but for rounding counts as that number."""
+
+WAVE_EDGE = 2.0
+"""How fast one more wave of planned parts sets in: whole once a third of it is filled. The number
+of parts is an expectation, so that its ceiling is one too."""
+
 
 @register
 @final
@@ -149,22 +159,33 @@ class _Prefill:
         self._split()
 
     def _split(self) -> None:
-        """Cuts long rows into parts of equal length where tiles are too few to fill the device."""
+        """Cuts long rows into parts where tiles are too few to fill the device.
+
+        Planners look for the most parts that still run in one wave (FlashInfer by bisection,
+        FlashAttention-3 by the share of the wave it fills), with rules that differ by release.
+        The model takes the middle between that whole number and an even share, so that neither
+        a second, nearly empty wave nor a lost part hangs on one token.
+        """
         work, scheme, cores = self.work, self.scheme, self.device.cores
         self.parts: F64 = np.ones(len(work.q))
         self.tasks = work.total(self.tiles * self.fill) * self.units
         self.merges = np.zeros_like(self.tasks)
+        self.planned = np.zeros(len(self.tasks), dtype=bool)
+        self.furthest: F64 = self.longest.astype(np.float64)
         slots = cores * self.resident
         if scheme.splits and (self.tasks < slots).any():  # rows with more tasks stay as they are
             every = work.total(self.fill * self.blocks) * self.units
-            chunk = np.maximum(np.ceil(every / slots), self.c["split_tiles"])
+            chunk = np.maximum(every / slots, self.c["split_tiles"])
             chunk = np.where(self.tasks < slots, chunk, float(1 << 40))
-            length = work.spread_f(chunk)
-            longest = work.largest(self.longest.astype(np.float64))
-            self.merges = np.where(longest > chunk, 1.0, 0.0)
-            self.parts = np.maximum(np.ceil(self.blocks / self.tiles / length), 1.0)
-            self.longest = np.minimum(self.longest, length).astype(np.int64)
-            self.tasks = work.total(self.tiles * self.fill * self.parts) * self.units
+            even = np.maximum(self.blocks / self.tiles / work.spread_f(chunk), 1.0)
+            whole = np.floor(even + ROUNDING)
+            self.parts = (1.0 - WHOLE_PARTS) * even + WHOLE_PARTS * whole
+            longest = work.largest(self.furthest)
+            self.merges = np.minimum(np.maximum(longest / chunk - 1.0, 0.0), 1.0)
+            self.furthest = self.furthest / self.parts
+            planned = work.total(self.tiles * self.fill * self.parts) * self.units
+            self.planned = self.tasks < slots
+            self.tasks = np.where(self.planned, np.minimum(planned, slots), self.tasks)
         self.share = np.minimum(np.maximum(self.tasks / cores, 1.0), self.resident)
 
     def analysis(self) -> Analysis:
@@ -196,7 +217,7 @@ class _Prefill:
 
     def _visited(self) -> tuple[F64, F64]:
         """Steps in all and of the longest task, in units of a live step."""
-        live, longest = self.blocks.astype(np.float64), self.longest.astype(np.float64)
+        live, longest = self.blocks.astype(np.float64), self.furthest
         if not self.scheme.visits_masked:
             return live, longest
         work, none = self.work, np.zeros_like(self.window)
@@ -240,7 +261,10 @@ class _Prefill:
         waves = self.tasks / cores
         mean = total / self.tasks
         evenness = np.minimum(np.maximum(2.0 * mean / longest - 1.0, 0.0), 1.0)
-        quantum = (np.ceil(waves) - waves) * mean
+        idle = np.ceil(waves) - waves
+        begun = WAVE_EDGE * (waves - np.floor(waves))
+        idle = np.where(self.planned & (waves > 1.0), np.minimum(idle, begun), idle)
+        quantum = idle * mean
         tail = self.c["tail_sorted"] if self.scheme.longest_first else self.c["tail"]
         ragged = tail * longest * np.minimum(1.0, waves)
         spread = total / cores + evenness * quantum + (1.0 - evenness) * ragged
