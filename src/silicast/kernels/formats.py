@@ -2,7 +2,9 @@
 
 Libraries run fp8 weights on devices without fp8 units by widening them on the way to the units
 that are there. A kernel then has the traffic of the narrow format and the arithmetic of the wide
-one. The prediction names the substitute and widens (:mod:`silicast.kernels.knowledge`).
+one. The prediction names the substitute and widens (:mod:`silicast.kernels.knowledge`). The same
+holds for a 16-bit float that a device multiplies slower than a 32-bit one (Pascal's inference
+boards): libraries convert operands and compute in fp32 there.
 """
 
 from __future__ import annotations
@@ -26,24 +28,34 @@ SUBSTITUTES: Mapping[str, tuple[str, ...]] = {
 libraries refuse those, and a checkpoint in bf16 is converted before (``scenario``)."""
 
 
+WIDER: Mapping[str, tuple[str, ...]] = {"fp16": ("fp32",), "bf16": ("fp32",), "fp32": ("fp64",)}
+"""Floats -> those that hold all their values: a slower narrow format is computed in these. Integers
+are not among them: libraries sum their products in integers, exactly."""
+
+
 @lru_cache(maxsize=4096)
 def with_format(device: Device, dtype: str) -> tuple[Device, str]:
     """A device that multiplies in the compute format of ``dtype``, and what was done to it ("").
 
     A device that lacks the format gets it at the rate of the first substitute that it has. One
-    without any is returned as it is: the kernel model then refuses.
+    without any is returned as it is: the kernel model then refuses. A float that the device's
+    matrix pipe multiplies slower than a wider one gets the wider one's rate.
 
     >>> from silicast.hardware.catalog import find_device
     >>> able, said = with_format(find_device("A100"), "fp8")
     >>> able.rate_per_core("tensor", "fp8"), said
     (2048.0, 'A100-SXM-80GB has no fp8 units: computed in bf16')
+    >>> able, said = with_format(find_device("P4"), "fp16")
+    >>> able.rate_per_core("fma", "fp16"), said
+    (256.0, 'P4 multiplies fp16 slower than fp32: computed in fp32')
     >>> with_format(find_device("H100"), "fp8")[1]
     ''
     """
     recipe = RECIPES.get(dtype)
     wanted = recipe.compute if recipe else dtype
-    if _pipe_of(device, wanted):
-        return device, ""
+    own = _pipe_of(device, wanted)
+    if own:
+        return _not_slower_than_wider(device, own, wanted)
     mixed = recipe is not None and recipe.name != wanted  # 4-bit weights widened to bf16
     for found in ("fp16", "fp32") if mixed and wanted == "bf16" else SUBSTITUTES.get(wanted, ()):
         pipe = _pipe_of(device, found)
@@ -52,6 +64,17 @@ def with_format(device: Device, dtype: str) -> tuple[Device, str]:
             said = f"{device.name} has no {wanted} units: computed in {found}"
             return replace(device, compute=level), said
     return device, ""
+
+
+def _not_slower_than_wider(device: Device, pipe: str, dtype: str) -> tuple[Device, str]:
+    rate, best = device.rate_per_core(pipe, dtype), ""
+    for wider in WIDER.get(dtype, ()):
+        if device.rate_per_core(pipe, wider) > rate:
+            rate, best = device.rate_per_core(pipe, wider), wider
+    if not best:
+        return device, ""
+    said = f"{device.name} multiplies {dtype} slower than {best}: computed in {best}"
+    return replace(device, compute=_added(device.compute, pipe, dtype, rate)), said
 
 
 def _pipe_of(device: Device, dtype: str) -> str:

@@ -12,8 +12,10 @@ from silicast.core.dtypes import RECIPES, modelled_recipe, recipe_for
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
+from silicast.kernels.formats import with_format
 from silicast.kernels.gemm import Gemm, Setting, estimate, selected
 from silicast.kernels.gemm_tiles import tiles_for
+from silicast.kernels.implementation import implementation_for
 from silicast.workload.op import Op, OpBatch, Variant
 
 H100 = find_device("H100-SXM-80GB")
@@ -238,3 +240,40 @@ def test_labels_name_instructions_that_exist(name: str) -> None:
     for m in (1, 64, 4096):
         assert analysis(m, 4096, 4096, device, dtype="fp64").analysis.choice[0].startswith("mma")
         assert analysis(m, 4096, 4096, device, dtype="fp32").analysis.choice[0].startswith("simt")
+
+
+def test_a_float_slower_than_a_wider_one_is_computed_in_the_wider_one() -> None:
+    """P4 multiplies fp16 at a 64th of fp32's rate: libraries convert and compute in fp32."""
+    p4 = find_device("P4")
+    fp16, fp32 = (analysis(4096, 4096, 4096, p4, dtype=d) for d in ("fp16", "fp32"))
+    assert 0.8 * fp32.estimate_s[0] < fp16.estimate_s[0] <= 1.02 * fp32.estimate_s[0]
+    assert fp16.bound_s[0] == fp32.bound_s[0] == 2 * 4096**3 / p4.bound_per_s("fma", "fp32")
+    assert fp16.warnings == ("P4 multiplies fp16 slower than fp32: computed in fp32",)
+    assert "format" in fp16.shared_log_sd
+    assert not fp32.warnings
+
+
+def test_a_slow_format_keeps_its_own_traffic() -> None:
+    p4 = find_device("P4")
+    found = [analysis(1, 8192, 8192, p4, dtype=d, cache="cold") for d in ("fp16", "fp32")]
+    assert found[0].bound_s[0] == pytest.approx(found[1].bound_s[0] / 2)
+
+
+@pytest.mark.parametrize("family", ["attention_prefill", "attention_decode"])
+def test_attention_follows_the_wider_format(family: str) -> None:
+    p4 = find_device("P4")
+    query = {"q_len": 2048} if family == "attention_prefill" else {}
+    dims = {"batch": 4, "kv_len": 2048, "num_heads": 32, "num_kv_heads": 8, "head_dim": 128}
+    model = implementation_for(family, "simt")
+    assert model is not None
+    batch = OpBatch.of([Op.make(family, Variant(dtype="fp16"), **dims, **query)])
+    found = model.times(batch, p4)
+    assert any("computed in fp32" in said for said in found.warnings)
+    assert found.estimate_s[0] < 0.2 * model.analyse(batch, p4).time_s[0]
+
+
+@pytest.mark.parametrize("name", ["P100-PCIE-16GB", "T4", "V100-SXM2-32GB", "A100", "M2 Max"])
+def test_formats_at_least_as_fast_as_wider_ones_are_left_alone(name: str) -> None:
+    device = find_device(name)
+    for dtype in ("fp16", "fp32"):
+        assert with_format(device, dtype) == (device, "")
