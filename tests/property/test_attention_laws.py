@@ -122,10 +122,11 @@ def test_one_more_token_of_a_chunk_changes_little(
 ) -> None:
     """Within its tiles a token costs next to nothing; a tile more costs at most one more wave.
 
-    Within the same tiles only the diagonal moves, by a few of hundreds of key tiles (2 %), and a part less may start (5 %). A tile
-    more may end sooner by what the split of caches leaves open: 10 % at a step, and 15 % against
-    any smaller chunk. The first token of a tile pays for all of it and may start a second wave:
-    twice the time, and somewhat more where the second CTA of a core takes from the first.
+    Within the same tiles only the diagonal moves, by a few of hundreds of key tiles (2 %), and
+    one part fewer may be planned (5 %). A tile more may end sooner by what the split of caches
+    leaves open: 10 % at a step, and 15 % against any smaller chunk. The first token of a tile
+    pays for all of it and may start a second wave: twice the time, and somewhat more where the
+    second CTA of a core takes from the first.
     """
     q = np.arange(16, 2100, dtype=np.int64)
     time = prefill_times(device, library, (*heads, width), q, kv)
