@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,13 +62,15 @@ def limited(device: Device, limits: LimitsTable) -> Device:
     """A device under power and clock limits; limits above its own change nothing.
 
     Raises:
-        SilicastError: a clock below half the base clock: no device runs like that.
+        SilicastError: a clock below a tenth of the base clock, or a power that does not even feed
+            the idle board: no device runs like that.
     """
     if limits.clock_mhz is not None:
         hz = limits.clock_mhz * 1e6
-        if hz < 0.1 * device.clocks.base_hz:
+        base_hz = device.clocks.base_hz or device.clocks.boost_hz
+        if hz < 0.1 * base_hz:
             raise SilicastError(
-                f"{limits.clock_mhz:g} MHz on a device of {device.clocks.base_hz / 1e6:g} MHz",
+                f"{limits.clock_mhz:g} MHz on a device of {base_hz / 1e6:g} MHz",
                 field="limits.clock_mhz",
                 hint="the unit is MHz",
             )
@@ -75,9 +78,51 @@ def limited(device: Device, limits: LimitsTable) -> Device:
             device = device.at_clock(hz)
         clocks = replace(device.clocks, max_hz=min(device.clocks.max_hz, hz))
         device = replace(device, clocks=clocks)
-    if limits.power_w is not None and (device.power_cap_w or limits.power_w) >= limits.power_w:
+    if limits.power_w is not None and not _above_power(device, limits):
+        idle_w = _idle_w(device)
+        if limits.power_w <= idle_w:
+            raise SilicastError(
+                f"{limits.power_w:g} W, but {device.name} takes about {idle_w:.3g} W without work",
+                field="limits.power_w",
+                hint=f"at most the board's own {device.power_cap_w or math.inf:g} W, in watts",
+            )
         device = replace(device, power_cap_w=limits.power_w)
     return device
+
+
+def limit_warnings(scenario: Scenario) -> list[str]:
+    """Limits that change nothing because the device stays below them by itself."""
+    raw = scenario.raw
+    said: list[str] = []
+    if raw.device is None or raw.limits == LimitsTable():
+        return said
+    device, limits = find_any_device(raw.device, scenario.folder), raw.limits
+    if limits.power_w is not None and _above_power(device, limits):
+        said.append(
+            f"limits.power_w = {limits.power_w:g} changes nothing: the board's own limit is "
+            f"{device.power_cap_w:g} W"
+        )
+    fastest_mhz = max(device.clocks.max_hz, device.clocks.boost_hz) / 1e6
+    if limits.clock_mhz is not None and limits.clock_mhz > fastest_mhz:
+        said.append(
+            f"limits.clock_mhz = {limits.clock_mhz:g} changes nothing: the device's own limit is "
+            f"{fastest_mhz:g} MHz"
+        )
+    return said
+
+
+def _above_power(device: Device, limits: LimitsTable) -> bool:
+    return device.power_cap_w is not None and (limits.power_w or 0.0) > device.power_cap_w
+
+
+def _idle_w(device: Device) -> float:
+    """Power of the board without work; where it is not published, a share of its limit."""
+    if device.idle_power_w is not None:
+        return device.idle_power_w
+    from silicast.kernels.physics import load_physics
+
+    share = load_physics("power").constants(device.architecture)["idle_share"]
+    return share * (device.power_cap_w or 0.0)
 
 
 def model_of(scenario: Scenario) -> ModelConfig:

@@ -112,6 +112,41 @@ def test_a_slower_host_takes_longer() -> None:
     assert slow.metrics["decode_step_ms"].estimate > answered().metrics["decode_step_ms"].estimate
 
 
+def test_power_limits() -> None:
+    own = answered()
+    high = answered(limits={"power_w": 2000})
+    assert high.metrics == own.metrics
+    assert high.why == own.why
+    assert any("limits.power_w = 2000 changes nothing" in line for line in high.warnings)
+    same = answered(limits={"power_w": 700})
+    assert (same.metrics, same.warnings) == (own.metrics, own.warnings)
+    prompt = {"workload": {"batch": 8, "input_len": 2048, "output_len": 2}}
+    low = answered(limits={"power_w": 300}, **prompt)
+    assert (
+        low.metrics["prefill_ms"].estimate > 1.1 * answered(**prompt).metrics["prefill_ms"].estimate
+    )
+    for watts in (0.5, 5, 100):
+        error = refused(limits={"power_w": watts})
+        assert error.field == "limits.power_w"
+        assert "without work" in error.message
+
+
+@pytest.mark.parametrize(("version", "named"), [("0.19", 0), ("0.19.1", 0), ("v0.19", 0),
+                                                ("0.1", 1), ("0.190", 1), ("9.9", 1)])  # fmt: skip
+def test_another_version_of_an_engine_is_named(version: str, named: int) -> None:
+    own = answered(engine={"name": "vllm", "version": "0.19"})
+    found = answered(engine={"name": "vllm", "version": version})
+    assert found.metrics == own.metrics
+    assert sum("engine.version" in line for line in found.warnings) == named
+
+
+def test_sequences_longer_than_the_model_was_made_for_are_named() -> None:
+    fits = answered(workload={"batch": 1, "input_len": 131_071, "output_len": 1})
+    over = answered(workload={"input_lens": [8, 131_071], "output_len": 2})
+    assert not any("made for" in line for line in fits.warnings)
+    assert any("made for at most 131072" in line for line in over.warnings)
+
+
 def test_a_slower_clock_takes_longer() -> None:
     slow = answered(limits={"clock_mhz": 900})
     assert slow.metrics["prefill_ms"].estimate > 1.3 * answered().metrics["prefill_ms"].estimate

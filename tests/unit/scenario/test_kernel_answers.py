@@ -53,7 +53,11 @@ def test_a_clock_limit_slows_estimate_and_bound() -> None:
 
 
 def test_a_limit_above_the_device_changes_nothing() -> None:
-    assert answered(limits={"clock_mhz": 5000}) == answered()
+    high, own = answered(limits={"clock_mhz": 5000}), answered()
+    assert (high.metrics, high.bound) == (own.metrics, own.bound)
+    assert [line for line in high.warnings if line not in own.warnings] == [
+        "limits.clock_mhz = 5000 changes nothing: the device's own limit is 1980 MHz"
+    ]
 
 
 def test_an_absurd_clock_is_refused() -> None:
@@ -173,3 +177,23 @@ def test_a_stated_network_counts() -> None:
     slow = {**tree, "cluster": {"inter_node": {"bandwidth_gb_per_s": 5.0}}}
     assumed, stated = run(decode(tree)), run(decode(slow))
     assert stated.metrics["latency_us"].estimate > assumed.metrics["latency_us"].estimate
+
+
+@pytest.mark.parametrize(
+    ("library", "op", "named"),
+    [
+        ("deepgemm", {"op": "gemm", "m": 8, "n": 64, "k": 64}, True),
+        ("triton", {"op": "gemm", "m": 8, "n": 64, "k": 64}, True),
+        ("cublas", {"op": "gemm", "m": 8, "n": 64, "k": 64}, False),
+        ("vllm", {"op": "gemm", "m": 8, "n": 64, "k": 64}, False),
+        ("fa2", {"op": "attention_decode", "num_heads": 8, "head_dim": 64, "kv_len": 9}, False),
+        ("cublas", {"op": "attention_decode", "num_heads": 8, "head_dim": 64, "kv_len": 9}, True),
+        ("triton", {"op": "rmsnorm", "tokens": 8, "hidden": 64}, True),
+    ],
+)
+def test_a_library_without_a_model_is_named(library: str, op: dict[str, Any], named: bool) -> None:
+    plain = answered(workload={"kernel": op})
+    found = answered(workload={"kernel": {**op, "library": library}})
+    assert any(f"library {library}" in line for line in found.warnings) is named
+    if named and op["op"] != "attention_decode":
+        assert found.metrics == plain.metrics

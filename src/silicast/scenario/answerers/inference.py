@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, ClassVar, final
 
 from silicast.composition.deployment import Deployment
+from silicast.composition.engine import Engine
 from silicast.composition.static_batch import StaticBatch, predict_static_batch
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction, Quantity, Tier
@@ -15,7 +16,15 @@ from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.answerer import Answerer, not_yet, refuse_unmodelled, register
 from silicast.scenario.decode import Scenario
 from silicast.scenario.dtype_names import dtype_name
-from silicast.scenario.resolve import cluster_of, device_of, engine_of, host_of, model_of, plan_of
+from silicast.scenario.resolve import (
+    cluster_of,
+    device_of,
+    engine_of,
+    host_of,
+    limit_warnings,
+    model_of,
+    plan_of,
+)
 from silicast.scenario.workloads import InferenceWorkload
 from silicast.workload.model import ModelConfig
 from silicast.workload.precision import Precision
@@ -36,6 +45,7 @@ class InferenceAnswerer(Answerer):
         assert isinstance(work, InferenceWorkload)
         deployment, warnings = deployment_of(scenario)
         lengths = work.input_lens or [work.input_len or 1] * (work.batch or 1)
+        warnings += _too_long(deployment.model, max(lengths), work.output_len)
         found = predict_static_batch(deployment, lengths, work.output_len)
         if found.total.domain != "in":
             warnings.append(
@@ -71,6 +81,7 @@ def deployment_of(scenario: Scenario) -> tuple[Deployment, list[str]]:
         )
     device, model = device_of(scenario), model_of(scenario)
     precision, warnings = precision_of(scenario, model, device)
+    warnings += [*limit_warnings(scenario), *_other_version(scenario, engine)]
     deployment = Deployment(
         model=model,
         device=device,
@@ -79,10 +90,27 @@ def deployment_of(scenario: Scenario) -> tuple[Deployment, list[str]]:
         precision=precision,
         host=host_of(scenario) or Host(),
         cluster=cluster_of(scenario, device),
-        power_w=raw.limits.power_w,
+        power_w=None if raw.limits.power_w is None else device.power_cap_w,
         clock_hz=raw.limits.clock_mhz * 1e6 if raw.limits.clock_mhz else None,
     )
     return deployment, warnings
+
+
+def _other_version(scenario: Scenario, engine: Engine) -> list[str]:
+    """A warning where the scenario states another version than the one that is modelled."""
+    stated = scenario.engine.version if scenario.engine else ""
+    if not stated or f"{stated}.".removeprefix("v").startswith(f"{engine.version}."):
+        return []
+    modelled = f"{engine.name} is modelled as of {engine.version}"
+    return [f"engine.version = {stated} changes nothing: {modelled}"]
+
+
+def _too_long(model: ModelConfig, prompt: int, output: int) -> list[str]:
+    """A warning where the longest sequence exceeds what the model was made for."""
+    if not 0 < model.max_positions < prompt + output:
+        return []
+    longest = f"{model.name} is made for at most {model.max_positions} together"
+    return [f"{prompt} tokens in and {output} out: {longest}"]
 
 
 def precision_of(

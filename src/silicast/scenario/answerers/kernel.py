@@ -16,7 +16,7 @@ from silicast.kernels.implementation import Implementation
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.answerer import Answerer, ignored, not_yet, refuse_unmodelled, register
 from silicast.scenario.decode import Scenario
-from silicast.scenario.resolve import calibrations_of, device_of
+from silicast.scenario.resolve import calibrations_of, device_of, limit_warnings
 from silicast.workload.op import Op
 
 MICRO = 1e6
@@ -25,6 +25,25 @@ MANY = 1024
 """From so many cases on the remembered times are dropped, so that a long batch stays small."""
 UNUSED = ("model", "engine", "precision", "parallel", "cluster", "host")
 """Fields that a kernel's time does not depend on."""
+_ATTENTION = ("fa2", "fa3", "flashinfer", "triton", "trtllm", "vllm", "sglang")
+_EXCHANGE = ("deepep", "vllm", "sglang", "trtllm")
+MODELLED_LIBRARIES = {
+    "gemm": ("vllm", "sglang", "trtllm"),
+    "attention_prefill": _ATTENTION,
+    "attention_decode": _ATTENTION,
+    "moe": ("triton", "cutlass", "deepgemm", "marlin", "vllm", "sglang", "trtllm"),
+    "dispatch": _EXCHANGE,
+    "combine": _EXCHANGE,
+    "quantize": ("vllm", "sglang", "trtllm"),
+}
+"""Op family -> libraries whose kernels are told apart."""
+USUAL_LIBRARIES = {
+    "nvidia": ("cublas", "torch"),
+    "amd": ("rocblas", "hipblaslt", "torch"),
+    "intel": ("onednn", "torch"),
+    "google": ("xla", "torch"),
+}
+"""Vendor -> libraries that stand for the usual dense products."""
 
 
 @final
@@ -106,6 +125,12 @@ def _prepare(scenario: Scenario) -> _Prepared:
     check_sizes(kernel.op, implementation_of(kernel.op, device))
     warnings = ignored(scenario, *UNUSED)
     warnings += [f"{name} is not modelled and changes nothing" for name in kernel.words]
+    warnings += limit_warnings(scenario)
+    if library := unmodelled_library(kernel.op, device):
+        warnings.append(
+            f"library {library} has no model of its own for {kernel.op.family}: it counts as the "
+            "usual one"
+        )
     if raw.limits.power_w is not None:
         warnings.append("limits.power_w is not modelled for a single kernel: boost clock assumed")
     return _Prepared(
@@ -115,6 +140,14 @@ def _prepare(scenario: Scenario) -> _Prepared:
         calibrations=calibrations_of(scenario, device),
         warnings=warnings,
     )
+
+
+def unmodelled_library(op: Op, device: Device) -> str:
+    """The library that an op asks for, if it changes nothing about its time; else ""."""
+    library = op.variant.library
+    usual = USUAL_LIBRARIES.get(device.vendor.casefold(), ()) if op.family == "gemm" else ()
+    known = MODELLED_LIBRARIES.get(op.family, ()) if device.execution_model == "simt" else ()
+    return "" if library in ("", *usual, *known) else library
 
 
 def check_sizes(op: Op, model: Implementation) -> None:
