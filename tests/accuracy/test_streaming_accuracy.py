@@ -60,6 +60,17 @@ def test_no_fitted_row_is_scored(rows: list[Rows], data: Path) -> None:
         assert not any(r.fitted.any() for r in rows if r.device == source)
 
 
+def test_no_fitted_kernel_is_scored_under_another_row(rows: list[Rows]) -> None:
+    checked = 0
+    for part in rows:
+        sizes = np.stack([part.batch.dims[name] for name in sorted(part.batch.dims)], axis=1)
+        fitted = set(map(tuple, sizes[part.fitted].tolist()))
+        held = set(map(tuple, sizes[~part.fitted].tolist()))
+        assert not fitted & held, (part.source, part.batch.family, part.device)
+        checked += bool(fitted and held)
+    assert checked > 50
+
+
 def test_a_limit_scores_that_many_rows(data: Path) -> None:
     (scored,) = suites()["quantize"].score(data, limit=100)
     assert len(scored.measured) == 100

@@ -3,7 +3,7 @@
 Split (``fitted`` marks what benchmarks/fit_streaming.py may use; suites score the rest):
 PipeWeave and NeuSight by their own train and test split; the 8-bit quantisation tables by hidden
 size (every second of the measured sizes); Vidur's and LLMServingSim's layer profiles by the number
-of tokens (every second of the measured values).
+of tokens (every second of the measured values), Vidur's additions by the number of elements.
 """
 
 from __future__ import annotations
@@ -167,11 +167,14 @@ def _vidur(path: Path) -> Iterator[Rows]:
     for gpu, op, mask in _groups(columns, ("gpu", "op")):
         c = {name: values[mask] for name, values in columns.items()}
         tokens, tp = c["num_tokens"], c["num_tensor_parallel_workers"]
-        fitted = _every_second(tokens)
         if op == "add":
             variant = Variant("fp16", launch="profiler", flags=(("add", True),))
-            batch = _batch("elementwise", variant, elements=tokens * c["n_embd"], inputs=2)
+            elements = tokens * c["n_embd"]
+            batch = _batch("elementwise", variant, elements=elements, inputs=2)
+            # twice the tokens of a model half as wide are the same kernel: one side of the split
+            fitted = _every_second(elements)
         else:
+            fitted = _every_second(tokens)
             batch = _batch(
                 "rope", Variant("fp16", library="vllm", launch="profiler"), tokens=tokens,
                 num_heads=c["n_head"] // tp, num_kv_heads=np.maximum(c["n_kv_head"] // tp, 1),

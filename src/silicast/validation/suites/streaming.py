@@ -20,9 +20,9 @@ from silicast.validation.suites._streaming_rows import Rows, load_rows
 
 SPLIT = (
     "Constants and interval sizes fitted on the sources' train rows only, by "
-    "benchmarks/fit_streaming.py; scored: "
-    "the test splits of PipeWeave (H800, L20: devices never fitted) and NeuSight, every second "
-    "hidden size of the quantisation tables, every second token count of the layer profiles."
+    "benchmarks/fit_streaming.py; scored: the test splits of PipeWeave (H800, L20: devices never "
+    "fitted) and NeuSight, every second hidden size of the quantisation tables, every second token "
+    "count of the layer profiles (element count of additions)."
 )
 MICRO = 1e6
 
