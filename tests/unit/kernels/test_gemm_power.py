@@ -64,3 +64,12 @@ def test_power_of_an_idle_and_a_busy_board() -> None:
     idle, busy = board_power(H100, Activity(np.array([0.0, 0.8]), "bf16", 0.1))
     assert idle < 200.0
     assert 400.0 < busy < 1100.0
+
+
+def test_a_byte_costs_more_energy_on_gddr_than_on_hbm() -> None:
+    def joules(name: str) -> float:
+        board = find_device(name)
+        return budget(board, "bf16").dram_w / board.dram.bandwidth_bytes_per_s
+
+    for name in ("T4", "L20", "A40"):
+        assert joules(name) > 1.3 * joules("H100-SXM-80GB"), name
