@@ -69,7 +69,7 @@ def test_power_of_an_idle_and_a_busy_board() -> None:
 def test_a_byte_costs_more_energy_on_gddr_than_on_hbm() -> None:
     def joules(name: str) -> float:
         board = find_device(name)
-        return budget(board, "bf16").dram_w / board.dram.bandwidth_bytes_per_s
+        return budget(board, "fp16").dram_w / board.dram.bandwidth_bytes_per_s
 
     for name in ("T4", "L20", "A40"):
         assert joules(name) > 1.3 * joules("H100-SXM-80GB"), name
