@@ -30,6 +30,7 @@ def writing(path: Path, *, source: os.stat_result | None = None) -> Iterator[Bin
     Raises:
         SilicastError: kind "io": it cannot be written, is a folder, a loop of links or ``source``
             itself. A regular file is then as it was.
+        BrokenPipeError: nobody reads the pipe any longer.
     """
     try:
         status = _status(path)
@@ -44,6 +45,8 @@ def writing(path: Path, *, source: os.stat_result | None = None) -> Iterator[Bin
             return
         with _replacing(Path(os.path.realpath(path)), status) as stream:
             yield stream
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise _refused(
             path, f"cannot write: {error.strerror or error}", "is its folder there and writable?"

@@ -156,3 +156,18 @@ def test_a_batch_is_not_written_over_its_input(kind: str, tmp_path: Path) -> Non
     with pytest.raises(SilicastError, match="is the input itself"):
         run_batch_file(cases, target)
     assert cases.read_bytes() == CASE
+
+
+def test_a_reader_that_left_is_told_apart(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+
+    def write() -> None:
+        with writing(pipe) as stream:
+            os.close(reader)
+            stream.write(b"late")
+
+    with pytest.raises(BrokenPipeError):
+        write()
+    assert stat.S_ISFIFO(pipe.lstat().st_mode)
