@@ -6,9 +6,9 @@ weighs by how close its predicted time is to the best (docs/explanation/gemm.md)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import ClassVar, final
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from silicast.core.dtypes import BITS, RECIPES, Recipe, modelled_recipe
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
+from silicast.kernels.gemm_features import Features, features
 from silicast.kernels.gemm_model import ROWS_PER_CHUNK, Machine, Steps, evaluate, stays_in_l2
 from silicast.kernels.gemm_tiles import Tiles, tiles_for
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
@@ -123,7 +124,7 @@ def selected(table: Mapping[str, float], recipe: Recipe, library: str) -> dict[s
     >>> selected({"a": 1.0, "fp8.a": 2.0, "fp8.a:vllm": 3.0}, RECIPES["fp8"], "sglang")
     {'a': 2.0}
     """
-    family = "fp8" if recipe.name == "fp8_static" else recipe.name
+    family = _constants_of(recipe)
     found: dict[str, float] = {}
     for wanted in ("", f"{family}."):
         for mark in ("", f":{library}"):
@@ -209,6 +210,44 @@ def _throttled_s(setting: Setting, ops: F64, time: F64, best: Mapping[str, F64])
     return best["tensor"] * (1.0 / share - 1.0)
 
 
+def measured_format(device: Device, recipe: Recipe) -> bool:
+    """Whether products of this recipe were measured and fitted on this very architecture.
+
+    False for formats that borrow another's constants (int8 and tf32 those of bf16, fp64 those of
+    bf16 or fp32), and on architectures that another stands in for.
+
+    Raises:
+        SilicastError: the device multiplies in the recipe's compute format on no pipe.
+
+    >>> from silicast.core.dtypes import RECIPES
+    >>> from silicast.hardware.catalog import find_device
+    >>> [measured_format(find_device("H100"), RECIPES[x]) for x in ("bf16", "fp8", "int8", "fp32")]
+    [True, True, False, False]
+    """
+    pipe = device.matrix_pipe(recipe.compute)
+    table = load_physics(PHYSICS).architectures.get(device.architecture, {})
+    return _fitted_name(pipe, recipe) in table
+
+
+def _measured_anywhere(recipe: Recipe) -> bool:
+    tables = load_physics(PHYSICS).architectures.values()
+    return any(
+        _fitted_name(pipe, recipe) in table for pipe in ("tensor", "fma") for table in tables
+    )
+
+
+def _fitted_name(pipe: str, recipe: Recipe) -> str:
+    """The constant that is there where the recipe was fitted; 16-bit floats share their units."""
+    if pipe == "tensor" and recipe.name in ("bf16", "fp16"):
+        return "tensor_efficiency"
+    return f"{_constants_of(recipe)}.tensor_efficiency"
+
+
+def _constants_of(recipe: Recipe) -> str:
+    """The recipe whose constants hold: static scales change the call, not the product."""
+    return "fp8" if recipe.name == "fp8_static" else recipe.name
+
+
 @register
 @final
 class Gemm(Implementation):
@@ -235,13 +274,14 @@ class Gemm(Implementation):
         """See :meth:`Implementation.shared_log_sd`."""
         setting = Setting.of(batch.variant, device)
         c = setting.constants
-        table = load_physics(PHYSICS).architectures.get(device.architecture, {})
-        prefix = "" if setting.pipe == "tensor" else f"{setting.recipe.name}."
-        measured = f"{prefix}tensor_efficiency" in table
-        return {
+        measured = measured_format(device, setting.recipe)
+        found = {
             "device": c["device_log_sd" if measured else "unmeasured_device_log_sd"],
             "family:gemm": c["family_log_sd"],
         }
+        if not _measured_anywhere(setting.recipe):
+            found["format:gemm"] = c["unmeasured_format_log_sd"]
+        return found
 
     def flops(self, op: Op) -> int:
         """2 m n k per product."""
@@ -297,10 +337,31 @@ def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analys
             "launch": np.full_like(time, setting.constants["launch_s"]),
         },
         demand=demand,
-        features=Features(lambda: _features(setting, best, demand, (m, n, k), ops, moved)),
-        independent_log_sd=np.full_like(time, setting.constants["independent_log_sd"]),
+        features=Features(
+            lambda: features(
+                machine,
+                best,
+                demand,
+                demand.pipe_work[setting.pipe],
+                (m, n, k),
+                ops,
+                moved,
+                setting.constants["launch_s"],
+            )
+        ),
+        independent_log_sd=_independent_log_sd(setting, time),
         choice=tuple(labels[int(index)] for index in best["best"]) if len(m) <= 1000 else (),
     )
+
+
+def _independent_log_sd(setting: Setting, time: F64) -> F64:
+    """Of each row; a call from the host adds the host's own spread, by its share of the time."""
+    c = setting.constants
+    own = c["independent_log_sd"]
+    if setting.variant.launch != "stream":
+        return np.full_like(time, own)
+    host = c["stream_launch_log_sd"] * (c["stream_launch_s"] / time)
+    return np.maximum(np.sqrt(own * own + host * host), own)
 
 
 def _demand(setting: Setting, best: Mapping[str, F64]) -> Demand:
@@ -331,44 +392,3 @@ def _quantise_s(setting: Setting, rows: F64, k: F64) -> F64:
     slow = machine.dram * c["dram_efficiency"]
     rate = slow + stays * (machine.l2 * c["quantise_l2_share"] - slow)
     return c["quantise_s"] + rows * c["quantise_row_s"] + rows * k * c["quantise_bytes"] / rate
-
-
-@final
-class Features(Mapping[str, F64]):
-    """Features that are computed when somebody first looks: most predictions need none."""
-
-    def __init__(self, compute: Callable[[], dict[str, F64]]) -> None:
-        self._compute = compute
-
-    @cached_property
-    def _values(self) -> dict[str, F64]:
-        return self._compute()
-
-    def __getitem__(self, name: str) -> F64:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-
-def _features(
-    setting: Setting, best: Mapping[str, F64], demand: Demand,
-    sizes: tuple[F64, F64, F64], ops: F64, moved: F64,
-) -> dict[str, F64]:  # fmt: skip
-    """Ratios, not logarithms: they are the same bits in every batch; learners take logs."""
-    time, machine = best["time"], setting.machine
-    ridge = machine.core_rate * machine.cores / machine.dram
-    found = {f"{name}_share": best[name] / time for name in ("tensor", "l2", "dram", "chain")}
-    found["launch_share"] = setting.constants["launch_s"] / time
-    found["padding"] = demand.pipe_work[setting.pipe] / ops
-    found["waves"] = demand.waves
-    found["fill"] = demand.waves / np.ceil(demand.waves)
-    found["working_set_over_l2"] = moved / machine.l2_bytes
-    found["rereads"] = best["dram_bytes"] / moved
-    found["intensity_over_ridge"] = ops / (moved * ridge)
-    for name, size in zip("mnk", sizes, strict=True):
-        found[f"{name}_odd"] = size % 8.0 * 0.125
-    return found

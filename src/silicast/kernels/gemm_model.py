@@ -231,7 +231,7 @@ def evaluate(
     core += per_core * steps.store_s
     time = _overlapped(core, l2, dram, loss)
     time += folding + (c["launch_s"] + c["fill_s"] + c["extra_s"])
-    if tiles.most_side is not None:
+    if tiles.most_side is not None and tiles.most_batch is not None:
         taken = (np.minimum(m, n) <= tiles.most_side) & (batch <= tiles.most_batch)
         time = np.where(taken, time, time * NOT_TAKEN)
     return Candidates(time, blocks, block_steps, per_core, tensor, l2, dram, chain, dram_bytes)

@@ -13,7 +13,7 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.formats import with_format
-from silicast.kernels.gemm import Gemm, Setting, estimate, selected
+from silicast.kernels.gemm import Gemm, Setting, estimate, measured_format, selected
 from silicast.kernels.gemm_tiles import tiles_for
 from silicast.kernels.implementation import implementation_for
 from silicast.workload.op import Op, OpBatch, Variant
@@ -277,3 +277,48 @@ def test_formats_at_least_as_fast_as_wider_ones_are_left_alone(name: str) -> Non
     device = find_device(name)
     for dtype in ("fp16", "fp32"):
         assert with_format(device, dtype) == (device, "")
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8", "fp32", "fp64"])
+@pytest.mark.parametrize("shape", [(1, 256, 256), (64, 4096, 4096), (8192, 8192, 8192)])
+def test_a_call_from_the_host_is_never_surer_than_a_replay(
+    dtype: str, shape: tuple[int, int, int]
+) -> None:
+    graph, stream = (analysis(*shape, H100, dtype=dtype, launch=x) for x in ("graph", "stream"))
+    assert stream.estimate_s[0] > graph.estimate_s[0]
+    assert stream.p95_s[0] - stream.p05_s[0] >= graph.p95_s[0] - graph.p05_s[0]
+    assert stream.p95_s[0] / stream.p05_s[0] >= graph.p95_s[0] / graph.p05_s[0] * (1 - 1e-12)
+    assert stream.bound_s[0] == graph.bound_s[0]
+
+
+def test_the_host_widens_short_calls_most() -> None:
+    short, long = (
+        analysis(m, m, m, H100, launch="stream").independent_log_sd[0] for m in (256, 8192)
+    )
+    replayed = analysis(8192, 8192, 8192, H100).independent_log_sd[0]
+    assert short > 3 * replayed
+    assert replayed <= long < 1.05 * replayed
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "expected"),
+    [("H100", "bf16", True), ("H100", "fp16", True), ("H100", "fp8_static", True),
+     ("H100", "int8", False), ("H100", "fp64", False), ("H100", "fp32", False),
+     ("A100", "fp32", True), ("A100", "fp8", False), ("V100-PCIE-32GB", "fp16", False),
+     ("RTX PRO 6000 Blackwell Server", "bf16", False)],
+)  # fmt: skip
+def test_what_was_measured_on_which_architecture(name: str, dtype: str, expected: bool) -> None:
+    device, _ = with_format(find_device(name), dtype)
+    assert measured_format(device, RECIPES[dtype]) is expected
+
+
+def test_formats_that_were_fitted_nowhere_say_so_in_their_interval() -> None:
+    def width(dtype: str) -> float:
+        found = analysis(4096, 4096, 4096, H100, dtype=dtype)
+        return float(found.p95_s[0] / found.estimate_s[0])
+
+    for unfitted in ("int8", "fp64", "tf32"):
+        shared = analysis(64, 64, 64, H100, dtype=unfitted).shared_log_sd
+        assert "format:gemm" in shared
+        assert width(unfitted) > 1.3 * width("bf16")
+    assert "format:gemm" not in analysis(64, 64, 64, H100, dtype="fp8").shared_log_sd
