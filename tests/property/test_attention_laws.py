@@ -124,7 +124,7 @@ def test_one_more_token_of_a_chunk_changes_little(
 
     Within the same tiles only the diagonal moves, by a few of hundreds of key tiles (2 %), and
     one part fewer may be planned (5 %). A tile more may end sooner by what the split of caches
-    leaves open: 10 % at a step, and 15 % against any smaller chunk. The first token of a tile
+    leaves open: 15 %, at a step and against any smaller chunk. The first token of a tile
     pays for all of it and may start a second wave: twice the time, and somewhat more where the
     second CTA of a core takes from the first.
     """
@@ -134,7 +134,7 @@ def test_one_more_token_of_a_chunk_changes_little(
     within = q[:-1] % SMALLEST_TILE != 0
     assert ratio[within].min() >= 0.95
     assert ratio[within].max() <= 1.02
-    assert ratio.min() >= 0.9
+    assert ratio.min() >= 0.85
     assert ratio.max() <= 2.25
     assert (time / np.maximum.accumulate(time)).min() >= 0.85
 
