@@ -178,27 +178,15 @@ class _Prefill:
             chunk = np.maximum(every / slots, self.c["split_tiles"])
             chunk = np.where(self.tasks < slots, chunk, float(1 << 40))
             even = np.maximum(self.blocks / self.tiles / work.spread_f(chunk), 1.0)
-            crowded = work.spread_f(chunk) > self.c["split_tiles"]  # else parts are the shortest
-            whole = np.where(crowded, np.floor(even + ROUNDING), even)
+            whole = np.floor(even + ROUNDING)
             self.parts = (1.0 - WHOLE_PARTS) * even + WHOLE_PARTS * whole
             longest = work.largest(self.furthest)
             self.merges = np.minimum(np.maximum(longest / chunk - 1.0, 0.0), 1.0)
-            # Longer rows are cut more often: parts grow alike as they grow many.
-            mean = self.blocks / self.tiles
-            self.furthest = (mean + (self.furthest - mean) / self.parts) / self.parts
+            self.furthest = self.furthest / self.parts
             planned = work.total(self.tiles * self.fill * self.parts) * self.units
             self.planned = self.tasks < slots
             self.tasks = np.where(self.planned, np.minimum(planned, slots), self.tasks)
-        # CTAs beside a task on the busiest core, which decides where one wave is planned.
-        waves = self.tasks / cores
-        beside = np.where(self.planned, waves + self._idle(waves), waves)
-        self.share = np.minimum(np.maximum(beside, 1.0), self.resident)
-
-    def _idle(self, waves: F64) -> F64:
-        """Part of the last wave that waits for the busiest core; sets in gradually if planned."""
-        idle = np.ceil(waves) - waves
-        begun = WAVE_EDGE * (waves - np.floor(waves))
-        return np.where(self.planned & (waves > 1.0), np.minimum(idle, begun), idle)
+        self.share = np.minimum(np.maximum(self.tasks / cores, 1.0), self.resident)
 
     def analysis(self) -> Analysis:
         c, device, work = self.c, self.device, self.work
@@ -273,7 +261,10 @@ class _Prefill:
         waves = self.tasks / cores
         mean = total / self.tasks
         evenness = np.minimum(np.maximum(2.0 * mean / longest - 1.0, 0.0), 1.0)
-        quantum = self._idle(waves) * mean
+        idle = np.ceil(waves) - waves
+        begun = WAVE_EDGE * (waves - np.floor(waves))
+        idle = np.where(self.planned & (waves > 1.0), np.minimum(idle, begun), idle)
+        quantum = idle * mean
         tail = self.c["tail_sorted"] if self.scheme.longest_first else self.c["tail"]
         ragged = tail * longest * np.minimum(1.0, waves)
         spread = total / cores + evenness * quantum + (1.0 - evenness) * ragged
