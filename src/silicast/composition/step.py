@@ -322,7 +322,8 @@ class StepModel:
         device = self.deployment.device
         for key in self._groups:
             model = implementation_for(key.family, device.execution_model)
-            if model is not None and not model.is_measured(key.variant, device):
+            used, said = with_format(device, key.variant.dtype)
+            if said or (model is not None and not model.is_measured(key.variant, used)):
                 return "near"
         return "in"
 

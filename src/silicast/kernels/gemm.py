@@ -283,6 +283,10 @@ class Gemm(Implementation):
             found["format:gemm"] = c["unmeasured_format_log_sd"]
         return found
 
+    def is_measured(self, variant: Variant, device: Device) -> bool:
+        """See :meth:`Implementation.is_measured`: each format has constants of its own."""
+        return measured_format(device, modelled_recipe(variant.dtype))
+
     def flops(self, op: Op) -> int:
         """2 m n k per product."""
         m, n, k, batch = _sizes(op)
