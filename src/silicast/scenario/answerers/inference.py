@@ -49,8 +49,8 @@ class InferenceAnswerer(Answerer):
         found = predict_static_batch(deployment, lengths, work.output_len)
         if found.total.domain != "in":
             warnings.append(
-                f"no measured kernels of architecture {deployment.device.architecture}: "
-                "constants of another stand in"
+                f"not every kernel was measured on {deployment.device.architecture} in its format: "
+                "constants of others stand in"
             )
         return _answer(found, deployment, warnings, bound_only=scenario.raw.tier == "bound")
 
