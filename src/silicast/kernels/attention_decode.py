@@ -27,6 +27,7 @@ from silicast.kernels.attention_work import (
     useful_flops,
     windows,
 )
+from silicast.kernels.data_rate import cache_rate
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.workload.op import Op, OpBatch
 
@@ -146,11 +147,11 @@ class _Decode:
         busiest = np.maximum(self.longest, self.tokens / cores)
         load_s = busiest * token_bytes / (c["core_bytes_per_cycle"] * clock)
         again = self.tokens * token_bytes - traffic.cached
-        l2_s = (traffic.moved + again) / (device.l2.bandwidth_bytes_per_s * c["l2_efficiency"])
+        l2_s = (traffic.moved + again) / (cache_rate(device) * c["l2_efficiency"])
         memory_s = np.maximum(np.maximum(traffic.dram_s, l2_s), load_s)
         together = np.maximum(core_s, memory_s) + c["serial"] * np.minimum(core_s, memory_s)
         partial = work.total(self.splits * work.q) * self.heads * self.width * 8.0
-        inner = device.l2.bandwidth_bytes_per_s * c["l2_efficiency"]
+        inner = cache_rate(device) * c["l2_efficiency"]
         merge_s = np.where(self.split, c["merge_s"] + partial / inner, 0.0)
         launch = c["launch_s"] * np.where(
             self.scalar, c["scalar_launch"], c["narrow_launch"] if self.narrow else 1.0

@@ -12,7 +12,7 @@ from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_schemes import Scheme
 from silicast.kernels.attention_work import Sequences, column, element_bytes, live_keys, windows
-from silicast.kernels.data_rate import data_rate
+from silicast.kernels.data_rate import cache_rate, data_rate
 from silicast.workload.op import OpBatch
 
 L2_BYTES_PER_CLOCK_AND_CORE = 128
@@ -74,7 +74,7 @@ def prefill_traffic(
     moved = queries + cached + results
     outside = _outside_l2(moved + 0.5 * appended, device, c, batch.variant.cache)
     bandwidth = data_rate(device) * c["dram_efficiency"]
-    inner = device.l2.bandwidth_bytes_per_s * c["l2_efficiency"]
+    inner = cache_rate(device) * c["l2_efficiency"]
     per_byte = outside / bandwidth + (1.0 - outside) / inner
     return Traffic(
         reads=queries + cached,

@@ -37,6 +37,7 @@ from silicast.kernels.attention_work import (
     useful_flops,
     windows,
 )
+from silicast.kernels.data_rate import cache_rate
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.physics import load_physics
 from silicast.workload.op import Op, OpBatch
@@ -207,7 +208,7 @@ class _Prefill:
         traffic = prefill_traffic(self.batch, work, device, self.scheme, c)
         loads = work.total((self.fill * self.blocks * self.tile_kv).astype(np.float64))
         l2_bytes = traffic.moved + loads * self.units * 2.0 * self.width * traffic.kv_bytes
-        l2_s = l2_bytes / (device.l2.bandwidth_bytes_per_s * c["l2_efficiency"])
+        l2_s = l2_bytes / (cache_rate(device) * c["l2_efficiency"])
         memory_s = np.maximum(traffic.dram_s, l2_s)
         together = np.maximum(core_s, memory_s) + c["serial"] * np.minimum(core_s, memory_s)
         launch = c["launch_s"] * (c["narrow_launch"] if traffic.kv_bytes < 2.0 else 1.0)

@@ -16,3 +16,12 @@ def data_rate(device: Device) -> float:
     if not device.dram.inline_ecc:
         return rate
     return rate * load_physics("data_rate").default["inline_ecc_share"]
+
+
+def cache_rate(device: Device) -> float:
+    """Bytes per second of the cache that all cores share; where no bandwidth is published, what
+    matrix products assume per clock and core (the device's unknowns widen the interval).
+    """
+    known = device.l2.bandwidth_bytes_per_s
+    assumed = load_physics("gemm").default["l2_bytes_per_clock_per_core"]
+    return known or assumed * device.cores * device.clocks.boost_hz
