@@ -189,7 +189,7 @@ def estimate(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> tuple[F64,
     """Time as the variant's protocol measures it, and the best candidate's columns."""
     c = setting.constants
     time, best = expected(setting, m, n, k, batch)
-    if setting.variant.cache == "":
+    if setting.device.power_cap_w is not None:  # a step sets its own clock and lifts the cap
         time = time + _throttled_s(setting, 2.0 * m * n * k * batch, time, best)
     if setting.quantises:
         time = time + _quantise_s(setting, m * batch, k)
@@ -327,9 +327,11 @@ def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analys
     ops = 2.0 * m * n * k * batch
     operands = (m * k * machine.a_bytes + n * k * machine.b_bytes) * batch
     moved = operands + m * n * batch * machine.c_bytes
-    kept = 0.0 if setting.variant.cache == "cold" else device.l2.capacity_bytes
+    # a cold cache makes operands come from memory; results may stay in the cache all the same
+    fetched = operands if setting.variant.cache == "cold" else 0.0
+    forced = np.maximum(moved - device.l2.capacity_bytes, fetched)
     arithmetic = ops / device.bound_per_s(setting.pipe, setting.recipe.compute)
-    memory = np.maximum(moved - kept, 0.0) / device.dram.bandwidth_bytes_per_s
+    memory = forced / device.dram.bandwidth_bytes_per_s
     demand = _demand(setting, best)
     labels = setting.tiles.labels
     return Analysis(
