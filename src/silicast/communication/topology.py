@@ -91,6 +91,8 @@ class Topology:
             raise SilicastError(f"{gpus} GPUs cannot communicate", field="gpus", hint="at least 1")
         per_node = gpus_per_node or max(device.default_gpus_per_node, 1)
         link, fabric = _intra(device, min(gpus, per_node), per_node, intra)
+        if per_node == 1:
+            fabric = "switch"  # alone in its node: no peer shares the link, the network joins them
         assumed = gpus > per_node and inter is None
         if assumed:
             inter = Link("network", 0.78125 * _pcie(device).bandwidth_bytes_per_s)

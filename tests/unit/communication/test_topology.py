@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from silicast.communication.collective import collective_times
 from silicast.communication.topology import Topology
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
@@ -127,3 +129,13 @@ def test_a_cluster_gives_its_device_the_links_that_are_fitted() -> None:
     topology = Topology.of(superchip.linked_device, 64, gpus_per_node=superchip.domain)
     assert (topology.nodes, topology.fabric, topology.grace_host) == (1, "switch", True)
     assert not Topology.of(H100, 8).grace_host
+
+
+@pytest.mark.parametrize("name", ["MI300X", "V100-SXM2-32GB", "H100", "L40S"])
+def test_devices_alone_in_their_nodes_talk_over_the_network(name: str) -> None:
+    topology = Topology.of(find_device(name), 2, gpus_per_node=1, inter=Link("network", 25e9))
+    assert topology.peer_rate > 0
+    assert topology.rate > 0
+    for op in ("send_recv", "all_reduce"):
+        times = collective_times(op, np.array([1 << 20]), 2, topology)
+        assert times.estimate_s[0] >= times.bound_s[0] >= (1 << 20) / 2 / 25e9
