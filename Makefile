@@ -77,7 +77,7 @@ test: lint
 test-full: lint
 	@mkdir -p build
 	@rm -f build/test-full.xml
-	$(BIN)/python -m pytest -n 2 --junitxml=build/test-full.xml; status=$$?; \
+	SILICAST_FRESH_CASES=1 $(BIN)/python -m pytest -n 2 --junitxml=build/test-full.xml; status=$$?; \
 	  $(BIN)/python .ci/record_tests.py build/test-full.xml docs/accuracy/test-full.txt && exit $$status
 
 record: $(DEV)
