@@ -92,6 +92,17 @@ class BatchStates:
             np.arange(count + 1, dtype=np.int64) * len(prompt),
         )
 
+    def first(self) -> BatchStates:
+        """The first state alone."""
+        prefill, decode = int(self.prefill_offsets[1]), int(self.decode_offsets[1])
+        return BatchStates(
+            self.prefill_q[:prefill],
+            self.prefill_kv[:prefill],
+            self.prefill_offsets[:2],
+            self.decode_kv[:decode],
+            self.decode_offsets[:2],
+        )
+
     def then(self, others: BatchStates) -> BatchStates:
         """These states followed by ``others``."""
         return BatchStates(

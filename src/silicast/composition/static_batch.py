@@ -111,7 +111,10 @@ class _Phases:
         hz = self.model.held_clock(self.at_boost, typical)
         times = self.at_boost
         if hz != self.model.deployment.device.clocks.boost_hz:
-            times = self.model.steps(self.states, hz)
+            states = self.states
+            if typical == 0:  # prefill is the first state alone
+                states, weights = states.first(), weights[:1]
+            times = self.model.steps(states, hz)
         return self.model.part(name, times, weights), self.model.error(times, weights), hz
 
 
