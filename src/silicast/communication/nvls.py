@@ -19,13 +19,8 @@ SMALLEST = 5
 """NCCL prefers NVLS from 5 (Hopper) or 6 (Blackwell) devices of a node on; below, the ring."""
 
 
-@register
-@final
-class Nvls(CollectiveAlgorithm):
-    """All-reduce in the switch: each device reads its share reduced and writes it to all."""
-
-    name = "nvls"
-    libraries = frozenset({"nccl"})
+class SwitchReduction(CollectiveAlgorithm):
+    """Loads and stores that the switch carries out; who issues them differs."""
 
     def supports(self, op: Collective, topology: Topology) -> bool:
         """See :func:`switch_reduces`."""
@@ -38,38 +33,32 @@ class Nvls(CollectiveAlgorithm):
     def times(
         self, op: Collective, size: F64, topology: Topology, constants: Constants
     ) -> AlgorithmTime:
-        """One protocol: loads and stores that the switch carries out."""
-        return _times(self.traffic(op, size, topology), topology, constants)
+        """One protocol, with a barrier among the participants."""
+        traffic = self.traffic(op, size, topology)
+        depth = (topology.gpus - 1).bit_length()
+        return protocol_time(
+            "nvls", constants, traffic, 0.0 * traffic, rate=topology.rate, steps=depth
+        )
 
 
 @register
 @final
-class Multimem(CollectiveAlgorithm):
+class Nvls(SwitchReduction):
+    """All-reduce in the switch: each device reads its share reduced and writes it to all."""
+
+    name = "nvls"
+    libraries = frozenset({"nccl"})
+
+
+@register
+@final
+class Multimem(SwitchReduction):
     """An engine's own kernel on symmetric memory: the same in the switch, with fewer barriers."""
 
     name = "multimem"
     libraries = frozenset({"vllm"})
 
-    def supports(self, op: Collective, topology: Topology) -> bool:
-        """See :func:`switch_reduces`."""
-        return switch_reduces(op, topology)
-
-    def traffic(self, op: Collective, size: F64, topology: Topology) -> F64:  # noqa: ARG002
-        """As NVLS."""
-        return size * (1.0 + 1.0 / topology.gpus)
-
-    def times(
-        self, op: Collective, size: F64, topology: Topology, constants: Constants
-    ) -> AlgorithmTime:
-        """One protocol."""
-        return _times(self.traffic(op, size, topology), topology, constants)
-
 
 def switch_reduces(op: Collective, topology: Topology) -> bool:
     """All-reduce inside one node whose switch can multicast."""
     return op == "all_reduce" and topology.multicast and topology.nodes == 1
-
-
-def _times(traffic: F64, topology: Topology, constants: Constants) -> AlgorithmTime:
-    depth = (topology.gpus - 1).bit_length()  # of the barrier among the participants
-    return protocol_time("nvls", constants, traffic, 0.0 * traffic, rate=topology.rate, steps=depth)

@@ -1,1 +1,1 @@
-"""See DESIGN: layer learning."""
+"""Efficiency models learned over dimensionless kernel features; empty until one is trained."""
