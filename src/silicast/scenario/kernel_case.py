@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast, final
+from typing import Any, final
 
 from silicast.core.errors import SilicastError
 from silicast.scenario.dtype_names import dtype_name
 from silicast.scenario.kernel_ops import (
     CACHES,
     COMMON,
-    DISTRIBUTIONS,
-    KINDS,
     LAUNCHES,
     LIBRARIES,
     OPS,
-    OpSpec,
-    Range,
 )
+from silicast.scenario.kernel_tables._spec import Lowering, OpSpec, Range
 from silicast.scenario.limits import MAX_BATCH
 from silicast.scenario.reading import shown
 from silicast.scenario.strict import near, require
 from silicast.workload.op import Dim, Op, Variant
 
 _PLURAL = {"q_lens": "q_len", "kv_lens": "kv_len"}
-
-
-ENGINES = ("vllm", "sglang", "trtllm")
-"""Libraries whose quantised products take 16-bit activations and quantise them in the call."""
 
 
 @final
@@ -91,51 +83,23 @@ class _Reader:
         """The whole case."""
         dims = self._dims()
         words = {word: self._word(word) for word in self.spec.words if word in self.table}
-        _CHECKS.get(self.name, _nothing)(dims)
         flags = {flag: self._flag(flag) for flag in self.spec.flags}
-        if "includes_quantize" in flags and "includes_quantize" not in self.table:
-            flags["includes_quantize"] = self.table.get("library", "").casefold() in ENGINES
-        if self.name in ("rmsnorm", "layernorm"):
-            dims["residual"] = int(flags.pop("residual"))
-        if self.name == "elementwise":
-            kind, inputs = KINDS[str(words.pop("kind", "copy"))]
-            flags[kind] = True
-            dims.setdefault("inputs", inputs)
-        if self.name == "moe":
-            flags = dict(self._experts(words))
         for key in self.spec.dtypes:
             if self.table.get(key, "") != "":
                 words[key] = self._dtype(key)
-        if self.name in ("attention_prefill", "attention_decode"):
-            layout = words.pop("kv_layout", None)
-            if (page := dims.pop("page_size", None)) is not None:
-                words["page_size"] = page
-            if layout == "ragged":
-                flags["ragged"] = True
+        lowered = Lowering(self.table, dims, flags, words)
+        self.spec.lower(lowered)
         variant = Variant(
             dtype=self._dtype("dtype", self._default_dtype()),
-            kv_dtype=str(words.pop("kv_dtype", "")),
+            kv_dtype=str(lowered.words.pop("kv_dtype", "")),
             library=self._choice("library", LIBRARIES, close=True),
             version=self._text("library_version"),
             kernel=self._text("variant"),
             launch=self._choice("launch", LAUNCHES),
             cache=self._choice("cache", CACHES),
-            flags=tuple(sorted(flags.items())),
+            flags=tuple(sorted(lowered.flags.items())),
         )
-        return KernelCase(Op.make(self.name, variant, **dims), words)
-
-    def _experts(self, words: dict[str, object]) -> tuple[tuple[str, bool], ...]:
-        """The flags of a layer of experts; its part and distribution are no loose words then.
-
-        The activation itself costs next to nothing, but squared ReLU has no gate beside it.
-        """
-        from silicast.kernels.moe import moe_flags
-
-        activation = words.pop("activation", "")
-        gated = self._flag("gated") if "gated" in self.table else activation != "relu2"
-        shares = words.pop("distribution", "balanced")
-        distribution = shares if isinstance(shares, str) else list(cast("tuple[float]", shares))
-        return moe_flags(str(words.pop("part", "full")), gated=gated, distribution=distribution)
+        return KernelCase(Op.make(self.name, variant, **lowered.dims), lowered.words)
 
     def _singular(self, table: Mapping[str, Any]) -> dict[str, Any]:
         """``q_lens`` and ``kv_lens`` under the dimension's name; both at once are refused."""
@@ -196,7 +160,7 @@ class _Reader:
     def _word(self, name: str) -> object:
         value, allowed = self.table[name], self.spec.words[name]
         if name == "distribution":
-            return _distribution(value, self.table.get("experts"))
+            return value  # a name or one share an expert
         if not isinstance(value, str):
             raise SilicastError(f"expected text, found {shown(value)}", field=name)
         if allowed and value not in allowed:
@@ -232,8 +196,8 @@ class _Reader:
         return dtype_name(value, name)
 
     def _default_dtype(self) -> str:
-        own = self.table.get("mla_dtype") if "mla_dtype" in self.spec.dtypes else None
-        return str(own) if own else "fp8" if self.name == "quantize" else "bf16"
+        own = self.table.get(self.spec.main_dtype) if self.spec.main_dtype else None
+        return str(own) if own else self.spec.default_dtype
 
 
 def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -277,89 +241,3 @@ def _agreeing(dims: dict[str, Dim]) -> dict[str, Dim]:
         "leave batch out",
     )
     return dims
-
-
-def _attention(dims: dict[str, Dim]) -> None:
-    heads, groups = dims["num_heads"], dims.setdefault("num_kv_heads", dims["num_heads"])
-    assert isinstance(heads, int)
-    assert isinstance(groups, int)
-    # no multiple is asked for: ranks of an uneven split hold such counts, and tables name them
-    require(
-        heads >= groups,
-        f"num_heads = {heads} is less than num_kv_heads = {groups}",
-        "num_kv_heads",
-        "every key-value head serves at least one query head",
-    )
-
-
-def _prefill(dims: dict[str, Dim]) -> None:
-    _attention(dims)
-    q, kv = dims["q_len"], dims["kv_len"]
-    count = max(len(v) if isinstance(v, tuple) else 1 for v in (q, kv))
-    new = q if isinstance(q, tuple) else (q,) * count
-    all_ = kv if isinstance(kv, tuple) else (kv,) * count
-    for i, (a, b) in enumerate(zip(new, all_, strict=True)):
-        assert isinstance(a, int)
-        assert isinstance(b, int)
-        require(
-            b >= a,
-            f"kv_len = {b} is less than q_len = {a} (sequence {i})",
-            "kv_len",
-            "kv_len counts past and new tokens",
-        )
-
-
-def _experts(dims: dict[str, Dim]) -> None:
-    experts, topk, ep = dims["experts"], dims["topk"], dims.get("ep", 1)
-    assert isinstance(experts, int)
-    assert isinstance(topk, int)
-    assert isinstance(ep, int)
-    require(topk <= experts, f"topk = {topk} of {experts} experts", "topk")
-    require(experts % ep == 0, f"ep = {ep} does not divide {experts} experts", "ep")
-
-
-def _rope(dims: dict[str, Dim]) -> None:
-    dims.setdefault("num_kv_heads", dims["num_heads"])
-
-
-def _even_width(dims: dict[str, Dim]) -> None:
-    width = dims["width"]
-    assert isinstance(width, int)
-    require(width % 2 == 0, f"width = {width} is odd", "width", "it counts gate and up together")
-
-
-def _nothing(dims: dict[str, Dim]) -> None:
-    del dims
-
-
-_CHECKS = {
-    "attention_prefill": _prefill,
-    "attention_decode": _attention,
-    "moe": _experts,
-    "dispatch": _experts,
-    "combine": _experts,
-    "rope": _rope,
-    "silu_mul": _even_width,
-}
-
-
-def _distribution(value: object, experts: object) -> object:
-    if isinstance(value, (list, tuple)):
-        require(
-            isinstance(experts, int) and len(value) == experts,
-            f"a histogram of {len(value)} for {shown(experts)} experts",
-            "distribution",
-        )
-        for i, share in enumerate(value):
-            sound = isinstance(share, (int, float)) and not isinstance(share, bool) and share >= 0
-            require(sound, f"expected a share, found {shown(share)}", f"distribution[{i}]")
-        require(sum(value) > 0, "the histogram is empty", "distribution")
-        return tuple(value)
-    sound = isinstance(value, str) and re.fullmatch(DISTRIBUTIONS, value) is not None
-    require(
-        sound,
-        f"unknown distribution {shown(value)}",
-        "distribution",
-        "balanced, uniform, power_law_1.01, power_law_1.2, ... or one share an expert",
-    )
-    return value

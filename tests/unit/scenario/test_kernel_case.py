@@ -9,7 +9,8 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.kernels.implementation import families, implementation_for
 from silicast.scenario.kernel_case import kernel_case
-from silicast.scenario.kernel_ops import KINDS, OPS
+from silicast.scenario.kernel_ops import OPS
+from silicast.scenario.kernel_tables.streams import KINDS
 
 PREFILL = {"op": "attention_prefill", "num_heads": 8, "num_kv_heads": 2, "head_dim": 64}
 DECODE = {**PREFILL, "op": "attention_decode"}
