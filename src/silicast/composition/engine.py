@@ -15,6 +15,7 @@ import msgspec
 from silicast.core.catalog import catalog_files
 from silicast.core.errors import SilicastError
 from silicast.core.naming import NameIndex
+from silicast.kernels.engine_kernels import EngineKernels
 
 Launch = Literal["graph", "stream"]
 
@@ -52,13 +53,6 @@ class HostTable(_Strict, frozen=True):
     log_sd: float = 0.5
 
 
-class AttentionTable(_Strict, frozen=True):
-    """Kernel library for attention of one architecture."""
-
-    prefill: str
-    decode: str
-
-
 class MemoryTable(_Strict, frozen=True):
     """Device memory: what the engine takes beside weights and cache.
 
@@ -83,8 +77,7 @@ class Engine(_Strict, frozen=True):
         kind: "serving" engines answer inference and serving, "training" ones training, "framework"
             is a bare framework.
         collectives: implementation asked of the communication layer ("sglang", "vllm", ...).
-        attention: architecture -> libraries; "default" stands for all others.
-        gemm: library for dense GEMM, "" = the usual one.
+        kernels: the kernel libraries it takes, by architecture and op family.
         caveats: what of it is not modelled yet; said with every answer.
         sources: dotted field path -> origin of the number.
     """
@@ -97,18 +90,12 @@ class Engine(_Strict, frozen=True):
     memory: MemoryTable
     aliases: list[str] = []
     collectives: str = "nccl"
-    attention: dict[str, AttentionTable] = {}
-    gemm: str = ""
+    kernels: EngineKernels = EngineKernels()
     caveats: list[str] = []
     sources: dict[str, str] = {}
 
     def __hash__(self) -> int:
         return hash((self.name, self.version))
-
-    def attention_libraries(self, architecture: str) -> AttentionTable:
-        """Kernel libraries for attention on an architecture; "" = the architecture's usual."""
-        found = self.attention.get(architecture) or self.attention.get("default")
-        return found or AttentionTable("", "")
 
 
 def load_engine_file(path: Path) -> Engine:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from silicast.communication.collective import CollectiveTimes, collective_batch_times
 from silicast.communication.topology import Topology
+from silicast.composition.as_run import COLLECTIVES, as_run
 from silicast.composition.deployment import Deployment
 from silicast.composition.node_rows import (
     columns,
@@ -56,22 +57,6 @@ from silicast.workload.symbols import (
     Phase,
     phase_of,
 )
-
-COLLECTIVES = frozenset(
-    ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv")
-)
-READ_FROM_MEMORY = frozenset(("gemm", "moe", "attention_decode", "mla_decode", "embedding"))
-"""Between two uses of a layer's weights and cached keys the whole model passes through L2."""
-
-_OWN_NODES = (("append", False), ("rope", False))
-"""Cache update and rotation, which engines' attention calls may hold, have nodes of their own."""
-
-EXPERTS = ("moe", "dispatch", "combine")
-EXPERT_LIBRARIES = frozenset(("vllm", "sglang", "trtllm"))
-"""Engines with kernels of their own for experts."""
-EXPERTS_RUN_AS = {("trtllm", "blackwell", "w4a16_mxfp4"): "w4a8_mxfp4_mxfp8"}
-"""Engine, architecture and recipe of a checkpoint's experts -> the recipe that the engine takes
-for it: TensorRT-LLM quantises activations where the matrix units take them (its gpt-oss guide)."""
 
 _CLOCK_TOLERANCE = 0.005
 
@@ -329,41 +314,21 @@ class StepModel:
 
     def _place(self) -> tuple[Placed, ...]:
         layers, pp = self.deployment.model.layers, self.deployment.plan.pp
+        engine, architecture = self.deployment.engine, self.deployment.device.architecture
         placed: list[Placed] = []
         for stage, (first, last) in enumerate(stage_bounds(layers, pp)):
             for block in self.graph.stage(first, last, layers).blocks:
                 placed.extend(
-                    Placed(stage, block.name, node.name, block.count, self._as_run(node.op))
+                    Placed(
+                        stage,
+                        block.name,
+                        node.name,
+                        block.count,
+                        as_run(node.op, engine, architecture),
+                    )
                     for node in block.nodes
                 )
         return tuple(placed)
-
-    def _as_run(self, op: Op) -> Op:
-        """The op with the library that the engine takes for it.
-
-        Kernels follow each other without gaps on the device, so all are timed as in a graph;
-        what launching costs is a part of the step.
-        """
-        engine = self.deployment.engine
-        attention = engine.attention_libraries(self.deployment.device.architecture)
-        library = {
-            "attention_prefill": attention.prefill,
-            "attention_decode": attention.decode,
-            "gemm": engine.gemm,
-            **dict.fromkeys(EXPERTS, engine.name if engine.name in EXPERT_LIBRARIES else ""),
-        }.get(op.family, engine.collectives if op.family in COLLECTIVES else "")
-        cache = "cold" if op.family in READ_FROM_MEMORY else op.variant.cache
-        flags = op.variant.flags
-        if op.family in ("attention_prefill", "attention_decode"):
-            flags = tuple(sorted((*flags, *_OWN_NODES)))
-        dtype = op.variant.dtype
-        if op.family == "moe":
-            kind = (engine.name, self.deployment.device.architecture, dtype)
-            dtype = EXPERTS_RUN_AS.get(kind, dtype)
-        variant = replace(
-            op.variant, dtype=dtype, library=library, cache=cache, launch="graph", flags=flags
-        )
-        return replace(op, variant=variant)
 
     def _group(self) -> dict[_Key, list[int]]:
         """Nodes that one vectorised call times: of one family, variant and set of dimensions, that

@@ -15,10 +15,14 @@ from numpy.typing import NDArray
 
 from silicast.core.numerics import F64, I64, ceil_div
 from silicast.hardware.device import Device
+from silicast.kernels.engine_kernels import kernels_of
 from silicast.workload.op import Variant
 
 BoolArray = NDArray[np.bool_]
 Mainloop = Literal["fa2", "fa3", "fmha100"]
+
+_CALL = "attention_prefill"
+"""Of an engine's attention calls the one that is asked: prefill and decode are alike."""
 
 
 @final
@@ -54,20 +58,8 @@ class Scheme:
     visits_masked: bool
 
 
-ENGINES = frozenset({"vllm", "sglang", "trtllm"})
-"""Libraries whose call is an engine's attention layer: kernel and cache update."""
-
-_ENGINE_KERNELS: dict[tuple[str, str], str] = {
-    ("vllm", "hopper"): "fa3",
-    ("vllm", "blackwell"): "trtllm",
-    ("vllm", ""): "fa2",
-    ("sglang", "hopper"): "fa3",
-    ("sglang", "blackwell"): "trtllm",
-    ("sglang", ""): "flashinfer",
-    ("", "hopper"): "fa3",
-    ("", "blackwell"): "trtllm",
-    ("", ""): "flashinfer",
-}
+_USUAL = {"hopper": "fa3", "blackwell": "trtllm"}
+"""Architecture -> library where none is named."""
 
 
 def resolve_library(library: str, kernel: str, architecture: str) -> str:
@@ -80,9 +72,11 @@ def resolve_library(library: str, kernel: str, architecture: str) -> str:
         return "triton"
     if kernel.startswith("vllm_flashinfer_fi") or kernel.endswith("flashinfer"):
         return "trtllm" if architecture == "blackwell" else "flashinfer"
-    known = _ENGINE_KERNELS.get((library, architecture)) or _ENGINE_KERNELS.get((library, ""))
+    known = kernels_of(library).library("attention_prefill", architecture)
     if known:
         return known
+    if library == "":
+        return _USUAL.get(architecture, "flashinfer")
     if library == "fa3" and architecture != "hopper":
         return "fa2"
     return library
@@ -96,11 +90,12 @@ def scheme_for(variant: Variant, device: Device) -> Scheme:
 @lru_cache(maxsize=4096)
 def _scheme(variant: Variant, architecture: str) -> Scheme:
     name = resolve_library(variant.library, variant.kernel, architecture)
-    engine = variant.library in ENGINES
-    caller = variant.library if engine else name
+    call = kernels_of(variant.library)
+    caller = variant.library if call.holds(_CALL, "append") else name
     caller = "triton" if name == "triton" else caller
-    appends = variant.flag("append", default=engine)
-    rotates = variant.flag("rope", default=variant.library == "trtllm")
+    appends = variant.flag("append", default=call.holds(_CALL, "append"))
+    rotates = variant.flag("rope", default=call.holds(_CALL, "rope"))
+    usual = kernels_of(caller)
     mainloop: Mainloop = "fa2"
     if name != "triton":
         mainloop = "fa3" if architecture == "hopper" and name != "fa2" else mainloop
@@ -116,7 +111,8 @@ def _scheme(variant: Variant, architecture: str) -> Scheme:
         splits=name == "fa3" or (name == "flashinfer" and mainloop == "fa2"),
         appends=appends,
         rotates=rotates,
-        omitted=int(caller in ENGINES and not appends) + int(caller == "trtllm" and not rotates),
+        omitted=int(usual.holds(_CALL, "append") and not appends)
+        + int(usual.holds(_CALL, "rope") and not rotates),
         visits_masked=name == "triton" and variant.library == "sglang",
     )
 

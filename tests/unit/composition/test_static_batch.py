@@ -170,7 +170,8 @@ def test_every_engine_of_the_catalog_has_sources() -> None:
     for name in engine_index().names:
         engine = find_engine(name)
         assert {"host", "launch", "memory"} <= set(engine.sources), name
-        assert not engine.attention or "attention" in engine.sources, name
+        for table in ("libraries", "formats", "calls"):
+            assert not getattr(engine.kernels, table) or f"kernels.{table}" in engine.sources, name
         assert all(len(text) > 10 for text in engine.sources.values()), name
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from silicast.composition import step as step_module
 from silicast.composition.deployment import Deployment
-from silicast.composition.engine import AttentionTable, find_engine
+from silicast.composition.engine import find_engine
 from silicast.composition.memory import static_batch_memory
 from silicast.composition.states import BatchStates
 from silicast.composition.static_batch import predict_static_batch
@@ -20,6 +20,7 @@ from silicast.core.prediction import ErrorFactors, Part, Quantity
 from silicast.hardware.catalog import find_device
 from silicast.hardware.cluster import Network, cluster_of
 from silicast.hardware.host import Host
+from silicast.kernels.engine_kernels import EngineKernels
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import Activity
 from silicast.workload.counting import activation_bytes
@@ -50,8 +51,9 @@ def test_attention_leaves_cache_update_and_rotation_to_their_own_nodes() -> None
 
 
 def test_prefill_and_decode_take_their_own_libraries() -> None:
-    tables = {"default": AttentionTable("fa2", "flashinfer")}
-    engine = msgspec.structs.replace(find_engine("vllm"), attention=tables)
+    libraries = {"attention_prefill": "fa2", "attention_decode": "flashinfer", "moe": "triton"}
+    kernels = EngineKernels({"default": libraries})
+    engine = msgspec.structs.replace(find_engine("vllm"), kernels=kernels)
     model = StepModel(replace(deployment(), engine=engine))
     assert {v.library for v in variants(model, "attention_prefill")} == {"fa2"}  # type: ignore[attr-defined]
     assert {v.library for v in variants(model, "attention_decode")} == {"flashinfer"}  # type: ignore[attr-defined]

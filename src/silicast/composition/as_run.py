@@ -1,0 +1,39 @@
+"""An op of a graph as one engine runs it: library, format, cache state, and what its call holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from silicast.composition.engine import Engine
+from silicast.workload.op import Op
+
+COLLECTIVES = frozenset(
+    ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv")
+)
+READ_FROM_MEMORY = frozenset(("gemm", "moe", "attention_decode", "mla_decode", "embedding"))
+"""Between two uses of a layer's weights and cached keys the whole model passes through L2."""
+
+OWN_NODES = {
+    "attention_prefill": (("append", False), ("rope", False)),
+    "attention_decode": (("append", False), ("rope", False)),
+}
+"""Cache update and rotation, which engines' attention calls may hold, have nodes of their own."""
+
+
+def as_run(op: Op, engine: Engine, architecture: str) -> Op:
+    """The op with the library that the engine takes for it on an architecture.
+
+    Kernels follow each other without gaps on the device, so all are timed as in a graph; what
+    launching costs is a part of the step.
+    """
+    kernels, family = engine.kernels, op.family
+    library = kernels.library(family, architecture)
+    variant = replace(
+        op.variant,
+        dtype=kernels.recipe(family, architecture, op.variant.dtype),
+        library=engine.collectives if family in COLLECTIVES else library,
+        cache="cold" if family in READ_FROM_MEMORY else op.variant.cache,
+        launch="graph",
+        flags=tuple(sorted((*op.variant.flags, *OWN_NODES.get(family, ())))),
+    )
+    return replace(op, variant=variant)

@@ -1,0 +1,90 @@
+"""Which kernels an engine runs: the ``[kernels]`` table of its file in ``catalog/engines``.
+
+Kernel tables of the field name the engine where they mean its call, so that kernel models need
+these facts as well as steps do. A new engine is one file: nothing here knows a name.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from typing import final
+
+import msgspec
+
+from silicast.core.catalog import catalog_files
+
+USUAL = "default"
+"""The architecture that stands for all that have no table of their own, family by family."""
+
+
+@final
+class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Kernels of one engine.
+
+    Attributes:
+        libraries: architecture -> op family -> kernel library; "default" stands for all others.
+        formats: architecture -> op family -> recipe of the checkpoint -> recipe that is run.
+        calls: op family -> what the engine's call does beside its kernel, in tables of single
+            kernels: "append" (new keys and values into the cache), "rope", "quantize".
+
+    >>> EngineKernels(libraries={"default": {"moe": "vllm"}}).library("moe", "hopper")
+    'vllm'
+    """
+
+    libraries: dict[str, dict[str, str]] = {}
+    formats: dict[str, dict[str, dict[str, str]]] = {}
+    calls: dict[str, list[str]] = {}
+
+    def library(self, family: str, architecture: str) -> str:
+        """The kernel library for a family on an architecture; "" = the usual one there."""
+        own = self.libraries.get(architecture, {})
+        return own.get(family, self.libraries.get(USUAL, {}).get(family, ""))
+
+    def recipe(self, family: str, architecture: str, recipe: str) -> str:
+        """The recipe that runs for a checkpoint's."""
+        for name in (architecture, USUAL):
+            found = self.formats.get(name, {}).get(family, {}).get(recipe)
+            if found:
+                return found
+        return recipe
+
+    def holds(self, family: str, what: str) -> bool:
+        """Whether the engine's call of a family does ``what`` too."""
+        return what in self.calls.get(family, ())
+
+
+_NONE = EngineKernels()
+
+
+class _File(msgspec.Struct, frozen=True):
+    """What this module reads of an engine file."""
+
+    name: str
+    kernels: EngineKernels = _NONE
+
+
+@cache
+def _by_engine() -> Mapping[str, EngineKernels]:
+    # an unreadable file is reported where engines are asked for, with its name
+    found: dict[str, EngineKernels] = {}
+    for path in catalog_files("engines", ".toml"):
+        try:
+            engine = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File)
+        except (OSError, ValueError, msgspec.ValidationError):
+            continue
+        found[engine.name] = engine.kernels
+    return found
+
+
+@lru_cache(maxsize=256)
+def kernels_of(library: str) -> EngineKernels:
+    """Kernels of the engine that ``library`` names; none of its own where it is no engine.
+
+    >>> kernels_of("vllm").library("attention_prefill", "hopper")
+    'fa3'
+    >>> kernels_of("cutlass").libraries
+    {}
+    """
+    return _by_engine().get(library, _NONE)
