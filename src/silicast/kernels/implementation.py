@@ -67,6 +67,7 @@ class Analysis:
         features: dimensionless numbers for learned corrections.
         choice: what the configuration layer expects the library to run, one label per row or
             empty; for people.
+        warnings: what a reader must know of how parts of it were modelled.
         independent_log_sd: log sd of the error that is not shared, per row.
     """
 
@@ -77,6 +78,7 @@ class Analysis:
     features: Mapping[str, F64]
     independent_log_sd: F64
     choice: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @final
@@ -182,7 +184,9 @@ class Implementation(ABC):
             shared_log_sd=shared,
             independent_log_sd=own,
             analysis=analysis,
-            warnings=(*((said,) if said else ()), *stand_ins(device)),
+            warnings=tuple(
+                dict.fromkeys((*((said,) if said else ()), *analysis.warnings, *stand_ins(device)))
+            ),
             octaves_outside=octaves,
             measured=not said and self.is_measured(batch.variant, device),
         )

@@ -17,6 +17,7 @@ from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.check import op_at
+from silicast.kernels.composite import Composite
 from silicast.kernels.implementation import Analysis, Implementation
 from silicast.kernels.physics import load_physics
 from silicast.kernels.streaming import Stream, StreamingKernel
@@ -64,7 +65,7 @@ class StreamTwin(Twin):
         """See :meth:`Implementation.analyse`."""
         original = cast("StreamingKernel", self.original)
         stream = original.stream(batch.dims, batch.variant)
-        rates = type(self).rates_of(device, "fp32")
+        rates = type(self).rates_of(device, _format_of(stream, device))
         constants = load_physics(self.group).constants(device.architecture)
         factor = constants.get(f"{self.family}.moved", 1.0)
         return analyse_work(_work_of(stream, rates, factor), rates, batch.variant)
@@ -101,15 +102,32 @@ class CountedTwin(Twin):
         return analyse_work(work, rates, variant)
 
 
+class ModuleTwin(Twin):
+    """A module of other families: the same parts, each as this execution model runs it."""
+
+    @final
+    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
+        """See :meth:`Implementation.analyse`."""
+        return self.original.analyse(batch, device)
+
+
+def _format_of(stream: Stream, device: Device) -> str:
+    """The format that the rates are asked for: bf16 where a stream holds matrix products."""
+    plain = isinstance(stream.matrix, int)
+    able = any(device.rate_per_core(pipe, "bf16") > 0.0 for pipe in ("tensor", "fma"))
+    return "fp32" if plain or not able else "bf16"
+
+
 def _work_of(stream: Stream, rates: Rates, factor: float) -> Work:
     """A stream as work; ``factor`` is for families whose accesses are not streams (gathers)."""
     read = np.asarray(stream.read_bytes, dtype=np.float64)
     written = np.asarray(stream.write_bytes, dtype=np.float64)
     none = np.zeros_like(read)
     again = none + np.asarray(stream.reread_bytes, dtype=np.float64)
+    matrix = none + np.asarray(stream.matrix, dtype=np.float64)
     return Work(
-        matrix_ops=none,
-        matrix_issued=none,
+        matrix_ops=0.5 * matrix,
+        matrix_issued=matrix,
         vector_ops=none + np.asarray(stream.fma, dtype=np.float64),
         vector_useful=none,
         special_ops=none + np.asarray(stream.xu, dtype=np.float64),
@@ -132,7 +150,11 @@ def adapter(
     """What makes the twin of a family on ``execution_model``."""
 
     def adapt(original: Implementation) -> Implementation:
-        kind = StreamTwin if isinstance(original, StreamingKernel) else CountedTwin
+        kind: type[Twin] = CountedTwin
+        if isinstance(original, StreamingKernel):
+            kind = StreamTwin
+        elif isinstance(original, Composite):
+            kind = ModuleTwin
         attributes = {
             "family": original.family,
             "dims": original.dims,

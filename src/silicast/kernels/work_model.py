@@ -97,7 +97,7 @@ class Rates:
         """
         pipe = device.matrix_pipe(dtype)
         vector = _vector_dtype(device)
-        chip_bytes, chip_per_s, published = _on_chip(device)
+        chip_bytes, chip_per_s, published = on_chip(device)
         return Rates(
             pipe=pipe,
             matrix_per_s=device.peak_per_s(pipe, dtype) * c["matrix_efficiency"],
@@ -129,7 +129,7 @@ def _widest(device: Device) -> float:
     return best * device.cores * device.clocks.max_hz
 
 
-def _on_chip(device: Device) -> tuple[float, float, bool]:
+def on_chip(device: Device) -> tuple[float, float, bool]:
     """Bytes of all on-chip levels, the bandwidth of the fastest, and whether it is published."""
     capacity, fastest, published = 0.0, 0.0, True
     for name, level in device.memory.items():
