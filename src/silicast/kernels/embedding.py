@@ -1,4 +1,8 @@
-"""Embedding: gathers one row of the table per token."""
+"""Embedding: gathers one row of the table per token.
+
+Where tokens outnumber the table's rows (``vocab``), at least the surplus are repeats: those come
+from the cache, and the table is read once.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from silicast.workload.op import Variant
 @register
 @final
 class Embedding(StreamingKernel):
-    """Dimensions: tokens, hidden; vocab (rows of the table on this rank) is optional."""
+    """Dimensions: tokens, hidden; vocab (rows of the table on this rank, default: unbounded)."""
 
     family: ClassVar[str] = "embedding"
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
@@ -23,15 +27,18 @@ class Embedding(StreamingKernel):
     }
 
     def stream(self, sizes: Sizes, variant: Variant) -> Stream:
-        """A table row and an 8-byte index in, a row out, per token."""
-        row = sizes["hidden"] * element_bytes(variant.dtype)
-        zero = sizes["tokens"] * 0
+        """An 8-byte index in and a row out per token; of the table, no more than there is."""
+        row, tokens = sizes["hidden"] * element_bytes(variant.dtype), sizes["tokens"]
+        vocab = sizes.get("vocab", tokens)
+        distinct = (tokens + vocab - abs(tokens - vocab)) // 2
+        zero = tokens * 0
         return Stream(
-            read_bytes=sizes["tokens"] * (row + 8),
-            write_bytes=sizes["tokens"] * row,
+            read_bytes=distinct * row + tokens * 8,
+            write_bytes=tokens * row,
             flops=zero,
             fma=zero,
             xu=zero,
-            tasks=sizes["tokens"],
+            tasks=tokens,
             trips=2.0,
+            reread_bytes=(tokens - distinct) * row if "vocab" in sizes else 0,
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, final
 
@@ -51,6 +51,8 @@ class Stream:
         between_bytes: bytes that an op of several kernels writes and reads again between them.
         blocks_per_core: blocks that a core holds at once; what they read again stays in the L2
             if all of them fit there together.
+        matrix: operations of 16-bit matrix products that run between the sweeps. The bound allows
+            for half of them: those of a symmetric result need not be made twice.
     """
 
     read_bytes: Any
@@ -65,6 +67,7 @@ class Stream:
     reread_bytes: Any = 0
     between_bytes: Any = 0
     blocks_per_core: float = 2.0
+    matrix: Any = 0
 
 
 class StreamingKernel(Implementation):
@@ -91,9 +94,14 @@ class StreamingKernel(Implementation):
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """Analytic time, bound, demand and features; see :meth:`Implementation.analyse`."""
         machine = _machine(device, batch.family)
-        return analyse_stream(self.stream(batch.dims, batch.variant), batch.variant, machine)
+        found = analyse_stream(self.stream(batch.dims, batch.variant), batch.variant, machine)
+        remarks = self.remarks(batch.variant)
+        return replace(found, warnings=remarks) if remarks else found
 
-    @final
+    def remarks(self, variant: Variant) -> tuple[str, ...]:  # noqa: ARG002
+        """What a reader must know of a variant: assumptions that its flags stand for."""
+        return ()
+
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
         """Errors that all kernels of this family, or all on this device, make together."""
         machine = _machine(device, batch.family)
@@ -118,7 +126,8 @@ class Machine:
         slot_s: shortest time between two thread blocks on one core.
         dram_per_s, sm_per_s, block_per_s: bytes per second from memory to the device, from the
             L2 to one core, and to one thread block alone.
-        fma_per_s, xu_per_s: operations per second of the device; ``*_peak_per_s`` are for bounds.
+        fma_per_s, xu_per_s, matrix_per_s: operations per second of the device, the last in 16-bit
+            matrix products (or the narrowest float it has); ``*_peak_per_s`` are for bounds.
         resident: working sets, in bytes, up to which the L2 holds everything and from which it
             holds nothing when the same data were just written or read; ``reread`` likewise for
             what the blocks in flight read again, which competes with all that streams past.
@@ -147,6 +156,8 @@ class Machine:
     fma_peak_per_s: float
     xu_per_s: float
     xu_peak_per_s: float
+    matrix_per_s: float
+    matrix_peak_per_s: float
     device_log_sd: float
     family_log_sd: float
     own_log_sd: float
@@ -175,6 +186,8 @@ class Machine:
         if l2_per_s <= 0.0:
             l2_per_s = table["unknown_l2_bytes_per_clock"] * clock * device.cores
         port = table["port_bytes_per_clock"] * device.clocks.max_hz * device.cores
+        matrix_rate, matrix_peak = _matrix_rates(device)
+        matrix_share = load_physics("gemm").constants(device.architecture)["tensor_efficiency"]
         return Machine(
             cores=device.cores,
             launch_s=constant("launch_cycles") * constant("launch_factor") / clock,
@@ -196,12 +209,23 @@ class Machine:
             fma_peak_per_s=device.bound_per_s("fma", "fp32"),
             xu_per_s=device.peak_per_s("xu", "fp32") * constant("pipe_fraction"),
             xu_peak_per_s=device.bound_per_s("xu", "fp32"),
+            matrix_per_s=matrix_rate * matrix_share,
+            matrix_peak_per_s=matrix_peak,
             device_log_sd=constant("device_log_sd") * widening,
             family_log_sd=constant("family_log_sd") * widening,
             own_log_sd=constant("own_log_sd"),
             small_log_sd=constant("small_log_sd"),
             eager_error=constant("eager_error"),
         )
+
+
+def _matrix_rates(device: Device) -> tuple[float, float]:
+    """Operations per second of 16-bit products, at boost and at the largest clock."""
+    for dtype in ("bf16", "fp16", "fp32"):
+        for pipe in ("tensor", "fma"):
+            if device.rate_per_core(pipe, dtype) > 0.0:
+                return device.peak_per_s(pipe, dtype), device.bound_per_s(pipe, dtype)
+    return 0.0, 0.0
 
 
 @lru_cache(maxsize=4096)
@@ -263,9 +287,12 @@ def analyse_stream(stream: Stream, variant: Variant, m: Machine) -> Analysis:
     slot_s = rounds * m.slot_s
     fma_s, xu_s = _over(fma, m.fma_per_s) / fill, _over(xu, m.xu_per_s) / fill
     busy_s = smooth_max((np.maximum(dram_s, core_s), slot_s, fma_s, xu_s))
+    matrix = np.zeros_like(busy_s) + np.asarray(stream.matrix, dtype=np.float64)
+    busy_s = busy_s + _over(matrix, m.matrix_per_s)
     time_s = _with_protocol(busy_s, stream, variant, m)
     own_log_sd = m.own_log_sd + m.small_log_sd * (1.0 - busy_s / time_s)
     resource_s = _bounds(stream, moved.total, fma, xu, variant, m)
+    resource_s["tensor"] = _over(0.5 * matrix, m.matrix_peak_per_s)
     launch_s = np.full_like(time_s, m.launch_s * stream.kernels)
     return Analysis(
         time_s=time_s,
@@ -275,7 +302,7 @@ def analyse_stream(stream: Stream, variant: Variant, m: Machine) -> Analysis:
             tasks=tasks,
             waves=tasks / m.cores,
             occupancy=np.minimum(tasks / m.cores, rounds),
-            pipe_work={"fma": fma, "xu": xu},
+            pipe_work={"fma": fma, "xu": xu, "tensor": matrix},
             level_bytes={"dram": moved.from_dram, "l2": moved.everywhere},
             core_level_bytes={"l2": moved.core},
         ),

@@ -4,15 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from silicast.scenario.kernel_tables._spec import ELEMENTS, SIZE, TOKENS, OpSpec
+from silicast.scenario.kernel_tables._spec import (
+    ELEMENTS,
+    SIZE,
+    TOKENS,
+    WIDTH,
+    Lowering,
+    OpSpec,
+)
+from silicast.scenario.strict import require
+
+OPTIMIZERS = ("adam", "adamw", "sgd", "sgd_momentum", "lion", "muon", "adafactor")
+
+
+def _optimizer(case: Lowering) -> None:
+    """The kind becomes a flag; Muon's matrices are assumed where their shape is not given."""
+    kind = str(case.words.pop("kind", "adamw"))
+    shape = [name for name in ("rows", "cols") if name in case.dims]
+    for name in shape:
+        require(
+            kind == "muon",
+            f"{kind} does not depend on {name}",
+            name,
+            "only muon multiplies matrices",
+        )
+    case.flags[kind] = True
+    case.flags["assumed_shape"] = kind == "muon" and not shape
+    if len(shape) == 1:  # square
+        (known,) = shape
+        case.dims["cols" if known == "rows" else "rows"] = case.dims[known]
+
 
 OPS: Mapping[str, OpSpec] = {
     "optimizer": OpSpec(
-        "one update of `elements` parameters",
+        "one update of `elements` parameters; rows and cols: of muon's matrices",
         {"elements": ELEMENTS},
-        words={"kind": ("adam", "adamw", "sgd", "sgd_momentum", "lion", "muon", "adafactor")},
+        {"rows": (WIDTH, None), "cols": (WIDTH, None)},
+        flags={"master": True, "fp32_states": True, "fp32_grads": False},
+        words={"kind": OPTIMIZERS},
+        lower=_optimizer,
     ),
     "cross_entropy": OpSpec(
-        "loss of rows of logits", {"rows": TOKENS, "vocab": SIZE}, flags={"backward": False}
+        "loss of rows of logits; backward: their gradient too",
+        {"rows": TOKENS, "vocab": SIZE},
+        flags={"backward": False},
     ),
 }
