@@ -31,7 +31,13 @@ from silicast.kernels.moe_model import (
 from silicast.kernels.moe_recipes import is_gated, style_of
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import Activity, campaign_clock_share
-from silicast.kernels.routing import busiest_loads, check_distribution, folded, histogram_name
+from silicast.kernels.routing import (
+    busiest_loads,
+    check_distribution,
+    experts_used,
+    folded,
+    histogram_name,
+)
 from silicast.workload.op import Op, OpBatch, Variant
 
 PHYSICS = "moe"
@@ -206,11 +212,17 @@ class Moe(Implementation):
         return 2 * assigned * size["hidden"] * size["inner"] * _widths(op.variant)
 
     def compulsory_bytes(self, op: Op) -> int:
-        """Weights of the experts an even router hits, and tokens in and out, once each."""
+        """Weights of the experts that routing is expected to hit, and tokens in and out, once each;
+        a skewed router's are those of an even one.
+        """
         size = _sizes(op)
         recipe = recipe_for(op.variant.dtype)
         assigned = size["tokens"] * size["topk"]
-        local = -(-min(size["experts"], assigned) // size["ep"])
+        hit = min(size["experts"], assigned)
+        if distribution_of(op.variant) == "uniform":
+            chosen = (np.array([size[name]]) for name in ("tokens", "experts", "topk"))
+            hit = int(experts_used(*chosen)[0])
+        local = -(-hit // size["ep"])
         weights = local * size["hidden"] * size["inner"] * _widths(op.variant)
         rows = 2 * min(size["tokens"], -(-assigned // size["ep"])) * size["hidden"]
         return -int(-(weights * recipe.weight_bits + rows * BITS[recipe.output]) // 8)
@@ -283,7 +295,8 @@ def _analysis(setting: Setting, size: Columns, layer: Layer, found: Estimate) ->
     bound_ops = 2.0 * even * layer.hidden * layer.inner * widths
     hit = np.ceil(np.minimum(size.experts, size.tokens * size.topk) / size.ep)
     if setting.distribution != "balanced":
-        hit = np.maximum(hit * SURELY_HIT, 1.0)
+        # the choices of one token are different experts, and the busiest rank has its share
+        hit = np.maximum(hit * SURELY_HIT, np.ceil(size.topk / size.ep))
     weights = hit * layer.hidden * layer.inner * (widths * setting.recipe.weight_bits / 8.0)
     kept = 0.0 if machine.cache == "cold" else machine.l2_bytes
     arithmetic = bound_ops / device.bound_per_s(setting.pipe, setting.recipe.compute)

@@ -10,6 +10,10 @@ from silicast.workload.nodes import Nodes
 from silicast.workload.op import Affine, Dim, Op, Variant
 from silicast.workload.symbols import TOKENS
 
+ROUTING = "uniform"
+"""Tokens choose at random among experts that a balancing loss made equally popular: small batches
+leave some experts unread, and the ranks of a group wait for the one with most."""
+
 _SENT = frozenset(("fp8", "nvfp4"))
 """Formats in which a dispatch sends tokens; else as between kernels."""
 
@@ -27,7 +31,8 @@ def expert_nodes(make: Nodes, moe: MoE, source: str) -> Iterator[Node]:
     yield Node("router", router, (source,))
     choice = Op.make("softmax", make.plain, rows=TOKENS, cols=moe.experts)
     yield Node("router_softmax", choice, ("router",))
-    variant = Variant(dtype=make.precision.expert.name, flags=(("gated", make.model.gated),))
+    flags = (("gated", make.model.gated), (ROUTING, True))
+    variant = Variant(dtype=make.precision.expert.name, flags=flags)
     tokens: Dim = TOKENS if shard.groups == 1 else Affine(TOKENS, shard.groups)
     routed = Op.make(
         "moe", variant, tokens=tokens, experts=moe.experts, topk=moe.topk, hidden=hidden,

@@ -15,6 +15,7 @@ from silicast.kernels.routing import (
     check_distribution,
     folded,
     histogram_name,
+    largest_normal,
     log_fixed,
 )
 
@@ -124,3 +125,39 @@ def test_logarithm_is_the_same_alone_and_in_a_batch() -> None:
 def test_folded_sums_in_one_order() -> None:
     values = np.arange(14.0).reshape(7, 2)
     assert folded(values).tolist() == [42.0, 49.0]
+
+
+def _random(tokens: int, experts: int, topk: int, ep: int, count: int = 200) -> list[float]:
+    """Most assignments, experts in use and tiles of 16 tokens over ranks; means of draws."""
+    generator = np.random.default_rng(3)
+    found = []
+    for _ in range(count):
+        places = generator.random((tokens, experts)).argsort(axis=1)[:, :topk].reshape(-1)
+        ranks = np.bincount(places, minlength=experts).reshape(ep, -1)
+        tiles = np.ceil(ranks / 16).sum(axis=1)
+        found.append([ranks.sum(axis=1).max(), (ranks > 0).sum(axis=1).max(), tiles.max()])
+    mean: F64 = np.mean(found, axis=0)
+    return mean.tolist()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "experts", "topk", "ep"),
+    [(1, 128, 4, 1), (32, 128, 4, 1), (1, 256, 8, 8), (4, 256, 8, 8), (32, 128, 4, 4),
+     (64, 256, 8, 32), (256, 256, 8, 64), (1024, 256, 8, 64), (16, 8, 2, 8), (256, 8, 2, 4)],
+)  # fmt: skip
+def test_random_choices_wait_for_the_busiest_rank(
+    tokens: int, experts: int, topk: int, ep: int
+) -> None:
+    most, used, tiles = _random(tokens, experts, topk, ep)
+    found = summary(loads("uniform", tokens, experts, topk, ep))
+    assert found[:3] == pytest.approx([most, used, tiles], rel=0.06)
+    if ep > 1:
+        assert found[0] > 1.02 * tokens * topk / ep, "the mean is no maximum"
+
+
+def test_largest_of_normal_draws() -> None:
+    # exact: 1 / sqrt(pi), 1.5 / sqrt(pi); then Harter (1961)
+    exact = {1: 0.0, 2: 0.5642, 3: 0.8463, 8: 1.4236, 16: 1.7660, 100: 2.5076}
+    found = largest_normal(np.array(list(exact)))
+    assert found.tolist() == pytest.approx(list(exact.values()), rel=0.045)
+    assert found[3:].tolist() == pytest.approx(list(exact.values())[3:], rel=0.01)
