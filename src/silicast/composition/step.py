@@ -138,18 +138,23 @@ class StepModel:
 
     Args:
         deployment: what runs where.
+        graph: one rank's work, where it is not what the engine runs of the model (a plain forward
+            pass); the engine's caveats do not hold for it.
 
     Raises:
         SilicastError: a kernel family has no model on this device, or a format is not computed.
     """
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: Deployment, graph: Graph | None = None) -> None:
         self.deployment = deployment
         precision = deployment.precision or deployment.model.default_precision
         plan = deployment.plan
         # engines gather tokens inside a domain and send them one by one beyond
         apart = not deployment.links.within_domain(plan.tp * plan.attention_dp)
-        self.graph: Graph = build_graph(deployment.model, plan, precision, all_to_all=apart)
+        self.graph: Graph = graph or build_graph(
+            deployment.model, plan, precision, all_to_all=apart
+        )
+        self._caveats = () if graph else tuple(deployment.engine.caveats)
         self.placed: tuple[Placed, ...] = self._place()
         self._matrix_format = RECIPES[precision.recipe].compute
         self._links = deployment.links
@@ -299,7 +304,7 @@ class StepModel:
         formats = dict.fromkeys(placed.op.variant.dtype for placed in self.placed)
         said = (with_format(device, dtype)[1] for dtype in formats)
         found = dict.fromkeys(text for text in said if text)
-        return (*found, *stand_ins(device), *self.deployment.engine.caveats)
+        return (*found, *stand_ins(device), *self._caveats)
 
     @property
     def domain(self) -> Domain:

@@ -1,30 +1,109 @@
-"""Task ``graph``: a whole model once, or an op-graph file; not answered yet.
-
-Its scenarios are decoded and checked in full.
-"""
+"""Task ``graph``: one forward pass of a whole model in a plain framework."""
 
 from __future__ import annotations
 
-from typing import ClassVar, final
+from typing import Any, ClassVar, cast, final, get_args
 
-from silicast.scenario.answer import Answer
+from silicast.composition.deployment import Deployment
+from silicast.composition.engine import Engine
+from silicast.composition.forward import ForwardPass, predict_forward
+from silicast.core.errors import SilicastError
+from silicast.core.prediction import Prediction, Quantity, Tier
+from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.answerer import Answerer, not_yet, register
+from silicast.scenario.answerers.inference import deployment_of
 from silicast.scenario.decode import Scenario
-from silicast.scenario.named import check_names
+from silicast.scenario.workloads import GraphWorkload
+from silicast.workload.eager import AttentionCode, Framework
+
+DEFAULT_FRAMEWORK = "torch-eager"
+COMPILED = frozenset(("torch-compile",))
+MILLI = 1e3
 
 
 @register
 @final
 class GraphAnswerer(Answerer):
-    """Checks the names, then says what is missing."""
+    """Metrics: ``e2e_ms``, ``forward_ms``: one pass over ``batch`` x ``seq_len`` tokens, logits of
+    all of them. The engine says whether the framework compiles; its option ``attention`` is "math"
+    (products and softmax one by one, as with ``attn_implementation="eager"``) or "fused".
+    """
 
     task: ClassVar[str] = "graph"
 
     def answer(self, scenario: Scenario) -> Answer:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
-        check_names(scenario)
-        raise not_yet(
-            "single passes of whole models and op-graph files",
-            "task",
-            "see the road map for what comes next",
+        work = scenario.workload
+        assert isinstance(work, GraphWorkload)
+        if work.graph is not None:
+            raise not_yet("op-graph files", "workload.graph", "name a model instead")
+        if work.mode == "training":
+            raise not_yet(
+                "a training pass (forward and backward)", "workload.mode", "inference is answered"
+            )
+        deployment, warnings = deployment_of(scenario, DEFAULT_FRAMEWORK, options=("attention",))
+        if work.optimizer is not None:
+            raise SilicastError(
+                "an optimizer in a pass without training", field="workload.optimizer"
+            )
+        framework, said = _framework(scenario, deployment.engine)
+        found = predict_forward(deployment, work.batch or 1, work.seq_len or 1, framework)
+        return _answer(
+            found, deployment, [*said, *warnings], bound_only=scenario.raw.tier == "bound"
         )
+
+
+def _framework(scenario: Scenario, engine: Engine) -> tuple[Framework, list[str]]:
+    """How the engine runs the model's code, and what was assumed about it."""
+    stated = scenario.engine.options.get("attention") if scenario.engine is not None else None
+    if stated is not None and stated not in get_args(AttentionCode):
+        raise SilicastError(
+            f"expected one of {', '.join(get_args(AttentionCode))}, found {str(stated)[:40]!r}",
+            field="engine.options.attention",
+        )
+    if engine.kind != "framework":
+        said = f"{engine.name} serves: its kernels run here in one pass with logits of all tokens"
+        return Framework(compiled=True, attention="fused"), [said]
+    attention = cast("AttentionCode", stated or "math")
+    said = "attention is taken as products and softmax one by one (engine.options.attention)"
+    return Framework(engine.name in COMPILED, attention), [] if stated else [said]
+
+
+def _answer(
+    found: ForwardPass, deployment: Deployment, warnings: list[str], *, bound_only: bool
+) -> Answer:
+    named = {"e2e_ms": found.total, "forward_ms": found.forward}
+    tier: Tier = "bound" if bound_only else found.total.tier
+    return answer(
+        metrics={
+            name: _latency(prediction, bound_only=bound_only).times(MILLI)
+            for name, prediction in named.items()
+        },
+        bound={name: prediction.bound_seconds * MILLI for name, prediction in named.items()},
+        tier=tier,
+        domain=found.total.domain,
+        warnings=[*found.total.warnings, *warnings],
+        why=_why(found, deployment),
+    )
+
+
+def _latency(prediction: Prediction, *, bound_only: bool) -> Quantity:
+    if not bound_only:
+        return prediction.latency_s
+    limit = prediction.bound_seconds
+    return Quantity(limit, limit, prediction.latency_s.p95)
+
+
+def _why(found: ForwardPass, deployment: Deployment) -> dict[str, Any]:
+    precision = deployment.precision or deployment.model.default_precision
+    return {
+        **why_tree(found.total.part),
+        "clock_mhz": found.clock_hz / 1e6,
+        "deployment": {
+            "model": deployment.model.name,
+            "device": deployment.device.name,
+            "devices": deployment.plan.gpus,
+            "engine": f"{deployment.engine.name} {deployment.engine.version}".strip(),
+            "format": precision.label,
+        },
+    }

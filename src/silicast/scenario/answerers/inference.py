@@ -17,6 +17,7 @@ from silicast.scenario.answerer import Answerer, not_yet, refuse_unmodelled, reg
 from silicast.scenario.decode import Scenario
 from silicast.scenario.dtype_names import dtype_name
 from silicast.scenario.resolve import (
+    DEFAULT_ENGINE,
     cluster_of,
     device_of,
     engine_of,
@@ -55,8 +56,13 @@ class InferenceAnswerer(Answerer):
         return _answer(found, deployment, warnings, bound_only=scenario.raw.tier == "bound")
 
 
-def deployment_of(scenario: Scenario) -> tuple[Deployment, list[str]]:
+def deployment_of(
+    scenario: Scenario, default_engine: str = DEFAULT_ENGINE, options: tuple[str, ...] = ()
+) -> tuple[Deployment, list[str]]:
     """The one pool of a scenario, and warnings about what was assumed for it.
+
+    Args:
+        options: options of the engine that the task understands.
 
     Raises:
         SilicastError: an unknown name, contradictory degrees, or something not modelled.
@@ -71,10 +77,10 @@ def deployment_of(scenario: Scenario) -> tuple[Deployment, list[str]]:
             raise not_yet(f"{name} in inference", f"parallel.{name}")
     if raw.parallel.sp is True or raw.parallel.sp > 1:
         raise not_yet("sequence parallelism in inference", "parallel.sp")
-    if scenario.engine is not None and scenario.engine.options:
-        option = next(iter(scenario.engine.options))
-        raise not_yet("options of engines", f"engine.options.{option}")
-    engine = engine_of(scenario)
+    for option in scenario.engine.options if scenario.engine is not None else ():
+        if option not in options:
+            raise not_yet("options of engines", f"engine.options.{option}")
+    engine = engine_of(scenario, default_engine)
     if engine.kind == "training":
         raise SilicastError(
             f"{engine.name} trains models", field="engine", hint="vllm, sglang or trtllm serve them"
