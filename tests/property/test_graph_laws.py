@@ -191,7 +191,7 @@ def shards_add_up(model: ModelConfig, tp: int, ep: int, step: Any) -> None:
     tokens, rows = symbols["tokens"], symbols["logit_rows"]
     assert isinstance(tokens, int)
     assert isinstance(rows, int)
-    copied_heads = 0 if model.mla else shard.kv_heads * tp - model.kv_heads
+    copied_heads = 0 if model.mla else shard.kv_heads_of(model.kv_heads) * tp - model.kv_heads
     copies = 2 * tokens * model.hidden * 2 * copied_heads * model.head_dim * model.layers
     copies += (tp - 1) * tokens * whole_on_every_rank(model)
     padding = 2 * rows * model.hidden * (shard.padded_vocab - model.vocab)
@@ -226,7 +226,7 @@ def memory_partitions(model: ModelConfig, tp: int, ep: int, pp: int) -> None:
     ]
     assert tp * plan.attention_dp * sum(held) >= parameters(model)
     cache = sum(kv_bytes_per_token(model, plan, precision, stage) for stage in range(plan.pp))
-    elements = 2 * shard_of(model, plan).kv_heads * model.head_dim
+    elements = 2 * shard_of(model, plan).kv_heads_of(model.kv_heads) * model.head_dim
     if model.mla is not None:
         elements = model.mla.kv_lora_rank + model.mla.qk_rope_head_dim
     assert cache == elements * 2 * model.layers

@@ -6,15 +6,17 @@ all ranks of a stage are alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 
-from silicast.core.dtypes import BITS
 from silicast.workload.graph import Graph, stage_bounds
-from silicast.workload.model import ModelConfig
+from silicast.workload.mixers._mixer import mixer_named, mixers
+from silicast.workload.model import LayerKind, ModelConfig
 from silicast.workload.op import Dim, Op
+from silicast.workload.pairs import attention_pairs
 from silicast.workload.plan import Plan
 from silicast.workload.precision import Precision
-from silicast.workload.shard import Shard, shard_of
+from silicast.workload.shard import shard_of
 from silicast.workload.weights import (
     PRODUCTS,
     Weight,
@@ -70,7 +72,7 @@ def rank_parameters(model: ModelConfig, plan: Plan, stage: int = 0) -> int:
     shard = shard_of(model, plan)
     total = 0
     for weight, count in _stage_weights(model, plan, stage):
-        outputs, inputs = weight.local(model, shard)
+        outputs, inputs = weight.local(shard)
         total += count * weight.local_count(shard) * outputs * inputs
     return total
 
@@ -83,7 +85,7 @@ def weight_bytes(
     stages = range(plan.pp) if stage is None else (stage,)
     return max(
         sum(
-            count * weight.local_bytes(model, shard, precision)
+            count * weight.local_bytes(shard, precision)
             for weight, count in _stage_weights(model, plan, number)
         )
         for number in stages
@@ -100,9 +102,12 @@ def kv_bytes_per_token(
     >>> kv_bytes_per_token(find_model("Llama-3.1-8B"), Plan(), Precision())    # 2 x 32 x 1024 x 2
     131072
     """
-    bounds = _bounds(model, plan)
-    layers = max(last - first for first, last in bounds) if stage is None else _size(bounds[stage])
-    return layers * _layer_kv_bytes(model, plan, precision)
+    shard = shard_of(model, plan)
+
+    def grows(kind: LayerKind) -> int:
+        return mixer_named(kind.mixer).token_bytes(model, shard, precision, kind)
+
+    return _over_stages(model, plan, stage, grows)
 
 
 def kv_cache_bytes(
@@ -112,20 +117,16 @@ def kv_cache_bytes(
     lengths: Iterable[int],
     stage: int | None = None,
 ) -> int:
-    """Bytes of the cache of sequences of ``lengths`` tokens on one rank; layers with a window keep
-    only what it sees. Of the fullest stage if none is given.
+    """Bytes of the cache of sequences of ``lengths`` tokens on one rank: layers with a window keep
+    only what it sees, recurrent ones a state. Of the fullest stage if none is given.
     """
-    bounds = _bounds(model, plan)
-    stages = bounds if stage is None else (bounds[stage],)
-    found = list(lengths)
-    held = {
-        window: sum(min(length, window) if window else length for length in found)
-        for window in set(model.windows or (0,))
-    }
-    tokens = max(
-        sum(held[model.window(layer)] for layer in range(first, last)) for first, last in stages
-    )
-    return tokens * _layer_kv_bytes(model, plan, precision)
+    shard, found = shard_of(model, plan), list(lengths)
+
+    def kept(kind: LayerKind) -> int:
+        mixer = mixer_named(kind.mixer)
+        return sum(mixer.cache_bytes(model, shard, precision, kind, length) for length in found)
+
+    return _over_stages(model, plan, stage, kept)
 
 
 def activation_bytes(
@@ -140,10 +141,14 @@ def activation_bytes(
     """
     shard = shard_of(model, plan)
     hidden, element = model.hidden, precision.hidden_bytes
-    inner, ups = shard.intermediate, 2 if model.gated else 1
-    points = _attention_points(model, shard)
-    if model.mlp_layers:
-        points += [2 * hidden + ups * inner, hidden + ups * inner + inner]
+    ups = 2 if model.gated else 1
+    points: list[int] = []
+    for kind in model.kinds:
+        if kind.mixer:
+            points += mixer_named(kind.mixer).live_elements(model, shard, kind)
+        if kind.feed == "mlp":
+            inner = shard.heads_of(kind.intermediate)
+            points += [2 * hidden + ups * inner, hidden + ups * inner + inner]
     if model.moe is not None:
         width, shared = model.moe.intermediate // shard.expert_tp, shard.shared_intermediate
         routed = max(ups * width, hidden) + width
@@ -153,18 +158,6 @@ def activation_bytes(
     in_layers = tokens * (parallel + max(points)) * element
     logits = logit_rows * (shard.vocab * element + shard.padded_vocab * (element + 4))
     return max(in_layers, tokens * hidden * element + logits)
-
-
-def _attention_points(model: ModelConfig, shard: Shard) -> list[int]:
-    """Elements per token that live at once around attention."""
-    hidden, mla = model.hidden, model.mla
-    if mla is None:
-        q = shard.heads * model.head_dim
-        qkv = q + 2 * shard.kv_heads * model.head_dim
-        return [2 * hidden + qkv, hidden + qkv + q, 2 * hidden + q]
-    latent = mla.q_lora_rank + mla.cached
-    q, out = shard.heads * mla.qk_head_dim, shard.heads * mla.v_head_dim
-    return [2 * hidden + latent, hidden + latent + 2 * q + 2 * out, 2 * hidden + out]
 
 
 def linear_flops_per_token(model: ModelConfig) -> int:
@@ -184,74 +177,29 @@ def head_flops_per_row(model: ModelConfig) -> int:
     return 2 * model.hidden * model.vocab
 
 
-def attention_pairs(new: int, total: int, window: int = 0, chunk: int = 0) -> int:
-    """Query-key pairs of ``new`` tokens at the end of ``total``, causal, each query seeing its
-    last ``window`` keys (0 = all), or those of its own ``chunk``.
-
-    >>> attention_pairs(4, 4), attention_pairs(1, 9), attention_pairs(4, 6, 5)
-    (10, 9, 17)
-    >>> attention_pairs(4, 6, chunk=4)      # the queries see 3, 4, 1 and 2 keys
-    10
-    """
-    if chunk:
-        return _chunked_pairs(total, chunk) - _chunked_pairs(total - new, chunk)
-    past = total - new
-    reach = window or total
-    growing = min(max(reach - past, 0), new)
-    return growing * past + growing * (growing + 1) // 2 + (new - growing) * min(reach, total)
-
-
-def _chunked_pairs(tokens: int, chunk: int) -> int:
-    """Pairs of all of ``tokens``, each with the keys of its chunk up to itself."""
-    full, rest = divmod(tokens, chunk)
-    return full * (chunk * (chunk + 1) // 2) + rest * (rest + 1) // 2
-
-
 def attention_flops(
     model: ModelConfig, prefill: Sequence[tuple[int, int]] = (), decode: Sequence[int] = ()
 ) -> int:
-    """FLOPs of attention over all layers, for every live pair of every head: 4 x head_dim, or with
-    latent attention, a query-key and a value product in the widths of each phase.
+    """FLOPs of all token mixers beyond their weights' products with the new tokens: for every live
+    query-key pair of every head 4 x head_dim, and what else each mixer states.
 
     Args:
         prefill: (new tokens, past plus new tokens) of each sequence in prefill.
         decode: cached tokens, without the new one, of each decoding sequence.
     """
-    total = 0
-    windows = model.windows or (0,) * model.layers
-    for window in set(windows):
-        chunk, reach = (window, 0) if model.chunked else (0, window)
-        first = sum(attention_pairs(new, kv, reach, chunk) for new, kv in prefill)
-        second = sum(attention_pairs(1, cached + 1, reach, chunk) for cached in decode)
-        of_prefill, of_decode = _flops_per_pair(model)
-        total += windows.count(window) * (first * of_prefill + second * of_decode)
-    return total
-
-
-def _flops_per_pair(model: ModelConfig) -> tuple[int, int]:
-    """Of all heads, in prefill and in decode (which works on the latent itself)."""
-    mla = model.mla
-    if mla is None:
-        return 4 * model.q_width, 4 * model.q_width
-    wide = 2 * model.heads * (mla.qk_head_dim + mla.v_head_dim)
-    return wide, 2 * model.heads * (mla.cached + mla.kv_lora_rank)
+    return sum(
+        count * mixer_named(kind.mixer).flops(model, kind, prefill, decode)
+        for kind, count in _mixing(model, range(model.layers)).items()
+    )
 
 
 def forward_flops(
     model: ModelConfig, prefill: Sequence[tuple[int, int]] = (), decode: Sequence[int] = ()
 ) -> int:
-    """FLOPs of matrix products of one step, in closed form; one row of logits a sequence.
-
-    Latent attention makes keys and values of past tokens anew in every prefill.
-    """
+    """FLOPs of matrix products of one step, in closed form; one row of logits a sequence."""
     tokens = sum(new for new, _ in prefill) + len(decode)
     rows = len(prefill) + len(decode)
     linear = tokens * linear_flops_per_token(model) + rows * head_flops_per_row(model)
-    if model.mla is not None:
-        past = sum(total - new for new, total in prefill)
-        mla = model.mla
-        widths = model.heads * (mla.qk_nope_head_dim + mla.v_head_dim)
-        linear += past * 2 * model.layers * mla.kv_lora_rank * widths
     return linear + attention_flops(model, prefill, decode)
 
 
@@ -274,7 +222,8 @@ def op_flops(op: Op) -> int:
         products = 3 if op.variant.flag("gated", default=True) else 2
         return -(-2 * products * tokens * topk * hidden * width // (ep * tp))
     if op.family not in ATTENTION:
-        return 0
+        counted = _counted().get(op.family)
+        return counted(op) if counted else 0
     totals = _lengths(op.dim("kv_len"))
     if op.family.endswith("prefill"):
         queries = _lengths(op.dim("q_len"))
@@ -295,6 +244,12 @@ def _head_flops(op: Op) -> int:
     return 2 * (nope + rope + value) if op.family == "mla_prefill" else 2 * (2 * latent + rope)
 
 
+@cache
+def _counted() -> Mapping[str, Callable[[Op], int]]:
+    """Families of ops that mixers brought along -> their FLOPs."""
+    return {name: count for mixer in mixers().values() for name, count in mixer.counted.items()}
+
+
 def graph_flops(graph: Graph, symbols: Mapping[str, Dim]) -> int:
     """FLOPs of one pass of a graph on one rank, every block as often as it runs."""
     return sum(block.count * op_flops(node.op.bind(symbols)) for block, node in graph.nodes())
@@ -304,17 +259,32 @@ def _parameters(weights: Iterable[Weight]) -> int:
     return sum(weight.parameters for weight in weights)
 
 
-def _bounds(model: ModelConfig, plan: Plan) -> tuple[tuple[int, int], ...]:
-    return stage_bounds(model.layers, plan.pp)
+def _mixing(model: ModelConfig, layers: range) -> dict[LayerKind, int]:
+    """Kinds of layers that mix tokens, and how many of ``layers`` are of each."""
+    found: dict[LayerKind, int] = {}
+    for layer in layers:
+        kind = model.kind(layer)
+        if kind.mixer:
+            found[kind] = found.get(kind, 0) + 1
+    return found
 
 
-def _size(bounds: tuple[int, int]) -> int:
-    return bounds[1] - bounds[0]
+def _over_stages(
+    model: ModelConfig, plan: Plan, stage: int | None, of: Callable[[LayerKind], int]
+) -> int:
+    """``of`` of every layer of a stage that mixes tokens; the largest stage's if none is given."""
+    bounds = stage_bounds(model.layers, plan.pp)
+    stages = bounds if stage is None else (bounds[stage],)
+    each = {kind: of(kind) for kind in _mixing(model, range(model.layers))}
+    return max(
+        sum(count * each[kind] for kind, count in _mixing(model, range(*ends)).items())
+        for ends in stages
+    )
 
 
 def _stage_weights(model: ModelConfig, plan: Plan, stage: int) -> list[tuple[Weight, int]]:
     """Weights of one stage and how often they occur; a tied head is a copy on the last stage."""
-    kinds = layer_kinds(model, range(*_bounds(model, plan)[stage]))
+    kinds = layer_kinds(model, range(*stage_bounds(model.layers, plan.pp)[stage]))
     found = [(weight, count) for weights, count in kinds for weight in weights]
     if stage == 0:
         found += [(weight, 1) for weight in input_weights(model)]
@@ -323,13 +293,6 @@ def _stage_weights(model: ModelConfig, plan: Plan, stage: int) -> list[tuple[Wei
         if model.tied and plan.pp > 1:
             found.append((input_weights(model)[0], 1))
     return found
-
-
-def _layer_kv_bytes(model: ModelConfig, plan: Plan, precision: Precision) -> int:
-    """Per token and layer; the latent of latent attention is whole on every rank."""
-    shard = shard_of(model, plan)
-    elements = 2 * shard.kv_heads * model.head_dim if model.mla is None else model.mla.cached
-    return -(-elements * int(BITS[precision.kv_cache]) // 8)
 
 
 def _number(dim: Dim) -> int:

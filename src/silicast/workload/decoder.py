@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import final
 
 from silicast.core.errors import SilicastError
-from silicast.workload.attention_nodes import attention_nodes
 from silicast.workload.expert_nodes import expert_nodes, last_expert_node
 from silicast.workload.graph import Block, Graph, Node, stage_bounds
+from silicast.workload.mixers._mixer import OUTPUT, mixer_named
 from silicast.workload.model import LayerKind, ModelConfig
 from silicast.workload.nodes import Nodes
 from silicast.workload.op import Affine, Dim, Op
@@ -98,15 +98,22 @@ def _rows(op: Op) -> bool:
 def _block_name(kind: LayerKind, kinds: list[LayerKind]) -> str:
     """A name that tells the kinds of a model apart."""
     name = "layer"
-    if len({other.moe for other in kinds}) > 1:
-        name += "_moe" if kind.moe else "_dense"
+    if len({other.mixer for other in kinds}) > 1:
+        name += f"_{kind.mixer}" if kind.mixer else ""
+    if len({other.feed for other in kinds}) > 1:
+        name += {"experts": "_moe", "mlp": "_dense", "": ""}[kind.feed]
     if len({other.window for other in kinds}) > 1 and kind.window:
         name += f"_window_{kind.window}"
-    if not kind.rope and len({(other.rope, other.window) for other in kinds}) > len(
-        {other.window for other in kinds}
-    ):
+    same = [other for other in kinds if _named(other) == _named(kind)]
+    if not kind.rope and len({other.rope for other in same}) > 1:
         name += "_no_rope"
+    if len(same := [other for other in same if other.rope == kind.rope]) > 1:
+        name += f"_{same.index(kind) + 1}"
     return name
+
+
+def _named(kind: LayerKind) -> tuple[str, str, int]:
+    return kind.mixer, kind.feed, kind.window
 
 
 def _check(model: ModelConfig, plan: Plan) -> None:
@@ -155,39 +162,65 @@ class _Builder:
 
     def layer(self, kind: LayerKind, *, first: bool) -> Iterator[Node]:
         """One decoder layer; the first has no residual to add in its input norm."""
-        make, model, summed = self.make, self.make.model, self.make.shard.tp > 1
-        parallel = model.residual != "sequential"
-        yield make.norm("input_norm", residual=not first and not parallel)
-        yield from attention_nodes(make, "input_norm", kind)
-        attended = "o"
-        if summed:
-            attended = "o_all_reduce"
-            yield make.all_reduce(attended, "o")
-        if model.output_norms:
-            yield make.norm("attention_output_norm", attended, residual=False)
-            attended = "attention_output_norm"
-        if model.residual == "parallel":
-            mlp_input = "input_norm"
-        elif model.residual == "parallel_two_norms":
-            mlp_input = "post_norm"
-            yield make.norm(mlp_input, residual=False)
+        if self.make.model.residual == "sequential":
+            if kind.mixer:
+                yield from self._mixed(kind, residual=not first)
+            if kind.feed:
+                mixed = (self._mixed_name(),) if kind.mixer else ()
+                yield self.make.norm("post_norm", *mixed, residual=bool(mixed) or not first)
+                yield from self._fed(kind, "post_norm")
+            return
+        yield from self._mixed(kind, residual=False)
+        source = "input_norm"
+        if self.make.model.residual == "parallel_two_norms":
+            source = "post_norm"
+            yield self.make.norm(source, residual=False)
+        yield from self._fed(kind, source)
+        ends = (self._mixed_name(), self._fed_name(kind))
+        yield self.make.elementwise("residual_add", "add", self.make.model.hidden, 3, *ends)
+
+    def _mixed(self, kind: LayerKind, *, residual: bool) -> Iterator[Node]:
+        """The input norm and the token mixer, summed over the ranks."""
+        make = self.make
+        yield make.norm("input_norm", residual=residual)
+        yield from mixer_named(kind.mixer).nodes(make, "input_norm", kind)
+        last = OUTPUT
+        if make.shard.tp > 1:
+            yield make.all_reduce("o_all_reduce", last)
+            last = "o_all_reduce"
+        if make.model.output_norms:
+            yield make.norm("attention_output_norm", last, residual=False)
+
+    def _mixed_name(self) -> str:
+        """The node that ends :meth:`_mixed`."""
+        if self.make.model.output_norms:
+            return "attention_output_norm"
+        return "o_all_reduce" if self.make.shard.tp > 1 else OUTPUT
+
+    def _fed(self, kind: LayerKind, source: str) -> Iterator[Node]:
+        """MLP or experts, summed over the ranks."""
+        make, moe = self.make, self.make.model.moe
+        if kind.moe and moe is not None:
+            yield from expert_nodes(make, moe, source)
+            last = last_expert_node(make, moe)
         else:
-            mlp_input = "post_norm"
-            yield make.norm(mlp_input, attended, residual=True)
-        if kind.moe and model.moe is not None:
-            yield from expert_nodes(make, model.moe, mlp_input)
-            fed, total = last_expert_node(make, model.moe), "experts_all_reduce"
-        else:
-            yield from make.mlp("", make.shard.intermediate, mlp_input)
-            fed, total = "down", "down_all_reduce"
-        if summed:
-            yield make.all_reduce(total, fed)
-            fed = total
-        if model.output_norms:
-            yield make.norm("mlp_output_norm", fed, residual=False)
-            fed = "mlp_output_norm"
-        if parallel:
-            yield make.elementwise("residual_add", "add", model.hidden, 3, attended, fed)
+            yield from make.mlp("", make.shard.heads_of(kind.intermediate), source)
+            last = "down"
+        if make.shard.tp > 1:
+            total = "experts_all_reduce" if kind.moe else "down_all_reduce"
+            yield make.all_reduce(total, last)
+            last = total
+        if make.model.output_norms:
+            yield make.norm("mlp_output_norm", last, residual=False)
+
+    def _fed_name(self, kind: LayerKind) -> str:
+        """The node that ends :meth:`_fed`."""
+        make, moe = self.make, self.make.model.moe
+        if make.model.output_norms:
+            return "mlp_output_norm"
+        if make.shard.tp > 1:
+            return "experts_all_reduce" if kind.moe else "down_all_reduce"
+        return last_expert_node(make, moe) if kind.moe and moe is not None else "down"
 
     def head(self) -> Iterator[Node]:
         """Final norm of all tokens, the rows that are sampled, logits cut by vocabulary, sample."""

@@ -60,13 +60,26 @@ class LayerKind:
     """What tells one layer of a model from another.
 
     Attributes:
-        window: keys that a query sees, 0 = all; moe: experts instead of the MLP; rope: its queries
-            and keys are rotated.
+        mixer: how tokens see each other, a name of :mod:`silicast.workload.mixers`; "" = not at
+            all: the layer is its feed alone.
+        feed: "mlp", "experts" or "" = the layer is its mixer alone.
+        window: keys that a query sees, 0 = all; rope: queries and keys are rotated.
+        heads, kv_heads, head_dim: of its attention; intermediate: width of its MLP.
     """
 
+    mixer: str = "heads"
+    feed: str = "mlp"
     window: int = 0
-    moe: bool = False
     rope: bool = True
+    heads: int = 0
+    kv_heads: int = 0
+    head_dim: int = 0
+    intermediate: int = 0
+
+    @property
+    def moe(self) -> bool:
+        """Whether it has experts instead of the MLP."""
+        return self.feed == "experts"
 
 
 @final
@@ -96,6 +109,9 @@ class ModelConfig:
         sinks: each head has a learned logit that takes a share of its attention.
         windows: per layer, how many last keys a query sees; 0 = all; () = all in every layer.
         chunked: windows are chunks: a query sees the keys of its own chunk only.
+        mixers: per layer, its token mixer, "" = none; () = latent attention in every layer where
+            ``mla`` is given, else attention of heads.
+        feeds: per layer, "mlp", "experts" or "" = none; () = experts wherever ``moe`` has them.
         max_positions: longest context the model was made for; 0 = not stated.
         mtp_layers: extra layers that only speculation runs; counted apart.
         moe: routed experts, None = a dense model; mla: latent attention, None = of heads.
@@ -144,6 +160,8 @@ class ModelConfig:
     output_norms: bool = False
     sinks: bool = False
     chunked: bool = False
+    mixers: tuple[str, ...] = ()
+    feeds: tuple[str, ...] = ()
     moe: MoE | None = None
     mla: MLA | None = None
     encoder_parameters: int = 0
@@ -193,22 +211,25 @@ class ModelConfig:
             raise SilicastError(
                 "experts beside attention are not modelled yet", kind="not_yet", field="residual"
             )
-        if self.mla is None:
-            return
-        for field, wanted in (("kv_heads", self.heads), ("head_dim", self.mla.qk_head_dim)):
-            if getattr(self, field) != wanted:
+        for field in ("mixers", "feeds"):
+            stated = getattr(self, field)
+            if stated and len(stated) != self.layers:
                 raise SilicastError(
-                    f"expected {wanted} with latent attention, found {getattr(self, field)}",
+                    f"{len(stated)} {field} for {self.layers} layers",
                     field=field,
-                    hint="leave it out",
+                    hint="give one per layer",
                 )
-        if self.windows or self.qkv_bias or self.qk_norm or self.position != "rope":
-            raise SilicastError(
-                "windows, biases, norms of heads or other positions with latent attention are "
-                "not modelled yet",
-                kind="not_yet",
-                field="mla",
-            )
+        for feed in set(self.feeds):
+            if feed not in ("", "mlp", "experts") or (feed == "experts" and self.moe is None):
+                raise SilicastError(
+                    f"unknown feed {feed[:40]!r}",
+                    field="feeds",
+                    hint='"mlp", "" or, with experts given, "experts"',
+                )
+        from silicast.workload.mixers._mixer import mixer_named
+
+        for name in {kind.mixer for kind in self.kinds} - {""}:
+            mixer_named(name).check(self)
 
     @property
     def q_width(self) -> int:
@@ -223,7 +244,25 @@ class ModelConfig:
     @property
     def mlp_layers(self) -> int:
         """Layers with an MLP."""
-        return self.layers if self.moe is None else len(self.moe.dense_layers)
+        return sum(1 for layer in range(self.layers) if self.feed(layer) == "mlp")
+
+    @property
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """The different kinds of layers, in the order of their first layer."""
+        return tuple(dict.fromkeys(self.kind(layer) for layer in range(self.layers)))
+
+    def mixer(self, layer: int) -> str:
+        """The token mixer of ``layer``, "" = none."""
+        if self.mixers:
+            return self.mixers[layer]
+        return "heads" if self.mla is None else "latent"
+
+    def feed(self, layer: int) -> str:
+        """What follows the mixer of ``layer``: "mlp", "experts" or "" = nothing."""
+        if self.feeds:
+            return self.feeds[layer]
+        routed = self.moe is not None and layer not in self.moe.dense_layers
+        return "experts" if routed else "mlp"
 
     def window(self, layer: int) -> int:
         """Keys that a query of ``layer`` sees, 0 = all."""
@@ -231,7 +270,7 @@ class ModelConfig:
 
     def has_experts(self, layer: int) -> bool:
         """Whether ``layer`` has experts instead of the MLP."""
-        return self.moe is not None and layer not in self.moe.dense_layers
+        return self.feed(layer) == "experts"
 
     def has_rope(self, layer: int) -> bool:
         """Whether ``layer`` rotates queries and keys."""
@@ -239,8 +278,18 @@ class ModelConfig:
         return self.position == "rope" and not left_out
 
     def kind(self, layer: int) -> LayerKind:
-        """What ``layer`` looks like."""
-        return LayerKind(self.window(layer), self.has_experts(layer), self.has_rope(layer))
+        """What ``layer`` looks like; sizes of parts that it does not have are 0."""
+        mixer, feed = self.mixer(layer), self.feed(layer)
+        return LayerKind(
+            mixer=mixer,
+            feed=feed,
+            window=self.window(layer),
+            rope=self.has_rope(layer),
+            heads=self.heads if mixer else 0,
+            kv_heads=self.kv_heads if mixer else 0,
+            head_dim=self.head_dim if mixer else 0,
+            intermediate=self.intermediate if feed == "mlp" else 0,
+        )
 
     def changed(self, changes: dict[str, Any]) -> ModelConfig:
         """The same model with some fields changed, as ``{base: name, ...}`` asks.
@@ -285,6 +334,9 @@ class ModelConfig:
             values["kv_heads"] = values["heads"]
         if "windows" not in changes and len(set(self.windows)) > 1 and layers < self.layers:
             values["windows"] = self.windows[:layers]
+        for field in ("mixers", "feeds"):
+            if field not in changes and layers < self.layers:
+                values[field] = getattr(self, field)[:layers]
 
 
 def divided(hidden: int, heads: int) -> int:

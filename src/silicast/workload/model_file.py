@@ -134,6 +134,8 @@ class ModelTable(_Strict, frozen=True):
     output_norms: bool | None = None
     sinks: bool | None = None
     chunked: bool | None = None
+    mixers: list[str] | None = None
+    feeds: list[str] | None = None
     moe: MoETable | None = None
     mla: MLATable | None = None
     encoder_parameters: int | None = None
@@ -213,6 +215,9 @@ def _changes(table: ModelTable) -> dict[str, Any]:
         for name in table.__struct_fields__
         if name not in _OWN and (value := getattr(table, name)) is not None
     }
+    for name in ("mixers", "feeds"):
+        if name in changes:
+            changes[name] = tuple(changes[name])
     if table.name:
         changes["name"] = table.name
     if table.source is not None:

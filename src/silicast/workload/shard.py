@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 from silicast.core.errors import SilicastError
-from silicast.workload.model import ModelConfig
+from silicast.workload.model import LayerKind, ModelConfig
 from silicast.workload.plan import Plan
 
 
@@ -16,8 +16,7 @@ class Shard:
     """Sizes local to one of ``tp`` ranks; all ranks are alike.
 
     Attributes:
-        kv_heads: whole key-value heads; where there are fewer than ranks, each is held by several.
-        intermediate: width of the MLP; shared_intermediate: of the experts that all tokens pass.
+        shared_intermediate: width of the experts that all tokens pass.
         vocab: rows of the embedding and of the head; the table is padded to a multiple of tp.
         ep, expert_tp: ranks that share the routed experts, and that share the width of each; their
             product is the number of ranks of a stage.
@@ -25,14 +24,19 @@ class Shard:
     """
 
     tp: int
-    heads: int
-    kv_heads: int
-    intermediate: int
     vocab: int
     ep: int = 1
     expert_tp: int = 1
     shared_intermediate: int = 0
     groups: int = 1
+
+    def heads_of(self, heads: int) -> int:
+        """Query heads of a rank, of ``heads`` in all; also any other width that ranks share."""
+        return heads // self.tp
+
+    def kv_heads_of(self, heads: int) -> int:
+        """Key-value heads of a rank; where there are fewer than ranks, each is held by several."""
+        return max(1, heads // self.tp)
 
     @property
     def padded_vocab(self) -> int:
@@ -47,7 +51,7 @@ def shard_of(model: ModelConfig, plan: Plan) -> Shard:
         SilicastError: the model cannot be cut so; names ``parallel.tp`` and degrees that can.
 
     >>> from silicast.workload.models import find_model
-    >>> shard_of(find_model("Llama-3.1-70B"), Plan(tp=16)).kv_heads
+    >>> shard_of(find_model("Llama-3.1-70B"), Plan(tp=16)).kv_heads_of(8)
     1
     """
     tp = plan.tp
@@ -62,9 +66,6 @@ def shard_of(model: ModelConfig, plan: Plan) -> Shard:
     moe = model.moe
     return Shard(
         tp=tp,
-        heads=model.heads // tp,
-        kv_heads=max(1, model.kv_heads // tp),
-        intermediate=model.intermediate // tp,
         vocab=-(-model.vocab // tp),
         ep=plan.ep,
         expert_tp=tp * plan.attention_dp // plan.ep if moe else tp,
@@ -74,20 +75,29 @@ def shard_of(model: ModelConfig, plan: Plan) -> Shard:
 
 
 def _divides(model: ModelConfig, tp: int) -> bool:
-    kv_fits = model.kv_heads % tp == 0 or tp % model.kv_heads == 0
-    width = model.intermediate if model.mlp_layers else 0
     shared = model.moe.shared_intermediate if model.moe else 0
-    return model.heads % tp == 0 and width % tp == 0 and shared % tp == 0 and kv_fits
+    return shared % tp == 0 and all(_fits(model, kind, tp) for kind in model.kinds)
+
+
+def _fits(model: ModelConfig, kind: LayerKind, tp: int) -> bool:
+    from silicast.workload.mixers._mixer import mixer_named
+
+    mixes = not kind.mixer or mixer_named(kind.mixer).divides(kind, model, tp)
+    return mixes and (kind.feed != "mlp" or kind.intermediate % tp == 0)
 
 
 def _sizes(model: ModelConfig) -> str:
     """The sizes that tp must divide, in words."""
-    found = [f"{model.heads} heads", f"{model.kv_heads} key-value heads"]
-    if model.mlp_layers:
-        found.append(f"an MLP of width {model.intermediate}")
+    found: list[str] = []
+    for kind in model.kinds:
+        if kind.mixer:
+            found += [f"{kind.heads} heads", f"{kind.kv_heads} key-value heads"]
+        if kind.feed == "mlp":
+            found.append(f"an MLP of width {kind.intermediate}")
     if model.moe and model.moe.shared_intermediate:
         found.append(f"shared experts of width {model.moe.shared_intermediate}")
-    return f"{', '.join(found[:-1])} and {found[-1]}"
+    found = list(dict.fromkeys(found))
+    return f"{', '.join(found[:-1])} and {found[-1]}" if len(found) > 1 else found[0]
 
 
 def _check_experts(model: ModelConfig, plan: Plan) -> None:

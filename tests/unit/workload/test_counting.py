@@ -6,7 +6,6 @@ from silicast.core.dtypes import RECIPES
 from silicast.workload.counting import (
     activation_bytes,
     attention_flops,
-    attention_pairs,
     forward_flops,
     graph_flops,
     head_flops_per_row,
@@ -19,6 +18,7 @@ from silicast.workload.counting import (
 )
 from silicast.workload.decoder import build_graph, step_symbols
 from silicast.workload.models import find_model, model_from, model_names
+from silicast.workload.pairs import attention_pairs
 from silicast.workload.plan import Plan
 from silicast.workload.precision import Precision
 from silicast.workload.weights import linear_bytes

@@ -7,7 +7,6 @@ from silicast.workload.counting import (
     activation_bytes,
     active_parameters,
     attention_flops,
-    attention_pairs,
     kv_bytes_per_token,
     kv_cache_bytes,
     linear_flops_per_token,
@@ -21,6 +20,7 @@ from silicast.workload.graph import Graph
 from silicast.workload.model import MoE
 from silicast.workload.models import find_model, model_from
 from silicast.workload.op import Affine, Op
+from silicast.workload.pairs import attention_pairs
 from silicast.workload.plan import Plan
 from silicast.workload.precision import Precision
 
@@ -46,7 +46,7 @@ def test_mixtral_layer() -> None:
         "tokens": "tokens", "experts": 8, "topk": 2, "hidden": 4096, "intermediate": 14336,
         "ep": 1, "tp": 1,
     }  # fmt: skip
-    assert layer["experts"].variant.flags == (("gated", True),)
+    assert layer["experts"].variant.flags == (("gated", True), ("uniform", True))
     assert layout(graph) == [("first_layer", 1), ("layer", 31)]
 
 

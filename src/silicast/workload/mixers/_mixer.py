@@ -1,0 +1,121 @@
+"""The interface of one token mixer: what it runs, holds and keeps of one layer."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import ClassVar
+
+from silicast.core.errors import SilicastError
+from silicast.workload.graph import Node
+from silicast.workload.model import LayerKind, ModelConfig
+from silicast.workload.nodes import Nodes
+from silicast.workload.op import Op
+from silicast.workload.precision import Precision
+from silicast.workload.shard import Shard
+from silicast.workload.weight import Weight
+
+OUTPUT = "o"
+"""Name of the node that ends a mixer: its output, not yet summed over the ranks."""
+
+
+class Mixer(ABC):
+    """What stands between the norm and the residual of a layer and mixes tokens.
+
+    Class attributes:
+        name: as ``LayerKind.mixer`` and ``ModelConfig.mixers`` say it.
+        counted: op family -> exact FLOPs of one concrete op of it, for families of its own.
+    """
+
+    name: ClassVar[str]
+    counted: ClassVar[Mapping[str, Callable[[Op], int]]] = {}
+
+    @abstractmethod
+    def nodes(self, make: Nodes, source: str, kind: LayerKind) -> Iterator[Node]:
+        """From the normed input ``source`` to :data:`OUTPUT` of one rank."""
+
+    @abstractmethod
+    def weights(self, model: ModelConfig, kind: LayerKind) -> list[Weight]:
+        """Weights of one layer."""
+
+    @abstractmethod
+    def cache_bytes(
+        self, model: ModelConfig, shard: Shard, precision: Precision, kind: LayerKind, tokens: int
+    ) -> int:
+        """What one layer on one rank keeps of one sequence of ``tokens`` tokens, exact."""
+
+    @abstractmethod
+    def token_bytes(
+        self, model: ModelConfig, shard: Shard, precision: Precision, kind: LayerKind
+    ) -> int:
+        """By how much the cache of one layer on one rank grows with a token, windows aside."""
+
+    @abstractmethod
+    def live_elements(self, model: ModelConfig, shard: Shard, kind: LayerKind) -> list[int]:
+        """Elements a token that live at once, at each of the mixer's worst points on one rank."""
+
+    @abstractmethod
+    def flops(
+        self,
+        model: ModelConfig,
+        kind: LayerKind,
+        prefill: Sequence[tuple[int, int]],
+        decode: Sequence[int],
+    ) -> int:
+        """FLOPs of one layer that are not of its weights and the new tokens: attention, scans.
+
+        Args:
+            prefill: (new tokens, past plus new tokens) of each sequence in prefill.
+            decode: cached tokens, without the new one, of each decoding sequence.
+        """
+
+    def check(self, model: ModelConfig) -> None:  # noqa: B027
+        """Refuses a model that the mixer cannot be part of; the default takes all.
+
+        Raises:
+            SilicastError: names the field.
+        """
+
+    def divides(self, kind: LayerKind, model: ModelConfig, tp: int) -> bool:  # noqa: ARG002
+        """Whether ``tp`` ranks can share it: by default whole heads."""
+        fits = kind.kv_heads % tp == 0 or tp % kind.kv_heads == 0
+        return kind.heads % tp == 0 and fits
+
+
+_REGISTRY: dict[str, Mixer] = {}
+
+
+def register(cls: type[Mixer]) -> type[Mixer]:
+    """Class decorator: makes a mixer known by its name."""
+    if cls.name in _REGISTRY:
+        raise ValueError(f"two mixers named {cls.name}")
+    _REGISTRY[cls.name] = cls()
+    return cls
+
+
+@cache
+def mixers() -> Mapping[str, Mixer]:
+    """All mixers by name; imports every file of this package once."""
+    package = __name__.rpartition(".")[0]
+    for found in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        if not found.name.startswith("_"):
+            importlib.import_module(f"{package}.{found.name}")
+    return _REGISTRY
+
+
+def mixer_named(name: str) -> Mixer:
+    """One mixer.
+
+    Raises:
+        SilicastError: there is none of that name.
+    """
+    found = mixers().get(name)
+    if found is None:
+        known = ", ".join(sorted(mixers()))
+        raise SilicastError(
+            f"unknown mixer {name[:40]!r}", kind="unknown_name", field="mixers", hint=known
+        )
+    return found
