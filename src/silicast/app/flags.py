@@ -56,15 +56,19 @@ class Degrees:
     Attributes:
         tp: tensor-parallel degree.
         pp: pipeline-parallel degree.
+        ep: ranks that share the experts, a divisor of tp x attention_dp.
+        attention_dp: groups of tp ranks that attend to requests of their own.
     """
 
     tp: int | None = None
     pp: int | None = None
+    ep: int | None = None
+    attention_dp: int | None = None
 
     @property
     def given(self) -> dict[str, int]:
         """The degrees that were given, as a scenario writes them."""
-        degrees = {"tp": self.tp, "pp": self.pp}
+        degrees = {"tp": self.tp, "pp": self.pp, "ep": self.ep, "attention_dp": self.attention_dp}
         return {name: degree for name, degree in degrees.items() if degree is not None}
 
 

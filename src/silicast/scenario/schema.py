@@ -91,13 +91,19 @@ class LimitsTable(Table, frozen=True):
 
 
 class PrecisionTable(Table, frozen=True):
-    """Number formats; what is left out is as the checkpoint says, else bf16."""
+    """Number formats; what is left out is as the checkpoint says, else bf16.
+
+    ``experts`` and ``attention``: recipes of the routed experts and of attention's projections,
+    where they are not the other layers'.
+    """
 
     weights: Name | None = None
     activations: Name | None = None
     kv_cache: Name | None = None
     recipe: Name | None = None
     group_size: Annotated[int, Meta(ge=1, le=65536)] | None = None
+    experts: Name | None = None
+    attention: Name | None = None
 
 
 class ParallelTable(Table, frozen=True):

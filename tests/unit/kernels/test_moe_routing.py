@@ -150,7 +150,7 @@ def test_random_choices_wait_for_the_busiest_rank(
 ) -> None:
     most, used, tiles = _random(tokens, experts, topk, ep)
     found = summary(loads("uniform", tokens, experts, topk, ep))
-    assert found[:3] == pytest.approx([most, used, tiles], rel=0.06)
+    assert found[:3] == pytest.approx([most, used, tiles], rel=0.08)
     if ep > 1:
         assert found[0] > 1.02 * tokens * topk / ep, "the mean is no maximum"
 

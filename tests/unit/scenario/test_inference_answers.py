@@ -206,3 +206,17 @@ def test_bad_names_and_degrees_name_their_field(
     error = refused(**fields)
     assert error.field.startswith(field)
     assert words in str(error)
+
+
+def test_experts_and_attention_have_formats_of_their_own() -> None:
+    model = {"model": "Qwen3-30B-A3B", "parallel": {"tp": 2}}
+    plain = answered(**model)
+    experts = answered(**model, precision={"experts": "fp8"})
+    whole = answered(**model, precision={"recipe": "fp8"})
+    memory = [found.metrics["memory_gb"].estimate for found in (whole, experts, plain)]
+    assert memory[0] < memory[1] < 0.7 * memory[2]
+    assert experts.why["deployment"]["format"] == "bf16, experts fp8"
+    attention = answered(precision={"attention": "fp8"})
+    assert attention.why["deployment"]["format"] == "bf16, attention fp8"
+    refusal = refused(precision={"experts": "fp9"})
+    assert refusal.field == "precision.experts"

@@ -160,6 +160,8 @@ def precision_of(
             kv_cache=canonical("kv_cache"),
             recipe=canonical("recipe"),
             group_size=table.group_size,
+            experts=canonical("experts"),
+            attention=canonical("attention"),
             default=model.default_precision,
         )
     except SilicastError as error:
