@@ -1,0 +1,157 @@
+"""Scores of a lightning indexer: every query against every key of a narrow index cache.
+
+``logits[t, s] = sum over heads of weight[t, head] x relu(q[t, head] . k[s])``, one fp32 number a
+pair. In a prefill a block takes as many queries as fill the matrix unit's 128 rows with their heads
+and walks over the keys; paged (``paged`` flag, a decode) the walk is shared out evenly instead.
+docs/explanation/sparse-attention.md derives the terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, final
+
+import numpy as np
+
+from silicast.core.dtypes import BITS, RECIPES
+from silicast.hardware.device import Device
+from silicast.kernels.attention_work import Sequences, column
+from silicast.kernels.data_rate import data_rate
+from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.sparse_constants import (
+    GROUP,
+    memory_bounds,
+    sparse_constants,
+    sparse_errors,
+)
+from silicast.kernels.sparse_work import in_rounds, seen
+from silicast.workload.op import Op, OpBatch
+
+ROWS = 128
+"""Rows of the matrix unit that queries and their heads fill."""
+KEY_TILE = 256
+SCORE_BYTES = 4
+SCALE_BYTES = 4
+
+
+@register
+@final
+class IndexerLogits(Implementation):
+    """Dimensions: batch, q_len, kv_len (tokens, new ones among them), heads, head_dim, ratio.
+
+    ``ratio`` (default 1): tokens that share one index key.
+    """
+
+    family: ClassVar[str] = "indexer_logits"
+    group: ClassVar[str] = GROUP
+    dtypes: ClassVar[tuple[str, ...]] = ("fp8", "bf16")
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
+        "batch": (1, 1 << 16),
+        "q_len": (1, 1 << 20),
+        "kv_len": (1, 1 << 22),
+        "heads": (1, 256),
+        "head_dim": (16, 512),
+    }
+    ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
+
+    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
+        """See :meth:`Implementation.analyse`."""
+        c = sparse_constants(self.family, device.architecture)
+        return self.analyse_with(batch, device, c)
+
+    def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
+        """As :meth:`analyse`, with given constants: for fitting them."""
+        work = Sequences.of(batch, decode=False)
+        heads, width = column(batch, "heads", 64), column(batch, "head_dim", 128)
+        ratio = work.spread(column(batch, "ratio", 1))
+        each = seen(work.q, work.kv, ratio).astype(np.float64)
+        pairs, keys = work.total(each), work.kv // ratio
+        compute, size = _format(batch.variant.dtype)
+        pipe = device.matrix_pipe(compute)
+        clock = device.clocks.boost_hz
+        rate = device.rate_per_core(pipe, compute) * clock * c["efficiency"]
+        pair_s = heads * (2.0 * width / rate + c["score_cycles"] / clock)
+        tokens = work.total(work.q.astype(np.float64))
+        if batch.variant.flag("paged"):
+            # a schedule made beforehand gives every core its share of the tiles of keys
+            tiles = work.total(np.ceil(np.maximum(keys, 1) / KEY_TILE) * work.q)
+            rounds = in_rounds(tiles, device.cores, c["tail"])
+            core_s = np.maximum(pairs / device.cores, rounds * (pairs / tiles)) * pair_s
+            core_s = core_s * c["paged"] + rounds * c["tile_s"]
+            waves = tiles / device.cores
+        else:
+            block = np.maximum(1, ROWS // heads)
+            waves = np.maximum(tokens / block, 1.0) / device.cores
+            # a block that spans sequences walks over the keys of each of them
+            spans = np.minimum(work.spread(block), work.spread_f(tokens)) / work.q
+            spans = np.maximum(spans, 1.0)
+            mean = work.total(each * spans) / tokens
+            rounds = in_rounds(waves * device.cores, device.cores, c["tail"])
+            walked = rounds * mean + np.maximum(work.largest(keys * spans) - mean, 0.0)
+            core_s = walked * block * pair_s + rounds * c["task_s"]
+        read = tokens * heads * (width * size + SCALE_BYTES)
+        read = read + work.total(keys.astype(np.float64)) * (width * size + SCALE_BYTES)
+        written = pairs * SCORE_BYTES
+        forced, memory = memory_bounds(device, read, written, batch.variant.cache)
+        dram_s = np.maximum(forced, written * c["write_share"]) / (
+            data_rate(device) * c["dram_efficiency"]
+        )
+        busy = np.maximum(core_s, dram_s)
+        time = c["launch_s"] + busy
+        flops = 2.0 * pairs * heads * width
+        resource_s = {
+            "tensor": flops / device.bound_per_s(pipe, compute),
+            **memory,
+        }
+        bound = np.maximum(np.maximum(resource_s["tensor"], resource_s["dram"]), resource_s["l2"])
+        return Analysis(
+            time_s=time,
+            bound_s=bound,
+            resource_s={**resource_s, "launch": np.full_like(time, c["launch_s"])},
+            demand=Demand(
+                tasks=np.maximum(waves * device.cores, 1.0),
+                waves=waves,
+                occupancy=np.minimum(waves, 1.0),
+                pipe_work={pipe: flops},
+                level_bytes={"dram": forced, "l2": read + written},
+            ),
+            features={"core_share": core_s / time, "dram_share": dram_s / time, "waves": waves},
+            independent_log_sd=np.full_like(time, c["independent_log_sd"]),
+        )
+
+    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+        """See :meth:`Implementation.shared_log_sd`."""
+        return sparse_errors(batch.family, device)
+
+    def flops(self, op: Op) -> int:
+        """2 x heads x head_dim for every query and key it sees; the weighting is not counted."""
+        size = _Exact(op)
+        return 2 * size.heads * size.width * size.pairs
+
+    def compulsory_bytes(self, op: Op) -> int:
+        """Queries and keys with their scales in, one fp32 number a pair out."""
+        size = _Exact(op)
+        line = int(size.width * _format(op.variant.dtype)[1]) + SCALE_BYTES
+        return (size.queries * size.heads + size.keys) * line + size.pairs * SCORE_BYTES
+
+
+@final
+class _Exact:
+    """Sizes of one op as whole numbers of any size."""
+
+    def __init__(self, op: Op) -> None:
+        batch = OpBatch.of([op])
+        work = Sequences.of(batch, decode=False)
+        ratio = int(column(batch, "ratio", 1)[0])
+        self.heads = int(column(batch, "heads", 64)[0])
+        self.width = int(column(batch, "head_dim", 128)[0])
+        rows = list(zip(work.q.tolist(), work.kv.tolist(), work.count.tolist(), strict=True))
+        self.queries: int = sum(q * n for q, _, n in rows)
+        self.keys: int = sum(kv // ratio * n for _, kv, n in rows)
+        self.pairs: int = sum(seen(q, kv, ratio) * n for q, kv, n in rows)
+
+
+def _format(dtype: str) -> tuple[str, float]:
+    """Format of the product and bytes of an element."""
+    compute = RECIPES[dtype].compute if dtype in RECIPES else dtype
+    return compute, BITS[compute] / 8.0

@@ -1,0 +1,183 @@
+"""Attention of a latent cache over the entries that each query may see: selected, compressed, near.
+
+One shared entry of ``head_dim`` numbers is key and, its first ``value_dim`` numbers, value of all
+heads. A block takes a query with a tile of its heads and gathers that query's entries, so that the
+work does not depend on the length of the cache once more than ``selected`` entries can be seen.
+In a prefill a block's walk is never shared out (flag ``split``: it is, as decode kernels do).
+docs/explanation/sparse-attention.md derives the terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, final
+
+import numpy as np
+
+from silicast.core.numerics import F64, I64
+from silicast.hardware.device import Device
+from silicast.kernels.attention_work import Sequences, column, compute_format, element_bytes
+from silicast.kernels.data_rate import data_rate
+from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.sparse_constants import (
+    GROUP,
+    memory_bounds,
+    sparse_constants,
+    sparse_errors,
+)
+from silicast.kernels.sparse_work import in_rounds, seen
+from silicast.workload.op import Op, OpBatch
+
+KEY_TILE = 64
+INDEX_BYTES = 4
+
+
+@register
+@final
+class SparseAttention(Implementation):
+    """Dimensions: batch, q_len, kv_len (tokens, new ones among them), num_heads, head_dim,
+    selected (0 = all), and with defaults value_dim (head_dim), ratio (1), window (0 = none).
+
+    ``ratio`` tokens share an entry of the compressed cache; ``window`` adds the last tokens
+    uncompressed.
+    """
+
+    family: ClassVar[str] = "sparse_attention"
+    group: ClassVar[str] = GROUP
+    dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
+        "batch": (1, 1 << 16),
+        "q_len": (1, 1 << 20),
+        "kv_len": (1, 1 << 22),
+        "num_heads": (1, 512),
+        "head_dim": (16, 1024),
+        "selected": (0, 1 << 14),
+    }
+    ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
+
+    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
+        """See :meth:`Implementation.analyse`."""
+        c = sparse_constants(self.family, device.architecture, style_of(batch))
+        return self.analyse_with(batch, device, c)
+
+    def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
+        """As :meth:`analyse`, with given constants: for fitting them."""
+        size = _Sizes(batch)
+        work = size.work
+        dtype = compute_format(batch.variant.dtype)
+        pipe = device.matrix_pipe(dtype)
+        clock = device.clocks.boost_hz
+        tile = c["head_tile"]
+        heads = size.heads.astype(np.float64)
+        tiles = np.ceil(heads / tile)
+        tokens = work.total(work.q.astype(np.float64))
+        slots = device.cores / c["cores_per_block"]
+        rate = device.rate_per_core(pipe, dtype) * clock * c["cores_per_block"] * c["efficiency"]
+        entry_s = 2.0 * tile * (size.width + size.value) / rate
+        live = work.total(size.entries) / tokens
+        walked = np.maximum(live + KEY_TILE / 2.0, c["least_entries"])
+        if batch.variant.flag("padded"):
+            # indices beyond the visible entries are masked, not skipped
+            most = column(batch, "selected", 0).astype(np.float64) + size.window
+            walked = np.where(column(batch, "selected", 0) > 0, most, walked)
+        blocks = tokens * tiles
+        splits = np.ones_like(blocks)
+        if batch.variant.flag("split"):
+            most = np.minimum(walked / KEY_TILE, c["most_splits"])
+            splits = np.maximum(np.minimum(slots / blocks, most), 1.0)
+        rounds = in_rounds(blocks * splits, slots, c["tail"])
+        core_s = rounds * (c["block_s"] + walked / splits * entry_s)
+        merge_s = np.where(splits > 1.0, c["merge_s"], 0.0)
+        stored = element_bytes(batch.variant.kv_dtype or batch.variant.dtype)
+        element = element_bytes(batch.variant.dtype)
+        read = tokens * heads * size.width * element + size.distinct * size.width * stored
+        written = tokens * heads * size.value * 2.0
+        gathered = blocks * walked * size.width * stored
+        forced, memory = memory_bounds(device, read, written, batch.variant.cache)
+        dram = data_rate(device) * c["dram_efficiency"]
+        dram_s = forced / dram
+        time = c["launch_s"] + merge_s + np.maximum(core_s, dram_s) + c["serial"] * dram_s
+        flops = 2.0 * work.total(size.entries) * heads * (size.width + size.value)
+        resource_s = {
+            "tensor": flops / device.bound_per_s(pipe, dtype),
+            **memory,
+        }
+        bound = np.maximum(np.maximum(resource_s["tensor"], resource_s["dram"]), resource_s["l2"])
+        padded = 2.0 * blocks * tile * walked * (size.width + size.value)
+        return Analysis(
+            time_s=time,
+            bound_s=bound,
+            resource_s={**resource_s, "launch": np.full_like(time, c["launch_s"])},
+            demand=Demand(
+                tasks=blocks * splits,
+                waves=blocks * splits / slots,
+                occupancy=np.minimum(blocks * splits / slots, 1.0),
+                pipe_work={pipe: padded},
+                level_bytes={"dram": forced, "l2": gathered + written},
+            ),
+            features={
+                "core_share": core_s / time,
+                "dram_share": dram_s / time,
+                "padding": padded / np.maximum(flops, 1.0),
+                "waves": blocks * splits / slots,
+            },
+            independent_log_sd=np.full_like(time, c["independent_log_sd"]),
+        )
+
+    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+        """See :meth:`Implementation.shared_log_sd`."""
+        return sparse_errors(batch.family, device)
+
+    def flops(self, op: Op) -> int:
+        """2 x (head_dim + value_dim) a head for every query and entry it sees."""
+        size = _Sizes(OpBatch.of([op]))
+        pairs = _exact(size.entries_exact, size.work.count)
+        return 2 * pairs * int(size.heads[0]) * int(size.width[0] + size.value[0])
+
+    def compulsory_bytes(self, op: Op) -> int:
+        """Queries and entries that can be seen at all in, results out."""
+        size = _Sizes(OpBatch.of([op]))
+        tokens = _exact(size.work.q, size.work.count)
+        heads, width, value = int(size.heads[0]), int(size.width[0]), int(size.value[0])
+        entries = _exact(size.reach, size.work.count)
+        stored = element_bytes(op.variant.kv_dtype or op.variant.dtype)
+        element = element_bytes(op.variant.dtype)
+        return int(tokens * heads * (width * element + value * 2) + entries * width * stored)
+
+
+def style_of(batch: OpBatch) -> str:
+    """Whose constants: kernels over selected tokens, or over compressed entries and a window."""
+    return "compressed" if "window" in batch.dims else ""
+
+
+@final
+class _Sizes:
+    """Sizes of a batch; arrays of shape (ops,) or, of sequences, (entries,).
+
+    Attributes:
+        entries: query-entry pairs of each sequence, exact and as floats.
+        reach: entries of each sequence that at least one query must read: those that one query
+            sees where an indexer selects (others may select the same).
+        distinct: their number in each op.
+    """
+
+    def __init__(self, batch: OpBatch) -> None:
+        self.work = work = Sequences.of(batch, decode=False)
+        self.heads = column(batch, "num_heads", 1)
+        self.width = column(batch, "head_dim", 576)
+        value = column(batch, "value_dim", 0)
+        self.value = np.where(value > 0, value, self.width)
+        self.window = column(batch, "window", 0)
+        ratio = work.spread(column(batch, "ratio", 1))
+        cap, window = work.spread(column(batch, "selected", 0)), work.spread(self.window)
+        near = np.where(window > 0, seen(work.q, work.kv, 1, np.maximum(window, 1)), 0)
+        self.entries_exact = seen(work.q, work.kv, ratio, cap) + near
+        self.entries: F64 = self.entries_exact.astype(np.float64)
+        keys = work.kv // ratio
+        self.reach = np.where(cap > 0, np.minimum(cap, keys), keys) + np.minimum(window, work.kv)
+        self.distinct = work.total(self.reach.astype(np.float64))
+
+
+def _exact(values: I64, counts: I64) -> int:
+    pairs = zip(values.tolist(), counts.tolist(), strict=True)
+    return sum(int(value) * int(count) for value, count in pairs)

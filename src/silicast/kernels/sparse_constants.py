@@ -1,0 +1,48 @@
+"""Constants (physics/sparse.json), shared errors and memory bounds of sparse attention."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+
+from silicast.core.numerics import F64
+from silicast.hardware.device import Device
+from silicast.kernels.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
+from silicast.kernels.physics import load_physics
+
+GROUP = "sparse"
+
+
+@lru_cache(maxsize=1024)
+def sparse_constants(family: str, architecture: str, style: str = "") -> Mapping[str, float]:
+    """Constants of one family, "<family>.<name>" in the file, under their plain names; those of a
+    style, "<family>.<style>.<name>", are put over them.
+    """
+    table = load_physics(GROUP).constants(architecture)
+    prefix = family + "."
+    found = {k.removeprefix(prefix): v for k, v in table.items() if k.startswith(prefix)}
+    plain = {k: v for k, v in found.items() if "." not in k}
+    own = style + "."
+    return {**plain, **{k.removeprefix(own): v for k, v in found.items() if k.startswith(own)}}
+
+
+def sparse_errors(family: str, device: Device) -> Mapping[str, float]:
+    """Log sd of the errors that all kernels of a family make; wider on unmeasured architectures."""
+    c = sparse_constants(family, device.architecture)
+    measured = load_physics(GROUP).is_measured(device.architecture)
+    wider = 1.0 if measured else c["unmeasured_widening"]
+    return {f"family:{family}": c["family_log_sd"], "device": c["device_log_sd"] * wider}
+
+
+def memory_bounds(
+    device: Device, read: F64, written: F64, cache: str
+) -> tuple[F64, dict[str, F64]]:
+    """Bytes that must come from memory in a cache state, and resource -> time at its peak."""
+    beyond = np.maximum(read + written - device.l2.capacity_bytes, 0.0)
+    forced = np.maximum(read, beyond) if cache == "cold" else beyond
+    ports = device.cores * device.clocks.max_hz * L2_BYTES_PER_CLOCK_AND_CORE
+    return forced, {
+        "dram": forced / device.dram.bandwidth_bytes_per_s, "l2": (read + written) / ports
+    }  # fmt: skip
