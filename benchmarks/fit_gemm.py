@@ -1,43 +1,49 @@
 """Fits the constants of dense matrix products and writes catalog/physics/gemm.json.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/fit_gemm.py [--dry] [--transfer] [--narrow]
+    OPENBLAS_NUM_THREADS=1 python benchmarks/fit_gemm.py [--dry] [--quick]
 
 Stages: 1. bf16 campaigns: constants shared by all architectures together with a few of each;
-2. fp8 and fp8_block on top; 3. fp32 on FMA pipes on top, then its kernels for few rows (alone with
---narrow: all other constants stay). Robust (soft L1) on log ratios; priors pull every constant to
-its start. Deterministic. Rows marked held out are never fitted, only scored.
+2. each narrow format on top; 3. fp32 on FMA pipes on top, then its kernels for few rows. --quick
+leaves out the fits without an architecture, --dry writes nothing. Robust (soft L1) on log ratios;
+priors pull every constant to its start. Deterministic. Rows marked held out are never fitted, only
+scored.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import least_squares
+from gemm_problem import (
+    SPREAD,
+    Constants,
+    Problem,
+    add_spread,
+    architecture_of,
+    middle,
+    predict,
+    report,
+    rounded,
+    solve,
+    training,
+)
 
-from silicast.core.dtypes import recipe_for
-from silicast.core.prediction import Z90
-from silicast.hardware.catalog import find_device
-from silicast.kernels.gemm import Setting, estimate, selected
+from silicast.kernels.gemm_constants import BORROWS
 from silicast.validation.gemm_rows import (
     Rows,
     bf16_rows,
     fp32_rows,
     pipeweave_rows,
     quantised_rows,
-    sample,
     vidur_rows,
 )
 from silicast.validation.suite import data_folder
 
-F = NDArray[np.float64]
 DATA = data_folder()
 OUT = Path(__file__).resolve().parents[1] / "src/silicast/catalog/physics/gemm.json"
 
@@ -69,16 +75,14 @@ START = {
     "page_miss_share": 0.0,
     "page_reach_bytes": 1e8,
     "fp8.smallest_tile_m:pipeweave": 128.0,
+    "widen_ops": 1.0,
+    "narrow_share": 0.3,
+    "narrow_step_s": 2e-7,
+    "narrow_split_s": 1.5e-5,
 }
 MONOLITHIC_L2 = 0.75
 """Share of L2 that serves one buffer where the cache is not split in two partitions (Ada)."""
 
-SPREAD = {
-    "device_log_sd": 0.04, "family_log_sd": 0.03, "unmeasured_device_log_sd": 0.18,
-    "unmeasured_format_log_sd": 0.18,
-}  # fmt: skip
-"""Error factors that all rows of a device share: the bias of whole held-out sets; of formats that
-were fitted nowhere, as much again."""
 HOST_SPREAD = {"stream_launch_log_sd": 0.5, "fp32.stream_launch_log_sd": 0.25}
 """Hosts differ by so much in what a call from them adds; judgement, but for fp32's fitted one."""
 
@@ -98,10 +102,6 @@ FP32_PRIOR_SD = {
     "step_s": 2.0, "store_bytes_per_clock": 0.3, "operand_bytes_per_clock": 1.0,
     "stream_launch_s": 0.2, "split_s": 0.3, "wave_s": 0.5,
 }  # fmt: skip
-DEFAULT_PRIOR_SD = 1.0
-PRIOR_WEIGHT = 0.6
-ROWS_PER_DEVICE = 900
-
 THROTTLED = ("pascal", "turing")
 UNTHROTTLED_QUANTILE = 0.3
 """NeuSight's T4 and P4 (and some P100) training rows were taken at a lower clock than its test rows
@@ -138,161 +138,6 @@ NARROW_FP32_TILES = {
 }
 """Where cuBLAS 12 runs fp32 products of fewer than 128 rows or columns without padding them to 128
 (read off the training rows); from Ampere on it does not."""
-
-Constants = dict[str, dict[str, float]]
-
-
-def architecture_of(rows: Rows) -> str:
-    return find_device(rows.device).architecture
-
-
-def predict(rows: Rows, table: Mapping[str, float]) -> F:
-    """Seconds under a flat table of constants, "recipe.name" entries included."""
-    recipe = recipe_for(rows.variant.dtype)
-    constants = selected(table, recipe, rows.variant.library)
-    setting = Setting.of(rows.variant, find_device(rows.device), constants)
-    m, n, k, batch = (x.astype(np.float64) for x in (rows.m, rows.n, rows.k, rows.batch))
-    return estimate(setting, m, n, k, batch)[0]
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Which constants are free on which rows."""
-
-    parts: Sequence[Rows]
-    shared: tuple[str, ...]
-    own: tuple[str, ...]
-    base: Mapping[str, float]
-    fixed: Mapping[str, Mapping[str, float]]
-    start: Constants
-    prior_sd: Mapping[str, float]
-
-    @property
-    def architectures(self) -> list[str]:
-        return sorted({architecture_of(part) for part in self.parts})
-
-    def names(self) -> list[tuple[str, str]]:
-        own = [(a, name) for a in self.architectures for name in self.own]
-        return [("", name) for name in self.shared] + own
-
-    def table(self, logs: F) -> tuple[dict[str, float], Constants]:
-        common = dict(self.base)
-        own: Constants = {a: dict(self.fixed.get(a, {})) for a in self.architectures}
-        for (architecture, name), value in zip(self.names(), np.exp(logs), strict=True):
-            (own[architecture] if architecture else common)[name] = float(value)
-        return common, own
-
-
-def solve(problem: Problem, steps: int = 40) -> tuple[dict[str, float], Constants]:
-    """Shared and own constants at the optimum."""
-    names = problem.names()
-    first = np.log([
-        problem.start.get(a, {}).get(n, problem.fixed.get(a, {}).get(n, problem.base[n]))
-        for a, n in names
-    ])  # fmt: skip
-    pull = PRIOR_WEIGHT / np.array([
-        problem.prior_sd.get(n.split(".")[-1].split(":")[0], DEFAULT_PRIOR_SD) for _, n in names
-    ])  # fmt: skip
-
-    def residuals(logs: F) -> F:
-        common, own = problem.table(logs)
-        found = [
-            np.log(predict(part, {**common, **own[architecture_of(part)]}) / part.seconds)
-            for part in problem.parts
-        ]
-        return np.concatenate([*found, (logs - first) * pull])
-
-    solution = least_squares(
-        residuals, first, loss="soft_l1", f_scale=0.05, diff_step=1e-3, max_nfev=steps
-    )
-    return problem.table(solution.x)
-
-
-def training(parts: Sequence[Rows], count: int = ROWS_PER_DEVICE) -> list[Rows]:
-    picked = [sample(part.take(~part.held_out), count) for part in parts]
-    return [part for part in picked if len(part)]
-
-
-def score(rows: Rows, table: Mapping[str, float]) -> dict[str, float]:
-    """Errors in percent; the baseline is the roofline times its median ratio on these rows."""
-    ratio = predict(rows, table) / rows.seconds
-    device, recipe = find_device(rows.device), recipe_for(rows.variant.dtype)
-    pipe = device.matrix_pipe(recipe.compute)
-    m, n, k, b = (x.astype(np.float64) for x in (rows.m, rows.n, rows.k, rows.batch))
-    moved = m * k * recipe.activation_bits + n * k * recipe.weight_bits + m * n * 16.0
-    roof = np.maximum(
-        2 * m * n * k * b / device.peak_per_s(pipe, recipe.compute),
-        moved * b / 8.0 / device.dram.bandwidth_bytes_per_s,
-    )
-    plain = roof / rows.seconds
-    plain = plain / np.median(plain)
-    errors = np.abs(ratio - 1.0)
-    sd = selected(table, recipe, rows.variant.library)["independent_log_sd"]
-    width = Z90 * math.sqrt(sd**2 + SPREAD["device_log_sd"] ** 2 + SPREAD["family_log_sd"] ** 2)
-    return {
-        "rows": len(rows),
-        "mape": round(100 * float(errors.mean()), 2),
-        "median": round(100 * float(np.median(errors)), 2),
-        "p95": round(100 * float(np.quantile(errors, 0.95)), 1),
-        "bias": round(100 * float(np.exp(np.median(np.log(ratio))) - 1), 2),
-        "coverage90": round(100 * float(np.mean(np.abs(np.log(ratio)) <= width)), 1),
-        "log_sd": round(float(np.std(np.log(ratio))), 4),
-        "roofline_constant": round(100 * float(np.abs(plain - 1).mean()), 1),
-        "campaign_spread": round(
-            100 * float(np.mean((rows.high - rows.low) / rows.seconds / 2)), 1
-        ),
-    }
-
-
-def label(rows: Rows) -> str:
-    name = f"{rows.source} {rows.device} {rows.variant.dtype}"
-    return f"{name} {rows.variant.library}".strip()
-
-
-def report(
-    title: str, parts: Sequence[Rows], common: dict[str, float], own: Constants
-) -> dict[str, dict[str, float]]:
-    """Held-out scores, printed and returned."""
-    print(f"== {title}")
-    found = {}
-    for part in parts:
-        held = part.take(part.held_out)
-        if not len(held):
-            continue
-        result = score(held, {**common, **own.get(architecture_of(part), {})})
-        found[label(part)] = result
-        print(f"{label(part):44s}", "  ".join(f"{k} {v}" for k, v in result.items()))
-    return found
-
-
-def add_spread(
-    parts: Sequence[Rows], common: dict[str, float], own: Constants, prefix: str
-) -> tuple[dict[str, float], Constants]:
-    """Independent log sd from training rows: their 90 % error, shared factors taken out."""
-    shared = SPREAD["device_log_sd"] ** 2 + SPREAD["family_log_sd"] ** 2
-    own = {a: dict(table) for a, table in own.items()}
-    name = f"{prefix}independent_log_sd"
-    for architecture in sorted({architecture_of(part) for part in parts}):
-        table = {**common, **own.setdefault(architecture, {})}
-        mine = [part for part in parts if architecture_of(part) == architecture]
-        errors = np.concatenate([np.abs(np.log(predict(p, table) / p.seconds)) for p in mine])
-        total = float(np.quantile(errors, 0.9)) / Z90
-        own[architecture][name] = math.sqrt(max(total * total - shared, 0.0025))
-    return {**common, **middle(own, (name,))}, own
-
-
-def middle(own: Constants, names: Sequence[str]) -> dict[str, float]:
-    """Geometric means over architectures: what an architecture without data gets."""
-    found = {}
-    for name in names:
-        logs = [math.log(table[name]) for table in own.values() if name in table]
-        if logs:
-            found[name] = math.exp(sum(logs) / len(logs))
-    return found
-
-
-def rounded(table: Mapping[str, float]) -> dict[str, float]:
-    return {name: float(f"{value:.4g}") for name, value in sorted(table.items())}
 
 
 def fit_bf16(parts: Sequence[Rows]) -> tuple[dict[str, float], Constants]:
@@ -335,36 +180,92 @@ def replace_held(rows: Rows) -> Rows:
     return replace(rows, held_out=np.ones(len(rows), dtype=np.bool_))
 
 
-def fit_quantised(
-    parts: Sequence[Rows], common: dict[str, float], own: Constants
+@dataclass(frozen=True)
+class Format:
+    """What is fitted of one recipe, on top of the constants of bf16 (or those that it borrows).
+
+    Attributes:
+        shared: constants of all libraries and devices.
+        of_library: constants that each library has of its own.
+        own: constants that each architecture has of its own.
+        start: where some of them start; the others do at the constants they replace.
+        given: constants that are stated, not fitted.
+    """
+
+    dtype: str
+    shared: tuple[str, ...]
+    of_library: tuple[str, ...]
+    own: tuple[str, ...] = ("tensor_efficiency",)
+    start: Mapping[str, float] = field(default_factory=dict)
+    given: Mapping[str, float] = field(default_factory=dict)
+
+
+KERNEL = ("store_bytes_per_clock", "extra_s", "operand_bytes_per_clock", "quantise_l2_share")
+LIBRARY = ("step_s", "split_s", "quantise_s", "quantise_row_s", "quantise_bytes")
+FORMATS = (
+    *(Format(d, KERNEL, LIBRARY, start={"extra_s": 1e-6}) for d in ("fp8", "fp8_block", "nvfp4")),
+    *(
+        Format(
+            d,
+            ("widen_ops", "step_s", "narrow_step_s", "narrow_share"),
+            ("split_s", "extra_s"),
+            own=(),
+            start={"extra_s": 5e-6, "step_s": 1.4e-7, "split_s": 1e-5, "widen_ops": 1.0},
+            given={"skinny_rows": 8.0},
+        )
+        for d in ("int4_wo", "int8_wo")
+    ),
+    Format("fp8_static", (), LIBRARY, own=()),
+    Format(
+        "sq",
+        ("step_s", "narrow_step_s"),
+        ("split_s", "extra_s"),
+        start={"extra_s": 5e-6, "split_s": 1e-5},
+        given={"skinny_rows": 4.0},
+    ),
+)
+"""TensorRT's plugins (the integer formats) are timed as layers of an engine, which costs them some
+microseconds, and do not split k as others do: those constants are of that library only."""
+NOT_OF_OTHERS = ("split_s", "extra_s")
+"""Of the integer formats, what an unnamed library does not take from the one that was measured."""
+
+
+def fit_format(
+    form: Format, parts: Sequence[Rows], common: dict[str, float], own: Constants
 ) -> tuple[dict[str, float], Constants]:
-    for dtype in ("fp8", "fp8_block"):
-        mine = [part for part in parts if part.variant.dtype == dtype]
-        names = (f"{dtype}.tensor_efficiency",)
-        backends = sorted({p.variant.library for p in mine if p.variant.flags})
-        shared = (
-            f"{dtype}.step_s", f"{dtype}.store_bytes_per_clock", f"{dtype}.extra_s",
-            f"{dtype}.operand_bytes_per_clock", f"{dtype}.split_s",
-            f"{dtype}.quantise_l2_share",
-            *(f"{dtype}.{n}:{x}" for x in backends
-              for n in ("quantise_s", "quantise_row_s", "quantise_bytes")),
-        )  # fmt: skip
-        base = {**common, f"{dtype}.extra_s": 1e-6}
-        start: Constants = {a: {} for a in own}
-        for full in names + shared:
-            plain = full.split(".")[1].split(":")[0]
-            base.setdefault(full, common[plain])
-            for a in own:
-                start[a][full] = own[a].get(plain, common[plain])
-        problem = Problem(training(mine, 500), shared, names, base, own, start, PRIOR_SD)
-        common, fitted = solve(problem, steps=25)
-        own = {a: fitted.get(a, own[a]) for a in own}
-        common = {**common, **middle(own, names)}
-        for n in ("quantise_s", "quantise_row_s", "quantise_bytes"):  # of an unnamed backend
-            values = [common[f"{dtype}.{n}:{x}"] for x in backends]
-            common[f"{dtype}.{n}"] = min(values)
-        common, own = add_spread(training(mine, 500), common, own, f"{dtype}.")
-    return common, own
+    """One recipe's constants on top of ``common`` and ``own``."""
+    d = form.dtype
+    mine = [part for part in parts if part.variant.dtype == d]
+    libraries = sorted({p.variant.library for p in mine})
+    marks = [
+        (f"{d}.{n}:{x}", n) for x in libraries for n in form.of_library
+        if not (n.startswith("quantise") and not _quantised(mine, x))
+    ]  # fmt: skip
+    shared = [(f"{d}.{n}", n) for n in form.shared] + marks
+    names = [(f"{d}.{n}", n) for n in form.own]
+    base = {**common, **{f"{d}.{n}": x for n, x in form.given.items()}}
+    start: Constants = {a: {} for a in own}
+    before = f"{BORROWS.get(d, d)}."
+    for full, plain in names + shared:
+        borrowed = full.replace(f"{d}.", before)
+        base[full] = form.start.get(plain, common.get(borrowed, common[plain]))
+        for a in own:
+            found = common.get(borrowed, own[a].get(plain, common[plain]))
+            start[a][full] = form.start.get(plain, found)
+    free = tuple(full for full, _ in shared), tuple(full for full, _ in names)
+    problem = Problem(training(mine, 900), *free, base, own, start, PRIOR_SD)
+    common, fitted = solve(problem)
+    own = {a: fitted.get(a, own[a]) for a in own}
+    common = {**common, **middle(own, free[1])}
+    for name in form.of_library:  # of an unnamed library: those of the quickest
+        values = [common[full] for full, plain in marks if plain == name]
+        if values and not ("extra_s" in form.of_library and name in NOT_OF_OTHERS):
+            common[f"{d}.{name}"] = min(values)
+    return add_spread(training(mine, 900), common, own, f"{d}.")
+
+
+def _quantised(parts: Sequence[Rows], library: str) -> bool:
+    return any(part.variant.flags for part in parts if part.variant.library == library)
 
 
 def fit_fp32(
@@ -414,45 +315,22 @@ def fit_narrow(parts: Sequence[Rows], common: dict[str, float], own: Constants) 
     return solve(problem)[0]
 
 
-def refit_narrow() -> None:
-    """Only the constants of narrow fp32 kernels; all others stay as the file has them."""
-    content = json.loads(OUT.read_text())
-    default, own = content["default"], content["architectures"]
-    default.update({**FP64, **SPREAD, **HOST_SPREAD})
-    for architecture, limit in NARROW_LIMIT.items():
-        (own[architecture] if architecture else default).update(limit)
-    parts = fp32_rows(DATA)
-    fitted = fit_narrow(parts, {**default, **NARROW}, own)
-    default.update({name: float(f"{fitted[name]:.4g}") for name in NARROW})
-    content["default"] = dict(sorted(default.items()))
-    content["architectures"] = {a: dict(sorted(table.items())) for a, table in own.items()}
-    content["card"]["scores"]["held-out shapes"] |= report("fp32", parts, default, own)
-    content["card"]["command"] = (
-        "python benchmarks/fit_gemm.py --transfer, then --narrow for fp32.narrow_*"
-    )
-    if "--dry" not in sys.argv:
-        OUT.write_text(json.dumps(content, indent=1) + "\n")
-
-
 def main() -> None:
-    if "--narrow" in sys.argv:
-        refit_narrow()
-        return
     bf16 = bf16_rows(DATA)
     common, own = fit_bf16(bf16)
     scores = {"held-out shapes": report("bf16", bf16, common, own)}
     vidur = vidur_rows(DATA)
     common, own = fit_ga10x(vidur, common, own)
     scores["held-out shapes"] |= report("another laboratory, fp16", vidur, common, own)
-    if "--transfer" in sys.argv:
+    if "--quick" not in sys.argv:
         scores["architecture held out"] = transfer(bf16)
-    if "--bf16" not in sys.argv:
-        quantised = quantised_rows(DATA) + pipeweave_rows(DATA)
-        common, own = fit_quantised(quantised, common, own)
-        scores["held-out shapes"] |= report("fp8", quantised, common, own)
-        plain = fp32_rows(DATA)
-        common, own = fit_fp32(plain, common, own)
-        scores["held-out shapes"] |= report("fp32", plain, common, own)
+    quantised = quantised_rows(DATA, tuple(form.dtype for form in FORMATS)) + pipeweave_rows(DATA)
+    for form in FORMATS:
+        common, own = fit_format(form, quantised, common, own)
+    scores["held-out shapes"] |= report("narrow formats", quantised, common, own)
+    plain = fp32_rows(DATA)
+    common, own = fit_fp32(plain, common, own)
+    scores["held-out shapes"] |= report("fp32", plain, common, own)
     for architecture, table in {"shared": common, **own}.items():
         print(architecture, rounded(table))
     if "--dry" not in sys.argv:
@@ -465,14 +343,15 @@ def write(common: dict[str, float], own: Constants, scores: dict[str, Any]) -> N
         "card": {
             "data": [
                 "kernels/aic_gemm_bf16_repeats.parquet (medians of campaigns)",
-                "aiconfigurator/gemm.parquet (fp8, fp8_block: newest version of each backend)",
+                "aiconfigurator/gemm.parquet (fp8, fp8_block, nvfp4: newest of each backend)",
+                "aiconfigurator/gemm.parquet (fp8_static, int4_wo, int8_wo, sq: the only one)",
                 "pipeweave/kernel_gemm_fp8.parquet (train split)",
                 "serving/vidur_linear_ops.parquet (A40; other devices only scored)",
                 "neusight/kernels_nvidia.parquet (linear, bmm; train split, >= 0.1 ms)",
             ],
             "split": "one in five (n, k) pairs is never fitted (aiconfigurator); the sources' own "
             "train splits elsewhere; scores are on rows that were not fitted",
-            "command": "python benchmarks/fit_gemm.py --transfer",
+            "command": "OPENBLAS_NUM_THREADS=1 python benchmarks/fit_gemm.py",
             "date": "2026-11-21",
             "scores": scores,
             "notes": "an architecture without data has the geometric mean of the others",

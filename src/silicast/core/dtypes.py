@@ -4,7 +4,7 @@ weights, activations, scales and accumulation (docs/reference/dtypes.md).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from silicast.core.errors import SilicastError
@@ -16,6 +16,11 @@ BITS: dict[str, float] = {
 }  # fmt: skip
 
 
+BLOCK_SCALES: dict[str, tuple[int, int]] = {"mxfp8": (32, 8), "mxfp4": (32, 8), "nvfp4": (16, 8)}
+"""Storage formats that carry their scales with them: elements that share one, and its bits (OCP
+microscaling: e8m0 over 32; NVIDIA: e4m3 over 16)."""
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -25,10 +30,12 @@ class Recipe:
         name: the canonical name ("bf16", "fp8", "fp8_block", "int4_wo", ...).
         weights, activations, output: storage formats (keys of :data:`BITS`).
         compute: the pipe format in which products are formed.
-        scale_group: elements that share one scale (0 = none, -1 = per tensor or row).
+        scale_group: weights along the inputs that share one scale (0 = none, -1 = per row).
         scale_bits: bits of one scale.
         quantizes: activations arrive in ``output`` format and are quantised by the call.
-        modelled: the dense GEMM model predicts it; other recipes are known by name only.
+        scale_rows: outputs that share one scale: 128 where blocks are squares.
+        zero_bits: bits of the zero point beside each scale.
+        tensor_bits: bits of what a whole weight tensor has besides: nvfp4's second, global scale.
     """
 
     name: str
@@ -39,22 +46,47 @@ class Recipe:
     scale_group: int = 0
     scale_bits: int = 0
     quantizes: bool = False
-    modelled: bool = True
+    scale_rows: int = 1
+    zero_bits: int = 0
+    tensor_bits: int = 0
 
     @property
     def weight_bits(self) -> float:
-        """Stored bits per weight with its share of the scales."""
-        scale = self.scale_bits / self.scale_group if self.scale_group > 0 else 0.0
-        return BITS[self.weights] + scale
+        """Stored bits per weight with its share of the scales and zero points."""
+        if self.scale_group <= 0:
+            return BITS[self.weights]
+        block = self.scale_group * self.scale_rows
+        return BITS[self.weights] + (self.scale_bits + self.zero_bits) / block
 
     @property
     def activation_bits(self) -> float:
         """Stored bits per activation as the multiplication reads it, with its share of the scales.
 
-        Only formats that the tensor cores multiply in blocks carry scales on both sides.
+        Block formats carry theirs with them; fp8_block has one for each group of a row.
         """
-        grouped = self.scale_group > 0 and self.activations == self.compute
-        return BITS[self.activations] + (self.scale_bits / self.scale_group if grouped else 0.0)
+        group, bits = BLOCK_SCALES.get(self.activations, (0, 0))
+        if self.scale_rows > 1 and self.activations == self.weights:
+            group, bits = self.scale_group, self.scale_bits
+        return BITS[self.activations] + (bits / group if group else 0.0)
+
+    @property
+    def widens(self) -> bool:
+        """Whether the kernel converts weights in registers before it multiplies them.
+
+        >>> [RECIPES[x].widens for x in ("int4_wo", "fp8_wo", "fp8", "mxfp8", "mxfp4", "tf32")]
+        [True, True, False, False, False, False]
+        """
+        return BITS[self.weights] < BITS[self.compute]
+
+    def weight_only(self, compute: str) -> Recipe:
+        """The same weights, multiplied in a format of 16 bits and more by unquantised activations:
+        what runs where a device has no unit for :attr:`compute`.
+
+        >>> RECIPES["nvfp4"].weight_only("bf16").activations
+        'bf16'
+        """
+        name = f"{self.name}_wo"
+        return replace(self, name=name, activations=self.output, compute=compute, quantizes=False)
 
 
 RECIPES: dict[str, Recipe] = {
@@ -66,20 +98,21 @@ RECIPES: dict[str, Recipe] = {
         Recipe("bf16", "bf16", "bf16", "bf16", "bf16"),
         Recipe("fp16", "fp16", "fp16", "fp16", "fp16"),
         Recipe("fp8", "fp8", "fp8", "bf16", "fp8", -1, 32, quantizes=True),
-        Recipe("fp8_static", "fp8", "fp8", "bf16", "fp8", -1, 32),
-        Recipe("fp8_block", "fp8", "fp8", "bf16", "fp8", 128, 32, quantizes=True),
-        Recipe("mxfp8", "mxfp8", "mxfp8", "bf16", "fp8", 32, 8, quantizes=True, modelled=False),
+        Recipe("fp8_static", "fp8", "fp8", "bf16", "fp8", -1, 32, quantizes=True),
+        Recipe("fp8_block", "fp8", "fp8", "bf16", "fp8", 128, 32, quantizes=True, scale_rows=128),
+        Recipe("fp8_wo", "fp8", "bf16", "bf16", "bf16", -1, 32),
+        Recipe("mxfp8", "mxfp8", "mxfp8", "bf16", "fp8", 32, 8, quantizes=True),
         Recipe("int8", "int8", "int8", "bf16", "int8", -1, 32, quantizes=True),
-        Recipe("sq", "int8", "int8", "bf16", "int8", -1, 32, quantizes=True, modelled=False),
-        Recipe("int8_wo", "int8", "bf16", "bf16", "bf16", -1, 16, modelled=False),
-        Recipe("int4_wo", "int4", "bf16", "bf16", "bf16", 128, 16, modelled=False),
-        Recipe("nvfp4", "nvfp4", "nvfp4", "bf16", "nvfp4", 16, 8, quantizes=True, modelled=False),
-        Recipe("nvfp4_wo", "nvfp4", "bf16", "bf16", "bf16", 16, 8, modelled=False),
-        Recipe("mxfp4", "mxfp4", "mxfp4", "bf16", "nvfp4", 32, 8, quantizes=True, modelled=False),
-        Recipe("w4a16_mxfp4", "mxfp4", "bf16", "bf16", "bf16", 32, 8, modelled=False),
-        Recipe("w4a8_mxfp4_mxfp8", "mxfp4", "mxfp8", "bf16", "fp8", 32, 8, True, modelled=False),
-        Recipe("w4afp8", "int4", "fp8", "bf16", "fp8", 128, 16, quantizes=True, modelled=False),
-        Recipe("fp8_fp4", "nvfp4", "fp8", "bf16", "fp8", 16, 8, quantizes=True, modelled=False),
+        Recipe("sq", "int8", "int8", "bf16", "int8", -1, 32),
+        Recipe("int8_wo", "int8", "bf16", "bf16", "bf16", -1, 16),
+        Recipe("int4_wo", "int4", "bf16", "bf16", "bf16", 128, 16, zero_bits=4),
+        Recipe("nvfp4", "nvfp4", "nvfp4", "bf16", "nvfp4", 16, 8, quantizes=True, tensor_bits=32),
+        Recipe("nvfp4_wo", "nvfp4", "bf16", "bf16", "bf16", 16, 8, tensor_bits=32),
+        Recipe("mxfp4", "mxfp4", "mxfp4", "bf16", "mxfp4", 32, 8, quantizes=True),
+        Recipe("w4a16_mxfp4", "mxfp4", "bf16", "bf16", "bf16", 32, 8),
+        Recipe("w4a8_mxfp4_mxfp8", "mxfp4", "mxfp8", "bf16", "fp8", 32, 8, quantizes=True),
+        Recipe("w4afp8", "int4", "fp8", "bf16", "fp8", 128, 16, quantizes=True),
+        Recipe("fp8_fp4", "nvfp4", "fp8", "bf16", "fp8", 16, 8, quantizes=True, tensor_bits=32),
     )
 }
 
@@ -90,9 +123,14 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "fp16": ("float16", "half"),
     "fp8": ("fp8_e4m3", "fp8_e5m2", "e4m3", "float8_e4m3fn"),
     "int8": ("w8a8", "w8a8_int8"),
-    "int8_wo": ("w8a16",),
-    "int4_wo": ("w4a16",),
-    "nvfp4": ("fp4",),
+    "fp8_wo": ("w8a16_fp8", "fp8_w8a16"),
+    "sq": ("smoothquant", "smooth_quant"),
+    "int8_wo": ("w8a16", "w8a16_int8"),
+    "int4_wo": ("w4a16", "w4a16_int4", "awq", "gptq", "awq_marlin", "gptq_marlin"),
+    "w4afp8": ("w4a8", "w4a8_fp8"),
+    "mxfp8": ("w8a8_mxfp8",),
+    "mxfp4": ("w4a4_mxfp4",),
+    "nvfp4": ("fp4", "w4a4_nvfp4"),
     "nvfp4_wo": ("w4a16_nvfp4",),
 }
 """Canonical recipe name -> other names in use."""
@@ -115,21 +153,3 @@ def recipe_for(name: str, *, field: str = "") -> Recipe:
         return _INDEX.get(name.strip().casefold().removeprefix("torch."))
     except SilicastError as error:
         raise (error.at(field) if field else error) from None
-
-
-def modelled_recipe(name: str, *, field: str = "") -> Recipe:
-    """Like :func:`recipe_for`, for callers that need a dense GEMM time of it.
-
-    Raises:
-        SilicastError: unknown name, or (kind "not_yet") a recipe without a kernel model.
-    """
-    recipe = recipe_for(name, field=field)
-    if not recipe.modelled:
-        known = ", ".join(r.name for r in RECIPES.values() if r.modelled)
-        raise SilicastError(
-            f"matrix products in {recipe.name} are not modelled yet",
-            kind="not_yet",
-            field=field or "dtype",
-            hint=f"modelled: {known}",
-        )
-    return recipe

@@ -2,8 +2,8 @@
 
 Libraries run fp8 weights on devices without fp8 units by widening them on the way to the units
 that are there. A kernel then has the traffic of the narrow format and the arithmetic of the wide
-one. The prediction names the substitute and widens (:mod:`silicast.kernels.knowledge`). The same
-holds for a 16-bit float that a device multiplies slower than a 32-bit one (Pascal's inference
+one (matrix products: :func:`silicast.kernels.gemm_constants.run_as`). The prediction names the
+substitute and widens (:mod:`silicast.kernels.knowledge`). The same holds for a 16-bit float that a device multiplies slower than a 32-bit one (Pascal's inference
 boards): libraries convert operands and compute in fp32 there.
 """
 
@@ -17,15 +17,17 @@ from silicast.core.dtypes import RECIPES
 from silicast.hardware.device import ComputeLevel, Device, Pipe
 
 SUBSTITUTES: Mapping[str, tuple[str, ...]] = {
-    "nvfp4": ("mxfp4", "fp8", "bf16", "fp16", "fp32"),
-    "mxfp4": ("nvfp4", "fp8", "bf16", "fp16", "fp32"),
+    "nvfp4": ("mxfp4", "bf16", "fp16", "fp32"),
+    "mxfp4": ("nvfp4", "bf16", "fp16", "fp32"),
     "mxfp8": ("fp8", "bf16", "fp16", "fp32"),
     "fp8": ("bf16", "fp16", "fp32"),
     "int4": ("int8", "bf16", "fp16", "fp32"),
     "int8": ("bf16", "fp16", "fp32"),
 }
-"""Format -> what stands in for it, best first. Nothing stands in for formats of 16 bits and more:
-libraries refuse those, and a checkpoint in bf16 is converted before (``scenario``)."""
+"""Format -> what stands in for it, best first: libraries widen 4-bit weights to 16 bits where no
+unit multiplies 4 bits, and have no kernels that widen both operands to fp8. Nothing stands in for
+formats of 16 bits and more: libraries refuse those, and a checkpoint in bf16 is converted before
+(``scenario``)."""
 
 
 WIDER: Mapping[str, tuple[str, ...]] = {"fp16": ("fp32",), "bf16": ("fp32",), "fp32": ("fp64",)}

@@ -13,18 +13,21 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from silicast.core.dtypes import BITS, RECIPES, Recipe, modelled_recipe
+from silicast.core.dtypes import BITS, Recipe, recipe_for
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
+from silicast.kernels.gemm_constants import (
+    constants_for,
+    measured_anywhere,
+    measured_format,
+    run_as,
+)
 from silicast.kernels.gemm_features import Features, features
 from silicast.kernels.gemm_model import ROWS_PER_CHUNK, Machine, Steps, evaluate, stays_in_l2
 from silicast.kernels.gemm_tiles import Tiles, tiles_for
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
-from silicast.kernels.physics import load_physics
 from silicast.kernels.power import Activity, campaign_clock_share
 from silicast.workload.op import Op, OpBatch, Variant
-
-PHYSICS = "gemm"
 
 COLUMNS = (
     "time", "blocks", "block_steps", "per_core", "tensor", "l2", "dram", "chain", "dram_bytes",
@@ -53,7 +56,7 @@ class Setting:
         """The setting of one variant on one device.
 
         Raises:
-            SilicastError: unknown or not yet modelled format, or one that the device lacks.
+            SilicastError: unknown format, or one that the device lacks.
         """
         if constants is None:
             return _setting(variant, device)
@@ -62,14 +65,14 @@ class Setting:
 
 @lru_cache(maxsize=512)
 def _setting(variant: Variant, device: Device) -> Setting:
-    recipe = modelled_recipe(variant.dtype)
+    recipe = run_as(recipe_for(variant.dtype), device)
     pipe = device.matrix_pipe(recipe.compute)
     constants = constants_for(device.architecture, recipe, variant.library, pipe)
     return _make_setting(variant, device, constants)
 
 
 def _make_setting(variant: Variant, device: Device, constants: Mapping[str, float]) -> Setting:
-    recipe = modelled_recipe(variant.dtype)
+    recipe = run_as(recipe_for(variant.dtype), device)
     pipe = device.matrix_pipe(recipe.compute)
     tiles = tiles_for(
         device.architecture,
@@ -88,52 +91,10 @@ def _make_setting(variant: Variant, device: Device, constants: Mapping[str, floa
         tiles=tiles,
         machine=machine,
         steps=Steps.of(tiles, machine, constants),
-        quantises=_quantises(variant),
+        quantises=_quantises(variant, recipe),
         device=device,
         variant=variant,
     )
-
-
-def constants_for(
-    architecture: str, recipe: Recipe, library: str = "", pipe: str = "tensor"
-) -> dict[str, float]:
-    """Constants of one architecture; see :func:`selected`.
-
-    On the FMA pipe a format without constants of its own runs in the kernels of fp32, where those
-    were measured; fp64 does everywhere, for it has no others.
-    """
-    physics = load_physics(PHYSICS)
-    table = physics.constants(architecture)
-    measured = "fp32.tensor_efficiency" in physics.architectures.get(architecture, {})
-    if pipe != "fma" or recipe.name == "fp32" or not (measured or recipe.name == "fp64"):
-        return selected(table, recipe, library)
-    kept = {n: x for n, x in table.items() if n.startswith(f"{recipe.name}.quantise_")}
-    found = {**selected(table, RECIPES["fp32"], library), **selected(kept, recipe, library)}
-    if recipe.name == "fp64":
-        own = "fp64_fma."
-        found |= {n.removeprefix(own): x for n, x in table.items() if n.startswith(own)}
-    return found
-
-
-def selected(table: Mapping[str, float], recipe: Recipe, library: str) -> dict[str, float]:
-    """The constants that hold for one recipe and library, under their plain names.
-
-    "fp8.tensor_efficiency" holds for the recipe fp8 only, "fp8.quantise_s:vllm" also for vLLM only.
-
-    >>> from silicast.core.dtypes import RECIPES
-    >>> selected({"a": 1.0, "fp8.a": 2.0, "fp8.a:vllm": 3.0}, RECIPES["fp8"], "sglang")
-    {'a': 2.0}
-    """
-    family = _constants_of(recipe)
-    found: dict[str, float] = {}
-    for wanted in ("", f"{family}."):
-        for mark in ("", f":{library}"):
-            for name, value in table.items():
-                head, dot, tail = name.rpartition(".")
-                plain, colon, which = tail.partition(":")
-                if f"{head}{dot}" == wanted and f"{colon}{which}" == mark:
-                    found[plain] = value
-    return found
 
 
 def _fold(values: F64) -> F64:
@@ -210,44 +171,6 @@ def _throttled_s(setting: Setting, ops: F64, time: F64, best: Mapping[str, F64])
     return best["tensor"] * (1.0 / share - 1.0)
 
 
-def measured_format(device: Device, recipe: Recipe) -> bool:
-    """Whether products of this recipe were measured and fitted on this very architecture.
-
-    False for formats that borrow another's constants (int8 and tf32 those of bf16, fp64 those of
-    bf16 or fp32), and on architectures that another stands in for.
-
-    Raises:
-        SilicastError: the device multiplies in the recipe's compute format on no pipe.
-
-    >>> from silicast.core.dtypes import RECIPES
-    >>> from silicast.hardware.catalog import find_device
-    >>> [measured_format(find_device("H100"), RECIPES[x]) for x in ("bf16", "fp8", "int8", "fp32")]
-    [True, True, False, False]
-    """
-    pipe = device.matrix_pipe(recipe.compute)
-    table = load_physics(PHYSICS).architectures.get(device.architecture, {})
-    return _fitted_name(pipe, recipe) in table
-
-
-def _measured_anywhere(recipe: Recipe) -> bool:
-    tables = load_physics(PHYSICS).architectures.values()
-    return any(
-        _fitted_name(pipe, recipe) in table for pipe in ("tensor", "fma") for table in tables
-    )
-
-
-def _fitted_name(pipe: str, recipe: Recipe) -> str:
-    """The constant that is there where the recipe was fitted; 16-bit floats share their units."""
-    if pipe == "tensor" and recipe.name in ("bf16", "fp16"):
-        return "tensor_efficiency"
-    return f"{_constants_of(recipe)}.tensor_efficiency"
-
-
-def _constants_of(recipe: Recipe) -> str:
-    """The recipe whose constants hold: static scales change the call, not the product."""
-    return "fp8" if recipe.name == "fp8_static" else recipe.name
-
-
 @register
 @final
 class Gemm(Implementation):
@@ -279,13 +202,13 @@ class Gemm(Implementation):
             "device": c["device_log_sd" if measured else "unmeasured_device_log_sd"],
             "family:gemm": c["family_log_sd"],
         }
-        if not _measured_anywhere(setting.recipe):
+        if not measured_anywhere(setting.recipe):
             found["format:gemm"] = c["unmeasured_format_log_sd"]
         return found
 
     def is_measured(self, variant: Variant, device: Device) -> bool:
         """See :meth:`Implementation.is_measured`: each format has constants of its own."""
-        return measured_format(device, modelled_recipe(variant.dtype))
+        return measured_format(device, run_as(recipe_for(variant.dtype), device))
 
     def flops(self, op: Op) -> int:
         """2 m n k per product."""
@@ -295,8 +218,8 @@ class Gemm(Implementation):
     def compulsory_bytes(self, op: Op) -> int:
         """Both operands read once, the result written once, each rounded up to whole bytes."""
         m, n, k, batch = _sizes(op)
-        recipe = modelled_recipe(op.variant.dtype)
-        activations = recipe.output if _quantises(op.variant) else recipe.activations
+        recipe = recipe_for(op.variant.dtype)
+        activations = recipe.output if _quantises(op.variant, recipe) else recipe.activations
         bits = m * k * BITS[activations] + n * k * recipe.weight_bits + m * n * BITS[recipe.output]
         return batch * -int(-bits // 8)
 
@@ -315,8 +238,8 @@ def _rows(batch: OpBatch) -> tuple[F64, F64, F64, F64]:
     return m, n, k, np.ones_like(m) if count is None else count.astype(np.float64)
 
 
-def _quantises(variant: Variant) -> bool:
-    return variant.flag("includes_quantize") and modelled_recipe(variant.dtype).quantizes
+def _quantises(variant: Variant, recipe: Recipe) -> bool:
+    return variant.flag("includes_quantize") and recipe.quantizes
 
 
 def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analysis:

@@ -50,6 +50,8 @@ class Machine:
         dram, l2: bandwidths in bytes per second.
         l2_bytes: capacity of the L2 cache.
         a_bytes, b_bytes, c_bytes: bytes per element of activations, weights and result.
+        widen_s: seconds of one core to convert one weight in registers; 0 = the tensor cores take
+            it as it is stored.
         weight_copies, activation_copies: buffers that successive calls cycle through; 0 = nothing
             is ever in L2.
     """
@@ -63,6 +65,7 @@ class Machine:
     a_bytes: float
     b_bytes: float
     c_bytes: float
+    widen_s: float
     weight_copies: float
     activation_copies: float
 
@@ -85,9 +88,22 @@ class Machine:
             a_bytes=recipe.activation_bits / 8.0,
             b_bytes=recipe.weight_bits / 8.0,
             c_bytes=BITS[recipe.output] / 8.0,
+            widen_s=_widen_s(device, recipe, pipe, c),
             weight_copies=weights,
             activation_copies=activations,
         )
+
+
+def _widen_s(device: Device, recipe: Recipe, pipe: str, c: Mapping[str, float]) -> float:
+    """Of one weight in one core: instructions over lanes of its vector units."""
+    if not recipe.widens:
+        return 0.0
+    mixed = BITS[recipe.activations] < BITS[recipe.output]
+    if mixed and device.rate_per_core(pipe, recipe.weights) > 0.0:
+        return 0.0  # units for 4 bits multiply them with 8 (UMMA's f8f6f4)
+    flops = device.rate_per_core("fma", "fp32") or device.rate_per_core("fma", recipe.compute)
+    lanes = max(flops / 2.0, 1.0)  # an FMA counts 2
+    return c["widen_ops"] / (lanes * device.clocks.boost_hz)
 
 
 @final
@@ -131,6 +147,8 @@ class Steps:
         tensor_s = operations / (machine.core_rate * efficiency) + operands / (
             c["operand_bytes_per_clock"] * machine.clock_hz
         )
+        if machine.widen_s > 0.0:
+            tensor_s = tensor_s + tiles.n * (depth * machine.widen_s)
         return Steps(
             depth=depth,
             operations=operations,

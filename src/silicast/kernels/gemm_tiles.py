@@ -43,6 +43,10 @@ _VECTOR = ((1, 32, 8), (32, 1, 8))
 _SKINNY = ((2, 64, 4), (4, 64, 4), (8, 64, 4), (64, 2, 4), (64, 4, 4), (64, 8, 4))
 """Up to eight rows in registers, weights streamed past them (cuBLAS: gemmSN)."""
 
+_FEW = ((4, 16, 8), (8, 16, 8))
+"""The same beside tensor cores, for formats whose libraries have such kernels (TensorRT's plugins
+for up to 4 rows of 8-bit integers, 8 of weights alone)."""
+
 VECTOR_K_BYTES = 256.0
 """Depth of one step of a streaming kernel: 16 bytes for each of 16 threads along k."""
 
@@ -126,6 +130,8 @@ def tiles_for(
     kept = tuple(row for row in table if row[0] >= smallest_m and row[1] >= smallest_n)
     if pipe == "fma" and narrow_rows > 0.0:
         return _with_narrow(kept, k_bytes, narrow_rows, skinny_rows)
+    if pipe == "tensor" and skinny_rows > 0.0:
+        return _with_few(family, kept, k_bytes, skinny_rows)
     return _tiles(family, kept, k_bytes, tuple(f"{family} {m}x{n}" for m, n, _ in kept))
 
 
@@ -141,6 +147,28 @@ def _tiles(
         resident=columns[:, 2:3].copy(),
         labels=labels,
         fetched=np.where(columns[:, 0:1] * columns[:, 1:2] >= 16384.0, FETCHED[family], 1.0),
+    )
+
+
+def _with_few(
+    family: str, kept: tuple[tuple[int, int, int], ...], k_bytes: float, skinny_rows: float
+) -> Tiles:
+    """Tensor core tiles, then a kernel that streams weights past few rows."""
+    few = tuple(row for row in _FEW if row[0] <= skinny_rows)
+    labels = (
+        *(f"{family} {m}x{n}" for m, n, _ in kept),
+        *(f"simt {m}x{n} streaming" for m, n, _ in few),
+    )
+
+    def column(regular: float, *streaming: float) -> F64:
+        return np.array([*[regular] * len(kept), *streaming])[:, None]
+
+    return replace(
+        _tiles(family, (*kept, *few), k_bytes, labels),
+        k_bytes=column(k_bytes, *[VECTOR_K_BYTES] * len(few)),
+        narrow=column(0.0, *[1.0] * len(few)),
+        most_side=column(NO_LIMIT, *[float(row[0]) for row in few]),
+        most_batch=column(NO_LIMIT, *[NO_LIMIT] * len(few)),
     )
 
 

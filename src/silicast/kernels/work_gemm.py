@@ -12,7 +12,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from silicast.core.dtypes import BITS, modelled_recipe
+from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Implementation
@@ -52,7 +52,7 @@ class WorkGemm(Implementation):
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """See :meth:`Implementation.analyse`."""
-        recipe = modelled_recipe(batch.variant.dtype)
+        recipe = recipe_for(batch.variant.dtype)
         rates = self.rates(device, recipe.compute)
         m, n, k = (batch.dims[name].astype(np.float64) for name in ("m", "n", "k"))
         products = batch.dims["batch"].astype(np.float64) if "batch" in batch.dims else m / m
@@ -85,7 +85,7 @@ class WorkGemm(Implementation):
     @final
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
-        modelled_recipe(batch.variant.dtype)
+        recipe_for(batch.variant.dtype)
         return shared_errors(self.group, self.family, device)
 
     @final
@@ -98,7 +98,7 @@ class WorkGemm(Implementation):
     def compulsory_bytes(self, op: Op) -> int:
         """Both operands read once, the result written once, rounded up to whole bytes."""
         m, n, k, batch = _sizes(op)
-        recipe = modelled_recipe(op.variant.dtype)
+        recipe = recipe_for(op.variant.dtype)
         converts = op.variant.flag("includes_quantize") and recipe.quantizes
         activations = BITS[recipe.output if converts else recipe.activations]
         bits = m * k * activations + n * k * recipe.weight_bits + m * n * BITS[recipe.output]

@@ -121,31 +121,36 @@ def bf16_rows(data: Path, count: int = 6000) -> list[Rows]:
     return found
 
 
+NEWEST = {"trtllm": ("1.3.0rc20",), "sglang": ("0.5.14",), "vllm": ("0.24.0",)}
+"""The newest campaigns of every backend."""
+
+STATIC = {"trtllm": ("1.3.0rc15",), "sglang": ("0.5.12",)}
+"""The only ones of static scales (L40S)."""
+
+PLUGIN = {"trtllm": ("1.0.0",)}
+"""The only one of integer formats (A100): plugins of TensorRT, timed as layers of an engine."""
+
+CAMPAIGNS: dict[str, dict[str, tuple[str, ...]]] = {
+    "fp8": NEWEST, "fp8_block": NEWEST, "nvfp4": NEWEST, "fp8_static": STATIC,
+    "int4_wo": PLUGIN, "int8_wo": PLUGIN, "sq": PLUGIN,
+}  # fmt: skip
+
+
 def quantised_rows(
     data: Path, dtypes: tuple[str, ...] = ("fp8", "fp8_block"), count: int = 4000
 ) -> list[Rows]:
-    """The newest campaign of every backend, per device and recipe."""
-    names = [
-        "system",
-        "backend",
-        "version",
-        "gemm_dtype",
-        "kernel_source",
-        "m",
-        "n",
-        "k",
-        "latency_us",
-    ]
-    newest = {"trtllm": "1.3.0rc20", "sglang": "0.5.14", "vllm": "0.24.0"}
-    filters = [("gemm_dtype", "in", list(dtypes)), ("version", "in", list(newest.values()))]
+    """One campaign of every backend, per device and recipe; dynamic scales are in the time."""
+    names = ["system", "backend", "version", "gemm_dtype", "m", "n", "k", "latency_us"]
+    versions = sorted({v for x in dtypes for each in CAMPAIGNS[x].values() for v in each})
+    filters = [("gemm_dtype", "in", list(dtypes)), ("version", "in", versions)]
     columns = _table(data / "aiconfigurator/gemm.parquet", names, filters)
     found = []
     for system, device in AIC_DEVICES.items():
         for dtype in dtypes:
-            for backend, version in newest.items():
+            for backend, wanted in CAMPAIGNS[dtype].items():
                 here = (
                     (columns["system"] == system) & (columns["gemm_dtype"] == dtype)
-                    & (columns["backend"] == backend) & (columns["version"] == version)
+                    & (columns["backend"] == backend) & np.isin(columns["version"], wanted)
                 )  # fmt: skip
                 eager = dtype == "fp8_block" and backend == "vllm"  # 60-350 us of host time
                 if eager or not here.any():
@@ -153,7 +158,7 @@ def quantised_rows(
                 m, n, k = (columns[x][here].astype(np.int64) for x in "mnk")
                 seconds = columns["latency_us"][here].astype(np.float64) * 1e-6
                 flags = (("includes_quantize", True),)
-                variant = Variant(dtype=dtype, library=backend, version=version, flags=flags)
+                variant = Variant(dtype=dtype, library=backend, version=wanted[0], flags=flags)
                 rows = Rows(
                     "aic", device, variant, m, n, k, np.ones_like(m), seconds,
                     weight_held_out(n, k), seconds, seconds,

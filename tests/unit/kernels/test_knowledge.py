@@ -70,7 +70,7 @@ def test_quality_is_for_other_vendors_only() -> None:
 
 @pytest.mark.parametrize(
     ("name", "dtype", "substitute"),
-    [("A100", "fp8", "bf16"), ("V100", "fp8", "fp16"), ("H100", "nvfp4", "fp8"),
+    [("A100", "fp8", "bf16"), ("V100", "fp8", "fp16"), ("H100", "nvfp4", "bf16"),
      ("TPU v4", "fp8", "bf16"), ("M2 Ultra", "int8", "bf16"), ("EPYC 9654", "fp8", "bf16")],
 )  # fmt: skip
 def test_narrow_formats_without_a_unit_are_computed_in_wider_ones(

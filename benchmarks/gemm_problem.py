@@ -1,0 +1,191 @@
+"""Least squares on log ratios of measured matrix products: what fit_gemm.py fits with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from silicast.core.dtypes import recipe_for
+from silicast.core.prediction import Z90
+from silicast.hardware.catalog import find_device
+from silicast.kernels.gemm import Setting, estimate
+from silicast.kernels.gemm_constants import selected
+from silicast.validation.gemm_rows import Rows, sample
+
+F = NDArray[np.float64]
+Constants = dict[str, dict[str, float]]
+
+SPREAD = {
+    "device_log_sd": 0.04, "family_log_sd": 0.03, "unmeasured_device_log_sd": 0.18,
+    "unmeasured_format_log_sd": 0.18,
+}  # fmt: skip
+"""Error factors that all rows of a device share: the bias of whole held-out sets; of formats that
+were fitted nowhere, as much again."""
+DEFAULT_PRIOR_SD = 1.0
+PRIOR_WEIGHT = 0.6
+ROWS_PER_DEVICE = 900
+
+
+def architecture_of(rows: Rows) -> str:
+    return find_device(rows.device).architecture
+
+
+def predict(rows: Rows, table: Mapping[str, float]) -> F:
+    """Seconds under a flat table of constants, "recipe.name" entries included."""
+    recipe = recipe_for(rows.variant.dtype)
+    constants = selected(table, recipe, rows.variant.library)
+    setting = Setting.of(rows.variant, find_device(rows.device), constants)
+    m, n, k, batch = (x.astype(np.float64) for x in (rows.m, rows.n, rows.k, rows.batch))
+    return estimate(setting, m, n, k, batch)[0]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Which constants are free on which rows."""
+
+    parts: Sequence[Rows]
+    shared: tuple[str, ...]
+    own: tuple[str, ...]
+    base: Mapping[str, float]
+    fixed: Mapping[str, Mapping[str, float]]
+    start: Constants
+    prior_sd: Mapping[str, float]
+
+    @property
+    def architectures(self) -> list[str]:
+        return sorted({architecture_of(part) for part in self.parts})
+
+    def names(self) -> list[tuple[str, str]]:
+        own = [(a, name) for a in self.architectures for name in self.own]
+        return [("", name) for name in self.shared] + own
+
+    def table(self, logs: F) -> tuple[dict[str, float], Constants]:
+        common = dict(self.base)
+        own: Constants = {a: dict(self.fixed.get(a, {})) for a in self.architectures}
+        for (architecture, name), value in zip(self.names(), np.exp(logs), strict=True):
+            (own[architecture] if architecture else common)[name] = float(value)
+        return common, own
+
+
+def solve(problem: Problem, steps: int = 40) -> tuple[dict[str, float], Constants]:
+    """Shared and own constants at the optimum."""
+    names = problem.names()
+    first = np.log([
+        problem.start.get(a, {}).get(n, problem.fixed.get(a, {}).get(n, problem.base[n]))
+        for a, n in names
+    ])  # fmt: skip
+    pull = PRIOR_WEIGHT / np.array([
+        problem.prior_sd.get(n.split(".")[-1].split(":")[0], DEFAULT_PRIOR_SD) for _, n in names
+    ])  # fmt: skip
+
+    def residuals(logs: F) -> F:
+        common, own = problem.table(logs)
+        found = [
+            np.log(predict(part, {**common, **own[architecture_of(part)]}) / part.seconds)
+            for part in problem.parts
+        ]
+        return np.concatenate([*found, (logs - first) * pull])
+
+    solution = least_squares(
+        residuals, first, loss="soft_l1", f_scale=0.05, diff_step=1e-3, max_nfev=steps
+    )
+    return problem.table(solution.x)
+
+
+def training(parts: Sequence[Rows], count: int = ROWS_PER_DEVICE) -> list[Rows]:
+    picked = [sample(part.take(~part.held_out), count) for part in parts]
+    return [part for part in picked if len(part)]
+
+
+def score(rows: Rows, table: Mapping[str, float]) -> dict[str, float]:
+    """Errors in percent; the baseline is the roofline times its median ratio on these rows."""
+    ratio = predict(rows, table) / rows.seconds
+    device, recipe = find_device(rows.device), recipe_for(rows.variant.dtype)
+    pipe = device.matrix_pipe(recipe.compute)
+    m, n, k, b = (x.astype(np.float64) for x in (rows.m, rows.n, rows.k, rows.batch))
+    moved = m * k * recipe.activation_bits + n * k * recipe.weight_bits + m * n * 16.0
+    roof = np.maximum(
+        2 * m * n * k * b / device.peak_per_s(pipe, recipe.compute),
+        moved * b / 8.0 / device.dram.bandwidth_bytes_per_s,
+    )
+    plain = roof / rows.seconds
+    plain = plain / np.median(plain)
+    errors = np.abs(ratio - 1.0)
+    sd = selected(table, recipe, rows.variant.library)["independent_log_sd"]
+    width = Z90 * math.sqrt(sd**2 + SPREAD["device_log_sd"] ** 2 + SPREAD["family_log_sd"] ** 2)
+    return {
+        "rows": len(rows),
+        "mape": round(100 * float(errors.mean()), 2),
+        "median": round(100 * float(np.median(errors)), 2),
+        "p95": round(100 * float(np.quantile(errors, 0.95)), 1),
+        "bias": round(100 * float(np.exp(np.median(np.log(ratio))) - 1), 2),
+        "coverage90": round(100 * float(np.mean(np.abs(np.log(ratio)) <= width)), 1),
+        "log_sd": round(float(np.std(np.log(ratio))), 4),
+        "roofline_constant": round(100 * float(np.abs(plain - 1).mean()), 1),
+        "campaign_spread": round(
+            100 * float(np.mean((rows.high - rows.low) / rows.seconds / 2)), 1
+        ),
+    }
+
+
+def label(rows: Rows) -> str:
+    name = f"{rows.source} {rows.device} {rows.variant.dtype}"
+    return f"{name} {rows.variant.library}".strip()
+
+
+def report(
+    title: str, parts: Sequence[Rows], common: dict[str, float], own: Constants
+) -> dict[str, dict[str, float]]:
+    """Held-out scores, printed and returned."""
+    print(f"== {title}")
+    found = {}
+    for part in parts:
+        held = part.take(part.held_out)
+        if not len(held):
+            continue
+        result = score(held, {**common, **own.get(architecture_of(part), {})})
+        found[label(part)] = result
+        print(f"{label(part):44s}", "  ".join(f"{k} {v}" for k, v in result.items()))
+    return found
+
+
+def add_spread(
+    parts: Sequence[Rows], common: dict[str, float], own: Constants, prefix: str
+) -> tuple[dict[str, float], Constants]:
+    """Independent log sd from training rows: their 90 % error, shared factors taken out."""
+    shared = SPREAD["device_log_sd"] ** 2 + SPREAD["family_log_sd"] ** 2
+    own = {a: dict(table) for a, table in own.items()}
+    name = f"{prefix}independent_log_sd"
+    for architecture in sorted({architecture_of(part) for part in parts}):
+        table = {**common, **own.setdefault(architecture, {})}
+        mine = [part for part in parts if architecture_of(part) == architecture]
+        errors = {p.variant.library: [] for p in mine}
+        for part in mine:
+            errors[part.variant.library].append(np.abs(np.log(predict(part, table) / part.seconds)))
+        marks = {f":{library}": found for library, found in errors.items() if library}
+        marks[""] = [one for found in errors.values() for one in found]
+        for mark, found in marks.items():
+            if mark and len(errors) == 1:
+                continue
+            total = float(np.quantile(np.concatenate(found), 0.9)) / Z90
+            own[architecture][f"{name}{mark}"] = math.sqrt(max(total * total - shared, 0.0025))
+    return {**common, **middle(own, (name,))}, own
+
+
+def middle(own: Constants, names: Sequence[str]) -> dict[str, float]:
+    """Geometric means over architectures: what an architecture without data gets."""
+    found = {}
+    for name in names:
+        logs = [math.log(table[name]) for table in own.values() if name in table]
+        if logs:
+            found[name] = math.exp(sum(logs) / len(logs))
+    return found
+
+
+def rounded(table: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(f"{value:.4g}") for name, value in sorted(table.items())}

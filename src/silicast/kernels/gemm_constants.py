@@ -1,0 +1,137 @@
+"""Which constants of matrix products hold for a format, and whether it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from silicast.core.dtypes import BITS, RECIPES, Recipe
+from silicast.hardware.device import Device
+from silicast.kernels.physics import load_physics
+
+PHYSICS = "gemm"
+
+BORROWS: Mapping[str, str] = {
+    "fp8_static": "fp8", "mxfp8": "fp8", "w4afp8": "fp8", "w4a8_mxfp4_mxfp8": "fp8",
+    "fp8_fp4": "fp8", "int8": "sq", "mxfp4": "nvfp4",
+}  # fmt: skip
+"""Recipe -> the one whose constants hold where it has none of its own: the same units multiply."""
+
+SAME_PRODUCT = frozenset({"fp8_static", "int8"})
+"""Of those, the ones whose product is the very same: only what happens before it differs."""
+
+SIXTEEN_BITS = ("bf16", "fp16")
+
+
+def run_as(recipe: Recipe, device: Device) -> Recipe:
+    """What a library runs for ``recipe``: its weights alone where narrow operands gain nothing.
+
+    Devices without units for a narrow format have it at the rate of a wider one
+    (:mod:`silicast.kernels.formats`); there, kernels widen the weights and leave the activations.
+
+    >>> from silicast.hardware.catalog import find_device
+    >>> from silicast.kernels.formats import with_format
+    >>> run_as(RECIPES["fp8"], with_format(find_device("A100"), "fp8")[0]).activations
+    'bf16'
+    """
+    if BITS[recipe.activations] >= BITS["bf16"]:
+        return recipe
+    pipe = device.matrix_pipe(recipe.compute)
+    rate = device.rate_per_core(pipe, recipe.compute)
+    for wide in (*SIXTEEN_BITS, "fp32"):
+        if device.rate_per_core(pipe, wide) == rate:
+            return recipe.weight_only(wide)
+    return recipe
+
+
+def constants_for(
+    architecture: str, recipe: Recipe, library: str = "", pipe: str = "tensor"
+) -> dict[str, float]:
+    """Constants of one architecture; see :func:`selected`.
+
+    On the FMA pipe a format without constants of its own runs in the kernels of fp32, where those
+    were measured; fp64 does everywhere, for it has no others.
+    """
+    physics = load_physics(PHYSICS)
+    table = physics.constants(architecture)
+    measured = "fp32.tensor_efficiency" in physics.architectures.get(architecture, {})
+    if pipe != "fma" or recipe.name == "fp32" or not (measured or recipe.name == "fp64"):
+        return selected(table, recipe, library)
+    own = selected(table, recipe, library)
+    found = selected(table, RECIPES["fp32"], library)
+    found |= {n: x for n, x in own.items() if n.startswith(("quantise_", "widen_"))}
+    if recipe.name == "fp64":
+        prefix = "fp64_fma."
+        found |= {n.removeprefix(prefix): x for n, x in table.items() if n.startswith(prefix)}
+    return found
+
+
+def selected(table: Mapping[str, float], recipe: Recipe, library: str) -> dict[str, float]:
+    """The constants that hold for one recipe and library, under their plain names.
+
+    "fp8.tensor_efficiency" holds for the recipe fp8 only, "fp8.quantise_s:vllm" also for vLLM only.
+
+    >>> selected({"a": 1.0, "fp8.a": 2.0, "fp8.a:vllm": 3.0}, RECIPES["fp8"], "sglang")
+    {'a': 2.0}
+    """
+    found: dict[str, float] = {}
+    for wanted in ("", *(f"{name}." for name in lineage(recipe))):
+        for mark in ("", f":{library}"):
+            for name, value in table.items():
+                head, dot, tail = name.rpartition(".")
+                plain, colon, which = tail.partition(":")
+                if f"{head}{dot}" == wanted and f"{colon}{which}" == mark:
+                    found[plain] = value
+    if recipe.widens:
+        name = f"{_weight_only(recipe)}.widen_ops"
+        found |= {"widen_ops": table[name]} if name in table else {}
+    return found
+
+
+def lineage(recipe: Recipe) -> tuple[str, ...]:
+    """Whose constants hold for a recipe, the most particular last.
+
+    >>> lineage(RECIPES["mxfp4"]), lineage(RECIPES["nvfp4_wo"])
+    (('nvfp4', 'mxfp4'), ('int4_wo', 'nvfp4_wo'))
+    """
+    found = [BORROWS[recipe.name]] if recipe.name in BORROWS else []
+    if recipe.widens and BITS[recipe.activations] >= BITS["bf16"]:
+        found.append(_weight_only(recipe))
+    return tuple(dict.fromkeys((*found, recipe.name)))
+
+
+def _weight_only(recipe: Recipe) -> str:
+    return "int4_wo" if BITS[recipe.weights] <= BITS["int4"] else "int8_wo"
+
+
+def measured_format(device: Device, recipe: Recipe) -> bool:
+    """Whether products of this recipe were measured and fitted on this very architecture.
+
+    False for formats that borrow another's constants (tf32 those of bf16, fp64 those of bf16 or
+    fp32, mxfp4 those of nvfp4), and on architectures that another stands in for.
+
+    Raises:
+        SilicastError: the device multiplies in the recipe's compute format on no pipe.
+
+    >>> from silicast.hardware.catalog import find_device
+    >>> [measured_format(find_device("H100"), RECIPES[x]) for x in ("bf16", "fp8", "int8", "fp32")]
+    [True, True, False, False]
+    """
+    pipe = device.matrix_pipe(recipe.compute)
+    table = load_physics(PHYSICS).architectures.get(device.architecture, {})
+    return _fitted_name(pipe, recipe) in table
+
+
+def measured_anywhere(recipe: Recipe) -> bool:
+    """Whether products of this recipe were measured and fitted on some architecture."""
+    tables = load_physics(PHYSICS).architectures.values()
+    return any(
+        _fitted_name(pipe, recipe) in table for pipe in ("tensor", "fma") for table in tables
+    )
+
+
+def _fitted_name(pipe: str, recipe: Recipe) -> str:
+    """The constant that is there where the recipe was fitted; 16-bit floats share their units."""
+    if pipe == "tensor" and recipe.name in SIXTEEN_BITS:
+        return "independent_log_sd"
+    name = BORROWS[recipe.name] if recipe.name in SAME_PRODUCT else recipe.name
+    return f"{name}.independent_log_sd"

@@ -1,0 +1,178 @@
+"""Narrow formats of matrix products: what runs where, what is read, what it costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from silicast.core.dtypes import BITS, RECIPES
+from silicast.hardware.catalog import device_index, find_device
+from silicast.hardware.device import Device
+from silicast.kernels import dispatch
+from silicast.kernels.check import check_kernel
+from silicast.kernels.formats import with_format
+from silicast.kernels.gemm import Gemm, Setting
+from silicast.kernels.gemm_constants import constants_for, lineage, run_as
+from silicast.kernels.implementation import KernelTimes, implementation_for
+from silicast.workload.op import Op, OpBatch, Variant
+
+A100, H100, B200 = (find_device(x) for x in ("A100-SXM-80GB", "H100-SXM-80GB", "B200"))
+NARROW = [x.name for x in RECIPES.values() if BITS[x.weights] < 16]
+
+
+def times(device: Device, m: int, n: int, k: int, **variant: Any) -> KernelTimes:
+    op = Op.make("gemm", Variant(**{"cache": "cold", **variant}), m=m, n=n, k=k)
+    return Gemm().times(OpBatch.of([op]), device)
+
+
+def us(device: Device, m: int, n: int, k: int, **variant: Any) -> float:
+    return float(times(device, m, n, k, **variant).estimate_s[0]) * 1e6
+
+
+def test_every_format_answers_on_every_kind_of_device() -> None:
+    names = (
+        "V100-SXM2-32GB", "P4", "T4", "A30", "L40S", "H20", "B300", "MI300X", "MI355X",
+        "RTX PRO 6000 Blackwell Server", "TPU v5p", "Trainium2", "EPYC 9654", "M2 Max",
+    )  # fmt: skip
+    for name in names:
+        device = find_device(name)
+        for dtype in NARROW:
+            op = Op.make("gemm", Variant(dtype=dtype), m=64, n=4096, k=4096)
+            found = dispatch.time_of(op, device)
+            assert 0 < found.bound_s <= found.p05_s <= found.estimate_s <= found.p95_s, (
+                name,
+                dtype,
+            )
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_laws_hold_in_every_format(dtype: str) -> None:
+    variants = [
+        Variant(dtype=dtype, cache=cache, flags=flags)
+        for cache in ("", "cold")
+        for flags in ((), (("includes_quantize", True),))
+    ]
+    assert check_kernel(Gemm(), [A100, B200], draws=160, variants=variants, scalar_rows=2)
+
+
+@pytest.mark.full
+def test_every_format_answers_on_every_device() -> None:
+    index = device_index()
+    for name in index.names:
+        device = index.get(name)
+        for dtype in NARROW:
+            op = Op.make("gemm", Variant(dtype=dtype), m=16, n=2048, k=2048)
+            assert dispatch.time_of(op, device).estimate_s > 0
+
+
+def test_weight_only_reads_a_quarter_and_multiplies_as_much() -> None:
+    """AWQ: 4 bits, and 16 of scale and 4 of zero point for each 128."""
+    weights = 16384 * 16384
+    assert RECIPES["int4_wo"].weight_bits == 4 + 20 / 128
+    found = times(A100, 1, 16384, 16384, dtype="int4_wo")
+    moved = weights * (4 + 20 / 128) / 8 + 16384 * 2
+    assert found.bound_s[0] == pytest.approx(moved / A100.dram.bandwidth_bytes_per_s)
+    large = [times(A100, 16384, 16384, 16384, dtype=x).bound_s[0] for x in ("int4_wo", "bf16")]
+    assert large[0] == large[1]
+
+
+def test_weight_only_pays_for_few_rows_and_not_for_many() -> None:
+    """TensorRT's plugin on an A100: 2.3 times as fast at one row of 8192 x 8192, even at 8192."""
+    few = us(A100, 1, 8192, 8192, dtype="bf16") / us(A100, 1, 8192, 8192, dtype="int4_wo")
+    many = us(A100, 8192, 8192, 8192, dtype="bf16") / us(A100, 8192, 8192, 8192, dtype="int4_wo")
+    assert 2.0 < few < 4.0
+    assert 0.85 < many <= 1.02
+
+
+def test_widening_takes_vector_instructions() -> None:
+    wide, none = (Setting.of(Variant(dtype=x), A100).machine.widen_s for x in ("int4_wo", "bf16"))
+    assert none == 0.0
+    assert wide > Setting.of(Variant(dtype="int8_wo"), A100).machine.widen_s > 0.0
+    # twice the lanes at 1.4 times the clock
+    hopper = Setting.of(Variant(dtype="int4_wo"), H100).machine.widen_s
+    clocks = H100.clocks.boost_hz / A100.clocks.boost_hz
+    assert wide / hopper == pytest.approx(2 * clocks)
+
+
+def test_units_for_four_bits_take_eight_bit_activations_as_they_are() -> None:
+    dtype = "w4a8_mxfp4_mxfp8"
+    assert Setting.of(Variant(dtype=dtype), B200).machine.widen_s == 0.0
+    assert Setting.of(Variant(dtype=dtype), H100).machine.widen_s > 0.0
+
+
+def test_w4a4_runs_on_its_own_units_where_they_are() -> None:
+    fp4, fp8 = (us(B200, 8192, 8192, 8192, dtype=x) for x in ("nvfp4", "fp8"))
+    assert 0.4 < fp4 / fp8 < 0.75
+    assert times(B200, 64, 64, 64, dtype="nvfp4").warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "wide"),
+    [("H100", "nvfp4", "bf16"), ("H100", "mxfp4", "bf16"), ("A100", "fp8_block", "bf16"),
+     ("V100", "fp8", "fp16"), ("A100", "w4afp8", "bf16")],
+)  # fmt: skip
+def test_without_a_unit_only_weights_are_narrow(name: str, dtype: str, wide: str) -> None:
+    device, said = with_format(find_device(name), dtype)
+    found = run_as(RECIPES[dtype], device)
+    assert (found.weights, found.compute) == (RECIPES[dtype].weights, wide)
+    assert found.activation_bits == 16
+    assert found.widens
+    assert not found.quantizes
+    result = times(find_device(name), 4096, 4096, 4096, dtype=dtype)
+    assert result.warnings[0] == said
+    assert not result.measured
+    assert "format" in result.shared_log_sd
+
+
+def test_a_format_with_a_unit_runs_as_it_is() -> None:
+    for device, dtype in ((H100, "fp8"), (B200, "nvfp4"), (B200, "mxfp8"), (A100, "int8")):
+        assert run_as(RECIPES[dtype], device) is RECIPES[dtype]
+
+
+def test_a_weight_only_fallback_quantises_nothing() -> None:
+    flags = (("includes_quantize", True),)
+    plain = us(A100, 4096, 4096, 4096, dtype="fp8")
+    assert us(A100, 4096, 4096, 4096, dtype="fp8", flags=flags) == plain
+
+
+def test_block_formats_carry_scales_on_both_sides() -> None:
+    assert RECIPES["nvfp4"].weight_bits == RECIPES["nvfp4"].activation_bits == 4.5
+    assert RECIPES["mxfp4"].weight_bits == RECIPES["mxfp4"].activation_bits == 4.25
+    assert RECIPES["mxfp8"].weight_bits == RECIPES["mxfp8"].activation_bits == 8.25
+    block = RECIPES["fp8_block"]
+    assert (block.weight_bits, block.activation_bits) == (8 + 32 / 16384, 8.25)
+    assert RECIPES["w4a8_mxfp4_mxfp8"].activation_bits == 8.25
+    assert RECIPES["w4afp8"].activation_bits == 8
+
+
+def test_formats_without_data_take_the_constants_of_their_units() -> None:
+    nvfp4, mxfp4 = (constants_for("blackwell", RECIPES[x]) for x in ("nvfp4", "mxfp4"))
+    assert nvfp4 == mxfp4
+    assert lineage(RECIPES["w4afp8"]) == ("fp8", "w4afp8")
+    assert constants_for("hopper", RECIPES["w4afp8"])["widen_ops"] > 0
+    # what TensorRT's engine adds to its plugins is not Marlin's
+    plugin, other = (constants_for("ampere", RECIPES["int4_wo"], x) for x in ("trtllm", "vllm"))
+    assert plugin["extra_s"] > other["extra_s"] == 0.0
+
+
+def test_formats_and_devices_without_data_widen() -> None:
+    def width(device: Device, dtype: str) -> float:
+        found = times(device, 4096, 4096, 4096, dtype=dtype)
+        return float(np.log(found.p95_s[0] / found.estimate_s[0]))
+
+    assert width(H100, "int4_wo") > 1.2 * width(A100, "int4_wo")
+    assert width(B200, "mxfp4") > 1.2 * width(B200, "nvfp4")
+
+
+@pytest.mark.parametrize("name", ["TPU v5p", "EPYC 9654"])
+def test_other_execution_models_widen_weights_too(name: str) -> None:
+    device = find_device(name)
+    model = implementation_for("gemm", device.execution_model)
+    assert model is not None
+    ops = [Op.make("gemm", Variant(dtype=x, cache="cold"), m=1, n=16384, k=16384)
+           for x in ("bf16", "int4_wo")]  # fmt: skip
+    wide, narrow = (model.times(OpBatch.of([op]), device) for op in ops)
+    assert narrow.estimate_s[0] < wide.estimate_s[0]
+    assert narrow.bound_s[0] < 0.3 * wide.bound_s[0]
