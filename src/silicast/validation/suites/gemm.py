@@ -1,4 +1,4 @@
-"""Dense matrix products: repeated campaigns, fp8 recipes of three backends, fp32 on FMA pipes."""
+"""Dense matrix products: repeated campaigns, narrow formats of three backends, fp32 on FMA."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.gemm import Gemm
 from silicast.validation.gemm_rows import (
+    CAMPAIGNS,
     Rows,
     bf16_rows,
     fp32_rows,
@@ -36,7 +37,8 @@ class DenseGemm(Suite):
     name: ClassVar[str] = "gemm"
     title: ClassVar[str] = "Dense matrix products"
     split: ClassVar[str] = (
-        "bf16, fp8 and fp16: the one in five (n, k) pairs that are never fitted on any device; "
+        "bf16, fp16 and narrow formats: the one in five (n, k) pairs that are never fitted on any "
+        "device; "
         "PipeWeave fp8 and NeuSight fp32: the sources' own test splits. Of fp16 only the A40 was "
         "fitted: its other devices are another laboratory's view of constants fitted elsewhere."
     )
@@ -52,6 +54,11 @@ class DenseGemm(Suite):
         "fp16_us": {"mean_ape": 16.0, "bias_pct": 14.0},
         "fp8_us": {"mean_ape": 15.0, "bias_pct": 5.0},
         "fp8_block_us": {"mean_ape": 15.0, "bias_pct": 5.0},
+        "fp8_static_us": {"mean_ape": 21.0, "bias_pct": 5.0},
+        "nvfp4_us": {"mean_ape": 10.0, "bias_pct": 4.0},
+        "int4_wo_us": {"mean_ape": 12.0, "bias_pct": 5.0},
+        "int8_wo_us": {"mean_ape": 11.0, "bias_pct": 5.0},
+        "sq_us": {"mean_ape": 12.0, "bias_pct": 5.0},
         "fp8_scaled_mm_us": {"mean_ape": 16.0, "bias_pct": 8.0},
         "fp32_us": {"mean_ape": 16.0, "bias_pct": 8.0},
     }
@@ -59,12 +66,14 @@ class DenseGemm(Suite):
     def score(self, data: Path, limit: int | None = None) -> list[Scored]:
         """One row a measured shape, device and campaign."""
         count = ROWS_PER_TABLE if limit is None else max(60, limit // 3)
-        quantised = quantised_rows(data, count=count)
+        quantised = quantised_rows(data, tuple(CAMPAIGNS), count=count)
         tables = {
             "bf16_us": bf16_rows(data, count),
             "fp16_us": vidur_rows(data, count),
-            "fp8_us": [part for part in quantised if part.variant.dtype == "fp8"],
-            "fp8_block_us": [part for part in quantised if part.variant.dtype == "fp8_block"],
+            **{
+                f"{dtype}_us": [part for part in quantised if part.variant.dtype == dtype]
+                for dtype in CAMPAIGNS
+            },
             "fp8_scaled_mm_us": pipeweave_rows(data, count),
             "fp32_us": fp32_rows(data, count),
         }
