@@ -35,6 +35,9 @@ MODELLED_LIBRARIES = {
     "dispatch": _EXCHANGE,
     "combine": _EXCHANGE,
     "quantize": ("vllm", "sglang", "trtllm"),
+    "gdn": ("vllm", "sglang", "trtllm"),
+    "kda": ("vllm", "sglang"),
+    "mamba2": ("vllm", "sglang", "trtllm"),
 }
 """Op family -> libraries whose kernels are told apart."""
 USUAL_LIBRARIES = {

@@ -4,9 +4,75 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from silicast.scenario.kernel_tables._spec import BATCH, TOKENS, OpSpec, Range
+from silicast.scenario.kernel_tables._spec import BATCH, TOKENS, Lowering, OpSpec, Range
+from silicast.scenario.strict import require
 
-PHASES = ("context", "generation", "prefill", "decode", "verify")
+PHASES: Mapping[str, str] = {
+    "context": "context", "prefill": "context", "generation": "generation",
+    "decode": "generation", "verify": "verify",
+}  # fmt: skip
+"""Phase -> the phase of the kernel models."""
+
+_OF_STEPS = ("update", "recurrent", "decode")
+"""What names of kernels say that take one token, or a few, of each sequence."""
+
+
+def _lower(case: Lowering) -> None:
+    """Batch, length and tokens from what is stated of them; the phase becomes a flag.
+
+    The width of the model is named by the tables but is that of the projections around the mixer.
+    """
+    case.dims.pop("d_model", None)
+    case.words.pop("model_name", None)
+    batch, length, tokens = (_stated(case, n) for n in ("batch_size", "seq_len", "num_tokens"))
+    require(
+        length is not None or tokens is not None,
+        "is missing",
+        "seq_len",
+        "new tokens of each sequence; or num_tokens, of all of them",
+    )
+    count = 1 if batch is None else batch
+    if length is None:
+        assert tokens is not None
+        require(
+            tokens >= count,
+            f"num_tokens = {tokens} of {count} sequences",
+            "num_tokens",
+            "each sequence has at least one",
+        )
+        length = -(-tokens // count)
+    if tokens is not None:
+        require(
+            count + length - 1 <= tokens <= count * length,
+            f"num_tokens = {tokens}, but {count} sequences have up to {length} tokens each",
+            "num_tokens",
+            "leave it out where all sequences are equally long",
+        )
+        if tokens != count * length:
+            case.dims["tokens"] = tokens
+    case.dims["batch"], case.dims["seq_len"] = count, length
+    phase = _phase(case, length)
+    if phase != "context":
+        case.flags[phase] = True
+
+
+def _stated(case: Lowering, name: str) -> int | None:
+    if name not in case.dims:
+        return None
+    value = case.whole(name)
+    del case.dims[name]
+    return value
+
+
+def _phase(case: Lowering, length: int) -> str:
+    """As stated, else as the kernel's name says; a single token without either is a decode step."""
+    stated = case.words.pop("phase", None)
+    if stated is not None:
+        return PHASES[str(stated)]
+    kernel = str(case.table.get("variant", ""))
+    if kernel:
+        return "generation" if any(word in kernel for word in _OF_STEPS) else "context"
+    return "generation" if length == 1 else "context"
 
 
 def _mixer(meaning: str, dims: tuple[str, ...]) -> OpSpec:
@@ -17,7 +83,8 @@ def _mixer(meaning: str, dims: tuple[str, ...]) -> OpSpec:
         meaning,
         dict.fromkeys(dims, (1, 1 << 20)),
         optional,
-        words={"phase": PHASES, "model_name": ()},
+        words={"phase": tuple(PHASES), "model_name": ()},
+        lower=_lower,
     )
 
 

@@ -1,0 +1,250 @@
+"""What the three recurrent mixers share: a convolution and a recurrence, one kernel each.
+
+Flags of the variant: ``generation`` or ``verify`` (neither = context, a prefill), ``conv`` or
+``scan`` (one of the two kernels; neither = both, one after the other). ``Variant.kernel`` names
+the source's kernel and stands for the flag.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, final
+
+import numpy as np
+
+from silicast.core.dtypes import RECIPES
+from silicast.core.numerics import F64
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import Analysis, Demand, Implementation
+from silicast.kernels.physics import load_physics
+from silicast.kernels.recurrent_model import Constants, Estimate, Machine, estimate
+from silicast.kernels.recurrent_styles import Kind, Phase, Style, is_known, kind_of, style_of
+from silicast.kernels.recurrent_work import Shape, Sizes, Work, conv_work, recurrence_work
+from silicast.kernels.streaming import element_bytes
+from silicast.workload.op import Op, OpBatch, Variant
+
+PHYSICS = "linear_attention"
+PHASES: tuple[Phase, ...] = ("context", "generation", "verify")
+
+
+def phase_of(variant: Variant) -> Phase:
+    """The phase among a variant's flags.
+
+    >>> phase_of(Variant(flags=(("verify", True),)))
+    'verify'
+    """
+    found: Phase = "context"
+    for phase in PHASES:
+        if variant.flag(phase):
+            found = phase
+    return found
+
+
+def kinds_of(variant: Variant) -> tuple[Kind, ...]:
+    """Which of the mixer's kernels a variant asks for."""
+    named = kind_of(variant.kernel)
+    if named is not None:
+        return (named,)
+    if variant.flag("conv"):
+        return ("conv",)
+    return ("scan",) if variant.flag("scan") else ("conv", "scan")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One kernel's style and its constants on one device."""
+
+    style: Style
+    constants: Constants
+    measured: bool
+
+
+class RecurrentMixer(Implementation):
+    """A mixer of a convolution and a recurrence; subclasses state its shape."""
+
+    group: ClassVar[str] = PHYSICS
+    dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp16")
+
+    @abstractmethod
+    def shape(self, sizes: Sizes, element: int) -> Shape:
+        """The mixer's shape; arithmetic that serves integers and float64 arrays."""
+
+    @final
+    def work(self, shape: Shape, style: Style, element: int) -> Work:
+        """What one kernel does."""
+        if style.kind == "conv":
+            return conv_work(
+                shape, element, keys_only=style.keys_only, every_state=style.states == "every"
+            )
+        return recurrence_work(shape, element, states=style.states)
+
+    @final
+    def flops(self, op: Op) -> int:
+        """Exact useful operations of the kernels asked for; an FMA counts 2."""
+        return sum(int(work.flops) for work in self._exact(op))
+
+    @final
+    def compulsory_bytes(self, op: Op) -> int:
+        """Exact bytes that must move once: rows in and out, weights of the taps, states."""
+        return sum(int(work.least_bytes) for work in self._exact(op))
+
+    def _exact(self, op: Op) -> list[Work]:
+        element = element_bytes(op.variant.dtype)
+        shape = self.shape(dict(op.dims), element)
+        phase, variant = phase_of(op.variant), op.variant
+        styles = (style_of(self.family, k, phase, variant, "") for k in kinds_of(variant))
+        return [self.work(shape, style, element) for style in styles]
+
+    @final
+    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
+        """See :meth:`Implementation.analyse`."""
+        settings = [
+            setting_of(self.family, kind, batch.variant, device) for kind in kinds_of(batch.variant)
+        ]
+        return self.analyse_with(batch, device, settings)
+
+    @final
+    def analyse_with(self, batch: OpBatch, device: Device, settings: list[Setting]) -> Analysis:
+        """As :meth:`analyse`, with given constants: for fitting them."""
+        element = element_bytes(batch.variant.dtype)
+        sizes = {name: values.astype(np.float64) for name, values in batch.dims.items()}
+        shape = self.shape(sizes, element)
+        machine = Machine.of(device)
+        parts = [
+            _Kernel(
+                setting,
+                work := self.work(shape, setting.style, element),
+                estimate(
+                    shape, work, setting.style.chunk or shape.chunk, machine, setting.constants,
+                    batch.variant.cache,
+                ),
+            )
+            for setting in settings
+        ]  # fmt: skip
+        return _analysis(parts, batch.variant, device)
+
+    @final
+    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+        """See :meth:`Implementation.shared_log_sd`."""
+        settings = [
+            setting_of(self.family, kind, batch.variant, device) for kind in kinds_of(batch.variant)
+        ]
+        c = settings[0].constants
+        known = all(setting.measured for setting in settings)
+        return {
+            f"device:{device.name}": c["device_log_sd" if known else "unmeasured_device_log_sd"],
+            f"family:{self.family}": c["family_log_sd"],
+        }
+
+    @final
+    def is_measured(self, variant: Variant, device: Device) -> bool:
+        """Whether these kernels were timed on the device's architecture."""
+        settings = [setting_of(self.family, kind, variant, device) for kind in kinds_of(variant)]
+        return is_known(variant) and all(setting.measured for setting in settings)
+
+
+@lru_cache(maxsize=4096)
+def setting_of(family: str, kind: Kind, variant: Variant, device: Device) -> Setting:
+    """The style of a kernel and its constants on ``device``."""
+    physics = load_physics(PHYSICS)
+    style = style_of(family, kind, phase_of(variant), variant, device.architecture)
+    own = physics.architectures.get(device.architecture, {})
+    table = physics.constants(device.architecture)
+    measured = f"{style.name}.launch_s" in own
+    return Setting(style, constants_of(table, style.name), measured)
+
+
+def constants_of(table: Mapping[str, float], style: str) -> dict[str, float]:
+    """The constants of one style under their plain names; its own win over those of all.
+
+    >>> constants_of({"a": 1.0, "conv.a": 2.0, "scan.a": 3.0}, "conv")
+    {'a': 2.0}
+    """
+    found = {name: value for name, value in table.items() if "." not in name}
+    prefix = f"{style}."
+    for name, value in table.items():
+        if name.startswith(prefix):
+            found[name.removeprefix(prefix)] = value
+    return found
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """One of the mixer's kernels, predicted."""
+
+    setting: Setting
+    work: Work
+    found: Estimate
+
+
+def _analysis(parts: list[_Kernel], variant: Variant, device: Device) -> Analysis:
+    """One kernel after another: times, bounds and demands add up."""
+    time = _sum([part.found.time for part in parts])
+    # one kernel's error is not another's only in part: the sum is taken as if they were shared
+    spread = _sum([
+        part.found.time * part.setting.constants["independent_log_sd"] for part in parts
+    ])  # fmt: skip
+    recipe = RECIPES.get(variant.dtype)
+    compute = recipe.compute if recipe else variant.dtype
+    pipe = device.matrix_pipe(compute)
+    flops = _sum([part.work.flops + 0.0 * time for part in parts])
+    least = [part.work.least_bytes for part in parts]
+    cold = variant.cache == "cold"
+    forced = [part.work.least_bytes if cold else _forced(part.work, device) for part in parts]
+    floor = 1.0 / device.clocks.max_hz
+    port = parts[0].setting.constants["port_bytes_per_clock"] * device.clocks.max_hz * device.cores
+    resource_s = {
+        pipe: np.maximum(flops / device.bound_per_s(pipe, compute), floor),
+        "dram": _sum(forced) / device.dram.bandwidth_bytes_per_s,
+        # reads and writes pass the cores' ports at once
+        "l2": _sum(least) * (0.5 / port),
+    }
+    bound = np.maximum(np.maximum(resource_s[pipe], resource_s["dram"]), resource_s["l2"])
+    launch = sum(part.setting.constants["launch_s"] for part in parts)
+    last = parts[-1].found
+    dram = _sum([part.found.dram_bytes for part in parts])
+    moved = _sum([part.found.moved_bytes for part in parts])
+    return Analysis(
+        time_s=time,
+        bound_s=bound,
+        resource_s={**resource_s, "launch": np.full_like(time, launch)},
+        demand=Demand(
+            tasks=last.blocks,
+            waves=last.blocks / device.cores,
+            occupancy=np.minimum(last.blocks / device.cores, 1.0),
+            pipe_work={pipe: flops},
+            level_bytes={"dram": dram, "l2": moved},
+        ),
+        features={
+            "memory_share": _sum([part.found.memory for part in parts]) / time,
+            "core_share": _sum([part.found.core for part in parts]) / time,
+            "chain_share": _sum([part.found.chain for part in parts]) / time,
+            "rounds": last.rounds,
+            "from_dram": dram / moved,
+        },
+        independent_log_sd=spread / time,
+        choice=tuple([" + ".join(part.setting.style.name for part in parts)] * len(time))
+        if len(time) <= 1024
+        else (),
+    )
+
+
+def _forced(work: Work, device: Device) -> F64:
+    """Bytes that no L2 saves: a byte kept there saves two transfers where it is read and written,
+    and every different byte beyond its capacity moves at least once.
+    """
+    kept = device.l2.capacity_bytes
+    beyond = np.maximum(work.unique_bytes - kept, work.least_bytes - 2.0 * kept)
+    return np.maximum(beyond, 0.0)
+
+
+def _sum(terms: list[F64]) -> F64:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total

@@ -1,0 +1,117 @@
+"""Time of one kernel of a recurrent mixer: bytes, the busiest core's work, and the serial chain.
+
+    t = launch + first tokens + largest(memory, core, chain) + serial x the others
+
+memory: rows, states and intermediate results, from DRAM as far as they outgrow the L2; core: what
+the cores issue for every token and lane, whole chunks as far as they are padded; chain: chunks of
+one sequence one after another, as often as blocks exceed what the device holds at once; first
+tokens: those of one chunk, which its block takes one by one before anything else can go on.
+docs/explanation/linear-attention.md derives the terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from silicast.core.numerics import F64
+from silicast.hardware.device import Device
+from silicast.kernels.data_rate import cache_rate, data_rate
+from silicast.kernels.recurrent_work import Shape, Work
+
+Constants = Mapping[str, float]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the model reads of a device; SI units."""
+
+    cores: float
+    clock_hz: float
+    dram: float
+    l2: float
+    l2_bytes: float
+
+    @staticmethod
+    def of(device: Device) -> Machine:
+        """The machine of a device."""
+        return Machine(
+            cores=float(device.cores),
+            clock_hz=device.clocks.boost_hz,
+            dram=data_rate(device),
+            l2=cache_rate(device),
+            l2_bytes=device.l2.capacity_bytes,
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Times of one kernel, arrays of shape (n,), seconds; bytes from DRAM and through the L2."""
+
+    time: F64
+    memory: F64
+    core: F64
+    chain: F64
+    blocks: F64
+    rounds: F64
+    dram_bytes: F64
+    moved_bytes: F64
+
+
+def chunks_of(shape: Shape, chunk: Any) -> tuple[F64, F64]:
+    """Chunks of the longest sequence and of all sequences together; arrays of shape (n,).
+
+    Where sequences differ, each is taken to leave half a chunk empty.
+    """
+    each = -(-shape.longest // chunk)
+    most = shape.sequences * each
+    even = shape.sequences * shape.longest == shape.tokens
+    mixed = shape.tokens / chunk + 0.5 * shape.sequences
+    return each, np.where(even, most, np.minimum(np.maximum(mixed, each), most))
+
+
+def estimate(
+    shape: Shape, work: Work, chunk: Any, machine: Machine, c: Constants, cache: str
+) -> Estimate:
+    """Time of one kernel under the constants of its style."""
+    each, chunks = chunks_of(shape, chunk)
+    padded = chunks * chunk
+    counted = shape.tokens + c["padding"] * np.maximum(padded - shape.tokens, 0.0)
+    cycles = counted * work.lanes * c["item_cycles"]
+    blocks = shape.sequences * work.lanes
+    cycles = cycles + blocks * c["block_cycles"]
+    core = cycles / (machine.cores * machine.clock_hz)
+
+    held = blocks / (machine.cores * c["resident"])
+    rounds = np.maximum(held, 1.0)
+    rounds = rounds + c["quantisation"] * (np.ceil(rounds) - rounds)
+    serial_chunks = np.maximum(each, chunks / shape.sequences * rounds)
+    chain = serial_chunks * (c["chunk_cycles"] / machine.clock_hz)
+
+    moved = work.row_bytes + c["state_passes"] * work.state_bytes
+    moved = moved + c["middle_passes"] * work.middle_bytes
+    moved = moved + (c["chunk_passes"] * chunks) * work.chunk_bytes
+    dram_bytes = moved * _missing(moved, machine, c)
+    if cache == "cold":
+        dram_bytes = np.maximum(dram_bytes, work.least_bytes)
+    memory = np.maximum(
+        dram_bytes / (machine.dram * c["dram_efficiency"]),
+        moved / (machine.l2 * c["l2_efficiency"]),
+    )
+    largest = np.maximum(np.maximum(memory, core), chain)
+    others = memory + core + chain - largest
+    first = np.minimum(shape.longest, chunk) * (c["token_cycles"] / machine.clock_hz)
+    time = c["launch_s"] + first + largest + c["serial"] * others
+    return Estimate(time, memory, core, chain, blocks, rounds, dram_bytes, moved)
+
+
+def _missing(moved: F64, machine: Machine, c: Constants) -> F64:
+    """Share of the bytes that come from DRAM when the kernel runs again and again."""
+    nothing = c["resident_from"] * machine.l2_bytes
+    all_ = nothing * c["resident_spread"]
+    return np.minimum(np.maximum((moved - nothing) / (all_ - nothing), 0.0), 1.0)
