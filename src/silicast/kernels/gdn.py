@@ -10,7 +10,7 @@ from silicast.kernels.recurrent_mixer import RecurrentMixer
 from silicast.kernels.recurrent_work import Shape, Sizes, delta_shape
 
 DELTA_DIMS: Mapping[str, tuple[int, int]] = {
-    "batch": (1, 1 << 20),
+    "batch_size": (1, 1 << 20),
     "seq_len": (1, 1 << 24),
     "num_k_heads": (1, 1 << 12),
     "num_v_heads": (1, 1 << 12),
@@ -18,7 +18,7 @@ DELTA_DIMS: Mapping[str, tuple[int, int]] = {
     "head_v_dim": (1, 1 << 12),
     "d_conv": (1, 64),
 }
-"""``seq_len``: new tokens of the longest sequence; a dimension ``tokens`` counts those of all
+"""``seq_len``: new tokens of the longest sequence; a dimension ``num_tokens`` counts those of all
 sequences where they differ."""
 
 

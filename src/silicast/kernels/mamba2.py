@@ -13,11 +13,11 @@ from silicast.kernels.recurrent_work import Shape, Sizes, ssm_shape
 @register
 @final
 class Mamba2(RecurrentMixer):
-    """``seq_len``: new tokens of the longest sequence; ``tokens``, optional: of all of them."""
+    """``seq_len``: new tokens of the longest sequence; ``num_tokens``, optional: of all of them."""
 
     family: ClassVar[str] = "mamba2"
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "batch": (1, 1 << 20),
+        "batch_size": (1, 1 << 20),
         "seq_len": (1, 1 << 24),
         "nheads": (1, 1 << 12),
         "head_dim": (1, 1 << 12),

@@ -56,9 +56,9 @@ def delta_shape(sizes: Sizes, element: int, *, gate_per_channel: bool) -> Shape:
     dk, dv = sizes["head_k_dim"], sizes["head_v_dim"]
     gate = dk + 1 if gate_per_channel else 2
     return Shape(
-        sequences=sizes["batch"],
+        sequences=sizes["batch_size"],
         longest=sizes["seq_len"],
-        tokens=sizes.get("tokens", sizes["batch"] * sizes["seq_len"]),
+        tokens=sizes.get("num_tokens", sizes["batch_size"] * sizes["seq_len"]),
         lanes=values,
         state=dk * dv,
         products=6 * dk * dv,
@@ -80,9 +80,9 @@ def ssm_shape(sizes: Sizes, element: int) -> Shape:
     groups = sizes["n_groups"]
     inner = heads * width
     return Shape(
-        sequences=sizes["batch"],
+        sequences=sizes["batch_size"],
         longest=sizes["seq_len"],
-        tokens=sizes.get("tokens", sizes["batch"] * sizes["seq_len"]),
+        tokens=sizes.get("num_tokens", sizes["batch_size"] * sizes["seq_len"]),
         lanes=heads,
         state=width * state,
         products=4 * width * state,

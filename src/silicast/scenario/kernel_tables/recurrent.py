@@ -25,15 +25,9 @@ def _lower(case: Lowering) -> None:
     case.dims.pop("d_model", None)
     case.words.pop("model_name", None)
     batch, length, tokens = (_stated(case, n) for n in ("batch_size", "seq_len", "num_tokens"))
-    require(
-        length is not None or tokens is not None,
-        "is missing",
-        "seq_len",
-        "new tokens of each sequence; or num_tokens, of all of them",
-    )
     count = 1 if batch is None else batch
     if length is None:
-        assert tokens is not None
+        tokens = count if tokens is None else tokens
         require(
             tokens >= count,
             f"num_tokens = {tokens} of {count} sequences",
@@ -49,8 +43,8 @@ def _lower(case: Lowering) -> None:
             "leave it out where all sequences are equally long",
         )
         if tokens != count * length:
-            case.dims["tokens"] = tokens
-    case.dims["batch"], case.dims["seq_len"] = count, length
+            case.dims["num_tokens"] = tokens
+    case.dims["batch_size"], case.dims["seq_len"] = count, length
     phase = _phase(case, length)
     if phase != "context":
         case.flags[phase] = True
@@ -78,6 +72,7 @@ def _phase(case: Lowering, length: int) -> str:
 def _mixer(meaning: str, dims: tuple[str, ...]) -> OpSpec:
     optional: dict[str, tuple[Range, int | None]] = {
         "batch_size": (BATCH, None), "seq_len": (TOKENS, None), "num_tokens": (TOKENS, None),
+        "d_model": ((1, 1 << 20), None),
     }  # fmt: skip
     return OpSpec(
         meaning,
@@ -88,13 +83,13 @@ def _mixer(meaning: str, dims: tuple[str, ...]) -> OpSpec:
     )
 
 
-_DELTA = ("d_model", "d_conv", "head_k_dim", "head_v_dim", "num_k_heads", "num_v_heads")
+_DELTA = ("d_conv", "head_k_dim", "head_v_dim", "num_k_heads", "num_v_heads")
 
 OPS: Mapping[str, OpSpec] = {
     "gdn": _mixer("gated delta network", _DELTA),
     "kda": _mixer("Kimi delta attention", _DELTA),
     "mamba2": _mixer(
         "Mamba 2 mixer",
-        ("d_model", "d_conv", "d_state", "head_dim", "n_groups", "chunk_size", "nheads"),
+        ("d_conv", "d_state", "head_dim", "n_groups", "chunk_size", "nheads"),
     ),
 }

@@ -98,7 +98,7 @@ def read_rows(data: Path, family: str, *, held_out: bool | None = None) -> list[
     """
     import pyarrow.parquet as pq
 
-    columns = {"batch": "batch_size", "seq_len": "seq_len", **COLUMNS[family]}
+    columns = {"batch_size": "batch_size", "seq_len": "seq_len", **COLUMNS[family]}
     names = [*KEYS, *columns.values(), "latency_us"]
     table = pq.read_table(data / f"aiconfigurator/{family}.parquet", columns=names)
     words = [[str(value) for value in table[key].to_pylist()] for key in KEYS]
