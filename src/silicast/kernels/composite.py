@@ -3,7 +3,7 @@
 A family states its parts (op batches of other families, each in its own format) and what the
 module as a whole must read and write. Its time is
 
-    t = efficiency x sum(count x part) + module
+    t = max(efficiency x sum(count x part) + module, host)
 
 where each part is its own family's time, never below its own bound; ``efficiency`` and ``module``
 are constants of the module. The bound knows no parts: products of all parts at their peak rates,
@@ -111,6 +111,10 @@ class Composite(Implementation):
         """Whose constants to use; "" = the plain ones."""
         return variant.library
 
+    def host_floor_s(self, batch: OpBatch, c: Mapping[str, float]) -> F64 | float:  # noqa: ARG002
+        """What the host takes to launch the parts one by one, where no graph does; 0 by default."""
+        return 0.0
+
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """See :meth:`Implementation.analyse`."""
@@ -125,6 +129,7 @@ class Composite(Implementation):
             own = part.total_s * c.get(f"{part.name}.efficiency", 1.0) * c["efficiency"]
             shares[part.name] = shares[part.name] + own if part.name in shares else own
         time = _sum(shares.values()) + c["module_s"]
+        time = np.maximum(time, self.host_floor_s(batch, c))
         if batch.variant.launch == "stream":
             time = time + self._host_s(batch, device)
         resource_s = self._bounds(batch, device, timed)
