@@ -16,8 +16,11 @@ READ_FROM_MEMORY = frozenset(("gemm", "moe", "attention_decode", "mla_decode", "
 OWN_NODES = {
     "attention_prefill": (("append", False), ("rope", False)),
     "attention_decode": (("append", False), ("rope", False)),
+    "mla_prefill": (("append", False), ("project", False)),
+    "mla_decode": (("append", False), ("project", False)),
 }
-"""Cache update and rotation, which engines' attention calls may hold, have nodes of their own."""
+"""Cache update, rotation and projections of the latent, which engines' attention calls may hold,
+have nodes of their own."""
 
 
 def as_run(op: Op, engine: Engine, architecture: str) -> Op:

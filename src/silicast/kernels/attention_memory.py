@@ -72,7 +72,7 @@ def prefill_traffic(
         # It widens the whole cache into a buffer before kernels that take no narrow one.
         appended = appended + cached * c["widened_bytes"]
     moved = queries + cached + results
-    outside = _outside_l2(moved + 0.5 * appended, device, c, batch.variant.cache)
+    outside = outside_l2(moved + 0.5 * appended, device, c, batch.variant.cache)
     bandwidth = data_rate(device) * c["dram_efficiency"]
     inner = cache_rate(device) * c["l2_efficiency"]
     per_byte = outside / bandwidth + (1.0 - outside) / inner
@@ -88,7 +88,7 @@ def prefill_traffic(
     )
 
 
-def _outside_l2(footprint: F64, device: Device, c: Mapping[str, float], cache: str) -> F64:
+def outside_l2(footprint: F64, device: Device, c: Mapping[str, float], cache: str) -> F64:
     """Fraction of a repeatedly used footprint that must come from DRAM again.
 
     A footprint that fits stays; a larger one, used in a fixed order, is evicted before it is used

@@ -78,7 +78,7 @@ class AttentionPrefill(Implementation):
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         """As :meth:`analyse`, with given constants: for fitting them."""
-        return _Prefill(batch, device, scheme_for(batch.variant, device), c).analysis()
+        return PrefillModel(batch, device, scheme_for(batch.variant, device), c).analysis()
 
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
         """Log sd of the family's and the device's error factors."""
@@ -115,7 +115,7 @@ def shared_errors(group: str, batch: OpBatch, device: Device) -> Mapping[str, fl
 
 
 @final
-class _Prefill:
+class PrefillModel:
     """One batch on one device: the steps of the model, each a few array operations."""
 
     def __init__(
@@ -190,6 +190,7 @@ class _Prefill:
         self.share = np.minimum(np.maximum(self.tasks / cores, 1.0), self.resident)
 
     def analysis(self) -> Analysis:
+        """Time, bound, demand and features of the batch."""
         c, device, work = self.c, self.device, self.work
         cores, clock = device.cores, device.clocks.boost_hz
         step = self._step_cycles(work.spread_f(self.share))

@@ -27,7 +27,8 @@ class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         libraries: architecture -> op family -> kernel library; "default" stands for all others.
         formats: architecture -> op family -> recipe of the checkpoint -> recipe that is run.
         calls: op family -> what the engine's call does beside its kernel, in tables of single
-            kernels: "append" (new keys and values into the cache), "rope", "quantize".
+            kernels: "append" (new keys and values into the cache), "rope", "quantize", "route" (the
+            choice of experts), "project" (the products between heads and latent).
 
     >>> EngineKernels(libraries={"default": {"moe": "vllm"}}).library("moe", "hopper")
     'vllm'

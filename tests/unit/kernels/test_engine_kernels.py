@@ -36,7 +36,7 @@ def test_engine_files_name_families_and_formats_that_exist(name: str) -> None:
         for recipes in formats.values():
             assert set(recipes) | set(recipes.values()) <= set(RECIPES)
     assert {what for held in kernels.calls.values() for what in held} <= {
-        "append", "rope", "quantize"
+        "append", "rope", "quantize", "route", "project"
     }  # fmt: skip
 
 

@@ -1,0 +1,259 @@
+"""Fits the constants of latent attention: catalog/physics/mla_prefill.json and mla_decode.json.
+
+    python benchmarks/fit_mla.py [--check] [--family mla_prefill]
+
+Reads the aiconfigurator tables context_mla and generation_mla (SILICAST_DATA or ../shared/data),
+the newest version of each engine on each device. One pair of heads and batch size in four, by
+hash, is held out and scored. Deterministic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from silicast.core.catalog import CATALOG
+from silicast.core.numerics import F64, I64
+from silicast.hardware.device import Device
+from silicast.kernels.check import take
+from silicast.kernels.mla_decode import MlaDecode
+from silicast.kernels.mla_prefill import MlaPrefill
+from silicast.kernels.mla_schemes import mla_scheme
+from silicast.validation.suite import data_folder
+from silicast.validation.suites._mla_rows import MlaCampaign, read_mla
+from silicast.workload.op import OpBatch
+
+ROWS_PER_FIT = 4_000
+PRIOR_WEIGHT = 0.01
+Z90 = 1.6448536269514722
+
+Prior = tuple[float, float, float]
+"""Where a constant starts and is drawn to, and the range it may take."""
+
+SHARED: dict[str, Prior] = {
+    "launch_s": (8e-6, 1e-6, 3e-5),
+    "narrow_launch": (1.1, 0.4, 3.0),
+    "tensor_efficiency": (0.8, 0.1, 1.0),
+    "softmax_ops": (6.0, 1.0, 60.0),
+    "task_cycles": (2500.0, 50.0, 4e4),
+    "tail": (0.5, 0.02, 1.0),
+    "l2_usable": (0.6, 0.3, 1.1),
+    "l2_fade": (0.5, 0.1, 2.0),
+    "dram_efficiency": (0.85, 0.3, 1.0),
+    "l2_efficiency": (0.6, 0.1, 1.5),
+    "serial": (0.3, 0.01, 1.0),
+    "append_bytes": (0.7, 0.01, 6.0),
+    "call_s": (1.6e-4, 5e-5, 5e-4),
+}
+PRIORS: dict[str, dict[str, Prior]] = {
+    "mla_prefill": {
+        **SHARED,
+        "step_cycles": (300.0, 10.0, 2e4),
+        "exposed": (0.3, 0.02, 1.5),
+        "tail_sorted": (0.3, 0.02, 1.0),
+        "step_192": (1.0, 0.4, 3.0),
+        "step_512": (1.2, 0.4, 5.0),
+        "fp8_efficiency": (0.7, 0.2, 1.0),
+        "narrow_bytes": (1.0, 0.05, 6.0),
+        "narrow_s": (3e-6, 1e-7, 3e-5),
+    },
+    "mla_decode": {
+        **SHARED,
+        "key_cycles": (10.0, 0.1, 400.0),
+        "core_bytes_per_cycle": (30.0, 2.0, 128.0),
+        "ctas_per_core": (1.0, 0.3, 4.0),
+        "merge_s": (2e-6, 2e-7, 2e-5),
+        "most_splits": (32.0, 1.0, 256.0),
+        "split_tiles": (2.0, 0.5, 32.0),
+        "narrow_rate": (1.0, 0.2, 1.5),
+        "narrow_dram": (0.9, 0.2, 1.2),
+        "convert_ops": (2.0, 0.1, 80.0),
+        "widened_bytes": (0.05, 0.001, 30.0),
+    },
+}
+FIXED: dict[str, dict[str, float]] = {
+    "mla_prefill": {
+        "append_launch_s": 2e-6, "merge_s": 2e-6, "split_tiles": 2.0, "window_steps": 0.3,
+        "masked_step": 0.5, "widened_bytes": 0.0, "convert_ops": 4.0, "step_64": 1.0,
+        "step_256": 1.0, "fp8_step_64": 1.0, "fp8_step_192": 1.0, "fp8_step_256": 1.0,
+        "independent_log_sd": 0.2,
+    },
+    "mla_decode": {"append_launch_s": 2e-6, "independent_log_sd": 0.2},
+}  # fmt: skip
+TABLES = {"mla_prefill": "context_mla", "mla_decode": "generation_mla"}
+FAMILIES: dict[str, MlaPrefill | MlaDecode] = {
+    "mla_prefill": MlaPrefill(),
+    "mla_decode": MlaDecode(),
+}
+FALLBACK = {
+    "blackwell-rtx": "ada",
+    "ampere-ga10x": "ada",
+    "turing": "ampere",
+    "volta": "ampere",
+    "pascal": "ampere",
+}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one campaign: ops, device, measured latency."""
+
+    batch: OpBatch
+    device: Device
+    latency_us: F64
+
+    def at(self, index: I64) -> Rows:
+        return Rows(take(self.batch, index), self.device, self.latency_us[index])
+
+
+def ratios(family: str, rows: Rows, c: Mapping[str, float]) -> F64:
+    """Predicted over measured time, held above the bound as users get it."""
+    found = FAMILIES[family].analyse_with(rows.batch, rows.device, c)
+    ratio: F64 = np.maximum(found.time_s, found.bound_s) * 1e6 / rows.latency_us
+    return ratio
+
+
+def sample(parts: Sequence[Rows], limit: int) -> list[Rows]:
+    """A deterministic subsample over all parts, each by its share."""
+    rng = np.random.default_rng(0)
+    share = min(1.0, limit / max(sum(len(p.latency_us) for p in parts), 1))
+    picked = []
+    for part in parts:
+        count = max(1, round(len(part.latency_us) * share))
+        picked.append(part.at(np.sort(rng.permutation(len(part.latency_us))[:count])))
+    return picked
+
+
+def fit(family: str, parts: Sequence[Rows], start: Mapping[str, float]) -> dict[str, float]:
+    """Constants of one style on one architecture: soft L1 on the log ratio, drawn to ``start``."""
+    priors = PRIORS[family]
+    names = list(priors)
+    low = np.log([priors[n][1] for n in names])
+    high = np.log([priors[n][2] for n in names])
+    origin = np.clip(np.log([start[n] for n in names]), low + 1e-6, high - 1e-6)
+    parts = sample(parts, ROWS_PER_FIT)
+    pull = PRIOR_WEIGHT * np.sqrt(sum(len(p.latency_us) for p in parts) / len(names))
+
+    def residuals(x: F64) -> F64:
+        c = {**start, **dict(zip(names, np.exp(x).tolist(), strict=True))}
+        logs = [np.log(ratios(family, part, c)) for part in parts]
+        return np.concatenate([*logs, pull * (x - origin)])
+
+    found = least_squares(
+        residuals, origin, loss="soft_l1", f_scale=0.1, bounds=(low, high), max_nfev=40
+    )
+    values = {n: float(f"{v:.4g}") for n, v in zip(names, np.exp(found.x), strict=True)}
+    return {**start, **values}
+
+
+def split(campaigns: Sequence[MlaCampaign], *, held: bool) -> list[Rows]:
+    """Fitted or held-out rows of campaigns, empty ones left out."""
+    return [
+        Rows(c.batch, c.device, c.latency_us).at(np.flatnonzero(c.held == held))
+        for c in campaigns
+        if (c.held == held).any()
+    ]
+
+
+def figures(ratio: F64) -> dict[str, float]:
+    off = np.abs(ratio - 1.0)
+    return {
+        "rows": len(ratio),
+        "mape": round(float(np.mean(off)), 4),
+        "median": round(float(np.median(off)), 4),
+        "p90": round(float(np.quantile(off, 0.9)), 4),
+        "log_bias": round(float(np.mean(np.log(ratio))), 4),
+    }
+
+
+def score(family: str, parts: Sequence[Rows], c: Mapping[str, float]) -> dict[str, float]:
+    return figures(np.concatenate([ratios(family, p, c) for p in parts]))
+
+
+def grouped(campaigns: Sequence[MlaCampaign]) -> dict[tuple[str, str], list[MlaCampaign]]:
+    """(architecture, style) -> newest campaigns."""
+    found: dict[tuple[str, str], list[MlaCampaign]] = {}
+    for c in campaigns:
+        if c.newest:
+            style = mla_scheme(c.batch.variant, c.device).style
+            found.setdefault((c.device.architecture, style), []).append(c)
+    return dict(sorted(found.items()))
+
+
+def log_sd(family: str, parts: Sequence[Rows], c: Mapping[str, float]) -> float:
+    """Spread whose interval holds 90 % of the fitted rows, less the shared part, a tenth up."""
+    logs = np.abs(np.log(np.concatenate([ratios(family, p, c) for p in parts])))
+    total = 1.1 * float(np.quantile(logs, 0.9)) / Z90
+    return round(float(np.sqrt(max(total**2 - 0.04**2 - 0.05**2, 0.03**2))), 3)
+
+
+def prefixed(
+    style: str, constants: Mapping[str, float], base: Mapping[str, float]
+) -> dict[str, float]:
+    return {f"{style}.{n}": v for n, v in sorted(constants.items()) if base.get(n) != v}
+
+
+def fit_family(family: str) -> dict[str, Any]:
+    """The constants file of one family."""
+    groups = grouped(list(read_mla(data_folder(), TABLES[family])))
+    start = {n: p[0] for n, p in PRIORS[family].items()} | FIXED[family]
+    by_style: dict[str, dict[str, float]] = {}
+    for style in sorted({k[1] for k in groups}):
+        parts = [p for k, g in groups.items() if k[1] == style for p in split(g, held=False)]
+        by_style[style] = fit(family, parts, start)
+        print(family, style, score(family, parts, by_style[style]), flush=True)
+    fitted: dict[tuple[str, str], dict[str, float]] = {}
+    scores: dict[str, Any] = {}
+    architectures: dict[str, dict[str, float]] = {}
+    for (architecture, style), group in groups.items():
+        own = fit(family, split(group, held=False), by_style[style])
+        own["independent_log_sd"] = log_sd(family, split(group, held=False), own)
+        fitted[architecture, style] = own
+        architectures.setdefault(architecture, {}).update(prefixed(style, own, {}))
+        scores[f"{architecture} {style}"] = score(family, split(group, held=True), own)
+        print(family, architecture, style, scores[f"{architecture} {style}"], flush=True)
+    default = dict(start) | {
+        "family_log_sd": 0.04, "device_log_sd": 0.05, "unmeasured_widening": 6.0,
+        "independent_log_sd": max(c["independent_log_sd"] for c in fitted.values()),
+    }  # fmt: skip
+    for style, constants in by_style.items():
+        default |= prefixed(style, constants, start)
+    card = {
+        "data": [f"aiconfigurator/{TABLES[family]}.parquet"],
+        "split": "newest version of each engine per device; one pair of heads and batch size in"
+        " four, by hash, held out and scored",
+        "command": "python benchmarks/fit_mla.py",
+        "date": "2026-11-21",
+        "scores": scores,
+    }
+    return {
+        "format": 1,
+        "card": card,
+        "default": default,
+        "architectures": architectures,
+        "fallback": FALLBACK,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="fit and compare, write nothing")
+    parser.add_argument("--family", choices=list(FAMILIES))
+    options = parser.parse_args()
+    for family in [options.family] if options.family else list(FAMILIES):
+        path = CATALOG / "physics" / f"{family}.json"
+        text = json.dumps(fit_family(family), indent=1) + "\n"
+        if options.check:
+            print(family, "same" if path.read_text() == text else "differs")
+        else:
+            path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""Absorbed latent attention of one new token (or a few) a sequence on SIMT devices.
+
+All heads attend to one cached vector a token: 576 elements are keys, the first 512 of them values
+(DeepSeek's widths). Tasks are (sequence, tile of heads, split); each reads its keys once, so that
+a tile of heads has the arithmetic of its rows for each byte and many heads are bound by tensor
+cores. Few sequences are split over the cores, where the library can, and merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, final
+
+import numpy as np
+
+from silicast.core.numerics import F64, ceil_div, smooth_max
+from silicast.hardware.device import Device
+from silicast.kernels.attention_memory import outside_l2
+from silicast.kernels.attention_work import Sequences
+from silicast.kernels.data_rate import cache_rate, data_rate
+from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.mla_prefill import mla_errors
+from silicast.kernels.mla_schemes import MlaScheme, mla_constants, mla_scheme
+from silicast.kernels.mla_work import MLA_DIMS, MlaWork, Widths, projected_s, useful
+from silicast.workload.op import Op, OpBatch
+
+GROUP = "mla_decode"
+KEY_TILE = 64
+"""Keys of one inner step; a split is at least one."""
+HEAD_TILES = {"fa3": (64,), "flashmla": (64,), "triton": (16,), "fmha": (8, 16, 64, 128)}
+"""Rows (heads x new tokens) that one task can hold, by kernel; a task takes the smallest that
+holds all rows, else the largest. Before Hopper TensorRT-LLM's tile has 16."""
+
+
+@register
+@final
+class MlaDecode(Implementation):
+    """``mla_decode``: q_len new tokens (1) over kv_len cached ones and themselves."""
+
+    family: ClassVar[str] = "mla_decode"
+    dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
+        "batch": (1, 1 << 20),
+        "q_len": (1, 1 << 10),
+        "kv_len": (0, 1 << 24),
+        **MLA_DIMS,
+    }
+    ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
+
+    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
+        """See :class:`~silicast.kernels.implementation.Implementation`."""
+        scheme = mla_scheme(batch.variant, device)
+        return self.analyse_with(batch, device, mla_constants(GROUP, device, scheme))
+
+    def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
+        """As :meth:`analyse`, with given constants: for fitting them."""
+        return _Decode(batch, device, mla_scheme(batch.variant, device), c).analysis()
+
+    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+        """Log sd of the family's and the device's error factors."""
+        return mla_errors(GROUP, batch, device)
+
+    def flops(self, op: Op) -> int:
+        """Exact useful FLOPs: live scores against the latent."""
+        return useful(op, decode=True)[0]
+
+    def compulsory_bytes(self, op: Op) -> int:
+        """Exact bytes moved once: queries and results in the latent, cached vectors."""
+        return useful(op, decode=True)[1]
+
+
+@final
+class _Decode:
+    """One batch on one device."""
+
+    def __init__(
+        self, batch: OpBatch, device: Device, scheme: MlaScheme, c: Mapping[str, float]
+    ) -> None:
+        self.batch, self.device, self.scheme, self.c = batch, device, scheme, c
+        self.work = work = Sequences.of(batch, decode=True)
+        self.widths = w = Widths.of(batch)
+        causal = batch.variant.flag("causal", default=True)
+        self.useful = MlaWork.of(batch, work, decode=True, causal=causal)
+        self.pipe = device.matrix_pipe(scheme.math)
+        self.key_bytes = w.cached * (1.0 if scheme.narrow else 2.0)
+        rows = work.q * work.spread(w.heads)
+        self.tile = _tile(rows, scheme, device)
+        self.tiles = ceil_div(rows, self.tile).astype(np.float64)
+        self._plan()
+
+    def _plan(self) -> None:
+        """Splits caches so that there is a task for every core, if sequences are too few."""
+        work, c = self.work, self.c
+        self.slots = self.device.cores * c["ctas_per_core"]
+        self.visits = work.total(work.kv * self.tiles)
+        base = work.total(self.tiles)
+        chunk = np.maximum(self.visits / self.slots, c["split_tiles"] * KEY_TILE)
+        can = self.scheme.kernel != "fmha" or self.device.architecture in ("hopper", "blackwell")
+        chunk = np.where((base < self.slots) & can, chunk, float(1 << 40))
+        even = np.maximum(work.kv / work.spread_f(chunk), 1.0)
+        self.splits = np.minimum(even, c["most_splits"])
+        self.tasks = work.total(self.splits * self.tiles)
+        self.longest = work.largest(work.kv / self.splits)
+        self.merges = np.minimum(np.maximum(work.largest(self.splits) - 1.0, 0.0), 1.0)
+
+    def analysis(self) -> Analysis:
+        c, device, work, w = self.c, self.device, self.work, self.widths
+        cores, clock = device.cores, device.clocks.boost_hz
+        inner = cache_rate(device) * c["l2_efficiency"]
+        key_cycles = self._key_cycles()
+        waves = self.tasks / self.slots
+        rounds = np.maximum(1.0, waves + c["tail"] * (np.ceil(waves) - waves))
+        compute = work.total(work.kv * self.tiles * key_cycles) / cores
+        ragged = compute + c["tail"] * (np.ceil(waves) / np.maximum(waves, 1.0) - 1.0) * compute
+        longest = self.longest * work.largest(key_cycles)
+        core_s = (rounds * c["task_cycles"] + np.maximum(ragged, longest)) / clock
+
+        outside = outside_l2(self.useful.moved, device, c, self.batch.variant.cache)
+        bandwidth = data_rate(device) * c["dram_efficiency"]
+        if self.scheme.narrow:
+            bandwidth = bandwidth * c["narrow_dram"]
+        dram_s = self.useful.moved * outside / bandwidth
+        busiest = np.maximum(self.longest, self.visits / cores)
+        load_s = busiest * self.key_bytes / (c["core_bytes_per_cycle"] * clock)
+        l2_s = (self.useful.moved + (self.visits * self.key_bytes - self.useful.keys)) / inner
+        memory_s = np.maximum(np.maximum(dram_s, l2_s), load_s)
+        together = np.maximum(core_s, memory_s) + c["serial"] * np.minimum(core_s, memory_s)
+        partial = work.total((self.splits - 1.0) * work.q) * w.heads * w.rank * 8.0
+        merge_s = self.merges * c["merge_s"] + partial / inner
+        launch_s = np.full(len(together), c["launch_s"])
+        if self.scheme.narrow:
+            launch_s = launch_s * c["narrow_launch"]
+        around_s = self._around_s(outside, bandwidth, inner)
+        time_s = np.maximum(launch_s + together + merge_s + around_s, 0.25 * launch_s)
+        if self.scheme.projects:
+            # launched one by one: the host needs this long for the call's kernels
+            time_s = smooth_max((time_s, np.full_like(time_s, c["call_s"])))
+        shares = {
+            "core_share": core_s / time_s,
+            "dram_share": dram_s / time_s,
+            "l2_share": l2_s / time_s,
+            "load_share": load_s / time_s,
+            "launch_share": launch_s / time_s,
+            "merge_share": merge_s / time_s,
+            "around_share": np.abs(around_s) / time_s,
+            "resident": 1.0 - outside,
+            "waves": waves,
+        }
+        return self._result(time_s, shares, outside, busiest * self.key_bytes)
+
+    def _key_cycles(self) -> F64:
+        """Core cycles of one key for one tile of heads: products, softmax, widening."""
+        c, device, work, w = self.c, self.device, self.work, self.widths
+        rate = device.rate_per_core(self.pipe, self.scheme.math) * c["tensor_efficiency"]
+        if self.scheme.narrow:
+            rate = rate * c["narrow_rate"]
+        width = work.spread((w.cached + w.rank).astype(np.float64))
+        mma = 2.0 * self.tile * width / rate
+        xu = device.rate_per_core("xu", "fp32") or 16.0
+        fma = device.rate_per_core("fma", "fp32") or 128.0
+        softmax = self.tile * (1.0 / xu + c["softmax_ops"] / fma)
+        cycles = mma + softmax + c["key_cycles"]
+        if self.scheme.narrow and self.scheme.math != "fp8":
+            cycles = cycles + work.spread(w.cached.astype(np.float64)) * (c["convert_ops"] / fma)
+        return cycles
+
+    def _around_s(self, outside: F64, bandwidth: float, inner: float) -> F64:
+        """What an engine's call does beside the kernel."""
+        c, w, scheme = self.c, self.widths, self.scheme
+        if not scheme.engine:
+            return np.full(len(outside), -c["append_launch_s"])
+        tokens = self.work.total(self.work.q.astype(np.float64))
+        moved = tokens * (w.heads * w.cached * 4.0 * c["append_bytes"] + w.cached * 4.0)
+        if scheme.narrow:
+            moved = moved + self.useful.keys * c["widened_bytes"]
+        around = moved * (outside / bandwidth + (1.0 - outside) / inner)
+        if scheme.projects:
+            rows = tokens.astype(np.int64)
+            around = around + projected_s(w, rows, self.batch.variant, self.device, absorbed=True)
+        return around
+
+    def _result(
+        self, time_s: F64, shares: Mapping[str, F64], outside: F64, busiest_bytes: F64
+    ) -> Analysis:
+        """The analysis with its bound and demand."""
+        device, work = self.device, self.work
+        resource_s = self.useful.bound(
+            device, self.pipe, self.scheme.math, self.batch.variant.cache
+        )
+        bound = np.maximum(np.maximum(resource_s["tensor"], resource_s["dram"]), resource_s["l2"])
+        issued = work.total(work.kv * self.tiles * self.tile)
+        padded = issued * 2.0 * (self.widths.cached + self.widths.rank)
+        return Analysis(
+            time_s=time_s,
+            bound_s=bound,
+            resource_s={**resource_s, "launch": np.full(len(time_s), self.c["launch_s"])},
+            demand=Demand(
+                tasks=self.tasks,
+                waves=shares["waves"],
+                occupancy=np.minimum(self.tasks / device.cores, self.c["ctas_per_core"]),
+                pipe_work={self.pipe: padded, "xu": issued},
+                level_bytes={"dram": self.useful.moved * outside, "l2": self.useful.moved},
+                core_level_bytes={"l2": busiest_bytes},
+            ),
+            features={**shares, "padding": self.useful.flops / padded},
+            independent_log_sd=np.full(len(time_s), self.c["independent_log_sd"]),
+        )
+
+
+def _tile(rows: np.ndarray, scheme: MlaScheme, device: Device) -> np.ndarray:
+    """Rows of a task's products."""
+    sizes = HEAD_TILES[scheme.kernel]
+    if scheme.kernel == "fmha" and device.architecture not in ("hopper", "blackwell"):
+        sizes = HEAD_TILES["triton"]
+    if scheme.kernel == "fmha" and device.architecture == "hopper":
+        sizes = HEAD_TILES["flashmla"]
+    tile = np.full_like(rows, sizes[-1])
+    for size in reversed(sizes):
+        tile = np.where(rows <= size, size, tile)
+    return tile
