@@ -16,7 +16,7 @@ import numpy as np
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.check import op_at
+from silicast.kernels.check import LESSENING, op_at
 from silicast.kernels.composite import Composite
 from silicast.kernels.implementation import Analysis, Implementation
 from silicast.kernels.physics import load_physics
@@ -159,6 +159,7 @@ def adapter(
             "family": original.family,
             "dims": original.dims,
             "ragged": original.ragged,
+            "lessening": getattr(original, "lessening", LESSENING),
             "dtypes": getattr(original, "dtypes", ("bf16", "fp16", "fp32")),
             "execution_model": execution_model,
             "original": original,

@@ -1,0 +1,310 @@
+"""How long each algorithm takes for a convolution, vectorised over tiles x rows.
+
+implicit: the sum as one matrix product per group, gathered on the way: results x channels out x
+(channels in x taps). Gradients of the input spread the result's gradient over the stride, so that
+zeros are multiplied; gradients of filters sum over all results.
+fused Winograd: F(2x2): 16 products in place of 36, transforms inside the kernel.
+Winograd: F(4x4) in three steps, transformed images and results through memory.
+fft: tiles of 32 x 32 in the frequency domain, likewise.
+direct: one thread a result on the FMA pipe, for groups of few channels (depthwise).
+
+Each is a batch of matrix products with other traffic, so that the candidates, waves and splits are
+those of :mod:`silicast.kernels.gemm_model`. See docs/explanation/convolution.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import final
+
+import numpy as np
+
+from silicast.core.dtypes import RECIPES, Recipe
+from silicast.core.numerics import F64
+from silicast.hardware.device import Device
+from silicast.kernels.conv2d_shapes import Shape
+from silicast.kernels.data_rate import cache_rate, data_rate
+from silicast.kernels.gemm_model import Machine, Steps, evaluate, stays_in_l2
+from silicast.kernels.gemm_tiles import Tiles, tiles_for
+from silicast.kernels.physics import load_physics
+from silicast.workload.op import Variant
+
+PHYSICS = "conv2d"
+
+ALGORITHMS = ("implicit", "winograd-fused", "winograd", "fft", "direct")
+FORWARD, DATA, WEIGHTS = "forward", "data", "weights"
+
+ALIGNMENT = 8.0
+"""Channels of a tap that tensor cores take together: fewer are padded."""
+
+FFT_TILE = 32.0
+NEVER = 1e6
+"""Factor on the time of an algorithm that does not apply."""
+
+
+def pass_of(variant: Variant) -> str:
+    """Which of the three products of a layer a variant asks for.
+
+    >>> pass_of(Variant(flags=(("backward_data", True),)))
+    'data'
+    """
+    if variant.flag("backward_data"):
+        return DATA
+    return WEIGHTS if variant.flag("backward_weights") else FORWARD
+
+
+@final
+@dataclass(frozen=True)
+class Setting:
+    """All that rows of one batch share.
+
+    Attributes:
+        recipe, pipe: formats and the pipe that multiplies.
+        direction: forward, data or weights.
+        c: constants of the architecture, those of the pipe and the direction put over the others.
+        tiles: candidates.
+        machine: rates; its memory is infinite, for traffic is counted here.
+        steps: of the plain product; ``fast_steps`` of products between transforms.
+        dram, l2: bytes per second achieved; l2_bytes: what stays from call to call.
+        fma: operations per second of the FMA pipe.
+    """
+
+    recipe: Recipe
+    pipe: str
+    direction: str
+    c: Mapping[str, float]
+    tiles: Tiles
+    machine: Machine
+    steps: Steps
+    fast_steps: Steps
+    dram: float
+    l2: float
+    l2_bytes: float
+    fma: float
+    cold: bool
+
+
+@lru_cache(maxsize=1024)
+def setting_of(variant: Variant, device: Device) -> Setting:
+    """The setting of one variant on one device.
+
+    Raises:
+        SilicastError: the device does not multiply in the format.
+    """
+    return setting_with(variant, device, load_physics(PHYSICS).constants(device.architecture))
+
+
+def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -> Setting:
+    """The setting under a flat table of constants ("tensor.share" entries included)."""
+    recipe = RECIPES[variant.dtype]
+    pipe = device.matrix_pipe(recipe.compute)
+    direction = pass_of(variant)
+    c = selected(table, pipe, recipe.name, direction)
+    tiles = tiles_for(device.architecture, pipe, compute=recipe.compute)
+    machine = replace(Machine.of(device, recipe, pipe, variant, c), dram=float("inf"))
+    plain = {**c, "tensor_efficiency": c["efficiency"] * c["share"]}
+    fast = {**c, "tensor_efficiency": c["efficiency"] * c["fast_share"]}
+    return Setting(
+        recipe=recipe,
+        pipe=pipe,
+        direction=direction,
+        c=c,
+        tiles=tiles,
+        machine=machine,
+        steps=Steps.of(tiles, machine, plain),
+        fast_steps=Steps.of(tiles, machine, fast),
+        dram=data_rate(device) * c["dram_efficiency"],
+        l2=cache_rate(device) * c["l2_efficiency"],
+        l2_bytes=device.l2.capacity_bytes * c["resident_share"],
+        fma=device.peak_per_s("fma", "fp32") * c["direct_share"],
+        cold=variant.cache == "cold",
+    )
+
+
+UNUSED = {
+    "page_miss_share": 0.0, "page_reach_bytes": 1.0, "fill_s": 0.0, "extra_s": 0.0, "l2_share": 1.0,
+    "core_dram_bytes_per_s": float("inf"), "l2_bytes_per_clock_per_core": 32.0,
+}  # fmt: skip
+"""What the model of plain products asks for and is counted here, or not at all."""
+
+
+def selected(table: Mapping[str, float], pipe: str, dtype: str, direction: str) -> dict[str, float]:
+    """Constants under plain names: those of the pipe, the format, then the direction win.
+
+    >>> selected({"a": 1.0, "tensor.a": 2.0, "data.a": 3.0}, "tensor", "fp16", "data")["a"]
+    3.0
+    """
+    found = dict(UNUSED)
+    for prefix in ("", f"{pipe}.", f"{dtype}.", f"{direction}.", f"{pipe}.{direction}."):
+        for name, value in table.items():
+            head, dot, plain = name.rpartition(".")
+            if head + dot == prefix:
+                found[plain] = value
+    return found
+
+
+@final
+@dataclass(frozen=True)
+class Found:
+    """What one algorithm would do; arrays of shape (rows,), seconds.
+
+    Attributes:
+        time: without the launch protocol's share.
+        busy_s, dram_s: of the products with their operands, and of main memory.
+        issued: operations on the matrix pipe, padding included.
+        dram_bytes: traffic with main memory.
+        blocks: thread blocks of the products.
+    """
+
+    time: F64
+    busy_s: F64
+    dram_s: F64
+    issued: F64
+    dram_bytes: F64
+    blocks: F64
+
+
+def every_algorithm(setting: Setting, shape: Shape) -> list[Found]:
+    """All of :data:`ALGORITHMS`, in that order."""
+    f = shape.floats(columns=True)
+    return [
+        _implicit(setting, f),
+        _winograd(setting, f, 2.0, fused=True),
+        _winograd(setting, f, 4.0, fused=False),
+        _fft(setting, f),
+        _direct(setting, f),
+    ]
+
+
+def expected(found: list[Found]) -> tuple[F64, F64]:
+    """Expected time over algorithms, by how close each is to the fastest; and which that is."""
+    times = np.stack([one.time for one in found])
+    return closest(times), times.argmin(axis=0)
+
+
+def closest(times: F64) -> F64:
+    """Mean of alternatives (first axis), weighted by the 16th power of fastest over own time."""
+    weight = times.min(axis=0) / times
+    for _ in range(4):
+        weight = weight * weight
+    total, norm = weight[0] * times[0], weight[0]
+    for time, own in zip(times[1:], weight[1:], strict=True):
+        total, norm = total + own * time, norm + own
+    mean: F64 = total / norm
+    return mean
+
+
+def _product(
+    setting: Setting, steps: Steps, m: F64, n: F64, k: F64, batch: F64
+) -> tuple[F64, F64, F64]:
+    """Expected time, operations issued and blocks of matrix products; each of shape (rows,)."""
+    c = {**setting.c, "launch_s": 0.0}
+    found = evaluate(m, n, k, batch, setting.tiles, steps, setting.machine, c)
+    best = found.time.argmin(axis=0)
+    place = best * m.shape[1] + np.arange(m.shape[1])
+    blocks, block_steps = found.blocks.take(place), found.block_steps.take(place)
+    return closest(found.time), blocks * block_steps * steps.operations.take(best), blocks
+
+
+def _implicit(setting: Setting, f: Shape) -> Found:
+    """One product a group, its operands gathered on the way."""
+    c, taps = setting.c, f.r * f.s
+    inner, outer = f.c_of_group, f.k_of_group
+    if setting.pipe == "tensor":
+        inner = np.ceil(inner / ALIGNMENT) * ALIGNMENT
+    if setting.direction == FORWARD:
+        m, n, k = f.n * f.p * f.q, outer, inner * taps
+    elif setting.direction == DATA:
+        spread = f.stride_h * f.stride_w
+        waste = (1.0 + c["spread_share"] * (spread - 1.0)) / spread
+        m, n, k = f.n * f.h * f.w, inner, np.ceil(outer * taps * waste)
+    else:
+        m, n, k = outer, inner * taps, f.n * f.p * f.q
+    busy, issued, blocks = _product(setting, setting.steps, m, n, k, f.groups)
+    gathered = np.where(taps > 1.0, c["gather_share"], 0.0)[0]
+    busy = busy * (1.0 + gathered)
+    return _with_memory(setting, f, busy, issued, blocks, 0.0, c["kernels"])
+
+
+def _winograd(setting: Setting, f: Shape, tile: float, *, fused: bool) -> Found:
+    """Products of transformed tiles: ``tile`` x ``tile`` results from overlapping inputs."""
+    side = tile + f.r - 1.0
+    points = side * side
+    down, across = (f.h, f.w) if setting.direction == DATA else (f.p, f.q)
+    tiles = f.n * np.ceil(down / tile) * np.ceil(across / tile)
+    sizes = (tiles, f.k_of_group, f.c_of_group)
+    fits = (f.r == f.s) & (f.stride_h * f.stride_w == 1.0)
+    fits = fits & ((f.r == 3.0) if fused else ((f.r == 3.0) | (f.r == 5.0)))
+    between = 0.0 if fused else 2.0 * 4.0 * points * tiles * (f.c + f.k)
+    between = between + 4.0 * points * f.k * f.c_of_group
+    name = "fused" if fused else "unfused"
+    return _transformed(setting, f, sizes, points * f.groups, between, fits, name)
+
+
+def _fft(setting: Setting, f: Shape) -> Found:
+    """Tiles of 32 x 32 in the frequency domain: half the spectrum, four real products each."""
+    down, across = (f.h, f.w) if setting.direction == DATA else (f.p, f.q)
+    results_h = np.maximum(FFT_TILE + 1.0 - f.r, 1.0)
+    results_w = np.maximum(FFT_TILE + 1.0 - f.s, 1.0)
+    tiles = f.n * np.ceil(down / results_h) * np.ceil(across / results_w)
+    points = FFT_TILE * (FFT_TILE / 2.0 + 1.0)
+    fits = (f.stride_h * f.stride_w == 1.0) & (np.maximum(f.r, f.s) <= FFT_TILE / 2.0)
+    sizes = (tiles, f.k_of_group, f.c_of_group)
+    between = 2.0 * 8.0 * points * (tiles * (f.c + f.k) + f.k * f.c_of_group)
+    return _transformed(setting, f, sizes, 4.0 * points * f.groups, between, fits, "fft")
+
+
+def _transformed(
+    setting: Setting, f: Shape, sizes: tuple[F64, F64, F64], batch: F64, between: F64,
+    fits: F64, name: str,
+) -> Found:  # fmt: skip
+    """Products between transforms: tiles x channels out x channels in, many small ones.
+
+    A gradient of filters sums over tiles, one of the input swaps the channels.
+    """
+    tiles, outer, inner = sizes
+    m, n, k = tiles, outer, inner
+    if setting.direction == DATA:
+        m, n, k = tiles, inner, outer
+    elif setting.direction == WEIGHTS:
+        m, n, k = outer, inner, tiles
+    busy, issued, blocks = _product(setting, setting.fast_steps, m, n, k, batch)
+    busy = busy * setting.c[f"{name}_cost"]
+    kernels = setting.c["kernels"] * (1.0 if name == "fused" else 3.0)
+    found = _with_memory(setting, f, busy, issued, blocks, between, kernels)
+    # matrix units outrun the transforms, and transformed integers need more bits
+    able = setting.pipe == "fma" and not setting.recipe.compute.startswith("int")
+    time = np.where(fits[0] & able, found.time, found.time * NEVER)
+    return replace(found, time=time)
+
+
+def _direct(setting: Setting, f: Shape) -> Found:
+    """One thread a result: no padding of channels, no reuse beyond registers."""
+    operations = (2.0 * f.n * f.p * f.q * f.k * f.c_of_group * f.r * f.s)[0]
+    cores = setting.machine.cores
+    blocks = np.ceil(operations / (2.0 * 1024.0))
+    busy = operations / setting.fma * (cores / np.minimum(blocks, cores))
+    return _with_memory(setting, f, busy, operations, blocks, 0.0, 1.0)
+
+
+def _with_memory(
+    setting: Setting, f: Shape, busy: F64, issued: F64, blocks: F64, between: F64 | float,
+    kernels: float,
+) -> Found:  # fmt: skip
+    """Products with traffic of images, filters and what is kept between kernels."""
+    c, machine = setting.c, setting.machine
+    images = (f.elements_in * machine.a_bytes)[0]
+    results = (f.elements_out * machine.c_bytes)[0]
+    moved = images + results + (f.elements_filter * machine.b_bytes)[0]
+    extra = np.zeros_like(moved) + np.asarray(between).reshape(-1)
+    kept = 0.0 if setting.cold else stays_in_l2(setting.l2_bytes, moved + extra)
+    missing = 1.0 - stays_in_l2(setting.l2_bytes, 0.5 * extra + moved)
+    outside = moved * (1.0 - kept) + extra * missing
+    memory = outside / setting.dram + (moved + extra) / setting.l2
+    high, low = np.maximum(busy, memory), np.minimum(busy, memory)
+    # kernels of an algorithm in steps do not overlap with each other
+    lost = np.where(extra > 0.0, 1.0, c["overlap_loss"])
+    time = high + lost * low * low / np.maximum(high, 1e-30) + c["launch_s"] * kernels
+    return Found(time, busy, outside / setting.dram, issued, outside, blocks)
