@@ -20,6 +20,7 @@ from silicast.kernels.gemm_constants import (
     constants_for,
     measured_anywhere,
     measured_format,
+    queued,
     run_as,
 )
 from silicast.kernels.gemm_features import Features, features
@@ -68,6 +69,8 @@ def _setting(variant: Variant, device: Device) -> Setting:
     recipe = run_as(recipe_for(variant.dtype), device)
     pipe = device.matrix_pipe(recipe.compute)
     constants = constants_for(device.architecture, recipe, variant.library, pipe)
+    if pipe == "fma" and variant.launch != "stream":
+        constants = queued(constants, device.architecture)
     return _make_setting(variant, device, constants)
 
 

@@ -65,6 +65,21 @@ def constants_for(
     return found
 
 
+def queued(constants: Mapping[str, float], architecture: str) -> dict[str, float]:
+    """Constants of FMA kernels that wait in the device's queue.
+
+    They were measured under the host, where splitting k costs a second call of the host; in a
+    queue it costs what it does in the queues in which the matrix units' kernels were measured.
+
+    >>> own = constants_for("pascal", RECIPES["fp32"], pipe="fma")
+    >>> queued(own, "pascal")["split_s"] < own["split_s"]
+    True
+    """
+    second = load_physics(PHYSICS).constants(architecture)["split_s"]
+    splits = {n: min(constants[n], second) for n in ("split_s", "narrow_split_s") if n in constants}
+    return {**constants, **splits}
+
+
 def selected(table: Mapping[str, float], recipe: Recipe, library: str) -> dict[str, float]:
     """The constants that hold for one recipe and library, under their plain names.
 
