@@ -7,15 +7,17 @@ from typing import Any, Literal, final
 
 from silicast.core.errors import SilicastError
 from silicast.workload.precision import Precision
-from silicast.workload.structure import MLA, MoE, check_int
+from silicast.workload.structure import MLA, LayerSizes, MoE, check_int
 
 __all__ = [
     "LIMITS",
     "MLA",
     "LayerKind",
+    "LayerSizes",
     "MoE",
     "ModelConfig",
     "Norm",
+    "NormAt",
     "Position",
     "Precision",
     "QkNorm",
@@ -25,6 +27,7 @@ __all__ = [
 ]
 
 Norm = Literal["rmsnorm", "layernorm"]
+NormAt = Literal["input", "output", "sum"]
 Position = Literal["rope", "learned", "alibi", "none"]
 QkNorm = Literal["head", "all_heads", "no_weights"]
 Residual = Literal["sequential", "parallel", "parallel_two_norms"]
@@ -42,11 +45,13 @@ LIMITS: dict[str, tuple[int, int]] = {
     "mtp_layers": (0, 64),
     "no_rope_every": (0, 1024),
     "encoder_parameters": (0, 1 << 40),
+    "embedding_width": (0, 1 << 20),
 }
 """Smallest and largest sensible sizes; outside them the input is a mistake."""
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "norm": ("rmsnorm", "layernorm"),
+    "norm_at": ("input", "output", "sum"),
     "position": ("rope", "learned", "alibi", "none"),
     "residual": ("sequential", "parallel", "parallel_two_norms"),
     "qk_norm_over": ("head", "all_heads", "no_weights"),
@@ -65,6 +70,8 @@ class LayerKind:
         feed: "mlp", "experts" or "" = the layer is its mixer alone.
         window: keys that a query sees, 0 = all; rope: queries and keys are rotated.
         heads, kv_heads, head_dim: of its attention; intermediate: width of its MLP.
+        v_head_dim: width of a head's values, 0 = ``head_dim``.
+        shared_kv: keys and values come out of one projection; sinks: its heads have sinks.
     """
 
     mixer: str = "heads"
@@ -75,6 +82,14 @@ class LayerKind:
     kv_heads: int = 0
     head_dim: int = 0
     intermediate: int = 0
+    v_head_dim: int = 0
+    shared_kv: bool = False
+    sinks: bool = False
+
+    @property
+    def value_dim(self) -> int:
+        """Width of a head's values."""
+        return self.v_head_dim or self.head_dim
 
     @property
     def moe(self) -> bool:
@@ -106,12 +121,16 @@ class ModelConfig:
         tied: the head shares the embedding's weights.
         no_rope_every: every so many layers one has no rotary positions; 0 = all have.
         output_norms: a norm also after attention and after the MLP, before the residual.
+        norm_at: where the norms stand: on the input of attention and MLP, on their output before
+            the residual instead, or on the sum with the residual (then the stack ends without one).
         sinks: each head has a learned logit that takes a share of its attention.
         windows: per layer, how many last keys a query sees; 0 = all; () = all in every layer.
         chunked: windows are chunks: a query sees the keys of its own chunk only.
         mixers: per layer, its token mixer, "" = none; () = latent attention in every layer where
             ``mla`` is given, else attention of heads.
         feeds: per layer, "mlp", "experts" or "" = none; () = experts wherever ``moe`` has them.
+        sizes: per layer, what of its sizes differs from the model's; () = nothing.
+        embedding_width: of the embedding where products lead from and to it; 0 = ``hidden``.
         max_positions: longest context the model was made for; 0 = not stated.
         mtp_layers: extra layers that only speculation runs; counted apart.
         moe: routed experts, None = a dense model; mla: latent attention, None = of heads.
@@ -162,6 +181,9 @@ class ModelConfig:
     chunked: bool = False
     mixers: tuple[str, ...] = ()
     feeds: tuple[str, ...] = ()
+    sizes: tuple[LayerSizes, ...] = ()
+    norm_at: NormAt = "input"
+    embedding_width: int = 0
     moe: MoE | None = None
     mla: MLA | None = None
     encoder_parameters: int = 0
@@ -211,7 +233,7 @@ class ModelConfig:
             raise SilicastError(
                 "experts beside attention are not modelled yet", kind="not_yet", field="residual"
             )
-        for field in ("mixers", "feeds"):
+        for field in ("mixers", "feeds", "sizes"):
             stated = getattr(self, field)
             if stated and len(stated) != self.layers:
                 raise SilicastError(
@@ -225,6 +247,13 @@ class ModelConfig:
                     f"unknown feed {feed[:40]!r}",
                     field="feeds",
                     hint='"mlp", "" or, with experts given, "experts"',
+                )
+        for kind in self.kinds:
+            if kind.mixer and kind.heads % kind.kv_heads:
+                raise SilicastError(
+                    f"{kind.kv_heads} key-value heads do not divide {kind.heads} heads",
+                    field="sizes",
+                    hint="state both for the layer",
                 )
         from silicast.workload.mixers._mixer import mixer_named
 
@@ -280,15 +309,20 @@ class ModelConfig:
     def kind(self, layer: int) -> LayerKind:
         """What ``layer`` looks like; sizes of parts that it does not have are 0."""
         mixer, feed = self.mixer(layer), self.feed(layer)
+        own = self.sizes[layer] if self.sizes else LayerSizes()
+        sinks = self.sinks if own.sinks is None else own.sinks
         return LayerKind(
             mixer=mixer,
             feed=feed,
-            window=self.window(layer),
-            rope=self.has_rope(layer),
-            heads=self.heads if mixer else 0,
-            kv_heads=self.kv_heads if mixer else 0,
-            head_dim=self.head_dim if mixer else 0,
-            intermediate=self.intermediate if feed == "mlp" else 0,
+            window=self.window(layer) if mixer else 0,
+            rope=self.has_rope(layer) if mixer else True,
+            heads=(own.heads or self.heads) if mixer else 0,
+            kv_heads=(own.kv_heads or self.kv_heads) if mixer else 0,
+            head_dim=(own.head_dim or self.head_dim) if mixer else 0,
+            intermediate=(own.intermediate or self.intermediate) if feed == "mlp" else 0,
+            v_head_dim=own.v_head_dim if mixer else 0,
+            shared_kv=bool(mixer) and own.shared_kv,
+            sinks=bool(mixer) and sinks,
         )
 
     def changed(self, changes: dict[str, Any]) -> ModelConfig:
@@ -334,7 +368,7 @@ class ModelConfig:
             values["kv_heads"] = values["heads"]
         if "windows" not in changes and len(set(self.windows)) > 1 and layers < self.layers:
             values["windows"] = self.windows[:layers]
-        for field in ("mixers", "feeds"):
+        for field in ("mixers", "feeds", "sizes"):
             if field not in changes and layers < self.layers:
                 values[field] = getattr(self, field)[:layers]
 

@@ -11,15 +11,18 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
+from msgspec import structs
 
 from silicast.core.errors import SilicastError
 from silicast.workload.huggingface import HF_NAMES
 from silicast.workload.model import (
     LIMITS,
     MLA,
+    LayerSizes,
     ModelConfig,
     MoE,
     Norm,
+    NormAt,
     Position,
     QkNorm,
     Residual,
@@ -97,6 +100,18 @@ class MLATable(_Strict, frozen=True):
     q_lora_rank: int | None = None
 
 
+class SizesTable(_Strict, frozen=True):
+    """Sizes of one layer; see :class:`~silicast.workload.model.LayerSizes`."""
+
+    heads: int = 0
+    kv_heads: int = 0
+    head_dim: int = 0
+    v_head_dim: int = 0
+    intermediate: int = 0
+    shared_kv: bool = False
+    sinks: bool | None = None
+
+
 class ModelTable(_Strict, frozen=True):
     """A model file; see ``ModelConfig`` for the fields."""
 
@@ -136,6 +151,9 @@ class ModelTable(_Strict, frozen=True):
     chunked: bool | None = None
     mixers: list[str] | None = None
     feeds: list[str] | None = None
+    sizes: list[SizesTable] | None = None
+    norm_at: NormAt | None = None
+    embedding_width: int | None = None
     moe: MoETable | None = None
     mla: MLATable | None = None
     encoder_parameters: int | None = None
@@ -218,6 +236,8 @@ def _changes(table: ModelTable) -> dict[str, Any]:
     for name in ("mixers", "feeds"):
         if name in changes:
             changes[name] = tuple(changes[name])
+    if table.sizes is not None:
+        changes["sizes"] = tuple(LayerSizes(**structs.asdict(own)) for own in table.sizes)
     if table.name:
         changes["name"] = table.name
     if table.source is not None:

@@ -1,4 +1,4 @@
-"""Parts of a decoder that not every model has: experts and latent attention."""
+"""Parts of a decoder that not every model has: experts, latent attention, sizes of a layer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 from silicast.core.errors import SilicastError
 
-__all__ = ["MLA", "MoE", "check_int"]
+__all__ = ["MLA", "LayerSizes", "MoE", "check_int"]
 
 
 @final
@@ -104,6 +104,44 @@ class MLA:
     def qk_head_dim(self) -> int:
         """Width of a head's queries and keys."""
         return self.qk_nope_head_dim + self.qk_rope_head_dim
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LayerSizes:
+    """Sizes of one layer where they differ from the model's; 0 = as the model's.
+
+    Attributes:
+        heads, kv_heads, head_dim: of its attention; v_head_dim: width of a head's values, 0 = that
+            of its queries and keys.
+        intermediate: width of its MLP.
+        shared_kv: values are the keys before their norm and rotation: one projection for both.
+        sinks: its heads have sinks; None = as the model's.
+
+    Raises:
+        SilicastError: a size is out of range.
+
+    >>> LayerSizes(kv_heads=4, head_dim=512).intermediate
+    0
+    """
+
+    heads: int = 0
+    kv_heads: int = 0
+    head_dim: int = 0
+    v_head_dim: int = 0
+    intermediate: int = 0
+    shared_kv: bool = False
+    sinks: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "kv_heads", "head_dim", "v_head_dim", "intermediate"):
+            check_int(f"sizes.{name}", getattr(self, name), 0, 1 << 22)
+        if self.heads and self.kv_heads and self.heads % self.kv_heads:
+            raise SilicastError(
+                f"{self.kv_heads} key-value heads do not divide {self.heads} heads",
+                field="sizes.kv_heads",
+                hint=f"use a divisor of {self.heads}",
+            )
 
 
 def check_int(field: str, value: object, low: int, high: int) -> None:

@@ -13,9 +13,9 @@ from silicast.workload.plan import Plan
 BATCH, LENGTH = 3, 128
 
 
-def lowered(name: str, framework: Framework = Framework(), **plan: int) -> Graph:
+def lowered(name: str, framework: Framework = Framework(), tp: int = 1) -> Graph:
     model = find_model(name)
-    return framework_graph(build_graph(model, Plan(**plan)), model, BATCH, LENGTH, framework)
+    return framework_graph(build_graph(model, Plan(tp=tp)), model, BATCH, LENGTH, framework)
 
 
 def ops(graph: Graph, block: str) -> dict[str, Op]:

@@ -32,9 +32,11 @@ class Heads(Mixer):
         """See :meth:`Mixer.nodes`."""
         model, shard, width = make.model, make.shard, kind.head_dim
         own, groups = shard.heads_of(kind.heads), shard.kv_heads_of(kind.kv_heads)
-        heads = {"num_heads": own, "num_kv_heads": groups, "head_dim": width}
+        # keys and values of other widths take as many products and bytes as two of their mean
+        heads = {"num_heads": own, "num_kv_heads": groups, "head_dim": _mean_width(kind)}
         q, kv = own * width, groups * width
-        yield make.projection("qkv", q + 2 * kv, model.hidden, source)
+        values = 0 if kind.shared_kv else groups * kind.value_dim
+        yield make.projection("qkv", q + kv + values, model.hidden, source)
         last: tuple[str, ...] = ("qkv",)
         if model.qk_norm and model.qk_norm_over == "all_heads":
             if shard.tp > 1:
@@ -48,9 +50,12 @@ class Heads(Mixer):
             yield make.row_norm("k_norm", groups, width, "qkv")
             last = ("q_norm", "k_norm")
         if kind.rope:
-            yield Node("rope", Op.make("rope", make.plain, tokens=TOKENS, **heads), last)
+            rotated = heads | {"head_dim": width}
+            yield Node("rope", Op.make("rope", make.plain, tokens=TOKENS, **rotated), last)
             last = ("rope",)
-        copy = Op.make("kv_copy", make.cached, tokens=TOKENS, num_kv_heads=groups, head_dim=width)
+        copy = Op.make(
+            "kv_copy", make.cached, tokens=TOKENS, num_kv_heads=groups, head_dim=_mean_width(kind)
+        )
         yield Node("kv_copy", copy, last)
         chunks = (("chunked", True),) if kind.window and model.chunked else ()
         cached = make.cached
@@ -67,20 +72,25 @@ class Heads(Mixer):
         plain = Variant(cached.dtype, cached.kv_dtype, flags=chunks)
         decode = Op.make("attention_decode", plain, kv_len=DECODE_KV, window=kind.window, **heads)
         yield Node("attention_decode", decode, ("kv_copy",))
-        yield make.projection("o", model.hidden, q, "attention_prefill", "attention_decode")
+        ends = ("attention_prefill", "attention_decode")
+        yield make.projection("o", model.hidden, own * kind.value_dim, *ends)
 
     def weights(self, model: ModelConfig, kind: LayerKind) -> list[Weight]:
         """See :meth:`Mixer.weights`."""
         h, q, kv = model.hidden, kind.heads * kind.head_dim, kind.kv_heads * kind.head_dim
-        groups = kind.kv_heads
+        groups, values = kind.kv_heads, kind.kv_heads * kind.value_dim
+        # a shared projection is one tensor, equal ones are two of a kind
+        each = 1 if kind.shared_kv or values != kv else 2
         found = [
             Weight("q", q, h, "outputs", "projection"),
-            Weight("kv", kv, h, "kv_heads", "projection", 2, heads=groups),
-            Weight("o", h, q, "inputs", "projection"),
+            Weight("kv", kv, h, "kv_heads", "projection", each, heads=groups),
+            Weight("o", h, kind.heads * kind.value_dim, "inputs", "projection"),
         ]
+        if values != kv:
+            found.append(Weight("v", values, h, "kv_heads", "projection", heads=groups))
         if model.qkv_bias:
             found.append(Weight("q_bias", q, cut="outputs"))
-            found.append(Weight("kv_bias", kv, cut="kv_heads", count=2, heads=groups))
+            found.append(Weight("kv_bias", kv, cut="kv_heads", count=each, heads=groups))
         if model.o_bias:
             found.append(Weight("o_bias", h))
         if model.qk_norm and model.qk_norm_over == "head":
@@ -88,7 +98,7 @@ class Heads(Mixer):
         if model.qk_norm and model.qk_norm_over == "all_heads":
             found.append(Weight("q_norm", q, cut="outputs"))
             found.append(Weight("k_norm", kv, cut="kv_heads", heads=groups))
-        if model.sinks:
+        if kind.sinks:
             found.append(Weight("sinks", kind.heads, cut="outputs"))
         return found
 
@@ -107,15 +117,16 @@ class Heads(Mixer):
         kind: LayerKind,
     ) -> int:
         """See :meth:`Mixer.token_bytes`: a key and a value of each head."""
-        elements = 2 * shard.kv_heads_of(kind.kv_heads) * kind.head_dim
+        elements = shard.kv_heads_of(kind.kv_heads) * (kind.head_dim + kind.value_dim)
         return -(-elements * int(BITS[precision.kv_cache]) // 8)
 
     def live_elements(self, model: ModelConfig, shard: Shard, kind: LayerKind) -> list[int]:
         """See :meth:`Mixer.live_elements`."""
         hidden = model.hidden
-        q = shard.heads_of(kind.heads) * kind.head_dim
-        qkv = q + 2 * shard.kv_heads_of(kind.kv_heads) * kind.head_dim
-        return [2 * hidden + qkv, hidden + qkv + q, 2 * hidden + q]
+        own, both = shard.heads_of(kind.heads), kind.head_dim + kind.value_dim
+        qkv = own * kind.head_dim + shard.kv_heads_of(kind.kv_heads) * both
+        out = own * kind.value_dim
+        return [2 * hidden + qkv, hidden + qkv + out, 2 * hidden + out]
 
     def flops(
         self,
@@ -124,6 +135,11 @@ class Heads(Mixer):
         prefill: Sequence[tuple[int, int]],
         decode: Sequence[int],
     ) -> int:
-        """See :meth:`Mixer.flops`: 4 x head_dim for every live pair of every head."""
+        """See :meth:`Mixer.flops`: two products for every live pair of every head."""
         pairs = sum(step_pairs(prefill, decode, kind.window, chunked=model.chunked))
-        return 4 * kind.heads * kind.head_dim * pairs
+        return 2 * kind.heads * (kind.head_dim + kind.value_dim) * pairs
+
+
+def _mean_width(kind: LayerKind) -> int:
+    """Half the width of a head's key and value together."""
+    return (kind.head_dim + kind.value_dim) // 2
