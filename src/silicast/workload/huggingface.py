@@ -52,7 +52,7 @@ _CLUES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("linear", ("linear_num_value_heads", "linear_attn_config"), "linear attention layers"),
     ("vision", ("vision_config", "audio_config"), "a vision or audio encoder"),
     ("encoder", ("is_encoder_decoder", "num_decoder_layers"), "an encoder"),
-    ("sizes", ("block_configs", "swa_head_dim"), "layers of different sizes"),
+    ("sizes", ("block_configs", "swa_head_dim", "global_head_dim"), "layers of different sizes"),
 )
 """Structure, the fields that give it away, and what it is called."""
 
@@ -119,13 +119,14 @@ def checkpoint_precision(data: Mapping[str, Any]) -> Precision:
         recipe, group = _recipe(quantisation)
         cache = "fp8" if _fp8_cache(quantisation) else None
         left_out = _left_out(quantisation)
+        attention = hidden.recipe if "attention" in left_out else _of_attention(quantisation)
         if "mlp" in left_out:  # only the routed experts are quantised
             return Precision.of(experts=recipe, group_size=group, kv_cache=cache, default=hidden)
         return Precision.of(
             recipe=recipe,
             group_size=group,
             kv_cache=cache,
-            attention=hidden.recipe if "attention" in left_out else None,
+            attention=attention,
             default=hidden,
         )
     except SilicastError as error:
@@ -164,10 +165,35 @@ def _recipe(q: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _grouped(q: Mapping[str, Any]) -> tuple[str, int]:
-    """Recipe of compressed-tensors groups; all groups must agree."""
+    """Recipe of compressed-tensors groups; all but those of attention must agree."""
     groups = Fields(dict(q)).table("config_groups")
-    found: set[tuple[str, int]] = set()
+    apart = _attention_groups(groups)
+    return _agreed(groups, [name for name in groups.names() if name not in apart])
+
+
+def _of_attention(q: Mapping[str, Any]) -> str | None:
+    """Recipe of groups for attention alone, where there are others beside them."""
+    if "config_groups" not in q:
+        return None
+    groups = Fields(dict(q)).table("config_groups")
+    apart = _attention_groups(groups)
+    return _agreed(groups, apart)[0] if apart else None
+
+
+def _attention_groups(groups: Fields) -> list[str]:
+    """Groups whose targets all are parts of token mixers, if there are others too."""
+    found = []
     for name in groups.names():
+        targets = groups.table(name).words("targets")
+        if targets and all("_attn" in target[:200] for target in targets):
+            found.append(name)
+    return found if len(found) < len(groups.names()) else []
+
+
+def _agreed(groups: Fields, names: list[str]) -> tuple[str, int]:
+    """The one recipe and group size of some groups."""
+    found: set[tuple[str, int]] = set()
+    for name in names:
         group = groups.table(name)
         weights, inputs = group.table("weights"), group.table("input_activations")
         bits, kind = weights.integer("num_bits"), weights.text("type", default="int")
@@ -175,6 +201,8 @@ def _grouped(q: Mapping[str, Any]) -> tuple[str, int]:
         quantised_inputs = bool(inputs.names())
         if kind == "float" and bits == 8:
             found.add(("fp8" if inputs.flag("dynamic", default=False) else "fp8_static", 0))
+        elif kind == "float" and bits == 4 and group.text("format", default="")[:5] == "mxfp4":
+            found.add(("w4a8_mxfp4_mxfp8" if quantised_inputs else "w4a16_mxfp4", 0))
         elif kind == "float" and bits == 4:
             found.add(("nvfp4" if quantised_inputs else "nvfp4_wo", 0))
         elif kind == "int" and bits == 8:

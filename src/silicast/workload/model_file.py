@@ -25,6 +25,7 @@ from silicast.workload.model import (
     NormAt,
     Position,
     QkNorm,
+    Recurrent,
     Residual,
     check_size,
     divided,
@@ -68,7 +69,7 @@ class ParametersTable(_Strict, frozen=True):
 
     Attributes:
         active: what a token passes of it, as printed.
-        mtp: the count includes the layers for multi-token prediction.
+        mtp: the count includes the layers for multi-token prediction; encoder: that of images.
     """
 
     source: str
@@ -76,6 +77,7 @@ class ParametersTable(_Strict, frozen=True):
     rounded: str | None = None
     active: str | None = None
     mtp: bool = True
+    encoder: bool = True
 
 
 class MoETable(_Strict, frozen=True):
@@ -88,6 +90,21 @@ class MoETable(_Strict, frozen=True):
     shared_gate: bool | None = None
     router_bias: bool | None = None
     dense_layers: list[int] | None = None
+    latent: int | None = None
+
+
+class RecurrentTable(_Strict, frozen=True):
+    """Recurrent layers; see :class:`~silicast.workload.model.Recurrent`."""
+
+    key_heads: int | None = None
+    key_dim: int | None = None
+    value_heads: int | None = None
+    value_dim: int | None = None
+    taps: int | None = None
+    taps_bias: bool | None = None
+    chunk: int | None = None
+    decay_rank: int | None = None
+    gate_rank: int | None = None
 
 
 class MLATable(_Strict, frozen=True):
@@ -156,6 +173,8 @@ class ModelTable(_Strict, frozen=True):
     embedding_width: int | None = None
     moe: MoETable | None = None
     mla: MLATable | None = None
+    recurrent: RecurrentTable | None = None
+    output_gate: bool | None = None
     encoder_parameters: int | None = None
     precision: PrecisionTable = PrecisionTable()
     parameters: ParametersTable | None = None
@@ -163,7 +182,8 @@ class ModelTable(_Strict, frozen=True):
 
 
 _OWN = (
-    "name", "base", "aliases", "window", "windows", "moe", "mla", "precision", "parameters",
+    "name", "base", "aliases", "window", "windows", "moe", "mla", "recurrent", "precision",
+    "parameters",
     "source",
 )  # fmt: skip
 """Fields that do not pass into ``ModelConfig`` as they stand."""
@@ -250,7 +270,12 @@ def _changes(table: ModelTable) -> dict[str, Any]:
 def _parts(table: ModelTable, base: ModelConfig | None) -> dict[str, Any]:
     """Experts and latent attention that the table states, each over the base's."""
     found: dict[str, Any] = {}
-    for name, own, kind in (("moe", table.moe, MoE), ("mla", table.mla, MLA)):
+    given = (
+        ("moe", table.moe, MoE),
+        ("mla", table.mla, MLA),
+        ("recurrent", table.recurrent, Recurrent),
+    )
+    for name, own, kind in given:
         if own is None:
             continue
         stated: dict[str, Any] = {

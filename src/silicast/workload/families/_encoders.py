@@ -70,6 +70,40 @@ def llama4_vision(fields: Fields) -> int:
     return stem + depth * _layer(width, inner) + adapter
 
 
+def siglip(fields: Fields) -> int:
+    """SigLIP and the projector of Gemma 3: patches, positions, layers, one product, two norms."""
+    vision = fields.table("vision_config")
+    if not vision.names():
+        return 0
+    width = vision.integer("hidden_size", default=1152)
+    inner = vision.integer("intermediate_size", default=4304)
+    patch = vision.integer("patch_size", default=14)
+    side = vision.integer("image_size", default=896) // max(patch, 1)
+    depth = vision.integer("num_hidden_layers", default=27)
+    stem = (3 * patch * patch + 1) * width + side * side * width
+    projector = width * fields.integer("hidden_size") + width
+    return stem + depth * _layer(width, inner) + 2 * width + projector
+
+
+def gemma4_vision(fields: Fields) -> int:
+    """Encoder of Gemma 4 and its projector: patches, two tables of positions, layers with a gated
+    MLP, no biases, four norms and norms of queries and keys.
+    """
+    vision = fields.table("vision_config")
+    if not vision.names():
+        return 0
+    width = vision.integer("hidden_size", default=1152)
+    inner = vision.integer("intermediate_size", default=4304)
+    patch = vision.integer("patch_size", default=16)
+    depth = vision.integer("num_hidden_layers", default=27)
+    heads = vision.integer("num_attention_heads", default=16)
+    head_dim = vision.integer("head_dim", default=72)
+    tables = 2 * vision.integer("position_embedding_size", default=10240) * width
+    layer = 4 * width * heads * head_dim + 3 * width * inner + 4 * width + 2 * head_dim
+    projector = width * fields.integer("hidden_size")
+    return 3 * patch * patch * width + tables + depth * layer + projector
+
+
 def _layer(width: int, inner: int) -> int:
     """Attention, MLP without a gate and two LayerNorms, all with biases."""
     return 4 * (width + 1) * width + (width + 1) * inner + (inner + 1) * width + 4 * width

@@ -27,6 +27,15 @@ class Fields:
 
     def __init__(self, data: dict[str, Any]) -> None:
         self._data = data
+        self._asked: set[str] = set()
+
+    def _get(self, name: str) -> Any:
+        self._asked.add(name)
+        return self._data.get(name)
+
+    def asked(self) -> frozenset[str]:
+        """Names of the fields of this table that were looked at."""
+        return frozenset(self._asked)
 
     def names(self) -> tuple[str, ...]:
         """Names of all fields."""
@@ -39,7 +48,7 @@ class Fields:
             SilicastError: missing without a default, or not a whole number.
         """
         for name in names:
-            value = self._data.get(name)
+            value = self._get(name)
             if value is None:
                 continue
             if isinstance(value, float) and value.is_integer():
@@ -53,6 +62,16 @@ class Fields:
             raise SilicastError("missing", field=names[0], hint="expected a whole number")
         return default
 
+    def number(self, name: str, *, default: float) -> float:
+        """A number, within what any size can be."""
+        value = self._get(name)
+        if value is None:
+            return default
+        sensible = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not sensible or not 0 <= value <= 1 << 40:
+            raise SilicastError(f"expected a number, found {str(value)[:40]!r}", field=name)
+        return float(value)
+
     def layers(self, *names: str) -> int:
         """The number of layers, within sensible limits: what is held per layer depends on it."""
         found = self.integer(*names)
@@ -61,7 +80,7 @@ class Fields:
 
     def flag(self, name: str, *, default: bool) -> bool:
         """A yes/no field."""
-        value = self._data.get(name)
+        value = self._get(name)
         if value is None:
             return default
         if not isinstance(value, bool):
@@ -70,7 +89,7 @@ class Fields:
 
     def text(self, name: str, *, default: str) -> str:
         """A text field."""
-        value = self._data.get(name)
+        value = self._get(name)
         if value is None:
             return default
         if not isinstance(value, str):
@@ -79,7 +98,7 @@ class Fields:
 
     def integers(self, name: str) -> tuple[int, ...]:
         """A list of whole numbers; empty where it is missing."""
-        value = self._data.get(name)
+        value = self._get(name)
         if value is None:
             return ()
         whole = isinstance(value, list) and all(
@@ -91,19 +110,32 @@ class Fields:
             )
         return tuple(value)
 
-    def layer_types(self, layers: int, usual: tuple[str, ...]) -> tuple[str, ...]:
-        """``layer_types``: which attention each layer has; ``usual`` where it is missing.
+    def words(self, name: str) -> tuple[str, ...]:
+        """A list of texts; empty where it is missing."""
+        value = self._get(name)
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise SilicastError(f"expected a list of names, found {str(value)[:40]!r}", field=name)
+        return tuple(value)
+
+    def layer_types(
+        self,
+        layers: int,
+        usual: tuple[str, ...],
+        known: tuple[str, ...] = ("full_attention", "sliding_attention"),
+        name: str = "layer_types",
+    ) -> tuple[str, ...]:
+        """``layer_types``: which of ``known`` each layer has; ``usual`` where it is missing.
 
         Raises:
             SilicastError: not a name for each of ``layers``, or a kind that is not modelled.
         """
-        name = "layer_types"
-        value = self._data.get(name)
+        value = self._get(name)
         if value is None:
             return usual
         if not isinstance(value, list) or len(value) != layers:
             raise SilicastError(f"expected one name for each of {layers} layers", field=name)
-        known = ("full_attention", "sliding_attention")
         for kind in value:
             if kind not in known:
                 raise SilicastError(
@@ -133,12 +165,20 @@ class Fields:
 
     def table(self, name: str) -> Fields:
         """A nested object; empty where it is missing."""
-        value = self._data.get(name)
+        value = self._get(name)
         if value is None:
             value = {}
         if not isinstance(value, dict):
             raise SilicastError(f"expected an object, found {str(value)[:40]!r}", field=name)
         return Fields(value)
+
+    def tables(self, name: str, count: int) -> list[Fields]:
+        """A list of ``count`` objects."""
+        value = self._get(name)
+        listed = isinstance(value, list) and all(isinstance(item, dict) for item in value)
+        if not listed or len(value) != count:
+            raise SilicastError(f"expected one object for each of {count} layers", field=name)
+        return [Fields(item) for item in value]
 
     def refuse(self, name: str, missing: str) -> None:
         """Stops at a structure that is not modelled, if the field is set to anything but none.
@@ -146,7 +186,7 @@ class Fields:
         Raises:
             SilicastError: kind "not_yet"; ``missing`` says what is not modelled.
         """
-        if self._data.get(name) not in (None, False, 0, [], {}, ""):
+        if self._get(name) not in (None, False, 0, [], {}, ""):
             raise SilicastError(f"{missing} is not modelled yet", kind="not_yet", field=name)
 
 
