@@ -1,1 +1,3 @@
-"""Efficiency models learned over dimensionless kernel features; empty until one is trained."""
+"""Corrections of the analytic kernel models, learned from measured kernels over dimensionless
+features: sums of oblivious trees, trained and evaluated by this package alone.
+"""

@@ -1,0 +1,96 @@
+"""Reading and writing safetensors: named arrays behind a JSON header, no code in them.
+
+Format: 8 bytes little-endian length of the header, the header, then the arrays
+(https://huggingface.co/docs/safetensors). Only what our artefacts need: integers and floats.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from silicast.core.errors import SilicastError
+from silicast.core.files import write_atomically
+
+_DTYPES = {
+    "U8": "<u1", "I8": "<i1", "U16": "<u2", "I16": "<i2", "I32": "<i4", "I64": "<i8",
+    "F32": "<f4", "F64": "<f8",
+}  # fmt: skip
+_NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
+_LARGEST_HEADER = 1 << 24
+
+
+def write_tensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> str:
+    """Writes ``tensors`` to ``path`` (whole or not at all) and returns the file's SHA-256."""
+    header: dict[str, Any] = {}
+    parts: list[bytes] = []
+    at = 0
+    for name in sorted(tensors):
+        array = np.ascontiguousarray(tensors[name])
+        raw = array.astype(_DTYPES[_NAMES[array.dtype]]).tobytes()
+        header[name] = {
+            "dtype": _NAMES[array.dtype], "shape": list(array.shape),
+            "data_offsets": [at, at + len(raw)],
+        }  # fmt: skip
+        parts.append(raw)
+        at += len(raw)
+    text = msgspec.json.encode(header)
+    text += b" " * (-len(text) % 8)
+    whole = b"".join((struct.pack("<Q", len(text)), text, *parts))
+    write_atomically(path, whole)
+    return hashlib.sha256(whole).hexdigest()
+
+
+def read_tensors(path: Path, sha256: str = "") -> dict[str, NDArray[Any]]:
+    """All arrays of a file; they share its bytes and cannot be written to.
+
+    Args:
+        sha256: what the file's hash must be, "" = any.
+
+    Raises:
+        SilicastError: no such file, another hash, or not in this format; names the file.
+    """
+    try:
+        whole = path.read_bytes()
+    except OSError as error:
+        raise SilicastError(
+            f"cannot be read: {error.strerror}", file=str(path), field="artefact"
+        ) from None
+    if sha256 and hashlib.sha256(whole).hexdigest() != sha256:
+        raise SilicastError(
+            "its content is not what its card says",
+            file=str(path),
+            field="sha256",
+            hint="reinstall silicast, or train it again",
+        )
+    try:
+        return _decoded(whole)
+    except (ValueError, KeyError, TypeError, struct.error, msgspec.DecodeError) as error:
+        raise SilicastError(
+            f"is no safetensors file: {error}", file=str(path), field="artefact"
+        ) from None
+
+
+def _decoded(whole: bytes) -> dict[str, NDArray[Any]]:
+    (size,) = struct.unpack_from("<Q", whole)
+    if size > min(_LARGEST_HEADER, len(whole) - 8):
+        raise ValueError(f"a header of {size} bytes")
+    header = msgspec.json.decode(whole[8 : 8 + size])
+    found: dict[str, NDArray[Any]] = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        dtype, shape = np.dtype(_DTYPES[entry["dtype"]]), tuple(entry["shape"])
+        start, end = entry["data_offsets"]
+        count = int(np.prod(shape, dtype=np.int64))
+        if not 0 <= start <= end <= len(whole) - 8 - size or end - start != count * dtype.itemsize:
+            raise ValueError(f"{name} has offsets {start} to {end}")
+        found[name] = np.frombuffer(whole, dtype, count, 8 + size + start).reshape(shape)
+    return found

@@ -1,0 +1,170 @@
+"""Trained corrections as files: ``catalog/learned/<family>.safetensors`` and a card beside it."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any, final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from silicast.core.catalog import CATALOG
+from silicast.core.errors import SilicastError
+from silicast.core.files import write_atomically
+from silicast.core.tensors import read_tensors, write_tensors
+from silicast.learning.oblivious import CODES, Trees
+
+FORMAT = 1
+"""Layout of card and tensors; a reader takes this one and the one before it."""
+
+
+@final
+class Trained(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One correction: of some formats on one architecture.
+
+    Attributes:
+        key: prefix of its tensors.
+        architecture, dtypes: what it speaks for.
+        devices: on which its rows were measured.
+        features: names, in the order of the trees' features.
+        log_sd: sd of what is left over on rows that were held out, variant and library given.
+        blank_log_sd: the same where neither is given.
+        shared_log_sd: what rows of one device and campaign are off together.
+        device_log_sd: the same on a device of the architecture that was not measured.
+        rows: fitted on; scores: mean APE in percent on rows that were held out, before and after.
+    """
+
+    key: str
+    architecture: str
+    dtypes: list[str]
+    devices: list[str]
+    features: list[str]
+    log_sd: float
+    blank_log_sd: float
+    shared_log_sd: float
+    device_log_sd: float
+    rows: int
+    scores: dict[str, float]
+
+
+@final
+class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an artefact is: data, split, command, date, the hash of its tensors, its parts."""
+
+    format: int
+    family: str
+    data: list[str]
+    split: str
+    command: str
+    date: str
+    sha256: str
+    trained: list[Trained]
+
+
+@final
+class Artefact:
+    """The corrections of one family.
+
+    Args:
+        card: its card.
+        tensors: its arrays.
+    """
+
+    def __init__(self, card: Card, tensors: dict[str, NDArray[Any]]) -> None:
+        self.card = card
+        self._tensors = tensors
+        self._trees: dict[str, Trees] = {}
+
+    def find(self, architecture: str, dtype: str) -> Trained | None:
+        """The correction for a format on an architecture, or None."""
+        for trained in self.card.trained:
+            if trained.architecture == architecture and dtype in trained.dtypes:
+                return trained
+        return None
+
+    def trees(self, trained: Trained) -> Trees:
+        """Its trees; decoded once."""
+        found = self._trees.get(trained.key)
+        if found is None:
+            part = {
+                name: self._tensors[f"{trained.key}/{name}"]
+                for name in ("edges", "features", "thresholds", "leaves")
+            }
+            bins = np.stack([_bins(row) for row in part.pop("edges")])
+            found = self._trees[trained.key] = Trees(bins=bins, **part)
+        return found
+
+    def ranges(self, trained: Trained) -> NDArray[np.int64]:
+        """Codes between which each feature's training rows lie, shape (F, 2)."""
+        return self._tensors[f"{trained.key}/ranges"].astype(np.int64)
+
+
+def edges_of(bins: NDArray[np.uint8]) -> NDArray[np.uint16]:
+    """The first code of each bin but the first, padded with CODES; shape (F, 255) at most."""
+    rows = [np.flatnonzero(np.diff(row)) + 1 for row in bins]
+    width = max((len(row) for row in rows), default=0)
+    found = np.full((len(rows), max(width, 1)), CODES, dtype=np.uint16)
+    for row, edges in zip(found, rows, strict=True):
+        row[: len(edges)] = edges
+    return found
+
+
+def _bins(edges: NDArray[np.uint16]) -> NDArray[np.uint8]:
+    """The bin of every code, from the first code of each."""
+    return np.searchsorted(edges, np.arange(CODES), side="right").astype(np.uint8)
+
+
+def folder() -> Path:
+    """Where the shipped artefacts lie."""
+    return CATALOG / "learned"
+
+
+@cache
+def load_artefact(family: str) -> Artefact | None:
+    """The shipped artefact of a family, None where there is none.
+
+    Raises:
+        SilicastError: a card or tensors that are broken, of another version or hash.
+    """
+    path = folder() / f"{family}.json"
+    return read_artefact(path) if path.is_file() else None
+
+
+def read_artefact(path: Path) -> Artefact:
+    """An artefact by its card's path; raises as :func:`load_artefact`."""
+    try:
+        card = msgspec.json.decode(path.read_bytes(), type=Card)
+    except msgspec.DecodeError as error:
+        raise SilicastError(f"is no card: {error}", file=str(path), field="card") from None
+    if card.format not in (FORMAT, FORMAT - 1):
+        raise SilicastError(
+            f"has format {card.format}, this version reads {FORMAT}",
+            file=str(path),
+            field="format",
+            hint="train it again with silicast train-kernels",
+        )
+    return Artefact(card, read_tensors(path.with_suffix(".safetensors"), card.sha256))
+
+
+def write_artefact(
+    path: Path, card: Card, parts: dict[str, tuple[Trees, NDArray[np.int64]]]
+) -> Card:
+    """Writes tensors and then the card with their hash; returns that card.
+
+    Args:
+        path: of the card.
+        parts: key -> trees, and ranges as :meth:`Artefact.ranges` gives them.
+    """
+    tensors: dict[str, NDArray[Any]] = {}
+    for key, (trees, ranges) in parts.items():
+        tensors[f"{key}/edges"] = edges_of(trees.bins)
+        tensors[f"{key}/features"] = trees.features
+        tensors[f"{key}/thresholds"] = trees.thresholds
+        tensors[f"{key}/leaves"] = trees.leaves
+        tensors[f"{key}/ranges"] = ranges.astype(np.uint16)
+    digest = write_tensors(path.with_suffix(".safetensors"), tensors)
+    card = msgspec.structs.replace(card, sha256=digest)
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(card), indent=1) + b"\n")
+    return card

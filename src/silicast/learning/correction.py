@@ -1,0 +1,100 @@
+"""The analytic estimate times what measured kernels of the same architecture taught.
+
+The correction is exp(w x trees), w = 1 among the rows it was trained on and falling to 0 over
+:data:`FADE_OCTAVES` beyond their range in any feature, so that far outside the analytic model
+speaks alone. Nothing is corrected below its bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from silicast.core.numerics import F64, exp_fixed
+from silicast.core.prediction import Z90
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import Implementation, KernelTimes
+from silicast.learning.artefact import Artefact, Trained, load_artefact
+from silicast.learning.features import feature_table, marks
+from silicast.learning.oblivious import STEPS, codes
+from silicast.workload.op import OpBatch
+
+FADE_OCTAVES = 1.0
+
+
+def kernel_times(
+    model: Implementation, batch: OpBatch, device: Device, *, learned: bool = True
+) -> KernelTimes:
+    """Times of a batch in the best tier there is for it: learned where there is a correction.
+
+    Args:
+        learned: False = the analytic tier.
+
+    Raises:
+        SilicastError: the device cannot run it, or an artefact is broken.
+    """
+    times = model.times(batch, device)
+    if not learned or not times.measured:
+        return times
+    artefact = load_artefact(model.family)
+    return times if artefact is None else corrected(times, batch, device, artefact)
+
+
+def corrected(
+    times: KernelTimes, batch: OpBatch, device: Device, artefact: Artefact
+) -> KernelTimes:
+    """``times`` with an artefact's correction; unchanged where it has none for them."""
+    trained = artefact.find(device.architecture, batch.variant.dtype)
+    if trained is None:
+        return times
+    table = feature_table(trained.features, times.analysis, batch)
+    weight = inside(table, artefact.ranges(trained))
+    factor = exp_fixed(weight * artefact.trees(trained).evaluate(table))
+    estimate = np.maximum(times.estimate_s * factor, times.bound_s)
+    shared, own = _errors(times, trained, batch, device, weight)
+    variance = sum(value * value for value in shared.values())
+    spread = exp_fixed(Z90 * np.sqrt(variance + own * own))
+    return replace(
+        times,
+        estimate_s=estimate,
+        p05_s=np.maximum(estimate / spread, times.bound_s),
+        p95_s=estimate * spread,
+        shared_log_sd=shared,
+        independent_log_sd=own,
+        tier="cross-device" if bool((weight > 0.0).all()) else times.tier,
+    )
+
+
+def inside(table: F64, ranges: np.ndarray) -> F64:
+    """1 within the range of every feature, falling to 0 an octave beyond; shape (n,).
+
+    Args:
+        table: features, shape (F, n); ranges: first and last code of each, shape (F, 2).
+    """
+    found = codes(table)
+    beyond = np.maximum(ranges[:, :1] - found, found - ranges[:, 1:]).max(axis=0)
+    weight: F64 = 1.0 - np.maximum(beyond, 0) * (1.0 / (STEPS * FADE_OCTAVES))
+    return np.maximum(weight, 0.0)
+
+
+def _errors(
+    times: KernelTimes, trained: Trained, batch: OpBatch, device: Device, weight: F64
+) -> tuple[Mapping[str, float], F64]:
+    """Shared loadings, and each row's own: between the learned and the analytic ones by weight."""
+    known = device.name in trained.devices
+    device_sd = trained.shared_log_sd if known else trained.device_log_sd
+    shared: dict[str, float] = {}
+    for name, value in times.shared_log_sd.items():
+        kind = name.partition(":")[0]
+        learned = {"device": device_sd, "family": trained.shared_log_sd}.get(kind, value)
+        shared[name] = min(learned, value)
+    stated = marks(batch.variant) & {name[3:] for name in trained.features if name[:3] == "is:"}
+    own = trained.log_sd if stated or not trained.blank_log_sd else trained.blank_log_sd
+    faded = 1.0 - weight
+    analytic = times.independent_log_sd
+    # what the shared parts have lost by the correction comes back with distance
+    lost = sum(v * v - shared[name] * shared[name] for name, v in times.shared_log_sd.items())
+    variance = weight * own * own + faded * (analytic * analytic + lost)
+    return shared, np.sqrt(np.maximum(variance, analytic * analytic * faded))

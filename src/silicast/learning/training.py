@@ -1,0 +1,233 @@
+"""From measured rows of a family to its artefact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silicast.core.numerics import F64
+from silicast.core.prediction import Z90
+from silicast.hardware.catalog import find_device
+from silicast.kernels.implementation import Implementation
+from silicast.learning.artefact import Trained
+from silicast.learning.boosting import Settings, train
+from silicast.learning.features import feature_names, feature_table, marks
+from silicast.learning.oblivious import Trees, codes
+from silicast.workload.op import OpBatch, Variant
+
+BLANK_SHARE = 0.25
+"""Of the rows, how many are also learned from without library and kernel, as many queries are."""
+MIN_ROWS = 200
+"""Fewer rows than that teach no correction."""
+SHARED_FLOOR = 0.01
+UNSEEN_DEVICE_FLOOR = 0.04
+"""A device that nobody measured is at least that uncertain, in logs."""
+
+
+@final
+@dataclass(frozen=True)
+class MeasuredKernels:
+    """Rows of one device and variant.
+
+    Attributes:
+        batch: what ran; device: on what, a catalog name; seconds: shape (n,), of one call.
+        held_out: rows to score on, never to learn from.
+    """
+
+    batch: OpBatch
+    device: str
+    seconds: F64
+    held_out: NDArray[np.bool_]
+
+
+@final
+@dataclass(frozen=True)
+class _Table:
+    """Features and logs of measured over analytic time of some rows."""
+
+    columns: F64
+    target: F64
+    held_out: NDArray[np.bool_]
+    device: NDArray[np.int64]
+    blank: NDArray[np.bool_]
+
+
+def train_family(
+    model: Implementation,
+    parts: Sequence[MeasuredKernels],
+    settings: Settings = Settings(),
+    said: Callable[[str], None] = lambda _: None,
+) -> tuple[list[Trained], dict[str, tuple[Trees, NDArray[np.int64]]]]:
+    """Corrections for every architecture and format of ``parts``.
+
+    Returns:
+        Their descriptions, and by key their trees and the ranges of their features.
+    """
+    groups: dict[tuple[str, str], list[MeasuredKernels]] = {}
+    for part in parts:
+        device = find_device(part.device)
+        groups.setdefault((device.architecture, part.batch.variant.dtype), []).append(part)
+    described: list[Trained] = []
+    found: dict[str, tuple[Trees, NDArray[np.int64]]] = {}
+    for (architecture, dtype), members in sorted(groups.items()):
+        key = f"{dtype}.{architecture}"
+        one = _train_one(model, key, architecture, dtype, members, settings)
+        if one is None:
+            continue
+        described.append(one[0])
+        found[key] = one[1:]
+        said(f"{model.family} {key}: {one[0].scores}")
+    return described, found
+
+
+def _train_one(
+    model: Implementation,
+    key: str,
+    architecture: str,
+    dtype: str,
+    parts: Sequence[MeasuredKernels],
+    settings: Settings,
+) -> tuple[Trained, Trees, NDArray[np.int64]] | None:
+    devices = sorted({part.device for part in parts})
+    names = _names(model, parts)
+    table = _joined([_table(model, part, names, devices) for part in parts])
+    fit = ~table.held_out
+    if int(fit.sum()) < MIN_ROWS:
+        return None
+    trees = train(table.columns[:, fit], table.target[fit], settings=settings)
+    left = trees.evaluate(table.columns) - table.target
+    scored = table.held_out & ~table.blank if table.held_out.any() else ~table.blank
+    blank = table.blank & (table.held_out if table.held_out.any() else True)
+    shared = _shared(left[scored], table.device[scored], len(devices))
+    if not _better(left[scored], table.target[scored]):
+        return None
+    trained = Trained(
+        key=key,
+        architecture=architecture,
+        dtypes=[dtype],
+        devices=[find_device(name).name for name in devices],
+        features=list(names),
+        log_sd=_sd(left[scored]),
+        blank_log_sd=_sd(left[blank]) if blank.any() else 0.0,
+        shared_log_sd=shared,
+        device_log_sd=max(UNSEEN_DEVICE_FLOOR, _unseen(table, fit, devices, settings)),
+        rows=int(fit.sum()),
+        scores={
+            "analytic": round(_ape(-table.target[scored]), 2),
+            "learned": round(_ape(left[scored]), 2),
+            "rows": int(scored.sum()),
+        },
+    )
+    return trained, trees, _ranges(table.columns[:, fit])
+
+
+def _names(model: Implementation, parts: Sequence[MeasuredKernels]) -> tuple[str, ...]:
+    """Features of the family, and a mark for every library, kernel and format that occurs."""
+    first = parts[0]
+    some = _some(first.batch, np.arange(min(2, len(first.batch))))
+    analysis = model.times(some, find_device(first.device)).analysis
+    said = sorted(set().union(*(marks(part.batch.variant) for part in parts)))
+    return (*feature_names(analysis, some), *(f"is:{name}" for name in said))
+
+
+def _table(
+    model: Implementation, part: MeasuredKernels, names: Sequence[str], devices: list[str]
+) -> _Table:
+    """One part's rows, and a share of them again without library and kernel."""
+    tables = [_features(model, part, names, devices, blank=False)]
+    variant = part.batch.variant
+    if variant.library or variant.kernel:
+        every = round(1.0 / BLANK_SHARE)
+        rows = np.arange(0, len(part.batch), every)
+        bare = Variant(
+            dtype=variant.dtype, kv_dtype=variant.kv_dtype, launch=variant.launch,
+            cache=variant.cache, flags=variant.flags,
+        )  # fmt: skip
+        some = MeasuredKernels(
+            replace(_some(part.batch, rows), variant=bare),
+            part.device,
+            part.seconds[rows],
+            part.held_out[rows],
+        )
+        tables.append(_features(model, some, names, devices, blank=True))
+    return _joined(tables)
+
+
+def _features(
+    model: Implementation,
+    part: MeasuredKernels,
+    names: Sequence[str],
+    devices: list[str],
+    *,
+    blank: bool,
+) -> _Table:
+    times = model.times(part.batch, find_device(part.device))
+    count = len(part.batch)
+    return _Table(
+        columns=feature_table(names, times.analysis, part.batch),
+        target=np.log(part.seconds / times.estimate_s),
+        held_out=part.held_out,
+        device=np.full(count, devices.index(part.device)),
+        blank=np.full(count, blank),
+    )
+
+
+def _joined(tables: Sequence[_Table]) -> _Table:
+    return _Table(
+        columns=np.concatenate([t.columns for t in tables], axis=1),
+        target=np.concatenate([t.target for t in tables]),
+        held_out=np.concatenate([t.held_out for t in tables]),
+        device=np.concatenate([t.device for t in tables]),
+        blank=np.concatenate([t.blank for t in tables]),
+    )
+
+
+def _some(batch: OpBatch, rows: NDArray[np.int64]) -> OpBatch:
+    from silicast.kernels.check import take
+
+    return take(batch, rows)
+
+
+def _unseen(table: _Table, fit: NDArray[np.bool_], devices: list[str], settings: Settings) -> float:
+    """How far trees of the other devices are off on one that they never saw; 0 with one device."""
+    worst = 0.0
+    if len(devices) < 2:
+        return worst
+    quick = replace(settings, trees=max(20, settings.trees // 4))
+    for number in range(len(devices)):
+        other = fit & (table.device != number)
+        here = table.held_out & (table.device == number) & ~table.blank
+        if int(other.sum()) < MIN_ROWS or not here.any():
+            continue
+        trees = train(table.columns[:, other], table.target[other], settings=quick)
+        left = trees.evaluate(table.columns[:, here]) - table.target[here]
+        worst = max(worst, float(abs(np.median(left))))
+    return worst
+
+
+def _ranges(columns: F64) -> NDArray[np.int64]:
+    found = codes(columns)
+    return np.stack([found.min(axis=1), found.max(axis=1)], axis=1)
+
+
+def _shared(left: F64, device: NDArray[np.int64], devices: int) -> float:
+    """Median error of a device's rows, root mean square over the devices."""
+    medians = [float(np.median(left[device == n])) for n in range(devices) if (device == n).any()]
+    return max(SHARED_FLOOR, float(np.sqrt(np.mean(np.square(medians)))))
+
+
+def _sd(left: F64) -> float:
+    """The sd of the normal law that has the same share of errors inside its 90 % interval."""
+    return float(np.quantile(np.abs(left), 0.9)) / Z90
+
+
+def _ape(left: F64) -> float:
+    return float(100.0 * np.abs(np.exp(left) - 1.0).mean())
+
+
+def _better(left: F64, target: F64) -> bool:
+    return _ape(left) < _ape(-target)
