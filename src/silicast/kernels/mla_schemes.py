@@ -80,10 +80,11 @@ def mla_scheme(variant: Variant, device: Device) -> MlaScheme:
         mainloop = {"hopper": "fa3", "blackwell": "fmha100"}.get(architecture, "fa2")  # type: ignore[assignment]
     projects = variant.flag("project", default=usual.holds(CALL, "project"))
     absorbed = 0
-    if projects:
-        absorbed = next((v for k, v in ABSORBED_UP_TO.items() if variant.kernel.endswith(k)), 0)
-    elif engine and style == "sglang" and kernel in ("fa3", "triton"):
-        absorbed = EVERY_LENGTH
+    if variant.flag("absorb", default=engine):
+        if projects:
+            absorbed = next((v for k, v in ABSORBED_UP_TO.items() if variant.kernel.endswith(k)), 0)
+        elif style == "sglang" and kernel in ("fa3", "triton"):
+            absorbed = EVERY_LENGTH
     return MlaScheme(
         style=style,
         kernel=kernel,

@@ -35,11 +35,19 @@ MODELLED_LIBRARIES = {
     "dispatch": _EXCHANGE,
     "combine": _EXCHANGE,
     "quantize": ("vllm", "sglang", "trtllm"),
+    "mla_prefill": (*_ATTENTION, "flashmla"),
+    "mla_decode": (*_ATTENTION, "flashmla"),
+    "mla_module": ("vllm", "sglang", "trtllm"),
     "gdn": ("vllm", "sglang", "trtllm"),
     "kda": ("vllm", "sglang"),
     "mamba2": ("vllm", "sglang", "trtllm"),
 }
 """Op family -> libraries whose kernels are told apart."""
+NOT_MULTIPLIED = frozenset(
+    ("num_kv_heads", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
+     "q_lora_rank")
+)  # fmt: skip
+"""Sizes that share other sizes' work or add to it."""
 USUAL_LIBRARIES = {
     "nvidia": ("cublas", "torch"),
     "amd": ("rocblas", "hipblaslt", "torch"),
@@ -173,7 +181,7 @@ def check_sizes(op: Op, model: Implementation) -> None:
                 )
         if isinstance(value, tuple):
             lists.append(sizes)
-        elif name != "num_kv_heads":
+        elif name not in NOT_MULTIPLIED:
             plain *= max(1, sizes[0])
     work = plain * sum(math.prod(row) for row in zip(*lists, strict=True)) if lists else plain
     if work > MAX_WORK:

@@ -1,4 +1,4 @@
-"""Latent attention and the sparse modules built on it, with the columns of their tables."""
+"""Sparse attention modules, with the columns of their tables."""
 
 from __future__ import annotations
 
@@ -27,9 +27,6 @@ def _module(meaning: str, *, compressed: bool = False) -> OpSpec:
 
 
 OPS: Mapping[str, OpSpec] = {
-    "mla_prefill": _module("latent attention of a prefill"),
-    "mla_decode": _module("latent attention of a decode step, absorbed"),
-    "mla_module": _module("latent attention with its projections"),
     "dsa_module": _module("sparse latent attention with its indexer", compressed=True),
     "csa_module": _module("compressed sparse attention module", compressed=True),
     "hca_module": _module("heavily compressed attention module", compressed=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.validation.suites._attention_rows import SYSTEMS, _codes, _newest
+from silicast.validation.suites._attention_rows import SYSTEMS, _codes
 from silicast.workload.op import OpBatch, Variant
 
 HELD_OUT = 4
@@ -22,7 +23,10 @@ HELD_OUT = 4
 DTYPES = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4"}
 WIDTHS = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
 """DeepSeek-V3's, those of every measured row."""
-NARROW_KERNELS = ("vllm_triton",)
+BLOCK = {"hidden": 7168, "q_lora_rank": 1536}
+BLOCK_TABLES = (
+    "mla_context_module", "mla_generation_module", "wideep_context_mla", "wideep_generation_mla",
+)  # fmt: skip
 
 
 def held_out(heads: int, batch: int) -> bool:
@@ -109,7 +113,7 @@ def _read(
     labels = {n: _codes(read[n]) for n in names}
     numbers = np.stack([read[n].to_numpy().astype(np.int64) for n in columns], axis=1)
     latency = read["latency_us"].to_numpy().astype(np.float64)
-    newest = _newest(labels)
+    newest = _newest_versions(labels)
     codes = np.stack([labels[n][1] for n in names], axis=1)
     for key in np.unique(codes, axis=0):
         words = {n: labels[n][0][k] for n, k in zip(names, key, strict=True)}
@@ -121,3 +125,52 @@ def _read(
         mean = np.bincount(inverse, weights=latency[picked]) / np.bincount(inverse)
         campaign = (words["system"], words["backend"], words["version"], words["kernel_source"])
         yield campaign, _Rows(words, campaign[:3] in newest, list(distinct.T), mean)
+
+
+def _newest_versions(labels: Mapping[str, tuple[list[str], I64]]) -> set[tuple[str, str, str]]:
+    """The newest version of every backend on every system; "post2" comes after its release."""
+    names = ("system", "backend", "version")
+    best: dict[tuple[str, str], str] = {}
+    for row in np.unique(np.stack([labels[n][1] for n in names], axis=1), axis=0):
+        system, backend, version = (labels[n][0][k] for n, k in zip(names, row, strict=True))
+        held = best.get((system, backend))
+        if held is None or _order(version) > _order(held):
+            best[system, backend] = version
+    return {(system, backend, version) for (system, backend), version in best.items()}
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def read_mla_modules(data: Path, table: str) -> Iterator[MlaCampaign]:
+    """All campaigns of a table of whole blocks; rows of models with the same widths are repeats.
+
+    Args:
+        table: "mla_context_module", "mla_generation_module", "wideep_context_mla" or
+            "wideep_generation_mla".
+    """
+    decode = "generation" in table
+    formats = ("mla_dtype", "kv_cache_dtype", "gemm_type")
+    for names, rows in _read(data, table, formats, ("num_heads", "batch_size", "isl", "step")):
+        heads, batch, isl, step = rows.keys
+        dims = {
+            "batch": batch,
+            "q_len": np.ones_like(isl) if decode else isl,
+            "kv_len": isl - 1 + step if decode else isl + step,
+            "num_heads": heads,
+            **{name: np.full_like(heads, size) for name, size in (WIDTHS | BLOCK).items()},
+        }
+        linear = DTYPES[rows.words["gemm_type"] or "fp8_block"]
+        attention = DTYPES[rows.words["mla_dtype"]]
+        flags = [(f"gemm_{linear}", True), *((("generation", True),) if decode else ())]
+        variant = Variant(
+            "bf16" if attention == "fp8_block" else attention,
+            DTYPES[rows.words["kv_cache_dtype"]], rows.words["backend"], rows.words["version"],
+            rows.words["kernel_source"], "graph", "", tuple(sorted(flags)),
+        )  # fmt: skip
+        yield MlaCampaign(
+            table, *names, newest=rows.newest, device=find_device(SYSTEMS[names[0]]),
+            batch=OpBatch("mla_module", variant, dims), latency_us=rows.latency_us,
+            held=_held(heads, batch),
+        )  # fmt: skip

@@ -1,0 +1,240 @@
+"""A whole block of latent attention: from the layer's input to its projected output.
+
+A context pass makes keys and values out of the latent; a generation pass (flag ``generation``)
+brings queries to the latent and results back. Linear layers are in the format of the flag
+``gemm_<recipe>``, attention in ``Variant.dtype``, the cache in ``Variant.kv_dtype``.
+docs/explanation/mla.md has the parts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, final
+
+import numpy as np
+
+from silicast.core.numerics import F64, I64
+from silicast.hardware.device import Device
+from silicast.kernels.attention_work import Sequences, column
+from silicast.kernels.composite import Composite, PartBatch
+from silicast.kernels.implementation import register
+from silicast.kernels.mla_schemes import ABSORBED_UP_TO
+from silicast.kernels.mla_work import MLA_DIMS, Widths
+from silicast.kernels.module_parts import is_decode, linear_recipe, weight_bytes
+from silicast.workload.op import OpBatch, Variant
+
+FASTER_SINCE = (0, 24)
+"""Version of vLLM whose calls on Blackwell are a third shorter than the release before's."""
+ATTENTION = ("batch", "q_len", "kv_len", *MLA_DIMS)
+
+
+@register
+@final
+class MlaModule(Composite):
+    """``mla_module``: q_len new tokens a sequence; kv_len as for prefill or decode attention.
+
+    Dimensions ``hidden`` and ``q_lora_rank`` (0 = queries straight from the input) belong to the
+    block.
+    """
+
+    family: ClassVar[str] = "mla_module"
+    group: ClassVar[str] = "mla_module"
+    dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
+        "batch": (1, 1 << 12),
+        "q_len": (1, 1 << 17),
+        "kv_len": (0, 1 << 20),
+        "hidden": (64, 1 << 15),
+        "q_lora_rank": (0, 1 << 13),
+        **MLA_DIMS,
+        "num_heads": (1, 512),
+    }
+    ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
+
+    def style(self, variant: Variant, device: Device) -> str:
+        """Engine and phase; older builds of vLLM apart (:func:`_is_early`)."""
+        usual = "trtllm" if device.architecture == "blackwell" else "vllm"
+        engine = variant.library or usual
+        early = "_early" if engine == "vllm" and _is_early(variant, device) else ""
+        return f"{engine}{early}_{'generation' if is_decode(variant) else 'context'}"
+
+    def host_floor_s(self, batch: OpBatch, c: Mapping[str, float]) -> F64 | float:  # noqa: ARG002
+        """See :meth:`Composite.host_floor_s`: prefills of wide expert parallelism run eagerly."""
+        return c["host_s"]
+
+    def parts(self, batch: OpBatch, device: Device | None) -> Sequence[PartBatch]:
+        """See :meth:`Composite.parts`."""
+        return _Block(batch, device).parts()
+
+    def operands(self, batch: OpBatch) -> tuple[I64, I64]:
+        """Weights of the block, its input, the cached latent; its output and new latent vectors."""
+        block = _Block(batch, None)
+        w, recipe = block.widths, linear_recipe(batch.variant)
+        q_rank, hidden = block.q_rank, block.hidden
+        heads_in = np.where(q_rank > 0, q_rank, hidden)
+        linear = (
+            hidden * (q_rank + w.cached) + heads_in * w.heads * w.query + w.heads * w.value * hidden
+        )
+        weights = weight_bytes(recipe, linear)
+        up = w.rank * w.heads * (w.nope + w.value)  # the products around the latent may be narrow
+        stored = 1 if _narrow(batch.variant) else 2
+        past = np.maximum(block.kv_tokens - block.tokens, 0)
+        read = weights + up + past * w.cached * stored + block.tokens * hidden * 2
+        return read, block.tokens * (hidden * 2 + w.cached * stored)
+
+
+def _is_early(variant: Variant, device: Device) -> bool:
+    """Whether vLLM runs its older kernels on Blackwell: before 0.24, and in what was measured of
+    0.24 on the Arm hosts of GB200, whose rows are those of 0.22.
+    """
+    if device.architecture != "blackwell":
+        return False
+    version = tuple(int(part) for part in re.findall(r"\d+", variant.version)[:2])
+    return "nvlink_c2c" in device.links or (bool(version) and version < FASTER_SINCE)
+
+
+def _narrow(variant: Variant) -> bool:
+    return variant.kv_dtype in ("fp8", "int8") or (not variant.kv_dtype and variant.dtype == "fp8")
+
+
+@final
+@dataclass(init=False)
+class _Block:
+    """The parts of a batch of blocks; arrays are of shape (ops,)."""
+
+    widths: Widths
+    tokens: I64
+    kv_tokens: I64
+    hidden: I64
+    q_rank: I64
+
+    def __init__(self, batch: OpBatch, device: Device | None) -> None:
+        self.batch, self.device = batch, device
+        self.decode = is_decode(batch.variant)
+        self.work = work = Sequences.of(batch, decode=self.decode)
+        self.longest = work.largest(work.q.astype(np.float64))
+        self.tokens = _whole(work.total(work.q.astype(np.float64)))
+        self.kv_tokens = _whole(work.total(work.kv.astype(np.float64)))
+        self.widths = Widths.of(batch)
+        self.hidden, self.q_rank = column(batch, "hidden", 7168), column(batch, "q_lora_rank", 1536)
+        recipe = linear_recipe(batch.variant)
+        flags = (("includes_quantize", True),) if recipe.quantizes else ()
+        base = Variant(library=batch.variant.library, cache=batch.variant.cache)
+        self.plain = replace(base, library="")
+        self.name = f"linear_{recipe.name}"
+        # this engine's attention call rotates and updates the cache itself
+        self.calls = batch.variant.library == "trtllm"
+        self.linear = replace(base, dtype=recipe.name, flags=flags)
+
+    def parts(self) -> list[PartBatch]:
+        """In the order in which they run."""
+        w, tokens = self.widths, self.tokens
+        has_rank = (self.q_rank > 0).astype(np.int64)
+        rank = np.maximum(self.q_rank, 1)
+        return [
+            self._product(tokens, self.q_rank + w.cached, self.hidden),
+            self._norm(rank, has_rank),
+            self._norm(w.rank, 1),
+            self._product(tokens, w.heads * w.query, rank, has_rank),
+            self._product(tokens, w.heads * w.query, self.hidden, 1 - has_rank),
+            *([] if self.calls else self._cache()),
+            *self._attention(),
+            self._product(tokens, self.hidden, w.heads * w.value),
+            self._moves("moves", tokens * self.hidden),
+            self._moves("head_moves", tokens * w.heads * w.query),
+        ]
+
+    def _cache(self) -> list[PartBatch]:
+        """Rotation and the update of the cache, kernels of their own."""
+        w, tokens = self.widths, self.tokens
+        ones = np.ones_like(tokens)
+        rotated = {"tokens": tokens, "num_heads": w.heads, "num_kv_heads": ones, "head_dim": w.rope}
+        copied = {"tokens": tokens, "num_kv_heads": ones, "head_dim": (w.cached + 1) // 2}
+        cached = replace(self.plain, kv_dtype=self.batch.variant.kv_dtype)
+        return [
+            PartBatch("small", OpBatch("rope", self.plain, rotated)),
+            PartBatch("small", OpBatch("kv_copy", cached, copied)),
+        ]
+
+    def _moves(self, name: str, elements: I64) -> PartBatch:
+        """Copies and conversions that an engine makes between its kernels, as one copy; the
+        constant of the part says how many it makes.
+        """
+        kind = replace(self.plain, flags=(("copy", True),))
+        sizes = {"elements": elements, "inputs": np.ones_like(elements)}
+        return PartBatch(name, OpBatch("elementwise", kind, sizes))
+
+    def _product(
+        self, m: I64, n: I64, k: I64, count: int | I64 = 1, *, linear: bool = True
+    ) -> PartBatch:
+        variant = self.linear if linear else self.plain
+        name = self.name if linear else "latent"
+        return PartBatch(name, OpBatch("gemm", variant, {"m": m, "n": n, "k": k}), count)
+
+    def _norm(self, hidden: I64, count: int | I64) -> PartBatch:
+        sizes = {"tokens": self.tokens, "hidden": hidden}
+        return PartBatch("small", OpBatch("rmsnorm", self.plain, sizes), count)
+
+    def _attention(self) -> list[PartBatch]:
+        """Attention with the products around the latent: expanded, or absorbed."""
+        if self.decode:
+            return self._absorbed(1)
+        limit = _absorbed_up_to(self.batch.variant, self.device)
+        absorbed = (self.longest <= limit).astype(np.int64)
+        if not absorbed.any():
+            return self._expanded(1)
+        return [*self._expanded(1 - absorbed), *self._absorbed(absorbed)]
+
+    def _expanded(self, count: int | I64) -> list[PartBatch]:
+        w = self.widths
+        return [
+            self._product(
+                self.kv_tokens, w.heads * (w.nope + w.value), w.rank, count, linear=False
+            ),
+            self._kernel("mla_prefill", count),
+        ]
+
+    def _absorbed(self, count: int | I64) -> list[PartBatch]:
+        w = self.widths
+        to = {"batch": w.heads, "m": self.tokens, "n": w.rank, "k": w.nope}
+        back = {"batch": w.heads, "m": self.tokens, "n": w.value, "k": w.rank}
+        return [
+            PartBatch("latent", OpBatch("gemm", self.plain, to), count),
+            self._kernel("mla_decode", count),
+            PartBatch("latent", OpBatch("gemm", self.plain, back), count),
+        ]
+
+    def _kernel(self, family: str, count: int | I64) -> PartBatch:
+        batch, variant = self.batch, self.batch.variant
+        dims = {n: v for n, v in batch.dims.items() if n in ATTENTION}
+        # decode counts cached tokens without the new ones, prefill all of them
+        past = self.work.kv - self.work.q
+        lengths = {"q_len": self.work.q, "kv_len": past if family == "mla_decode" else self.work.kv}
+        dims |= lengths
+        own = replace(
+            variant,
+            launch="",
+            flags=(("absorb", False), ("append", self.calls), ("causal", True), ("project", False)),
+        )
+        ragged = frozenset() if batch.offsets is None else frozenset(lengths)
+        found = OpBatch(family, own, dims, batch.offsets, ragged)
+        name = "attention_narrow" if _narrow(variant) else "attention"
+        return PartBatch(name, found, count)
+
+
+def _absorbed_up_to(variant: Variant, device: Device | None) -> int:
+    """New tokens that vLLM gives to its decode kernels: one, on Hopper some hundreds; none in the
+    other engines.
+    """
+    if device is None or variant.library not in ("", "vllm"):
+        return 0
+    if device.architecture != "hopper":
+        return 1
+    return ABSORBED_UP_TO["flashmla" if _narrow(variant) else "flash_attn_mla"]
+
+
+def _whole(values: F64) -> I64:
+    whole: I64 = np.rint(values).astype(np.int64)
+    return whole

@@ -1,0 +1,156 @@
+"""Latent attention (MLA): its kernels and the whole block, with the columns of their tables.
+
+``isl`` new tokens follow ``step`` past ones in a context row. In a generation row ``isl - 1 +
+step`` tokens are cached before the new one: tables that count the context in ``step`` have
+``isl`` = 1, those that count it in ``isl`` have ``step`` = 0. ``num_heads`` is the rank's; so is
+every size: ``tp_size`` is for readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from silicast.scenario.kernel_tables._spec import (
+    BATCH,
+    DEGREE,
+    HEADS,
+    LENGTH,
+    TOKENS,
+    WIDTH,
+    Lowering,
+    OpSpec,
+    Range,
+)
+from silicast.scenario.kernel_tables.attention import require_past
+from silicast.scenario.strict import require
+from silicast.workload.models import find_model
+from silicast.workload.op import Dim
+
+PHASES = ("context", "generation")
+WIDTHS = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+"""DeepSeek-V3's widths of a head, and of the block below: for tables that name no model."""
+BLOCK = {"hidden": 7168, "q_lora_rank": 1536}
+
+
+def _prefill(case: Lowering) -> None:
+    _lengths(case, decode=False)
+    case.dims.update(_widths(case, WIDTHS))
+    _formats(case)
+
+
+def _decode(case: Lowering) -> None:
+    _lengths(case, decode=True)
+    case.dims.update(_widths(case, WIDTHS))
+    _formats(case)
+
+
+def _module(case: Lowering) -> None:
+    """The phase and the format of the linear layers become flags of the op."""
+    decode = _phase(case) == "generation"
+    _lengths(case, decode=decode)
+    case.dims.update(_widths(case, WIDTHS | BLOCK))
+    _formats(case)
+    if decode:
+        case.flags["generation"] = True
+    if linear := case.words.pop("gemm_type", ""):
+        case.flags[f"gemm_{linear}"] = True
+
+
+def _phase(case: Lowering) -> str:
+    stated = case.words.pop("phase", None) or case.table.get("op_name", "")
+    for phase in PHASES:
+        if phase in str(stated):
+            return phase
+    return "generation" if case.dims.get("isl", 1) == 1 and "q_len" not in case.dims else "context"
+
+
+def _lengths(case: Lowering, *, decode: bool) -> None:
+    """``batch_size``, ``isl`` and ``step``, or one length a sequence."""
+    dims = case.dims
+    dims.pop("tp_size", None)
+    batch, isl, step = (dims.pop(name, None) for name in ("batch_size", "isl", "step"))
+    stated = dims.pop("batch", None)
+    if "q_len" in dims or "kv_len" in dims:
+        require(
+            isl is None and step is None,
+            "both isl/step and lengths are given",
+            "isl" if isl is not None else "step",
+            "keep one of the two ways",
+        )
+        kv = dims.setdefault("kv_len", dims.get("q_len", 0))
+        if not decode:
+            dims.setdefault("q_len", kv)
+        lists = [v for v in (dims.get("q_len"), kv) if isinstance(v, tuple)]
+        require(
+            not lists or batch in (None, len(lists[0])),
+            f"batch_size is {batch}, but the lists have {len(lists[0]) if lists else 0} lengths",
+            "batch_size",
+            "leave batch_size out",
+        )
+        if not lists:
+            dims["batch"] = batch or stated or 1
+        if not decode:
+            require_past(case)
+        return
+    require(isl is not None or step is not None, "is missing", "isl", "give isl and step")
+    new, past = int(str(isl if isl is not None else 1)), int(str(step or 0))
+    require(new >= 1, f"isl = {new}", "isl", "at least one token")
+    dims["batch"] = batch or stated or 1
+    dims["q_len"] = 1 if decode else new
+    dims["kv_len"] = new - 1 + past if decode else new + past
+
+
+def _widths(case: Lowering, names: Mapping[str, int]) -> dict[str, Dim]:
+    """Stated widths, else those of the model, else DeepSeek-V3's."""
+    found: dict[str, Dim] = dict(names)
+    name = str(case.words.pop("model", "") or "")
+    if name:
+        model = find_model(name)
+        mla = model.mla
+        require(mla is not None, f"{model.name} has no latent attention", "model")
+        assert mla is not None
+        own = {n: getattr(mla, n) for n in (*WIDTHS, "q_lora_rank")} | {"hidden": model.hidden}
+        found = {n: int(own[n] or 0) for n in names}
+    return found | {n: case.dims[n] for n in names if n in case.dims}
+
+
+def _formats(case: Lowering) -> None:
+    for word in ("architecture", "op_name", "mla_dtype", "phase"):
+        case.words.pop(word, None)
+    if cache := case.words.pop("kv_cache_dtype", ""):
+        case.words["kv_dtype"] = cache
+
+
+_LENGTHS: Mapping[str, tuple[Range, int | None]] = {
+    "batch_size": (BATCH, None),
+    "isl": (LENGTH, None),
+    "step": (LENGTH, None),
+    "q_len": (TOKENS, None),
+    "kv_len": (LENGTH, None),
+    "tp_size": (DEGREE, 1),
+    **dict.fromkeys(WIDTHS, ((1, 1 << 16), None)),
+}
+_WORDS = {"phase": PHASES, "model": (), "architecture": (), "op_name": ()}
+
+
+def _spec(meaning: str, lower: object, *, block: bool = False) -> OpSpec:
+    own: dict[str, tuple[Range, int | None]] = {}
+    if block:
+        own = {"hidden": (WIDTH, None), "q_lora_rank": ((0, 1 << 24), None)}
+    return OpSpec(
+        meaning,
+        {"num_heads": HEADS},
+        {**_LENGTHS, **own},
+        lists=frozenset({"q_len", "kv_len"}),
+        words=_WORDS,
+        dtypes=("mla_dtype", "kv_cache_dtype", "gemm_type"),
+        main_dtype="mla_dtype",
+        lower=lower,  # type: ignore[arg-type]
+    )
+
+
+OPS: Mapping[str, OpSpec] = {
+    "mla_prefill": _spec("latent attention of a prefill, the kernel or an engine's call", _prefill),
+    "mla_decode": _spec("latent attention of a decode step, absorbed", _decode),
+    "mla_module": _spec("latent attention with its projections", _module, block=True),
+}
