@@ -12,6 +12,7 @@ scored.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -144,7 +145,9 @@ def fit_bf16(parts: Sequence[Rows]) -> tuple[dict[str, float], Constants]:
     fixed = {"ada": {"resident_share": MONOLITHIC_L2}}
     present = {architecture_of(part) for part in parts}
     fixed = {a: table for a, table in fixed.items() if a in present}
-    common, own = solve(Problem(training(parts), SHARED, OWN, START, fixed, {}, PRIOR_SD))
+    common, own = solve(
+        Problem(training(parts), SHARED, OWN, START, fixed, {}, PRIOR_SD), steps=200
+    )
     return add_spread(training(parts), {**common, **middle(own, OWN)}, own, "")
 
 
@@ -161,6 +164,13 @@ def fit_ga10x(
     common, own = add_spread(training(mine), common, own, "")
     # Stand-in for other chips with mma.sync and one small L2 slice per core: between the two.
     own["mma_sync"] = middle({a: own[a] for a in ("ada", "ampere-ga10x")}, list(own["ada"]))
+    others = [part for part in training(parts) if part.device != "A40"]
+    biases = [
+        float(np.median(np.log(predict(p, {**common, **own[architecture_of(p)]}) / p.seconds)))
+        for p in others
+    ]
+    common["fp16.borrowed_log_sd"] = math.sqrt(sum(x * x for x in biases) / len(biases))
+    own["ampere-ga10x"]["fp16.borrowed_log_sd"] = 0.0
     return common, own
 
 
@@ -188,38 +198,48 @@ class Format:
         shared: constants of all libraries and devices.
         of_library: constants that each library has of its own.
         own: constants that each architecture has of its own.
+        both: constants of each library on each architecture, as its kernels differ.
         start: where some of them start; the others do at the constants they replace.
         given: constants that are stated, not fitted.
     """
 
     dtype: str
-    shared: tuple[str, ...]
-    of_library: tuple[str, ...]
-    own: tuple[str, ...] = ("tensor_efficiency",)
+    shared: tuple[str, ...] = ()
+    of_library: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    both: tuple[str, ...] = ()
     start: Mapping[str, float] = field(default_factory=dict)
     given: Mapping[str, float] = field(default_factory=dict)
 
 
-KERNEL = ("store_bytes_per_clock", "extra_s", "operand_bytes_per_clock", "quantise_l2_share")
-LIBRARY = ("step_s", "split_s", "quantise_s", "quantise_row_s", "quantise_bytes")
+KERNEL = ("extra_s", "operand_bytes_per_clock", "quantise_l2_share")
+LOOP = ("step_s", "split_s")
+STORE = ("store_bytes_per_clock",)
+QUANTISE = ("quantise_s", "quantise_row_s", "quantise_bytes")
+CHIP = ("tensor_efficiency", "launch_s", "quantisation")
+PLUGIN = {"extra_s": 5e-6, "step_s": 1.4e-7, "split_s": 1e-5, "widen_ops": 1.0}
 FORMATS = (
-    *(Format(d, KERNEL, LIBRARY, start={"extra_s": 1e-6}) for d in ("fp8", "fp8_block", "nvfp4")),
+    Format("fp8", KERNEL, QUANTISE, CHIP, LOOP + STORE, start={"extra_s": 1e-6}),
+    *(
+        Format(d, KERNEL + STORE, QUANTISE, CHIP, LOOP, start={"extra_s": 1e-6})
+        for d in ("fp8_block", "nvfp4")
+    ),
+    Format("fp8_static", of_library=QUANTISE, both=LOOP + STORE),
     *(
         Format(
             d,
             ("widen_ops", "step_s", "narrow_step_s", "narrow_share"),
             ("split_s", "extra_s"),
-            own=(),
-            start={"extra_s": 5e-6, "step_s": 1.4e-7, "split_s": 1e-5, "widen_ops": 1.0},
+            start=PLUGIN,
             given={"skinny_rows": 8.0},
         )
         for d in ("int4_wo", "int8_wo")
     ),
-    Format("fp8_static", (), LIBRARY, own=()),
     Format(
         "sq",
         ("step_s", "narrow_step_s"),
         ("split_s", "extra_s"),
+        ("tensor_efficiency",),
         start={"extra_s": 5e-6, "split_s": 1e-5},
         given={"skinny_rows": 4.0},
     ),
@@ -237,12 +257,14 @@ def fit_format(
     d = form.dtype
     mine = [part for part in parts if part.variant.dtype == d]
     libraries = sorted({p.variant.library for p in mine})
-    marks = [
-        (f"{d}.{n}:{x}", n) for x in libraries for n in form.of_library
+    marked = [
+        (f"{d}.{n}:{x}", n) for x in libraries for n in form.of_library + form.both
         if not (n.startswith("quantise") and not _quantised(mine, x))
     ]  # fmt: skip
-    shared = [(f"{d}.{n}", n) for n in form.shared] + marks
+    shared = [(f"{d}.{n}", n) for n in form.shared]
+    shared += [pair for pair in marked if pair[1] in form.of_library]
     names = [(f"{d}.{n}", n) for n in form.own]
+    names += [pair for pair in marked if pair[1] in form.both]
     base = {**common, **{f"{d}.{n}": x for n, x in form.given.items()}}
     start: Constants = {a: {} for a in own}
     before = f"{BORROWS.get(d, d)}."
@@ -250,15 +272,20 @@ def fit_format(
         borrowed = full.replace(f"{d}.", before)
         base[full] = form.start.get(plain, common.get(borrowed, common[plain]))
         for a in own:
-            found = common.get(borrowed, own[a].get(plain, common[plain]))
+            found = own[a].get(borrowed, common.get(borrowed, own[a].get(plain, common[plain])))
             start[a][full] = form.start.get(plain, found)
     free = tuple(full for full, _ in shared), tuple(full for full, _ in names)
+    there = {(architecture_of(part), part.variant.library) for part in mine}
     problem = Problem(training(mine, 900), *free, base, own, start, PRIOR_SD)
-    common, fitted = solve(problem)
+    common, fitted = solve(problem, steps=200)
+    for a, table in fitted.items():  # a library's constants where it was not measured: the others'
+        for full in free[1]:
+            if ":" in full and (a, full.partition(":")[2]) not in there:
+                del table[full]
     own = {a: fitted.get(a, own[a]) for a in own}
-    common = {**common, **middle(own, free[1])}
-    for name in form.of_library:  # of an unnamed library: those of the quickest
-        values = [common[full] for full, plain in marks if plain == name]
+    common = {**common, **middle(fitted, free[1])}
+    for name in form.of_library + form.both:  # of an unnamed library: those of the quickest
+        values = [common[full] for full, plain in marked if plain == name]
         if values and not ("extra_s" in form.of_library and name in NOT_OF_OTHERS):
             common[f"{d}.{name}"] = min(values)
     return add_spread(training(mine, 900), common, own, f"{d}.")

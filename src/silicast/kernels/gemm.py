@@ -205,8 +205,11 @@ class Gemm(Implementation):
             "device": c["device_log_sd" if measured else "unmeasured_device_log_sd"],
             "family:gemm": c["family_log_sd"],
         }
+        borrowed = c.get("borrowed_log_sd", 0.0)
         if not measured_anywhere(setting.recipe):
-            found["format:gemm"] = c["unmeasured_format_log_sd"]
+            borrowed = c["unmeasured_format_log_sd"]
+        if borrowed > 0.0:
+            found["format:gemm"] = borrowed
         return found
 
     def is_measured(self, variant: Variant, device: Device) -> bool:
