@@ -19,9 +19,8 @@ from silicast.workload.counting import (
     weight_bytes,
 )
 from silicast.workload.decoder import bind_graph, build_graph, stage_graphs, step_symbols
-from silicast.workload.graph import stage_bounds
 from silicast.workload.model import MLA, ModelConfig, MoE
-from silicast.workload.plan import Plan
+from silicast.workload.plan import Plan, stage_bounds
 from silicast.workload.precision import Precision
 from silicast.workload.shard import shard_of
 
@@ -187,7 +186,7 @@ def shards_add_up(model: ModelConfig, tp: int, ep: int, step: Any) -> None:
     prefill, decode = step
     plan = plan_of(model, tp, ep)
     shard = shard_of(model, plan)
-    symbols = step_symbols(prefill, decode)
+    symbols = step_symbols(prefill, decode, plan.attention_dp)
     tokens, rows = symbols["tokens"], symbols["logit_rows"]
     assert isinstance(tokens, int)
     assert isinstance(rows, int)

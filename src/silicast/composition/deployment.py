@@ -49,6 +49,16 @@ class Deployment:
     power_w: float | None = None
     clock_hz: float | None = None
 
+    def __post_init__(self) -> None:
+        """Puts into the plan what the engine decides."""
+        own = self.engine.parallel
+        plan = replace(
+            self.plan,
+            gathers_dense=own.gathers_dense and self.plan.attention_dp > 1,
+            extra_layers=own.extra_layers,
+        )
+        object.__setattr__(self, "plan", plan)
+
     @property
     def links(self) -> Cluster:
         """The cluster, stated or usual."""

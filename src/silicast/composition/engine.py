@@ -16,6 +16,7 @@ from silicast.core.catalog import catalog_files
 from silicast.core.errors import SilicastError
 from silicast.core.naming import NameIndex
 from silicast.kernels.engine_kernels import EngineKernels
+from silicast.workload.plan import ExtraLayers
 
 Launch = Literal["graph", "stream"]
 
@@ -25,7 +26,12 @@ class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LaunchTable(_Strict, frozen=True):
-    """How kernels of a pass reach the device: replayed graph or one launch each."""
+    """How kernels of a pass reach the device: replayed graph or one launch each.
+
+    Attributes:
+        graph_batch_sizes: decode graphs are captured for so many tokens, ascending: smaller batches
+            are padded to the next, larger ones are launched one by one. [] = any size.
+    """
 
     prefill: Launch
     decode: Launch
@@ -53,6 +59,19 @@ class HostTable(_Strict, frozen=True):
     log_sd: float = 0.5
 
 
+class ParallelTable(_Strict, frozen=True):
+    """How it spreads a model where a plan leaves that open.
+
+    Attributes:
+        gathers_dense: with attention_dp, dense layers are cut over all ranks, whose groups gather
+            their tokens for them; else each group runs its own.
+        extra_layers: the pipeline stages that hold one layer more where stages do not divide them.
+    """
+
+    gathers_dense: bool = False
+    extra_layers: ExtraLayers = "before_last"
+
+
 class MemoryTable(_Strict, frozen=True):
     """Device memory: what the engine takes beside weights and cache.
 
@@ -78,6 +97,7 @@ class Engine(_Strict, frozen=True):
             is a bare framework.
         collectives: implementation asked of the communication layer ("sglang", "vllm", ...).
         kernels: the kernel libraries it takes, by architecture and op family.
+        parallel: how it spreads a model.
         caveats: what of it is not modelled yet; said with every answer.
         sources: dotted field path -> origin of the number.
     """
@@ -91,6 +111,7 @@ class Engine(_Strict, frozen=True):
     aliases: list[str] = []
     collectives: str = "nccl"
     kernels: EngineKernels = EngineKernels()
+    parallel: ParallelTable = ParallelTable()
     caveats: list[str] = []
     sources: dict[str, str] = {}
 

@@ -30,6 +30,8 @@ class BatchStates:
         prefill_offsets: shape (n + 1,); state i owns sequences offsets[i]..offsets[i + 1].
         decode_kv: cached tokens (without the new one) of each decoding sequence.
         decode_offsets: shape (n + 1,).
+        elsewhere: new tokens of the other groups of attention_dp, shape (n,); -1, or none at all,
+            where each holds as many as this one.
     """
 
     prefill_q: I64
@@ -37,6 +39,7 @@ class BatchStates:
     prefill_offsets: I64
     decode_kv: I64
     decode_offsets: I64
+    elsewhere: I64 | None = None
 
     def __len__(self) -> int:
         return len(self.prefill_offsets) - 1
@@ -59,6 +62,21 @@ class BatchStates:
         return segment_sums(self.prefill_q, self.prefill_offsets) + self.decode_sequences
 
     @cached_property
+    def prefill_tokens(self) -> I64:
+        """New tokens of the sequences in prefill, shape (n,)."""
+        return segment_sums(self.prefill_q, self.prefill_offsets)
+
+    @cached_property
+    def prefill_longest(self) -> I64:
+        """New tokens of the longest sequence in prefill, shape (n,); 0 where there is none."""
+        found = np.zeros(len(self), dtype=np.int64)
+        filled = self.prefill_sequences > 0
+        if filled.any():
+            starts = self.prefill_offsets[:-1][filled]
+            found[filled] = np.maximum.reduceat(self.prefill_q, starts)
+        return found
+
+    @cached_property
     def prefill_kv_tokens(self) -> I64:
         """Past and new tokens of the sequences in prefill, shape (n,)."""
         return segment_sums(self.prefill_kv, self.prefill_offsets)
@@ -69,11 +87,13 @@ class BatchStates:
         return self.prefill_sequences + self.decode_sequences
 
     @staticmethod
-    def prefill(lengths: Sequence[int]) -> BatchStates:
+    def prefill(lengths: Sequence[int], elsewhere: int = -1) -> BatchStates:
         """One state: all of ``lengths`` prefilled at once from nothing."""
         q = np.array(lengths, dtype=np.int64)
         none = np.zeros(0, dtype=np.int64)
-        return BatchStates(q, q, np.array([0, len(q)]), none, np.zeros(2, dtype=np.int64))
+        return BatchStates(
+            q, q, np.array([0, len(q)]), none, np.zeros(2, dtype=np.int64), np.array([elsewhere])
+        )
 
     @staticmethod
     def decode(lengths: Sequence[int], steps: I64) -> BatchStates:
@@ -101,6 +121,7 @@ class BatchStates:
             self.prefill_offsets[:2],
             self.decode_kv[:decode],
             self.decode_offsets[:2],
+            None if self.elsewhere is None else self.elsewhere[:1],
         )
 
     def then(self, others: BatchStates) -> BatchStates:
@@ -111,7 +132,17 @@ class BatchStates:
             _joined(self.prefill_offsets, others.prefill_offsets),
             np.concatenate((self.decode_kv, others.decode_kv)),
             _joined(self.decode_offsets, others.decode_offsets),
+            np.concatenate((self._elsewhere(), others._elsewhere())),
         )
+
+    def all_tokens(self, groups: int, tokens: I64) -> I64:
+        """New tokens of all groups, shape (n,), of which this one runs ``tokens``."""
+        others = self._elsewhere()
+        found: I64 = np.where(others < 0, groups * tokens, tokens + others)
+        return found
+
+    def _elsewhere(self) -> I64:
+        return np.full(len(self), -1) if self.elsewhere is None else self.elsewhere
 
 
 def _joined(first: I64, second: I64) -> I64:

@@ -65,9 +65,11 @@ def predict_static_batch(
     if memory.excess:
         warnings.append(advice(deployment, input_lens, output_len, memory))
 
+    everywhere = sum(input_lens)
     input_lens = busiest_group(input_lens, deployment.plan.attention_dp)
     knots, weights = decode_knots(output_len - 1)
-    states = BatchStates.prefill(input_lens).then(BatchStates.decode(input_lens, knots))
+    prefill_state = BatchStates.prefill(input_lens, everywhere - sum(input_lens))
+    states = prefill_state.then(BatchStates.decode(input_lens, knots))
     phases = _Phases(model, states, model.steps(states))
     middle = 1 + len(knots) // 2
     prefill_part, prefill_error, prefill_hz = phases.at("prefill", 0, _only(0, len(states)))

@@ -12,98 +12,29 @@ the clock that the step's own mix of work can hold.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from silicast.communication.collective import CollectiveTimes, collective_batch_times
-from silicast.communication.topology import Topology
-from silicast.composition.as_run import COLLECTIVES, as_run
 from silicast.composition.deployment import Deployment
-from silicast.composition.node_rows import (
-    columns,
-    in_chunks,
-    over_states,
-    ragged,
-    running,
-    runs_in,
-    weighted_sum,
-)
+from silicast.composition.node_rows import over_states, weighted_sum
+from silicast.composition.node_times import NodeTimes, Timer
+from silicast.composition.placed import Placed, launches, place
 from silicast.composition.states import BatchStates
 from silicast.core.dtypes import RECIPES
-from silicast.core.errors import SilicastError
-from silicast.core.numerics import F64, I64
+from silicast.core.numerics import F64
 from silicast.core.prediction import Domain, ErrorFactors, Part, to_picoseconds
-from silicast.hardware.device import Device, Link
 from silicast.kernels.formats import with_format
-from silicast.kernels.implementation import KernelTimes, implementation_for
+from silicast.kernels.implementation import implementation_for
 from silicast.kernels.knowledge import stand_ins
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import Activity, sustained_clock
 from silicast.workload.decoder import build_graph
-from silicast.workload.graph import Graph, stage_bounds
-from silicast.workload.op import Dim, Op, OpBatch, Variant
-from silicast.workload.symbols import (
-    DECODE_KV,
-    DECODE_TOKENS,
-    LOGIT_ROWS,
-    PREFILL_KV,
-    PREFILL_KV_TOKENS,
-    TOKENS,
-    Phase,
-    phase_of,
-)
+from silicast.workload.graph import Graph
 
 _CLOCK_TOLERANCE = 0.005
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A node of the graph at its place: pipeline stage, block and how often it runs."""
-
-    stage: int
-    block: str
-    name: str
-    count: int
-    op: Op
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """What nodes share that one call times."""
-
-    family: str
-    variant: Variant
-    names: tuple[str, ...]
-    gpus: Dim
-    phase: Phase
-    crosses: bool
-
-
-@final
-@dataclass(frozen=True)
-class NodeTimes:
-    """Times of all placed nodes for n states; arrays (nodes, n), seconds, one execution each.
-
-    Attributes:
-        bound_by: what sets each node's bound, names of shape (nodes, n).
-        shared: per node, loadings on shared error factors.
-        tensor_flops, dram_bytes: demand of each node, for the power state.
-    """
-
-    time_s: F64
-    bound_s: F64
-    independent: F64
-    bound_by: NDArray[np.str_]
-    shared: tuple[Mapping[str, float], ...]
-    tensor_flops: F64
-    dram_bytes: F64
 
 
 @final
@@ -155,10 +86,9 @@ class StepModel:
             deployment.model, plan, precision, all_to_all=apart
         )
         self._caveats = () if graph else tuple(deployment.engine.caveats)
-        self.placed: tuple[Placed, ...] = self._place()
+        self.placed: tuple[Placed, ...] = place(self.graph, deployment)
         self._matrix_format = RECIPES[precision.recipe].compute
-        self._links = deployment.links
-        self._groups = self._group()
+        self._timer = Timer(deployment, self.placed)
 
     def steps(self, states: BatchStates, clock_hz: float | None = None) -> StepTimes:
         """Times of all states at one clock; a state's result is the same in any batch.
@@ -170,16 +100,21 @@ class StepModel:
         device = replace(self.deployment.device, power_cap_w=None)
         if clock_hz is not None and clock_hz != device.clocks.boost_hz:
             device = device.at_clock(clock_hz)
-        nodes = self._node_times(states, device)
+        nodes = self._timer.times(states, device)
         counts = [float(placed.count) for placed in self.placed]
         device_s = weighted_sum(nodes.time_s, counts)
         engine = self.deployment.engine
         prefill = states.prefill_sequences > 0
         graph = {"graph": 0.0, "stream": 1.0}
         eager = np.where(prefill, graph[engine.launch.prefill], graph[engine.launch.decode])
+        if engine.launch.graph_batch_sizes:  # no graph was captured for larger batches
+            largest = engine.launch.graph_batch_sizes[-1]
+            eager = np.where(prefill | (states.tokens <= largest), eager, 1.0)
         per_us = 1e-6 / self.deployment.host.factor
-        launches = np.where(prefill, self._launches(prefill=True), self._launches(prefill=False))
-        dispatch_s = eager * launches * (engine.host.dispatch_us * per_us)
+        count = np.where(
+            prefill, launches(self.placed, prefill=True), launches(self.placed, prefill=False)
+        )
+        dispatch_s = eager * count * (engine.host.dispatch_us * per_us)
         transport = engine.host.transport_us if self.deployment.plan.gpus > 1 else 0.0
         host_us = (
             (engine.host.step_us + transport)
@@ -290,10 +225,6 @@ class StepModel:
         own = load_physics("composition").default["step_log_sd"]
         return ErrorFactors(whole.loadings, math.hypot(whole.independent, own))
 
-    def _launches(self, *, prefill: bool) -> float:
-        """Kernels that a pass launches."""
-        return float(sum(p.count for p in self.placed if runs_in(p.op, prefill=prefill)))
-
     def _host_seconds(self, times: StepTimes, weights: F64) -> float:
         return float(((times.host_s + times.dispatch_exposed_s) * weights).sum())
 
@@ -310,142 +241,12 @@ class StepModel:
     def domain(self) -> Domain:
         """How far the device is from those whose kernels were measured: of its worst family."""
         device = self.deployment.device
-        for key in self._groups:
+        for key in self._timer.groups:
             model = implementation_for(key.family, device.execution_model)
             used, said = with_format(device, key.variant.dtype)
             if said or (model is not None and not model.is_measured(key.variant, used)):
                 return "near"
         return "in"
-
-    def _place(self) -> tuple[Placed, ...]:
-        layers, pp = self.deployment.model.layers, self.deployment.plan.pp
-        engine, architecture = self.deployment.engine, self.deployment.device.architecture
-        placed: list[Placed] = []
-        for stage, (first, last) in enumerate(stage_bounds(layers, pp)):
-            for block in self.graph.stage(first, last, layers).blocks:
-                placed.extend(
-                    Placed(
-                        stage,
-                        block.name,
-                        node.name,
-                        block.count,
-                        as_run(node.op, engine, architecture),
-                    )
-                    for node in block.nodes
-                )
-        return tuple(placed)
-
-    def _group(self) -> dict[_Key, list[int]]:
-        """Nodes that one vectorised call times: of one family, variant and set of dimensions, that
-        run in the same steps; collectives also by their number of devices.
-        """
-        groups: dict[_Key, list[int]] = {}
-        for index, placed in enumerate(self.placed):
-            op = placed.op
-            gpus = dict(op.dims).get("gpus", 0)
-            names = tuple(name for name, _ in op.dims)
-            key = _Key(op.family, op.variant, names, gpus, phase_of(op), self._crosses(placed))
-            groups.setdefault(key, []).append(index)
-        return groups
-
-    def _node_times(self, states: BatchStates, device: Device) -> NodeTimes:
-        shape = (len(self.placed), len(states))
-        time_s, bound_s = np.zeros(shape), np.zeros(shape)
-        independent, flops, dram = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-        bound_by = np.full(shape, "", dtype="U16")
-        shared: list[Mapping[str, float]] = [{}] * len(self.placed)
-        for key, members in self._groups.items():
-            rows = running(key.phase, states)
-            if not len(rows):
-                continue
-            result = self._evaluate(key, members, states, rows, device)
-            grid = (len(members), len(rows))
-            selected = np.ix_(np.array(members), rows)
-            time_s[selected] = result.estimate_s.reshape(grid)
-            bound_s[selected] = result.bound_s.reshape(grid)
-            independent[selected] = result.independent_log_sd.reshape(grid)
-            if isinstance(result, KernelTimes):
-                demand = result.analysis.demand
-                for target, table, name in (
-                    (flops, demand.pipe_work, "tensor"),
-                    (dram, demand.level_bytes, "dram"),
-                ):
-                    if name in table:
-                        target[selected] = table[name].reshape(grid)
-            bound_by[selected] = np.array(result.bound_by()).reshape(grid)
-            for index in members:
-                shared[index] = result.shared_log_sd
-        return NodeTimes(time_s, bound_s, independent, bound_by, tuple(shared), flops, dram)
-
-    def _evaluate(
-        self,
-        key: _Key,
-        members: Sequence[int],
-        states: BatchStates,
-        rows: I64,
-        device: Device,
-    ) -> KernelTimes | CollectiveTimes:
-        family, variant = key.family, key.variant
-        symbols = {
-            TOKENS: states.tokens[rows],
-            LOGIT_ROWS: states.logit_rows[rows],
-            PREFILL_KV_TOKENS: states.prefill_kv_tokens[rows],
-            DECODE_TOKENS: states.decode_sequences[rows],
-        }
-        ops: Sequence[Op] = [self.placed[index].op for index in members]
-        if family in COLLECTIVES:
-            batch = OpBatch(family, variant, columns(ops, symbols, len(rows)))
-            return collective_batch_times(batch, self._topology(ops[0], crosses=key.crosses))
-        implementation = implementation_for(family, device.execution_model)
-        if implementation is None:
-            raise SilicastError(
-                f"no model of {family} on {device.execution_model} devices such as {device.name}",
-                kind="not_yet",
-                field="device",
-                hint=f"{self.deployment.model.name} needs it",
-            )
-        if PREFILL_KV in dict(ops[0].dims).values():
-            new, total, offsets = states.prefill_q, states.prefill_kv, states.prefill_offsets
-            ops, new, total, offsets = _cut(ops, new, total, offsets)
-            batch = ragged(ops, offsets, rows, {"q_len": new, "kv_len": total})
-        elif DECODE_KV in dict(ops[0].dims).values():
-            total, offsets = states.decode_kv + 1, states.decode_offsets
-            ops, _, total, offsets = _cut(ops, np.ones_like(total), total, offsets)
-            batch = ragged(ops, offsets, rows, {"kv_len": total - 1})
-        else:
-            batch = OpBatch(family, variant, columns(ops, symbols, len(rows)))
-        return implementation.times(batch, device)
-
-    def _crosses(self, placed: Placed) -> bool:
-        """Whether a transfer to the next stage leaves the node: ranks fill nodes stage by stage."""
-        if placed.op.family != "send_recv":
-            return False
-        plan, links = self.deployment.plan, self._links
-        ranks = plan.tp * plan.attention_dp
-        return ranks * (placed.stage + 1) % max(links.domain, links.gpus_per_node) == 0
-
-    def _topology(self, op: Op, *, crosses: bool) -> Topology:
-        """The links that a collective of this graph uses."""
-        gpus = op.dim("gpus")
-        assert isinstance(gpus, int)
-        links = self._links
-        network = Link("network", links.inter_node.bandwidth_bytes_per_s)
-        per_node = 1 if crosses else max(links.domain, links.gpus_per_node)
-        return Topology.of(links.linked_device, gpus, gpus_per_node=per_node, inter=network)
-
-
-def _cut(
-    ops: Sequence[Op], new: I64, total: I64, offsets: I64
-) -> tuple[Sequence[Op], I64, I64, I64]:
-    """Sequences as attention sees them: chunked attention is full attention within each chunk."""
-    if not ops[0].variant.flag("chunked"):
-        return ops, new, total, offsets
-    chunk = ops[0].dim("window")
-    assert isinstance(chunk, int)
-    whole = [
-        replace(op, dims=tuple((n, 0 if n == "window" else v) for n, v in op.dims)) for op in ops
-    ]
-    return whole, *in_chunks(new, total, offsets, chunk)
 
 
 @lru_cache(maxsize=256)

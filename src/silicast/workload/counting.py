@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
-from silicast.workload.graph import Graph, stage_bounds
+from silicast.workload.graph import Graph
 from silicast.workload.mixers._mixer import mixer_named, mixers
 from silicast.workload.model import LayerKind, ModelConfig
 from silicast.workload.op import Dim, Op
@@ -147,11 +147,16 @@ def activation_bytes(
         if kind.mixer:
             points += mixer_named(kind.mixer).live_elements(model, shard, kind)
         if kind.feed == "mlp":
-            inner = shard.heads_of(kind.intermediate)
-            points += [2 * hidden + ups * inner, hidden + ups * inner + inner]
+            inner = kind.intermediate // shard.dense_tp
+            # gathered tokens of all groups, where they share the layer
+            rows = shard.groups if shard.dense_tp > shard.tp else 1
+            points += [
+                hidden + rows * (hidden + ups * inner),
+                hidden + rows * (ups * inner + inner),
+            ]
     if model.moe is not None:
         width, shared = model.moe.intermediate // shard.expert_tp, shard.shared_intermediate
-        routed = max(ups * width, hidden) + width
+        routed = max(ups * width, model.moe.latent or hidden) + width
         gathered = shard.groups * (hidden + model.moe.topk * routed)
         points += [hidden + gathered, 2 * hidden + ups * shared + shared]
     parallel = 0 if model.residual == "sequential" else hidden
@@ -273,7 +278,7 @@ def _over_stages(
     model: ModelConfig, plan: Plan, stage: int | None, of: Callable[[LayerKind], int]
 ) -> int:
     """``of`` of every layer of a stage that mixes tokens; the largest stage's if none is given."""
-    bounds = stage_bounds(model.layers, plan.pp)
+    bounds = plan.stages(model.layers)
     stages = bounds if stage is None else (bounds[stage],)
     each = {kind: of(kind) for kind in _mixing(model, range(model.layers))}
     return max(
@@ -284,7 +289,7 @@ def _over_stages(
 
 def _stage_weights(model: ModelConfig, plan: Plan, stage: int) -> list[tuple[Weight, int]]:
     """Weights of one stage and how often they occur; a tied head is a copy on the last stage."""
-    kinds = layer_kinds(model, range(*stage_bounds(model.layers, plan.pp)[stage]))
+    kinds = layer_kinds(model, range(*plan.stages(model.layers)[stage]))
     found = [(weight, count) for weights, count in kinds for weight in weights]
     if stage == 0:
         found += [(weight, 1) for weight in input_weights(model)]

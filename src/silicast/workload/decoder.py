@@ -13,7 +13,7 @@ from typing import final
 
 from silicast.core.errors import SilicastError
 from silicast.workload.expert_nodes import expert_nodes, last_expert_node
-from silicast.workload.graph import Block, Graph, Node, stage_bounds
+from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.mixers._mixer import OUTPUT, mixer_named
 from silicast.workload.model import LayerKind, ModelConfig
 from silicast.workload.nodes import Nodes
@@ -21,7 +21,7 @@ from silicast.workload.op import Affine, Dim, Op
 from silicast.workload.plan import Plan
 from silicast.workload.precision import Precision
 from silicast.workload.shard import shard_of
-from silicast.workload.symbols import LOGIT_ROWS, TOKENS, phase_of, step_symbols
+from silicast.workload.symbols import ALL_TOKENS, LOGIT_ROWS, TOKENS, phase_of, step_symbols
 
 __all__ = ["bind_graph", "build_graph", "stage_graphs", "step_symbols"]
 
@@ -39,7 +39,7 @@ def build_graph(
 
     Args:
         plan: dp copies the whole and does not matter here. With attention_dp all symbols are of
-            the rank's own group, and the other groups are taken to hold as many tokens.
+            the rank's own group, but ``all_tokens``, which counts those of all groups.
         precision: None = the checkpoint's.
         all_to_all: with attention_dp and one whole set of experts a rank (tp = 1, ep =
             attention_dp), tokens are dispatched to their experts' ranks and combined, instead of
@@ -76,8 +76,7 @@ def stage_graphs(
     """One graph per pipeline stage; all but the last end with the transfer to the next."""
     graph = build_graph(model, plan, precision)
     return tuple(
-        graph.stage(first, last, model.layers)
-        for first, last in stage_bounds(model.layers, plan.pp)
+        graph.stage(first, last, model.layers) for first, last in plan.stages(model.layers)
     )
 
 
@@ -91,8 +90,9 @@ def bind_graph(graph: Graph, symbols: Mapping[str, Dim]) -> Iterator[tuple[Block
 
 
 def _rows(op: Op) -> bool:
-    """Whether a product has rows."""
-    return dict(op.dims).get("m", 1) != 0
+    """Whether a product has rows, or a recurrence sequences."""
+    dims = dict(op.dims)
+    return dims.get("m", 1) != 0 and dims.get("batch_size", 1) != 0
 
 
 def _block_name(kind: LayerKind, kinds: list[LayerKind]) -> str:
@@ -123,15 +123,13 @@ def _check(model: ModelConfig, plan: Plan) -> None:
             field="parallel.pp",
             hint=f"from 1 to {model.layers}",
         )
-    own_tokens = 1 if model.moe is not None else plan.attention_dp
-    for name, degree in (("cp", plan.cp), ("attention_dp", own_tokens)):
-        if degree > 1:
-            raise SilicastError(
-                f"{name} = {degree} for {model.name} is not modelled yet",
-                kind="not_yet",
-                field=f"parallel.{name}",
-                hint=f"leave {name} at 1",
-            )
+    if plan.cp > 1:
+        raise SilicastError(
+            f"cp = {plan.cp} for {model.name} is not modelled yet",
+            kind="not_yet",
+            field="parallel.cp",
+            hint="leave cp at 1",
+        )
 
 
 @final
@@ -204,8 +202,8 @@ class _Builder:
             yield from expert_nodes(make, moe, source)
             last = last_expert_node(make, moe)
         else:
-            yield from make.mlp("", make.shard.heads_of(kind.intermediate), source)
-            last = "down"
+            yield from self._dense(kind.intermediate // make.shard.dense_tp, source)
+            last = self._dense_name()
         if make.shard.tp > 1:
             total = "experts_all_reduce" if kind.moe else "down_all_reduce"
             yield make.all_reduce(total, last)
@@ -220,7 +218,22 @@ class _Builder:
             return "mlp_output_norm"
         if make.shard.tp > 1:
             return "experts_all_reduce" if kind.moe else "down_all_reduce"
-        return last_expert_node(make, moe) if kind.moe and moe is not None else "down"
+        return last_expert_node(make, moe) if kind.moe and moe is not None else self._dense_name()
+
+    def _dense(self, inner: int, source: str) -> Iterator[Node]:
+        """An MLP of the group's own, or of all groups between a gather and a scatter."""
+        make = self.make
+        if make.shard.dense_tp == make.shard.tp:
+            yield from make.mlp("", inner, source)
+            return
+        yield make.between_groups("all_gather", "dense_all_gather", source)
+        yield from make.mlp("", inner, "dense_all_gather", ALL_TOKENS)
+        yield make.between_groups("reduce_scatter", self._dense_name(), "down")
+
+    def _dense_name(self) -> str:
+        """The node that ends :meth:`_dense`."""
+        alone = self.make.shard.dense_tp == self.make.shard.tp
+        return "down" if alone else "dense_reduce_scatter"
 
     def head(self) -> Iterator[Node]:
         """Final norm of all tokens, the rows that are sampled, logits cut by vocabulary, sample."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from silicast.workload.graph import Node
 from silicast.workload.model import MoE
 from silicast.workload.nodes import Nodes
-from silicast.workload.op import Affine, Dim, Op, Variant
-from silicast.workload.symbols import TOKENS
+from silicast.workload.op import Op, Variant
+from silicast.workload.symbols import ALL_TOKENS, TOKENS
 
 ROUTING = "uniform"
 """Tokens choose at random among experts that a balancing loss made equally popular: small batches
@@ -33,12 +33,20 @@ def expert_nodes(make: Nodes, moe: MoE, source: str) -> Iterator[Node]:
     yield Node("router_softmax", choice, ("router",))
     flags = (("gated", make.model.gated), (ROUTING, True))
     variant = Variant(dtype=make.precision.expert.name, flags=flags)
-    tokens: Dim = TOKENS if shard.groups == 1 else Affine(TOKENS, shard.groups)
+    tokens = TOKENS if shard.groups == 1 else ALL_TOKENS
+    before: tuple[str, ...] = ("router_softmax",)
+    if moe.latent:
+        yield make.gemm("latent_down", moe.latent, hidden, source)
+        before = ("router_softmax", "latent_down")
     routed = Op.make(
-        "moe", variant, tokens=tokens, experts=moe.experts, topk=moe.topk, hidden=hidden,
-        intermediate=moe.intermediate, ep=shard.ep, tp=shard.expert_tp,
+        "moe", variant, tokens=tokens, experts=moe.experts, topk=moe.topk,
+        hidden=moe.latent or hidden, intermediate=moe.intermediate, ep=shard.ep, tp=shard.expert_tp,
     )  # fmt: skip
-    yield from _exchanged(make, Node("experts", routed, ("router_softmax",)))
+    yield from _exchanged(make, Node("experts", routed, before))
+    result = _own(make)
+    if moe.latent:
+        yield make.gemm("latent_up", hidden, moe.latent, result)
+        result = "latent_up"
     if not moe.shared_intermediate:
         return
     yield from make.mlp("shared_", shard.shared_intermediate, source)
@@ -48,13 +56,13 @@ def expert_nodes(make: Nodes, moe: MoE, source: str) -> Iterator[Node]:
         yield Node("shared_gate", gate, (source,))
         yield make.elementwise("shared_scale", "mul", hidden, 2, shared, "shared_gate")
         shared = "shared_scale"
-    yield make.elementwise("shared_add", "add", hidden, 2, _own(make), shared)
+    yield make.elementwise("shared_add", "add", hidden, 2, result, shared)
 
 
 def _exchanged(make: Nodes, experts: Node) -> Iterator[Node]:
     """The experts, between what brings all groups' tokens there and back."""
-    groups, shard = make.shard.groups, make.shard
-    if groups == 1:
+    shard = make.shard
+    if shard.groups == 1:
         yield experts
         return
     if _dispatches(make):
@@ -68,12 +76,9 @@ def _exchanged(make: Nodes, experts: Node) -> Iterator[Node]:
         combine = Op.make("combine", make.plain, tokens=TOKENS, ep=shard.ep, **sizes)
         yield Node("experts_combine", combine, (experts.name,))
         return
-    size = Affine(TOKENS, groups * make.model.hidden * make.precision.hidden_bytes)
-    gather = Op.make("all_gather", make.plain, bytes=size, gpus=groups)
-    yield Node("experts_all_gather", gather, experts.inputs)
+    yield make.between_groups("all_gather", "experts_all_gather", *experts.inputs)
     yield Node(experts.name, experts.op, ("experts_all_gather",))
-    scatter = Op.make("reduce_scatter", make.plain, bytes=size, gpus=groups)
-    yield Node("experts_reduce_scatter", scatter, (experts.name,))
+    yield make.between_groups("reduce_scatter", "experts_reduce_scatter", experts.name)
 
 
 def _own(make: Nodes) -> str:
@@ -90,4 +95,6 @@ def _dispatches(make: Nodes) -> bool:
 
 def last_expert_node(make: Nodes, moe: MoE) -> str:
     """The node that ends :func:`expert_nodes`."""
-    return "shared_add" if moe.shared_intermediate else _own(make)
+    if moe.shared_intermediate:
+        return "shared_add"
+    return "latent_up" if moe.latent else _own(make)

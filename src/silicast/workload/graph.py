@@ -92,28 +92,3 @@ class Graph:
         if self.boundary and last < layers:
             kept.append(Block("stage_send", self.boundary))
         return Graph(self.name, tuple(kept), self.phase)
-
-
-def stage_bounds(layers: int, stages: int) -> tuple[tuple[int, int], ...]:
-    """First and one-past-last layer of each pipeline stage.
-
-    Every stage gets layers // stages; what is left over goes one each to the stages before the
-    last, from its neighbour backwards, because the last also holds the head (vLLM's default rule).
-
-    >>> stage_bounds(10, 4)
-    ((0, 2), (2, 5), (5, 8), (8, 10))
-
-    Raises:
-        ValueError: more stages than layers.
-    """
-    if not 1 <= stages <= layers:
-        raise ValueError(f"{stages} stages of {layers} layers")
-    sizes = [layers // stages] * stages
-    for extra in range(layers % stages):
-        sizes[-2 - extra] += 1
-    bounds: list[tuple[int, int]] = []
-    first = 0
-    for size in sizes:
-        bounds.append((first, first + size))
-        first += size
-    return tuple(bounds)

@@ -12,7 +12,7 @@ from silicast.workload.model import ModelConfig
 from silicast.workload.op import Affine, Op, Variant
 from silicast.workload.precision import Precision
 from silicast.workload.shard import Shard
-from silicast.workload.symbols import TOKENS
+from silicast.workload.symbols import ALL_TOKENS, TOKENS
 
 _KERNEL_KINDS = {"relu2": "relu"}
 """Activations that run as an elementwise kernel of another name: squaring is one more multiply."""
@@ -70,44 +70,56 @@ class Nodes:
         op = Op.make(self.model.norm, self.plain, tokens=tokens, hidden=width, residual=0)
         return Node(name, op, inputs)
 
-    def gemm(self, name: str, n: int, k: int, *inputs: str) -> Node:
-        """A linear layer over all tokens."""
+    def gemm(self, name: str, n: int, k: int, *inputs: str, rows: str = TOKENS) -> Node:
+        """A linear layer."""
         variant = self.linear(self.precision.linear)
-        return Node(name, Op.make("gemm", variant, m=TOKENS, n=n, k=k), inputs)
+        return Node(name, Op.make("gemm", variant, m=rows, n=n, k=k), inputs)
 
     def projection(self, name: str, n: int, k: int, *inputs: str, rows: str = TOKENS) -> Node:
         """A linear layer of attention."""
         variant = self.linear(self.precision.projection)
         return Node(name, Op.make("gemm", variant, m=rows, n=n, k=k), inputs)
 
-    def mlp(self, prefix: str, inner: int, source: str) -> Iterator[Node]:
-        """Up (with the gate), activation, down; ``inner`` is the rank's width."""
+    def mlp(self, prefix: str, inner: int, source: str, rows: str = TOKENS) -> Iterator[Node]:
+        """Up (with the gate), activation, down of ``rows``; ``inner`` is the rank's width."""
         model = self.model
         if model.gated:
             width = 2 * inner
-            yield self.gemm(f"{prefix}gate_up", width, model.hidden, source)
+            yield self.gemm(f"{prefix}gate_up", width, model.hidden, source, rows=rows)
             if model.activation == "silu":
                 activated = f"{prefix}silu_mul"
-                act = Op.make("silu_mul", self.plain, tokens=TOKENS, width=width)
+                act = Op.make("silu_mul", self.plain, tokens=rows, width=width)
                 yield Node(activated, act, (f"{prefix}gate_up",))
             else:
                 activated = f"{prefix}{model.activation}_mul"
-                yield self.elementwise(activated, model.activation, inner, 2, f"{prefix}gate_up")
+                up = f"{prefix}gate_up"
+                yield self.elementwise(activated, model.activation, inner, 2, up, rows=rows)
         else:
             activated = f"{prefix}{model.activation}"
-            yield self.gemm(f"{prefix}up", inner, model.hidden, source)
-            yield self.elementwise(activated, model.activation, inner, 1, f"{prefix}up")
-        yield self.gemm(f"{prefix}down", model.hidden, inner, activated)
+            yield self.gemm(f"{prefix}up", inner, model.hidden, source, rows=rows)
+            up = f"{prefix}up"
+            yield self.elementwise(activated, model.activation, inner, 1, up, rows=rows)
+        yield self.gemm(f"{prefix}down", model.hidden, inner, activated, rows=rows)
 
-    def elementwise(self, name: str, kind: str, width: int, count: int, *inputs: str) -> Node:
-        """``count`` inputs of ``width`` per token to one output."""
-        op = Op.make("elementwise", self.kind(kind), elements=Affine(TOKENS, width), inputs=count)
+    def elementwise(
+        self, name: str, kind: str, width: int, count: int, *inputs: str, rows: str = TOKENS
+    ) -> Node:
+        """``count`` inputs of ``width`` per row to one output."""
+        op = Op.make("elementwise", self.kind(kind), elements=Affine(rows, width), inputs=count)
         return Node(name, op, inputs)
 
     def all_reduce(self, name: str, *inputs: str, width: int = 0) -> Node:
         """Sum over the tensor-parallel ranks of ``width`` bytes a token, 0 = the hidden states."""
         size = Affine(TOKENS, width or self.model.hidden * self.precision.hidden_bytes)
         op = Op.make("all_reduce", self.plain, bytes=size, gpus=self.shard.tp)
+        return Node(name, op, inputs)
+
+    def between_groups(self, family: str, name: str, *inputs: str) -> Node:
+        """Brings the hidden states of all groups' tokens to each ("all_gather"), or the sums over
+        the groups to their own ("reduce_scatter").
+        """
+        size = Affine(ALL_TOKENS, self.model.hidden * self.precision.hidden_bytes)
+        op = Op.make(family, self.plain, bytes=size, gpus=self.shard.groups)
         return Node(name, op, inputs)
 
     def kind(self, kind: str) -> Variant:

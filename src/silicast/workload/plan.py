@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Literal, final
+
+ExtraLayers = Literal["before_last", "first"]
+"""Which pipeline stages hold one layer more where stages do not divide the layers."""
 
 
 @final
@@ -12,6 +15,11 @@ class Plan:
     """Parallel degrees (all >= 1).
 
     tp tensor, pp pipeline, dp data, ep expert, cp context, attention_dp data-parallel attention.
+
+    Attributes:
+        gathers_dense: with attention_dp, dense layers are cut over all tp x attention_dp ranks,
+            whose groups gather their tokens for them; else each group has them to itself.
+        extra_layers: which stages of an uneven pipeline are longer.
     """
 
     tp: int = 1
@@ -20,8 +28,42 @@ class Plan:
     ep: int = 1
     cp: int = 1
     attention_dp: int = 1
+    gathers_dense: bool = False
+    extra_layers: ExtraLayers = "before_last"
 
     @property
     def gpus(self) -> int:
         """Devices of one inference deployment: tp x pp x attention_dp."""
         return self.tp * self.pp * self.attention_dp
+
+    def stages(self, layers: int) -> tuple[tuple[int, int], ...]:
+        """First and one-past-last of ``layers`` layers for each pipeline stage."""
+        return stage_bounds(layers, self.pp, self.extra_layers)
+
+
+def stage_bounds(
+    layers: int, stages: int, extra: ExtraLayers = "before_last"
+) -> tuple[tuple[int, int], ...]:
+    """First and one-past-last layer of each pipeline stage.
+
+    Every stage gets layers // stages; what is left over goes one each to the stages before the
+    last, from its neighbour backwards, because the last also holds the head (vLLM's default rule),
+    or to the first stages (SGLang, TensorRT-LLM).
+
+    >>> stage_bounds(10, 4), stage_bounds(10, 4, "first")
+    (((0, 2), (2, 5), (5, 8), (8, 10)), ((0, 3), (3, 6), (6, 8), (8, 10)))
+
+    Raises:
+        ValueError: more stages than layers.
+    """
+    if not 1 <= stages <= layers:
+        raise ValueError(f"{stages} stages of {layers} layers")
+    sizes = [layers // stages] * stages
+    for place in range(layers % stages):
+        sizes[place if extra == "first" else -2 - place] += 1
+    bounds: list[tuple[int, int]] = []
+    first = 0
+    for size in sizes:
+        bounds.append((first, first + size))
+        first += size
+    return tuple(bounds)

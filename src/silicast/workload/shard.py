@@ -21,6 +21,7 @@ class Shard:
         ep, expert_tp: ranks that share the routed experts, and that share the width of each; their
             product is the number of ranks of a stage.
         groups: groups of tp ranks that each attend to sequences of their own (attention_dp).
+        dense_tp: ranks that share the width of a dense layer's MLP.
     """
 
     tp: int
@@ -29,6 +30,7 @@ class Shard:
     expert_tp: int = 1
     shared_intermediate: int = 0
     groups: int = 1
+    dense_tp: int = 1
 
     def heads_of(self, heads: int) -> int:
         """Query heads of a rank, of ``heads`` in all; also any other width that ranks share."""
@@ -55,6 +57,7 @@ def shard_of(model: ModelConfig, plan: Plan) -> Shard:
     1
     """
     tp = plan.tp
+    dense_tp = tp * plan.attention_dp if plan.gathers_dense else tp
     if tp < 1 or not _divides(model, tp):
         fits = [str(d) for d in range(1, min(model.heads, 1024) + 1) if _divides(model, d)]
         raise SilicastError(
@@ -62,6 +65,7 @@ def shard_of(model: ModelConfig, plan: Plan) -> Shard:
             field="parallel.tp",
             hint=f"one of {', '.join(fits)}",
         )
+    _check_dense(model, dense_tp)
     _check_experts(model, plan)
     moe = model.moe
     return Shard(
@@ -71,6 +75,7 @@ def shard_of(model: ModelConfig, plan: Plan) -> Shard:
         expert_tp=tp * plan.attention_dp // plan.ep if moe else tp,
         shared_intermediate=moe.shared_intermediate // tp if moe else 0,
         groups=plan.attention_dp,
+        dense_tp=dense_tp,
     )
 
 
@@ -84,6 +89,18 @@ def _fits(model: ModelConfig, kind: LayerKind, tp: int) -> bool:
 
     mixes = not kind.mixer or mixer_named(kind.mixer).divides(kind, model, tp)
     return mixes and (kind.feed != "mlp" or kind.intermediate % tp == 0)
+
+
+def _check_dense(model: ModelConfig, ranks: int) -> None:
+    """Whether the ranks can share the MLP of dense layers."""
+    for kind in model.kinds:
+        if kind.feed == "mlp" and kind.intermediate % ranks:
+            raise SilicastError(
+                f"tp x attention_dp = {ranks} ranks cannot share an MLP of width "
+                f"{kind.intermediate}",
+                field="parallel.attention_dp",
+                hint="a degree that divides it",
+            )
 
 
 def _sizes(model: ModelConfig) -> str:

@@ -8,10 +8,16 @@ from typing import Literal
 from silicast.workload.op import Affine, Dim, Op
 
 TOKENS = "tokens"
+ALL_TOKENS = "all_tokens"
+"""New tokens of all groups that attend to sequences of their own."""
 LOGIT_ROWS = "logit_rows"
 PREFILL_Q = "prefill_q"
 PREFILL_KV = "prefill_kv"
 PREFILL_KV_TOKENS = "prefill_kv_tokens"
+PREFILL_TOKENS = "prefill_tokens"
+PREFILL_SEQUENCES = "prefill_sequences"
+PREFILL_LONGEST = "prefill_longest"
+"""New tokens of the longest sequence in prefill."""
 DECODE_KV = "decode_kv"
 DECODE_TOKENS = "decode_tokens"
 
@@ -21,29 +27,38 @@ _PHASES: dict[str, Phase] = {
     PREFILL_Q: "prefill",
     PREFILL_KV: "prefill",
     PREFILL_KV_TOKENS: "prefill",
+    PREFILL_TOKENS: "prefill",
+    PREFILL_SEQUENCES: "prefill",
+    PREFILL_LONGEST: "prefill",
     DECODE_KV: "decode",
     DECODE_TOKENS: "decode",
 }
 
 
 def step_symbols(
-    prefill: Sequence[tuple[int, int]] = (), decode: Sequence[int] = ()
+    prefill: Sequence[tuple[int, int]] = (), decode: Sequence[int] = (), groups: int = 1
 ) -> dict[str, Dim]:
     """Values of all symbols for one step.
 
     Args:
         prefill: (new tokens, past plus new tokens) of each sequence in prefill.
         decode: cached tokens, without the new one, of each decoding sequence.
+        groups: groups with sequences of their own (attention_dp), each with as many tokens.
 
     >>> step_symbols([(5, 5), (3, 10)], [7])["tokens"]
     9
     """
+    tokens = sum(new for new, _ in prefill) + len(decode)
     return {
-        TOKENS: sum(new for new, _ in prefill) + len(decode),
+        TOKENS: tokens,
+        ALL_TOKENS: groups * tokens,
         LOGIT_ROWS: len(prefill) + len(decode),
         PREFILL_Q: tuple(new for new, _ in prefill),
         PREFILL_KV: tuple(total for _, total in prefill),
         PREFILL_KV_TOKENS: sum(total for _, total in prefill),
+        PREFILL_TOKENS: sum(new for new, _ in prefill),
+        PREFILL_SEQUENCES: len(prefill),
+        PREFILL_LONGEST: max((new for new, _ in prefill), default=0),
         DECODE_KV: tuple(decode),
         DECODE_TOKENS: len(decode),
     }

@@ -10,7 +10,8 @@ from silicast.workload.precision import Precision
 from silicast.workload.shard import Shard
 
 Cut = Literal[
-    "outputs", "inputs", "kv_heads", "vocab", "experts", "expert_outputs", "expert_inputs", "none"
+    "outputs", "inputs", "kv_heads", "vocab", "experts", "expert_outputs", "expert_inputs",
+    "dense_outputs", "dense_inputs", "none",
 ]  # fmt: skip
 Kind = Literal["linear", "projection", "expert", "router", "table", "vector"]
 
@@ -26,7 +27,8 @@ class Weight:
     Attributes:
         outputs, inputs: its shape; inputs is 1 for vectors.
         cut: the dimension that tensor parallelism divides; "none" = every rank holds it whole.
-            "experts": ranks share the experts; "expert_outputs", "expert_inputs": their width too.
+            "experts": ranks share the experts; "expert_outputs", "expert_inputs": their width too;
+            "dense_outputs", "dense_inputs": the ranks that share the MLP of a dense layer.
         kind: "linear" weights follow the recipe, "projection" that of attention and "expert" that
             of routed experts; routers, tables (embedding, head) and vectors (norms, biases) stay
             in the format between kernels.
@@ -59,6 +61,10 @@ class Weight:
         """(outputs, inputs) that one rank holds."""
         if self.cut == "inputs":
             return self.outputs, self.inputs // shard.tp
+        if self.cut == "dense_inputs":
+            return self.outputs, self.inputs // shard.dense_tp
+        if self.cut == "dense_outputs":
+            return self.outputs // shard.dense_tp, self.inputs
         if self.cut == "expert_inputs":
             return self.outputs, self.inputs // shard.expert_tp
         if self.cut == "expert_outputs":
@@ -90,23 +96,24 @@ class Weight:
 
 
 def linear_bytes(recipe: Recipe, outputs: int, inputs: int, group_size: int = 0) -> int:
-    """Bytes of one linear layer's weights with their scales.
+    """Bytes of one linear layer's weights with their scales and zero points.
 
-    Block recipes ("fp8_block") scale squares of ``scale_group`` x ``scale_group`` weights, others
-    groups along the inputs; per-tensor or per-row recipes are counted with one scale per output.
+    Weights, scales and zero points are packed, each rounded up to whole bytes. Groups run along
+    the inputs; square blocks ("fp8_block") along the outputs too; per-tensor or per-row recipes
+    are counted with one scale per output.
 
     >>> from silicast.core.dtypes import RECIPES
     >>> linear_bytes(RECIPES["fp8_block"], 256, 256)      # 65,536 weights and 4 scales of 4 bytes
     65552
+    >>> linear_bytes(RECIPES["int4_wo"], 1, 256)          # 128 bytes, 2 scales, 2 zero points
+    133
     """
     weights = -(-outputs * inputs * int(BITS[recipe.weights]) // 8)
     group = group_size or recipe.scale_group
     if group == 0:
         return weights
-    if group < 0:
-        scales = outputs
-    elif recipe.name == "fp8_block":
-        scales = -(-outputs // group) * -(-inputs // group)
-    else:
-        scales = outputs * -(-inputs // group)
-    return weights + scales * recipe.scale_bits // 8
+    columns = 1 if group < 0 else -(-inputs // group)
+    rows = -(-outputs // (group if recipe.scale_rows > 1 else 1))
+    scales = rows * columns
+    zeros = -(-scales * recipe.zero_bits // 8)
+    return weights + scales * recipe.scale_bits // 8 + zeros + recipe.tensor_bits // 8

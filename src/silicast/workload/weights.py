@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from silicast.workload.mixers._mixer import mixer_named
 from silicast.workload.model import LayerKind, ModelConfig, MoE
 from silicast.workload.weight import PRODUCTS, Weight, linear_bytes
@@ -45,11 +47,11 @@ def layer_kinds(model: ModelConfig, layers: range) -> tuple[tuple[tuple[Weight, 
 def _mlp_weights(model: ModelConfig, kind: LayerKind) -> list[Weight]:
     h, f, ups = model.hidden, kind.intermediate, 2 if model.gated else 1
     found = [
-        Weight("up", f, h, "outputs", "linear", ups),
-        Weight("down", h, f, "inputs", "linear"),
+        Weight("up", f, h, "dense_outputs", "linear", ups),
+        Weight("down", h, f, "dense_inputs", "linear"),
     ]
     if model.mlp_bias:
-        found.append(Weight("up_bias", f, cut="outputs", count=ups))
+        found.append(Weight("up_bias", f, cut="dense_outputs", count=ups))
         found.append(Weight("down_bias", h))
     return found
 
@@ -57,11 +59,15 @@ def _mlp_weights(model: ModelConfig, kind: LayerKind) -> list[Weight]:
 def _expert_weights(model: ModelConfig, moe: MoE) -> list[Weight]:
     h, f, ups = model.hidden, moe.intermediate, 2 if model.gated else 1
     count, topk = moe.experts, moe.topk
+    inside = moe.latent or h
     found = [
         Weight("router", count, h, "none", "router"),
-        Weight("expert_up", f, h, "expert_outputs", "expert", ups * count, ups * topk),
-        Weight("expert_down", h, f, "expert_inputs", "expert", count, topk),
+        Weight("expert_up", f, inside, "expert_outputs", "expert", ups * count, ups * topk),
+        Weight("expert_down", inside, f, "expert_inputs", "expert", count, topk),
     ]
+    if moe.latent:
+        found.append(Weight("latent_down", moe.latent, h, "none", "linear"))
+        found.append(Weight("latent_up", h, moe.latent, "none", "linear"))
     if moe.router_bias:
         found.append(Weight("router_bias", count))
     if model.mlp_bias:
@@ -106,10 +112,21 @@ def mtp_weights(model: ModelConfig) -> tuple[Weight, ...]:
     """
     h = model.hidden
     return (
-        *layer_weights(model, model.kind(model.layers - 1)),
+        *layer_weights(model, _drafting_kind(model)),
         Weight("mtp_projection", h, 2 * h, "none", "linear"),
         Weight("mtp_norms", h, count=3 * _norm_vectors(model)),
     )
+
+
+def _drafting_kind(model: ModelConfig) -> LayerKind:
+    """The last layer; where attention and feed stand in layers of their own, the last of both."""
+    last = model.kind(model.layers - 1)
+    if last.mixer:
+        return last
+    mixing = [kind for kind in model.kinds if kind.mixer in ("heads", "latent")]
+    if not mixing:
+        return last
+    return replace(mixing[-1], feed=last.feed, intermediate=last.intermediate)
 
 
 def _norm_vectors(model: ModelConfig) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from silicast.core.errors import SilicastError
+from silicast.workload.counting import graph_flops, weight_bytes
 from silicast.workload.decoder import bind_graph, build_graph, stage_graphs, step_symbols
 from silicast.workload.graph import Block, Graph
 from silicast.workload.models import find_model, model_from
@@ -153,7 +154,12 @@ def test_pipeline_stages_send_what_the_next_needs() -> None:
         ("Llama-3.1-8B", Plan(pp=33), "parallel.pp", "invalid_input"),
         ("Llama-3.1-8B", Plan(ep=2), "parallel.ep", "invalid_input"),
         ("Llama-3.1-8B", Plan(cp=2), "parallel.cp", "not_yet"),
-        ("Llama-3.1-8B", Plan(attention_dp=2), "parallel.attention_dp", "not_yet"),
+        (
+            "Llama-3.1-8B",
+            Plan(attention_dp=3, gathers_dense=True),
+            "parallel.attention_dp",
+            "invalid_input",
+        ),
     ],
 )
 def test_plans_that_do_not_fit(model: str, plan: Plan, field: str, kind: str) -> None:
@@ -198,3 +204,27 @@ def test_inputs_name_earlier_nodes_of_the_block() -> None:
                 assert set(item.inputs) <= seen, (name, item.name)
                 assert item.name not in seen
                 seen.add(item.name)
+
+
+def test_groups_share_dense_layers_or_have_their_own() -> None:
+    model = find_model("Llama-3.1-8B")
+    own = build_graph(model, Plan(tp=2, attention_dp=2))
+    gathered = build_graph(model, Plan(tp=2, attention_dp=2, gathers_dense=True))
+    alone, shared = ({n.name: n.op for n in g.blocks[2].nodes} for g in (own, gathered))
+    assert alone["gate_up"].dim("n") == 2 * 14336 // 2
+    assert "dense_all_gather" not in alone
+    assert shared["gate_up"].dim("n") == 2 * 14336 // 4
+    assert shared["gate_up"].dim("m") == shared["silu_mul"].dim("tokens") == "all_tokens"
+    assert shared["down"].dim("m") == "all_tokens"
+    for name in ("dense_all_gather", "dense_reduce_scatter"):
+        assert shared[name].dim("bytes") == Affine("all_tokens", 4096 * 2)
+        assert shared[name].dim("gpus") == 2
+    # the same products in all, however they are spread
+    symbols = step_symbols([(100, 100)], groups=2)
+    assert graph_flops(own, symbols) == graph_flops(gathered, symbols)
+    # a rank that shares holds half of what one that does not holds of the MLP
+    half, whole = (
+        weight_bytes(model, Plan(tp=2, attention_dp=2, gathers_dense=g), Precision())
+        for g in (True, False)
+    )
+    assert whole - half == 32 * 3 * 4096 * 14336 * 2 // 4

@@ -64,12 +64,12 @@ def test_groups_exchange_their_tokens() -> None:
     layer = nodes(
         build_graph(find_model("Qwen3-235B-A22B"), Plan(tp=2, attention_dp=4, ep=8)), "layer"
     )
-    gathered = Affine("tokens", 4 * 4096 * 2)
+    gathered = Affine("all_tokens", 4096 * 2)
     assert list(layer)[-5:] == [
         "router_softmax", "experts_all_gather", "experts", "experts_reduce_scatter",
         "experts_all_reduce",
     ]  # fmt: skip
-    assert layer["experts"].dim("tokens") == Affine("tokens", 4)
+    assert layer["experts"].dim("tokens") == "all_tokens"
     assert (layer["experts"].dim("ep"), layer["experts"].dim("tp")) == (8, 1)
     for name in ("experts_all_gather", "experts_reduce_scatter"):
         assert (layer[name].dim("bytes"), layer[name].dim("gpus")) == (gathered, 4)
@@ -87,7 +87,7 @@ def test_tokens_are_dispatched_to_whole_experts_only() -> None:
     assert dict(layer["experts_dispatch"].dims) == dict(layer["experts_combine"].dims) == sizes
     assert layer["experts_dispatch"].variant.dtype == "fp8"
     assert layer["experts_combine"].variant.dtype == "bf16"
-    assert layer["experts"].dim("tokens") == Affine("tokens", 32)
+    assert layer["experts"].dim("tokens") == "all_tokens"
     for plan in (Plan(tp=2, attention_dp=16, ep=32), Plan(attention_dp=32, ep=16)):
         assert "experts_all_gather" in nodes(build_graph(model, plan, all_to_all=True), "layer_moe")
 

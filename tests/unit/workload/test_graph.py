@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from silicast.workload.graph import stage_bounds
 from silicast.workload.op import Affine, Op, resolve
+from silicast.workload.plan import stage_bounds
 
 
 def test_symbols_bind_to_integers() -> None:

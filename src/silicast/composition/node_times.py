@@ -1,0 +1,200 @@
+"""Times of all placed nodes for many batch states, one vectorised call a kind of node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silicast.communication.collective import CollectiveTimes, collective_batch_times
+from silicast.composition.as_run import COLLECTIVES
+from silicast.composition.deployment import Deployment
+from silicast.composition.node_rows import columns, in_chunks, ragged, running
+from silicast.composition.placed import Placed, topology
+from silicast.composition.states import BatchStates
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64, I64
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import KernelTimes, implementation_for
+from silicast.workload.op import Dim, Op, OpBatch, Variant
+from silicast.workload.symbols import (
+    ALL_TOKENS,
+    DECODE_KV,
+    DECODE_TOKENS,
+    LOGIT_ROWS,
+    PREFILL_KV,
+    PREFILL_KV_TOKENS,
+    PREFILL_LONGEST,
+    PREFILL_SEQUENCES,
+    PREFILL_TOKENS,
+    TOKENS,
+    Phase,
+    phase_of,
+)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What nodes share that one call times."""
+
+    family: str
+    variant: Variant
+    names: tuple[str, ...]
+    gpus: Dim
+    phase: Phase
+    crosses: bool
+
+
+@final
+@dataclass(frozen=True)
+class NodeTimes:
+    """Times of all placed nodes for n states; arrays (nodes, n), seconds, one execution each.
+
+    Attributes:
+        bound_by: what sets each node's bound, names of shape (nodes, n).
+        shared: per node, loadings on shared error factors.
+        tensor_flops, dram_bytes: demand of each node, for the power state.
+    """
+
+    time_s: F64
+    bound_s: F64
+    independent: F64
+    bound_by: NDArray[np.str_]
+    shared: tuple[Mapping[str, float], ...]
+    tensor_flops: F64
+    dram_bytes: F64
+
+
+@final
+class Timer:
+    """Times the nodes of a deployment.
+
+    Args:
+        deployment: what runs where.
+        placed: its nodes.
+    """
+
+    def __init__(self, deployment: Deployment, placed: Sequence[Placed]) -> None:
+        self.deployment = deployment
+        self.placed = placed
+        self.groups = self._group()
+
+    def _group(self) -> dict[Kind, list[int]]:
+        """Nodes that one vectorised call times: of one family, variant and set of dimensions, that
+        run in the same steps; collectives also by their number of devices.
+        """
+        groups: dict[Kind, list[int]] = {}
+        for index, placed in enumerate(self.placed):
+            op = placed.op
+            gpus = dict(op.dims).get("gpus", 0)
+            names = tuple(name for name, _ in op.dims)
+            key = Kind(op.family, op.variant, names, gpus, phase_of(op), placed.crosses)
+            groups.setdefault(key, []).append(index)
+        return groups
+
+    def run_tokens(self, states: BatchStates) -> I64:
+        """Tokens that a step runs, shape (n,): those of a decode step that replays a graph are
+        padded to the next batch that was captured.
+        """
+        launch = self.deployment.engine.launch
+        sizes = np.array(launch.graph_batch_sizes, dtype=np.int64)
+        tokens = states.tokens
+        if launch.decode != "graph" or not len(sizes):
+            return tokens
+        place = np.minimum(np.searchsorted(sizes, tokens), len(sizes) - 1)
+        padded = np.where(tokens <= sizes[-1], sizes[place], tokens)
+        found: I64 = np.where(states.prefill_sequences > 0, tokens, padded)
+        return found
+
+    def times(self, states: BatchStates, device: Device) -> NodeTimes:
+        """Times of all nodes for all states."""
+        shape = (len(self.placed), len(states))
+        time_s, bound_s = np.zeros(shape), np.zeros(shape)
+        independent, flops, dram = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        bound_by = np.full(shape, "", dtype="U16")
+        shared: list[Mapping[str, float]] = [{}] * len(self.placed)
+        for key, members in self.groups.items():
+            rows = running(key.phase, states)
+            if not len(rows):
+                continue
+            result = self._evaluate(key, members, states, rows, device)
+            grid = (len(members), len(rows))
+            selected = np.ix_(np.array(members), rows)
+            time_s[selected] = result.estimate_s.reshape(grid)
+            bound_s[selected] = result.bound_s.reshape(grid)
+            independent[selected] = result.independent_log_sd.reshape(grid)
+            if isinstance(result, KernelTimes):
+                demand = result.analysis.demand
+                for target, table, name in (
+                    (flops, demand.pipe_work, "tensor"),
+                    (dram, demand.level_bytes, "dram"),
+                ):
+                    if name in table:
+                        target[selected] = table[name].reshape(grid)
+            bound_by[selected] = np.array(result.bound_by()).reshape(grid)
+            for index in members:
+                shared[index] = result.shared_log_sd
+        return NodeTimes(time_s, bound_s, independent, bound_by, tuple(shared), flops, dram)
+
+    def _evaluate(
+        self,
+        key: Kind,
+        members: Sequence[int],
+        states: BatchStates,
+        rows: I64,
+        device: Device,
+    ) -> KernelTimes | CollectiveTimes:
+        family, variant = key.family, key.variant
+        tokens = self.run_tokens(states)
+        symbols = {
+            TOKENS: tokens[rows],
+            ALL_TOKENS: states.all_tokens(self.deployment.plan.attention_dp, tokens)[rows],
+            LOGIT_ROWS: states.logit_rows[rows],
+            PREFILL_KV_TOKENS: states.prefill_kv_tokens[rows],
+            PREFILL_TOKENS: states.prefill_tokens[rows],
+            PREFILL_SEQUENCES: states.prefill_sequences[rows],
+            PREFILL_LONGEST: states.prefill_longest[rows],
+            DECODE_TOKENS: states.decode_sequences[rows],
+        }
+        ops: Sequence[Op] = [self.placed[index].op for index in members]
+        if family in COLLECTIVES:
+            batch = OpBatch(family, variant, columns(ops, symbols, len(rows)))
+            links = topology(self.deployment, ops[0], crosses=key.crosses)
+            return collective_batch_times(batch, links)
+        implementation = implementation_for(family, device.execution_model)
+        if implementation is None:
+            raise SilicastError(
+                f"no model of {family} on {device.execution_model} devices such as {device.name}",
+                kind="not_yet",
+                field="device",
+                hint=f"{self.deployment.model.name} needs it",
+            )
+        if PREFILL_KV in dict(ops[0].dims).values():
+            new, total, offsets = states.prefill_q, states.prefill_kv, states.prefill_offsets
+            ops, new, total, offsets = _cut(ops, new, total, offsets)
+            batch = ragged(ops, offsets, rows, {"q_len": new, "kv_len": total})
+        elif DECODE_KV in dict(ops[0].dims).values():
+            total, offsets = states.decode_kv + 1, states.decode_offsets
+            ops, _, total, offsets = _cut(ops, np.ones_like(total), total, offsets)
+            batch = ragged(ops, offsets, rows, {"kv_len": total - 1})
+        else:
+            batch = OpBatch(family, variant, columns(ops, symbols, len(rows)))
+        return implementation.times(batch, device)
+
+
+def _cut(
+    ops: Sequence[Op], new: I64, total: I64, offsets: I64
+) -> tuple[Sequence[Op], I64, I64, I64]:
+    """Sequences as attention sees them: chunked attention is full attention within each chunk."""
+    if not ops[0].variant.flag("chunked"):
+        return ops, new, total, offsets
+    chunk = ops[0].dim("window")
+    assert isinstance(chunk, int)
+    whole = [
+        replace(op, dims=tuple((n, 0 if n == "window" else v) for n, v in op.dims)) for op in ops
+    ]
+    return whole, *in_chunks(new, total, offsets, chunk)
