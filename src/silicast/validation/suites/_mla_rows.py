@@ -174,3 +174,25 @@ def read_mla_modules(data: Path, table: str) -> Iterator[MlaCampaign]:
             batch=OpBatch("mla_module", variant, dims), latency_us=rows.latency_us,
             held=_held(heads, batch),
         )  # fmt: skip
+
+
+def read_mla_products(data: Path, table: str) -> Iterator[MlaCampaign]:
+    """All campaigns of ``mla_bmm``: queries to the latent (pre) and results back (post)."""
+    for names, rows in _read(data, table, ("bmm_dtype", "op_name"), ("num_heads", "num_tokens")):
+        heads, tokens = rows.keys
+        n, k = (512, 128) if rows.words["op_name"] == "mla_gen_pre" else (128, 512)
+        dims = {
+            "batch": heads,
+            "m": tokens,
+            "n": np.full_like(heads, n),
+            "k": np.full_like(heads, k),
+        }
+        variant = Variant(
+            DTYPES[rows.words["bmm_dtype"]], "", rows.words["backend"], rows.words["version"],
+            rows.words["kernel_source"], "graph",
+        )  # fmt: skip
+        yield MlaCampaign(
+            table, *names, newest=rows.newest, device=find_device(SYSTEMS[names[0]]),
+            batch=OpBatch("gemm", variant, dims), latency_us=rows.latency_us,
+            held=np.ones(len(heads), dtype=bool),
+        )  # fmt: skip
