@@ -23,6 +23,11 @@ OWN_NODES = {
 have nodes of their own."""
 
 
+def _from_memory(op: Op) -> bool:
+    """Whether its operands come from memory; of recurrent mixers, states that a step updates."""
+    return op.family in READ_FROM_MEMORY or op.variant.flag("generation")
+
+
 def as_run(op: Op, engine: Engine, architecture: str) -> Op:
     """The op with the library that the engine takes for it on an architecture.
 
@@ -35,7 +40,7 @@ def as_run(op: Op, engine: Engine, architecture: str) -> Op:
         op.variant,
         dtype=kernels.recipe(family, architecture, op.variant.dtype),
         library=engine.collectives if family in COLLECTIVES else library,
-        cache="cold" if family in READ_FROM_MEMORY else op.variant.cache,
+        cache="cold" if _from_memory(op) else op.variant.cache,
         launch="graph",
         flags=tuple(sorted((*op.variant.flags, *OWN_NODES.get(family, ())))),
     )

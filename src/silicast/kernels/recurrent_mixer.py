@@ -239,8 +239,9 @@ def _forced(work: Work, device: Device) -> F64:
     and every different byte beyond its capacity moves at least once.
     """
     kept = device.l2.capacity_bytes
-    beyond = np.maximum(work.unique_bytes - kept, work.least_bytes - 2.0 * kept)
-    return np.maximum(beyond, 0.0)
+    beyond: F64 = np.maximum(work.unique_bytes - kept, work.least_bytes - 2.0 * kept)
+    found: F64 = np.maximum(beyond, 0.0)
+    return found
 
 
 def _sum(terms: list[F64]) -> F64:

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
-STATE_BYTES = 4
-"""Of an element of the recurrent state: the engines keep it in fp32."""
+from silicast.workload.structure import STATE_BYTES
 
 Sizes = Mapping[str, Any]
 

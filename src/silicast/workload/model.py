@@ -7,7 +7,7 @@ from typing import Any, Literal, final
 
 from silicast.core.errors import SilicastError
 from silicast.workload.precision import Precision
-from silicast.workload.structure import MLA, LayerSizes, MoE, check_int
+from silicast.workload.structure import MLA, LayerSizes, MoE, Recurrent, check_int
 
 __all__ = [
     "LIMITS",
@@ -21,6 +21,7 @@ __all__ = [
     "Position",
     "Precision",
     "QkNorm",
+    "Recurrent",
     "Residual",
     "check_size",
     "divided",
@@ -134,6 +135,8 @@ class ModelConfig:
         max_positions: longest context the model was made for; 0 = not stated.
         mtp_layers: extra layers that only speculation runs; counted apart.
         moe: routed experts, None = a dense model; mla: latent attention, None = of heads.
+        recurrent: sizes of the recurrent layers that ``mixers`` names ("gdn", "kda", "mamba2").
+        output_gate: attention's output is scaled by a gate that is projected beside the queries.
         encoder_parameters: of encoders before the decoder (vision), which this graph does not run.
         default_precision: formats of the published checkpoint, bf16 where it does not say.
         published_parameters: exact count its publisher states, 0 = none.
@@ -186,6 +189,8 @@ class ModelConfig:
     embedding_width: int = 0
     moe: MoE | None = None
     mla: MLA | None = None
+    recurrent: Recurrent | None = None
+    output_gate: bool = False
     encoder_parameters: int = 0
     default_precision: Precision = Precision()
     published_parameters: int = 0

@@ -7,7 +7,10 @@ from typing import ClassVar, final
 
 from silicast.core.errors import SilicastError
 
-__all__ = ["MLA", "LayerSizes", "MoE", "check_int"]
+__all__ = ["MLA", "STATE_BYTES", "LayerSizes", "MoE", "Recurrent", "check_int"]
+
+STATE_BYTES = 4
+"""Of an element of a recurrent state: serving engines keep it in fp32."""
 
 
 @final
@@ -22,6 +25,8 @@ class MoE:
         shared_gate: their output is weighted by a gate of its own (Qwen2-MoE).
         router_bias: the router has a bias, or a correction, per expert.
         dense_layers: layers that keep the MLP of width ``ModelConfig.intermediate``, ascending.
+        latent: width that routed experts work in, between a product down and one up that all
+            tokens pass; 0 = they work on the hidden states.
 
     Raises:
         SilicastError: sizes that contradict each other.
@@ -37,6 +42,7 @@ class MoE:
     shared_gate: bool = False
     router_bias: bool = False
     dense_layers: tuple[int, ...] = ()
+    latent: int = 0
 
     REQUIRED: ClassVar[tuple[str, ...]] = ("experts", "topk", "intermediate")
     LIMITS: ClassVar[dict[str, tuple[int, int]]] = {
@@ -44,6 +50,7 @@ class MoE:
         "topk": (1, 1 << 16),
         "intermediate": (1, 1 << 22),
         "shared_intermediate": (0, 1 << 22),
+        "latent": (0, 1 << 20),
     }
 
     def __post_init__(self) -> None:
@@ -142,6 +149,59 @@ class LayerSizes:
                 field="sizes.kv_heads",
                 hint=f"use a divisor of {self.heads}",
             )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Recurrent:
+    """Sizes of layers whose tokens meet in a state: linear attention, state spaces.
+
+    Attributes:
+        key_heads, key_dim: heads and channels of queries and keys (Mamba 2: groups and states).
+        value_heads, value_dim: heads and channels of values; each has a state of its own.
+        taps: width of the causal convolution before it; taps_bias: which has a bias.
+        chunk: tokens that a prefill takes at once, where the model says so.
+        decay_rank: width of the bottleneck that a decay for every channel comes out of (KDA).
+        gate_rank: the same of the output gate; 0 = a whole projection (KDA).
+
+    Raises:
+        SilicastError: a size is out of range, or heads do not share keys evenly.
+
+    >>> Recurrent(key_heads=16, key_dim=128, value_heads=64, value_dim=128).state
+    1048576
+    """
+
+    key_heads: int
+    key_dim: int
+    value_heads: int
+    value_dim: int
+    taps: int = 4
+    taps_bias: bool = False
+    chunk: int = 64
+    decay_rank: int = 0
+    gate_rank: int = 0
+
+    REQUIRED: ClassVar[tuple[str, ...]] = ("key_heads", "key_dim", "value_heads", "value_dim")
+    LIMITS: ClassVar[dict[str, tuple[int, int]]] = {
+        "key_heads": (1, 1 << 12), "key_dim": (1, 1 << 12), "value_heads": (1, 1 << 12),
+        "value_dim": (1, 1 << 12), "taps": (1, 64), "chunk": (1, 1 << 12),
+        "decay_rank": (0, 1 << 16), "gate_rank": (0, 1 << 16),
+    }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in self.LIMITS.items():
+            check_int(f"recurrent.{name}", getattr(self, name), low, high)
+        if self.value_heads % self.key_heads:
+            raise SilicastError(
+                f"{self.key_heads} key heads do not divide {self.value_heads} value heads",
+                field="recurrent.key_heads",
+                hint=f"use a divisor of {self.value_heads}",
+            )
+
+    @property
+    def state(self) -> int:
+        """Elements of the states of all heads, of one sequence and layer."""
+        return self.value_heads * self.key_dim * self.value_dim
 
 
 def check_int(field: str, value: object, low: int, high: int) -> None:

@@ -36,7 +36,8 @@ class Heads(Mixer):
         heads = {"num_heads": own, "num_kv_heads": groups, "head_dim": _mean_width(kind)}
         q, kv = own * width, groups * width
         values = 0 if kind.shared_kv else groups * kind.value_dim
-        yield make.projection("qkv", q + kv + values, model.hidden, source)
+        gate = own * kind.value_dim if model.output_gate else 0
+        yield make.projection("qkv", q + kv + values + gate, model.hidden, source)
         last: tuple[str, ...] = ("qkv",)
         if model.qk_norm and model.qk_norm_over == "all_heads":
             if shard.tp > 1:
@@ -72,7 +73,11 @@ class Heads(Mixer):
         plain = Variant(cached.dtype, cached.kv_dtype, flags=chunks)
         decode = Op.make("attention_decode", plain, kv_len=DECODE_KV, window=kind.window, **heads)
         yield Node("attention_decode", decode, ("kv_copy",))
-        ends = ("attention_prefill", "attention_decode")
+        ends: tuple[str, ...] = ("attention_prefill", "attention_decode")
+        if model.output_gate:
+            width = own * kind.value_dim
+            yield make.elementwise("output_gate", "mul", width, 2, *ends, "qkv")
+            ends = ("output_gate",)
         yield make.projection("o", model.hidden, own * kind.value_dim, *ends)
 
     def weights(self, model: ModelConfig, kind: LayerKind) -> list[Weight]:
@@ -88,6 +93,9 @@ class Heads(Mixer):
         ]
         if values != kv:
             found.append(Weight("v", values, h, "kv_heads", "projection", heads=groups))
+        if model.output_gate:
+            gate = kind.heads * kind.value_dim
+            found.append(Weight("output_gate", gate, h, "outputs", "projection"))
         if model.qkv_bias:
             found.append(Weight("q_bias", q, cut="outputs"))
             found.append(Weight("kv_bias", kv, cut="kv_heads", count=each, heads=groups))
@@ -126,6 +134,7 @@ class Heads(Mixer):
         own, both = shard.heads_of(kind.heads), kind.head_dim + kind.value_dim
         qkv = own * kind.head_dim + shard.kv_heads_of(kind.kv_heads) * both
         out = own * kind.value_dim
+        qkv += out if model.output_gate else 0
         return [2 * hidden + qkv, hidden + qkv + out, 2 * hidden + out]
 
     def flops(

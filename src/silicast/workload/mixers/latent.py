@@ -50,16 +50,19 @@ class Latent(Mixer):
             yield make.projection("kv_a", mla.cached, model.hidden, source)
             queries, latent = "q", "kv_a"
         yield make.row_norm("kv_a_norm", 1, rank, latent)
-        rope = Op.make(
-            "rope", make.plain, tokens=TOKENS, num_heads=heads, num_kv_heads=1,
-            head_dim=mla.qk_rope_head_dim,
-        )  # fmt: skip
-        yield Node("rope", rope, (queries, latent))
+        last: tuple[str, ...] = (queries,)
+        if kind.rope:
+            rope = Op.make(
+                "rope", make.plain, tokens=TOKENS, num_heads=heads, num_kv_heads=1,
+                head_dim=mla.qk_rope_head_dim,
+            )  # fmt: skip
+            yield Node("rope", rope, (queries, latent))
+            last = ("rope",)
         # the cache holds one vector a token: as much as a key and a value of half its width
         copy = Op.make(
             "kv_copy", make.cached, tokens=TOKENS, num_kv_heads=1, head_dim=-(-mla.cached // 2)
         )
-        yield Node("kv_copy", copy, ("kv_a_norm", "rope"))
+        yield Node("kv_copy", copy, ("kv_a_norm", *last))
         sizes = {
             "num_heads": heads, "kv_lora_rank": rank, "qk_nope_head_dim": nope,
             "qk_rope_head_dim": mla.qk_rope_head_dim, "v_head_dim": value,
@@ -75,7 +78,12 @@ class Latent(Mixer):
         decode = Op.make("mla_decode", cached, kv_len=DECODE_KV, **sizes)
         yield Node("mla_decode", decode, ("q_absorb",))
         yield absorbed(make, "v_absorb", heads, value, rank, "mla_decode")
-        yield make.projection("o", model.hidden, heads * value, "mla_prefill", "v_absorb")
+        ends: tuple[str, ...] = ("mla_prefill", "v_absorb")
+        if model.output_gate:
+            yield make.projection("gate", heads * value, model.hidden, source)
+            yield make.elementwise("output_gate", "mul", heads * value, 2, *ends, "gate")
+            ends = ("output_gate",)
+        yield make.projection("o", model.hidden, heads * value, *ends)
 
     def weights(self, model: ModelConfig, kind: LayerKind) -> list[Weight]:
         """See :meth:`Mixer.weights`: the way down is whole on every rank."""
@@ -94,6 +102,8 @@ class Latent(Mixer):
             found.append(Weight("q_b", q_width, mla.q_lora_rank, "outputs", "projection"))
         else:
             found.append(Weight("q", q_width, h, "outputs", "projection"))
+        if model.output_gate:
+            found.append(Weight("gate", heads * mla.v_head_dim, h, "outputs", "projection"))
         if model.o_bias:
             found.append(Weight("o_bias", h))
         return found
@@ -119,6 +129,7 @@ class Latent(Mixer):
         hidden, mla, heads = model.hidden, latent_of(model), shard.heads_of(kind.heads)
         latent = mla.q_lora_rank + mla.cached
         q, out = heads * mla.qk_head_dim, heads * mla.v_head_dim
+        latent += out if model.output_gate else 0
         return [2 * hidden + latent, hidden + latent + 2 * q + 2 * out, 2 * hidden + out]
 
     def flops(
@@ -150,7 +161,8 @@ class Latent(Mixer):
                     field=field,
                     hint="leave it out",
                 )
-        if model.windows or model.qkv_bias or model.qk_norm or model.position != "rope":
+        known = model.position in ("rope", "none")
+        if model.windows or model.qkv_bias or model.qk_norm or not known:
             raise SilicastError(
                 "windows, biases, norms of heads or other positions with latent attention are "
                 "not modelled yet",
