@@ -2,7 +2,7 @@
 
 ``logits[t, s] = sum over heads of weight[t, head] x relu(q[t, head] . k[s])``, one fp32 number a
 pair. In a prefill a block takes as many queries as fill the matrix unit's 128 rows with their heads
-and walks over the keys; paged (``paged`` flag, a decode) the walk is shared out evenly instead.
+and walks over the keys; in a decode (flag ``decode``) the walk is shared out evenly instead.
 docs/explanation/sparse-attention.md derives the terms.
 """
 
@@ -20,6 +20,7 @@ from silicast.kernels.data_rate import data_rate
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.sparse_constants import (
     GROUP,
+    library_style,
     memory_bounds,
     sparse_constants,
     sparse_errors,
@@ -37,8 +38,9 @@ SCALE_BYTES = 4
 @register
 @final
 class IndexerLogits(Implementation):
-    """Dimensions: batch, q_len, kv_len (tokens, new ones among them), heads, head_dim, ratio.
+    """Dimensions: batch, q_len, kv_len, heads, head_dim, ratio.
 
+    kv_len counts past and new tokens; in a decode it does not hold the new ones (q_len, default 1).
     ``ratio`` (default 1): tokens that share one index key.
     """
 
@@ -56,12 +58,12 @@ class IndexerLogits(Implementation):
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """See :meth:`Implementation.analyse`."""
-        c = sparse_constants(self.family, device.architecture)
+        c = sparse_constants(self.family, device.architecture, library_style(batch.variant))
         return self.analyse_with(batch, device, c)
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         """As :meth:`analyse`, with given constants: for fitting them."""
-        work = Sequences.of(batch, decode=False)
+        work = Sequences.of(batch, decode=batch.variant.flag("decode"))
         heads, width = column(batch, "heads", 64), column(batch, "head_dim", 128)
         ratio = work.spread(column(batch, "ratio", 1))
         each = seen(work.q, work.kv, ratio).astype(np.float64)
@@ -72,7 +74,7 @@ class IndexerLogits(Implementation):
         rate = device.rate_per_core(pipe, compute) * clock * c["efficiency"]
         pair_s = heads * (2.0 * width / rate + c["score_cycles"] / clock)
         tokens = work.total(work.q.astype(np.float64))
-        if batch.variant.flag("paged"):
+        if batch.variant.flag("decode"):
             # a schedule made beforehand gives every core its share of the tiles of keys
             tiles = work.total(np.ceil(np.maximum(keys, 1) / KEY_TILE) * work.q)
             rounds = in_rounds(tiles, device.cores, c["tail"])
@@ -141,7 +143,7 @@ class _Exact:
 
     def __init__(self, op: Op) -> None:
         batch = OpBatch.of([op])
-        work = Sequences.of(batch, decode=False)
+        work = Sequences.of(batch, decode=batch.variant.flag("decode"))
         ratio = int(column(batch, "ratio", 1)[0])
         self.heads = int(column(batch, "heads", 64)[0])
         self.width = int(column(batch, "head_dim", 128)[0])

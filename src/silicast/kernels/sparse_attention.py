@@ -3,7 +3,8 @@
 One shared entry of ``head_dim`` numbers is key and, its first ``value_dim`` numbers, value of all
 heads. A block takes a query with a tile of its heads and gathers that query's entries, so that the
 work does not depend on the length of the cache once more than ``selected`` entries can be seen.
-In a prefill a block's walk is never shared out (flag ``split``: it is, as decode kernels do).
+In a decode (flag ``decode``) blocks share a walk where there are too few of them. Short prefills
+may run as dense attention of heads instead, where a library has that path.
 docs/explanation/sparse-attention.md derives the terms.
 """
 
@@ -35,11 +36,13 @@ INDEX_BYTES = 4
 @register
 @final
 class SparseAttention(Implementation):
-    """Dimensions: batch, q_len, kv_len (tokens, new ones among them), num_heads, head_dim,
-    selected (0 = all), and with defaults value_dim (head_dim), ratio (1), window (0 = none).
+    """Dimensions: batch, q_len, kv_len, num_heads, head_dim, selected (0 = all), and with defaults
+    value_dim (head_dim), ratio (1), window (0 = none), dense_width (0 = none).
 
+    kv_len counts past and new tokens; in a decode it does not hold the new ones (q_len, default 1).
     ``ratio`` tokens share an entry of the compressed cache; ``window`` adds the last tokens
-    uncompressed.
+    uncompressed. ``dense_width``: width of a head's key and value together in the dense path, which
+    prefills take that see no more than ``selected`` tokens.
     """
 
     family: ClassVar[str] = "sparse_attention"
@@ -74,20 +77,23 @@ class SparseAttention(Implementation):
         slots = device.cores / c["cores_per_block"]
         rate = device.rate_per_core(pipe, dtype) * clock * c["cores_per_block"] * c["efficiency"]
         entry_s = 2.0 * tile * (size.width + size.value) / rate
+        # one entry of one query is fetched by itself, however few heads use it
+        entry_s = entry_s + size.width / 576.0 * c["entry_cycles"] / clock
         live = work.total(size.entries) / tokens
         walked = np.maximum(live + KEY_TILE / 2.0, c["least_entries"])
-        if batch.variant.flag("padded"):
-            # indices beyond the visible entries are masked, not skipped
-            most = column(batch, "selected", 0).astype(np.float64) + size.window
-            walked = np.where(column(batch, "selected", 0) > 0, most, walked)
+        # indices beyond the visible entries are masked, not skipped, where the kernel is so made
+        most = size.selected.astype(np.float64) + size.window
+        walked = np.where(size.selected > 0, walked + c["padded"] * (most - walked), walked)
         blocks = tokens * tiles
         splits = np.ones_like(blocks)
-        if batch.variant.flag("split"):
+        if batch.variant.flag("decode"):
             most = np.minimum(walked / KEY_TILE, c["most_splits"])
             splits = np.maximum(np.minimum(slots / blocks, most), 1.0)
         rounds = in_rounds(blocks * splits, slots, c["tail"])
         core_s = rounds * (c["block_s"] + walked / splits * entry_s)
         merge_s = np.where(splits > 1.0, c["merge_s"], 0.0)
+        if "dense_width" in batch.dims and not batch.variant.flag("decode"):
+            core_s = self._dense(size, core_s, rate / c["efficiency"], slots, c)
         stored = element_bytes(batch.variant.kv_dtype or batch.variant.dtype)
         element = element_bytes(batch.variant.dtype)
         read = tokens * heads * size.width * element + size.distinct * size.width * stored
@@ -124,6 +130,19 @@ class SparseAttention(Implementation):
             independent_log_sd=np.full_like(time, c["independent_log_sd"]),
         )
 
+    @staticmethod
+    def _dense(
+        size: _Sizes, sparse_s: F64, rate: float, slots: float, c: Mapping[str, float]
+    ) -> F64:
+        """Where all that is seen would be selected: keys and values of heads instead."""
+        longest = size.work.largest(size.work.kv.astype(np.float64))
+        width = size.dense_width.astype(np.float64)
+        ops = 2.0 * size.work.total(size.entries) * size.heads * width
+        if c["dense_efficiency"] <= 0.0:  # the library has no such path
+            return sparse_s
+        dense_s = ops / (rate * slots * c["dense_efficiency"])
+        return np.where((longest <= size.selected) & (width > 0.0), dense_s, sparse_s)
+
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
         return sparse_errors(batch.family, device)
@@ -146,8 +165,23 @@ class SparseAttention(Implementation):
 
 
 def style_of(batch: OpBatch) -> str:
-    """Whose constants: kernels over selected tokens, or over compressed entries and a window."""
-    return "compressed" if "window" in batch.dims else ""
+    """Whose constants: kernels over compressed entries and a window, or over selected tokens those
+    of a library for a cache format and phase.
+    """
+    if "window" in batch.dims:
+        return "compressed"
+    variant = batch.variant
+    if not variant.library:
+        return ""
+    narrow = element_bytes(variant.kv_dtype or variant.dtype) < 2.0
+    phase = "decode" if variant.flag("decode") else "prefill"
+    return f"{variant.library}_{'fp8' if narrow else 'bf16'}_{phase}"
+
+
+def has_dense_path(batch: OpBatch, device: Device) -> bool:
+    """Whether the library runs short prefills as dense attention of heads."""
+    c = sparse_constants(SparseAttention.family, device.architecture, style_of(batch))
+    return c["dense_efficiency"] > 0.0
 
 
 @final
@@ -162,14 +196,17 @@ class _Sizes:
     """
 
     def __init__(self, batch: OpBatch) -> None:
-        self.work = work = Sequences.of(batch, decode=False)
+        decode = batch.variant.flag("decode")
+        self.work = work = Sequences.of(batch, decode=decode)
         self.heads = column(batch, "num_heads", 1)
         self.width = column(batch, "head_dim", 576)
         value = column(batch, "value_dim", 0)
         self.value = np.where(value > 0, value, self.width)
         self.window = column(batch, "window", 0)
+        self.selected = column(batch, "selected", 0)
+        self.dense_width = column(batch, "dense_width", 0)
         ratio = work.spread(column(batch, "ratio", 1))
-        cap, window = work.spread(column(batch, "selected", 0)), work.spread(self.window)
+        cap, window = work.spread(self.selected), work.spread(self.window)
         near = np.where(window > 0, seen(work.q, work.kv, 1, np.maximum(window, 1)), 0)
         self.entries_exact = seen(work.q, work.kv, ratio, cap) + near
         self.entries: F64 = self.entries_exact.astype(np.float64)

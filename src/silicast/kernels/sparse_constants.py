@@ -10,9 +10,12 @@ import numpy as np
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics import has_physics, load_physics
+from silicast.workload.op import Variant
 
 GROUP = "sparse"
+MODULES = "sparse_modules"
+"""Constants of kernels that were timed inside modules only: those of a library's own attention."""
 
 
 @lru_cache(maxsize=1024)
@@ -20,12 +23,24 @@ def sparse_constants(family: str, architecture: str, style: str = "") -> Mapping
     """Constants of one family, "<family>.<name>" in the file, under their plain names; those of a
     style, "<family>.<style>.<name>", are put over them.
     """
-    table = load_physics(GROUP).constants(architecture)
+    own_table = load_physics(MODULES).constants(architecture) if has_physics(MODULES) else {}
+    table = {**load_physics(GROUP).constants(architecture), **own_table}
     prefix = family + "."
     found = {k.removeprefix(prefix): v for k, v in table.items() if k.startswith(prefix)}
     plain = {k: v for k, v in found.items() if "." not in k}
     own = style + "."
     return {**plain, **{k.removeprefix(own): v for k, v in found.items() if k.startswith(own)}}
+
+
+def library_style(variant: Variant) -> str:
+    """Whose constants: a library's own kernel in a phase; "" = the usual kernel.
+
+    >>> library_style(Variant(library="trtllm", flags=(("decode", True),)))
+    'trtllm_decode'
+    """
+    if not variant.library:
+        return ""
+    return f"{variant.library}_{'decode' if variant.flag('decode') else 'prefill'}"
 
 
 def sparse_errors(family: str, device: Device) -> Mapping[str, float]:

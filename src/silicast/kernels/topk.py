@@ -12,15 +12,17 @@ from typing import ClassVar, final
 import numpy as np
 
 from silicast.hardware.device import Device
+from silicast.kernels.attention_work import Sequences, column
 from silicast.kernels.data_rate import data_rate
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.sparse_constants import (
     GROUP,
+    library_style,
     memory_bounds,
     sparse_constants,
     sparse_errors,
 )
-from silicast.kernels.sparse_work import in_rounds
+from silicast.kernels.sparse_work import in_rounds, seen
 from silicast.workload.op import Op, OpBatch
 
 SCORE_BYTES = 4
@@ -30,23 +32,34 @@ INDEX_BYTES = 4
 @register
 @final
 class TopK(Implementation):
-    """Dimensions: rows, cols (scores of a row), k."""
+    """Dimensions: batch, q_len, kv_len, k, and with a default ratio (1): a row for every query, of
+    the scores that it has.
+
+    kv_len counts past and new tokens; in a decode (flag ``decode``) it does not hold the new ones
+    (q_len, default 1). ``ratio``: tokens that share one score.
+    """
 
     family: ClassVar[str] = "topk"
     group: ClassVar[str] = GROUP
     dtypes: ClassVar[tuple[str, ...]] = ("fp32",)
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "rows": (1, 1 << 22), "cols": (1, 1 << 22), "k": (1, 1 << 14),
+        "batch": (1, 1 << 16), "q_len": (1, 1 << 20), "kv_len": (1, 1 << 22), "k": (1, 1 << 14),
     }  # fmt: skip
+    ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """See :meth:`Implementation.analyse`."""
-        c = sparse_constants(self.family, device.architecture)
+        c = sparse_constants(self.family, device.architecture, library_style(batch.variant))
         return self.analyse_with(batch, device, c)
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         """As :meth:`analyse`, with given constants: for fitting them."""
-        rows, cols, k = (batch.dims[name].astype(np.float64) for name in ("rows", "cols", "k"))
+        work = Sequences.of(batch, decode=batch.variant.flag("decode"))
+        ratio = work.spread(column(batch, "ratio", 1))
+        k = column(batch, "k", 2048).astype(np.float64)
+        rows = work.total(work.q.astype(np.float64))
+        scores = work.total(seen(work.q, work.kv, ratio).astype(np.float64))
+        cols = scores / rows
         kept = np.minimum(cols, k)
         clock = device.clocks.boost_hz
         sorting = c["row_cycles"] + cols * c["score_cycles"]
@@ -54,7 +67,7 @@ class TopK(Implementation):
             np.where(cols > k, sorting, c["copy_cycles"]) / clock + kept * c["kept_cycles"] / clock
         )
         rounds = in_rounds(rows, device.cores, c["tail"])
-        read, written = rows * cols * SCORE_BYTES, rows * kept * INDEX_BYTES
+        read, written = scores * SCORE_BYTES, rows * kept * INDEX_BYTES
         forced, memory = memory_bounds(device, read, written, batch.variant.cache)
         passes = np.where(cols > k, c["passes"], 0.0)
         dram_s = forced * passes / (data_rate(device) * c["dram_efficiency"])
@@ -85,9 +98,12 @@ class TopK(Implementation):
 
     def compulsory_bytes(self, op: Op) -> int:
         """Scores in, indices out."""
-        d = dict(op.dims)
-        rows, cols, k = (d[name] for name in ("rows", "cols", "k"))
-        assert isinstance(rows, int)
-        assert isinstance(cols, int)
-        assert isinstance(k, int)
-        return rows * (cols * SCORE_BYTES + min(cols, k) * INDEX_BYTES)
+        batch = OpBatch.of([op])
+        work = Sequences.of(batch, decode=op.variant.flag("decode"))
+        ratio, k = int(column(batch, "ratio", 1)[0]), int(column(batch, "k", 2048)[0])
+        rows = zip(work.q.tolist(), work.kv.tolist(), work.count.tolist(), strict=True)
+        total = 0
+        for q, kv, count in rows:
+            scores, kept = seen(q, kv, ratio), seen(q, kv, ratio, k)
+            total += count * (scores * SCORE_BYTES + kept * INDEX_BYTES)
+        return total

@@ -7,6 +7,7 @@ from typing import Any, Literal, final
 
 from silicast.core.errors import SilicastError
 from silicast.workload.precision import Precision
+from silicast.workload.sparse import Sparse
 from silicast.workload.structure import MLA, LayerSizes, MoE, Recurrent, check_int
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "QkNorm",
     "Recurrent",
     "Residual",
+    "Sparse",
     "check_size",
     "divided",
 ]
@@ -135,6 +137,7 @@ class ModelConfig:
         max_positions: longest context the model was made for; 0 = not stated.
         mtp_layers: extra layers that only speculation runs; counted apart.
         moe: routed experts, None = a dense model; mla: latent attention, None = of heads.
+        sparse: sizes of the sparse attention that ``mixers`` names ("dsa", "csa", "msa", ...).
         recurrent: sizes of the recurrent layers that ``mixers`` names ("gdn", "kda", "mamba2").
         output_gate: attention's output is scaled by a gate that is projected beside the queries.
         encoder_parameters: of encoders before the decoder (vision), which this graph does not run.
@@ -189,6 +192,7 @@ class ModelConfig:
     embedding_width: int = 0
     moe: MoE | None = None
     mla: MLA | None = None
+    sparse: Sparse | None = None
     recurrent: Recurrent | None = None
     output_gate: bool = False
     encoder_parameters: int = 0

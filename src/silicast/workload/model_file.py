@@ -31,6 +31,7 @@ from silicast.workload.model import (
     divided,
 )
 from silicast.workload.precision import Precision
+from silicast.workload.sparse import Sparse
 
 _REQUIRED = ("layers", "hidden", "heads", "vocab")
 
@@ -129,6 +130,22 @@ class SizesTable(_Strict, frozen=True):
     sinks: bool | None = None
 
 
+class SparseTable(_Strict, frozen=True):
+    """Sparse attention; see :class:`~silicast.workload.sparse.Sparse`."""
+
+    index_heads: int | None = None
+    index_dim: int | None = None
+    selected: int | None = None
+    block: int | None = None
+    window: int | None = None
+    q_rank: int | None = None
+    out_groups: int | None = None
+    out_rank: int | None = None
+    rope_dim: int | None = None
+    csa_ratio: int | None = None
+    hca_ratio: int | None = None
+
+
 class ModelTable(_Strict, frozen=True):
     """A model file; see ``ModelConfig`` for the fields."""
 
@@ -173,6 +190,7 @@ class ModelTable(_Strict, frozen=True):
     embedding_width: int | None = None
     moe: MoETable | None = None
     mla: MLATable | None = None
+    sparse: SparseTable | None = None
     recurrent: RecurrentTable | None = None
     output_gate: bool | None = None
     encoder_parameters: int | None = None
@@ -182,7 +200,7 @@ class ModelTable(_Strict, frozen=True):
 
 
 _OWN = (
-    "name", "base", "aliases", "window", "windows", "moe", "mla", "recurrent", "precision",
+    "name", "base", "aliases", "window", "windows", "moe", "mla", "sparse", "recurrent", "precision",
     "parameters",
     "source",
 )  # fmt: skip
@@ -273,6 +291,7 @@ def _parts(table: ModelTable, base: ModelConfig | None) -> dict[str, Any]:
     given = (
         ("moe", table.moe, MoE),
         ("mla", table.mla, MLA),
+        ("sparse", table.sparse, Sparse),
         ("recurrent", table.recurrent, Recurrent),
     )
     for name, own, kind in given:

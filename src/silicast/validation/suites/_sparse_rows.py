@@ -14,6 +14,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from silicast.core.dtypes import recipe_for
 from silicast.core.numerics import F64, I64
 from silicast.validation.gemm_rows import AIC_DEVICES, mixed
 from silicast.workload.op import OpBatch, Variant
@@ -86,7 +87,7 @@ def table_rows(
     groups, starts = np.unique(code[order], return_index=True)
     found = []
     for group, index in zip(groups.tolist(), np.split(order, starts[1:]), strict=True):
-        named: dict[str, str] = {}
+        named: dict[str, str] = {"table": table}
         rest = group
         for name, options in zip(reversed(words), reversed(labels), strict=True):
             rest, place = divmod(rest, len(options))
@@ -152,11 +153,8 @@ def paged_logits(words: Mapping[str, str], s: I64) -> tuple[str, Variant, dict[s
     """DeepGEMM's scores over a paged cache with one key for four tokens."""
     family, _, dims = glm_logits(words, s)
     ratio = np.full(s.shape[1], int(words["compress_ratio"]))
-    return (
-        family,
-        Variant(dtype="fp8", flags=(("paged", True),)),
-        {**dims, "ratio": ratio},
-    )
+    variant = Variant(dtype="fp8", flags=(("decode", True),))
+    return family, variant, {**dims, "kv_len": s[2], "ratio": ratio}
 
 
 def selection(words: Mapping[str, str], s: I64) -> tuple[str, Variant, dict[str, I64]] | None:
@@ -170,8 +168,10 @@ def selection(words: Mapping[str, str], s: I64) -> tuple[str, Variant, dict[str,
     ratio = int(words.get("compress_ratio", "1"))
     k = {"GLM": 2048, "Fla": 512, "Pro": 1024}[_which(words["model"])]
     dims = {
-        "rows": s[0] * s[1],
-        "cols": np.maximum((s[2] + (s[1] + 1) // 2) // ratio, 1),
+        "batch": s[0],
+        "q_len": s[1],
+        "kv_len": s[1] + s[2],
+        "ratio": np.full(s.shape[1], ratio),
         "k": np.full(s.shape[1], k),
     }
     return "topk", Variant(dtype="fp32"), dims
@@ -185,25 +185,95 @@ def glm_attention(words: Mapping[str, str], s: I64) -> tuple[str, Variant, dict[
         "batch": s[0], "q_len": s[1], "kv_len": s[1] + s[2], "num_heads": s[3],
         "head_dim": full * 576, "value_dim": full * 512, "selected": full * 2048,
     }  # fmt: skip
-    return "sparse_attention", Variant(dtype="bf16", flags=(("padded", True),)), dims
+    return "sparse_attention", Variant(dtype="bf16"), dims
 
 
 def hca_attention(words: Mapping[str, str], s: I64) -> tuple[str, Variant, dict[str, I64]]:
     """Attention over all compressed entries and a window."""
     full = np.full(s.shape[1], 1)
     dims = {
-        "batch": s[0], "q_len": s[1], "kv_len": s[1] + s[2],
+        "batch": s[0], "q_len": s[1], "kv_len": s[2],
         "num_heads": np.maximum(s[3] // int(words["tp_size"]), 1),
         "head_dim": full * 512, "value_dim": full * 512, "selected": full * 0,
         "ratio": full * int(words["compress_ratio"]), "window": full * 128,
     }  # fmt: skip
-    variant = Variant(dtype="bf16", kv_dtype="fp8", flags=(("split", True),))
+    variant = Variant(dtype="bf16", kv_dtype="fp8", flags=(("decode", True),))
     return "sparse_attention", variant, dims
 
 
 def _which(model: str) -> str:
     return "GLM" if "GLM" in model else "Fla" if "Flash" in model else "Pro"
 
+
+GLM_WIDTHS = {
+    "hidden": 6144, "q_rank": 2048, "kv_rank": 512, "nope": 192, "rope": 64, "value": 256,
+    "index_heads": 32, "index_dim": 128, "selected": 2048,
+}  # fmt: skip
+"""config.json of zai-org/GLM-5; DeepSeek-V3.2's are the module's own defaults."""
+
+
+def dsa_module(words: Mapping[str, str], s: I64) -> tuple[str, Variant, dict[str, I64]]:
+    """A layer's sparse attention with its projections."""
+    dims = {"batch_size": s[0], "isl": s[1], "step": s[2], "num_heads": s[3]}
+    if "GLM" in words["model"]:
+        dims |= {name: np.full(s.shape[1], width) for name, width in GLM_WIDTHS.items()}
+    return "dsa_module", module_variant(words), dims
+
+
+V4_FLASH = {"hidden": 4096, "q_rank": 1024, "selected": 512}
+V4_PRO = {"hidden": 7168, "q_rank": 1536, "selected": 1024}
+"""config.json of deepseek-ai/DeepSeek-V4-Flash and -Pro."""
+GROUPS = {"Fla": 8, "Pro": 16}
+
+
+def compressed_module(words: Mapping[str, str], s: I64) -> tuple[str, Variant, dict[str, I64]]:
+    """A layer's compressed attention with its projections."""
+    dims = {"batch_size": s[0], "isl": s[1], "step": s[2], "num_heads": s[3]}
+    which = _which(words["model"])
+    widths = {**(V4_FLASH if which == "Fla" else V4_PRO)}
+    widths["out_groups"] = max(GROUPS[which] // int(words["tp_size"]), 1)
+    widths["compress_ratio"] = int(words["compress_ratio"])
+    dims |= {name: np.full(s.shape[1], width) for name, width in widths.items()}
+    return ("csa" if "csa" in words["op_name"] else "hca") + "_module", module_variant(words), dims
+
+
+def block_module(words: Mapping[str, str], s: I64) -> tuple[str, Variant, dict[str, I64]] | None:
+    """A layer's block-sparse attention with its projections; TensorRT-LLM's rows off Blackwell
+    hold times of a reference path, up to a minute, and are left out.
+    """
+    if words["backend"] == "trtllm" and "200" not in words["system"].replace("h200", ""):
+        return None
+    dims = {"batch_size": s[0], "isl": s[1], "step": s[2], "num_heads": s[3]}
+    return "msa_module", module_variant(words), dims
+
+
+def module_variant(words: Mapping[str, str]) -> Variant:
+    """Formats, library and phase of a module's rows."""
+    flags = {f"gemm_{recipe_for(words['gemm_type']).name}": True}
+    if "generation" in words["table"]:
+        flags["generation"] = True
+    if words.get("op_name", "").endswith("skip_indexer"):
+        flags["skip_indexer"] = True
+    return Variant(
+        dtype="bf16",
+        kv_dtype=recipe_for(words["kv_cache_dtype"]).name,
+        library=words["backend"],
+        version=words["version"],
+        kernel=words["kernel_source"],
+        flags=tuple(sorted(flags.items())),
+    )
+
+
+MODULE_TABLES: Mapping[str, Lower] = {
+    "dsa_context_module": dsa_module,
+    "dsa_generation_module": dsa_module,
+    "dsv4_csa_context_module": compressed_module,
+    "dsv4_csa_generation_module": compressed_module,
+    "dsv4_hca_context_module": compressed_module,
+    "dsv4_hca_generation_module": compressed_module,
+    "msa_context_module": block_module,
+    "msa_generation_module": block_module,
+}
 
 KERNEL_TABLES: Mapping[str, Lower] = {
     "glm5_mqa_logits_module": glm_logits,

@@ -146,6 +146,27 @@ class Fields:
                 )
         return tuple(value)
 
+    def texts(self, name: str, count: int, known: tuple[str, ...]) -> tuple[str, ...]:
+        """A list of ``count`` names out of ``known``; empty where it is missing.
+
+        Raises:
+            SilicastError: another length, or a name that is not known.
+        """
+        value = self._get(name)
+        if value is None:
+            return ()
+        if not isinstance(value, list) or len(value) != count:
+            raise SilicastError(f"expected one name for each of {count} layers", field=name)
+        for item in value:
+            if item not in known:
+                raise SilicastError(
+                    f"{str(item)[:40]!r} is not modelled yet",
+                    kind="not_yet",
+                    field=name,
+                    hint=f"modelled: {', '.join(known)}",
+                )
+        return tuple(value)
+
     def activation(self, name: str, *, default: str) -> str:
         """An activation function by one of its names."""
         value = self.text(name, default=default)

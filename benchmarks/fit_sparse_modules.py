@@ -1,0 +1,339 @@
+"""Fits the sparse attention modules and writes catalog/physics/sparse_modules.json.
+
+    python benchmarks/fit_sparse_modules.py [--dry] [--transfer]
+
+One problem an architecture, module, library and phase: what a library's own attention kernel takes
+(they are timed inside modules only), factors on kinds of parts, what is between the parts, and
+the host's time to launch them. Coordinate descent on the mean |log ratio| of rows that are not
+held out, equal weight for every campaign. Deterministic.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fit_sparse import (  # type: ignore[import-not-found]
+    OWN_START,
+    F,
+    Tables,
+    rounded,
+    score,
+    show,
+    spread_of,
+)
+from numpy.typing import NDArray
+
+from silicast.hardware.catalog import find_device
+from silicast.hardware.device import Device
+from silicast.kernels.composite import Composite
+from silicast.kernels.implementation import implementation_for
+from silicast.kernels.module_parts import is_decode
+from silicast.kernels.sparse_attention import style_of
+from silicast.kernels.sparse_constants import library_style, sparse_constants
+from silicast.validation.suite import data_folder
+from silicast.validation.suites._sparse_rows import MODULE_TABLES, Rows, table_rows
+from silicast.workload.op import OpBatch
+
+DATA = data_folder()
+OUT = Path(__file__).resolve().parents[1] / "src/silicast/catalog/physics/sparse_modules.json"
+ROWS = 60
+"""Rows of each campaign that are fitted."""
+
+FACTORS = ("products.efficiency", "moves.efficiency", "attention.efficiency")
+ALONE = ("module_s", "host_s", "short_host_s", "skip_host_s")
+START = {
+    "efficiency": 1.0, "module_s": 3e-5, "host_s": 8e-4, "short_host_s": 6e-4,
+    "skip_host_s": 6e-4, "graph_batch": 512.0, **dict.fromkeys(FACTORS, 1.0),
+}  # fmt: skip
+SPREAD = {"family_log_sd": 0.05, "device_log_sd": 0.07, "unmeasured_widening": 3.0,
+          "independent_log_sd": 0.15}  # fmt: skip
+DENSE = ("sglang", "trtllm")
+"""Libraries that run short prefills as dense attention of heads."""
+NESTED = {
+    "sparse_attention": ("efficiency", "block_s", "entry_cycles", "tail", "dense_efficiency",
+                         "launch_s", "merge_s", "most_splits"),
+    "topk": ("launch_s", "row_cycles", "score_cycles", "kept_cycles", "passes"),
+    "indexer_logits": ("launch_s", "efficiency", "tile_s", "task_s"),
+}  # fmt: skip
+"""Constants of kernels that libraries have of their own, timed inside modules only."""
+TILES = ((16.0, 1.0), (64.0, 1.0), (128.0, 1.0), (128.0, 2.0))
+LOWEST, HIGHEST = 0.4, 2.5
+"""Factors on parts stay within these."""
+
+
+@dataclass
+class Campaign:
+    """Rows of one table, device and variant.
+
+    Attributes:
+        style: of the module's constants.
+        factored: part -> its time, for parts whose own constants stay as they are.
+        nested: (family, style, ops, rows where it runs) of kernels that are fitted here.
+    """
+
+    device: Device
+    seconds: F
+    style: str
+    factored: dict[str, F]
+    nested: list[tuple[str, str, OpBatch, F]]
+    long: str
+    short: NDArray[np.bool_]
+    batch: F
+
+
+def campaign(rows: Rows) -> Campaign:
+    """Parts of a campaign's rows."""
+    device = find_device(rows.device)
+    variant = rows.batch.variant
+    model = implementation_for(rows.batch.family, "simt")
+    assert isinstance(model, Composite)
+    factored: dict[str, F] = {}
+    nested = []
+    short = (rows.sizes[1] + rows.sizes[2]) <= 2048
+    dense = rows.labels["backend"] in DENSE and not is_decode(variant)
+    for part in model.parts(rows.batch, None):
+        family, batch = part.batch.family, part.batch
+        if family in NESTED and rows.batch.family == "dsa_module":
+            runs = np.ones(len(rows))
+            if dense and family != "sparse_attention":
+                runs = np.where(short, 0.0, 1.0)
+            style = (
+                style_of(batch) if family == "sparse_attention" else library_style(batch.variant)
+            )
+            nested.append((family, style, batch, runs))
+            continue
+        own = implementation_for(family, "simt")
+        time = own.times(batch, device).estimate_s * part.count  # type: ignore[union-attr]
+        factored[part.name] = factored.get(part.name, 0.0) + time
+    style = model.style(variant, device)
+    batch_size = rows.sizes[0].astype(np.float64)
+    long = "skip_host_s" if variant.flag("skip_indexer") else "host_s"
+    return Campaign(device, rows.seconds, style, factored, nested, long, short, batch_size)
+
+
+Kernel = tuple[str, str]
+"""Family and style."""
+
+
+class Problem:
+    """One architecture, module, library and phase."""
+
+    def __init__(self, group: Sequence[Campaign], *, decode: bool, dense: bool) -> None:
+        self.group = group
+        self.styles = sorted({one.style for one in group})
+        start = {**START, "graph_batch": 512.0 if decode else 0.0}
+        self.module = {style: dict(start) for style in self.styles}
+        architecture = group[0].device.architecture
+        self.kernels: dict[Kernel, dict[str, float]] = {}
+        for family, style in sorted({x[:2] for one in group for x in one.nested}):
+            own = dict(sparse_constants(family, architecture))
+            if family == "sparse_attention":
+                own |= {"dense_efficiency": 0.4 if dense else 0.0, "entry_cycles": 5.0}
+                own |= {"padded": 0.0} if decode else {}
+            self.kernels[family, style] = own
+        self.users = {
+            key: [(i, j) for i, one in enumerate(group)
+                  for j, x in enumerate(one.nested) if x[:2] == key]
+            for key in self.kernels
+        }  # fmt: skip
+        self.times = [[self._time(one, j) for j in range(len(one.nested))] for one in group]
+
+    def _time(self, one: Campaign, j: int) -> F:
+        family, style, batch, runs = one.nested[j]
+        model = implementation_for(family, "simt")
+        analysis = model.analyse_with(batch, one.device, self.kernels[family, style])  # type: ignore[union-attr]
+        time: F = np.maximum(analysis.time_s, analysis.bound_s) * runs
+        return time
+
+    def predicted(self, i: int) -> F:
+        """Times of one campaign's rows."""
+        one = self.group[i]
+        c = self.module[one.style]
+        time = np.full(len(one.seconds), c["module_s"])
+        for own in self.times[i]:
+            time = time + own
+        for name, part in one.factored.items():
+            time = time + part * c.get(f"{name}.efficiency", 1.0)
+        host = np.where(one.short, c["short_host_s"], c[one.long])
+        return np.maximum(time, np.where(one.batch > c["graph_batch"], host, 0.0))
+
+    def errors(self, i: int) -> F:
+        """ln(predicted / measured) of one campaign."""
+        ratio: F = np.log(self.predicted(i) / self.group[i].seconds)
+        return ratio
+
+    def loss(self) -> float:
+        """Mean over campaigns of the mean |log ratio|."""
+        return float(np.mean([np.mean(np.abs(self.errors(i))) for i in range(len(self.group))]))
+
+    def fit(self) -> float:
+        """Tiles of the attention kernel first, then everything in turns."""
+        if any(family == "sparse_attention" for family, _ in self.kernels):
+            self._tile()
+        for step in (1.6, 1.3, 1.15, 1.07, 1.03):
+            for _ in range(3):
+                before = self.loss()
+                self._round(step)
+                if before - self.loss() < 2e-4:
+                    break
+        return self.loss()
+
+    def _round(self, step: float) -> None:
+        for key in self.kernels:
+            self._kernel(key, step)
+        everyone = [self.module[style] for style in self.styles]
+        for name in FACTORS:
+            if any(name.removesuffix(".efficiency") in one.factored for one in self.group):
+                self._try(everyone, name, step)
+        for style in self.styles:
+            for name in ALONE:
+                self._try([self.module[style]], name, step)
+
+    def _tile(self) -> None:
+        """Heads that one block takes, and cores it takes: the best of a few."""
+        found = []
+        start = self._state()
+        for tile, cores in TILES:
+            if cores > 1 and self.group[0].device.architecture not in OWN_START:
+                continue
+            self._restore(start)
+            for (family, _), own in self.kernels.items():
+                if family == "sparse_attention":
+                    own |= {"head_tile": tile, "cores_per_block": cores}
+            self._restore(self._state())
+            for step in (1.6, 1.3, 1.3):
+                self._round(step)
+            found.append((self.loss(), self._state()))
+        self._restore(min(found)[1])
+
+    def _state(self) -> str:
+        pairs = [[*key, own] for key, own in self.kernels.items()]
+        return json.dumps([pairs, self.module])
+
+    def _restore(self, state: str) -> None:
+        pairs, self.module = json.loads(state)
+        self.kernels = {(family, style): own for family, style, own in pairs}
+        self.times = [[self._time(one, j) for j in range(len(one.nested))] for one in self.group]
+
+    def _kernel(self, key: Kernel, step: float) -> None:
+        own, users = self.kernels[key], self.users[key]
+        best = self.loss()
+        for name in NESTED[key[0]]:
+            if own[name] == 0.0:
+                continue
+            for factor in (step, 1.0 / step):
+                while True:
+                    old, kept = own[name], [self.times[i][j] for i, j in users]
+                    own[name] = min(old * factor, 1.0) if name == "tail" else old * factor
+                    for i, j in users:
+                        self.times[i][j] = self._time(self.group[i], j)
+                    found = self.loss()
+                    if found < best - 1e-6:
+                        best = found
+                        continue
+                    own[name] = old
+                    for (i, j), times in zip(users, kept, strict=True):
+                        self.times[i][j] = times
+                    break
+
+    def _try(self, tables: Sequence[dict[str, float]], name: str, step: float) -> None:
+        best = self.loss()
+        for factor in (step, 1.0 / step):
+            while True:
+                old = [table[name] for table in tables]
+                value = old[0] * factor
+                if name.endswith(".efficiency") and not LOWEST <= value <= HIGHEST:
+                    break
+                for table in tables:
+                    table[name] = value
+                found = self.loss()
+                if found < best - 1e-6:
+                    best = found
+                    continue
+                for table, back in zip(tables, old, strict=True):
+                    table[name] = back
+                break
+
+
+def fit(parts: Sequence[Rows]) -> Tables:
+    """Constants of every architecture."""
+    groups: dict[tuple[str, str, str, bool], list[Campaign]] = defaultdict(list)
+    for part in parts:
+        device = find_device(part.device)
+        decode = is_decode(part.batch.variant)
+        key = (device.architecture, part.batch.family, part.labels["backend"], decode)
+        groups[key].append(campaign(part))
+    tables: Tables = defaultdict(dict)
+    for (architecture, family, library, decode), group in sorted(groups.items()):
+        problem = Problem(group, decode=decode, dense=library in DENSE and not decode)
+        found = problem.fit()
+        print(f"{architecture:10s} {family:12s} {library:8s} {'gen' if decode else 'ctx'} "
+              f"{len(group):4d} campaigns, mean |log| {found:.3f}", flush=True)  # fmt: skip
+        own = spread_of(np.concatenate([problem.errors(i) for i in range(len(group))]))
+        for style, table in problem.module.items():
+            values = {**table, "independent_log_sd": own}
+            tables[architecture] |= {f"{style}.{k}": v for k, v in values.items()}
+        for (kernel, style), table in problem.kernels.items():
+            # errors of a kernel beside others of a module are not known apart
+            tables[architecture] |= {
+                f"{kernel}.{style}.{k}": v for k, v in table.items() if "log_sd" not in k
+            }
+    return dict(tables)
+
+
+def complete(tables: Tables) -> dict[str, Any]:
+    """Default, architectures and stand-ins as the file has them."""
+    plain = {**START, **SPREAD, "module_s": 1e-4, "graph_batch": 1e9}
+    return {
+        "default": rounded({**plain, **tables["hopper"]}),
+        "architectures": {k: rounded(v) for k, v in sorted(tables.items())},
+        "fallback": {},
+    }
+
+
+def write(tables: Tables, scores: dict[str, Any]) -> None:
+    """The constants file with its card."""
+    card = {
+        "data": [f"aiconfigurator/{table}.parquet" for table in MODULE_TABLES],
+        "split": "one in five shapes (batch, new tokens, past tokens) is never fitted on any "
+        "device; scores are on those",
+        "command": "python benchmarks/fit_sparse_modules.py",
+        "date": "2026-11-21",
+        "scores": scores,
+    }
+    OUT.write_text(json.dumps({"format": 1, "card": card, **complete(tables)}, indent=1) + "\n")
+
+
+def rows_of(count: int, *, held_out: bool) -> list[Rows]:
+    """Rows of all module tables."""
+    return [
+        part
+        for table, lower in MODULE_TABLES.items()
+        for part in table_rows(DATA, table, lower, count, held_out=held_out)
+    ]
+
+
+def main() -> None:
+    """Fits, scores and writes."""
+    tables = fit(rows_of(ROWS, held_out=False))
+    if "--dry" in sys.argv:
+        return
+    write(tables, {})
+    from silicast.kernels.physics import has_physics, load_physics
+
+    for cached in (has_physics, load_physics, sparse_constants):
+        cached.cache_clear()
+    scores = score(rows_of(ROWS, held_out=True))
+    show(scores)
+    write(tables, {"held-out shapes": scores})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""What sparse attention modules have in common: formats from flags, and parts of usual kinds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from silicast.core.dtypes import RECIPES, Recipe, recipe_for
+from silicast.core.numerics import I64
+from silicast.hardware.device import Device
+from silicast.kernels.composite import PartBatch
+from silicast.workload.op import OpBatch, Variant
+
+GEMM = "gemm_"
+"""Prefix of the flag that names the format of a module's linear layers: "gemm_fp8_block"."""
+PRODUCTS = "products"
+MOVES = "moves"
+
+
+def linear_recipe(variant: Variant) -> Recipe:
+    """The format of a module's linear layers.
+
+    >>> linear_recipe(Variant(flags=(("gemm_fp8_block", True),))).name
+    'fp8_block'
+    """
+    for name, value in variant.flags:
+        if value and name.startswith(GEMM):
+            return recipe_for(name.removeprefix(GEMM), field="gemm_type")
+    return recipe_for(variant.dtype)
+
+
+def is_decode(variant: Variant) -> bool:
+    """Whether a module runs in a decode step."""
+    return variant.flag("generation")
+
+
+def module_style(variant: Variant, device: Device) -> str:
+    """Whose constants: library, format of the linear layers, phase, and where launching counts (in
+    a prefill) whether the host is one with a link of its own to the device (Grace) or PCIe's.
+    """
+    recipe = linear_recipe(variant).name
+    narrow = recipe if recipe in ("fp8_block", "nvfp4") else "bf16"
+    phase = "generation" if is_decode(variant) else "context"
+    host = "_grace" if "nvlink_c2c" in device.links else ""
+    return f"{variant.library or 'sglang'}_{narrow}_{phase}{host}"
+
+
+def products(
+    variant: Variant, m: I64, n: I64, k: I64, *, batch: I64 | None = None, plain: bool = False
+) -> PartBatch:
+    """A linear layer; ``plain``: in 16 bits whatever the format of the others."""
+    recipe = RECIPES["bf16"] if plain or batch is not None else linear_recipe(variant)
+    flags = (("includes_quantize", True),) if recipe.quantizes else ()
+    dims = {"m": m, "n": n, "k": k}
+    if batch is not None:
+        dims["batch"] = batch
+    kind = Variant(dtype=recipe.name, library=variant.library, flags=flags)
+    return PartBatch(PRODUCTS, OpBatch("gemm", kind, dims))
+
+
+def moves(elements: I64) -> PartBatch:
+    """Norms, rotations, conversions and copies: ``elements`` read and written."""
+    kind = Variant(dtype="bf16", flags=(("copy", True),))
+    dims = {"elements": np.maximum(elements, 1), "inputs": np.ones_like(elements)}
+    return PartBatch(MOVES, OpBatch("elementwise", kind, dims))
+
+
+def weight_bytes(recipe: Recipe, weights: I64) -> I64:
+    """Bytes of so many weights with their share of the scales, whole bytes."""
+    return (weights * int(recipe.weight_bits * 64)) // 512

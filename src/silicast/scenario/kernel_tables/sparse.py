@@ -1,0 +1,138 @@
+"""Sparse attention modules, with the columns of their tables.
+
+``isl`` new tokens follow ``step`` cached ones; in a generation row ``isl`` is 1. ``num_heads`` is
+the rank's. Widths are the named model's, else those of a usual one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from silicast.scenario.kernel_tables._spec import (
+    BATCH,
+    DEGREE,
+    HEADS,
+    LENGTH,
+    WIDTH,
+    Lowering,
+    OpSpec,
+    Range,
+)
+from silicast.scenario.strict import require
+from silicast.workload.model import ModelConfig
+from silicast.workload.models import find_model
+
+PHASES = ("context", "generation")
+
+Widths = Callable[[ModelConfig, int], Mapping[str, int]]
+"""Sizes of a module out of a model, of one of so many tensor-parallel ranks."""
+
+
+def _lower(widths: Widths, kind: str) -> Callable[[Lowering], None]:
+    def lower(case: Lowering) -> None:
+        """The phase, the indexer and the format of the linear layers become flags of the op."""
+        dims, words = case.dims, case.words
+        name = str(words.pop("op_name", "") or "")
+        phase = str(words.pop("phase", None) or name)
+        new = dims.setdefault("isl", 1)
+        dims.setdefault("step", 0)
+        require(new != 0, "isl = 0", "isl", "at least one token")
+        if "generation" in phase or ("context" not in phase and new == 1):
+            case.flags["generation"] = True
+        if name.endswith("skip_indexer"):
+            case.flags["skip_indexer"] = True
+        if linear := words.pop("gemm_type", ""):
+            case.flags[f"gemm_{linear}"] = True
+        if cache := words.pop("kv_cache_dtype", ""):
+            words["kv_dtype"] = cache
+        for word in ("architecture", "mla_dtype"):
+            words.pop(word, None)
+        ranks = dims.pop("tp_size", 1)
+        dims.pop("local_num_heads", None)
+        if model := str(words.pop("model", "") or ""):
+            found = find_model(model)
+            require(
+                any(kind in mixer for mixer in found.mixers),
+                f"{found.name} has no {kind.upper()} layers",
+                "model",
+                "leave it out for the sizes of a usual model",
+            )
+            assert isinstance(ranks, int)
+            for size, value in widths(found, ranks).items():
+                dims.setdefault(size, value)
+
+    return lower
+
+
+def _latent(model: ModelConfig, ranks: int) -> Mapping[str, int]:
+    mla, sparse = model.mla, model.sparse
+    assert mla is not None
+    assert sparse is not None
+    del ranks  # num_heads is the rank's already
+    return {
+        "hidden": model.hidden, "q_rank": mla.q_lora_rank, "kv_rank": mla.kv_lora_rank,
+        "nope": mla.qk_nope_head_dim, "rope": mla.qk_rope_head_dim, "value": mla.v_head_dim,
+        "index_heads": sparse.index_heads, "index_dim": sparse.index_dim,
+        "selected": sparse.selected,
+    }  # fmt: skip
+
+
+def _compressed(model: ModelConfig, ranks: int) -> Mapping[str, int]:
+    sparse = model.sparse
+    assert sparse is not None
+    return {
+        "hidden": model.hidden, "q_rank": sparse.q_rank, "head_dim": model.head_dim,
+        "out_groups": max(sparse.out_groups // ranks, 1), "out_rank": sparse.out_rank,
+        "index_heads": sparse.index_heads, "index_dim": sparse.index_dim,
+        "selected": sparse.selected, "window": sparse.window,
+    }  # fmt: skip
+
+
+def _blocks(model: ModelConfig, ranks: int) -> Mapping[str, int]:
+    sparse = model.sparse
+    assert sparse is not None
+    del ranks
+    return {
+        "hidden": model.hidden, "head_dim": model.head_dim, "group": model.heads // model.kv_heads,
+        "index_heads": sparse.index_heads, "index_dim": sparse.index_dim,
+        "selected": sparse.selected, "block": sparse.block,
+    }  # fmt: skip
+
+
+def _module(meaning: str, widths: Widths, kind: str, *names: str) -> OpSpec:
+    optional: dict[str, tuple[Range, int | None]] = {
+        "step": (LENGTH, None), "isl": (LENGTH, None), "tp_size": (DEGREE, 1),
+        "compress_ratio": ((0, 65_536), None), "local_num_heads": ((0, 65_536), None),
+        **dict.fromkeys(names, (WIDTH, None)),
+    }  # fmt: skip
+    return OpSpec(
+        meaning,
+        {"batch_size": BATCH, "num_heads": HEADS},
+        optional,
+        words={"phase": PHASES, "model": (), "architecture": (), "op_name": ()},
+        dtypes=("mla_dtype", "kv_cache_dtype", "gemm_type"),
+        main_dtype="mla_dtype",
+        lower=_lower(widths, kind),
+    )
+
+
+_INDEXER = ("hidden", "index_heads", "index_dim", "selected")
+_COMPRESSED = (*_INDEXER, "q_rank", "head_dim", "out_groups", "out_rank", "window")
+
+OPS: Mapping[str, OpSpec] = {
+    "dsa_module": _module(
+        "sparse latent attention with its indexer and projections", _latent, "dsa",
+        *_INDEXER, "q_rank", "kv_rank", "nope", "rope", "value",
+    ),
+    "csa_module": _module(
+        "compressed sparse attention with its indexer and projections", _compressed, "csa",
+        *_COMPRESSED,
+    ),
+    "hca_module": _module(
+        "heavily compressed attention with its projections", _compressed, "hca", *_COMPRESSED
+    ),
+    "msa_module": _module(
+        "block-sparse attention with its indexer and projections", _blocks, "msa",
+        *_INDEXER, "head_dim", "group", "block",
+    ),
+}  # fmt: skip
