@@ -27,11 +27,23 @@ def exp_fixed(x: F64) -> F64:
     >>> bool(abs(exp_fixed(np.array([1.0]))[0] / 2.718281828459045 - 1) < 1e-13)
     True
     """
+    if x.shape == (1,):  # the same operations on one number, without an array for each
+        return np.array([_exp_of_one(float(x[0]))])
     r = np.minimum(np.maximum(x, -20.0), 20.0) * 0.00390625
     total = np.full_like(r, _INVERSE_FACTORIALS[0])
     for coefficient in _INVERSE_FACTORIALS[1:]:
         total *= r
         total += coefficient
+    for _ in range(8):
+        total *= total
+    return total
+
+
+def _exp_of_one(x: float) -> float:
+    r = min(max(x, -20.0), 20.0) * 0.00390625
+    total = _INVERSE_FACTORIALS[0]
+    for coefficient in _INVERSE_FACTORIALS[1:]:
+        total = total * r + coefficient
     for _ in range(8):
         total *= total
     return total

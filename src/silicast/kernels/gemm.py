@@ -49,6 +49,8 @@ class Setting:
     quantises: bool
     device: Device
     variant: Variant
+    measured: bool
+    shared_log_sd: Mapping[str, float]
 
     @staticmethod
     def of(
@@ -97,7 +99,23 @@ def _make_setting(variant: Variant, device: Device, constants: Mapping[str, floa
         quantises=_quantises(variant, recipe),
         device=device,
         variant=variant,
+        measured=measured_format(device, recipe),
+        shared_log_sd=_shared_log_sd(device, recipe, constants),
     )
+
+
+def _shared_log_sd(device: Device, recipe: Recipe, c: Mapping[str, float]) -> Mapping[str, float]:
+    measured = measured_format(device, recipe)
+    found = {
+        "device": c.get("device_log_sd" if measured else "unmeasured_device_log_sd", 0.0),
+        "family:gemm": c.get("family_log_sd", 0.0),
+    }
+    borrowed = c.get("borrowed_log_sd", 0.0)
+    if not measured_anywhere(recipe):
+        borrowed = c.get("unmeasured_format_log_sd", 0.0)
+    if borrowed > 0.0:
+        found["format:gemm"] = borrowed
+    return found
 
 
 def _fold(values: F64) -> F64:
@@ -125,8 +143,12 @@ def _expected_chunk(
     time = _fold(closeness * found.time)
     time /= _fold(closeness)
     fastest = found.time.argmin(axis=0)
-    place = fastest * len(m) + np.arange(len(m))
-    best = {name: getattr(found, name).take(place) for name in COLUMNS}
+    if len(m) == 1:  # a view costs less than a copy
+        only = int(fastest[0])
+        best = {name: getattr(found, name)[only] for name in COLUMNS}
+    else:
+        place = fastest * len(m) + np.arange(len(m))
+        best = {name: getattr(found, name).take(place) for name in COLUMNS}
     best["best"] = fastest.astype(np.float64)
     return time, best
 
@@ -198,23 +220,11 @@ class Gemm(Implementation):
 
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
-        setting = Setting.of(batch.variant, device)
-        c = setting.constants
-        measured = measured_format(device, setting.recipe)
-        found = {
-            "device": c["device_log_sd" if measured else "unmeasured_device_log_sd"],
-            "family:gemm": c["family_log_sd"],
-        }
-        borrowed = c.get("borrowed_log_sd", 0.0)
-        if not measured_anywhere(setting.recipe):
-            borrowed = c["unmeasured_format_log_sd"]
-        if borrowed > 0.0:
-            found["format:gemm"] = borrowed
-        return found
+        return Setting.of(batch.variant, device).shared_log_sd
 
     def is_measured(self, variant: Variant, device: Device) -> bool:
         """See :meth:`Implementation.is_measured`: each format has constants of its own."""
-        return measured_format(device, run_as(recipe_for(variant.dtype), device))
+        return Setting.of(variant, device).measured
 
     def flops(self, op: Op) -> int:
         """2 m n k per product."""
@@ -269,7 +279,7 @@ def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analys
         resource_s={
             setting.pipe: arithmetic,
             "dram": memory,
-            "launch": np.full_like(time, setting.constants["launch_s"]),
+            "launch": np.full(len(time), setting.constants["launch_s"]),
         },
         demand=demand,
         features=Features(
@@ -294,7 +304,7 @@ def _independent_log_sd(setting: Setting, time: F64) -> F64:
     c = setting.constants
     own = c["independent_log_sd"]
     if setting.variant.launch != "stream":
-        return np.full_like(time, own)
+        return np.full(len(time), own)
     host = c["stream_launch_log_sd"] * (c["stream_launch_s"] / time)
     return np.maximum(np.sqrt(own * own + host * host), own)
 

@@ -43,7 +43,7 @@ def octaves_outside(batch: OpBatch) -> F64:
         if name not in batch.dims:
             continue
         sizes = batch.dims[name]
-        if len(sizes) == 1 and low <= sizes[0] <= high:
+        if len(sizes) == 1 and low <= int(sizes[0]) <= high:
             continue  # one op at a time is the usual case and worth a short cut
         if name in batch.ragged and batch.offsets is not None:
             filled = np.diff(batch.offsets) > 0

@@ -135,7 +135,10 @@ def share_within(watts: Budget, activity: Activity, *, power_w: float | None = N
     if cap == math.inf:
         return np.ones_like(tensor)
     left = (cap - watts.idle_w) - activity.dram * watts.dram_w
-    ratio = np.maximum(left, 1e-9) / np.maximum(tensor * watts.core_w, 1e-9)
+    busy = np.maximum(tensor * watts.core_w, 1e-9)
+    if (left >= busy).all():
+        return np.ones_like(busy)
+    ratio = np.maximum(left, 1e-9) / busy
     quarter = np.sqrt(np.sqrt(ratio))  # ratio ** 0.375 undoes clock ** (8/3)
     share: F64 = np.minimum(np.maximum(quarter * np.sqrt(quarter), MIN_CLOCK_SHARE), 1.0)
     return share
