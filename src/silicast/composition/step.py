@@ -222,8 +222,12 @@ class StepModel:
         host = ErrorFactors({"host": self.deployment.engine.host.log_sd})
         terms.append((self._host_seconds(times, weights), host))
         whole = ErrorFactors.of_sum(terms)
-        own = load_physics("composition").default["step_log_sd"]
-        return ErrorFactors(whole.loadings, math.hypot(whole.independent, own))
+        constants = load_physics("composition").default
+        own = constants["step_log_sd"]
+        loadings = dict(whole.loadings)
+        if self.deployment.model.assumed:
+            loadings["structure"] = constants["structure_log_sd"]
+        return ErrorFactors(loadings, math.hypot(whole.independent, own))
 
     def _host_seconds(self, times: StepTimes, weights: F64) -> float:
         return float(((times.host_s + times.dispatch_exposed_s) * weights).sum())
@@ -235,12 +239,17 @@ class StepModel:
         formats = dict.fromkeys(placed.op.variant.dtype for placed in self.placed)
         said = (with_format(device, dtype)[1] for dtype in formats)
         found = dict.fromkeys(text for text in said if text)
-        return (*found, *stand_ins(device), *self._caveats)
+        caveats = (*self._caveats, *self.deployment.model.caveats)
+        return (*found, *stand_ins(device), *caveats)
 
     @property
     def domain(self) -> Domain:
-        """How far the device is from those whose kernels were measured: of its worst family."""
+        """How far the device is from those whose kernels were measured: of its worst family; out
+        of it where the model's structure was assumed.
+        """
         device = self.deployment.device
+        if self.deployment.model.assumed:
+            return "out"
         for key in self._timer.groups:
             model = implementation_for(key.family, device.execution_model)
             used, said = with_format(device, key.variant.dtype)

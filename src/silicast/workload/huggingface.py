@@ -1,22 +1,24 @@
 """Reads a Hugging Face ``config.json`` into a :class:`~silicast.workload.model.ModelConfig`.
 
 The architecture picks the family (``workload/families``, one file each); what the checkpoint says
-of number formats becomes the model's default precision. Nothing is guessed: an architecture or a
-structure that is not modelled is an error that names it.
+of number formats becomes the model's default precision. Nothing is guessed in silence: what was
+assumed of an unknown architecture stands in the model, and a structure that no family has is an
+error that names it.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from silicast.core.errors import SilicastError
+from silicast.workload.checkpoint import checkpoint_precision
 from silicast.workload.document import check_depth, json_object
-from silicast.workload.families._family import Fields, families
-from silicast.workload.model import ModelConfig
-from silicast.workload.precision import HIDDEN_FORMATS, Precision
+from silicast.workload.families._family import Family, Fields, families
+from silicast.workload.model import LIMITS, ModelConfig
+from silicast.workload.unread import unread_fields
 
 HF_NAMES: dict[str, str] = {
     "num_hidden_layers": "layers",
@@ -70,180 +72,114 @@ def read_config_file(path: Path) -> ModelConfig:
 def read_config(data: dict[str, Any], *, name: str = "", file: str = "") -> ModelConfig:
     """The model of a decoded configuration.
 
+    An architecture that is not known, or one with structures that it does not have, is read as the
+    nearest family that has them; heads that contradict each other are brought to the nearest sizes
+    that do not. ``ModelConfig.assumed`` then says so, and ``ModelConfig.unread`` names the fields
+    that nobody looked at.
+
     Args:
         name: what to call it; else ``_name_or_path``, else the architecture.
         file: for error messages.
 
     Raises:
-        SilicastError: a field is missing, wrong or contradicts another; kind "not_yet" where the
-            architecture or a structure of it is not modelled. Names file and field.
+        SilicastError: a field is missing, wrong or contradicts another; kind "not_yet" where no
+            family has the structures that its fields give away. Names file and field.
     """
     try:
         check_depth(data)
         architecture = _architecture(data)
-        family = families().get(architecture)
-        if family is None:
-            raise _unknown(architecture, data)
-        _refuse_foreign(data, family.structures)
         called = name or Fields(data).text("_name_or_path", default="") or architecture
-        text = _text_part(data) if family.text_part else data
-        return family.read(Fields(text), called, checkpoint_precision(text))
+        family = families().get(architecture)
+        if family is not None and not _structures(data, family.structures):
+            return _read(family, data, called)[0]
+        return _nearest(architecture, family, data, called)
     except SilicastError as error:
         raise _named(error, data, file) from None
 
 
-def checkpoint_precision(data: Mapping[str, Any]) -> Precision:
-    """Number formats a checkpoint states (``torch_dtype`` and ``quantization_config``), bf16
-    where it says nothing.
+def _read(family: Family, data: dict[str, Any], name: str) -> tuple[ModelConfig, int]:
+    """The model as ``family`` reads it, with sizes of heads that contradict each other mended, and
+    how many fields it looked for in vain.
 
     Raises:
-        SilicastError: a quantisation method that is not known.
+        SilicastError: it cannot be read so.
     """
-    stated = data.get("torch_dtype") or data.get("dtype") or "bfloat16"
-    if not isinstance(stated, str):
-        raise SilicastError(f"expected text, found {str(stated)[:40]!r}", field="torch_dtype")
+    text = _text_part(data) if family.text_part else data
+    precision = checkpoint_precision(text)
+    assumed: tuple[str, ...] = ()
     try:
-        hidden = Precision.of(weights=stated if stated != "auto" else "bf16")
+        fields = Fields(text)
+        model = family.read(fields, name, precision)
     except SilicastError as error:
-        raise SilicastError(error.message, field="torch_dtype", hint=error.hint) from None
-    if hidden.hidden not in HIDDEN_FORMATS:
-        raise SilicastError(f"unexpected format {stated!r}", field="torch_dtype")
-    quantisation = data.get("quantization_config")
-    if quantisation in (None, {}):
-        return hidden
-    if not isinstance(quantisation, dict):
-        raise SilicastError(
-            f"expected an object, found {str(quantisation)[:40]!r}", field="quantization_config"
-        )
-    try:
-        recipe, group = _recipe(quantisation)
-        cache = "fp8" if _fp8_cache(quantisation) else None
-        left_out = _left_out(quantisation)
-        attention = hidden.recipe if "attention" in left_out else _of_attention(quantisation)
-        if "mlp" in left_out:  # only the routed experts are quantised
-            return Precision.of(experts=recipe, group_size=group, kv_cache=cache, default=hidden)
-        return Precision.of(
-            recipe=recipe,
-            group_size=group,
-            kv_cache=cache,
-            attention=attention,
-            default=hidden,
-        )
-    except SilicastError as error:
-        raise error.at("quantization_config") from None
+        text, assumed = _mended(text, error)
+        fields = Fields(text)
+        model = family.read(fields, name, precision)
+    asked = fields.asked()
+    model = replace(model, unread=unread_fields(text, asked), assumed=assumed)
+    return model, sum(1 for field in asked if text.get(field) is None)
 
 
-def _recipe(q: Mapping[str, Any]) -> tuple[str, int]:
-    """Recipe and group size of a ``quantization_config``."""
-    method = str(q.get("quant_method") or "").casefold()
-    algorithm = str(q.get("quant_algo") or "").upper()
-    if method == "fp8":
-        if q.get("weight_block_size"):
-            return "fp8_block", 0
-        return ("fp8_static" if q.get("activation_scheme") == "static" else "fp8"), 0
-    if method == "fbgemm_fp8":
-        return "fp8", 0
-    if algorithm:
-        known = {"FP8": "fp8_static", "NVFP4": "nvfp4", "W4A16_AWQ": "int4_wo", "W8A8_SQ": "sq"}
-        if algorithm in known:
-            return known[algorithm], 0
-    if method == "compressed-tensors" or "config_groups" in q:
-        return _grouped(q)
-    if method in ("awq", "gptq"):
-        bits = Fields(dict(q)).integer("bits", default=4)
-        if bits in (4, 8):
-            group = Fields(dict(q)).integer("group_size", default=128)
-            return f"int{bits}_wo", max(group, 0)
-    if method == "mxfp4":
-        return "w4a16_mxfp4", 0
-    raise SilicastError(
-        f"the quantisation {(method or algorithm or 'without a name')[:40]!r} is not known",
-        kind="not_yet",
-        field="quant_method",
-        hint="state precision.recipe in the scenario instead",
+def _mended(text: dict[str, Any], error: SilicastError) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The fields with the nearest number of key-value heads that divides the heads, or the nearest
+    width of a head, and what was assumed.
+
+    Raises:
+        SilicastError: ``error``, if it is about something else.
+    """
+    sizes = Fields(text)
+    heads = sizes.integer("num_attention_heads", default=0)
+    hidden = sizes.integer("hidden_size", default=0)
+    groups = sizes.integer("num_key_value_heads", default=0)
+    if not 1 <= heads <= LIMITS["heads"][1] or not 1 <= hidden <= LIMITS["hidden"][1]:
+        raise error
+    if error.field == "kv_heads" and 1 <= groups <= heads:
+        divisors = [d for d in range(1, heads + 1) if heads % d == 0]
+        nearest = min(divisors, key=lambda d: (abs(d - groups), -d))
+        said = f"{error.message}: {nearest} key-value heads are taken"
+        return {**text, "num_key_value_heads": nearest}, (said,)
+    if error.field == "heads" and heads <= hidden and "head_dim" not in text:
+        width = max((hidden + heads // 2) // heads, 1)
+        return {**text, "head_dim": width}, (f"{error.message}: a head_dim of {width} is taken",)
+    raise error
+
+
+def _nearest(
+    architecture: str, family: Family | None, data: dict[str, Any], name: str
+) -> ModelConfig:
+    """The model as read by the family that leaves the fewest fields unread, of those that have all
+    the structures that the fields give away; then that which assumes least beyond the fields.
+
+    Raises:
+        SilicastError: no family has these structures, or none can read the fields.
+    """
+    needed = set(_clues(data)) - {"vision"}
+    best: tuple[tuple[int, int, int, str], Family, ModelConfig] | None = None
+    problem = _unknown(architecture, data) if family is None else _foreign(data, family)
+    for candidate in dict.fromkeys(families().values()):
+        if not needed <= set(candidate.structures):
+            continue
+        try:
+            found, in_vain = _read(candidate, data, name)
+        except SilicastError as error:
+            problem = error if candidate is family else problem
+            continue
+        extra = len(set(candidate.structures) - needed)
+        rank = (len(found.unread), extra, in_vain, candidate.architectures[0])
+        if best is None or rank < best[0]:
+            best = (rank, candidate, found)
+    if best is None:
+        raise problem
+    _, chosen, model = best
+    title = f"the architecture {architecture[:60]!r} "
+    title += "is not known" if family is None else "does not have all that its fields say"
+    said = f"{title}: read as {chosen.architectures[0]}, the nearest structure that is modelled"
+    vision = data.get("vision_config") or data.get("audio_config")
+    encoder = (
+        ("its encoder of images or sound is left out",)
+        if vision and ("vision" not in chosen.structures or not model.encoder_parameters)
+        else ()
     )
-
-
-def _grouped(q: Mapping[str, Any]) -> tuple[str, int]:
-    """Recipe of compressed-tensors groups; all but those of attention must agree."""
-    groups = Fields(dict(q)).table("config_groups")
-    apart = _attention_groups(groups)
-    return _agreed(groups, [name for name in groups.names() if name not in apart])
-
-
-def _of_attention(q: Mapping[str, Any]) -> str | None:
-    """Recipe of groups for attention alone, where there are others beside them."""
-    if "config_groups" not in q:
-        return None
-    groups = Fields(dict(q)).table("config_groups")
-    apart = _attention_groups(groups)
-    return _agreed(groups, apart)[0] if apart else None
-
-
-def _attention_groups(groups: Fields) -> list[str]:
-    """Groups whose targets all are parts of token mixers, if there are others too."""
-    found = []
-    for name in groups.names():
-        targets = groups.table(name).words("targets")
-        if targets and all("_attn" in target[:200] for target in targets):
-            found.append(name)
-    return found if len(found) < len(groups.names()) else []
-
-
-def _agreed(groups: Fields, names: list[str]) -> tuple[str, int]:
-    """The one recipe and group size of some groups."""
-    found: set[tuple[str, int]] = set()
-    for name in names:
-        group = groups.table(name)
-        weights, inputs = group.table("weights"), group.table("input_activations")
-        bits, kind = weights.integer("num_bits"), weights.text("type", default="int")
-        size = max(weights.integer("group_size", default=0), 0)
-        quantised_inputs = bool(inputs.names())
-        if kind == "float" and bits == 8:
-            found.add(("fp8" if inputs.flag("dynamic", default=False) else "fp8_static", 0))
-        elif kind == "float" and bits == 4 and group.text("format", default="")[:5] == "mxfp4":
-            found.add(("w4a8_mxfp4_mxfp8" if quantised_inputs else "w4a16_mxfp4", 0))
-        elif kind == "float" and bits == 4:
-            found.add(("nvfp4" if quantised_inputs else "nvfp4_wo", 0))
-        elif kind == "int" and bits == 8:
-            found.add(("int8" if quantised_inputs else "int8_wo", 0 if quantised_inputs else size))
-        elif kind == "int" and bits == 4 and not quantised_inputs:
-            found.add(("int4_wo", size))
-        else:
-            raise SilicastError(
-                f"{bits}-bit {kind[:20]} weights are not known",
-                kind="not_yet",
-                field="config_groups",
-            )
-    if len(found) != 1:
-        raise SilicastError(
-            f"expected one quantisation for all layers, found {len(found)}",
-            kind="not_yet",
-            field="config_groups",
-        )
-    return found.pop()
-
-
-def _left_out(q: Mapping[str, Any]) -> set[str]:
-    """Parts that a quantised checkpoint keeps in 16 bits: "attention", "mlp" (what all tokens
-    pass, so that only routed experts are quantised); heads and routers always are.
-    """
-    found = {"mlp"} if str(q.get("quant_method") or "").casefold() == "mxfp4" else set()
-    for field in ("ignore", "modules_to_not_convert", "exclude_modules"):
-        entries = q.get(field)
-        for entry in entries if isinstance(entries, list) else ():
-            if re.search(r"self_attn\W*$", str(entry)[:200]):
-                found.add("attention")
-            elif re.search(r"shared_experts?\W*$", str(entry)[:200]):
-                found.add("mlp")
-    return found
-
-
-def _fp8_cache(q: Mapping[str, Any]) -> bool:
-    scheme = q.get("kv_cache_scheme") or q.get("kv_cache_quant_algo")
-    if isinstance(scheme, dict):
-        return scheme.get("num_bits") == 8
-    return isinstance(scheme, str) and scheme.casefold().startswith("fp8")
+    return replace(model, assumed=(said, *encoder, *model.assumed))
 
 
 def _architecture(data: Mapping[str, Any]) -> str:
@@ -270,19 +206,22 @@ def _text_part(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, **{key: value for key, value in inner.items() if value is not None}}
 
 
-def _structures(data: Mapping[str, Any], known: tuple[str, ...] = ()) -> list[str]:
-    """Structures beyond a dense decoder, and beyond ``known``, that the fields give away."""
+def _clues(data: Mapping[str, Any]) -> dict[str, str]:
+    """Structures beyond a dense decoder that the fields give away: key -> what it is called."""
     tables = [data]
     text = data.get("text_config")
     if isinstance(text, dict):
         tables.append(text)
-    found: list[str] = []
-    for key, names, structure in _CLUES:
-        if key not in known and any(
-            table.get(name) not in (None, False, 0, {}) for table in tables for name in names
-        ):
-            found.append(structure)
-    return found
+    return {
+        key: structure
+        for key, names, structure in _CLUES
+        if any(table.get(name) not in (None, False, 0, {}) for table in tables for name in names)
+    }
+
+
+def _structures(data: Mapping[str, Any], known: tuple[str, ...] = ()) -> list[str]:
+    """What the structures beyond ``known`` are called that the fields give away."""
+    return [structure for key, structure in _clues(data).items() if key not in known]
 
 
 def _unknown(architecture: str, data: Mapping[str, Any]) -> SilicastError:
@@ -297,16 +236,14 @@ def _unknown(architecture: str, data: Mapping[str, Any]) -> SilicastError:
     )
 
 
-def _refuse_foreign(data: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    """A known architecture must not carry structures that it does not have."""
-    found = _structures(data, known)
-    if found:
-        raise SilicastError(
-            f"fields of {', '.join(found)} in an architecture without them",
-            kind="not_yet",
-            field="architectures",
-            hint="remove those fields or state the right architecture",
-        )
+def _foreign(data: Mapping[str, Any], family: Family) -> SilicastError:
+    found = _structures(data, family.structures)
+    return SilicastError(
+        f"fields of {', '.join(found)} in an architecture without them",
+        kind="not_yet",
+        field="architectures",
+        hint="remove those fields or state the right architecture",
+    )
 
 
 def _named(error: SilicastError, data: Mapping[str, Any], file: str) -> SilicastError:

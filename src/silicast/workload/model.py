@@ -144,6 +144,8 @@ class ModelConfig:
         default_precision: formats of the published checkpoint, bf16 where it does not say.
         published_parameters: exact count its publisher states, 0 = none.
         source: where the numbers come from.
+        assumed: what of its structure was assumed because its configuration did not say or was not
+            understood, in sentences; unread: fields of the configuration that nobody looked at.
 
     Raises:
         SilicastError: sizes that contradict each other, or outside :data:`LIMITS`.
@@ -199,6 +201,8 @@ class ModelConfig:
     default_precision: Precision = Precision()
     published_parameters: int = 0
     source: str = ""
+    assumed: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for field in LIMITS:
@@ -268,6 +272,14 @@ class ModelConfig:
 
         for name in {kind.mixer for kind in self.kinds} - {""}:
             mixer_named(name).check(self)
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What of its configuration a reader of a prediction must know."""
+        if not self.unread:
+            return self.assumed
+        fields = ", ".join(self.unread)
+        return (*self.assumed, f"fields of {self.name} that were not understood: {fields}")
 
     @property
     def q_width(self) -> int:

@@ -70,7 +70,9 @@ class ParametersTable(_Strict, frozen=True):
 
     Attributes:
         active: what a token passes of it, as printed.
-        mtp: the count includes the layers for multi-token prediction; encoder: that of images.
+        mtp: the count includes the layers for multi-token prediction; mtp_copies: and copies of
+            embedding and head in each of them.
+        encoder: it includes the encoder of images; embedding: the embedding table.
     """
 
     source: str
@@ -78,7 +80,9 @@ class ParametersTable(_Strict, frozen=True):
     rounded: str | None = None
     active: str | None = None
     mtp: bool = True
+    mtp_copies: bool = False
     encoder: bool = True
+    embedding: bool = True
 
 
 class MoETable(_Strict, frozen=True):

@@ -1,14 +1,16 @@
 """Reading Hugging Face configurations: each family's structure, and every way to be wrong."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from silicast.core.errors import SilicastError
+from silicast.workload.checkpoint import checkpoint_precision
 from silicast.workload.counting import parameters
-from silicast.workload.huggingface import checkpoint_precision, read_config, read_config_file
+from silicast.workload.huggingface import read_config, read_config_file
 from silicast.workload.models import find_model, model_from
 
 LLAMA = {
@@ -213,17 +215,18 @@ def test_precision_without_quantisation() -> None:
         ({"architectures": "LlamaForCausalLM"}, "architectures", "invalid_input"),
         (changed(hidden_size=None), "hidden_size", "invalid_input"),
         (changed(hidden_size="4096"), "hidden_size", "invalid_input"),
-        (changed(hidden_size=4097), "num_attention_heads", "invalid_input"),
+        (changed(num_key_value_heads=0), "num_key_value_heads", "invalid_input"),
+        (changed(num_key_value_heads=64), "num_key_value_heads", "invalid_input"),
+        (changed(num_attention_heads=5000), "num_attention_heads", "invalid_input"),
+        (changed(state_size=16, kv_lora_rank=8, index_topk=4, is_encoder_decoder=True),
+         "architectures", "not_yet"),
         (changed(num_attention_heads=0), "num_attention_heads", "invalid_input"),
-        (changed(num_key_value_heads=5), "num_key_value_heads", "invalid_input"),
         (changed(num_hidden_layers=-3), "num_hidden_layers", "invalid_input"),
         (changed(num_hidden_layers=10**30), "num_hidden_layers", "invalid_input"),
         (changed(vocab_size=float("nan")), "vocab_size", "invalid_input"),
         (changed(attention_bias="no"), "attention_bias", "invalid_input"),
         (changed(hidden_act="mish"), "hidden_act", "not_yet"),
         (changed(torch_dtype="float7"), "torch_dtype", "invalid_input"),
-        (changed(num_local_experts=8), "architectures", "not_yet"),
-        (changed(architectures=["MixtralForCausalLM"], kv_lora_rank=8), "architectures", "not_yet"),
         (changed(architectures=["MixtralForCausalLM"], num_experts_per_tok=9), "moe.topk",
          "invalid_input"),
         (changed(architectures=["GptOssForCausalLM"], layer_types=["full_attention"]),
@@ -251,23 +254,71 @@ def test_bad_configurations_name_field_and_kind(config: dict, field: str, kind: 
     assert caught.value.file == "config.json"
 
 
-@pytest.mark.parametrize(
-    ("fields", "missing"),
-    [
-        ({"num_local_experts": 8}, "mixture of experts"),
-        ({"kv_lora_rank": 512, "n_routed_experts": 256}, "multi-head latent attention"),
-        ({"ssm_state_size": 128}, "Mamba"),
-        ({"is_encoder_decoder": True}, "encoder"),
-        ({"vision_config": {"depth": 3}}, "vision"),
-        ({"text_config": {"num_experts": 3}}, "mixture of experts"),
-    ],
-)
-def test_unknown_architectures_say_what_is_missing(fields: dict, missing: str) -> None:
+def test_architectures_without_a_known_structure_say_what_is_missing() -> None:
+    fields = {"kv_lora_rank": 512, "is_encoder_decoder": True, "ssm_state_size": 128}
     with pytest.raises(SilicastError) as caught:
-        read_config({"architectures": ["FancyForCausalLM"], **fields})
+        read_config({**LLAMA, "architectures": ["FancyForCausalLM"], **fields})
     assert caught.value.kind == "not_yet"
     assert "FancyForCausalLM" in caught.value.message
-    assert missing in caught.value.message
+    for missing in ("multi-head latent attention", "encoder", "Mamba"):
+        assert missing in caught.value.message
+
+
+def test_an_unknown_architecture_is_read_as_the_nearest() -> None:
+    found = read_config(changed(architectures=["FancyForCausalLM"], gadgets=3, widget_size=0))
+    same = replace(read_config(LLAMA), name=found.name, family=found.family)
+    assert replace(found, assumed=(), unread=()) == same
+    assert found.unread == ("gadgets",)
+    assert len(found.assumed) == 1
+    assert "FancyForCausalLM" in found.assumed[0]
+    assert "nearest structure" in found.assumed[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "family"),
+    [
+        ({"num_local_experts": 8, "num_experts_per_tok": 2}, "mixtral"),
+        ({key: value for key, value in DEEPSEEK.items() if key != "architectures"}, "deepseek_v3"),
+        ({"use_qk_norm": True, "num_local_experts": 8, "scoring_func": "sigmoid"}, "minimax_m2"),
+    ],
+)
+def test_the_nearest_has_the_structures_that_fields_give_away(fields: dict, family: str) -> None:
+    found = read_config(changed(architectures=["FancyForCausalLM"], **fields))
+    assert found.family == family
+    assert found.assumed
+
+
+def test_fields_of_another_structure_in_a_known_architecture() -> None:
+    found = read_config(changed(num_local_experts=8))
+    assert found.moe is not None
+    assert "does not have all" in found.assumed[0]
+
+
+def test_an_encoder_that_is_left_out_is_said() -> None:
+    found = read_config(changed(architectures=["FancyForCausalLM"], vision_config={"depth": 3}))
+    assert any("encoder" in said for said in found.assumed)
+
+
+@pytest.mark.parametrize(
+    ("heads", "groups", "taken"), [(32, 5, 4), (32, 6, 8), (30, 8, 10), (32, 31, 32), (7, 2, 1)]
+)
+def test_heads_that_do_not_divide_are_mended_and_said(heads: int, groups: int, taken: int) -> None:
+    config = changed(num_attention_heads=heads, num_key_value_heads=groups, head_dim=128)
+    found = read_config(config)
+    assert found.kv_heads == taken
+    assert str(groups) in found.assumed[0]
+    assert f"{taken} key-value heads are taken" in found.assumed[0]
+
+
+def test_a_hidden_size_that_heads_do_not_divide_is_mended_and_said() -> None:
+    found = read_config(changed(hidden_size=4100))
+    assert (found.hidden, found.head_dim) == (4100, 128)
+    assert "4100" in found.assumed[0]
+
+
+def test_what_is_understood_is_neither_assumed_nor_unread() -> None:
+    found = read_config(LLAMA)
+    assert (found.assumed, found.unread) == ((), ())
 
 
 def test_files(tmp_path: Path) -> None:

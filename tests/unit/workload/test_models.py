@@ -1,13 +1,14 @@
 """The model catalog: names, published parameter counts, and that the index is current."""
 
 import json
-from decimal import ROUND_HALF_UP, Decimal
+import runpy
 from pathlib import Path
 
 import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.workload.counting import active_parameters, parameters
+from silicast.workload.model_file import ParametersTable
 from silicast.workload.models import (
     INDEX,
     catalog_tables,
@@ -17,18 +18,13 @@ from silicast.workload.models import (
     model_names,
     not_yet_models,
 )
+from silicast.workload.published import TOLERANCE, counted_as, difference
 
+ROOT = Path(__file__).parents[3]
 TABLES = catalog_tables()
 EXACT = [t for _, t in TABLES if t.parameters is not None and t.parameters.exact is not None]
 ACTIVE = [t for _, t in TABLES if t.parameters is not None and t.parameters.active is not None]
 ROUNDED = [t for _, t in TABLES if t.parameters is not None and t.parameters.rounded is not None]
-
-
-def counted(table) -> int:  # type: ignore[no-untyped-def]
-    """Our count of what the publisher counted."""
-    model, stated = find_model(table.name), table.parameters
-    left_out = 0 if stated.encoder else model.encoder_parameters
-    return parameters(model, mtp=stated.mtp) - left_out
 
 
 def test_index_is_current() -> None:
@@ -44,15 +40,33 @@ def test_every_file_is_a_model_with_a_source() -> None:
 
 @pytest.mark.parametrize("table", EXACT, ids=lambda t: t.name)
 def test_parameters_equal_the_published_count(table) -> None:  # type: ignore[no-untyped-def]
-    assert counted(table) == table.parameters.exact
+    assert counted_as(find_model(table.name), table.parameters) == table.parameters.exact
 
 
 @pytest.mark.parametrize("table", ROUNDED, ids=lambda t: t.name)
-def test_parameters_round_to_the_printed_count(table) -> None:  # type: ignore[no-untyped-def]
-    printed = table.parameters.rounded
-    billions = Decimal(counted(table)) / 10**9
-    digits = Decimal(printed.removesuffix("B"))
-    assert billions.quantize(digits, ROUND_HALF_UP) == digits
+def test_parameters_round_to_the_printed_count_or_nearly(table) -> None:  # type: ignore[no-untyped-def]
+    assert abs(difference(find_model(table.name), table.parameters)) < TOLERANCE
+
+
+def test_differences_by_hand() -> None:
+    model = find_model("Llama-3.1-8B")  # 8,030,261,248
+
+    def off(**stated: str | int | bool) -> float:
+        return difference(model, ParametersTable(source="", **stated))  # type: ignore[arg-type]
+
+    assert off(exact=8_030_261_248) == 0.0
+    assert off(exact=8_000_000_000) == pytest.approx(0.00378, abs=1e-5)
+    assert off(rounded="8.03B") == off(rounded="8B") == off(rounded="8030M") == 0.0
+    assert off(rounded="8.1B") == pytest.approx(-0.0086, abs=1e-4)
+    assert off(rounded="7.5B", embedding=False) == 0.0  # without 128256 x 4096
+    with pytest.raises(ValueError, match="no published count"):
+        off()
+
+
+def test_the_page_of_parameter_counts_is_current() -> None:
+    assert runpy.run_path(str(ROOT / "benchmarks/parameters.py"))["page"]() == (
+        ROOT / "docs/reference/parameters.md"
+    ).read_text(encoding="utf-8"), "run `python benchmarks/parameters.py`"
 
 
 @pytest.mark.parametrize("table", ACTIVE, ids=lambda t: t.name)

@@ -12,7 +12,7 @@ from silicast.workload.precision import Precision
 @register
 @final
 class Falcon(Family):
-    """``new_decoder_architecture`` has two norms and ``num_kv_heads``; without it one norm, and with
+    """``new_decoder_architecture`` has two norms and ``num_kv_heads``; else one norm, and with
     ``multi_query`` one key-value head.
     """
 

@@ -1,0 +1,52 @@
+"""Configurations that are not fully understood: answered, said and widened; refused on request."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silicast.app.predict import print_reply
+from silicast.core.errors import SilicastError
+from silicast.scenario.api import predict
+from silicast.scenario.run import reply_to
+
+CONFIG: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "num_attention_heads": 32,
+    "num_hidden_layers": 16, "num_key_value_heads": 8, "intermediate_size": 8192,
+    "vocab_size": 128256, "max_position_embeddings": 131072,
+}  # fmt: skip
+FANCY = {**CONFIG, "architectures": ["FancyForCausalLM"], "gadgets": 3}
+CASE = {
+    "task": "inference",
+    "device": "h100",
+    "workload": {"batch": 4, "input_len": 512, "output_len": 8},
+}
+
+
+def test_an_unknown_architecture_is_answered_with_wider_intervals() -> None:
+    known, fancy = (predict({**CASE, "model": config}) for config in (CONFIG, FANCY))
+    assert (known.domain, fancy.domain) == ("in", "out")
+    for name in ("prefill_ms", "decode_step_ms", "total_ms"):
+        one, other = known.metrics[name], fancy.metrics[name]
+        assert one.estimate == other.estimate
+        assert other.p95 / other.p05 > 1.4 * one.p95 / one.p05
+    assert any("FancyForCausalLM" in said for said in fancy.warnings)
+    assert any("gadgets" in said for said in fancy.warnings)
+    assert not any("understood" in said for said in known.warnings)
+
+
+def test_an_unread_field_of_a_known_architecture_is_only_said() -> None:
+    found = predict({**CASE, "model": {**CONFIG, "gadgets": 3}})
+    assert found.domain == "in"
+    assert any("gadgets" in said for said in found.warnings)
+
+
+def test_strict_refuses_what_was_assumed(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**CONFIG, "num_key_value_heads": 7}))
+    reply = reply_to({**CASE, "model": str(path)})
+    plain = {"ok": reply.ok, "domain": reply.domain, "warnings": reply.warnings}  # type: ignore[union-attr]
+    with pytest.raises(SilicastError) as caught:
+        print_reply(plain, lambda _: "", json=False, strict=True)
+    assert "7 key-value heads do not divide 32 heads" in caught.value.message
