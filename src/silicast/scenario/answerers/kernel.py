@@ -38,6 +38,10 @@ MODELLED_LIBRARIES = {
     "mla_prefill": (*_ATTENTION, "flashmla"),
     "mla_decode": (*_ATTENTION, "flashmla"),
     "mla_module": ("vllm", "sglang", "trtllm"),
+    "dsa_module": ("vllm", "sglang", "trtllm"),
+    "csa_module": ("vllm", "sglang", "trtllm"),
+    "hca_module": ("vllm", "sglang", "trtllm"),
+    "msa_module": ("vllm", "sglang", "trtllm"),
     "gdn": ("vllm", "sglang", "trtllm"),
     "kda": ("vllm", "sglang"),
     "mamba2": ("vllm", "sglang", "trtllm"),
@@ -45,7 +49,8 @@ MODELLED_LIBRARIES = {
 """Op family -> libraries whose kernels are told apart."""
 NOT_MULTIPLIED = frozenset(
     ("num_kv_heads", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
-     "q_lora_rank")
+     "q_lora_rank", "q_rank", "kv_rank", "nope", "rope", "value", "index_heads", "index_dim",
+     "selected", "window", "block", "group", "out_groups", "out_rank", "compress_ratio")
 )  # fmt: skip
 """Sizes that share other sizes' work or add to it."""
 USUAL_LIBRARIES = {
