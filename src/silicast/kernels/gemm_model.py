@@ -271,7 +271,7 @@ def _split(
     np.minimum(splits, steps.slots / blocks, out=splits)
     np.floor(splits, out=splits)
     if not (splits >= 2.0).any():
-        return blocks, np.broadcast_to(deep, blocks.shape), np.zeros_like(fold)
+        return blocks, np.zeros(blocks.shape) + deep, np.zeros_like(fold)
     np.maximum(splits, 1.0, out=splits)
     folding = splits * fold
     folding = folding + steps.split_s
@@ -333,7 +333,7 @@ def _dram_bytes(
         once = a * (1.0 - a_kept) + b * (1.0 - b_kept) + out * (1.0 - kept)
     missing = np.maximum(1.0 - machine.l2_bytes * c["l2_share"] / operands, 0.0)
     if not missing.any():
-        return np.broadcast_to(once, concurrent.shape)
+        return np.zeros(concurrent.shape) + once
     # A square raster of the blocks that run together reads each operand row once.
     down = np.sqrt(concurrent * steps.aspect)
     np.minimum(np.maximum(down, 1.0, out=down), grid_m, out=down)

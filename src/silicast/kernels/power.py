@@ -152,5 +152,8 @@ def campaign_clock_share(device: Device, activity: Activity, seconds: F64) -> F6
         activity: of the kernel at the boost clock.
         seconds: duration of one kernel.
     """
+    share = clock_share(device, activity)
+    if (share >= 1.0).all():
+        return share
     heat = seconds / (seconds + budget(device, activity.dtype).heat_s)
-    return 1.0 - heat * (1.0 - clock_share(device, activity))
+    return 1.0 - heat * (1.0 - share)
