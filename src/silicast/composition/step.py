@@ -88,7 +88,7 @@ class StepModel:
         self._caveats = () if graph else tuple(deployment.engine.caveats)
         self.placed: tuple[Placed, ...] = place(self.graph, deployment)
         self._matrix_format = RECIPES[precision.recipe].compute
-        self._timer = Timer(deployment, self.placed)
+        self.timer = Timer(deployment, self.placed)
 
     def steps(self, states: BatchStates, clock_hz: float | None = None) -> StepTimes:
         """Times of all states at one clock; a state's result is the same in any batch.
@@ -100,7 +100,7 @@ class StepModel:
         device = replace(self.deployment.device, power_cap_w=None)
         if clock_hz is not None and clock_hz != device.clocks.boost_hz:
             device = device.at_clock(clock_hz)
-        nodes = self._timer.times(states, device)
+        nodes = self.timer.times(states, device)
         counts = [float(placed.count) for placed in self.placed]
         device_s = weighted_sum(nodes.time_s, counts)
         engine = self.deployment.engine
@@ -250,7 +250,7 @@ class StepModel:
         device = self.deployment.device
         if self.deployment.model.assumed:
             return "out"
-        for key in self._timer.groups:
+        for key in self.timer.groups:
             model = implementation_for(key.family, device.execution_model)
             used, said = with_format(device, key.variant.dtype)
             if said or (model is not None and not model.is_measured(key.variant, used)):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, final
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import Engine
+from silicast.composition.imbalance import imbalance
 from silicast.composition.static_batch import StaticBatch, predict_static_batch
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction, Quantity, Tier
@@ -53,7 +54,10 @@ class InferenceAnswerer(Answerer):
                 f"not every kernel was measured on {deployment.device.architecture} in its format: "
                 "constants of others stand in"
             )
-        return _answer(found, deployment, warnings, bound_only=scenario.raw.tier == "bound")
+        reply = _answer(found, deployment, warnings, bound_only=scenario.raw.tier == "bound")
+        if waited := imbalance(deployment, lengths):
+            reply.why["imbalance"] = waited
+        return reply
 
 
 def deployment_of(

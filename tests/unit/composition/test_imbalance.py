@@ -1,0 +1,87 @@
+"""The rank that all wait for: by hand, and in the answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from silicast.composition.deployment import Deployment
+from silicast.composition.engine import find_engine
+from silicast.composition.imbalance import imbalance
+from silicast.composition.states import BatchStates
+from silicast.composition.step import StepModel
+from silicast.hardware.catalog import find_device
+from silicast.workload.models import find_model
+from silicast.workload.plan import Plan
+
+
+def deployment(model: str, engine: str = "vllm", **plan: int) -> Deployment:
+    return Deployment(
+        find_model(model), find_device("H100"), find_engine(engine), plan=Plan(**plan)
+    )
+
+
+def test_nobody_waits_alone() -> None:
+    assert imbalance(deployment("Llama-3.1-8B", tp=2), [100, 900]) == {}
+    assert imbalance(deployment("Qwen3-30B-A3B", tp=2), [100, 900]) == {}
+
+
+def test_the_busiest_group_by_hand() -> None:
+    found = imbalance(deployment("Llama-3.1-8B", attention_dp=2), [100, 700, 20, 30])
+    assert found == {"prefill_tokens": pytest.approx(730 * 2 / 850)}
+
+
+def test_more_ranks_and_fewer_tokens_are_less_even() -> None:
+    few, many = (
+        imbalance(deployment("Qwen3-30B-A3B", tp=ep, ep=ep), [64] * 8)["decode_assignments"]
+        for ep in (2, 4)
+    )
+    short = imbalance(deployment("Qwen3-30B-A3B", tp=4, ep=4), [64] * 2)["decode_assignments"]
+    assert 1.0 < few < many < short
+    long = imbalance(deployment("Qwen3-30B-A3B", tp=4, ep=4), [8192] * 8)
+    assert 1.0 < long["prefill_assignments"] < 1.05
+
+
+def test_other_groups_bring_their_own_tokens_to_the_experts() -> None:
+    model = StepModel(deployment("Qwen3-30B-A3B", attention_dp=2, ep=2))
+    experts = next(i for i, p in enumerate(model.placed) if p.op.family == "moe")
+
+    def seconds(elsewhere: int) -> float:
+        states = BatchStates.prefill([4096], elsewhere)
+        return float(model.steps(states).nodes.time_s[experts, 0])
+
+    assert seconds(-1) == seconds(4096)
+    assert seconds(512) < 0.75 * seconds(4096)
+
+
+def test_decode_batches_are_padded_to_captured_graphs() -> None:
+    model = StepModel(deployment("Llama-3.1-8B"))
+    sizes = find_engine("vllm").launch.graph_batch_sizes
+
+    def tokens(count: int) -> int:
+        states = BatchStates.decode([100] * count, np.array([1]))
+        return int(model.timer.run_tokens(states)[0])
+
+    assert [tokens(n) for n in (1, 3, 9, 16, 17)] == [1, 4, 16, 16, 24]
+    assert tokens(sizes[-1] + 1) == sizes[-1] + 1
+    prefill = BatchStates.prefill([9])
+    assert model.timer.run_tokens(prefill).tolist() == [9]
+    large = model.steps(BatchStates.decode([100] * (sizes[-1] + 1), np.array([1])))
+    assert large.dispatch_s[0] > 0.0, "no graph was captured: kernels are launched one by one"
+
+
+def test_stages_of_an_uneven_pipeline_by_engine() -> None:
+    layers = {
+        engine: [
+            sum(p.count for p in model.placed if p.stage == stage and p.name == "qkv")
+            for stage in range(3)
+        ]
+        for engine in ("vllm", "sglang", "trtllm")
+        for model in [StepModel(deployment("Llama-3.1-8B", engine, pp=3))]
+    }
+    assert layers == {"vllm": [11, 11, 10], "sglang": [11, 11, 10], "trtllm": [11, 11, 10]}
+    five = [
+        [last - first for first, last in deployment("Llama-3.1-8B", engine, pp=5).plan.stages(32)]
+        for engine in ("vllm", "sglang")
+    ]
+    assert five == [[6, 6, 7, 7, 6], [7, 7, 6, 6, 6]]
