@@ -15,8 +15,10 @@ minute on one core.
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,13 +26,24 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from silicast.core.catalog import CATALOG
+from silicast.core.dtypes import RECIPES
+from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.kernels import physics, twins, work_attention, work_gemm, work_model
+from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import implementation_for, matrix_seconds
+from silicast.kernels.knowledge import Quality
 from silicast.kernels.physics import Physics, PhysicsCard
 from silicast.kernels.systolic import rates as systolic_rates
 from silicast.validation.suite import data_folder
-from silicast.validation.suites._other_vendor_rows import Group, b60_groups, tpu_groups, xla_groups
+from silicast.validation.suites._other_vendor_rows import (
+    Group,
+    amd_neusight_groups,
+    b60_groups,
+    deepbench_groups,
+    tpu_groups,
+    xla_groups,
+)
 
 TARGET = CATALOG / "physics" / "systolic.json"
 KNOWLEDGE = CATALOG / "physics" / "knowledge.json"
@@ -161,79 +174,165 @@ JUDGED = {
 
 NVIDIA = ("pascal", "volta", "turing", "ampere", "ampere-ga10x", "ada", "hopper", "blackwell",
           "blackwell-rtx")  # fmt: skip
-MEASURED_LOG_SD = 0.25
+MEASURED_LOG_SD = 0.1
+LEAST_LOG_SD = 0.05
+WIDER = 1.1
+"""Of rows that were fitted: others are a little further off."""
 RELATED_LOG_SD = 0.15
-SIBLINGS = {"cdna3": ("cdna", "cdna2", "cdna4"), "xe2-hpg": ("xehpg", "xe-hpc")}
+OLD_LIBRARIES = {
+    "pascal": {"gemm.software_log_sd": 0.35},
+    "volta": {"gemm.fp16.software_log_sd": 0.3},
+    "maxwell": {"software_log_sd": JUDGED["software_log_sd"], "gemm.software_log_sd": 0.2},
+}
+"""Products where libraries differ over the years that a part was used."""
+SIBLINGS = {"cdna3": ("cdna2", "cdna4"), "xe2-hpg": ("xehpg", "xe-hpc")}
 """Architecture that was measured -> those that get half of its extra time."""
 
 
+# name -> (value that changes nothing, sd of the prior around it); times in microseconds
+PRIORS: dict[str, tuple[float, float]] = {
+    "slowdown": (0.0, 0.5),  # log
+    "extra_peaks": (0.0, 0.5),
+    "extra_s": (0.0, 10.0),
+    "stream_extra_s": (0.0, 10.0),
+    "task_s": (0.0, 1.0),
+}
+TERMS: dict[str, tuple[str, ...]] = {
+    "gemm": ("extra_peaks", "extra_s"),
+    "gemm stream": ("extra_peaks", "stream_extra_s"),
+    "attention_prefill": ("slowdown", "extra_peaks", "extra_s", "task_s"),
+    "attention_decode": ("slowdown", "extra_s", "task_s"),
+}
+STREAM_TERMS = ("slowdown", "stream_extra_s", "task_s")
+"""What is fitted of a family; of those that stream data the last."""
+
+
 def quality(groups: Sequence[Group]) -> dict[str, float]:
-    """Extra time of each family by least squares on log times: what scales with arithmetic and
-    what a call takes; decode attention, which has hardly any arithmetic, scales as a whole.
+    """How each family, and each format of products, differs from the stand-in constants: by robust
+    least squares on log times.
     """
     found: dict[str, float] = {}
-    for family in dict.fromkeys(group.batch.family for group in groups):
-        parts = [group.part(fitted=True) for group in groups if group.batch.family == family]
-        truth = np.concatenate([part.measured_s for part in parts])
-        analyses = []
-        for part in parts:
-            device = find_device(part.device)
-            model = implementation_for(family, device.execution_model)
-            assert model is not None
-            analyses.append(model.analyse(part.batch, device))
-        base = np.concatenate([analysis.time_s for analysis in analyses])
-        peak = np.concatenate([matrix_seconds(analysis) for analysis in analyses])
-        decode = family == "attention_decode"
-
-        def modelled(x: Any, base: Any = base, peak: Any = peak, decode: bool = decode) -> Any:
-            scaled = base * np.exp(x[0]) if decode else np.maximum(base + peak * x[0], peak)
-            return scaled + np.exp(x[1])
-
-        def residuals(x: Any, truth: Any = truth, modelled: Any = modelled) -> Any:
-            spread = np.log(modelled(x) / truth) / 0.3
-            return np.concatenate([spread, [x[0] / 0.5, (x[1] - np.log(3e-6)) / 0.5]])
-
-        fitted = least_squares(residuals, [0.0, np.log(3e-6)], loss="soft_l1").x
-        if decode:
-            found[f"{family}.slowdown"] = float(f"{np.exp(fitted[0]):.4g}")
-        else:
-            found[f"{family}.extra_peaks"] = float(f"{fitted[0]:.4g}")
-        found[f"{family}.extra_s"] = float(f"{np.exp(fitted[1]):.4g}")
+    sets: dict[tuple[str, str], list[Group]] = defaultdict(list)
+    for group in groups:
+        batch = group.batch
+        compute = RECIPES[batch.variant.dtype].compute if batch.family == "gemm" else ""
+        sets[batch.family, compute].append(group.part(fitted=True))
+    for (family, compute), parts in sets.items():
+        prefix = f"{family}.{compute}." if compute else f"{family}."
+        found |= {f"{prefix}{name}": value for name, value in _fitted_terms(parts).items()}
     return found
+
+
+def _fitted_terms(parts: Sequence[Group]) -> dict[str, float]:
+    variant, family = parts[0].batch.variant, parts[0].batch.family
+    stream = variant.launch == "stream"
+    names = TERMS.get(f"{family} stream" if stream else family, STREAM_TERMS)
+    truth = np.concatenate([part.measured_s for part in parts])
+    base, peak, tasks, bound = (np.concatenate(x) for x in zip(*map(_parts, parts), strict=True))
+    cores = find_device(parts[0].device).cores
+
+    def as_quality(x: Any) -> Quality:
+        values = dict(zip(names, x, strict=True))
+        seconds = {n: v * 1e-6 for n, v in values.items() if n.endswith("_s")}
+        if "slowdown" in values:
+            seconds["slowdown"] = float(np.exp(values["slowdown"]))
+        return Quality(**{**values, **seconds})
+
+    def residuals(x: Any) -> Any:
+        time = as_quality(x).applied(base, peak, tasks, cores, stream=stream)
+        spread = np.log(np.maximum(time, bound) / truth) / 0.2 / np.sqrt(len(truth) / 40.0)
+        away = [
+            (value - PRIORS[name][0]) / PRIORS[name][1]
+            for name, value in zip(names, x, strict=True)
+        ]
+        return np.concatenate([spread, away])
+
+    low = [0.0 if name == "task_s" else -np.inf for name in names]
+    start = [0.01 if name == "task_s" else 0.0 for name in names]
+    fitted = as_quality(least_squares(residuals, start, bounds=(low, np.inf), loss="soft_l1").x)
+    values = {name: float(f"{getattr(fitted, name):.4g}") for name in names}
+    time = fitted.applied(base, peak, tasks, cores, stream=stream)
+    values["independent_log_sd"] = _spread(np.log(np.maximum(time, bound) / truth), parts[0])
+    return {n: v for n, v in values.items() if n != "task_s" or v > 1e-9}
+
+
+def _spread(errors: np.ndarray[Any, Any], part: Group) -> float:
+    """Log sd of a row's own error: what the errors that all rows share leave of the 90 % band."""
+    device, _ = with_format(find_device(part.device), part.batch.variant.dtype)
+    model = implementation_for(part.batch.family, device.execution_model)
+    assert model is not None
+    shared = sum(sd * sd for sd in model.shared_log_sd(part.batch, device).values())
+    shared += MEASURED_LOG_SD * MEASURED_LOG_SD
+    wanted = WIDER * float(np.quantile(np.abs(errors), 0.9)) / Z90
+    return float(f"{np.sqrt(max(wanted * wanted - shared, LEAST_LOG_SD**2)):.4g}")
+
+
+def _parts(part: Group) -> tuple[np.ndarray[Any, Any], ...]:
+    """Modelled time, products at peak, blocks and bound of a group under stand-in constants."""
+    device, _ = with_format(find_device(part.device), part.batch.variant.dtype)
+    model = implementation_for(part.batch.family, device.execution_model)
+    assert model is not None
+    found = model.analyse(part.batch, device)
+    return found.time_s, matrix_seconds(found), found.demand.tasks, found.bound_s
 
 
 def halved(name: str, value: float) -> float:
     """A constant for a sibling of the measured architecture: half of the way, on the log scale."""
     if name.endswith("slowdown"):
         return float(f"{np.sqrt(value):.4g}")
-    return float(f"{np.sqrt(1.0 + value) - 1.0:.4g}") if name.endswith("extra_peaks") else value
+    if name.endswith("extra_peaks") and value > -1.0:
+        return float(f"{np.sqrt(1.0 + value) - 1.0:.4g}")
+    return value
 
 
-def knowledge(data_groups: Mapping[str, Sequence[Group]]) -> Physics:
+def knowledge(measured: Mapping[str, Sequence[Group]]) -> Physics:
     tables = {name: {"software_log_sd": 0.0} for name in NVIDIA}
+    for name, judged in OLD_LIBRARIES.items():
+        tables[name] = {**tables.get(name, {}), **judged}
     tables[ARCHITECTURE] = {"software_log_sd": 0.1}
     tables["ampere-ga10b"] = tables["rubin"] = {"software_log_sd": RELATED_LOG_SD}
-    for architecture, groups in data_groups.items():
+    for architecture, groups in measured.items():
         fitted = quality(groups)
-        tables[architecture] = {"software_log_sd": MEASURED_LOG_SD, **fitted}
-        half = {name: halved(name, value) for name, value in fitted.items()}
-        for sibling in SIBLINGS[architecture]:
+        print(architecture, fitted)
+        own = {f"{group.batch.family}.software_log_sd": MEASURED_LOG_SD for group in groups}
+        own |= OLD_LIBRARIES.get(architecture, {})
+        tables[architecture] = {"software_log_sd": JUDGED["software_log_sd"], **own, **fitted}
+        half = {n: halved(n, v) for n, v in fitted.items() if not n.endswith("_log_sd")}
+        for sibling in SIBLINGS.get(architecture, ()):
             tables[sibling] = {"software_log_sd": JUDGED["software_log_sd"], **half}
     return Physics(
         format=1,
         card=PhysicsCard(
-            data=["kernels/xla_gemm: gfx942 (MI300X)", "aiconfigurator: b60, vLLM, bf16"],
-            split="every second shape is fitted (B60: every second hundred); error sizes are "
-            "judged; nothing is fitted on MI100 and MI210",
+            data=[
+                "kernels/xla_gemm: gfx942 (MI300X)",
+                "aiconfigurator: b60, vLLM, bf16",
+                "neusight/kernels_amd: MI100, fp32",
+                "kernels/deepbench: MI25, M40, fp32",
+            ],
+            split="shapes with an even checksum are fitted, the others scored; error sizes are "
+            "judged; nothing is fitted on MI210, Vega Frontier Edition and TITAN X",
             command="python benchmarks/fit_other_vendors.py",
             date=DATE,
-            notes="slowdown, extra_peaks and extra_s: of an architecture's libraries against the "
-            "families' default constants; software_log_sd: what stays uncertain of them; "
+            notes="slowdown, extra_peaks, extra_s, stream_extra_s and task_s: of an architecture's "
+            "libraries against the families' stand-in constants (kernels/knowledge.py), "
+            "<family>.<format> before <family>; software_log_sd: what stays uncertain of them; "
             "unknown.<path>: log sd that a stand-in for an unpublished number adds",
         ),
         default=JUDGED,
         architectures=tables,
     )
+
+
+def measured_groups(data: Path) -> dict[str, list[Group]]:
+    """Architecture -> groups whose fitted rows estimate its libraries."""
+    old = {group.device: group for group in deepbench_groups(data)}
+    return {
+        "cdna3": xla_groups(data),
+        "cdna": amd_neusight_groups(data),
+        "gcn5": [old["MI25"]],
+        "maxwell": [old["M40"]],
+        "xe2-hpg": b60_groups(data),
+    }
 
 
 def text_of(table: Physics) -> bytes:
@@ -273,7 +372,7 @@ def main() -> int:
         architectures={ARCHITECTURE: values},
     )
     data = data_folder()
-    known = knowledge({"cdna3": xla_groups(data), "xe2-hpg": b60_groups(data)})
+    known = knowledge(measured_groups(data))
     texts = {TARGET: text_of(table), KNOWLEDGE: text_of(known)}
     print("\n".join(f"{name} {value}" for name, value in values.items()))
     print("\n".join(f"{name} {score}" for name, score in scores.items()))

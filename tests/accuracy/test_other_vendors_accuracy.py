@@ -1,4 +1,4 @@
-"""Kernels of AMD, Intel and Google devices: error per group, intervals, honest bounds."""
+"""Kernels of other vendors and of old GPUs: error per device, intervals, honest bounds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ def _per_group(scored: Scored) -> dict[str, np.ndarray]:
 
 # mean absolute percentage error, with a margin above what was measured on 2026-11-21
 LIMITS = {
-    "TPU v6e": 30.0, "MI300X": 40.0, "MI100": 32.0, "MI210": 45.0, "Arc Pro B60": 40.0,
+    "TPU v6e": 25.0, "MI300X": 26.0, "MI100": 16.0, "MI210": 25.0, "Arc Pro B60": 27.0,
+    "MI25": 25.0, "Radeon Vega Frontier Edition": 23.0, "M40": 26.0, "TITAN X (Maxwell)": 28.0,
+    "TITAN X (Pascal)": 36.0, "TITAN Xp": 32.0, "GTX 1080 Ti": 40.0, "P100-PCIE-16GB": 27.0,
+    "V100-SXM2-16GB": 20.0, "T4": 20.0, "Xeon Phi 7250": 26.0,
 }  # fmt: skip
 
 
@@ -49,7 +52,8 @@ def test_error_of_each_device(device: str, scored: Scored) -> None:
 
 def test_intervals_cover(scored: Scored) -> None:
     inside = (scored.measured >= scored.p05) & (scored.measured <= scored.p95)
-    assert np.mean(inside) > 0.85
+    for vendor in np.unique(scored.groups["vendor"]):
+        assert np.mean(inside[scored.groups["vendor"] == vendor]) > 0.85, vendor
     for name, mine in _per_group(scored).items():
         assert np.mean(inside[mine]) > 0.7, name
 

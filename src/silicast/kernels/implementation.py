@@ -14,6 +14,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
+from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Domain, Tier
 from silicast.hardware.device import Device
@@ -161,20 +162,30 @@ class Implementation(ABC):
         """
         device, said = with_format(device, batch.variant.dtype)
         analysis = self.analyse(batch, device)
-        quality = software_quality(device, self.family)
-        shared = {**self.shared_log_sd(batch, device), **knowledge_errors(device)}
+        recipe = RECIPES.get(batch.variant.dtype)
+        compute = recipe.compute if recipe else batch.variant.dtype
+        quality = software_quality(device, self.family, compute)
+        shared = {
+            **self.shared_log_sd(batch, device),
+            **knowledge_errors(device, self.family, compute),
+        }
         if said:
             shared["format"] = substitute_error(device)
         shared_variance = sum(value * value for value in shared.values())
         octaves = octaves_outside(batch)
         own = analysis.independent_log_sd
+        if quality.independent_log_sd > 0.0:
+            own = np.full_like(own, quality.independent_log_sd)
         if octaves.any():
             extra = extrapolation_log_sd(octaves)
             own = np.sqrt(own * own + extra * extra)
         spread = exp_fixed(Z90 * np.sqrt(shared_variance + own * own))
-        arithmetic_s = matrix_seconds(analysis)
-        time_s = analysis.time_s * quality.slowdown + arithmetic_s * quality.extra_peaks
-        time_s = time_s + quality.extra_s
+        time_s = analysis.time_s
+        if not quality.is_plain:
+            tasks, stream = analysis.demand.tasks, batch.variant.launch == "stream"
+            time_s = quality.applied(
+                time_s, matrix_seconds(analysis), tasks, device.cores, stream=stream
+            )
         estimate = np.maximum(time_s, analysis.bound_s)
         return KernelTimes(
             estimate_s=estimate,
@@ -202,8 +213,11 @@ class Implementation(ABC):
 
 
 def matrix_seconds(analysis: Analysis) -> F64:
-    """What the useful matrix products alone take at their bound rate; zeros if there are none."""
-    found = analysis.resource_s.get("tensor")
+    """What the useful matrix products alone take at their bound rate; zeros if there are none.
+
+    Where there are no matrix units the FMA pipe multiplies.
+    """
+    found = analysis.resource_s.get("tensor", analysis.resource_s.get("fma"))
     return np.zeros_like(analysis.time_s) if found is None else found
 
 

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
+import numpy as np
+
+from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.physics import load_physics
 
@@ -29,34 +32,78 @@ class Quality:
         slowdown: factor on the time.
         extra_peaks: time in addition, in units of the matrix products at their peak rate.
         extra_s: what a call takes in addition.
+        stream_extra_s: what one takes in addition (or less) that the host launches.
+        task_s: what a core takes in addition for each block of work that it runs.
+        independent_log_sd: log sd of what a row's shape leaves open; 0 = as the family says.
     """
 
     slowdown: float = 1.0
     extra_peaks: float = 0.0
     extra_s: float = 0.0
+    stream_extra_s: float = 0.0
+    task_s: float = 0.0
+    independent_log_sd: float = 0.0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing differs."""
+        return self == PLAIN
+
+    def applied(
+        self, time_s: F64, arithmetic_s: F64, tasks: F64, cores: int, *, stream: bool
+    ) -> F64:
+        """A model's time as these libraries run it; arrays of shape (n,), seconds.
+
+        Never less than a tenth of ``time_s``: a call that the host launches faster than the
+        stand-in says still runs its kernel.
+        """
+        changed = time_s * self.slowdown + arithmetic_s * self.extra_peaks + self.extra_s
+        if stream:
+            changed = changed + self.stream_extra_s
+        if self.task_s > 0.0:
+            changed = changed + np.ceil(tasks / cores) * self.task_s
+        return np.maximum(changed, time_s * LEAST_SHARE)
+
+
+PLAIN = Quality()
+LEAST_SHARE = 0.1
 
 
 @lru_cache(maxsize=4096)
-def software_quality(device: Device, family: str) -> Quality:
-    """The quality of an architecture's libraries; (1, 0) where the family's constants hold it.
+def software_quality(device: Device, family: str, compute: str = "") -> Quality:
+    """The quality of an architecture's libraries; plain where the family's constants hold it.
+
+    ``compute`` is the format of the arithmetic: "gemm.fp8.extra_peaks" holds for fp8 only and goes
+    before "gemm.extra_peaks".
 
     >>> from silicast.hardware.catalog import find_device
-    >>> software_quality(find_device("H100"), "gemm")
-    Quality(slowdown=1.0, extra_peaks=0.0, extra_s=0.0)
+    >>> software_quality(find_device("H100"), "gemm").is_plain
+    True
     """
     if device.execution_model != "simt":
-        return Quality()
+        return PLAIN
     constants = load_physics(PHYSICS).constants(device.architecture)
+
+    def value(name: str, usual: float) -> float:
+        plain = constants.get(f"{family}.{name}", usual)
+        return constants.get(f"{family}.{compute}.{name}", plain)
+
     return Quality(
-        constants.get(f"{family}.slowdown", 1.0),
-        constants.get(f"{family}.extra_peaks", 0.0),
-        constants.get(f"{family}.extra_s", 0.0),
+        value("slowdown", PLAIN.slowdown),
+        value("extra_peaks", PLAIN.extra_peaks),
+        value("extra_s", PLAIN.extra_s),
+        value("stream_extra_s", PLAIN.stream_extra_s),
+        value("task_s", PLAIN.task_s),
+        value("independent_log_sd", PLAIN.independent_log_sd),
     )
 
 
-@lru_cache(maxsize=1024)
-def knowledge_errors(device: Device) -> Mapping[str, float]:
+@lru_cache(maxsize=4096)
+def knowledge_errors(device: Device, family: str = "", compute: str = "") -> Mapping[str, float]:
     """Factor name -> log sd; empty for a device that is fully known.
+
+    "<family>.software_log_sd", and "<family>.<compute format>.software_log_sd" before it, go before
+    an architecture's own: libraries of one kernel may be known where those of others are not.
 
     >>> from silicast.hardware.catalog import find_device
     >>> dict(knowledge_errors(find_device("H100")))
@@ -71,8 +118,10 @@ def knowledge_errors(device: Device) -> Mapping[str, float]:
         variance += constants[rule] * constants[rule]
     if variance > 0.0:
         found[f"specification:{device.name}"] = math.sqrt(variance)
-    if constants["software_log_sd"] > 0.0:
-        found[f"software:{device.architecture}"] = constants["software_log_sd"]
+    software = constants.get(f"{family}.software_log_sd", constants["software_log_sd"])
+    software = constants.get(f"{family}.{compute}.software_log_sd", software)
+    if software > 0.0:
+        found[f"software:{device.architecture}"] = software
     return found
 
 

@@ -37,9 +37,12 @@ class WorkAttention(Implementation):
     Class attributes:
         group: constants file of the execution model.
         decode: the cache does not yet hold the new tokens.
+        fetches_cache: software fills the on-chip memory, so that every call reads keys and values
+            anew.
     """
 
     group: ClassVar[str]
+    fetches_cache: ClassVar[bool] = False
     decode: ClassVar[bool]
     ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
 
@@ -103,6 +106,7 @@ class WorkAttention(Implementation):
                 serial_s=np.ceil(tasks / rates.units) * c["attention_task_s"]
                 + c["attention_launch_s"],
                 tasks=tasks,
+                fresh_bytes=cached if self.fetches_cache else 0.0,
             ),
             rates,
             variant,

@@ -28,9 +28,15 @@ RESULT_BYTES = 4.0
 
 
 class WorkGemm(Implementation):
-    """C[m, n] = A[m, k] x B[k, n], ``batch`` of them, on one execution model."""
+    """C[m, n] = A[m, k] x B[k, n], ``batch`` of them, on one execution model.
+
+    Class attributes:
+        group: constants file of the execution model.
+        fetches_weights: software fills the on-chip memory, so that every call reads B anew.
+    """
 
     group: ClassVar[str]
+    fetches_weights: ClassVar[bool] = False
     family: ClassVar[str] = "gemm"
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
         "m": (1, 1 << 24),
@@ -77,6 +83,7 @@ class WorkGemm(Implementation):
                 moved_bytes=(reads + out) * products + 3.0 * converted,
                 serial_s=fill_s,
                 tasks=np.ceil(m / 256.0) * np.ceil(n / 256.0) * products,
+                fresh_bytes=b * products if self.fetches_weights else 0.0,
             ),
             rates,
             batch.variant,

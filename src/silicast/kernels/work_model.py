@@ -41,6 +41,8 @@ class Work:
         moved_bytes: what passes between memory and chip if nothing is resident.
         serial_s: what nothing overlaps: fills, synchronisations.
         tasks: pieces that can run at once.
+        fresh_bytes: of ``read_bytes`` what every call fetches anew: weights and caches of devices
+            whose on-chip memory is filled by software.
     """
 
     matrix_ops: F64
@@ -53,6 +55,7 @@ class Work:
     moved_bytes: F64
     serial_s: F64
     tasks: F64
+    fresh_bytes: F64 | float = 0.0
 
 
 @final
@@ -148,8 +151,9 @@ def on_chip(device: Device) -> tuple[float, float, bool]:
 def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
     """The model itself: what ``work`` costs at ``rates``; arrays of shape (n,), seconds."""
     total = work.read_bytes + work.write_bytes
-    stays = _stays(total, rates, variant.cache)
-    dram_bytes = np.maximum(work.moved_bytes - stays * total, 0.0)
+    lasting = total - work.fresh_bytes
+    stays = _stays(lasting, rates, variant.cache)
+    dram_bytes = np.maximum(work.moved_bytes - stays * lasting, 0.0)
     parts = {
         rates.pipe: _over(work.matrix_issued, rates.matrix_per_s),
         "vector": _over(work.vector_ops, rates.vector_per_s),

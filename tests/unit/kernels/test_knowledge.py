@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from silicast.core.errors import SilicastError
@@ -11,7 +12,7 @@ from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device import Device
 from silicast.kernels.dispatch import times
 from silicast.kernels.formats import with_format
-from silicast.kernels.knowledge import knowledge_errors, software_quality
+from silicast.kernels.knowledge import Quality, knowledge_errors, software_quality
 from silicast.workload.op import Op, Variant
 
 MODELLED: list[Device] = [device_index().get(name) for name in device_index().names]
@@ -61,11 +62,42 @@ def test_unknowns_do_not_move_the_estimate() -> None:
 
 
 def test_quality_is_for_other_vendors_only() -> None:
-    assert software_quality(find_device("H100"), "gemm") == software_quality(
-        find_device("B300"), "attention_decode"
-    )
-    assert software_quality(find_device("MI300X"), "gemm").extra_peaks > 0.0
-    assert software_quality(find_device("TPU v5p"), "gemm").extra_s == 0.0
+    assert software_quality(find_device("H100"), "gemm", "bf16").is_plain
+    assert software_quality(find_device("B300"), "attention_decode").is_plain
+    assert software_quality(find_device("TPU v5p"), "gemm", "bf16").is_plain
+    assert not software_quality(find_device("MI300X"), "gemm", "bf16").is_plain
+
+
+def test_a_formats_own_quality_goes_before_the_familys() -> None:
+    device = find_device("MI300X")
+    own, other = (software_quality(device, "gemm", name) for name in ("tf32", "fp8"))
+    assert own.extra_peaks > other.extra_peaks
+    assert software_quality(device, "gemm", "int4").is_plain
+
+
+def test_each_term_of_a_quality_adds_what_it_says() -> None:
+    base, peak = np.array([10e-6, 40e-6]), np.array([4e-6, 30e-6])
+    tasks, cores = np.array([10.0, 101.0]), 50
+
+    def time(stream: bool = False, **terms: float) -> list[float]:
+        found = Quality(**terms).applied(base, peak, tasks, cores, stream=stream)
+        return [round(seconds * 1e6, 6) for seconds in found]
+
+    assert time() == [10.0, 40.0]
+    assert time(slowdown=2.0) == [20.0, 80.0]
+    assert time(extra_peaks=0.5) == [12.0, 55.0]
+    assert time(extra_s=1e-6) == [11.0, 41.0]
+    assert time(task_s=1e-6) == [11.0, 43.0]
+    assert time(stream_extra_s=5e-6) == [10.0, 40.0]
+    assert time(stream_extra_s=5e-6, stream=True) == [15.0, 45.0]
+    assert time(stream_extra_s=-20e-6, stream=True) == [1.0, 20.0]  # the kernel itself remains
+
+
+def test_what_a_rows_shape_leaves_open_can_be_measured() -> None:
+    op = Op.make("attention_decode", batch=8, q_len=1, kv_len=4096, num_heads=32, num_kv_heads=8)
+    device = find_device("B60")
+    own = software_quality(device, "attention_decode").independent_log_sd
+    assert times([op], device)[0].independent_log_sd == pytest.approx(own)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +132,8 @@ def test_nothing_stands_in_for_sixteen_bits() -> None:
 
 @pytest.mark.parametrize("device", OTHER_SIMT, ids=lambda device: device.name)
 def test_large_products_reach_a_plausible_share_of_the_peak(device: Device) -> None:
-    time = times([Op.make("gemm", m=8192, n=8192, k=8192)], device)[0]
-    peak = device.peak_per_s(device.matrix_pipe("bf16"), "bf16")
+    has_bf16 = any(device.rate_per_core(pipe, "bf16") for pipe in ("tensor", "fma"))
+    dtype = "bf16" if has_bf16 else "fp16"
+    time = times([Op.make("gemm", Variant(dtype=dtype), m=8192, n=8192, k=8192)], device)[0]
+    peak = device.peak_per_s(device.matrix_pipe(dtype), dtype)
     assert 0.25 < 2.0 * 8192**3 / time.estimate_s / peak < 0.95

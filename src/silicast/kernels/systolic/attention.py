@@ -19,6 +19,7 @@ from silicast.kernels.work_model import Rates
 class _SystolicAttention(WorkAttention):
     execution_model: ClassVar[str] = "systolic"
     group: ClassVar[str] = GROUP
+    fetches_cache: ClassVar[bool] = True
 
     @final
     def rates(self, device: Device, dtype: str) -> Rates:

@@ -21,6 +21,7 @@ class SystolicGemm(WorkGemm):
 
     execution_model: ClassVar[str] = "systolic"
     group: ClassVar[str] = GROUP
+    fetches_weights: ClassVar[bool] = True
 
     def rates(self, device: Device, dtype: str) -> Rates:
         """See :class:`WorkGemm`."""

@@ -1,13 +1,15 @@
-"""Measured kernels of devices that are not NVIDIA GPUs, from every table that has some.
+"""Measured kernels of devices that are not NVIDIA's data-centre GPUs, from every table with some.
 
-Rows that are marked may be fitted (benchmarks/fit_other_vendors.py): blocks of tokens on the TPU,
-every second shape of MI300X and Arc Pro B60. Nothing is fitted on MI100 and MI210.
+Rows that are marked may be fitted (benchmarks/fit_other_vendors.py): blocks of tokens on the TPU;
+on MI300X, MI100, Arc Pro B60 and two of DeepBench's devices the half of all shapes whose name has
+an even checksum. A shape's repeats are on one side. Nothing is fitted on the others.
 """
 
 from __future__ import annotations
 
 import csv
 import gzip
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 
 from silicast.core.numerics import F64
 from silicast.validation.suite import data_folder
+from silicast.validation.suites._deepbench_rows import FITTED, deepbench_rows
 from silicast.workload.op import Op, OpBatch, Variant
 
 ROWS_PER_GROUP = 400
@@ -69,6 +72,12 @@ class Group:
 
 
 Row = tuple[Op, float, bool]
+
+
+def may_fit(op: Op) -> bool:
+    """Whether a shape is on the fitted side: by a checksum of its family and sizes alone."""
+    sizes = ",".join(f"{name}={size}" for name, size in op.dims)
+    return zlib.crc32(f"{op.family}:{sizes}".encode()) % 2 == 0
 
 
 def group_of(name: str, device: str, rows: Iterable[Row], limit: int = ROWS_PER_GROUP) -> Group:
@@ -133,13 +142,13 @@ def _layer_op(name: str, tokens: int, variant: Variant) -> Op | None:
 
 
 def amd_neusight_groups(data: Path) -> list[Group]:
-    """MI100 in fp32: matrix products of the test split, vector kernels of the train split."""
+    """MI100 in fp32: matrix products of the source's test split, vector kernels of its other."""
     rows: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in _table(data / "neusight" / "kernels_amd.parquet", gpu="MI100"):
         op = _neusight_op(row)
         if op is not None:
             kind = row["op"] if op.family == "gemm" else op.family
-            rows[kind, str(op.variant)].append((op, row["latency_ms"] * 1e-3, False))
+            rows[kind, str(op.variant)].append((op, row["latency_ms"] * 1e-3, may_fit(op)))
     merged: dict[str, list[Group]] = defaultdict(list)
     for (kind, _), found in rows.items():
         merged[kind].append(group_of(f"MI100 {kind} neusight", "MI100", found))
@@ -165,22 +174,41 @@ def _neusight_op(row: Mapping[str, Any]) -> Op | None:
     return None
 
 
+XLA_DEVICES = {"gfx942": "MI300X"}
+
+
 def xla_groups(data: Path) -> list[Group]:
-    """MI300X: XLA's measured products."""
-    rows: dict[str, list[Row]] = defaultdict(list)
+    """MI300X, fitted in part, and MI350X: XLA's measured products."""
+    rows: dict[tuple[str, str], list[Row]] = defaultdict(list)
     with gzip.open(data / "kernels" / "xla_gemm.csv.gz", "rt", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            dtype = XLA_TYPES.get(row["types"])
-            if row["sm"] != "gfx942" or dtype is None or float(row["frac_of_peak"]) > 1.0:
+            dtype, device = XLA_TYPES.get(row["types"]), XLA_DEVICES.get(row["sm"])
+            if device is None or dtype is None or float(row["frac_of_peak"]) > 1.0:
                 continue
             sizes = {side: int(row[side]) for side in ("m", "n", "k")}
             op = Op.make("gemm", Variant(dtype=dtype), **sizes, batch=int(row["b"]))
-            rows[dtype].append((op, float(row["us"]) * 1e-6, len(rows[dtype]) % 2 == 0))
-    return [group_of(f"MI300X gemm {name} xla", "MI300X", found) for name, found in rows.items()]
+            fitted = device == "MI300X" and may_fit(op)
+            rows[device, dtype].append((op, float(row["us"]) * 1e-6, fitted))
+    return [
+        group_of(f"{device} gemm {dtype} xla", device, found)
+        for (device, dtype), found in rows.items()
+    ]
+
+
+def deepbench_groups(data: Path) -> list[Group]:
+    """Products of old GPUs, AMD's Vega and a Xeon Phi."""
+    return [
+        group_of(
+            f"{device} gemm {dtype} deepbench",
+            device,
+            [(op, seconds, device in FITTED and may_fit(op)) for op, seconds in found],
+        )
+        for device, dtype, found in deepbench_rows(data)
+    ]
 
 
 def llmcompass_groups(data: Path) -> list[Group]:
-    """MI210: LLMCompass's matrix products, softmax, layernorm (fp16)."""
+    """MI210: LLMCompass's matrix products in fp16, called from Python."""
     path = data / "kernels" / "llmcompass_real_hardware.csv"
     rows: dict[str, list[Row]] = defaultdict(list)
     with path.open(encoding="utf-8", newline="") as file:
@@ -189,34 +217,38 @@ def llmcompass_groups(data: Path) -> list[Group]:
             fields = [field.strip() for field in row["row_csv"].split(",")]
             if gpu == "MI210" and name == "matmul":
                 m, n, k = (int(field) for field in fields[:3])
-                op = Op.make("gemm", Variant(dtype="fp16"), m=m, n=n, k=k, batch=1)
+                op = Op.make("gemm", Variant(dtype="fp16", launch="stream"), m=m, n=n, k=k, batch=1)
                 rows[name].append((op, float(fields[3].removesuffix("ms")) * 1e-3, False))
     return [group_of(f"MI210 {name} llmcompass", "MI210", found) for name, found in rows.items()]
 
 
+B60_PRODUCTS = {"bfloat16": "bf16", "fp8": "fp8_wo"}
+"""The table's fp8 is vLLM's kernel for weights in fp8 and activations in bf16 on Intel GPUs."""
+
+
 def b60_groups(data: Path) -> list[Group]:
-    """Arc Pro B60: vLLM's matrix products and attention."""
+    """Arc Pro B60: vLLM's matrix products and attention, of both versions that were measured."""
     folder = data / "aiconfigurator"
-    found: list[Group] = []
-    rows: list[Row] = []
+    rows: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in _table(folder / "gemm.parquet", system="b60"):
-        if row["gemm_dtype"] in {"bfloat16", "bf16", "float16"}:
+        dtype = B60_PRODUCTS.get(row["gemm_dtype"])
+        if dtype is not None:
             sizes = {side: int(row[side]) for side in ("m", "n", "k")}
-            op = Op.make("gemm", Variant(library="vllm"), **sizes, batch=1)
-            rows.append((op, row["latency_us"] * 1e-6, len(rows) // 100 % 2 == 0))
-    found.append(group_of("Arc Pro B60 gemm aiconfigurator", "Arc Pro B60", rows))
+            op = Op.make("gemm", Variant(dtype=dtype, library="vllm"), **sizes, batch=1)
+            rows["gemm", dtype].append((op, row["latency_us"] * 1e-6, may_fit(op)))
     variant = Variant(library="vllm")
     for name, family in (("context", "attention_prefill"), ("generation", "attention_decode")):
-        rows = []
         for row in _table(folder / f"{name}_attention.parquet", system="b60"):
             if row["attn_dtype"] != "bfloat16" or row["kv_cache_dtype"] != "bfloat16":
                 continue
             op = Op.make(
                 family, variant, batch=int(row["batch_size"]), **_attention_sizes(row, family)
             )
-            rows.append((op, row["latency_us"] * 1e-6, len(rows) // 100 % 2 == 0))
-        found.append(group_of(f"Arc Pro B60 {family} aiconfigurator", "Arc Pro B60", rows))
-    return found
+            rows[family, "bf16"].append((op, row["latency_us"] * 1e-6, may_fit(op)))
+    return [
+        group_of(f"Arc Pro B60 {family} {dtype} aiconfigurator", "Arc Pro B60", found, 800)
+        for (family, dtype), found in rows.items()
+    ]
 
 
 def _attention_sizes(row: Mapping[str, Any], family: str) -> dict[str, int]:
@@ -240,9 +272,14 @@ def all_groups(data: Path) -> Sequence[Group]:
 
 
 def _held_out(data: Path) -> Iterator[Group]:
-    for group in tpu_groups(data):
-        yield group.part(fitted=False)
-    for group in (*xla_groups(data), *b60_groups(data)):
-        yield group.part(fitted=False)
-    yield from amd_neusight_groups(data)
-    yield from llmcompass_groups(data)
+    sources = (
+        tpu_groups(data),
+        xla_groups(data),
+        b60_groups(data),
+        amd_neusight_groups(data),
+        deepbench_groups(data),
+        llmcompass_groups(data),
+    )
+    for groups in sources:
+        for group in groups:
+            yield group.part(fitted=False)
