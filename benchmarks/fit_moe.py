@@ -26,8 +26,15 @@ from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.kernels.moe import Columns, Setting, layer_of, setting_with, throttled
 from silicast.kernels.moe_model import Layer, estimate
+from silicast.kernels.moe_recipes import EXCHANGES
 from silicast.validation.suite import data_folder
-from silicast.validation.suites._moe_rows import Rows, aic_rows, pipeweave_rows, wide_rows
+from silicast.validation.suites._moe_rows import (
+    Rows,
+    aic_rows,
+    fused_rows,
+    pipeweave_rows,
+    wide_rows,
+)
 
 F = NDArray[np.float64]
 DATA = data_folder()
@@ -43,12 +50,13 @@ START = {
     "weight_copies": 1.0, "launch_s": 2e-6, "around_s": 1.5e-5, "gather_passes": 1.0,
     "middle_passes": 1.0, "sum_passes": 1.0, "stream_l2_share": 0.3, "choice_s": 1e-10,
     "expert_s": 1e-9, "unaligned": 1.2, "ramp_s": 2e-6, "foreign_share": 0.05,
-    "l2_bytes_per_clock_per_core": 32.0,
+    "l2_bytes_per_clock_per_core": 32.0, "exchange_exposed": 0.3,
 }  # fmt: skip
 STYLE_START = {
     "triton.foreign_share": 0.9, "triton_sglang.foreign_share": 0.9,
     "triton_sglang_early.foreign_share": 0.9, "triton_sglang_early.smallest_tile": 16.0,
     "marlin.foreign_share": 0.5,
+    "oai_triton.smallest_tile": 16.0, "oai_triton_trtllm.smallest_tile": 16.0,
     "triton.smallest_tile": 16.0, "triton_sglang.smallest_tile": 16.0,
     "ada.resident_share": 0.95,
 }  # fmt: skip
@@ -70,6 +78,8 @@ SHARED = (
 OWN = ("ramp_s", "core_dram_bytes_per_s", "l2_efficiency", "resident_share", "middle_passes")
 FORMAT = ("tensor_efficiency", "dram_efficiency", "around_s", "step_s")
 UNPACKED = ("unpack_per_clock",)
+EXCHANGED = ("exchange_exposed",)
+"""Of styles whose kernel holds the exchange between ranks."""
 PRIOR_SD = {
     "tensor_efficiency": 0.4, "dram_efficiency": 0.3, "foreign_share": 0.5, "overlap_loss": 0.5,
     "resident_share": 0.2, "l2_efficiency": 0.4, "middle_passes": 0.5, "step_s": 0.7,
@@ -141,6 +151,8 @@ class Parameter:
 
 def parameters(groups: Sequence[Group]) -> list[Parameter]:
     found = [Parameter("", "", name) for name in SHARED]
+    if any(g.setting.style in EXCHANGES for g in groups):
+        found += [Parameter("", "", name) for name in EXCHANGED]
     for a in sorted({g.architecture for g in groups}):
         found += [Parameter(a, "", name) for name in OWN]
         for dtype in sorted({g.dtype for g in groups if g.architecture == a}):
@@ -336,11 +348,12 @@ def rounded(table: Mapping[str, float]) -> dict[str, float]:
 
 def main() -> None:
     parts = aic_rows(DATA, ROWS, held_out=False) + pipeweave_rows(DATA, 1200, held_out=False)
-    parts += wide_rows(DATA, 60, held_out=False)
+    parts += wide_rows(DATA, 60, held_out=False) + fused_rows(DATA, held_out=False)
     styles = grouped(parts)
     tables = with_defaults(fit(styles))
     show("fitted", evaluate(styles, tables))
-    held = grouped(aic_rows(DATA, 120, held_out=True) + pipeweave_rows(DATA, 600, held_out=True))
+    unseen = aic_rows(DATA, 120, held_out=True) + pipeweave_rows(DATA, 600, held_out=True)
+    held = grouped(unseen + fused_rows(DATA, held_out=True))
     scores: dict[str, Any] = {"held-out layers": evaluate(held, tables)}
     show("held-out layers", scores["held-out layers"])
     if "--transfer" in sys.argv:
@@ -358,9 +371,11 @@ def write(tables: Tables, scores: dict[str, Any]) -> None:
                 "aiconfigurator/moe.parquet (subsample of every campaign)",
                 "pipeweave/kernel_moe_w13.parquet",
                 "aiconfigurator/wideep_context_moe.parquet, wideep_generation_moe.parquet",
+                "aiconfigurator/dsv4_megamoe_module.parquet",
             ],
             "split": "one in five layers (experts, topk, hidden, intermediate) is never fitted on "
-            "any device (wide: pairs of tokens and ranks); scores are on those",
+            "any device (wide and fused with the exchange: pairs of tokens and ranks); scores are "
+            "on those",
             "command": "python benchmarks/fit_moe.py --transfer",
             "date": "2026-11-21",
             "scores": scores,

@@ -20,6 +20,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.moe_exchange import fabric_of
 from silicast.kernels.moe_model import (
     ROWS_PER_CHUNK,
     Estimate,
@@ -28,7 +29,7 @@ from silicast.kernels.moe_model import (
     Steps,
     estimate,
 )
-from silicast.kernels.moe_recipes import is_gated, style_of
+from silicast.kernels.moe_recipes import EXCHANGES, is_gated, style_of
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import Activity, campaign_clock_share
 from silicast.kernels.routing import (
@@ -281,8 +282,9 @@ def layer_of(setting: Setting, size: Columns) -> Layer:
     for start in range(0, len(size.tokens), ROWS_PER_CHUNK):
         part = slice(start, start + ROWS_PER_CHUNK)
         tokens, topk = size.tokens[part], size.topk[part]
-        loads = busiest_loads(setting.distribution, tokens, size.experts[part], topk, size.ep[part])
-        parts.append(Layer.of(loads, tokens, topk, size.hidden[part], size.inner[part]))
+        experts, ep = size.experts[part], size.ep[part]
+        loads = busiest_loads(setting.distribution, tokens, experts, topk, ep)
+        parts.append(Layer.of(loads, tokens, topk, size.hidden[part], size.inner[part], ep))
     return parts[0] if len(parts) == 1 else Layer.join(parts)
 
 
@@ -352,16 +354,29 @@ def _own_log_sd(setting: Setting, time: F64) -> F64:
     return np.full_like(time, np.sqrt(own * own + skewed * skewed))
 
 
+def _exchange_s(setting: Setting, layer: Layer) -> F64:
+    """Time on the links of the busiest rank: assigned tokens come as they are multiplied, and
+    their results return in the format between kernels.
+    """
+    element = setting.machine.a_bytes + setting.machine.c_bytes
+    moved = layer.assigned * layer.remote * layer.hidden * element
+    return moved / fabric_of(setting.device).link
+
+
 def _part_widths(machine: Machine) -> float:
     first = 2.0 if machine.gated else 1.0
     return {"w13": first, "w2": 1.0, "full": first + 1.0}[machine.part]
 
 
 def throttled(setting: Setting, layer: Layer, found: Estimate) -> F64:
-    """The time with what the power cap adds in a campaign that repeats the kernel."""
-    if setting.machine.cache != "":
-        return found.time
+    """The time with what the power cap adds in a campaign that repeats the kernel, and with the
+    exchange between ranks where the kernel holds that too.
+    """
     machine, time = setting.machine, found.time
+    if setting.style in EXCHANGES:
+        time = time + _exchange_s(setting, layer) * setting.constants["exchange_exposed"]
+    if machine.cache != "":
+        return time
     ops = 2.0 * layer.assigned * layer.hidden * layer.inner * _part_widths(machine)
     tensor = folded(found.products.columns["tensor"])
     moved = folded(found.products.columns["dram_bytes"])

@@ -142,6 +142,7 @@ class Layer:
         experts: experts of this rank.
         hidden, inner: widths; ``inner`` on this rank.
         tiles: tiles along the tokens for every size in :data:`SIZES`.
+        remote: share of the assignments that come from other ranks.
     """
 
     tokens: F64
@@ -152,6 +153,7 @@ class Layer:
     hidden: F64
     inner: F64
     tiles: F64
+    remote: F64
 
     @staticmethod
     def join(parts: Sequence[Layer]) -> Layer:
@@ -167,7 +169,7 @@ class Layer:
         return Layer(**{name: getattr(self, name)[..., part] for name in self.__dataclass_fields__})
 
     @staticmethod
-    def of(loads: Loads, tokens: I64, topk: I64, hidden: I64, inner: I64) -> Layer:
+    def of(loads: Loads, tokens: I64, topk: I64, hidden: I64, inner: I64, ep: I64) -> Layer:
         """A layer under the loads of its busiest rank."""
         hit = loads.experts_hit()
         return Layer(
@@ -179,6 +181,7 @@ class Layer:
             hidden=hidden.astype(np.float64),
             inner=inner.astype(np.float64),
             tiles=np.maximum(loads.tiles(_SIZES), 1.0),
+            remote=1.0 - 1.0 / ep,
         )
 
 

@@ -14,24 +14,32 @@ from silicast.workload.op import Variant
 STYLES = (
     "triton", "triton_sglang", "cutlass", "flashinfer_cutlass", "trtllm_gen", "min_latency",
     "deepgemm", "cutedsl", "marlin", "marlin_int4", "triton_sglang_early", "marlin_early",
-    "cutlass_early", "deepep",
+    "cutlass_early", "deepep", "oai_triton", "oai_triton_trtllm", "trtllm_mxfp4",
+    "megamoe",
 )  # fmt: skip
 """Triton's fused kernel with vLLM's and with SGLang's tuned tiles; grouped CUTLASS as TensorRT-LLM
 and as FlashInfer call it; the generated kernels of TensorRT-LLM for Blackwell that FlashInfer
 ships; TensorRT-LLM's low-latency mode; DeepGEMM, also on tokens that DeepEP has gathered; CuTe DSL
 with masked groups; Marlin, which multiplies 4-bit weights by 16-bit tokens, and vLLM's first
-version of it; ``_early``: as they were up to SGLang 0.5.11 and, on Blackwell, up to TensorRT-LLM
-1.3.0rc17."""
+version of it; the Triton kernels of gpt-oss (MXFP4 weights, 16-bit tokens, on Hopper) as vLLM and
+SGLang and as TensorRT-LLM call them; TensorRT-LLM's own for MXFP8 tokens; DeepGEMM's kernel that
+holds dispatch and combine; ``_early``: as they were up to SGLang 0.5.11 and, on Blackwell, up to
+TensorRT-LLM 1.3.0rc17."""
+
+EXCHANGES = frozenset({"megamoe"})
+"""Styles whose kernel also moves tokens between the ranks."""
 
 _BY_WORD = (
     ("marlin_int4", "marlin_int4"),
     ("marlin", "marlin"),
+    ("oaitriton", "oai_triton"),
     ("sglang_fused_moe_triton", "triton_sglang"),
     ("flashinfer_cutlass", "flashinfer_cutlass"),
     ("trtllm", "trtllm_gen"),
     ("mxfp4_moe", "trtllm_gen"),
     ("triton", "triton"),
     ("cutedsl", "cutedsl"),
+    ("megamoe", "megamoe"),
     ("deepgemm", "deepgemm"),
     ("deepep", "deepep"),
     ("min_latency", "min_latency"),
@@ -58,6 +66,8 @@ def style_of(kernel: str, library: str, dtype: str, architecture: str, version: 
         if word in name:
             found = style
             break
+    if library == "trtllm" and found == "cutlass":
+        found = _of_trtllm(dtype, architecture)
     early = f"{found}_early"
     return early if early in STYLES and _is_early(library, version, architecture) else found
 
@@ -72,6 +82,13 @@ def _is_early(library: str, version: str, architecture: str) -> bool:
     return library == "trtllm" and architecture == "blackwell" and numbers < (1, 3, 0, 18)
 
 
+def _of_trtllm(dtype: str, architecture: str) -> str:
+    """What TensorRT-LLM's layer runs under one name for all formats."""
+    if dtype == "w4a8_mxfp4_mxfp8":
+        return "trtllm_mxfp4"
+    return "oai_triton_trtllm" if (dtype, architecture) == ("w4a16_mxfp4", "hopper") else "cutlass"
+
+
 def _usual(library: str, dtype: str, architecture: str) -> str:
     blackwell = architecture == "blackwell"
     if library in ("triton", "cutlass", "deepgemm", "marlin"):
@@ -80,6 +97,8 @@ def _usual(library: str, dtype: str, architecture: str) -> str:
         return "deepgemm" if blackwell and dtype == "fp8_block" else "cutlass"
     if blackwell:
         return "trtllm_gen"
+    if dtype == "w4a16_mxfp4" and architecture == "hopper":
+        return "oai_triton"
     if dtype in ("int4_wo", "nvfp4_wo", "w4a16_mxfp4"):
         return "marlin"
     if dtype in ("nvfp4", "mxfp4", "w4a8_mxfp4_mxfp8"):

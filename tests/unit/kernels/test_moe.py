@@ -179,7 +179,7 @@ def test_flags_of_a_scenario() -> None:
 def test_a_layer_counts_padded_tiles() -> None:
     numbers = (np.array([x]) for x in (100, 8, 2, 1))
     found = Layer.of(
-        busiest_loads("balanced", *numbers), *(np.array([x]) for x in (100, 2, 64, 32))
+        busiest_loads("balanced", *numbers), *(np.array([x]) for x in (100, 2, 64, 32, 1))
     )
     # 25 tokens an expert: four tiles of 8, two of 16, one of any larger size, on 8 experts
     assert dict(zip(SIZES, found.tiles[:, 0].tolist(), strict=True)) == {

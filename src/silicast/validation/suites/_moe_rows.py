@@ -224,3 +224,33 @@ def wide_cutlass_rows(data: Path, count: int) -> list[Rows]:
         rows = Rows("wide", AIC_DEVICES[system], variant, sizes[:, here], seconds, held)
         found.append(sample(rows, count))
     return found
+
+
+def fused_rows(data: Path, *, held_out: bool | None = None) -> list[Rows]:
+    """Experts with dispatch and combine in one kernel, as DeepGEMM has them for DeepSeek-V4.
+
+    The table counts tokens of a rank; the layer gets those of all. One in five pairs of tokens and
+    ranks is held out.
+    """
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(data / "aiconfigurator/dsv4_megamoe_module.parquet")
+    names = [{"num_tokens": "global_num_tokens"}.get(name, name) for name in COLUMNS]
+    sizes = np.stack([table[name].to_numpy().astype(np.int64) for name in names])
+    words = [table[name].to_pylist() for name in ("system", "version", "distribution")]
+    keys = np.array(["|".join(row) for row in zip(*words, strict=True)])
+    found = []
+    for key in np.unique(keys).tolist():
+        system, version, distribution = key.split("|")
+        if system not in AIC_DEVICES:
+            continue
+        here = keys == key
+        variant = Variant(
+            dtype="w4a8_mxfp4_mxfp8", library="sglang", version=version, kernel="deepgemm_megamoe",
+            flags=tuple(sorted([("gated", True), (distribution, True)])),
+        )  # fmt: skip
+        held = mixed(sizes[0, here], sizes[5, here], seed=7) % np.uint64(5) == 0
+        seconds = table["latency_us"].to_numpy()[here].astype(np.float64) * 1e-6
+        rows = Rows("wide", AIC_DEVICES[system], variant, sizes[:, here], seconds, held)
+        found.append(rows if held_out is None else rows.take(rows.held_out == held_out))
+    return [rows for rows in found if len(rows)]

@@ -16,6 +16,7 @@ from silicast.validation.suite import Scored, Suite, register_suite
 from silicast.validation.suites._moe_rows import (
     Rows,
     aic_rows,
+    fused_rows,
     pipeweave_rows,
     sample,
     wide_cutlass_rows,
@@ -37,7 +38,8 @@ class ExpertLayers(Suite):
     split: ClassVar[str] = (
         "one in five layers (experts, topk, hidden, intermediate) is never fitted on any device, "
         "in any format or campaign; only those are scored. At most one in forty rows of a campaign "
-        "is read. Wide expert parallelism: SGLang's one layer by pairs of tokens and ranks; "
+        "is read. Wide expert parallelism and kernels that hold the exchange: SGLang's layers by "
+        "pairs of tokens and ranks; "
         "nothing was fitted on TensorRT-LLM's."
     )
     source: ClassVar[tuple[str, ...]] = (
@@ -46,6 +48,7 @@ class ExpertLayers(Suite):
         "aiconfigurator/wideep_context_moe.parquet",
         "aiconfigurator/wideep_generation_moe.parquet",
         "aiconfigurator/wideep_moe.parquet",
+        "aiconfigurator/dsv4_megamoe_module.parquet",
     )
 
     thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
@@ -53,6 +56,7 @@ class ExpertLayers(Suite):
         "w13_us": {"mean_ape": 12.0, "bias_pct": 8.0},
         "wide_sglang_us": {"mean_ape": 24.0, "bias_pct": 12.0},
         "wide_trtllm_us": {"mean_ape": 24.0, "bias_pct": 14.0},
+        "fused_exchange_us": {"mean_ape": 15.0, "bias_pct": 8.0},
     }
 
     def score(self, data: Path, limit: int | None = None) -> list[Scored]:
@@ -67,6 +71,7 @@ class ExpertLayers(Suite):
             _scored("w13_us", first, limit),
             _scored("wide_sglang_us", wide, limit),
             _scored("wide_trtllm_us", cutlass, limit),
+            _scored("fused_exchange_us", fused_rows(data, held_out=True), limit),
         ]
 
 
