@@ -102,6 +102,11 @@ def selected(table: Mapping[str, float], recipe: Recipe, library: str) -> dict[s
     return found
 
 
+def widen_ops(recipe: Recipe) -> float:
+    """Vector instructions to convert one weight of a recipe that widens them, as measured."""
+    return load_physics(PHYSICS).default[f"{_weight_only(recipe)}.widen_ops"]
+
+
 def lineage(recipe: Recipe) -> tuple[str, ...]:
     """Whose constants hold for a recipe, the most particular last.
 

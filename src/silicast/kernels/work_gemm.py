@@ -15,6 +15,7 @@ import numpy as np
 from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
+from silicast.kernels.gemm_constants import widen_ops
 from silicast.kernels.implementation import Analysis, Implementation
 from silicast.kernels.physics import load_physics
 from silicast.kernels.work_model import Rates, Work, analyse_work, shared_errors
@@ -71,11 +72,14 @@ class WorkGemm(Implementation):
         converted = none
         if batch.variant.flag("includes_quantize") and recipe.quantizes:
             converted = m * k * products
+        widened = none  # vector units convert narrow weights on their way to the matrix units
+        if recipe.widens and device.rate_per_core(rates.pipe, recipe.weights) == 0.0:
+            widened = n * k * products * widen_ops(recipe)
         return analyse_work(
             Work(
                 matrix_ops=2.0 * m * n * k * products,
                 matrix_issued=issued,
-                vector_ops=m * n * products + 4.0 * converted,
+                vector_ops=m * n * products + 4.0 * converted + widened,
                 vector_useful=none,
                 special_ops=none,
                 read_bytes=(a + b) * products,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from silicast.workload.encoder_nodes import cross_weights, frontend_weights
 from silicast.workload.mixers._mixer import mixer_named
 from silicast.workload.model import LayerKind, ModelConfig, MoE
 from silicast.workload.weight import PRODUCTS, Weight, linear_bytes
@@ -11,6 +12,7 @@ from silicast.workload.weight import PRODUCTS, Weight, linear_bytes
 __all__ = [
     "PRODUCTS",
     "Weight",
+    "encoder_weights",
     "input_weights",
     "layer_kinds",
     "layer_weights",
@@ -32,6 +34,9 @@ def layer_weights(model: ModelConfig, kind: LayerKind) -> tuple[Weight, ...]:
         found += _expert_weights(model, model.moe)
     elif kind.feed:
         found += _mlp_weights(model, kind)
+    if kind.mixer and model.encoder is not None:
+        found += cross_weights(model, model.encoder, kind)
+        norms += 1
     return (*found, Weight("norms", model.hidden, count=norms * _norm_vectors(model)))
 
 
@@ -84,22 +89,65 @@ def _expert_weights(model: ModelConfig, moe: MoE) -> list[Weight]:
 
 
 def input_weights(model: ModelConfig) -> tuple[Weight, ...]:
-    """Weights before the first layer."""
-    found = [Weight("embedding", model.vocab, model.hidden, "vocab", "table")]
+    """Weights before the first layer of a decoder, an encoder before it included."""
+    width = model.embedding_width or model.hidden
+    found = [Weight("embedding", model.vocab, width, "vocab", "table")]
+    if model.embedding_width:
+        found.append(Weight("project_in", model.hidden, width, "none", "table"))
+    found += _stem_weights(model)
+    if model.encoder_parameters:
+        found.append(Weight("encoder", model.encoder_parameters))
+    if model.encoder is not None:
+        found += encoder_weights(model.encoder)
+    return tuple(found)
+
+
+def encoder_weights(encoder: ModelConfig) -> list[Weight]:
+    """Weights of a whole encoder, which shares the decoder's embedding."""
+    found = frontend_weights(encoder) if encoder.mel_bins else []
+    found += _stem_weights(encoder)
+    for weights, count in layer_kinds(encoder, range(encoder.layers)):
+        found += [
+            replace(weight, count=count * weight.count, per_token=count * weight.per_token)
+            for weight in weights
+        ]
+    found += _final_norm(encoder)
+    return [replace(weight, name=f"encoder_{weight.name}") for weight in found]
+
+
+def _stem_weights(model: ModelConfig) -> list[Weight]:
+    """Tables of positions, segments and distances, and the norm behind the embedding."""
+    found: list[Weight] = []
     if model.position == "learned":
         found.append(Weight("positions", model.position_rows, model.hidden, "none", "table"))
     if model.embedding_norm:
         found.append(Weight("embedding_norm", model.hidden, count=_norm_vectors(model)))
-    if model.encoder_parameters:
-        found.append(Weight("encoder", model.encoder_parameters))
-    return tuple(found)
+    if model.type_rows:
+        found.append(Weight("types", model.type_rows, model.hidden, "none", "table"))
+    if model.relative_buckets:
+        found.append(Weight("distances", model.heads, model.relative_buckets, "none", "table"))
+    return found
+
+
+def _final_norm(model: ModelConfig) -> list[Weight]:
+    """The norm behind the last layer, unless every layer ends with one."""
+    if model.norm_at == "sum":
+        return []
+    return [Weight("final_norm", model.hidden, count=_norm_vectors(model))]
 
 
 def output_weights(model: ModelConfig) -> tuple[Weight, ...]:
     """Weights after the last layer; a tied head is the embedding's and not listed."""
-    found = [Weight("final_norm", model.hidden, count=_norm_vectors(model))]
+    found = _final_norm(model)
+    if model.pooler:
+        found.append(Weight("pooler", model.hidden, model.hidden, "none", "table"))
+        found.append(Weight("pooler_bias", model.hidden))
+        return tuple(found)
+    width = model.embedding_width or model.hidden
+    if model.embedding_width:
+        found.append(Weight("project_out", width, model.hidden, "none", "table"))
     if not model.tied:
-        found.append(Weight("head", model.vocab, model.hidden, "vocab", "table"))
+        found.append(Weight("head", model.vocab, width, "vocab", "table"))
     if model.head_bias:
         found.append(Weight("head_bias", model.vocab, cut="vocab"))
     return tuple(found)
@@ -113,7 +161,7 @@ def mtp_weights(model: ModelConfig) -> tuple[Weight, ...]:
     h = model.hidden
     return (
         *layer_weights(model, _drafting_kind(model)),
-        Weight("mtp_projection", h, 2 * h, "none", "linear"),
+        Weight("mtp_projection", h, 2 * h, "none", "router"),
         Weight("mtp_norms", h, count=3 * _norm_vectors(model)),
     )
 

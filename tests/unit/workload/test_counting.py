@@ -83,13 +83,13 @@ def test_weight_bytes_by_hand() -> None:
     block = weight_bytes(LLAMA, Plan(), Precision.of(recipe="fp8_block"))
     assert block == linear + 4 * linear // (128 * 128) + 2 * rest
     int4 = weight_bytes(LLAMA, Plan(), Precision.of(recipe="int4_wo", group_size=128))
-    assert int4 == linear // 2 + 2 * linear // 128 + 2 * rest
+    assert int4 == linear // 2 + (2 * linear + linear // 2) // 128 + 2 * rest  # and zero points
 
 
 def test_scales_round_up_at_the_edges() -> None:
     assert linear_bytes(RECIPES["fp8_block"], 129, 1) == 129 + 2 * 4
-    assert linear_bytes(RECIPES["nvfp4"], 3, 17) == 26 + 3 * 2
-    assert linear_bytes(RECIPES["int4_wo"], 2, 64, 32) == 64 + 2 * 2 * 2
+    assert linear_bytes(RECIPES["nvfp4"], 3, 17) == 26 + 3 * 2 + 4
+    assert linear_bytes(RECIPES["int4_wo"], 2, 64, 32) == 64 + 2 * 2 * 2 + 2
     assert linear_bytes(RECIPES["bf16"], 3, 5) == 30
 
 
