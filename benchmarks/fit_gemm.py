@@ -1,6 +1,6 @@
 """Fits the constants of dense matrix products and writes catalog/physics/gemm.json.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/fit_gemm.py [--dry] [--quick]
+    OPENBLAS_NUM_THREADS=1 python -m benchmarks.fit_gemm [--dry] [--quick]
 
 Stages: 1. bf16 campaigns: constants shared by all architectures together with a few of each;
 2. each narrow format on top; 3. fp32 on FMA pipes on top, then its kernels for few rows. --quick
@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gemm_problem import (
+
+from benchmarks.gemm_problem import (
     SPREAD,
     Constants,
     Problem,
@@ -33,7 +34,6 @@ from gemm_problem import (
     solve,
     training,
 )
-
 from silicast.kernels.gemm_constants import BORROWS
 from silicast.validation.gemm_rows import (
     Rows,
@@ -378,7 +378,7 @@ def write(common: dict[str, float], own: Constants, scores: dict[str, Any]) -> N
             ],
             "split": "one in five (n, k) pairs is never fitted (aiconfigurator); the sources' own "
             "train splits elsewhere; scores are on rows that were not fitted",
-            "command": "OPENBLAS_NUM_THREADS=1 python benchmarks/fit_gemm.py",
+            "command": "OPENBLAS_NUM_THREADS=1 python -m benchmarks.fit_gemm",
             "date": "2026-11-21",
             "scores": scores,
             "notes": "an architecture without data has the geometric mean of the others",

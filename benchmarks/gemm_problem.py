@@ -164,7 +164,7 @@ def add_spread(
     for architecture in sorted({architecture_of(part) for part in parts}):
         table = {**common, **own.setdefault(architecture, {})}
         mine = [part for part in parts if architecture_of(part) == architecture]
-        errors = {p.variant.library: [] for p in mine}
+        errors: dict[str, list[F]] = {p.variant.library: [] for p in mine}
         for part in mine:
             errors[part.variant.library].append(np.abs(np.log(predict(part, table) / part.seconds)))
         marks = {f":{library}": found for library, found in errors.items() if library}

@@ -121,16 +121,19 @@ def bf16_rows(data: Path, count: int = 6000) -> list[Rows]:
     return found
 
 
-NEWEST = {"trtllm": ("1.3.0rc20",), "sglang": ("0.5.14",), "vllm": ("0.24.0",)}
+Campaigns = dict[str, tuple[str, ...]]
+"""Backend -> the versions that are read."""
+
+NEWEST: Campaigns = {"trtllm": ("1.3.0rc20",), "sglang": ("0.5.14",), "vllm": ("0.24.0",)}
 """The newest campaigns of every backend."""
 
-STATIC = {"trtllm": ("1.3.0rc15",), "sglang": ("0.5.12",)}
+STATIC: Campaigns = {"trtllm": ("1.3.0rc15",), "sglang": ("0.5.12",)}
 """The only ones of static scales (L40S)."""
 
-PLUGIN = {"trtllm": ("1.0.0",)}
+PLUGIN: Campaigns = {"trtllm": ("1.0.0",)}
 """The only one of integer formats (A100): plugins of TensorRT, timed as layers of an engine."""
 
-CAMPAIGNS: dict[str, dict[str, tuple[str, ...]]] = {
+CAMPAIGNS: dict[str, Campaigns] = {
     "fp8": NEWEST, "fp8_block": NEWEST, "nvfp4": NEWEST, "fp8_static": STATIC,
     "int4_wo": PLUGIN, "int8_wo": PLUGIN, "sq": PLUGIN,
 }  # fmt: skip

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from silicast.core.dtypes import RECIPES
-from silicast.workload.counting import parameters, shard_of, weight_bytes
+from silicast.workload.counting import parameters, weight_bytes
 from silicast.workload.models import find_model
 from silicast.workload.plan import Plan
 from silicast.workload.precision import Precision
+from silicast.workload.shard import shard_of
 from silicast.workload.weights import linear_bytes, mtp_weights
 
 ONE = Plan()
