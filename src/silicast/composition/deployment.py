@@ -56,8 +56,18 @@ class Deployment:
             self.plan,
             gathers_dense=own.gathers_dense and self.plan.attention_dp > 1,
             extra_layers=own.extra_layers,
+            all_to_all=self.plan.all_to_all or self._sends_one_by_one(),
         )
         object.__setattr__(self, "plan", plan)
+
+    def _sends_one_by_one(self) -> bool:
+        """Whether tokens go to their experts' ranks one by one: to more ranks than a token has
+        choices, or beyond the links of a domain. Otherwise a gather moves no more than that.
+        """
+        moe, ranks = self.model.moe, self.plan.tp * self.plan.attention_dp
+        if moe is None or ranks == 1:
+            return False
+        return ranks > moe.topk or not self.links.within_domain(ranks)
 
     @property
     def links(self) -> Cluster:

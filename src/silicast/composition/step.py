@@ -79,12 +79,7 @@ class StepModel:
     def __init__(self, deployment: Deployment, graph: Graph | None = None) -> None:
         self.deployment = deployment
         precision = deployment.precision or deployment.model.default_precision
-        plan = deployment.plan
-        # engines gather tokens inside a domain and send them one by one beyond
-        apart = not deployment.links.within_domain(plan.tp * plan.attention_dp)
-        self.graph: Graph = graph or build_graph(
-            deployment.model, plan, precision, all_to_all=apart
-        )
+        self.graph: Graph = graph or build_graph(deployment.model, deployment.plan, precision)
         self._caveats = () if graph else tuple(deployment.engine.caveats)
         self.placed: tuple[Placed, ...] = place(self.graph, deployment)
         self._matrix_format = RECIPES[precision.recipe].compute

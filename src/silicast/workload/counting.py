@@ -157,7 +157,9 @@ def activation_bytes(
     if model.moe is not None:
         width, shared = model.moe.intermediate // shard.expert_tp, shard.shared_intermediate
         routed = max(ups * width, model.moe.latent or hidden) + width
-        gathered = shard.groups * (hidden + model.moe.topk * routed)
+        # dispatched tokens are as many as the group's own choices, gathered ones all groups'
+        groups = 1 if plan.dispatches else shard.groups
+        gathered = groups * (hidden + model.moe.topk * routed)
         points += [hidden + gathered, 2 * hidden + ups * shared + shared]
     parallel = 0 if model.residual == "sequential" else hidden
     in_layers = tokens * (parallel + max(points)) * element

@@ -30,8 +30,6 @@ def build_graph(
     model: ModelConfig,
     plan: Plan | None = None,
     precision: Precision | None = None,
-    *,
-    all_to_all: bool = False,
 ) -> Graph:
     """All layers of ``model`` as one rank of ``plan`` runs them.
 
@@ -41,9 +39,6 @@ def build_graph(
         plan: dp copies the whole and does not matter here. With attention_dp all symbols are of
             the rank's own group, but ``all_tokens``, which counts those of all groups.
         precision: None = the checkpoint's.
-        all_to_all: with attention_dp and one whole set of experts a rank (tp = 1, ep =
-            attention_dp), tokens are dispatched to their experts' ranks and combined, instead of
-            gathered and scattered by collectives.
 
     Raises:
         SilicastError: the plan does not fit the model; names the field.
@@ -56,7 +51,7 @@ def build_graph(
     plan = plan or Plan()
     _check(model, plan)
     formats = precision or model.default_precision
-    builder = _Builder(Nodes(model, shard_of(model, plan), formats, all_to_all))
+    builder = _Builder(Nodes(model, shard_of(model, plan), formats, plan.dispatches))
     blocks = [Block("embedding", tuple(builder.embedding()))]
     blocks.append(Block("first_layer", tuple(builder.layer(model.kind(0), first=True)), (0,)))
     kinds: dict[LayerKind, list[int]] = {}

@@ -65,7 +65,7 @@ def _exchanged(make: Nodes, experts: Node) -> Iterator[Node]:
     if shard.groups == 1:
         yield experts
         return
-    if _dispatches(make):
+    if make.dispatches:
         moe = dict(experts.op.dims)
         sizes = {name: moe[name] for name in ("hidden", "topk", "experts")}
         sent = make.precision.expert.activations
@@ -85,12 +85,7 @@ def _own(make: Nodes) -> str:
     """The node with the routed experts' result for the rank's own tokens."""
     if make.shard.groups == 1:
         return "experts"
-    return "experts_combine" if _dispatches(make) else "experts_reduce_scatter"
-
-
-def _dispatches(make: Nodes) -> bool:
-    """Whole experts on ranks with tokens of their own: each token goes to its experts alone."""
-    return make.all_to_all and make.shard.tp == 1 and make.shard.expert_tp == 1
+    return "experts_combine" if make.dispatches else "experts_reduce_scatter"
 
 
 def last_expert_node(make: Nodes, moe: MoE) -> str:

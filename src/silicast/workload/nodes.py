@@ -24,13 +24,13 @@ class Nodes:
     """Makes nodes in the sizes and formats of one model on one rank.
 
     Attributes:
-        all_to_all: groups with tokens of their own send each token to its experts' ranks only.
+        dispatches: groups with tokens of their own send each token to its experts' ranks only.
     """
 
     model: ModelConfig
     shard: Shard
     precision: Precision
-    all_to_all: bool = False
+    dispatches: bool = False
 
     @property
     def plain(self) -> Variant:

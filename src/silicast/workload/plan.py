@@ -20,6 +20,9 @@ class Plan:
         gathers_dense: with attention_dp, dense layers are cut over all tp x attention_dp ranks,
             whose groups gather their tokens for them; else each group has them to itself.
         extra_layers: which stages of an uneven pipeline are longer.
+        all_to_all: with attention_dp and whole experts on every rank (tp = 1, ep = attention_dp),
+            tokens are dispatched to their experts' ranks and combined, instead of gathered and
+            scattered by collectives.
     """
 
     tp: int = 1
@@ -30,11 +33,18 @@ class Plan:
     attention_dp: int = 1
     gathers_dense: bool = False
     extra_layers: ExtraLayers = "before_last"
+    all_to_all: bool = False
 
     @property
     def gpus(self) -> int:
         """Devices of one inference deployment: tp x pp x attention_dp."""
         return self.tp * self.pp * self.attention_dp
+
+    @property
+    def dispatches(self) -> bool:
+        """Whether each token goes to the ranks of its experts alone."""
+        whole = self.tp == 1 and self.ep == self.attention_dp
+        return self.all_to_all and whole and self.ep > 1
 
     def stages(self, layers: int) -> tuple[tuple[int, int], ...]:
         """First and one-past-last of ``layers`` layers for each pipeline stage."""

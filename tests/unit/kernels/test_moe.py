@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
+from silicast.hardware.device import Device
 from silicast.kernels.dispatch import time_of
 from silicast.kernels.moe import Moe, distribution_of, moe_flags, selected, setting_of
 from silicast.kernels.moe_model import SIZES, Layer, candidates
@@ -129,7 +132,12 @@ def test_what_fits_in_the_cache_is_warm_there() -> None:
         ("vllm_fp8moe_flashinfer_trtllm_trtllmfp8expertsmodular", "vllm", "fp8", "blackwell", "",
          "trtllm_gen"),
         ("vllm_gptossmxfp4moe_triton_oaitritonmxfp4expertsmonolithic", "vllm", "w4a16_mxfp4",
-         "hopper", "0.24.0", "triton"),
+         "hopper", "0.24.0", "oai_triton"),
+        ("", "vllm", "w4a16_mxfp4", "hopper", "", "oai_triton"),
+        ("moe_torch_flow", "trtllm", "w4a16_mxfp4", "hopper", "1.3.0rc20", "oai_triton_trtllm"),
+        ("moe_torch_flow", "trtllm", "w4a8_mxfp4_mxfp8", "blackwell", "1.3.0rc15", "trtllm_mxfp4"),
+        ("moe_torch_flow", "trtllm", "w4a16_mxfp4", "blackwell", "1.3.0rc20", "cutlass"),
+        ("deepgemm_megamoe", "sglang", "w4a8_mxfp4_mxfp8", "blackwell", "0.5.16", "megamoe"),
         ("moe_torch_flow_min_latency", "trtllm", "nvfp4", "blackwell", "1.3.0rc20", "min_latency"),
         ("moe_torch_flow_nongated", "trtllm", "bf16", "blackwell", "1.3.0rc15", "cutlass_early"),
         ("", "", "bf16", "blackwell-rtx", "", "triton"),
@@ -199,3 +207,21 @@ def test_unmeasured_architectures_are_less_certain() -> None:
     batch = OpBatch.of([layer(64)])
     model = Moe()
     assert model.shared_log_sd(batch, rtx)["device"] > model.shared_log_sd(batch, H100)["device"]
+
+
+def test_a_kernel_with_the_exchange_waits_for_the_links() -> None:
+    variant = Variant(dtype="w4a8_mxfp4_mxfp8", kernel="deepgemm_megamoe", library="sglang",
+                      flags=moe_flags())  # fmt: skip
+    device = find_device("GB200")
+    links = {name: replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s / 8)
+             for name, link in device.links.items()}  # fmt: skip
+    slow = replace(device, links=links)
+    sizes = {"experts": 384, "topk": 6, "hidden": 7168, "intermediate": 3072, "tp": 1}
+
+    def seconds(where: Device, ep: int) -> float:
+        dims = {name: np.array([value]) for name, value in sizes.items()}
+        dims |= {"tokens": np.array([4096 * ep]), "ep": np.array([ep])}
+        return float(Moe().times(OpBatch("moe", variant, dims), where).estimate_s[0])
+
+    assert seconds(slow, 32) > 1.2 * seconds(device, 32)
+    assert seconds(slow, 1) == seconds(device, 1), "one rank sends nothing"

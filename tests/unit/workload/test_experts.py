@@ -1,5 +1,7 @@
 """Models with experts: nodes, counts by hand, how ranks share them."""
 
+from dataclasses import replace
+
 import pytest
 
 from silicast.core.errors import SilicastError
@@ -81,15 +83,22 @@ def test_groups_exchange_their_tokens() -> None:
 
 
 def test_tokens_are_dispatched_to_whole_experts_only() -> None:
-    model, wide = find_model("DeepSeek-V3"), Plan(attention_dp=32, ep=32)
-    layer = nodes(build_graph(model, wide, all_to_all=True), "layer_moe")
+    model = find_model("DeepSeek-V3")
+    wide = Plan(attention_dp=32, ep=32, all_to_all=True)
+    layer = nodes(build_graph(model, wide), "layer_moe")
     sizes = {"tokens": "tokens", "hidden": 7168, "topk": 8, "experts": 256, "ep": 32}
     assert dict(layer["experts_dispatch"].dims) == dict(layer["experts_combine"].dims) == sizes
     assert layer["experts_dispatch"].variant.dtype == "fp8"
     assert layer["experts_combine"].variant.dtype == "bf16"
     assert layer["experts"].dim("tokens") == "all_tokens"
     for plan in (Plan(tp=2, attention_dp=16, ep=32), Plan(attention_dp=32, ep=16)):
-        assert "experts_all_gather" in nodes(build_graph(model, plan, all_to_all=True), "layer_moe")
+        sent = replace(plan, all_to_all=True)
+        assert "experts_all_gather" in nodes(build_graph(model, sent), "layer_moe")
+    # what is dispatched takes a share of what gathered tokens take
+    gathered, sent = (
+        activation_bytes(model, p, BF16, 64) for p in (replace(wide, all_to_all=False), wide)
+    )
+    assert sent < gathered / 8
 
 
 def test_groups_hold_gathered_tokens() -> None:
