@@ -82,7 +82,7 @@ def campaigns(parts: Sequence[Rows]) -> dict[tuple[str, str], list[Campaign]]:
     found: dict[tuple[str, str], list[Campaign]] = defaultdict(list)
     for part in parts:
         device = find_device(part.device)
-        style = style_of(part.batch) if part.batch.family == "sparse_attention" else ""
+        style = "compressed" if style_of(part.batch) == "compressed" else ""
         found[f"{part.batch.family}.{style}".rstrip("."), device.architecture].append(
             Campaign(device, part.batch, part.seconds)
         )

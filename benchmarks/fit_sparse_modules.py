@@ -63,6 +63,8 @@ NESTED = {
     "indexer_logits": ("launch_s", "efficiency", "tile_s", "task_s"),
 }  # fmt: skip
 """Constants of kernels that libraries have of their own, timed inside modules only."""
+PROBLEMS = {"csa_module": "compressed", "hca_module": "compressed"}
+"""Modules whose attention is one kernel are fitted together."""
 TILES = ((16.0, 1.0), (64.0, 1.0), (128.0, 1.0), (128.0, 2.0))
 LOWEST, HIGHEST = 0.4, 2.5
 """Factors on parts stay within these."""
@@ -98,15 +100,14 @@ def campaign(rows: Rows) -> Campaign:
     nested = []
     short = (rows.sizes[1] + rows.sizes[2]) <= 2048
     dense = rows.labels["backend"] in DENSE and not is_decode(variant)
+    dense = dense and rows.batch.family == "dsa_module"
     for part in model.parts(rows.batch, None):
         family, batch = part.batch.family, part.batch
-        if family in NESTED and rows.batch.family == "dsa_module":
-            runs = np.ones(len(rows))
+        if family in NESTED:
+            runs = np.zeros(len(rows)) + part.count
             if dense and family != "sparse_attention":
-                runs = np.where(short, 0.0, 1.0)
-            style = (
-                style_of(batch) if family == "sparse_attention" else library_style(batch.variant)
-            )
+                runs = np.where(short, 0.0, runs)
+            style = style_of(batch) if family == "sparse_attention" else library_style(batch)
             nested.append((family, style, batch, runs))
             continue
         own = implementation_for(family, "simt")
@@ -133,7 +134,7 @@ class Problem:
         architecture = group[0].device.architecture
         self.kernels: dict[Kernel, dict[str, float]] = {}
         for family, style in sorted({x[:2] for one in group for x in one.nested}):
-            own = dict(sparse_constants(family, architecture))
+            own = dict(sparse_constants(family, architecture, style.partition("_")[0]))
             if family == "sparse_attention":
                 own |= {"dense_efficiency": 0.4 if dense else 0.0, "entry_cycles": 5.0}
                 own |= {"padded": 0.0} if decode else {}
@@ -268,11 +269,13 @@ def fit(parts: Sequence[Rows]) -> Tables:
     for part in parts:
         device = find_device(part.device)
         decode = is_decode(part.batch.variant)
-        key = (device.architecture, part.batch.family, part.labels["backend"], decode)
+        family = PROBLEMS.get(part.batch.family, part.batch.family)
+        key = (device.architecture, family, part.labels["backend"], decode)
         groups[key].append(campaign(part))
     tables: Tables = defaultdict(dict)
     for (architecture, family, library, decode), group in sorted(groups.items()):
-        problem = Problem(group, decode=decode, dense=library in DENSE and not decode)
+        dense = library in DENSE and not decode and family == "dsa_module"
+        problem = Problem(group, decode=decode, dense=dense)
         found = problem.fit()
         print(f"{architecture:10s} {family:12s} {library:8s} {'gen' if decode else 'ctx'} "
               f"{len(group):4d} campaigns, mean |log| {found:.3f}", flush=True)  # fmt: skip

@@ -93,10 +93,10 @@ class CompressedModule(Composite):
             products(variant, s.tokens, 4 * s.index_dim + s.index_heads, s.hidden, plain=True),
             moves(s.tokens * (s.index_heads + 4) * s.index_dim),
         ]
-        fp8 = Variant(dtype="fp8", flags=flags)
+        fp8 = Variant(dtype="fp8", library=variant.library, flags=flags)
         logits = {**cached, "heads": s.index_heads, "head_dim": s.index_dim}
         found.append(PartBatch("logits", OpBatch("indexer_logits", fp8, logits)))
-        rows = Variant(dtype="fp32", flags=flags)
+        rows = Variant(dtype="fp32", library=variant.library, flags=flags)
         found.append(PartBatch("selection", OpBatch("topk", rows, {**cached, "k": s.selected})))
         return found
 

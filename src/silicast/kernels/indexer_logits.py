@@ -41,7 +41,8 @@ class IndexerLogits(Implementation):
     """Dimensions: batch, q_len, kv_len, heads, head_dim, ratio.
 
     kv_len counts past and new tokens; in a decode it does not hold the new ones (q_len, default 1).
-    ``ratio`` (default 1): tokens that share one index key.
+    ``ratio`` (default 1): tokens that share one index key; ``pool`` (default 1): keys of which only
+    the best score is written.
     """
 
     family: ClassVar[str] = "indexer_logits"
@@ -58,7 +59,7 @@ class IndexerLogits(Implementation):
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """See :meth:`Implementation.analyse`."""
-        c = sparse_constants(self.family, device.architecture, library_style(batch.variant))
+        c = sparse_constants(self.family, device.architecture, library_style(batch))
         return self.analyse_with(batch, device, c)
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
@@ -93,7 +94,7 @@ class IndexerLogits(Implementation):
             core_s = walked * block * pair_s + rounds * c["task_s"]
         read = tokens * heads * (width * size + SCALE_BYTES)
         read = read + work.total(keys.astype(np.float64)) * (width * size + SCALE_BYTES)
-        written = pairs * SCORE_BYTES
+        written = np.ceil(pairs / column(batch, "pool", 1)) * SCORE_BYTES
         forced, memory = memory_bounds(device, read, written, batch.variant.cache)
         dram_s = np.maximum(forced, written * c["write_share"]) / (
             data_rate(device) * c["dram_efficiency"]
@@ -134,7 +135,9 @@ class IndexerLogits(Implementation):
         """Queries and keys with their scales in, one fp32 number a pair out."""
         size = _Exact(op)
         line = int(size.width * _format(op.variant.dtype)[1]) + SCALE_BYTES
-        return (size.queries * size.heads + size.keys) * line + size.pairs * SCORE_BYTES
+        return (size.queries * size.heads + size.keys) * line + -(
+            -size.pairs // size.pool
+        ) * SCORE_BYTES
 
 
 @final
@@ -145,6 +148,7 @@ class _Exact:
         batch = OpBatch.of([op])
         work = Sequences.of(batch, decode=batch.variant.flag("decode"))
         ratio = int(column(batch, "ratio", 1)[0])
+        self.pool = int(column(batch, "pool", 1)[0])
         self.heads = int(column(batch, "heads", 64)[0])
         self.width = int(column(batch, "head_dim", 128)[0])
         rows = list(zip(work.q.tolist(), work.kv.tolist(), work.count.tolist(), strict=True))

@@ -70,15 +70,15 @@ class MsaModule(Composite):
         }  # fmt: skip
         family = "attention_decode" if decode else "attention_prefill"
         flags = (("decode", True),) if decode else ()
-        scores = Variant(dtype="bf16", flags=flags)
-        logits = {**lengths, "heads": s.index_heads, "head_dim": s.index_dim}
+        scores = Variant(dtype="bf16", library=variant.library, flags=flags)
+        logits = {**lengths, "heads": s.index_heads, "head_dim": s.index_dim, "pool": s.block}
         return [
             products(variant, s.tokens, rows * s.width, s.hidden),
             products(variant, s.tokens, (s.index_heads + 1) * s.index_dim, s.hidden),
             products(variant, s.tokens, s.hidden, s.heads * s.width),
             moves(s.tokens * (rows * s.width + (s.index_heads + 1) * s.index_dim)),
             PartBatch("logits", OpBatch("indexer_logits", scores, logits)),
-            PartBatch("selection", _selection(s, lengths, flags), s.index_heads),
+            PartBatch("selection", _selection(s, lengths, scores), s.index_heads),
             PartBatch("attention", OpBatch(family, kind, attention)),
         ]
 
@@ -93,11 +93,9 @@ class MsaModule(Composite):
         return read, s.tokens * s.hidden * 2
 
 
-def _selection(
-    s: _Sizes, lengths: Mapping[str, I64], flags: tuple[tuple[str, bool], ...]
-) -> OpBatch:
-    rows = Variant(dtype="fp32", flags=flags)
-    return OpBatch("topk", rows, {**lengths, "k": s.selected, "ratio": s.block})
+def _selection(s: _Sizes, lengths: Mapping[str, I64], scores: Variant) -> OpBatch:
+    rows = Variant(dtype="fp32", library=scores.library, flags=scores.flags)
+    return OpBatch("topk", rows, {**lengths, "k": s.selected, "pool": s.block})
 
 
 @final

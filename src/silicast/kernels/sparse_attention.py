@@ -165,17 +165,17 @@ class SparseAttention(Implementation):
 
 
 def style_of(batch: OpBatch) -> str:
-    """Whose constants: kernels over compressed entries and a window, or over selected tokens those
-    of a library for a cache format and phase.
+    """Whose constants: kernels over compressed entries and a window, or over selected tokens; of a
+    library for a cache format and phase.
     """
-    if "window" in batch.dims:
-        return "compressed"
     variant = batch.variant
+    kind = "compressed" if "window" in batch.dims else ""
     if not variant.library:
-        return ""
+        return kind
     narrow = element_bytes(variant.kv_dtype or variant.dtype) < 2.0
     phase = "decode" if variant.flag("decode") else "prefill"
-    return f"{variant.library}_{'fp8' if narrow else 'bf16'}_{phase}"
+    words = (kind, variant.library, "fp8" if narrow else "bf16", phase)
+    return "_".join(word for word in words if word)
 
 
 def has_dense_path(batch: OpBatch, device: Device) -> bool:

@@ -11,7 +11,7 @@ from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
 from silicast.kernels.physics import has_physics, load_physics
-from silicast.workload.op import Variant
+from silicast.workload.op import OpBatch
 
 GROUP = "sparse"
 MODULES = "sparse_modules"
@@ -21,26 +21,34 @@ MODULES = "sparse_modules"
 @lru_cache(maxsize=1024)
 def sparse_constants(family: str, architecture: str, style: str = "") -> Mapping[str, float]:
     """Constants of one family, "<family>.<name>" in the file, under their plain names; those of a
-    style, "<family>.<style>.<name>", are put over them.
+    style, "<family>.<style>.<name>", and before them of its first word are put over them.
     """
     own_table = load_physics(MODULES).constants(architecture) if has_physics(MODULES) else {}
     table = {**load_physics(GROUP).constants(architecture), **own_table}
     prefix = family + "."
     found = {k.removeprefix(prefix): v for k, v in table.items() if k.startswith(prefix)}
     plain = {k: v for k, v in found.items() if "." not in k}
-    own = style + "."
-    return {**plain, **{k.removeprefix(own): v for k, v in found.items() if k.startswith(own)}}
+    for over in dict.fromkeys((style.partition("_")[0], style)):
+        own = over + "."
+        plain |= {k.removeprefix(own): v for k, v in found.items() if k.startswith(own)}
+    return plain
 
 
-def library_style(variant: Variant) -> str:
-    """Whose constants: a library's own kernel in a phase; "" = the usual kernel.
+def library_style(batch: OpBatch) -> str:
+    """Whose constants: a library's own kernel in a phase, of compressed entries or of blocks of
+    keys apart; "" = the usual kernel.
 
-    >>> library_style(Variant(library="trtllm", flags=(("decode", True),)))
+    >>> from silicast.workload.op import Variant
+    >>> trtllm = Variant(library="trtllm", flags=(("decode", True),))
+    >>> library_style(OpBatch("topk", trtllm, {"kv_len": np.array([9])}))
     'trtllm_decode'
     """
+    variant = batch.variant
+    kind = "blocks" if "pool" in batch.dims else "compressed" if "ratio" in batch.dims else ""
     if not variant.library:
-        return ""
-    return f"{variant.library}_{'decode' if variant.flag('decode') else 'prefill'}"
+        return kind
+    phase = "decode" if variant.flag("decode") else "prefill"
+    return "_".join(word for word in (kind, variant.library, phase) if word)
 
 
 def sparse_errors(family: str, device: Device) -> Mapping[str, float]:

@@ -36,7 +36,8 @@ class TopK(Implementation):
     the scores that it has.
 
     kv_len counts past and new tokens; in a decode (flag ``decode``) it does not hold the new ones
-    (q_len, default 1). ``ratio``: tokens that share one score.
+    (q_len, default 1). ``ratio``: tokens that share one score; ``pool``: keys of which the best
+    counts.
     """
 
     family: ClassVar[str] = "topk"
@@ -49,13 +50,13 @@ class TopK(Implementation):
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """See :meth:`Implementation.analyse`."""
-        c = sparse_constants(self.family, device.architecture, library_style(batch.variant))
+        c = sparse_constants(self.family, device.architecture, library_style(batch))
         return self.analyse_with(batch, device, c)
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         """As :meth:`analyse`, with given constants: for fitting them."""
         work = Sequences.of(batch, decode=batch.variant.flag("decode"))
-        ratio = work.spread(column(batch, "ratio", 1))
+        ratio = work.spread(column(batch, "ratio", 1) * column(batch, "pool", 1))
         k = column(batch, "k", 2048).astype(np.float64)
         rows = work.total(work.q.astype(np.float64))
         scores = work.total(seen(work.q, work.kv, ratio).astype(np.float64))
@@ -100,7 +101,8 @@ class TopK(Implementation):
         """Scores in, indices out."""
         batch = OpBatch.of([op])
         work = Sequences.of(batch, decode=op.variant.flag("decode"))
-        ratio, k = int(column(batch, "ratio", 1)[0]), int(column(batch, "k", 2048)[0])
+        ratio = int(column(batch, "ratio", 1)[0] * column(batch, "pool", 1)[0])
+        k = int(column(batch, "k", 2048)[0])
         rows = zip(work.q.tolist(), work.kv.tolist(), work.count.tolist(), strict=True)
         total = 0
         for q, kv, count in rows:

@@ -148,6 +148,7 @@ class SparseTable(_Strict, frozen=True):
     rope_dim: int | None = None
     csa_ratio: int | None = None
     hca_ratio: int | None = None
+    streams: int | None = None
 
 
 class ModelTable(_Strict, frozen=True):

@@ -29,6 +29,7 @@ class Sparse:
         q_rank, out_groups, out_rank: of DeepSeek-V4's queries and of its grouped way out.
         csa_ratio, hca_ratio: tokens that share an entry in lightly and heavily compressed layers.
         rope_dim: width of a head that is rotated.
+        streams: residual streams that hyper-connections mix around every block; 0 = one, added to.
 
     Raises:
         SilicastError: a size is out of range.
@@ -48,6 +49,7 @@ class Sparse:
     rope_dim: int = 64
     csa_ratio: int = 4
     hca_ratio: int = 128
+    streams: int = 0
 
     REQUIRED: ClassVar[tuple[str, ...]] = ("index_heads", "index_dim", "selected")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from silicast.core.dtypes import BITS
@@ -28,28 +29,49 @@ PHASES: tuple[tuple[str, tuple[tuple[str, bool], ...], dict[str, Dim]], ...] = (
 
 
 def index_nodes(
-    make: Nodes, source: str, queries: str, rank: int, selected: int, ratio: int = 1
+    make: Nodes,
+    source: str,
+    queries: str,
+    rank: int,
+    selected: int,
+    ratio: int = 1,
+    series: int = 1,
 ) -> Iterator[Node]:
     """The indexer, whole on every rank: its queries, key, scores and selection; ends with the
     nodes "select_prefill" and "select_decode".
+
+    Args:
+        make: makes nodes; source: the normed input; queries: the queries' latent, ``rank`` wide.
+        selected: of :class:`Sparse`.
+        ratio: tokens that share a key.
+        series: products as wide as a key that a key is made of.
     """
     sparse = sparse_of(make.model)
     heads, width = sparse.index_heads, sparse.index_dim
     yield make.projection("index_q", heads * width, rank, queries)
-    product = Op.make("gemm", make.unquantised, m=TOKENS, n=width + heads, k=make.model.hidden)
+    keys = series * width + heads
+    product = Op.make("gemm", make.unquantised, m=TOKENS, n=keys, k=make.model.hidden)
     yield Node("index_k", product, (source,))
     yield make.row_norm("index_k_norm", 1, width, "index_k")
     rope = Op.make(
         "rope", make.plain, tokens=TOKENS, num_heads=heads, num_kv_heads=1, head_dim=width
     )
     yield Node("index_rope", rope, ("index_q", "index_k_norm"))
+    shared: dict[str, Dim] = {} if ratio == 1 else {"ratio": ratio}
+    yield from scored(make, Variant(dtype="fp8"), heads, selected, shared)
+
+
+def scored(
+    make: Nodes, variant: Variant, heads: int, selected: int, shared: dict[str, Dim]
+) -> Iterator[Node]:
+    """Scores of all keys by "index_rope" and the selection, of each phase."""
+    width = sparse_of(make.model).index_dim
     for phase, flags, lengths in PHASES:
-        shared: dict[str, Dim] = {**lengths} if ratio == 1 else {**lengths, "ratio": ratio}
-        fp8 = Variant(dtype="fp8", flags=flags)
-        logits = Op.make("indexer_logits", fp8, heads=heads, head_dim=width, **shared)
+        kind = replace(variant, flags=flags)
+        logits = Op.make("indexer_logits", kind, heads=heads, head_dim=width, **lengths, **shared)
         yield Node(f"index_logits_{phase}", logits, ("index_rope",))
         rows = Variant(dtype="fp32", flags=flags)
-        select = Op.make("topk", rows, k=selected, **shared)
+        select = Op.make("topk", rows, k=selected, **lengths, **shared)
         yield Node(f"select_{phase}", select, (f"index_logits_{phase}",))
 
 
