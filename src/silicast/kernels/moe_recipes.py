@@ -26,6 +26,9 @@ SGLang and as TensorRT-LLM call them; TensorRT-LLM's own for MXFP8 tokens; DeepG
 holds dispatch and combine; ``_early``: as they were up to SGLang 0.5.11 and, on Blackwell, up to
 TensorRT-LLM 1.3.0rc17."""
 
+DISPATCHED = "dispatched"
+"""The kernel's name where a dispatch sent each rank the tokens of its experts alone."""
+
 EXCHANGES = frozenset({"megamoe"})
 """Styles whose kernel also moves tokens between the ranks."""
 
@@ -62,6 +65,8 @@ def style_of(kernel: str, library: str, dtype: str, architecture: str, version: 
     """
     name = kernel.casefold()
     found = _usual(library, dtype, architecture)
+    if name == DISPATCHED and library != "trtllm":
+        return "cutedsl" if dtype == "nvfp4" else "deepep"
     for word, style in _BY_WORD:
         if word in name:
             found = style

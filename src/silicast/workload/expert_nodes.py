@@ -10,6 +10,9 @@ from silicast.workload.nodes import Nodes
 from silicast.workload.op import Op, Variant
 from silicast.workload.symbols import ALL_TOKENS, TOKENS
 
+DISPATCHED = "dispatched"
+"""What names kernels whose ranks hold the tokens of their own experts alone."""
+
 ROUTING = "uniform"
 """Tokens choose at random among experts that a balancing loss made equally popular: small batches
 leave some experts unread, and the ranks of a group wait for the one with most."""
@@ -32,7 +35,8 @@ def expert_nodes(make: Nodes, moe: MoE, source: str) -> Iterator[Node]:
     choice = Op.make("softmax", make.plain, rows=TOKENS, cols=moe.experts)
     yield Node("router_softmax", choice, ("router",))
     flags = (("gated", make.model.gated), (ROUTING, True))
-    variant = Variant(dtype=make.precision.expert.name, flags=flags)
+    kernel = DISPATCHED if make.dispatches else ""
+    variant = Variant(dtype=make.precision.expert.name, kernel=kernel, flags=flags)
     tokens = TOKENS if shard.groups == 1 else ALL_TOKENS
     before: tuple[str, ...] = ("router_softmax",)
     if moe.latent:

@@ -89,6 +89,7 @@ def test_tokens_are_dispatched_to_whole_experts_only() -> None:
     sizes = {"tokens": "tokens", "hidden": 7168, "topk": 8, "experts": 256, "ep": 32}
     assert dict(layer["experts_dispatch"].dims) == dict(layer["experts_combine"].dims) == sizes
     assert layer["experts_dispatch"].variant.dtype == "fp8"
+    assert layer["experts"].variant.kernel == "dispatched"
     assert layer["experts_combine"].variant.dtype == "bf16"
     assert layer["experts"].dim("tokens") == "all_tokens"
     for plan in (Plan(tp=2, attention_dp=16, ep=32), Plan(attention_dp=32, ep=16)):
