@@ -58,7 +58,7 @@ class Exchange(CollectiveAlgorithm):
         )
         if topology.inter is None:
             return within
-        network = topology.inter.bandwidth_bytes_per_s * constants["network_efficiency"]
+        network = topology.network_exchange_rate * constants["network_efficiency"]
         across = size * ((n - local) / n / network) + within.latency_s
         return AlgorithmTime(np.maximum(within.time_s, across), within.latency_s)
 
@@ -68,7 +68,7 @@ def _message(size: F64, topology: Topology, constants: Constants) -> AlgorithmTi
     rate, share = topology.peer_rate, constants["single_efficiency"]
     latency_us = constants["base_us"] + constants["ll_step_us"]
     if topology.inter is not None:
-        rate, share = topology.inter.bandwidth_bytes_per_s, constants["network_efficiency"]
+        rate, share = topology.network_message_rate, constants["network_efficiency"]
         latency_us += constants["network_step_us"]
     start = 0.0 * size + latency_us * MICRO
     return AlgorithmTime(start + size / (rate * share), start)

@@ -81,7 +81,7 @@ def _times(
     rate, network_hops = topology.rate / contention(topology, constants), 0
     if topology.inter is not None:
         network_hops = PASSES.get(op, 1) * (topology.nodes - 1)
-        network = topology.inter.bandwidth_bytes_per_s * topology.local
+        network = topology.network_rate * topology.local
         rate = min(rate, network * constants["network_efficiency"])
     steps, kept = hops - network_hops, size * (1.0 / n)
     extra = network_hops * constants["network_step_us"] * MICRO

@@ -6,36 +6,18 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 from silicast.core.errors import SilicastError
-from silicast.hardware.device import Device, Link
+from silicast.hardware.device import UPLINK, Device, Link
 
 Fabric = Literal["switch", "mesh", "cube", "bridge", "pcie", "host"]
 
-BOARD_OF_FOUR = 4
-"""NVIDIA's 4-GPU baseboards (HGX A100 4-GPU "Redstone", HGX H100 4-GPU) join every pair by its
-own NVLinks and have no switch; the 8-GPU boards of the same devices have NVSwitch."""
-
-GRACE_SUPERCHIPS = ("GB", "GH")
-
-BOARD_OF_FOUR_DEVICES = frozenset(
-    {"A100-SXM-40GB", "A100-SXM-80GB", "H100-SXM-80GB", "H200-SXM-141GB"}
-)
+GRACE = "grace"
+"""The host in the catalog."""
 
 QUAD = 4
 CUBE_BOARD = 8
-CUBE_LINKS: dict[str, tuple[int, ...]] = {
-    "P100-SXM2-16GB": (4, 1, 2, 3),
-    "V100-SXM2-16GB": (6, 2, 3, 4),
-    "V100-SXM2-32GB": (6, 2, 3, 4),
-}
-"""Boards of up to eight without a switch, joined as a hybrid cube mesh (NVIDIA DGX-1 white paper,
-WP-08437): two quads whose members all reach each other, and one partner in the other quad. Links
-of a device, then those that a group of two, three and four of a quad can use at best (P100: one
-link to each neighbour; V100: two to the partner and to one of its quad). Rings over more use all
-links. Devices of different quads that are no partners exchange messages over PCIe."""
-
-NO_PEER_ACCESS = frozenset({"RTX 6000 Ada", "RTX 3090", "RTX 4090", "RTX 5090"})
-"""Workstation and desktop boards whose driver (GeForce) or platform (RTX 6000 Ada, as measured)
-does not let PCIe peers read each other: messages are staged in host memory."""
+"""Boards of up to eight without a switch may be joined as a hybrid cube mesh (NVIDIA DGX-1 white
+paper, WP-08437): two quads, and one partner in the other quad. Devices of different quads that are
+no partners exchange messages over PCIe."""
 
 
 @final
@@ -54,6 +36,8 @@ class Topology:
             of host memory, as workstations do).
         inter: network adapter of each device, bytes/s and direction; None within one node.
         assumed_inter: the adapter was not stated but derived from the device's PCIe generation.
+        uplink: one device's share of what joins pods, where participants are in several; its
+            ``domain`` is the devices of a pod.
     """
 
     device: Device
@@ -63,6 +47,7 @@ class Topology:
     fabric: Fabric
     inter: Link | None = None
     assumed_inter: bool = False
+    uplink: Link | None = None
 
     @staticmethod
     def of(
@@ -96,9 +81,11 @@ class Topology:
         assumed = gpus > per_node and inter is None
         if assumed:
             inter = Link("network", 0.78125 * _pcie(device).bandwidth_bytes_per_s)
-        return Topology(
-            device, gpus, per_node, link, fabric, inter if gpus > per_node else None, assumed
-        )
+        uplink = device.links.get(UPLINK)
+        if uplink is not None and gpus <= max(uplink.domain, per_node):
+            uplink = None
+        between = inter if gpus > per_node else None
+        return Topology(device, gpus, per_node, link, fabric, between, assumed, uplink)
 
     @property
     def local(self) -> int:
@@ -127,7 +114,7 @@ class Topology:
     @property
     def grace_host(self) -> bool:
         """Whether the host is NVIDIA's Grace: the GB and GH superchips."""
-        return self.device.name.startswith(GRACE_SUPERCHIPS)
+        return self.device.default_host == GRACE
 
     @property
     def rate(self) -> float:
@@ -135,8 +122,8 @@ class Topology:
 
         On a mesh or cube only the links to participating peers count.
         """
-        if self.fabric == "cube":
-            return self.link.bandwidth_bytes_per_s * _cube_share(self.device, self.local)
+        if self.link.cube and self.fabric == "cube":
+            return self.link.bandwidth_bytes_per_s * self.link.cube.share(self.local)
         if self.fabric == "mesh":
             return self.link.bandwidth_bytes_per_s * (self.local - 1) / (self.gpus_per_node - 1)
         return self.link.bandwidth_bytes_per_s
@@ -146,8 +133,8 @@ class Topology:
         """Datasheet bytes/s and direction between two participants of a node, the best placed."""
         if self.fabric == "mesh":
             return self.link.bandwidth_bytes_per_s / (self.gpus_per_node - 1)
-        if self.fabric == "cube":
-            return self.link.bandwidth_bytes_per_s * _cube_share(self.device, 2)
+        if self.link.cube and self.fabric == "cube":
+            return self.link.bandwidth_bytes_per_s * self.link.cube.share(2)
         return self.link.bandwidth_bytes_per_s
 
     @property
@@ -162,11 +149,43 @@ class Topology:
         pcie = _pcie(self.device).bandwidth_bytes_per_s
         return min(self.rate, pcie * (self.local - 1) / far)
 
+    @property
+    def network_rate(self) -> float:
+        """Bytes/s and direction of one device's adapter that rings and trees can use; 0 within one
+        node.
 
-def _cube_share(device: Device, local: int) -> float:
-    """Share of a device's links that a group of ``local`` on a cube mesh can use."""
-    links, *groups = CUBE_LINKS[device.name]
-    return groups[local - 2] / links if 2 <= local <= QUAD else 1.0
+        Each of a node's rings leaves and enters a pod once, so that all of the pod's uplinks carry
+        what the adapters of one node do.
+        """
+        if self.inter is None:
+            return 0.0
+        rate = self.inter.bandwidth_bytes_per_s
+        if self.uplink is None:
+            return rate
+        pod = max(self.uplink.domain, self.gpus_per_node)
+        return min(rate, self.uplink.bandwidth_bytes_per_s * pod / self.local)
+
+    @property
+    def network_exchange_rate(self) -> float:
+        """The same for messages to every device of other nodes: those to other pods share the
+        uplinks.
+        """
+        if self.inter is None:
+            return 0.0
+        rate = self.inter.bandwidth_bytes_per_s
+        if self.uplink is None:
+            return rate
+        pod = max(self.uplink.domain, self.gpus_per_node)
+        far = (self.gpus - pod) / (self.gpus - self.local)
+        return min(rate, self.uplink.bandwidth_bytes_per_s / far)
+
+    @property
+    def network_message_rate(self) -> float:
+        """The same for one message, to the farthest device."""
+        if self.inter is None:
+            return 0.0
+        rate = self.inter.bandwidth_bytes_per_s
+        return rate if self.uplink is None else min(rate, self.uplink.bandwidth_bytes_per_s)
 
 
 def _pcie(device: Device) -> Link:
@@ -182,7 +201,7 @@ def _pcie(device: Device) -> Link:
 
 
 def _pcie_fabric(device: Device) -> Fabric:
-    return "host" if device.name in NO_PEER_ACCESS else "pcie"
+    return "pcie" if _pcie(device).peer_access else "host"
 
 
 def _intra(device: Device, local: int, per_node: int, name: str) -> tuple[Link, Fabric]:
@@ -199,10 +218,10 @@ def _intra(device: Device, local: int, per_node: int, name: str) -> tuple[Link, 
         return _pcie(device), _pcie_fabric(device)
     if link.mesh:
         return link, "mesh"
-    if link.name == "nvlink" and device.name in CUBE_LINKS and per_node <= CUBE_BOARD:
+    if link.cube is not None and per_node <= CUBE_BOARD:
         return link, "cube"
     if not link.switched:
         return (link, "bridge") if local <= 2 else (_pcie(device), _pcie_fabric(device))
-    if per_node == BOARD_OF_FOUR and device.name in BOARD_OF_FOUR_DEVICES:
+    if per_node in link.mesh_boards:
         return link, "mesh"
     return link, "switch"

@@ -40,7 +40,7 @@ class Tree(CollectiveAlgorithm):
         depth = (topology.nodes - 1).bit_length()
         rate = topology.rate / contention(topology, constants)
         if topology.inter is not None:
-            network = topology.inter.bandwidth_bytes_per_s * topology.local
+            network = topology.network_rate * topology.local
             rate = min(rate, network * constants["network_efficiency"])
         extra = 2 * depth * constants["network_step_us"] * MICRO
         traffic = self.traffic(op, size, topology)

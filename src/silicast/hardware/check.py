@@ -15,7 +15,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.naming import normalise
 from silicast.hardware.catalog import read_device_file, with_base
 from silicast.hardware.device import Device
-from silicast.hardware.device_file import DeviceFile, decode, tabulate
+from silicast.hardware.device_file import DeviceFile, LinkTable, decode, tabulate
 from silicast.hardware.index import device_names
 from silicast.hardware.plausibility import Problem, implausible
 from silicast.hardware.sources import numbers_of, plain_path, source_of
@@ -59,7 +59,7 @@ def _table(device: Device | Path | str | Mapping[str, Any]) -> DeviceFile:
 
 
 def _sources(table: DeviceFile) -> Iterator[Problem]:
-    known: set[str] = set()
+    known = {f"links.{n}.{field}" for n in table.links for field in LinkTable.__struct_fields__}
     for path, value in numbers_of(table):
         plain = plain_path(path)
         known.update(_prefixes(plain))

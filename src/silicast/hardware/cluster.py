@@ -7,7 +7,7 @@ from typing import Literal, final
 
 from silicast.core.errors import SilicastError
 from silicast.core.naming import normalise
-from silicast.hardware.device import Device, Link
+from silicast.hardware.device import UPLINK, Device, Link
 from silicast.hardware.host import Host, host_of_system
 from silicast.hardware.systems import SystemEntry, networks, systems, usual_system
 
@@ -52,6 +52,12 @@ class Cluster:
             PCIe, 2 for a bridge, 72 for NVL72.
         intra_node: the link within a domain; None for a device without any.
         inter_node: the network between domains.
+        pod: devices that one level of the network joins at the full rate of ``inter_node``; 0 =
+            all of them.
+        inter_pod: the network between pods, one device's share of the uplinks at full rate; None =
+            as ``inter_node``.
+        oversubscription: how many times what enters a pod's switches is more than its uplinks
+            carry. Without pods every domain is one: the whole network carries so much less.
         name: the system it was made from, or "".
         host: of each node.
         assumed: what was not stated and not in the catalog, for a warning.
@@ -68,6 +74,20 @@ class Cluster:
     host: Host = Host()
     assumed: tuple[str, ...] = ()
     price_per_gpu_hour: float | None = None
+    pod: int = 0
+    inter_pod: Network | None = None
+    oversubscription: float = 1.0
+
+    @property
+    def uplink(self) -> Link | None:
+        """One device's share of what joins pods; ``domain`` of it are the devices of a pod. None
+        where the network has one level.
+        """
+        if not self.pod and self.oversubscription == 1.0 and self.inter_pod is None:
+            return None
+        between = self.inter_pod or self.inter_node
+        rate = between.bandwidth_bytes_per_s / self.oversubscription
+        return Link(UPLINK, rate, domain=max(self.pod, self.domain, self.gpus_per_node))
 
     @property
     def nodes(self) -> int:
@@ -100,12 +120,14 @@ class Cluster:
         """The device with the links that it has in this cluster and no others.
 
         The link of the domain is called "nvlink" whatever its kind, "pcie" stays, an optional
-        bridge that is not fitted is gone.
+        bridge that is not fitted is gone. A network of several levels adds the link "uplink".
         """
         links = {name: link for name, link in self.device.links.items() if name == "pcie"}
         if self.intra_node is not None:
             name = "pcie" if self.intra_node.name == "pcie" else "nvlink"
             links[name] = replace(self.intra_node, name=name)
+        if self.uplink is not None:
+            links[UPLINK] = self.uplink
         return replace(self.device, links=links)
 
 
@@ -119,6 +141,9 @@ def cluster_of(
     inter_node: str | Network | None = None,
     host: Host | None = None,
     price_per_gpu_hour: float | None = None,
+    pod: int | None = None,
+    inter_pod: str | Network | None = None,
+    oversubscription: float | None = None,
 ) -> Cluster:
     """A cluster of ``device``; what is left out is as in the device's usual system.
 
@@ -131,6 +156,9 @@ def cluster_of(
         inter_node: the name of a network of the catalog, or a network.
         host: default: that of the system.
         price_per_gpu_hour: in any currency.
+        pod: devices below one switch, or one group of switches that run at full rate.
+        inter_pod: the network between pods, as ``inter_node``.
+        oversubscription: of the uplinks, at least 1.
 
     Raises:
         SilicastError: unknown system, link or network, or a count below 1; names the field.
@@ -141,14 +169,28 @@ def cluster_of(
     (2, 'switched', 'infiniband-ndr')
     """
     name, entry, assumed = _system(device, system)
-    for field, count in (("cluster.gpus", gpus), ("cluster.gpus_per_node", gpus_per_node)):
+    counts = {"gpus": gpus, "gpus_per_node": gpus_per_node, "gpus_per_pod": pod}
+    for field, count in counts.items():
         if count is not None and count < 1:
-            raise SilicastError(f"expected at least 1, found {count}", field=field)
+            raise SilicastError(f"expected at least 1, found {count}", field=f"cluster.{field}")
+    over = entry.oversubscription if oversubscription is None else oversubscription
+    if not 1.0 <= over < 1e6:
+        raise SilicastError(
+            f"expected at least 1, found {over:g}",
+            field="cluster.oversubscription",
+            hint="3 for uplinks that carry a third of what enters",
+        )
     per_node = gpus_per_node or entry.gpus_per_node
     stated = intra_node if intra_node is not None else entry.intra_node if system else None
     link = _link(device, stated, entry.intra_node)
     domain = _domain(link, per_node, entry)
     network = _network(inter_node if inter_node is not None else entry.inter_node)
+    above = inter_pod if inter_pod is not None else entry.inter_pod or None
+    pods = entry.pod if pod is None else pod
+    if pods and pods % per_node:
+        raise SilicastError(
+            f"expected whole nodes of {per_node}, found {pods}", field="cluster.gpus_per_pod"
+        )
     return Cluster(
         device=device,
         gpus=gpus or max(domain, per_node),
@@ -160,6 +202,9 @@ def cluster_of(
         host=host or host_of_system(name),
         assumed=tuple(field for field in assumed if field != "inter_node" or inter_node is None),
         price_per_gpu_hour=price_per_gpu_hour,
+        pod=pods,
+        inter_pod=None if above is None else _network(above, "cluster.inter_pod"),
+        oversubscription=over,
     )
 
 
@@ -217,7 +262,7 @@ def _domain(link: Link | None, per_node: int, entry: SystemEntry) -> int:
     return max(per_node, usual)
 
 
-def _network(wanted: str | Network) -> Network:
+def _network(wanted: str | Network, field: str = "cluster.inter_node") -> Network:
     if isinstance(wanted, Network):
         return wanted
     index = networks()
@@ -227,7 +272,7 @@ def _network(wanted: str | Network) -> Network:
         raise SilicastError(
             error.message,
             kind=error.kind,
-            field="cluster.inter_node",
+            field=field,
             hint=f"known are {', '.join(index.names)}; or describe the network as a table",
         ) from None
     entry = index.get(name)

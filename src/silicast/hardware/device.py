@@ -17,7 +17,10 @@ from silicast.core.errors import SilicastError
 ExecutionModel = Literal["simt", "systolic", "vector_cpu", "loop_nest"]
 Scope = Literal["core", "partition", "device", "board"]
 
-OPTIONAL_LINKS = frozenset({"pcie", "nvlink_bridge", "xgmi_bridge", "nvlink_c2c"})
+UPLINK = "uplink"
+"""The name of the link of a cluster's pods; no device has it of its own."""
+
+OPTIONAL_LINKS = frozenset({"pcie", "nvlink_bridge", "xgmi_bridge", "nvlink_c2c", UPLINK})
 """Links that do not join the devices of a node unless a system says so."""
 
 
@@ -120,6 +123,32 @@ class Clocks:
 
 @final
 @dataclass(frozen=True)
+class Cube:
+    """A hybrid cube mesh of up to eight: two quads whose members all reach each other, and one
+    partner in the other quad.
+
+    Attributes:
+        links: of one device.
+        pair, three, four: those that a group of so many of one quad can use at best.
+    """
+
+    links: int
+    pair: int
+    three: int
+    four: int
+
+    def share(self, local: int) -> float:
+        """Share of a device's links that a group of ``local`` can use; rings over more use all.
+
+        >>> Cube(6, 2, 3, 4).share(2), Cube(6, 2, 3, 4).share(8)
+        (0.3333333333333333, 1.0)
+        """
+        usable = {2: self.pair, 3: self.three, 4: self.four}
+        return usable.get(local, self.links) / self.links
+
+
+@final
+@dataclass(frozen=True)
 class Link:
     """A kind of link between devices.
 
@@ -133,6 +162,10 @@ class Link:
         domain: devices that one fabric of it joins in the usual system; 0 = those of a node.
         mesh: every pair of the domain is joined by links of its own, which share the bandwidth
             evenly (Infinity Fabric of eight).
+        mesh_boards: sizes of boards that join every pair so although others have a switch.
+        cube: how boards without a switch are joined; None where they are not so.
+        peer_access: peers read each other's memory; else messages are staged in host memory
+            (GeForce drivers, some workstation platforms).
     """
 
     name: str
@@ -141,6 +174,9 @@ class Link:
     multicast: bool = False
     domain: int = 0
     mesh: bool = False
+    mesh_boards: tuple[int, ...] = ()
+    cube: Cube | None = None
+    peer_access: bool = True
 
 
 @final
@@ -156,6 +192,7 @@ class Device:
         power_cap_w: default board power limit, None where not published.
         links: links by name; empty where it has none.
         default_gpus_per_node: devices in its usual server.
+        default_host: the CPU that is part of its module (a host of the catalog), or "".
         sources: dotted field path -> where the number is from.
         unknowns: dotted paths of numbers that nobody has published: what stands there is derived
             from a relative or from other figures, and predictions are the less certain for it.

@@ -16,6 +16,7 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.device import (
     Clocks,
     ComputeLevel,
+    Cube,
     Device,
     ExecutionModel,
     Link,
@@ -83,6 +84,15 @@ class PowerTable(_Strict, frozen=True):
     idle_w: float | None = None
 
 
+class CubeTable(_Strict, frozen=True):
+    """``cube`` of a link: links of a device, and those that two, three and four of a quad use."""
+
+    links: int
+    pair: int
+    three: int
+    four: int
+
+
 class LinkTable(_Strict, frozen=True):
     """``[links.<name>]``: per device and direction."""
 
@@ -91,6 +101,9 @@ class LinkTable(_Strict, frozen=True):
     multicast: bool = False
     domain: int | None = None
     mesh: bool = False
+    mesh_boards: list[int] = []
+    cube: CubeTable | None = None
+    peer_access: bool = True
 
 
 class DeviceFile(_Strict, frozen=True):
@@ -153,17 +166,7 @@ def build(table: DeviceFile) -> Device:
         compute_capability=table.compute_capability,
         power_cap_w=table.power.cap_w,
         idle_power_w=table.power.idle_w,
-        links={
-            name: Link(
-                name,
-                link.bandwidth_gb_per_s * 1e9,
-                link.switched,
-                link.multicast,
-                link.domain or 0,
-                link.mesh,
-            )
-            for name, link in table.links.items()
-        },
+        links={name: _link(name, link) for name, link in table.links.items()},
         default_gpus_per_node=table.default_gpus_per_node,
         default_host=table.default_host,
         aliases=tuple(table.aliases),
@@ -205,20 +208,40 @@ def tabulate(device: Device) -> DeviceFile:
         compute_capability=device.compute_capability,
         aliases=list(device.aliases),
         power=PowerTable(device.power_cap_w, device.idle_power_w),
-        links={
-            name: LinkTable(
-                link.bandwidth_bytes_per_s / 1e9,
-                link.switched,
-                link.multicast,
-                link.domain or None,
-                link.mesh,
-            )
-            for name, link in device.links.items()
-        },
+        links={name: _link_table(link) for name, link in device.links.items()},
         default_gpus_per_node=device.default_gpus_per_node,
         default_host=device.default_host,
         sources=dict(device.sources),
         unknown=list(device.unknowns),
+    )
+
+
+def _link(name: str, table: LinkTable) -> Link:
+    cube = table.cube
+    return Link(
+        name,
+        table.bandwidth_gb_per_s * 1e9,
+        table.switched,
+        table.multicast,
+        table.domain or 0,
+        table.mesh,
+        tuple(table.mesh_boards),
+        Cube(cube.links, cube.pair, cube.three, cube.four) if cube else None,
+        table.peer_access,
+    )
+
+
+def _link_table(link: Link) -> LinkTable:
+    cube = link.cube
+    return LinkTable(
+        link.bandwidth_bytes_per_s / 1e9,
+        link.switched,
+        link.multicast,
+        link.domain or None,
+        link.mesh,
+        list(link.mesh_boards),
+        CubeTable(cube.links, cube.pair, cube.three, cube.four) if cube else None,
+        link.peer_access,
     )
 
 

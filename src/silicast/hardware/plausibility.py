@@ -14,7 +14,7 @@ from typing import Literal, final
 from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device
-from silicast.hardware.device_file import ComputeTable, DeviceFile, MemoryTable, build
+from silicast.hardware.device_file import ComputeTable, CubeTable, DeviceFile, MemoryTable, build
 
 Severity = Literal["error", "warning"]
 
@@ -107,7 +107,18 @@ def _ranges(table: DeviceFile) -> Iterator[Problem]:
             f"links.{name}.bandwidth_gb_per_s", link.bandwidth_gb_per_s, LINK_GB_PER_S
         )
         yield from _outside(f"links.{name}.domain", link.domain, (2, 1_000_000))
+        for index, size in enumerate(link.mesh_boards):
+            yield from _outside(f"links.{name}.mesh_boards[{index}]", size, (2, 1024))
+        yield from _cube(f"links.{name}.cube", link.cube)
     yield from _outside("default_gpus_per_node", table.default_gpus_per_node, (1, 1024))
+
+
+def _cube(path: str, cube: CubeTable | None) -> Iterator[Problem]:
+    if cube is None:
+        return
+    yield from _outside(f"{path}.links", cube.links, (1, 64))
+    for name in ("pair", "three", "four"):
+        yield from _outside(f"{path}.{name}", getattr(cube, name), (1, max(cube.links, 1)))
 
 
 def _compute(level: ComputeTable, path: str, simt: bool, depth: int) -> Iterator[Problem]:

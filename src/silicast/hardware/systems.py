@@ -30,7 +30,8 @@ class SystemEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ``device`` is what the system is sold with ("" = any); ``domain`` devices share the link
     ``intra_node`` where it reaches beyond a node; ``default_for`` are the devices whose usual
-    system it is.
+    system it is. ``pod`` devices share a level of the network, ``inter_pod`` joins pods, and
+    ``oversubscription`` is of its links.
     """
 
     gpus_per_node: int
@@ -38,6 +39,9 @@ class SystemEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inter_node: str
     device: str = ""
     domain: int = 0
+    pod: int = 0
+    inter_pod: str = ""
+    oversubscription: float = 1.0
     default_for: list[str] = []
     aliases: list[str] = []
     sources: dict[str, str] = {}

@@ -16,7 +16,6 @@ from silicast.hardware.device import Device, Link
 from silicast.hardware.device_file import DeviceFile
 from silicast.hardware.host import Host
 from silicast.hardware.host import host_of as catalog_host
-from silicast.scenario.answerer import not_yet
 from silicast.scenario.decode import Scenario
 from silicast.scenario.schema import ClusterTable, EngineTable, LimitsTable, LinkTable
 from silicast.scenario.strict import convert
@@ -199,8 +198,6 @@ def cluster_of(scenario: Scenario, device: Device) -> Cluster:
         SilicastError: an unknown system, link or network; or something not modelled.
     """
     table = scenario.raw.cluster or ClusterTable()
-    if table.oversubscription != 1.0:
-        raise not_yet("an oversubscribed network", "cluster.oversubscription")
     return catalog_cluster(
         device,
         system=table.topology,
@@ -210,6 +207,9 @@ def cluster_of(scenario: Scenario, device: Device) -> Cluster:
         inter_node=_network(table.inter_node, "cluster.inter_node"),
         host=host_of(scenario),
         price_per_gpu_hour=table.price_per_gpu_hour,
+        pod=table.gpus_per_pod,
+        inter_pod=_network(table.inter_pod, "cluster.inter_pod"),
+        oversubscription=table.oversubscription,
     )
 
 

@@ -59,7 +59,8 @@ class ClusterTable(Table, frozen=True):
     """Devices and what joins them.
 
     ``topology`` is a system of the catalog ("dgx-h100"); ``intra_node`` and ``inter_node`` name a
-    link of the device and a network of the catalog, or describe them.
+    link of the device and a network of the catalog, or describe them. ``gpus_per_pod`` devices
+    share a level of the network, ``inter_pod`` joins pods, and ``oversubscription`` is of it.
     """
 
     gpus: Gpus | None = None
@@ -67,7 +68,9 @@ class ClusterTable(Table, frozen=True):
     intra_node: Name | LinkTable | None = None
     inter_node: Name | LinkTable | None = None
     topology: Name = ""
-    oversubscription: Positive = 1.0
+    gpus_per_pod: Gpus | None = None
+    inter_pod: Name | LinkTable | None = None
+    oversubscription: Annotated[float, Meta(ge=1)] | None = None
     slow_gpus: SlowTable | None = None
     failures: FailureTable | None = None
     price_per_gpu_hour: NonNegative | None = None

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
+import numpy as np
 import pytest
 
+from silicast.communication.algorithm import Collective
+from silicast.communication.collective import collective_times
 from silicast.communication.topology import Topology
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from, device_index, find_device
-from silicast.hardware.cluster import Network, cluster_of
+from silicast.hardware.cluster import Cluster, Network, cluster_of
 from silicast.hardware.device import Link
 from silicast.hardware.host import Host, host_of, host_of_system, hosts
 from silicast.hardware.systems import networks, systems, usual_system
@@ -169,3 +175,92 @@ def test_hosts() -> None:
         entry = hosts().get(name)
         assert entry.factor == 1.0 or "single-thread" in entry.sources["factor"]
         assert all(system in systems() for system in entry.default_for)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dgx-a100", "hgx-h100", "dgx-h200", "dgx-b200", "dgx-b300", "gb200-nvl72", "gb300-nvl72",
+        "mi300x-platform", "mi325x-platform", "mi350x-platform", "mi355x-platform", "pcie-gen3",
+        "pcie-gen4", "pcie-gen5", "tpu-v4-pod", "tpu-v5e-pod", "tpu-v5p-pod", "tpu-v6e-pod",
+        "tpu-v7x-pod", "dgx-h100-superpod",
+    ],
+)  # fmt: skip
+def test_usual_systems_have_a_host_and_a_network_that_collectives_use(name: str) -> None:
+    entry = systems().get(name)
+    device = find_device(entry.device or entry.default_for[0])
+    cluster = cluster_of(device, system=name)
+    assert cluster.host.cpu != "reference"
+    spanning = 2 * max(cluster.domain, cluster.gpus_per_node)
+    slow = dataclasses.replace(
+        cluster,
+        inter_node=Network("slow", cluster.inter_node.bandwidth_bytes_per_s / 4),
+    )
+    ops: tuple[Collective, ...] = ("all_to_all", "send_recv")
+    for op in ops:  # rings of 72 are slower than all adapters together
+        assert _seconds(slow, spanning, op) > 1.2 * _seconds(cluster, spanning, op)
+
+
+def _seconds(cluster: Cluster, gpus: int, op: Collective = "all_reduce") -> float:
+    per_node = max(cluster.domain, cluster.gpus_per_node)
+    network = Link("network", cluster.inter_node.bandwidth_bytes_per_s)
+    topology = Topology.of(cluster.linked_device, gpus, gpus_per_node=per_node, inter=network)
+    found = collective_times(op, np.array([1 << 28]), gpus, topology, "nccl", "graph")
+    return float(found.estimate_s[0])
+
+
+H100 = find_device("H100")
+RAW = 50e9
+
+
+def test_a_network_of_one_level_has_no_uplinks() -> None:
+    assert cluster_of(H100, gpus=64).uplink is None
+
+
+def test_oversubscription_without_pods_is_of_the_whole_network() -> None:
+    cluster = cluster_of(H100, gpus=64, oversubscription=4)
+    assert cluster.uplink == Link("uplink", RAW / 4, domain=8)
+    times = [_seconds(cluster_of(H100, gpus=64, oversubscription=x), 64) for x in (1, 2, 4)]
+    assert times[0] < times[1] < times[2]
+
+
+def test_uplinks_limit_only_what_crosses_pods() -> None:
+    cluster = cluster_of(H100, gpus=256, pod=64, oversubscription=16)
+    flat = cluster_of(H100, gpus=256)
+    ops: tuple[Collective, ...] = ("all_reduce", "all_to_all")
+    for op in ops:
+        assert _seconds(cluster, 64, op) == _seconds(flat, 64, op)
+        assert _seconds(cluster, 256, op) > 1.3 * _seconds(flat, 256, op)
+
+
+def test_a_pods_uplinks_carry_its_rings_together() -> None:
+    """Rings of a node enter a pod once: eight nodes' uplinks carry one node's rings."""
+    flat = cluster_of(H100, gpus=256)
+    same = cluster_of(H100, gpus=256, pod=64, oversubscription=8)
+    more = cluster_of(H100, gpus=256, pod=64, oversubscription=16)
+    assert _seconds(same, 256) == _seconds(flat, 256)
+    assert _seconds(more, 256) > _seconds(flat, 256)
+    assert _seconds(same, 256, "all_to_all") > _seconds(flat, 256, "all_to_all")
+
+
+def test_the_network_between_pods_is_its_own() -> None:
+    ethernet = cluster_of(H100, gpus=256, pod=32, inter_pod="ethernet-100g")
+    assert ethernet.uplink == Link("uplink", 12.5e9, domain=32)
+    system = cluster_of(H100, system="h100-roce-pods", gpus=6144)
+    assert (system.pod, system.uplink) == (3072, Link("uplink", RAW / 7, domain=3072))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"oversubscription": 0.5}, "cluster.oversubscription"),
+        ({"oversubscription": float("nan")}, "cluster.oversubscription"),
+        ({"pod": 12}, "cluster.gpus_per_pod"),
+        ({"pod": 0}, "cluster.gpus_per_pod"),
+        ({"inter_pod": "carrier pigeon"}, "cluster.inter_pod"),
+    ],
+)
+def test_impossible_pods_are_named(wrong: dict[str, Any], field: str) -> None:
+    with pytest.raises(SilicastError) as caught:
+        cluster_of(H100, gpus=64, **wrong)
+    assert caught.value.field == field
