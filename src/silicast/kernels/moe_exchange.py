@@ -3,10 +3,13 @@
 Every rank holds ``tokens`` tokens of its own. A high-throughput exchange sends a token once to
 each other rank that serves one of its choices, a low-latency one sends every choice:
 
-    t = base + bytes that leave the rank / min(link x efficiency, SMs x rate of an SM)
+    t = base + max(tokens x (copies + own) x (hidden + header) / min(link x efficiency,
+                   SMs x rate of an SM),  bytes that leave the node / network)
 
-where experts take the place of SMs in a low-latency exchange, and bytes that leave the node have a
-term of their own. The base is the library's host, launch and
+where ``own`` is what a token costs beside its copies to others (it is read, staged, and kept), and
+experts take the place of SMs in a low-latency exchange. To another node a high-throughput exchange
+sends a token once, and that node's ranks pass it on; a low-latency one sends every choice. The
+base is the library's host, launch and
 synchronisation time as its benchmarks measure it. ``Variant.kernel`` names the exchange
 ("deepep_ll", "deepep_ht", "NVLinkTwoSided"); without one, up to 256 tokens take the low-latency
 path. Optional dimensions: ``nodes`` (default: what the ranks need), ``sms`` (of the exchange).
@@ -160,20 +163,29 @@ class Remote:
     Attributes:
         once: to other ranks of any node, one copy a rank.
         every: the same with one copy a choice.
-        away: share of them that leave the node.
+        out_once: to other nodes, one copy a node.
+        out_every: the same with one copy a choice.
     """
 
     once: F64
     every: F64
-    away: F64
+    out_once: F64
+    out_every: F64
 
 
 def remote_of(topk: I64, ep: I64, per_node: I64) -> Remote:
     """Expected copies under even routing; ``per_node``: ranks of the group on one node."""
-    others = (ep - 1) / ep
-    hit = 1.0 - exp_fixed(np.maximum(topk * log_fixed(np.maximum(others, 1e-9)), -20.0))
-    away = (ep - per_node) / np.maximum(ep - 1, 1)
-    return Remote((ep - 1) * hit, topk * others, away)
+    nodes = np.maximum(ep / per_node, 1.0)
+    return Remote(
+        (ep - 1) * _hit(ep, topk), topk * ((ep - 1) / ep),
+        (nodes - 1.0) * _hit(nodes, topk), topk * ((nodes - 1.0) / nodes),
+    )  # fmt: skip
+
+
+def _hit(places: I64 | F64, topk: I64) -> F64:
+    """Probability that one of ``places`` serves at least one of a token's choices."""
+    missed = np.maximum((places - 1) / places, 1e-9)
+    return 1.0 - exp_fixed(np.maximum(topk * log_fixed(missed), -20.0))
 
 
 def analyse_exchange(
@@ -187,13 +199,12 @@ def analyse_exchange(
         local = np.maximum(ep // np.maximum(dims["nodes"], 1), 1)
     remote = remote_of(np.minimum(dims["topk"], dims["experts"]), ep, local)
     token_bytes = tokens * dims["hidden"] * payload_bytes(variant, phase)
-    low = exchange_s("low_latency", token_bytes * remote.every, remote, batch, phase, table, fabric)
-    high = exchange_s("throughput", token_bytes * remote.once, remote, batch, phase, table, fabric)
     path = path_of(variant.kernel)
     if path == "one_sided":
-        moved = token_bytes * remote.once
-        time = exchange_s("one_sided", moved, remote, batch, phase, table, fabric)
+        time = exchange_s("one_sided", remote, batch, phase, table, fabric)
     else:
+        low = exchange_s("low_latency", remote, batch, phase, table, fabric)
+        high = exchange_s("throughput", remote, batch, phase, table, fabric)
         short = tokens <= LOW_LATENCY_TOKENS if path == "" else path == "low_latency"
         time = np.where(short, low, high)
     compulsory = tokens * dims["hidden"] * remote.once * COMPULSORY_SHARE
@@ -210,33 +221,37 @@ def analyse_exchange(
             pipe_work={},
             level_bytes={"link": token_bytes * remote.once},
         ),
-        features={"copies": remote.once, "away": remote.away, "link_share": link / time},
+        features={"copies": remote.once, "out": remote.out_once, "link_share": link / time},
         independent_log_sd=own,
     )
 
 
 def exchange_s(
-    path: str, moved: F64, remote: Remote, batch: OpBatch, phase: str,
-    table: Mapping[str, float], fabric: Fabric,
+    path: str, remote: Remote, batch: OpBatch, phase: str, table: Mapping[str, float],
+    fabric: Fabric,
 ) -> F64:  # fmt: skip
-    """Time of one path; ``moved``: bytes that leave the rank."""
+    """Time of one path."""
 
     def constant(name: str) -> float:
         general = table[f"{phase}.{path}.{name}"]
         return table.get(f"{phase}.{path}.{name}:{batch.variant.library}", general)
 
-    base = constant("base_s")
+    every = path == "low_latency"
+    copies, out = (remote.every, remote.out_every) if every else (remote.once, remote.out_once)
+    tokens = batch.dims["tokens"]
+    token_bytes = batch.dims["hidden"] * payload_bytes(batch.variant, phase)
+    own = constant("own_copies")
+    moved = tokens * (copies + own) * (token_bytes + constant("header_bytes"))
     rate = np.full_like(moved, fabric.link * constant("efficiency"))
-    if path == "low_latency":  # a few warps serve each expert
+    if every:  # a few warps serve each expert
         rate = np.minimum(rate, batch.dims["experts"] * constant("expert_bytes_per_s"))
     if "sms" in batch.dims:
         given = batch.dims["sms"]
         by_sms = given * constant("sm_bytes_per_s")
         rate = np.where(given > 0, np.minimum(rate, by_sms), rate)
-    crossing = moved * remote.away
-    network_s = crossing / table["network_bytes_per_s"] + table["network_base_s"] * (crossing > 0)
-    within = (moved - crossing) / rate
-    return base + np.maximum(within, network_s)
+    network_s = tokens * out * token_bytes / constant("network_bytes_per_s")
+    base = constant("base_s") + constant("network_base_s") * (out > 0.0)
+    return base + np.maximum(moved / rate, network_s)
 
 
 @register

@@ -39,9 +39,10 @@ def test_copies_that_leave_a_rank_by_hand() -> None:
     # a rank serves none of eight choices with probability (7/8)^8 = 0.3436
     assert remote.once[0] == pytest.approx(7 * (1 - 0.875**8), rel=1e-9)
     assert remote.every[0] == pytest.approx(8 * 7 / 8)
-    assert remote.away[0] == 0.0
+    assert (remote.out_once[0], remote.out_every[0]) == (0.0, 0.0)
     two_nodes = remote_of(*(np.array([x]) for x in (8, 16, 8)))
-    assert two_nodes.away[0] == pytest.approx(8 / 15)
+    assert two_nodes.out_once[0] == pytest.approx(1 - 0.5**8), "one copy a node"
+    assert two_nodes.out_every[0] == pytest.approx(4.0)
 
 
 def test_copies_against_draws() -> None:

@@ -23,7 +23,9 @@ class Rows:
     Attributes:
         batch: the ops.
         seconds: measured time of one call.
-        held_out: rows that no constant may be fitted on: one in four (hidden, topk, experts).
+        held_out: rows that no constant may be fitted on: one in four (hidden, topk, experts); of
+            groups that span nodes, of which there are two such layers, one in two pairs of tokens
+            and nodes.
     """
 
     device: str
@@ -42,7 +44,7 @@ class Rows:
 
 
 def load_rows(data: Path) -> list[Rows]:
-    """Every row inside one node, in a fixed order; of DeepEP v2 none (minutes of warm-up noise)."""
+    """Every row in a fixed order; of DeepEP v2 none (minutes of warm-up noise)."""
     folder = data / "aiconfigurator"
     return [*_vllm_and_trtllm(folder), *_sglang(folder), *_one_sided(folder)]
 
@@ -56,12 +58,15 @@ def _table(path: Path) -> dict[str, NDArray[Any]]:
 
 def _rows(
     system: str, phase: str, variant: Variant, c: dict[str, NDArray[Any]], here: NDArray[np.bool_],
-    names: dict[str, str], micros: NDArray[Any], ep: int | None = None,
+    names: dict[str, str], micros: NDArray[Any], ep: int | None = None, nodes: int = 1,
 ) -> Rows:  # fmt: skip
     dims = {name: c[column][here].astype(np.int64) for name, column in names.items()}
     if ep is not None:
         dims["ep"] = np.full(int(here.sum()), ep, dtype=np.int64)
+    dims["nodes"] = np.full(int(here.sum()), nodes, dtype=np.int64)
     held = mixed(dims["hidden"], dims["topk"], dims["experts"], seed=3) % np.uint64(4) == 0
+    if nodes > 1:
+        held = mixed(dims["tokens"], dims["nodes"], seed=3) % np.uint64(2) == 0
     seconds = micros[here].astype(np.float64) * 1e-6
     return Rows(AIC_DEVICES[system], OpBatch(phase, variant, dims), seconds, held)
 
@@ -92,22 +97,22 @@ def _sglang(folder: Path) -> list[Rows]:
     found = []
     for kind, kernel in (("ll", "deepep_ll"), ("normal", "deepep_normal")):
         c = _table(folder / f"wideep_deepep_{kind}.parquet")
-        for system in sorted(set(c["system"]) & set(AIC_DEVICES)):
-            for version in sorted(set(c["version"])):
-                here = (
-                    (c["system"] == system) & (c["version"] == version) & (c["node_num"] == 1)
-                ).astype(np.bool_)
-                if not here.any():
-                    continue
-                for phase in ("dispatch", "combine"):
-                    names = {"tokens": "num_token", "hidden": "hidden_size", "topk": "num_topk",
-                             "experts": "num_experts"}  # fmt: skip
-                    if kind == "normal":
-                        names["sms"] = f"{phase}_sms"
-                    micros = c[f"{phase}_{'avg_t' if kind == 'll' else 'transmit'}_us"]
-                    variant = Variant(library="sglang", version=version, kernel=kernel)
-                    ranks = 4 if system == "gb200" else 8
-                    found.append(_rows(system, phase, variant, c, here, names, micros, ranks))
+        campaigns = sorted(set(zip(c["system"], c["version"], c["node_num"].tolist(), strict=True)))
+        for system, version, nodes in campaigns:
+            if system not in AIC_DEVICES:
+                continue
+            here = (
+                (c["system"] == system) & (c["version"] == version) & (c["node_num"] == nodes)
+            ).astype(np.bool_)
+            for phase in ("dispatch", "combine"):
+                names = {"tokens": "num_token", "hidden": "hidden_size", "topk": "num_topk",
+                         "experts": "num_experts"}  # fmt: skip
+                if kind == "normal":
+                    names["sms"] = f"{phase}_sms"
+                micros = c[f"{phase}_{'avg_t' if kind == 'll' else 'transmit'}_us"]
+                variant = Variant(library="sglang", version=version, kernel=kernel)
+                ranks = (4 if system == "gb200" else 8) * nodes
+                found.append(_rows(system, phase, variant, c, here, names, micros, ranks, nodes))
     return found
 
 
