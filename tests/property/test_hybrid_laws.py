@@ -28,7 +28,7 @@ MIXERS = ("gdn", "kda", "mamba2")
 
 @st.composite
 def models(draw: st.DrawFn) -> ModelConfig:
-    """Any pattern of one recurrent mixer, attention and layers of a feed alone, for up to 8 ranks."""
+    """Any pattern of one recurrent mixer, attention and layers of a feed alone; for 8 ranks."""
     layers = draw(st.integers(1, 8))
     mixer = draw(st.sampled_from(MIXERS))
     mla = draw(st.one_of(st.none(), st.just(MLA(24, 16, 8, 16, 20))))

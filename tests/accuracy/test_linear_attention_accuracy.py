@@ -1,0 +1,81 @@
+"""Recurrent mixers against held-out measurements: figures, baselines, intervals, bounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.hardware.catalog import find_device
+from silicast.kernels.implementation import implementation_for
+from silicast.scenario.kernel_case import kernel_case
+from silicast.validation.figures import one_constant
+from silicast.validation.suite import Scored, data_folder, suites
+from silicast.validation.suites._linear_attention_rows import COLUMNS, read_rows, sample
+
+pytestmark = pytest.mark.data
+
+
+@pytest.fixture(scope="module")
+def data() -> Path:
+    try:
+        return data_folder()
+    except SilicastError as error:
+        pytest.skip(f"MEASURED DATA ABSENT, recurrent mixers not scored: {error}")
+
+
+@pytest.fixture(scope="module")
+def scored(data: Path) -> list[Scored]:
+    return suites()["linear_attention"].score(data, limit=4000)
+
+
+def test_beats_roofline_with_one_constant_on_every_device(scored: list[Scored]) -> None:
+    for part in scored:
+        plain = one_constant(part)
+        assert plain is not None
+        for device in np.unique(part.groups["device"]):
+            mine = part.groups["device"] == device
+            ours = float(np.mean(np.abs(part.estimate[mine] / part.measured[mine] - 1.0)))
+            theirs = float(np.mean(np.abs(plain[mine] / part.measured[mine] - 1.0)))
+            assert ours < 0.6 * theirs, f"{part.metric} on {device}: {ours:.3f}, {theirs:.3f}"
+
+
+def test_intervals_cover(scored: list[Scored]) -> None:
+    for part in scored:
+        inside = (part.p05 <= part.measured) & (part.measured <= part.p95)
+        assert 0.85 <= float(inside.mean()) <= 0.97, part.metric
+
+
+def test_bounds_are_honest(data: Path) -> None:
+    """Hardly a measurement is below its bound: one campaign skips work of single sequences."""
+    below = rows = 0
+    for family in COLUMNS:
+        model = implementation_for(family, "simt")
+        assert model is not None
+        for part in read_rows(data, family):
+            bound = model.times(part.batch, find_device(part.device)).bound_s
+            below += int((bound > part.seconds).sum())
+            rows += len(part)
+    assert rows > 50_000
+    assert below <= rows / 5_000
+
+
+def test_every_row_of_the_tables_is_a_scenario(data: Path) -> None:
+    """The tables' own columns make the very ops that the suite scores."""
+    for family in COLUMNS:
+        for part in read_rows(data, family):
+            few = sample(part, 2)
+            variant = part.variant
+            phase = next((name for name, _ in variant.flags), "context")
+            for row in range(len(few)):
+                sizes = {name: int(values[row]) for name, values in few.dims.items()}
+                tokens = sizes["batch_size"] * sizes["seq_len"]
+                case = kernel_case({
+                    "op": family, "phase": phase, "d_model": 4096, "num_tokens": tokens,
+                    "dtype": "bf16", "library": variant.library,
+                    "library_version": variant.version, "variant": variant.kernel, **sizes,
+                })  # fmt: skip
+                assert case.op.variant == variant
+                assert dict(case.op.dims) == sizes
