@@ -1,0 +1,176 @@
+"""Kernels of sparse attention and the modules made of them: known answers and physical laws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from silicast.hardware.catalog import find_device
+from silicast.kernels.check import check_kernel
+from silicast.kernels.composite import Composite
+from silicast.kernels.implementation import implementation_for
+from silicast.kernels.sparse_attention import has_dense_path
+from silicast.workload.op import Op, OpBatch, Variant
+
+H200, B200 = find_device("H200"), find_device("B200")
+DECODE = (("decode", True),)
+FAMILIES = ("indexer_logits", "topk", "sparse_attention", "mhc")
+MODULES = ("dsa_module", "csa_module", "hca_module", "msa_module")
+
+
+def microseconds(
+    family: str, device: Any = H200, variant: Variant = Variant(), **dims: int
+) -> float:
+    model = implementation_for(family, "simt")
+    assert model is not None
+    batch = OpBatch.of([Op.make(family, variant, **dims)])
+    return float(model.times(batch, device).estimate_s[0]) * 1e6
+
+
+def counts(family: str, variant: Variant = Variant(), **dims: Any) -> tuple[int, int]:
+    model = implementation_for(family, "simt")
+    assert model is not None
+    op = Op.make(family, variant, **dims)
+    return model.flops(op), model.compulsory_bytes(op)
+
+
+def test_scores_of_the_indexer_by_hand() -> None:
+    # 3 queries at the end of 5 tokens see 3 + 4 + 5 keys; 2 heads of 16
+    flops, moved = counts(
+        "indexer_logits", Variant(dtype="fp8"), q_len=3, kv_len=5, heads=2, head_dim=16
+    )
+    assert flops == 2 * 2 * 16 * 12
+    assert moved == (3 * 2 + 5) * (16 + 4) + 12 * 4
+
+
+def test_pooled_scores_write_one_of_a_block() -> None:
+    variant = Variant(dtype="bf16")
+    size = {"q_len": 1, "kv_len": 1024, "heads": 4, "head_dim": 128}
+    _, every = counts("indexer_logits", variant, **size)
+    _, best = counts("indexer_logits", variant, pool=128, **size)
+    assert every - best == 4 * (1024 - 8)
+
+
+def test_selection_by_hand() -> None:
+    # a decode over 9 cached tokens has 10 scores, of which 4 are kept
+    assert counts("topk", Variant("fp32", flags=DECODE), kv_len=9, k=4) == (0, 4 * 10 + 4 * 4)
+
+
+def test_attention_counts_what_is_selected_and_near() -> None:
+    sizes = {"num_heads": 2, "head_dim": 32, "value_dim": 16}
+    flops, _ = counts("sparse_attention", q_len=2, kv_len=10, selected=4, **sizes)
+    assert flops == 2 * 2 * (32 + 16) * (4 + 4)
+    # tokens 9 and 10 see 2 entries of 4 tokens each, and the last 3 tokens
+    flops, _ = counts(
+        "sparse_attention", q_len=2, kv_len=10, selected=0, ratio=4, window=3, **sizes
+    )
+    assert flops == 2 * 2 * (32 + 16) * (2 + 2 + 3 + 3)
+
+
+def test_the_length_of_the_cache_does_not_matter_once_enough_is_cached() -> None:
+    size = {"q_len": 512, "num_heads": 64, "head_dim": 576, "value_dim": 512, "selected": 2048}
+    short = microseconds("sparse_attention", kv_len=4096, **size)
+    assert microseconds("sparse_attention", kv_len=131_072, **size) == pytest.approx(
+        short, rel=0.05
+    )
+
+
+def test_a_block_takes_one_query_and_every_core_one_block() -> None:
+    """FlashMLA on an H200: up to 132 queries with 64 heads take as long as one."""
+    size = {"kv_len": 65_536, "num_heads": 64, "head_dim": 576, "value_dim": 512, "selected": 2048}
+    one, full, twice = (microseconds("sparse_attention", q_len=n, **size) for n in (1, 132, 264))
+    assert one == pytest.approx(full, rel=0.1)
+    assert twice == pytest.approx(2 * full, rel=0.15)
+
+
+def test_a_decode_shares_out_the_walk_that_a_prefill_does_not() -> None:
+    size = {"q_len": 1, "num_heads": 64, "head_dim": 512, "selected": 0, "ratio": 4, "window": 128}
+    prefill = microseconds("sparse_attention", kv_len=262_144, **size)
+    decode = microseconds("sparse_attention", variant=Variant(flags=DECODE), kv_len=262_143, **size)
+    assert decode < prefill / 3
+
+
+def test_short_prefills_are_dense_where_a_library_has_that_path() -> None:
+    dims = {name: np.array([value]) for name, value in {
+        "q_len": 1024, "kv_len": 1024, "num_heads": 64, "head_dim": 576, "value_dim": 512,
+        "selected": 2048, "dense_width": 512,
+    }.items()}  # fmt: skip
+    assert has_dense_path(OpBatch("sparse_attention", Variant(library="sglang"), dims), H200)
+    assert not has_dense_path(OpBatch("sparse_attention", Variant(library="vllm"), dims), H200)
+    assert not has_dense_path(OpBatch("sparse_attention", Variant(), dims), H200)
+
+
+def test_one_block_walks_over_all_keys_alone() -> None:
+    """Four queries of 32 heads are one block of a prefill: 512 queries take as long as one."""
+    size = {"kv_len": 131_072, "heads": 32, "head_dim": 128}
+    one, many = (
+        microseconds("indexer_logits", variant=Variant("fp8"), q_len=n, **size) for n in (1, 512)
+    )
+    assert many == pytest.approx(one, rel=0.15)
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, *MODULES])
+@pytest.mark.parametrize("device", ["MI300X", "TPU v5p", "EPYC 9654", "RTX PRO 6000 S", "A100"])
+def test_every_device_answers(family: str, device: str) -> None:
+    found = find_device(device)
+    model = implementation_for(family, found.execution_model)
+    assert model is not None
+    assert check_kernel(model, [found], draws=24, scalar_rows=2) >= 24
+
+
+@pytest.mark.parametrize("family", MODULES)
+@pytest.mark.parametrize("phase", [(), (("generation", True),)])
+@pytest.mark.parametrize("linear", ["bf16", "fp8_block", "nvfp4"])
+def test_modules_answer_in_every_format_and_phase(
+    family: str, phase: tuple[tuple[str, bool], ...], linear: str
+) -> None:
+    flags = tuple(sorted((*phase, (f"gemm_{linear}", True))))
+    variants = [
+        Variant("bf16", kv_dtype=kv, library=library, flags=flags)
+        for kv in ("bf16", "fp8")
+        for library in ("sglang", "trtllm", "vllm", "")
+    ]
+    model = implementation_for(family, "simt")
+    assert model is not None
+    assert check_kernel(model, [H200, B200], draws=64, variants=variants, scalar_rows=2) >= 64
+
+
+def test_a_layer_without_an_indexer_of_its_own_is_faster() -> None:
+    size = {"batch_size": 4, "isl": 1, "step": 65_536, "num_heads": 16}
+    own = Variant("bf16", library="sglang", flags=(("generation", True),))
+    shared = Variant("bf16", library="sglang", flags=(("generation", True), ("skip_indexer", True)))
+    assert microseconds("dsa_module", variant=shared, **size) < microseconds(
+        "dsa_module", variant=own, **size
+    )
+
+
+@pytest.mark.parametrize("family", MODULES)
+def test_a_module_does_its_parts_work(family: str) -> None:
+    model = implementation_for(family, "simt")
+    assert isinstance(model, Composite)
+    op = Op.make(family, batch_size=2, isl=64, step=5000, num_heads=16)
+    parts = model.parts(OpBatch.of([op]), None)
+    assert {part.batch.family for part in parts} >= {"gemm", "elementwise"}
+    first = parts[0].batch.dims
+    products = 2 * int(first["m"][0]) * int(first["n"][0]) * int(first["k"][0])
+    assert model.flops(op) > products
+
+
+def test_hosts_that_launch_eagerly_set_a_floor() -> None:
+    """SGLang's prefill of a few tokens takes as long as its launches, whatever the tokens."""
+    variant = Variant("bf16", library="sglang", flags=(("gemm_fp8_block", True),))
+    few, more = (
+        microseconds("dsa_module", B200, variant, batch_size=1, isl=n, step=8192, num_heads=8)
+        for n in (4, 256)
+    )
+    assert few == more > 500.0
+
+
+def test_mixing_streams_moves_each_once() -> None:
+    sizes = {"tokens": 10, "hidden": 64, "streams": 4}
+    _, post = counts("mhc", Variant("bf16", flags=(("post", True),)), **sizes)
+    assert post == 10 * 64 * 2 * (4 + 1 + 4)
+    _, pre = counts("mhc", Variant("bf16", flags=(("pre", True),)), **sizes)
+    assert pre == 10 * 64 * 2 * (4 + 1) + 10 * 24 * 4
