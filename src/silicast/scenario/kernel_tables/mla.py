@@ -123,6 +123,7 @@ def _formats(case: Lowering) -> None:
 
 _LENGTHS: Mapping[str, tuple[Range, int | None]] = {
     "batch_size": (BATCH, None),
+    "batch": (BATCH, None),
     "isl": (LENGTH, None),
     "step": (LENGTH, None),
     "q_len": (TOKENS, None),
