@@ -249,9 +249,10 @@ def exchange_s(
         given = batch.dims["sms"]
         by_sms = given * constant("sm_bytes_per_s")
         rate = np.where(given > 0, np.minimum(rate, by_sms), rate)
-    network_s = tokens * out * token_bytes / constant("network_bytes_per_s")
+    network_s: F64 = tokens * out * token_bytes / constant("network_bytes_per_s")
     base = constant("base_s") + constant("network_base_s") * (out > 0.0)
-    return base + np.maximum(moved / rate, network_s)
+    found: F64 = np.maximum(moved / rate, network_s) + base
+    return found
 
 
 @register

@@ -10,6 +10,7 @@ import numpy as np
 
 from silicast.core.dtypes import recipe_for
 from silicast.core.numerics import F64
+from silicast.core.prediction import ErrorFactors, Quantity
 from silicast.hardware.catalog import find_device
 from silicast.kernels.moe import Moe, distribution_of
 from silicast.validation.suite import Scored, Suite, register_suite
@@ -22,6 +23,7 @@ from silicast.validation.suites._moe_rows import (
     wide_cutlass_rows,
     wide_rows,
 )
+from silicast.validation.suites._wide_mlp_rows import MlpRows, mlp_rows
 from silicast.workload.op import OpBatch
 
 ROWS_PER_GROUP = 400
@@ -49,6 +51,8 @@ class ExpertLayers(Suite):
         "aiconfigurator/wideep_generation_moe.parquet",
         "aiconfigurator/wideep_moe.parquet",
         "aiconfigurator/dsv4_megamoe_module.parquet",
+        "aiconfigurator/wideep_context_mlp.parquet",
+        "aiconfigurator/wideep_generation_mlp.parquet",
     )
 
     thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
@@ -57,6 +61,7 @@ class ExpertLayers(Suite):
         "wide_sglang_us": {"mean_ape": 24.0, "bias_pct": 12.0},
         "wide_trtllm_us": {"mean_ape": 24.0, "bias_pct": 14.0},
         "fused_exchange_us": {"mean_ape": 15.0, "bias_pct": 8.0},
+        "wide_shared_us": {"mean_ape": 30.0, "bias_pct": 15.0},
     }
 
     def score(self, data: Path, limit: int | None = None) -> list[Scored]:
@@ -72,6 +77,7 @@ class ExpertLayers(Suite):
             _scored("wide_sglang_us", wide, limit),
             _scored("wide_trtllm_us", cutlass, limit),
             _scored("fused_exchange_us", fused_rows(data, held_out=True), limit),
+            _scored_mlp(mlp_rows(data)),
         ]
 
 
@@ -126,3 +132,33 @@ def _scored(metric: str, parts: Sequence[Rows], limit: int | None) -> Scored:
             ),
         },
     )
+
+
+def _scored_mlp(parts: Sequence[MlpRows]) -> Scored:
+    """Three kernels in a row: their errors add up as those of the parts of a step do."""
+    quantities = [_of_three(part, i) for part in parts for i in range(len(part.seconds))]
+    counts = [len(part.seconds) for part in parts]
+    return Scored(
+        metric="wide_shared_us",
+        measured=1e6 * np.concatenate([part.seconds for part in parts]),
+        estimate=1e6 * np.array([q.estimate for q in quantities]),
+        p05=1e6 * np.array([q.p05 for q in quantities]),
+        p95=1e6 * np.array([q.p95 for q in quantities]),
+        roofline=1e6 * np.concatenate([part.roofline for part in parts]),
+        groups={
+            "device": np.repeat(np.array([part.device for part in parts]), counts),
+            "phase": np.repeat(np.array([part.phase for part in parts]), counts),
+        },
+    )
+
+
+def _of_three(part: MlpRows, row: int) -> Quantity:
+    terms = [
+        (
+            float(times.estimate_s[row]),
+            ErrorFactors(times.shared_log_sd, float(times.independent_log_sd[row])),
+        )
+        for times in part.kernels
+    ]
+    total = sum(seconds for seconds, _ in terms)
+    return Quantity.around(total, ErrorFactors.of_sum(terms).log_sd)
