@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import math
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from silicast.hardware.catalog import device_index
-from silicast.scenario.api import predict
+from silicast.scenario.api import Belief, predict
 from silicast.workload.models import model_names
 
 WORK = {"batch": 2, "input_len": 256, "output_len": 16}
@@ -31,15 +36,47 @@ def test_every_device_with_16_bits_runs_an_fp8_checkpoint(device: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("device", device_index().names)
-def test_every_model(device: str) -> None:
-    from silicast.core.errors import SilicastError
+def test_every_pair_is_answered_as_the_page_of_coverage_says() -> None:
+    """`make coverage` writes the page anew."""
+    coverage = importlib.import_module("benchmarks.coverage")
+    found = coverage.lines()
+    assert len(found) == len(device_index().names)
+    refused = {
+        (line.device.name, model): cell.refused
+        for line in found
+        for model, cell in zip(model_names(), line.cells, strict=True)
+        if cell.refused
+    }
+    assert refused == {}
+    assert coverage.PAGE.read_text(encoding="utf-8") == coverage.page(found)
 
-    refused: dict[str, str] = {}
-    for model in model_names():
-        try:
-            _answer(device, model)
-        except SilicastError as error:
-            refused[model] = error.kind
-    assert set(refused.values()) <= {"not_yet", "unsupported"}, refused
-    assert len(refused) < 0.4 * len(model_names())
+
+@pytest.mark.parametrize("model", ["Llama-3.1-8B", "BERT-Large"])
+def test_the_page_counts_what_cells_say(model: str) -> None:
+    coverage = importlib.import_module("benchmarks.coverage")
+    small, large = (coverage.cell(name, model) for name in ("M1", "H200-SXM-141GB"))
+    assert not small.refused
+    assert small.fits == (model == "BERT-Large")
+    assert large.fits
+    assert large.width < small.width  # an M1's kernels were never measured
+    assert small.causes
+    line = coverage.Line(device_index().get("M1"), [small, coverage.Cell("x", refused="no")])
+    text = coverage.page([line])
+    assert f"| M1 | Apple | simt | 1 | {int(small.fits)} |" in text
+    assert "| no | 1 |" in text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        ({"tier": "guess"}, "tier"),
+        ({"metrics": {"total_ms": Belief(2.0, 3.0, 4.0)}}, "total_ms"),
+        ({"metrics": {"total_ms": Belief(math.nan, 1.0, 4.0)}}, "total_ms"),
+    ],
+)
+def test_an_unlawful_answer_is_named(wrong: dict[str, Any], what: str) -> None:
+    coverage = importlib.import_module("benchmarks.coverage")
+    good = {"tier": "analytic", "domain": "in", "metrics": {"total_ms": Belief(2.0, 1.0, 4.0)}}
+    coverage.check(SimpleNamespace(**good), "pair")
+    with pytest.raises(AssertionError, match=f"pair: .*{what}"):
+        coverage.check(SimpleNamespace(**{**good, **wrong}), "pair")
