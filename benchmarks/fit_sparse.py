@@ -44,6 +44,7 @@ START = {
     "topk.passes": 1.5, "topk.dram_efficiency": 0.8,
     "sparse_attention.launch_s": 4e-6, "sparse_attention.head_tile": 64.0,
     "sparse_attention.cores_per_block": 1.0, "sparse_attention.efficiency": 0.6,
+    "sparse_attention.head_pad": 64.0,
     "sparse_attention.block_s": 2e-6, "sparse_attention.merge_s": 2e-6,
     "sparse_attention.tail": 0.8, "sparse_attention.dram_efficiency": 0.8,
     "sparse_attention.serial": 0.1, "sparse_attention.most_splits": 32.0,
@@ -51,12 +52,16 @@ START = {
     "sparse_attention.dense_efficiency": 0.0, "sparse_attention.entry_cycles": 1.0,
 }  # fmt: skip
 OWN_START = {
-    "blackwell": {"sparse_attention.head_tile": 128.0, "sparse_attention.cores_per_block": 2.0}
+    "blackwell": {
+        "sparse_attention.head_tile": 128.0,
+        "sparse_attention.cores_per_block": 2.0,
+        "sparse_attention.head_pad": 128.0,
+    }
 }
 """A pair of cores of Blackwell shares one tile of 128 heads (its matrix instruction spans two)."""
 FIXED = (
     "sparse_attention.head_tile", "sparse_attention.cores_per_block", "sparse_attention.padded",
-    "sparse_attention.dense_efficiency",
+    "sparse_attention.dense_efficiency", "sparse_attention.head_pad",
 )  # fmt: skip
 CEILING = {"tail": 1.0, "dram_efficiency": 0.95, "write_share": 1.0}
 SPREAD = {"family_log_sd": 0.04, "device_log_sd": 0.06, "unmeasured_widening": 3.0}

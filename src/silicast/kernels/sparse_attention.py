@@ -76,7 +76,9 @@ class SparseAttention(Implementation):
         tokens = work.total(work.q.astype(np.float64))
         slots = device.cores / c["cores_per_block"]
         rate = device.rate_per_core(pipe, dtype) * clock * c["cores_per_block"] * c["efficiency"]
-        entry_s = 2.0 * tile * (size.width + size.value) / rate
+        pad = c["head_pad"]
+        multiplied = np.minimum(np.ceil(heads / tiles / pad) * pad, tile)
+        entry_s = 2.0 * multiplied * (size.width + size.value) / rate
         # one entry of one query is fetched by itself, however few heads use it
         entry_s = entry_s + size.width / 576.0 * c["entry_cycles"] / clock
         live = work.total(size.entries) / tokens
@@ -109,7 +111,7 @@ class SparseAttention(Implementation):
             **memory,
         }
         bound = np.maximum(np.maximum(resource_s["tensor"], resource_s["dram"]), resource_s["l2"])
-        padded = 2.0 * blocks * tile * walked * (size.width + size.value)
+        padded = 2.0 * blocks * multiplied * walked * (size.width + size.value)
         return Analysis(
             time_s=time,
             bound_s=bound,

@@ -1,0 +1,75 @@
+"""Rows of the sparse attention tables, as they are, into ops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.scenario.kernel_case import kernel_case
+
+ROW = {
+    "op": "dsa_module", "phase": "context", "batch_size": 2, "isl": 512, "step": 4096,
+    "num_heads": 8, "tp_size": 8, "mla_dtype": "bfloat16", "kv_cache_dtype": "fp8",
+    "gemm_type": "fp8_block", "architecture": "GlmMoeDsaForCausalLM", "library": "sglang",
+    "variant": "sglang_dsa_indexer_trtllm", "compress_ratio": 1,
+}  # fmt: skip
+
+
+def sizes(**fields: Any) -> dict[str, Any]:
+    return dict(kernel_case({**ROW, **fields}).op.dims)
+
+
+def test_the_model_gives_the_widths() -> None:
+    glm = sizes(model="zai-org/GLM-5")
+    assert (glm["hidden"], glm["q_rank"], glm["nope"], glm["index_heads"]) == (6144, 2048, 192, 32)
+    deepseek = sizes(model="deepseek-ai/DeepSeek-V3.2")
+    assert (deepseek["hidden"], deepseek["value"], deepseek["index_heads"]) == (7168, 128, 64)
+    assert "hidden" not in sizes()
+
+
+def test_stated_widths_come_first() -> None:
+    assert sizes(model="GLM-5", hidden=4096)["hidden"] == 4096
+
+
+def test_formats_and_phase_are_of_the_variant() -> None:
+    variant = kernel_case(ROW).op.variant
+    assert (variant.dtype, variant.kv_dtype, variant.library) == ("bf16", "fp8", "sglang")
+    assert variant.flag("gemm_fp8_block")
+    assert not variant.flag("generation")
+    assert not variant.flag("skip_indexer")
+
+
+@pytest.mark.parametrize(
+    ("fields", "flag"),
+    [
+        ({"phase": "generation", "isl": 1}, "generation"),
+        ({"phase": None, "op_name": "dsa_generation_module", "isl": 1}, "generation"),
+        ({"op_name": "dsa_context_module_skip_indexer"}, "skip_indexer"),
+    ],
+)
+def test_names_of_ops_say_what_they_hold(fields: dict[str, Any], flag: str) -> None:
+    row = {key: value for key, value in {**ROW, **fields}.items() if value is not None}
+    assert kernel_case(row).op.variant.flag(flag)
+
+
+def test_groups_of_the_way_out_are_shared_by_the_ranks() -> None:
+    row = {**ROW, "op": "csa_module", "compress_ratio": 4, "model": "DeepSeek-V4-Pro"}
+    dims = dict(kernel_case(row).op.dims)
+    assert (dims["out_groups"], dims["selected"], dims["compress_ratio"]) == (2, 1024, 4)
+    alone = dict(kernel_case({**row, "op": "hca_module", "tp_size": 1}).op.dims)
+    assert alone["out_groups"] == 16
+
+
+def test_blocks_of_keys() -> None:
+    row = {**ROW, "op": "msa_module", "model": "MiniMaxAI/MiniMax-M3"}
+    dims = dict(kernel_case(row).op.dims)
+    assert (dims["group"], dims["selected"], dims["block"]) == (16, 16, 128)
+
+
+def test_a_model_without_such_layers_is_refused() -> None:
+    with pytest.raises(SilicastError, match="has no DSA layers"):
+        kernel_case({**ROW, "model": "Llama-3.1-8B"})
+    with pytest.raises(SilicastError, match="isl"):
+        kernel_case({**ROW, "isl": 0})
