@@ -20,6 +20,7 @@ from silicast.kernels.attention_memory import Traffic, attention_bound, prefill_
 from silicast.kernels.attention_schemes import (
     Scheme,
     key_rows,
+    padded_width,
     query_rows,
     resident_ctas,
     scheme_for,
@@ -47,6 +48,9 @@ WHOLE_PARTS = 0.5
 
 ROUNDING = 2.0**-30
 """A share that is a whole number but for rounding counts as that number."""
+
+ENCODER = "attention_encoder"
+"""Constants of bidirectional attention without a cache, put over those of prefill."""
 
 WAVE_EDGE = 2.0
 """How fast one more wave of planned parts sets in: whole once a third of it is filled. The number
@@ -94,12 +98,22 @@ class AttentionPrefill(Implementation):
 
 
 def attention_constants(group: str, device: Device, scheme: Scheme) -> Mapping[str, float]:
-    """Constants of an architecture with those of the caller ("vllm.launch_s") put over them."""
-    return _constants(group, device.architecture, scheme.caller)
+    """Constants of an architecture with those of the caller ("vllm.launch_s") put over them.
+
+    Encoders have some of their own besides: kernels tuned for other widths, no cache to look up.
+    """
+    return _constants(group, device.architecture, scheme.caller, scheme.encoder)
 
 
 @cache
-def _constants(group: str, architecture: str, caller: str) -> Mapping[str, float]:
+def _constants(group: str, architecture: str, caller: str, encoder: bool) -> Mapping[str, float]:
+    found = _of_caller(group, architecture, caller)
+    if encoder and group == "attention_prefill":
+        return {**found, **_of_caller(ENCODER, architecture, caller)}
+    return found
+
+
+def _of_caller(group: str, architecture: str, caller: str) -> dict[str, float]:
     found = load_physics(group).constants(architecture)
     prefix = caller + "."
     own = {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)}
@@ -237,12 +251,15 @@ class PrefillModel:
         rate = device.rate_per_core(self.pipe, self.dtype) * c["tensor_efficiency"]
         if self.dtype == "fp8":
             rate = rate * c["fp8_efficiency"]
-        mma = 4.0 * scores * width / rate * self._width_factor(width)
+        mma = 4.0 * scores * padded_width(self.scheme, width) / rate * self._width_factor(width)
         xu = device.rate_per_core("xu", "fp32") or 16.0
         fma = device.rate_per_core("fma", "fp32") or 128.0
         softmax = scores * (1.0 / xu + c["softmax_ops"] / fma)
         if self.converts:
             softmax = softmax + 2.0 * self.tile_kv * width * (c["convert_ops"] / fma)
+        if self.scheme.encoder:
+            tuned = self._encoder_factor(width)
+            mma, softmax = mma * tuned, softmax * tuned
         floor = np.maximum(mma, softmax)
         serial = mma + softmax + c["step_cycles"]
         return floor + c["exposed"] * (serial - floor) / share
@@ -256,6 +273,13 @@ class PrefillModel:
         for low, high, name in ((0, 95, "64"), (129, 192, "192"), (193, 256, "256")):
             factor = np.where((width >= low) & (width <= high), self.c[f"{prefix}_{name}"], factor)
         return np.where(width > 256, self.c["step_512"], factor)
+
+    def _encoder_factor(self, width: I64) -> F64:
+        """Cost of a step beyond that of a causal one, by the widths that encoders have."""
+        factor = np.full(len(width), self.c["encoder_128"])
+        for limit, name in ((96, "80"), (79, "72"), (64, "64")):
+            factor = np.where(width <= limit, self.c[f"encoder_{name}"], factor)
+        return factor
 
     def _makespan(self, total: F64, longest: F64) -> F64:
         """Cycles of the busiest core: whole waves of equal tasks, less tail of unequal ones."""

@@ -43,6 +43,7 @@ class Scheme:
         rotates: the call also applies RoPE to queries and keys, in a kernel of its own.
         omitted: kernels that the engine's call holds and this one does not (append, RoPE).
         visits_masked: tiles wholly outside a window are looked at and skipped one by one.
+        encoder: every query sees every key, and there is no cache: a vision or text encoder.
     """
 
     library: str
@@ -56,6 +57,7 @@ class Scheme:
     rotates: bool
     omitted: int
     visits_masked: bool
+    encoder: bool
 
 
 _USUAL = {"hopper": "fa3", "blackwell": "trtllm"}
@@ -93,8 +95,9 @@ def _scheme(variant: Variant, architecture: str) -> Scheme:
     call = kernels_of(variant.library)
     caller = variant.library if call.holds(_CALL, "append") else name
     caller = "triton" if name == "triton" else caller
-    appends = variant.flag("append", default=call.holds(_CALL, "append"))
-    rotates = variant.flag("rope", default=call.holds(_CALL, "rope"))
+    causal = variant.flag("causal", default=True)  # else there is no cache to add to
+    appends = variant.flag("append", default=causal and call.holds(_CALL, "append"))
+    rotates = variant.flag("rope", default=causal and call.holds(_CALL, "rope"))
     usual = kernels_of(caller)
     mainloop: Mainloop = "fa2"
     if name != "triton":
@@ -114,6 +117,7 @@ def _scheme(variant: Variant, architecture: str) -> Scheme:
         omitted=int(usual.holds(_CALL, "append") and not appends)
         + int(usual.holds(_CALL, "rope") and not rotates),
         visits_masked=name == "triton" and variant.library == "sglang",
+        encoder=not (causal or appends),
     )
 
 
@@ -205,6 +209,29 @@ def key_rows(scheme: Scheme, head_dim: I64) -> I64:
     if scheme.mainloop == "fa2":
         return np.where(head_dim <= 64, 128, np.where(head_dim <= 128, 64, 32))
     return np.where(head_dim <= 128, 128, 64)
+
+
+WIDTHS = {
+    "fa2": (32, 64, 96, 128, 192, 256, 512),
+    "fa3": (64, 96, 128, 192, 256, 512),
+    "triton": (16, 32, 64, 128, 256, 512),
+}
+"""Library -> head widths that it compiles; others are padded to the next."""
+
+
+def padded_width(scheme: Scheme, head_dim: I64) -> I64:
+    """Head width that the matrix products are made with; above all compiled ones, its own.
+
+    >>> import numpy as np
+    >>> from silicast.hardware.catalog import find_device
+    >>> fa3 = scheme_for(Variant(library="fa3"), find_device("H100"))
+    >>> padded_width(fa3, np.array([64, 80, 600])).tolist()
+    [64, 96, 600]
+    """
+    found = head_dim
+    for width in reversed(WIDTHS.get(scheme.library, ())):
+        found = np.where(head_dim <= width, np.int64(width), found)
+    return found
 
 
 def resident_ctas(scheme: Scheme, head_dim: I64, tile_q: I64, tile_kv: I64, device: Device) -> I64:
