@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,7 @@ from silicast.workload.models import find_model
 from silicast.workload.plan import Plan
 
 
-def deployment(model: str, engine: str = "vllm", **plan: int) -> Deployment:
+def deployment(model: str, engine: str = "vllm", **plan: Any) -> Deployment:
     return Deployment(
         find_model(model), find_device("H100"), find_engine(engine), plan=Plan(**plan)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from silicast.workload.plan import Plan
 
 
 def deployment(
-    model: str = "Llama-3.1-8B", device: str = "H100", engine: str = "sglang", **plan: int
+    model: str = "Llama-3.1-8B", device: str = "H100", engine: str = "sglang", **plan: Any
 ) -> Deployment:
     return Deployment(
         find_model(model), find_device(device), find_engine(engine), plan=Plan(**plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -28,7 +29,7 @@ from silicast.workload.models import find_model
 from silicast.workload.plan import Plan
 
 
-def deployment(engine: str = "vllm", device: str = "H100", **plan: int) -> Deployment:
+def deployment(engine: str = "vllm", device: str = "H100", **plan: Any) -> Deployment:
     return Deployment(
         find_model("Llama-3.1-8B"), find_device(device), find_engine(engine), plan=Plan(**plan)
     )

@@ -136,8 +136,8 @@ def _random(tokens: int, experts: int, topk: int, ep: int, count: int = 200) -> 
         ranks = np.bincount(places, minlength=experts).reshape(ep, -1)
         tiles = np.ceil(ranks / 16).sum(axis=1)
         found.append([ranks.sum(axis=1).max(), (ranks > 0).sum(axis=1).max(), tiles.max()])
-    mean: F64 = np.mean(found, axis=0)
-    return mean.tolist()
+    mean: list[float] = np.mean(found, axis=0).tolist()
+    return mean
 
 
 @pytest.mark.parametrize(
