@@ -119,7 +119,8 @@ class RecurrentMixer(Implementation):
                 setting,
                 work := self.work(shape, setting.style, element),
                 estimate(
-                    shape, work, setting.style.chunk or shape.chunk, machine, setting.constants,
+                    shape, work, setting.style.chunk or shape.chunk,
+                    setting.style.align or shape.chunk, machine, setting.constants,
                     batch.variant.cache,
                 ),
             )

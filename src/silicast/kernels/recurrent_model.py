@@ -28,13 +28,19 @@ Constants = Mapping[str, float]
 @final
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the model reads of a device; SI units."""
+    """What the model reads of a device; SI units.
+
+    Attributes:
+        module_host: the host is a CPU on the device's own module (Grace), whose single thread is
+            slower: it matters to kernels that a campaign launched one by one.
+    """
 
     cores: float
     clock_hz: float
     dram: float
     l2: float
     l2_bytes: float
+    module_host: bool
 
     @staticmethod
     def of(device: Device) -> Machine:
@@ -45,6 +51,7 @@ class Machine:
             dram=data_rate(device),
             l2=cache_rate(device),
             l2_bytes=device.l2.capacity_bytes,
+            module_host=bool(device.default_host),
         )
 
 
@@ -76,9 +83,18 @@ def chunks_of(shape: Shape, chunk: Any) -> tuple[F64, F64]:
 
 
 def estimate(
-    shape: Shape, work: Work, chunk: Any, machine: Machine, c: Constants, cache: str
+    shape: Shape, work: Work, chunk: Any, align: Any, machine: Machine, c: Constants, cache: str
 ) -> Estimate:
-    """Time of one kernel under the constants of its style."""
+    """Time of one kernel under the constants of its style.
+
+    Args:
+        shape, work: what it does.
+        chunk: tokens that a block takes at once.
+        align: lengths that are no multiple of this take a slower path.
+        machine: what it runs on.
+        c: constants.
+        cache: cache state of the protocol.
+    """
     each, chunks = chunks_of(shape, chunk)
     padded = chunks * chunk
     counted = shape.tokens + c["padding"] * np.maximum(padded - shape.tokens, 0.0)
@@ -106,12 +122,19 @@ def estimate(
     largest = np.maximum(np.maximum(memory, core), chain)
     others = memory + core + chain - largest
     first = np.minimum(shape.longest, chunk) * (c["token_cycles"] / machine.clock_hz)
-    time = c["launch_s"] + first + largest + c["serial"] * others
+    uneven = np.where(shape.longest % align != 0.0, c["unaligned"], 1.0)
+    launch_s = c["launch_s"] * (c["module_host"] if machine.module_host else 1.0)
+    time = launch_s + first + (largest + c["serial"] * others) * uneven
     return Estimate(time, memory, core, chain, blocks, rounds, dram_bytes, moved)
 
 
 def _missing(moved: F64, machine: Machine, c: Constants) -> F64:
-    """Share of the bytes that come from DRAM when the kernel runs again and again."""
-    nothing = c["resident_from"] * machine.l2_bytes
-    all_ = nothing * c["resident_spread"]
-    return np.minimum(np.maximum((moved - nothing) / (all_ - nothing), 0.0), 1.0)
+    """Share of the bytes that come from DRAM when the kernel runs again and again.
+
+    A cache that keeps the right bytes saves what it holds; one that evicts what comes next saves
+    less, down to nothing (``thrash``).
+    """
+    kept = c["kept_share"] * machine.l2_bytes
+    beyond = np.maximum(1.0 - kept / np.maximum(moved, 1.0), 0.0)
+    found: F64 = np.minimum(beyond * c["thrash"], 1.0)
+    return found

@@ -21,6 +21,7 @@ class Style:
         name: as in the constants file.
         kind: "conv" (the causal convolution) or "scan" (the recurrence).
         chunk: tokens that a block takes at once, 0 = what the op says.
+        align: lengths that are no multiple of it take a slower path, 0 = as ``chunk``.
         states: how states move; see :func:`silicast.kernels.recurrent_work.recurrence_work`.
         keys_only: the campaign's convolution has the keys' channels only; see :data:`KEYS_ONLY`.
     """
@@ -30,6 +31,7 @@ class Style:
     chunk: int
     states: str = "step"
     keys_only: bool = False
+    align: int = 1
 
 
 def _named(*styles: Style) -> dict[str, Style]:
@@ -38,8 +40,8 @@ def _named(*styles: Style) -> dict[str, Style]:
 
 STYLES = _named(
     # convolution of a prefill
-    Style("conv_cuda", "conv", 512),
-    Style("conv_cuda_early", "conv", 1024),
+    Style("conv_cuda", "conv", 512, align=8),
+    Style("conv_cuda_early", "conv", 1024, align=8),
     Style("conv_triton", "conv", 8),
     Style("conv_triton_early", "conv", 8),
     Style("conv_three_vllm", "conv", 8),
@@ -57,7 +59,7 @@ STYLES = _named(
     Style("delta_flashinfer", "scan", 64, "scan"),
     Style("kda_triton", "scan", 64, "scan"),
     Style("kda_flash", "scan", 64, "scan"),
-    Style("ssm_chunks", "scan", 0, "scan"),
+    Style("ssm_chunks", "scan", 0, "scan", align=0),
     # recurrence of a step
     Style("delta_step_once", "scan", 1, "once"),
     Style("delta_step_once_early", "scan", 1, "once"),
