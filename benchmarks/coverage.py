@@ -76,7 +76,8 @@ def cell(device: str, model: str) -> Cell:
     """The checked answer of one pair.
 
     Raises:
-        AssertionError: an answer without tier or domain, or with an interval out of order.
+        AssertionError: an answer without tier or domain, or with an interval out of order, or
+            another exception than a named error.
     """
     config = find_model(model)
     scenario: dict[str, Any] = {"device": device, "model": model}
@@ -88,6 +89,8 @@ def cell(device: str, model: str) -> Cell:
         found = predict(scenario)
     except SilicastError as error:
         return Cell(config.family, refused=_cause(f"{error.kind}: {error.message}", device))
+    except Exception as error:
+        raise AssertionError(f"{model} on {device}: {error!r}") from error
     check(found, f"{model} on {device}")
     total = found.metrics["total_ms" if config.causal else "e2e_ms"]
     said = [cause for part, cause in CAUSES.items() if any(part in w for w in found.warnings)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from silicast.core.errors import SilicastError
-from silicast.core.naming import NameIndex
+from silicast.core.naming import NameIndex, normalise
 from silicast.hardware.device import Device
 from silicast.hardware.device_file import decode
 from silicast.hardware.index import DEVICES, Entry, device_files, device_names
@@ -122,9 +122,28 @@ def read_device_file(path: Path) -> dict[str, Any]:
 
 @cache
 def device_index() -> NameIndex[Device]:
-    """All modelled devices by name and alias, each parsed: for listings, not for finding one."""
-    devices = [load_device_file(path) for path in device_files()]
-    return NameIndex("device", {device.name: (device, device.aliases) for device in devices})
+    """All modelled devices by name and alias, each parsed: for listings, not for finding one.
+
+    Raises:
+        SilicastError: a file is not a device, or two claim one name; names the file.
+    """
+    found: dict[str, Device] = {}
+    claimed: dict[str, tuple[str, Path]] = {}
+    for path in device_files():
+        device = load_device_file(path)
+        names = dict.fromkeys(normalise(name) for name in (device.name, *device.aliases))
+        for key in names:
+            if key in claimed:
+                other, where = claimed[key]
+                raise SilicastError(
+                    f"{key!r} is a name of {other} too, in {where}",
+                    field="name" if key == normalise(device.name) else "aliases",
+                    file=str(path),
+                    hint='give each name to one device; `base = "..."` describes a changed one',
+                )
+            claimed[key] = device.name, path
+        found[device.name] = device
+    return NameIndex("device", {name: (each, each.aliases) for name, each in found.items()})
 
 
 @cache

@@ -6,6 +6,7 @@ converted to SI once, in :func:`build`.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -26,6 +27,7 @@ from silicast.hardware.device import (
     Scope,
 )
 
+_STEP = re.compile(r"\[(\d+)\]|\.?([^.\[\]]+)")
 _NAMED_FIELD = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.DOTALL)
 
 
@@ -126,6 +128,10 @@ class DeviceFile(_Strict, frozen=True):
     unknown: list[str] = []
 
 
+_TABLES = (ArrayTable, ComputeTable, MemoryTable, ClocksTable, PowerTable, CubeTable, LinkTable)
+_FIELDS = sorted({n for table in (*_TABLES, DeviceFile) for n in table.__struct_fields__})
+
+
 def decode(data: Mapping[str, Any], *, file: str = "") -> DeviceFile:
     """The decoded content of a device file, as a table whose types are right.
 
@@ -135,18 +141,57 @@ def decode(data: Mapping[str, Any], *, file: str = "") -> DeviceFile:
     try:
         return msgspec.convert(data, DeviceFile)
     except (msgspec.ValidationError, RecursionError) as error:
-        message, _, place = str(error).partition(" - at ")
-        path = place.strip("`").removeprefix("$").removeprefix(".").replace("[...]", "")
+        text = str(error)
+        message, _, _ = text.partition(" - at ")
+        path, hint = _located(data, text), "docs/reference/devices.md describes every field"
         if named := _NAMED_FIELD.fullmatch(message):
             unknown = named[1] == "contains unknown"
             message = f"unknown field {named[2]!r}" if unknown else f"{named[2]!r} is missing"
             path = f"{path}.{named[2]}" if path else named[2]
-        raise SilicastError(
-            message,
-            field=path or "device",
-            hint="docs/reference/devices.md describes every field",
-            file=file,
-        ) from None
+            near = difflib.get_close_matches(named[2].casefold(), _FIELDS, n=2) if unknown else ()
+            hint = f"did you mean {' or '.join(near)}? {hint}" if near else hint
+        raise SilicastError(message, field=path or "device", hint=hint, file=file) from None
+
+
+def _located(data: Mapping[str, Any], text: str) -> str:
+    """The dotted path of an error, whose own path says "[...]" for the key of a table.
+
+    Each key is tried alone: the one that gives the same error is meant.
+
+    >>> _located({"links": {"pcie": {}}}, "Object missing required field `x` - at `$.links[...]`")
+    'links'
+    """
+    path = text.partition(" - at ")[2].strip("`").removeprefix("$").removeprefix(".")
+    if not path.startswith("key"):
+        while "[...]" in path:
+            head, _, tail = path.partition("[...]")
+            steps = [int(a) if a else b for a, b in _STEP.findall(head)]
+            found = _meant(data, steps, text)
+            path = f"{head}{tail}" if found is None else f"{head}.{found}{tail}"
+    return path.replace("[...]", "")
+
+
+def _meant(data: Mapping[str, Any], steps: list[int | str], text: str) -> str | None:
+    """The key of the table at ``steps`` whose value is wrong as ``text`` says, or None."""
+    table: Any = data
+    for step in steps:
+        table = table[step]
+    for key in table if isinstance(table, Mapping) else ():
+        try:
+            msgspec.convert(_with_only(data, steps, key), DeviceFile)
+        except msgspec.ValidationError as error:
+            if str(error) == text:
+                return str(key)
+    return None
+
+
+def _with_only(value: Any, steps: list[int | str], key: str) -> Any:
+    """``value`` whose table at ``steps`` has one key."""
+    if not steps:
+        return {key: value[key]}
+    changed: Any = dict(value) if isinstance(value, Mapping) else list(value)
+    changed[steps[0]] = _with_only(value[steps[0]], steps[1:], key)
+    return changed
 
 
 def build(table: DeviceFile) -> Device:

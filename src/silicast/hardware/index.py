@@ -16,6 +16,7 @@ import msgspec
 
 from silicast.core.catalog import CATALOG, catalog_files
 from silicast.core.errors import SilicastError
+from silicast.core.files import write_atomically
 from silicast.core.naming import NameIndex, normalise
 
 DEVICES = CATALOG / "devices"
@@ -124,4 +125,4 @@ def index_text(entries: Mapping[str, Entry]) -> str:
 
 
 if __name__ == "__main__":
-    INDEX_FILE.write_text(index_text(make_index()), encoding="utf-8")
+    write_atomically(INDEX_FILE, index_text(make_index()).encode("utf-8"))

@@ -85,7 +85,27 @@ def _outside(field: str, value: float | None, limits: tuple[float, float]) -> It
         return
     low, high = limits
     if not low <= value <= high:  # NaN too is not between them
-        yield Problem(field, f"{low:g} to {high:g}", _shown(value))
+        yield Problem(field, f"{low:g} to {high:g}", _shown(value) + _other_unit(value, limits))
+
+
+_UNITS = (1e3, 1e6, 1e9, 1e12)
+
+
+def _other_unit(value: float, limits: tuple[float, float]) -> str:
+    """What to say of a number that would be right in a unit of another size; "" = nothing.
+
+    >>> _other_unit(3.35e12, (1.0, 50000.0))
+    ', which would be 3350 in a unit 1e+09 times as large'
+    """
+    if abs(value) > 1e300 or not math.isfinite(value):
+        return ""
+    low, high = limits
+    for size in _UNITS:
+        if low <= value / size <= high and value > high:
+            return f", which would be {value / size:g} in a unit {size:g} times as large"
+        if low <= value * size <= high and 0.0 < value < low:
+            return f", which would be {value * size:g} in a unit {size:g} times as small"
+    return ""
 
 
 def _shown(value: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -165,3 +166,28 @@ def test_every_device_of_the_tables_is_known(folder: str) -> None:
     assert names, "no column that names devices"
     assert [name for name in sorted(names) if name not in device_names()] == []
     assert names <= set(PUBLISHED), "published_names.json is out of date"
+
+
+def test_two_own_files_cannot_share_a_name(tmp_path: Path) -> None:
+    folder = tmp_path / "devices"
+    folder.mkdir()
+    text = (INDEX_FILE.parent / "nvidia-l4.toml").read_text(encoding="utf-8")
+    text = re.sub(r"^aliases = .*$", "", text, flags=re.M)
+    code = "from silicast.hardware.catalog import find_device; find_device('no such device')"
+    for second, said in (("My Card", "name"), ("Another", "aliases"), ("L40", "name")):
+        (folder / "a.toml").write_text(text.replace('"L4"', '"My Card"', 1), encoding="utf-8")
+        other = text.replace('name = "L4"', f'name = "{second}"\naliases = ["my-card"]', 1)
+        if second == "L40":
+            other = other.replace('aliases = ["my-card"]', "")
+        (folder / "b.toml").write_text(other, encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            check=False,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "SILICAST_CATALOG": str(tmp_path)},
+        )
+        last = done.stderr.strip().splitlines()[-1]
+        assert str(folder / "b.toml") in last
+        assert f"{said}: " in last
+        assert "give each name to one device" in last
