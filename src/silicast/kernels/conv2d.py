@@ -19,6 +19,7 @@ from silicast.kernels.conv2d_model import (
     ALGORITHMS,
     PHYSICS,
     Setting,
+    called,
     every_algorithm,
     expected,
     pass_of,
@@ -101,10 +102,11 @@ def analyse_shape(setting: Setting, shape: Shape, variant: Variant, device: Devi
     every = every_algorithm(setting, shape)
     time, best = expected(every)
     if variant.launch == "stream":
-        time = time + setting.c["stream_launch_s"]
+        time = called(time, setting.c)
 
     def of_best(name: str) -> F64:
-        found: F64 = np.choose(best, [getattr(one, name) for one in every])
+        columns = np.stack([getattr(one, name) for one in every])
+        found: F64 = np.take_along_axis(columns, best[None].astype(np.int64), axis=0)[0]
         return found
 
     dram_bytes, blocks, issued = of_best("dram_bytes"), of_best("blocks"), of_best("issued")

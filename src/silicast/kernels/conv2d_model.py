@@ -22,7 +22,7 @@ from typing import final
 import numpy as np
 
 from silicast.core.dtypes import RECIPES, Recipe
-from silicast.core.numerics import F64
+from silicast.core.numerics import F64, I64, smooth_max
 from silicast.hardware.device import Device
 from silicast.kernels.conv2d_shapes import Shape
 from silicast.kernels.data_rate import cache_rate, data_rate
@@ -102,7 +102,13 @@ def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -
     pipe = device.matrix_pipe(recipe.compute)
     direction = pass_of(variant)
     c = selected(table, pipe, recipe.name, direction)
-    tiles = tiles_for(device.architecture, pipe, compute=recipe.compute)
+    tiles = tiles_for(
+        device.architecture,
+        pipe,
+        c["smallest_tile_m"],
+        c["smallest_tile_n"],
+        compute=recipe.compute,
+    )
     machine = replace(Machine.of(device, recipe, pipe, variant, c), dram=float("inf"))
     plain = {**c, "tensor_efficiency": c["efficiency"] * c["share"]}
     fast = {**c, "tensor_efficiency": c["efficiency"] * c["fast_share"]}
@@ -125,6 +131,7 @@ def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -
 
 UNUSED = {
     "page_miss_share": 0.0, "page_reach_bytes": 1.0, "fill_s": 0.0, "extra_s": 0.0, "l2_share": 1.0,
+    "narrow_taps_per_clock": 0.0, "smallest_tile_m": 0.0, "smallest_tile_n": 0.0,
     "core_dram_bytes_per_s": float("inf"), "l2_bytes_per_clock_per_core": 32.0,
 }  # fmt: skip
 """What the model of plain products asks for and is counted here, or not at all."""
@@ -178,10 +185,15 @@ def every_algorithm(setting: Setting, shape: Shape) -> list[Found]:
     ]
 
 
-def expected(found: list[Found]) -> tuple[F64, F64]:
+def expected(found: list[Found]) -> tuple[F64, I64]:
     """Expected time over algorithms, by how close each is to the fastest; and which that is."""
     times = np.stack([one.time for one in found])
     return closest(times), times.argmin(axis=0)
+
+
+def called(time: F64, c: Mapping[str, float]) -> F64:
+    """Calls one by one: where kernels are short, the host's time for a call sets the pace."""
+    return smooth_max((time, np.full_like(time, c["stream_call_s"])))
 
 
 def closest(times: F64) -> F64:
@@ -223,8 +235,11 @@ def _implicit(setting: Setting, f: Shape) -> Found:
     else:
         m, n, k = outer, inner * taps, f.n * f.p * f.q
     busy, issued, blocks = _product(setting, setting.steps, m, n, k, f.groups)
-    gathered = np.where(taps > 1.0, c["gather_share"], 0.0)[0]
-    busy = busy * (1.0 + gathered)
+    busy = busy * (1.0 + np.where(taps > 1.0, c["gather_share"], 0.0)[0])
+    if c["narrow_taps_per_clock"] > 0.0:
+        narrow = (f.c_of_group < ALIGNMENT) & (taps > 1.0)
+        rate = setting.machine.cores * setting.machine.clock_hz * c["narrow_taps_per_clock"]
+        busy = busy + np.where(narrow, f.n * f.p * f.q * taps * f.groups / rate, 0.0)[0]
     return _with_memory(setting, f, busy, issued, blocks, 0.0, c["kernels"])
 
 
@@ -302,7 +317,7 @@ def _with_memory(
     kept = 0.0 if setting.cold else stays_in_l2(setting.l2_bytes, moved + extra)
     missing = 1.0 - stays_in_l2(setting.l2_bytes, 0.5 * extra + moved)
     outside = moved * (1.0 - kept) + extra * missing
-    memory = outside / setting.dram + (moved + extra) / setting.l2
+    memory = outside / setting.dram + (moved + extra - outside) / setting.l2
     high, low = np.maximum(busy, memory), np.minimum(busy, memory)
     # kernels of an algorithm in steps do not overlap with each other
     lost = np.where(extra > 0.0, 1.0, c["overlap_loss"])

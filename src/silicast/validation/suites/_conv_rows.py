@@ -136,7 +136,7 @@ def _rows(
     columns = np.array(list(repeats), dtype=np.int64).T
     flags = ((f"backward_{gradient}", True),) if gradient else ()
     dims: dict[str, I64] = dict(zip(DIMS, columns, strict=True))
-    variant = Variant(dtype, library="cudnn", cache="warm", flags=flags)
+    variant = Variant(dtype, library="cudnn", launch="stream", cache="warm", flags=flags)
     return Rows(
         DEVICES[device],
         OpBatch("conv2d", variant, dims),
