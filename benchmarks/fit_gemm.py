@@ -14,14 +14,15 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.gemm_formats import FORMATS, fit_bmm, fit_format, transfer_formats
 from benchmarks.gemm_problem import (
+    PRIOR_SD,
     SPREAD,
     Constants,
     Problem,
@@ -29,15 +30,16 @@ from benchmarks.gemm_problem import (
     architecture_of,
     middle,
     predict,
+    replace_held,
     report,
     rounded,
     solve,
     training,
 )
-from silicast.kernels.gemm_constants import BORROWS
 from silicast.validation.gemm_rows import (
     Rows,
     bf16_rows,
+    bmm_rows,
     fp32_rows,
     pipeweave_rows,
     quantised_rows,
@@ -95,10 +97,6 @@ OWN = (
     "launch_s", "tensor_efficiency", "dram_efficiency", "quantisation", "store_bytes_per_clock",
     "l2_efficiency", "step_s",
 )  # fmt: skip
-PRIOR_SD = {
-    "l2_efficiency": 0.3, "tensor_efficiency": 0.05, "quantisation": 1.0,
-    "operand_bytes_per_clock": 0.3, "quantise_bytes": 0.2, "quantise_s": 0.5,
-}  # fmt: skip
 FP32_PRIOR_SD = {
     "step_s": 2.0, "store_bytes_per_clock": 0.3, "operand_bytes_per_clock": 1.0,
     "stream_launch_s": 0.2, "split_s": 0.3, "wave_s": 0.5,
@@ -186,115 +184,6 @@ def transfer(parts: Sequence[Rows]) -> dict[str, dict[str, float]]:
     return found
 
 
-def replace_held(rows: Rows) -> Rows:
-    return replace(rows, held_out=np.ones(len(rows), dtype=np.bool_))
-
-
-@dataclass(frozen=True)
-class Format:
-    """What is fitted of one recipe, on top of the constants of bf16 (or those that it borrows).
-
-    Attributes:
-        shared: constants of all libraries and devices.
-        of_library: constants that each library has of its own.
-        own: constants that each architecture has of its own.
-        both: constants of each library on each architecture, as its kernels differ.
-        start: where some of them start; the others do at the constants they replace.
-        given: constants that are stated, not fitted.
-    """
-
-    dtype: str
-    shared: tuple[str, ...] = ()
-    of_library: tuple[str, ...] = ()
-    own: tuple[str, ...] = ()
-    both: tuple[str, ...] = ()
-    start: Mapping[str, float] = field(default_factory=dict)
-    given: Mapping[str, float] = field(default_factory=dict)
-
-
-KERNEL = ("extra_s", "operand_bytes_per_clock", "quantise_l2_share")
-LOOP = ("step_s", "split_s")
-STORE = ("store_bytes_per_clock",)
-QUANTISE = ("quantise_s", "quantise_row_s", "quantise_bytes")
-CHIP = ("tensor_efficiency", "launch_s", "quantisation")
-PLUGIN = {"extra_s": 5e-6, "step_s": 1.4e-7, "split_s": 1e-5, "widen_ops": 1.0}
-FORMATS = (
-    Format("fp8", KERNEL, QUANTISE, CHIP, LOOP + STORE, start={"extra_s": 1e-6}),
-    *(
-        Format(d, KERNEL + STORE, QUANTISE, CHIP, LOOP, start={"extra_s": 1e-6})
-        for d in ("fp8_block", "nvfp4")
-    ),
-    Format("fp8_static", of_library=QUANTISE, both=LOOP + STORE),
-    *(
-        Format(
-            d,
-            ("widen_ops", "step_s", "narrow_step_s", "narrow_share"),
-            ("split_s", "extra_s"),
-            start=PLUGIN,
-            given={"skinny_rows": 8.0},
-        )
-        for d in ("int4_wo", "int8_wo")
-    ),
-    Format(
-        "sq",
-        ("step_s", "narrow_step_s"),
-        ("split_s", "extra_s"),
-        ("tensor_efficiency",),
-        start={"extra_s": 5e-6, "split_s": 1e-5},
-        given={"skinny_rows": 4.0},
-    ),
-)
-"""TensorRT's plugins (the integer formats) are timed as layers of an engine, which costs them some
-microseconds, and do not split k as others do: those constants are of that library only."""
-NOT_OF_OTHERS = ("split_s", "extra_s")
-"""Of the integer formats, what an unnamed library does not take from the one that was measured."""
-
-
-def fit_format(
-    form: Format, parts: Sequence[Rows], common: dict[str, float], own: Constants
-) -> tuple[dict[str, float], Constants]:
-    """One recipe's constants on top of ``common`` and ``own``."""
-    d = form.dtype
-    mine = [part for part in parts if part.variant.dtype == d]
-    libraries = sorted({p.variant.library for p in mine})
-    marked = [
-        (f"{d}.{n}:{x}", n) for x in libraries for n in form.of_library + form.both
-        if not (n.startswith("quantise") and not _quantised(mine, x))
-    ]  # fmt: skip
-    shared = [(f"{d}.{n}", n) for n in form.shared]
-    shared += [pair for pair in marked if pair[1] in form.of_library]
-    names = [(f"{d}.{n}", n) for n in form.own]
-    names += [pair for pair in marked if pair[1] in form.both]
-    base = {**common, **{f"{d}.{n}": x for n, x in form.given.items()}}
-    start: Constants = {a: {} for a in own}
-    before = f"{BORROWS.get(d, d)}."
-    for full, plain in names + shared:
-        borrowed = full.replace(f"{d}.", before)
-        base[full] = form.start.get(plain, common.get(borrowed, common[plain]))
-        for a in own:
-            found = own[a].get(borrowed, common.get(borrowed, own[a].get(plain, common[plain])))
-            start[a][full] = form.start.get(plain, found)
-    free = tuple(full for full, _ in shared), tuple(full for full, _ in names)
-    there = {(architecture_of(part), part.variant.library) for part in mine}
-    problem = Problem(training(mine, 900), *free, base, own, start, PRIOR_SD)
-    common, fitted = solve(problem, steps=200)
-    for a, table in fitted.items():  # a library's constants where it was not measured: the others'
-        for full in free[1]:
-            if ":" in full and (a, full.partition(":")[2]) not in there:
-                del table[full]
-    own = {a: fitted.get(a, own[a]) for a in own}
-    common = {**common, **middle(fitted, free[1])}
-    for name in form.of_library + form.both:  # of an unnamed library: those of the quickest
-        values = [common[full] for full, plain in marked if plain == name]
-        if values and not ("extra_s" in form.of_library and name in NOT_OF_OTHERS):
-            common[f"{d}.{name}"] = min(values)
-    return add_spread(training(mine, 900), common, own, f"{d}.")
-
-
-def _quantised(parts: Sequence[Rows], library: str) -> bool:
-    return any(part.variant.flags for part in parts if part.variant.library == library)
-
-
 def fit_fp32(
     parts: Sequence[Rows], common: dict[str, float], own: Constants
 ) -> tuple[dict[str, float], Constants]:
@@ -352,9 +241,14 @@ def main() -> None:
     if "--quick" not in sys.argv:
         scores["architecture held out"] = transfer(bf16)
     quantised = quantised_rows(DATA, tuple(form.dtype for form in FORMATS)) + pipeweave_rows(DATA)
+    if "--quick" not in sys.argv:
+        scores["architecture held out"] |= transfer_formats(quantised, common, own)
     for form in FORMATS:
         common, own = fit_format(form, quantised, common, own)
     scores["held-out shapes"] |= report("narrow formats", quantised, common, own)
+    batched = bmm_rows(DATA)
+    common, own = fit_bmm(batched, common, own)
+    scores["held-out shapes"] |= report("batched calls", batched, common, own)
     plain = fp32_rows(DATA)
     common, own = fit_fp32(plain, common, own)
     scores["held-out shapes"] |= report("fp32", plain, common, own)
@@ -372,6 +266,7 @@ def write(common: dict[str, float], own: Constants, scores: dict[str, Any]) -> N
                 "kernels/aic_gemm_bf16_repeats.parquet (medians of campaigns)",
                 "aiconfigurator/gemm.parquet (fp8, fp8_block, nvfp4: newest of each backend)",
                 "aiconfigurator/gemm.parquet (fp8_static, int4_wo, int8_wo, sq: the only one)",
+                "aiconfigurator/mla_bmm.parquet (newest of each backend)",
                 "pipeweave/kernel_gemm_fp8.parquet (train split)",
                 "serving/vidur_linear_ops.parquet (A40; other devices only scored)",
                 "neusight/kernels_nvidia.parquet (linear, bmm; train split, >= 0.1 ms)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from silicast.core.dtypes import recipe_for
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.kernels.gemm import Setting, estimate
-from silicast.kernels.gemm_constants import selected
+from silicast.kernels.gemm_constants import WIDENED_BEFORE, run_as, selected
 from silicast.validation.gemm_rows import Rows, sample
 
 F = NDArray[np.float64]
@@ -26,6 +26,10 @@ SPREAD = {
 }  # fmt: skip
 """Error factors that all rows of a device share: the bias of whole held-out sets; of formats that
 were fitted nowhere, as much again."""
+PRIOR_SD = {
+    "l2_efficiency": 0.3, "tensor_efficiency": 0.05, "quantisation": 1.0,
+    "operand_bytes_per_clock": 0.3, "quantise_bytes": 0.2, "quantise_s": 0.5,
+}  # fmt: skip
 DEFAULT_PRIOR_SD = 1.0
 PRIOR_WEIGHT = 0.6
 ROWS_PER_DEVICE = 900
@@ -37,8 +41,8 @@ def architecture_of(rows: Rows) -> str:
 
 def predict(rows: Rows, table: Mapping[str, float]) -> F:
     """Seconds under a flat table of constants, "recipe.name" entries included."""
-    recipe = recipe_for(rows.variant.dtype)
-    constants = selected(table, recipe, rows.variant.library)
+    recipe = run_as(recipe_for(rows.variant.dtype), find_device(rows.device), rows.variant.kernel)
+    constants = selected(table, recipe, rows.variant.library, rows.variant.kernel)
     setting = Setting.of(rows.variant, find_device(rows.device), constants)
     m, n, k, batch = (x.astype(np.float64) for x in (rows.m, rows.n, rows.k, rows.batch))
     return estimate(setting, m, n, k, batch)[0]
@@ -105,7 +109,8 @@ def training(parts: Sequence[Rows], count: int = ROWS_PER_DEVICE) -> list[Rows]:
 def score(rows: Rows, table: Mapping[str, float]) -> dict[str, float]:
     """Errors in percent; the baseline is the roofline times its median ratio on these rows."""
     ratio = predict(rows, table) / rows.seconds
-    device, recipe = find_device(rows.device), recipe_for(rows.variant.dtype)
+    device = find_device(rows.device)
+    recipe = run_as(recipe_for(rows.variant.dtype), device, rows.variant.kernel)
     pipe = device.matrix_pipe(recipe.compute)
     m, n, k, b = (x.astype(np.float64) for x in (rows.m, rows.n, rows.k, rows.batch))
     moved = m * k * recipe.activation_bits + n * k * recipe.weight_bits + m * n * 16.0
@@ -116,7 +121,8 @@ def score(rows: Rows, table: Mapping[str, float]) -> dict[str, float]:
     plain = roof / rows.seconds
     plain = plain / np.median(plain)
     errors = np.abs(ratio - 1.0)
-    sd = selected(table, recipe, rows.variant.library)["independent_log_sd"]
+    own = selected(table, recipe, rows.variant.library, rows.variant.kernel)
+    sd = own["independent_log_sd"]
     width = Z90 * math.sqrt(sd**2 + SPREAD["device_log_sd"] ** 2 + SPREAD["family_log_sd"] ** 2)
     return {
         "rows": len(rows),
@@ -135,6 +141,8 @@ def score(rows: Rows, table: Mapping[str, float]) -> dict[str, float]:
 
 def label(rows: Rows) -> str:
     name = f"{rows.source} {rows.device} {rows.variant.dtype}"
+    if WIDENED_BEFORE in rows.variant.kernel:
+        name = f"{name} as bf16"
     return f"{name} {rows.variant.library}".strip()
 
 
@@ -155,7 +163,7 @@ def report(
 
 
 def add_spread(
-    parts: Sequence[Rows], common: dict[str, float], own: Constants, prefix: str
+    parts: Sequence[Rows], common: dict[str, float], own: Constants, prefix: str, suffix: str = ""
 ) -> tuple[dict[str, float], Constants]:
     """Independent log sd from training rows: their 90 % error, shared factors taken out."""
     shared = SPREAD["device_log_sd"] ** 2 + SPREAD["family_log_sd"] ** 2
@@ -167,13 +175,15 @@ def add_spread(
         errors: dict[str, list[F]] = {p.variant.library: [] for p in mine}
         for part in mine:
             errors[part.variant.library].append(np.abs(np.log(predict(part, table) / part.seconds)))
-        marks = {f":{library}": found for library, found in errors.items() if library}
-        marks[""] = [one for found in errors.values() for one in found]
+        bmm = f"_{suffix}" if suffix else ""
+        marks = {f":{library}{bmm}": found for library, found in errors.items() if library}
+        marks[f":{suffix}" if suffix else ""] = [one for found in errors.values() for one in found]
         for mark, found in marks.items():
-            if mark and len(errors) == 1:
+            if mark not in ("", f":{suffix}") and len(errors) == 1:
                 continue
             total = float(np.quantile(np.concatenate(found), 0.9)) / Z90
             own[architecture][f"{name}{mark}"] = math.sqrt(max(total * total - shared, 0.0025))
+    name = f"{name}:{suffix}" if suffix else name
     return {**common, **middle(own, (name,))}, own
 
 
@@ -189,3 +199,7 @@ def middle(own: Constants, names: Sequence[str]) -> dict[str, float]:
 
 def rounded(table: Mapping[str, float]) -> dict[str, float]:
     return {name: float(f"{value:.4g}") for name, value in sorted(table.items())}
+
+
+def replace_held(rows: Rows) -> Rows:
+    return replace(rows, held_out=np.ones(len(rows), dtype=np.bool_))

@@ -11,7 +11,16 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.gemm import Gemm
-from silicast.validation.gemm_rows import Rows, bf16_rows, fp32_rows, pipeweave_rows, vidur_rows
+from silicast.validation.gemm_rows import (
+    CAMPAIGNS,
+    Rows,
+    bf16_rows,
+    bmm_rows,
+    fp32_rows,
+    pipeweave_rows,
+    quantised_rows,
+    vidur_rows,
+)
 from silicast.validation.suite import data_folder
 from silicast.validation.suites.gemm import roofline_s
 from silicast.workload.op import OpBatch
@@ -51,7 +60,9 @@ def test_bf16_errors_by_device() -> None:
 def test_better_than_a_constant_times_the_roofline_on_every_device() -> None:
     """Though that constant is the median of the very rows that it is scored on."""
     data = data_or_skip()
-    for parts in (bf16_rows(data), fp32_rows(data), pipeweave_rows(data), vidur_rows(data)):
+    narrow = [quantised_rows(data, (dtype,)) for dtype in CAMPAIGNS]
+    others = [bmm_rows(data, ("bf16",)), bmm_rows(data, ("fp8",)), fp32_rows(data)]
+    for parts in (bf16_rows(data), pipeweave_rows(data), vidur_rows(data), *narrow, *others):
         held = held_out(parts)
         for device in sorted({part.device for part in held}):
             mine = [part for part in held if part.device == device]
@@ -63,7 +74,8 @@ def test_better_than_a_constant_times_the_roofline_on_every_device() -> None:
 
 def test_no_measured_product_is_faster_than_its_bound() -> None:
     data = data_or_skip()
-    for part in bf16_rows(data) + fp32_rows(data) + pipeweave_rows(data):
+    narrow = quantised_rows(data, tuple(CAMPAIGNS)) + bmm_rows(data)
+    for part in bf16_rows(data) + fp32_rows(data) + pipeweave_rows(data) + narrow:
         batch = OpBatch("gemm", part.variant, part.dims)
         bound = Gemm().times(batch, find_device(part.device)).bound_s
         assert not (part.seconds < bound).any(), part.device

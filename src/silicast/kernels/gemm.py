@@ -68,16 +68,16 @@ class Setting:
 
 @lru_cache(maxsize=512)
 def _setting(variant: Variant, device: Device) -> Setting:
-    recipe = run_as(recipe_for(variant.dtype), device)
+    recipe = run_as(recipe_for(variant.dtype), device, variant.kernel)
     pipe = device.matrix_pipe(recipe.compute)
-    constants = constants_for(device.architecture, recipe, variant.library, pipe)
+    constants = constants_for(device.architecture, recipe, variant.library, pipe, variant.kernel)
     if pipe == "fma" and variant.launch != "stream":
         constants = queued(constants, device.architecture)
     return _make_setting(variant, device, constants)
 
 
 def _make_setting(variant: Variant, device: Device, constants: Mapping[str, float]) -> Setting:
-    recipe = run_as(recipe_for(variant.dtype), device)
+    recipe = run_as(recipe_for(variant.dtype), device, variant.kernel)
     pipe = device.matrix_pipe(recipe.compute)
     tiles = tiles_for(
         device.architecture,

@@ -22,7 +22,20 @@ SAME_PRODUCT = frozenset({"fp8_static", "int8"})
 SIXTEEN_BITS = ("bf16", "fp16")
 
 
-def run_as(recipe: Recipe, device: Device) -> Recipe:
+WIDENED_BEFORE = "dequant_bf16"
+"""In a kernel's name: weights were converted when the model was loaded."""
+
+
+def is_batched_call(kernel: str) -> bool:
+    """Whether a kernel's name says that it is a call for a batch of products.
+
+    >>> is_batched_call("sglang_torch_bmm"), is_batched_call("torch_flow")
+    (True, False)
+    """
+    return "bmm" in kernel
+
+
+def run_as(recipe: Recipe, device: Device, kernel: str = "") -> Recipe:
     """What a library runs for ``recipe``: its weights alone where narrow operands gain nothing.
 
     Devices without units for a narrow format have it at the rate of a wider one
@@ -33,6 +46,8 @@ def run_as(recipe: Recipe, device: Device) -> Recipe:
     >>> run_as(RECIPES["fp8"], with_format(find_device("A100"), "fp8")[0]).activations
     'bf16'
     """
+    if WIDENED_BEFORE in kernel:
+        return RECIPES["bf16"]
     if BITS[recipe.activations] >= BITS["bf16"]:
         return recipe
     pipe = device.matrix_pipe(recipe.compute)
@@ -44,7 +59,7 @@ def run_as(recipe: Recipe, device: Device) -> Recipe:
 
 
 def constants_for(
-    architecture: str, recipe: Recipe, library: str = "", pipe: str = "tensor"
+    architecture: str, recipe: Recipe, library: str = "", pipe: str = "tensor", kernel: str = ""
 ) -> dict[str, float]:
     """Constants of one architecture; see :func:`selected`.
 
@@ -55,8 +70,8 @@ def constants_for(
     table = physics.constants(architecture)
     measured = "fp32.tensor_efficiency" in physics.architectures.get(architecture, {})
     if pipe != "fma" or recipe.name == "fp32" or not (measured or recipe.name == "fp64"):
-        return selected(table, recipe, library)
-    own = selected(table, recipe, library)
+        return selected(table, recipe, library, kernel)
+    own = selected(table, recipe, library, kernel)
     found = selected(table, RECIPES["fp32"], library)
     found |= {n: x for n, x in own.items() if n.startswith(("quantise_", "widen_"))}
     if recipe.name == "fp64":
@@ -80,17 +95,23 @@ def queued(constants: Mapping[str, float], architecture: str) -> dict[str, float
     return {**constants, **splits}
 
 
-def selected(table: Mapping[str, float], recipe: Recipe, library: str) -> dict[str, float]:
+def selected(
+    table: Mapping[str, float], recipe: Recipe, library: str, kernel: str = ""
+) -> dict[str, float]:
     """The constants that hold for one recipe and library, under their plain names.
 
-    "fp8.tensor_efficiency" holds for the recipe fp8 only, "fp8.quantise_s:vllm" also for vLLM only.
+    "fp8.tensor_efficiency" holds for the recipe fp8 only, "fp8.quantise_s:vllm" also for vLLM only;
+    "...:bmm" and "...:vllm_bmm" for calls of batched products (:func:`is_batched_call`).
 
     >>> selected({"a": 1.0, "fp8.a": 2.0, "fp8.a:vllm": 3.0}, RECIPES["fp8"], "sglang")
     {'a': 2.0}
     """
     found: dict[str, float] = {}
+    marks = ["", f":{library}"]
+    if is_batched_call(kernel):
+        marks += [":bmm", f":{library}_bmm"]
     for wanted in ("", *(f"{name}." for name in lineage(recipe))):
-        for mark in ("", f":{library}"):
+        for mark in marks:
             for name, value in table.items():
                 head, dot, tail = name.rpartition(".")
                 plain, colon, which = tail.partition(":")

@@ -15,6 +15,7 @@ from silicast.core.dtypes import BITS, Recipe
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.data_rate import data_rate
+from silicast.kernels.gemm_constants import is_batched_call
 from silicast.kernels.gemm_tiles import Tiles
 from silicast.workload.op import Variant
 
@@ -34,8 +35,9 @@ NOT_TAKEN = 1e6
 COPIES = {"cold": (0.0, 0.0), "warm": (1.0, 1.0)}
 """Cache protocol -> copies of weights and activations that successive calls cycle through."""
 
-CAMPAIGN_COPIES = {"": (6.0, 1.0), "sglang": (6.0, 6.0)}
-"""The same for measurement campaigns by library: SGLang's cycle the activations too."""
+CAMPAIGN_COPIES = {"": (6.0, 1.0), "sglang": (6.0, 6.0), "bmm": (1.0, 1.0)}
+"""The same for measurement campaigns by library: SGLang's cycle the activations too; those of
+batched calls repeat one set of operands."""
 
 
 @final
@@ -74,8 +76,9 @@ class Machine:
         device: Device, recipe: Recipe, pipe: str, variant: Variant, c: Mapping[str, float]
     ) -> Machine:
         """The machine for ``recipe`` on ``device`` under the cache protocol of ``variant``."""
+        campaign = "bmm" if is_batched_call(variant.kernel) else variant.library
         weights, activations = COPIES.get(variant.cache) or CAMPAIGN_COPIES.get(
-            variant.library, CAMPAIGN_COPIES[""]
+            campaign, CAMPAIGN_COPIES[""]
         )
         assumed_l2 = c["l2_bytes_per_clock_per_core"] * device.cores * device.clocks.boost_hz
         return Machine(

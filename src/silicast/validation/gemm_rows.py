@@ -170,6 +170,45 @@ def quantised_rows(
     return found
 
 
+def bmm_rows(data: Path, dtypes: tuple[str, ...] = ("bf16", "fp8")) -> list[Rows]:
+    """Latent attention's products per head: into the latent space (k = 128) and out of it (512).
+
+    fp8 calls quantise their activations; one in five pairs of heads and direction is held out.
+    """
+    names = [
+        "system", "backend", "version", "kernel_source", "op_name", "bmm_dtype", "num_heads",
+        "num_tokens", "latency_us",
+    ]  # fmt: skip
+    versions = sorted({version for each in NEWEST.values() for version in each})
+    newest = [("version", "in", versions)]
+    only = [("system", "=", "a100_sxm"), ("version", "=", "0.5.10")]
+    filters = [newest, only]
+    c = _table(data / "aiconfigurator/mla_bmm.parquet", names, filters)
+    c["bmm_dtype"] = np.where(c["bmm_dtype"] == "bfloat16", "bf16", c["bmm_dtype"])
+    c["kernel_source"] = np.where(c["kernel_source"] == "default", "bmm", c["kernel_source"])
+    keys = zip(*(c[x].tolist() for x in ("system", *names[1:4], "bmm_dtype")), strict=True)
+    found = []
+    for system, backend, version, kernel, dtype in sorted(set(keys)):
+        here = (c["system"] == system) & (c["kernel_source"] == kernel) & (c["bmm_dtype"] == dtype)
+        here &= (c["backend"] == backend) & (c["version"] == version)
+        if dtype not in dtypes or system not in AIC_DEVICES:
+            continue
+        m, heads = (c[x][here].astype(np.int64) for x in ("num_tokens", "num_heads"))
+        inward = c["op_name"][here] == "mla_gen_pre"
+        n, k = np.where(inward, 512, 128), np.where(inward, 128, 512)
+        seconds = c["latency_us"][here].astype(np.float64) * 1e-6
+        variant = Variant(
+            dtype=dtype, library=backend, version=version, kernel=kernel,
+            flags=(("includes_quantize", True),),
+        )  # fmt: skip
+        held = mixed(heads, n, seed=3) % np.uint64(5) == 0
+        found.append(
+            Rows("aic bmm", AIC_DEVICES[system], variant, m, n, k, heads, seconds, held,
+                 seconds, seconds)
+        )  # fmt: skip
+    return found
+
+
 def pipeweave_rows(data: Path, count: int = 4000) -> list[Rows]:
     """Scaled fp8 products of PipeWeave; its test split is held out."""
     table = _table(

@@ -16,6 +16,7 @@ from silicast.validation.gemm_rows import (
     CAMPAIGNS,
     Rows,
     bf16_rows,
+    bmm_rows,
     fp32_rows,
     pipeweave_rows,
     quantised_rows,
@@ -39,12 +40,14 @@ class DenseGemm(Suite):
     split: ClassVar[str] = (
         "bf16, fp16 and narrow formats: the one in five (n, k) pairs that are never fitted on any "
         "device; "
+        "latent attention's batched products: one in five pairs of heads and direction; "
         "PipeWeave fp8 and NeuSight fp32: the sources' own test splits. Of fp16 only the A40 was "
         "fitted: its other devices are another laboratory's view of constants fitted elsewhere."
     )
     source: ClassVar[tuple[str, ...]] = (
         "kernels/aic_gemm_bf16_repeats.parquet",
         "aiconfigurator/gemm.parquet",
+        "aiconfigurator/mla_bmm.parquet",
         "pipeweave/kernel_gemm_fp8.parquet",
         "neusight/kernels_nvidia.parquet",
         "serving/vidur_linear_ops.parquet",
@@ -60,6 +63,8 @@ class DenseGemm(Suite):
         "int8_wo_us": {"mean_ape": 11.0, "bias_pct": 5.0},
         "sq_us": {"mean_ape": 12.0, "bias_pct": 5.0},
         "fp8_scaled_mm_us": {"mean_ape": 16.0, "bias_pct": 8.0},
+        "bmm_us": {"mean_ape": 11.0, "bias_pct": 5.0},
+        "bmm_fp8_us": {"mean_ape": 10.0, "bias_pct": 5.0},
         "fp32_us": {"mean_ape": 16.0, "bias_pct": 8.0},
     }
 
@@ -75,6 +80,8 @@ class DenseGemm(Suite):
                 for dtype in CAMPAIGNS
             },
             "fp8_scaled_mm_us": pipeweave_rows(data, count),
+            "bmm_us": bmm_rows(data, ("bf16",)),
+            "bmm_fp8_us": bmm_rows(data, ("fp8",)),
             "fp32_us": fp32_rows(data, count),
         }
         return [_scored(metric, parts, limit) for metric, parts in tables.items()]

@@ -1,0 +1,179 @@
+"""Fits of the narrow formats and of batched calls, on top of bf16: stage 2 of fit_gemm.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.gemm_problem import (
+    PRIOR_SD,
+    Constants,
+    Problem,
+    add_spread,
+    architecture_of,
+    middle,
+    replace_held,
+    report,
+    solve,
+    training,
+)
+from silicast.kernels.gemm_constants import BORROWS, WIDENED_BEFORE
+from silicast.validation.gemm_rows import Rows
+
+
+@dataclass(frozen=True)
+class Format:
+    """What is fitted of one recipe, on top of the constants of bf16 (or those that it borrows).
+
+    Attributes:
+        shared: constants of all libraries and devices.
+        of_library: constants that each library has of its own.
+        own: constants that each architecture has of its own.
+        both: constants of each library on each architecture, as its kernels differ.
+        start: where some of them start; the others do at the constants they replace.
+        given: constants that are stated, not fitted.
+    """
+
+    dtype: str
+    shared: tuple[str, ...] = ()
+    of_library: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    both: tuple[str, ...] = ()
+    start: Mapping[str, float] = field(default_factory=dict)
+    given: Mapping[str, float] = field(default_factory=dict)
+
+
+KERNEL = ("extra_s", "operand_bytes_per_clock", "quantise_l2_share")
+LOOP = ("step_s", "split_s")
+STORE = ("store_bytes_per_clock",)
+QUANTISE = ("quantise_s", "quantise_row_s", "quantise_bytes")
+CHIP = ("tensor_efficiency", "launch_s", "quantisation")
+PLUGIN = {"extra_s": 5e-6, "step_s": 1.4e-7, "split_s": 1e-5, "widen_ops": 1.0}
+FORMATS = (
+    Format("fp8", KERNEL, QUANTISE, CHIP, LOOP + STORE, start={"extra_s": 1e-6}),
+    *(
+        Format(d, KERNEL + STORE, QUANTISE, CHIP, LOOP, start={"extra_s": 1e-6})
+        for d in ("fp8_block", "nvfp4")
+    ),
+    Format("fp8_static", of_library=QUANTISE, both=LOOP + STORE),
+    *(
+        Format(
+            d,
+            ("widen_ops", "step_s", "narrow_step_s", "narrow_share"),
+            ("split_s", "extra_s"),
+            start=PLUGIN,
+            given={"skinny_rows": 8.0},
+        )
+        for d in ("int4_wo", "int8_wo")
+    ),
+    Format(
+        "sq",
+        ("step_s", "narrow_step_s"),
+        ("split_s", "extra_s"),
+        ("tensor_efficiency",),
+        start={"extra_s": 5e-6, "split_s": 1e-5},
+        given={"skinny_rows": 4.0},
+    ),
+)
+"""TensorRT's plugins (the integer formats) are timed as layers of an engine, which costs them some
+microseconds, and do not split k as others do: those constants are of that library only."""
+NOT_OF_OTHERS = ("split_s", "extra_s")
+"""Of the integer formats, what an unnamed library does not take from the one that was measured."""
+
+
+def fit_format(
+    form: Format, parts: Sequence[Rows], common: dict[str, float], own: Constants
+) -> tuple[dict[str, float], Constants]:
+    """One recipe's constants on top of ``common`` and ``own``."""
+    d = form.dtype
+    mine = [part for part in parts if part.variant.dtype == d]
+    libraries = sorted({p.variant.library for p in mine})
+    marked = [
+        (f"{d}.{n}:{x}", n) for x in libraries for n in form.of_library + form.both
+        if not (n.startswith("quantise") and not _quantised(mine, x))
+    ]  # fmt: skip
+    shared = [(f"{d}.{n}", n) for n in form.shared]
+    shared += [pair for pair in marked if pair[1] in form.of_library]
+    names = [(f"{d}.{n}", n) for n in form.own]
+    names += [pair for pair in marked if pair[1] in form.both]
+    base = {**common, **{f"{d}.{n}": x for n, x in form.given.items()}}
+    start: Constants = {a: {} for a in own}
+    before = f"{BORROWS.get(d, d)}."
+    for full, plain in names + shared:
+        borrowed = full.replace(f"{d}.", before)
+        base[full] = form.start.get(plain, common.get(borrowed, common[plain]))
+        for a in own:
+            found = own[a].get(borrowed, common.get(borrowed, own[a].get(plain, common[plain])))
+            start[a][full] = form.start.get(plain, found)
+    free = tuple(full for full, _ in shared), tuple(full for full, _ in names)
+    there = {(architecture_of(part), part.variant.library) for part in mine}
+    problem = Problem(training(mine, 900), *free, base, own, start, PRIOR_SD)
+    common, fitted = solve(problem, steps=200)
+    for a, table in fitted.items():  # a library's constants where it was not measured: the others'
+        for full in free[1]:
+            if ":" in full and (a, full.partition(":")[2]) not in there:
+                del table[full]
+    own = {a: fitted.get(a, own[a]) for a in own}
+    common = {**common, **middle(fitted, free[1])}
+    for name in form.of_library + form.both:  # of an unnamed library: those of the quickest
+        values = [common[full] for full, plain in marked if plain == name]
+        if values and not ("extra_s" in form.of_library and name in NOT_OF_OTHERS):
+            common[f"{d}.{name}"] = min(values)
+    return add_spread(training(mine, 900), common, own, f"{d}.")
+
+
+def fit_bmm(
+    parts: Sequence[Rows], common: dict[str, float], own: Constants
+) -> tuple[dict[str, float], Constants]:
+    """What calls of batched products add: a constant, and their own quantisation in fp8."""
+    for prefix, dtype in (("", "bf16"), ("fp8.", "fp8")):
+        mine = [
+            part for part in parts
+            if part.variant.dtype == dtype and WIDENED_BEFORE not in part.variant.kernel
+        ]  # fmt: skip
+        added = f"{prefix}extra_s:bmm"
+        libraries = sorted({part.variant.library for part in mine})
+        free = [f"fp8.{n}:{x}_bmm" for x in libraries for n in QUANTISE] if prefix else []
+        base = {**common, added: common[f"{prefix}extra_s"] + 1.5e-6}
+        for name in free:
+            base[name] = common[f"fp8.{name.partition('.')[2].partition(':')[0]}"]
+        start: Constants = {a: {added: base[added]} for a in own}
+        problem = Problem(training(mine), tuple(free), (added,), base, own, start, {})
+        common, fitted = solve(problem, steps=200)
+        own = {a: fitted.get(a, own[a]) for a in own}
+        common = {**common, **middle(fitted, (added,))}
+        for name in QUANTISE if prefix else ():
+            common[f"fp8.{name}:bmm"] = min(common[f"fp8.{name}:{x}_bmm"] for x in libraries)
+        common, own = add_spread(training(mine), common, own, prefix, "bmm")
+    return common, own
+
+
+def _quantised(parts: Sequence[Rows], library: str) -> bool:
+    return any(part.variant.flags for part in parts if part.variant.library == library)
+
+
+def transfer_formats(
+    parts: Sequence[Rows], common: dict[str, float], own: Constants
+) -> dict[str, dict[str, float]]:
+    """Narrow formats from fits without an architecture, nvfp4 from one without the other board.
+
+    The architecture's constants of bf16 stay: a device is known in one format and not in another.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for form in FORMATS:
+        d = form.dtype
+        mine = [part for part in parts if part.variant.dtype == d]
+        if d not in ("fp8", "fp8_block", "nvfp4"):
+            continue
+        whole = sorted({architecture_of(part) for part in mine})
+        held_out = [
+            [part for part in mine if architecture_of(part) == a] for a in whole if len(whole) > 1
+        ] or [[part for part in mine if part.device == "GB200"]]
+        for held in held_out:
+            rest = [part for part in mine if not any(part is one for one in held)]
+            shared, others = fit_format(form, rest, common, own)
+            table = others if len(whole) == 1 else own
+            name = held[0].device if len(whole) == 1 else architecture_of(held[0])
+            all_rows = [replace_held(part) for part in held]
+            found |= report(f"{d}, {name} held out whole", all_rows, shared, table)
+    return found
