@@ -115,6 +115,9 @@ class KernelTimes:
     def bound_by(self) -> list[str]:
         """The resource that sets the bound, per row."""
         names = [name for name in self.analysis.resource_s if name != "launch"]
+        if len(self.estimate_s) == 1:  # without the table, as every call of one op comes here
+            values = [float(self.analysis.resource_s[name][0]) for name in names]
+            return [names[values.index(max(values))]]
         table = np.stack([self.analysis.resource_s[name] for name in names])
         return [names[i] for i in np.argmax(table, axis=0)]
 
@@ -176,7 +179,7 @@ class Implementation(ABC):
         own = analysis.independent_log_sd
         if quality.independent_log_sd > 0.0:
             own = np.full_like(own, quality.independent_log_sd)
-        if octaves.any():
+        if any_above_zero(octaves):
             extra = extrapolation_log_sd(octaves)
             own = np.sqrt(own * own + extra * extra)
         spread = exp_fixed(Z90 * np.sqrt(shared_variance + own * own))
@@ -210,6 +213,11 @@ class Implementation(ABC):
         group = getattr(self, "group", self.family)
         found = load_physics(group if has_physics(group) else "streaming")
         return found.is_measured(device.architecture)
+
+
+def any_above_zero(values: F64) -> bool:
+    """Whether one of the values, none of them negative, is not zero; quick for one of them."""
+    return bool(values[0] > 0.0) if len(values) == 1 else bool(values.any())
 
 
 def matrix_seconds(analysis: Analysis) -> F64:
