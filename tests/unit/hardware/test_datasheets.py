@@ -29,6 +29,7 @@ TENSOR = [  # dense TFLOPS or TOPS, fp32 accumulation
     ("A2", "fp16", 18.1), ("RTX A5000", "fp16", 111.1), ("RTX 3080", "fp16", 59.5),
     ("RTX 5000 Ada", "fp8", 522), ("RTX 4080", "fp8", 194.9), ("RTX 5080", "nvfp4", 900.5),
     ("RTX 5070 Ti", "nvfp4", 703), ("RTX 5070", "nvfp4", 494), ("RTX 5060 Ti", "nvfp4", 379.5),
+    ("GB10", "nvfp4", 500), ("H20-3e", "bf16", 148), ("RTX 5880 Ada", "fp8", 554),
 ]  # fmt: skip
 OTHER_TENSOR = [  # dense TFLOPS or TOPS of other vendors' datasheets
     ("MI100", "fp16", 184.6), ("MI100", "bf16", 92.3), ("MI100", "fp32", 46.1),
@@ -38,6 +39,7 @@ OTHER_TENSOR = [  # dense TFLOPS or TOPS of other vendors' datasheets
     ("MI325X", "bf16", 1307.4), ("MI350X", "bf16", 2306.9), ("MI355X", "bf16", 2516.6),
     ("MI355X", "fp8", 5033), ("MI355X", "mxfp4", 10066), ("MI455X", "bf16", 5000),
     ("MI455X", "mxfp4", 20000), ("RX 7900 XTX", "fp16", 122.9), ("Radeon PRO W7900", "fp16", 122.6),
+    ("R9700", "fp16", 191), ("R9700", "fp8", 383), ("Radeon 8060S", "fp16", 59.4),
     ("Arc A770", "fp16", 137.6),
     ("Arc Pro B60", "bf16", 98.3), ("Arc Pro B60", "int8", 196.6), ("Max 1100", "bf16", 355),
     ("Rubin", "bf16", 4000), ("Rubin", "fp8", 17500), ("Rubin", "nvfp4", 35000),
@@ -75,7 +77,7 @@ FP32 = [
     ("RTX 3080", 29.8), ("RTX 3070", 20.3), ("RTX 3060", 12.7), ("RTX A4000", 19.2),
     ("RTX A5000", 27.8), ("RTX 5000 Ada", 65.3), ("A2", 4.5), ("A16", 4.5),
     ("RTX 2080 Ti", 13.4), ("GTX 1080 Ti", 11.3), ("TITAN Xp", 12.1), ("TITAN X Pascal", 11),
-    ("GTX TITAN X", 6.6), ("M40", 6.84),
+    ("RTX 5880 Ada", 69.3), ("GTX TITAN X", 6.6), ("M40", 6.84),
     ("V100", 15.7), ("V100-PCIE", 14.0), ("T4", 8.1), ("P100-PCIE", 9.3),
     ("P100-SXM2", 10.6), ("P4", 5.7), ("RTX PRO 5000", 73.7),
 ]  # fmt: skip
