@@ -16,9 +16,11 @@ from silicast.core.naming import normalise
 from silicast.hardware.catalog import read_device_file, with_base
 from silicast.hardware.device import Device
 from silicast.hardware.device_file import DeviceFile, LinkTable, decode, tabulate
+from silicast.hardware.host import hosts
 from silicast.hardware.index import device_names
 from silicast.hardware.plausibility import Problem, implausible
 from silicast.hardware.sources import numbers_of, plain_path, source_of
+from silicast.hardware.systems import systems
 
 PLACEHOLDERS = ("todo", "tbd", "to be completed", "unknown", "?")
 
@@ -45,6 +47,7 @@ def check_device(
             raise
         return [Problem(error.field or "file", "a device file", error.message)]
     problems = [*implausible(table), *_sources(table), *_stand_ins(table), *_names(table)]
+    problems.extend(_surroundings(table))
     if strict:
         problems.extend(_unknown(table))
     return problems
@@ -78,6 +81,16 @@ def _stand_ins(table: DeviceFile) -> Iterator[Problem]:
     for index, path in enumerate(table.unknown):
         if plain_path(path) not in known:
             yield Problem(f"unknown[{index}]", "the path of a number in this file", repr(path))
+
+
+def _surroundings(table: DeviceFile) -> Iterator[Problem]:
+    """Whether the system and the host that the file names are in the catalog."""
+    for field, name, index in (
+        ("usual_system", table.usual_system, systems()),
+        ("default_host", table.default_host, hosts()),
+    ):
+        if name and name not in index:
+            yield Problem(field, f"one of {', '.join(index.names)}", repr(name))
 
 
 def _prefixes(path: str) -> Iterator[str]:

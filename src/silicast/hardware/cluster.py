@@ -210,13 +210,15 @@ def cluster_of(
 
 def _system(device: Device, wanted: str) -> tuple[str, SystemEntry, tuple[str, ...]]:
     """Name and entry of the system to start from, and what of it is assumed."""
-    if wanted:
+    named = wanted or device.usual_system
+    if named:
         index = systems()
         try:
-            name = index.canonical(wanted)
+            name = index.canonical(named)
         except SilicastError as error:
+            field = "cluster.topology" if wanted else "device.usual_system"
             raise SilicastError(
-                error.message, kind=error.kind, field="cluster.topology", hint=error.hint
+                error.message, kind=error.kind, field=field, hint=error.hint
             ) from None
         return name, index.get(name), ()
     usual = usual_system(device.name)

@@ -193,6 +193,8 @@ class Device:
         links: links by name; empty where it has none.
         default_gpus_per_node: devices in its usual server.
         default_host: the CPU that is part of its module (a host of the catalog), or "".
+        usual_system: the system of the catalog that it is usually in; "" = the one that lists it,
+            else a plain node.
         sources: dotted field path -> where the number is from.
         unknowns: dotted paths of numbers that nobody has published: what stands there is derived
             from a relative or from other figures, and predictions are the less certain for it.
@@ -211,6 +213,7 @@ class Device:
     links: Mapping[str, Link] = field(default_factory=dict)
     default_gpus_per_node: int = 8
     default_host: str = ""
+    usual_system: str = ""
     aliases: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     unknowns: tuple[str, ...] = ()

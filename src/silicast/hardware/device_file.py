@@ -124,6 +124,7 @@ class DeviceFile(_Strict, frozen=True):
     links: dict[str, LinkTable] = {}
     default_gpus_per_node: int = 8
     default_host: str = ""
+    usual_system: str = ""
     sources: dict[str, str] = {}
     unknown: list[str] = []
 
@@ -214,6 +215,7 @@ def build(table: DeviceFile) -> Device:
         links={name: _link(name, link) for name, link in table.links.items()},
         default_gpus_per_node=table.default_gpus_per_node,
         default_host=table.default_host,
+        usual_system=table.usual_system,
         aliases=tuple(table.aliases),
         sources=dict(table.sources),
         unknowns=tuple(table.unknown),
@@ -256,6 +258,7 @@ def tabulate(device: Device) -> DeviceFile:
         links={name: _link_table(link) for name, link in device.links.items()},
         default_gpus_per_node=device.default_gpus_per_node,
         default_host=device.default_host,
+        usual_system=device.usual_system,
         sources=dict(device.sources),
         unknown=list(device.unknowns),
     )

@@ -140,3 +140,9 @@ def test_every_number_of_the_catalog_names_its_source() -> None:
     assert source_of(device.sources, "clocks.max_mhz") != source_of(
         device.sources, "clocks.boost_mhz"
     )
+
+
+def test_systems_and_hosts_must_be_known() -> None:
+    found = check_device({**table(), "usual_system": "dgx-h1000", "default_host": "abacus"})
+    assert fields(found) == ["usual_system", "default_host"]
+    assert check_device({**table(), "usual_system": "DGX H100", "default_host": "grace"}) == []

@@ -58,7 +58,8 @@ def test_usual_systems(
 def test_every_device_has_exactly_one_usual_system() -> None:
     index = systems()
     listed = [device for name in index.names for device in index.get(name).default_for]
-    assert sorted(listed) == sorted(device_index().names)
+    own = [name for name in device_index().names if device_index().get(name).usual_system]
+    assert sorted(listed + own) == sorted(device_index().names)
     for name in index.names:
         entry = index.get(name)
         assert set(entry.sources) >= {"gpus_per_node", "inter_node"}
@@ -264,3 +265,16 @@ def test_impossible_pods_are_named(wrong: dict[str, Any], field: str) -> None:
     with pytest.raises(SilicastError) as caught:
         cluster_of(H100, gpus=64, **wrong)
     assert caught.value.field == field
+
+
+def test_a_device_file_can_name_its_system() -> None:
+    mine = device_from({**table(), "usual_system": "dgx-h100"})
+    cluster = cluster_of(mine)
+    assert (cluster.name, cluster.gpus_per_node, cluster.assumed) == ("dgx-h100", 8, ())
+    assert cluster.host.cpu == "xeon-platinum-8480c"
+    assert cluster_of(mine, system="pcie-gen4").name == "pcie-gen4"
+    lost = device_from({**table(), "usual_system": "dgx-h1000"})
+    with pytest.raises(SilicastError) as caught:
+        cluster_of(lost)
+    assert caught.value.field == "device.usual_system"
+    assert "dgx-h100" in caught.value.hint
