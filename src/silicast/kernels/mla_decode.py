@@ -27,9 +27,11 @@ from silicast.workload.op import Op, OpBatch
 GROUP = "mla_decode"
 KEY_TILE = 64
 """Keys of one inner step; a split is at least one."""
-HEAD_TILES = {"fa3": (64,), "flashmla": (64,), "triton": (16,), "fmha": (8, 16, 64, 128)}
-"""Rows (heads x new tokens) that one task can hold, by kernel; a task takes the smallest that
-holds all rows, else the largest. Before Hopper TensorRT-LLM's tile has 16."""
+HEAD_TILES = {"fa3": ((64, 64),), "flashmla": ((64, 64),), "triton": ((16, 16),)}
+FMHA_TILES = ((8, 8), (32, 16), (64, 64), (128, 128))
+"""(rows up to which, rows of a tile), by kernel; rows are heads x new tokens, and more than all
+take the last. On Blackwell TensorRT-LLM's kernels are the second, before it their tile has 64: 32
+heads take as long as two times 16, which 64 do not."""
 
 
 @register
@@ -92,6 +94,7 @@ class _Decode:
         """Splits caches so that there is a task for every core, if sequences are too few."""
         work, c = self.work, self.c
         self.slots = self.device.cores * c["ctas_per_core"]
+        self.sequences = work.total(np.ones_like(self.tiles))
         self.visits = work.total(work.kv * self.tiles)
         base = work.total(self.tiles)
         chunk = np.maximum(self.visits / self.slots, c["split_tiles"] * KEY_TILE)
@@ -104,7 +107,7 @@ class _Decode:
         self.merges = np.minimum(np.maximum(work.largest(self.splits) - 1.0, 0.0), 1.0)
 
     def analysis(self) -> Analysis:
-        c, device, work, w = self.c, self.device, self.work, self.widths
+        c, device, work = self.c, self.device, self.work
         cores, clock = device.cores, device.clocks.boost_hz
         inner = cache_rate(device) * c["l2_efficiency"]
         key_cycles = self._key_cycles()
@@ -119,14 +122,18 @@ class _Decode:
         bandwidth = data_rate(device) * c["dram_efficiency"]
         if self.scheme.narrow:
             bandwidth = bandwidth * c["narrow_dram"]
-        dram_s = self.useful.moved * outside / bandwidth
+        # Tiles of one sequence run after those of all others: where the sequences alone fill the
+        # device, its keys have left the L2 by then.
+        apart = np.minimum(np.maximum(self.sequences / self.slots - 1.0, 0.0), 1.0)
+        again = self.visits * self.key_bytes - self.useful.keys
+        fetched = self.useful.moved + again * apart * c["reread_share"]
+        dram_s = fetched * outside / bandwidth
         busiest = np.maximum(self.longest, self.visits / cores)
         load_s = busiest * self.key_bytes / (c["core_bytes_per_cycle"] * clock)
-        l2_s = (self.useful.moved + (self.visits * self.key_bytes - self.useful.keys)) / inner
+        l2_s = (self.useful.moved + again) / inner
         memory_s = np.maximum(np.maximum(dram_s, l2_s), load_s)
         together = np.maximum(core_s, memory_s) + c["serial"] * np.minimum(core_s, memory_s)
-        partial = work.total((self.splits - 1.0) * work.q) * w.heads * w.rank * 8.0
-        merge_s = self.merges * c["merge_s"] + partial / inner
+        merge_s = self.merges * c["merge_s"] + self._partial_s(bandwidth, inner)
         launch_s = np.full(len(together), c["launch_s"])
         if self.scheme.narrow:
             launch_s = launch_s * c["narrow_launch"]
@@ -147,6 +154,18 @@ class _Decode:
             "waves": waves,
         }
         return self._result(time_s, shares, outside, busiest * self.key_bytes)
+
+    def _partial_s(self, bandwidth: float, inner: float) -> F64:
+        """Results of the parts, in fp32, written and read again. SGLang's Triton kernels move those
+        of as many parts as a cache may have, used or not.
+        """
+        c, w, work = self.c, self.widths, self.work
+        parts = self.splits - 1.0
+        if self.scheme.kernel == "triton":
+            parts = np.maximum(parts, c["idle_parts"])
+        moved = work.total(parts * work.q) * w.heads * w.rank * 8.0
+        outside = outside_l2(moved, self.device, c, "")
+        return moved * (outside / bandwidth + (1.0 - outside) / inner)
 
     def _key_cycles(self) -> F64:
         """Core cycles of one key for one tile of heads: products, softmax, widening."""
@@ -209,12 +228,10 @@ class _Decode:
 
 def _tile(rows: np.ndarray, scheme: MlaScheme, device: Device) -> np.ndarray:
     """Rows of a task's products."""
-    sizes = HEAD_TILES[scheme.kernel]
-    if scheme.kernel == "fmha" and device.architecture not in ("hopper", "blackwell"):
-        sizes = HEAD_TILES["triton"]
-    if scheme.kernel == "fmha" and device.architecture == "hopper":
-        sizes = HEAD_TILES["flashmla"]
-    tile = np.full_like(rows, sizes[-1])
-    for size in reversed(sizes):
-        tile = np.where(rows <= size, size, tile)
+    sizes = HEAD_TILES.get(scheme.kernel, ((64, 64),))
+    if scheme.kernel == "fmha" and device.architecture == "blackwell":
+        sizes = FMHA_TILES
+    tile = np.full_like(rows, sizes[-1][1])
+    for limit, size in reversed(sizes):
+        tile = np.where(rows <= limit, size, tile)
     return tile

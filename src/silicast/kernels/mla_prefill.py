@@ -193,6 +193,7 @@ def _scheme(scheme: MlaScheme, *, absorbed: bool) -> Scheme:
         rotates=False,
         omitted=0,
         visits_masked=False,
+        encoder=False,
     )
 
 

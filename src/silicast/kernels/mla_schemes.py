@@ -9,6 +9,7 @@ the tables' times confirm: docs/explanation/mla.md.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -21,7 +22,9 @@ from silicast.kernels.engine_kernels import kernels_of
 from silicast.kernels.physics import load_physics
 from silicast.workload.op import Variant
 
-Style = Literal["trtllm", "sglang", "vllm"]
+Style = Literal["trtllm", "sglang", "vllm", "vllm_late"]
+LATE = (0, 20)
+"""Version of vLLM from which its Triton kernel cuts long caches into many parts, not four."""
 
 EVERY_LENGTH = 1 << 40
 ABSORBED_UP_TO = {"flashmla": 128, "flash_attn_mla": 512}
@@ -73,6 +76,8 @@ def mla_scheme(variant: Variant, device: Device) -> MlaScheme:
     stored = RECIPES[stored].activations if stored in RECIPES else stored
     narrow = BITS[stored] < 16
     kernel = _kernel(variant, style, architecture, narrow=narrow)
+    if style == "vllm" and kernel == "triton" and _is_late(variant):
+        style = "vllm_late"
     usual = kernels_of(variant.library)
     engine = variant.flag("append", default=usual.holds(CALL, "append"))
     mainloop: Mainloop = "fa2"
@@ -81,7 +86,7 @@ def mla_scheme(variant: Variant, device: Device) -> MlaScheme:
     projects = variant.flag("project", default=usual.holds(CALL, "project"))
     absorbed = 0
     if variant.flag("absorb", default=engine):
-        if projects:
+        if projects:  # vLLM's calls
             absorbed = next((v for k, v in ABSORBED_UP_TO.items() if variant.kernel.endswith(k)), 0)
         elif style == "sglang" and kernel in ("fa3", "triton"):
             absorbed = EVERY_LENGTH
@@ -95,6 +100,11 @@ def mla_scheme(variant: Variant, device: Device) -> MlaScheme:
         narrow=narrow,
         math=_math(variant, kernel, device, narrow=narrow),
     )
+
+
+def _is_late(variant: Variant) -> bool:
+    version = tuple(int(part) for part in re.findall(r"\d+", variant.version)[:2])
+    return not version or version >= LATE
 
 
 def _style(variant: Variant, architecture: str) -> Style:
