@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import final
 
 from silicast.composition.deployment import Deployment, busiest_group
-from silicast.workload.counting import activation_bytes, kv_cache_bytes, weight_bytes
+from silicast.workload.counting import (
+    activation_bytes,
+    cross_cache_bytes,
+    kv_cache_bytes,
+    weight_bytes,
+)
+from silicast.workload.model import ModelConfig
 
 GB = 1e9
 
@@ -38,6 +44,29 @@ class MemoryUse:
         return max(0, self.total - self.usable)
 
 
+def _behind_encoder(
+    deployment: Deployment, encoder: ModelConfig, input_lens: Sequence[int], output_len: int
+) -> MemoryUse:
+    """With an encoder the cache holds what is generated, and cross-attention's keys and values of
+    the prompt; activations are the encoder's on the prompt, or the decoder's on one token each.
+    """
+    model, plan, engine = deployment.model, deployment.plan, deployment.engine
+    precision = deployment.precision or model.default_precision
+    page, count = max(1, engine.memory.page_tokens), len(input_lens)
+    generated = [-(-output_len // page) * page] * count
+    cache = kv_cache_bytes(model, plan, precision, generated)
+    return MemoryUse(
+        weights=weight_bytes(model, plan, precision),
+        kv_cache=cache + cross_cache_bytes(model, plan, precision, input_lens),
+        activations=max(
+            activation_bytes(encoder, plan, precision, sum(input_lens)),
+            activation_bytes(model, plan, precision, count, count),
+        ),
+        framework=round(engine.memory.framework_gb * GB),
+        usable=round(deployment.device.dram.capacity_bytes * engine.memory.usable_fraction),
+    )
+
+
 def static_batch_memory(
     deployment: Deployment, input_lens: Sequence[int], output_len: int
 ) -> MemoryUse:
@@ -49,6 +78,8 @@ def static_batch_memory(
     model, plan, engine = deployment.model, deployment.plan, deployment.engine
     precision = deployment.precision or model.default_precision
     input_lens = busiest_group(input_lens, plan.attention_dp)
+    if model.encoder is not None:
+        return _behind_encoder(deployment, model.encoder, input_lens, output_len)
     page = max(1, engine.memory.page_tokens)
     slots = [-(-(length + output_len) // page) * page for length in input_lens]
     chunk = engine.memory.prefill_chunk_tokens

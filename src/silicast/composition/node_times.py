@@ -22,6 +22,7 @@ from silicast.kernels.implementation import KernelTimes, implementation_for
 from silicast.workload.op import Dim, Op, OpBatch, Variant
 from silicast.workload.symbols import (
     ALL_TOKENS,
+    CROSS_KV,
     DECODE_KV,
     DECODE_TOKENS,
     LOGIT_ROWS,
@@ -181,6 +182,10 @@ class Timer:
             total, offsets = states.decode_kv + 1, states.decode_offsets
             ops, _, total, offsets = _cut(ops, np.ones_like(total), total, offsets)
             batch = ragged(ops, offsets, rows, {"kv_len": total - 1})
+        elif CROSS_KV in dict(ops[0].dims).values():
+            assert states.cross_kv is not None
+            seen = states.cross_kv - 1  # of all that it sees, decoding counts one as new
+            batch = ragged(ops, states.decode_offsets, rows, {"kv_len": seen})
         else:
             batch = OpBatch(family, variant, columns(ops, symbols, len(rows)))
         return implementation.times(batch, device)

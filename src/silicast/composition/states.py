@@ -32,6 +32,7 @@ class BatchStates:
         decode_offsets: shape (n + 1,).
         elsewhere: new tokens of the other groups of attention_dp, shape (n,); -1, or none at all,
             where each holds as many as this one.
+        cross_kv: behind an encoder, what each decoding sequence sees of it.
     """
 
     prefill_q: I64
@@ -40,6 +41,7 @@ class BatchStates:
     decode_kv: I64
     decode_offsets: I64
     elsewhere: I64 | None = None
+    cross_kv: I64 | None = None
 
     def __len__(self) -> int:
         return len(self.prefill_offsets) - 1
@@ -112,6 +114,24 @@ class BatchStates:
             np.arange(count + 1, dtype=np.int64) * len(prompt),
         )
 
+    @staticmethod
+    def encoded(lengths: Sequence[int], steps: I64) -> BatchStates:
+        """Of a model with an encoder: one state that encodes all prompts and decodes the first
+        token, then one a decode step, ``steps[i]`` (from 1) tokens later.
+        """
+        prompt = np.array(lengths, dtype=np.int64)
+        cached = np.concatenate(([0], steps)).astype(np.int64)
+        count = len(cached)
+        return BatchStates(
+            prompt,
+            prompt,
+            np.array([0] + [len(prompt)] * count, dtype=np.int64),
+            np.repeat(cached, len(prompt)),
+            np.arange(count + 1, dtype=np.int64) * len(prompt),
+            None,
+            np.tile(prompt, count),
+        )
+
     def first(self) -> BatchStates:
         """The first state alone."""
         prefill, decode = int(self.prefill_offsets[1]), int(self.decode_offsets[1])
@@ -122,6 +142,7 @@ class BatchStates:
             self.decode_kv[:decode],
             self.decode_offsets[:2],
             None if self.elsewhere is None else self.elsewhere[:1],
+            None if self.cross_kv is None else self.cross_kv[:decode],
         )
 
     def then(self, others: BatchStates) -> BatchStates:

@@ -68,8 +68,14 @@ def predict_static_batch(
     everywhere = sum(input_lens)
     input_lens = busiest_group(input_lens, deployment.plan.attention_dp)
     knots, weights = decode_knots(output_len - 1)
-    prefill_state = BatchStates.prefill(input_lens, everywhere - sum(input_lens))
-    states = prefill_state.then(BatchStates.decode(input_lens, knots))
+    if deployment.model.encoder is not None:
+        states = BatchStates.encoded(input_lens, knots)
+    elif not deployment.model.causal:
+        knots, weights = knots[:0], weights[:0]
+        states = BatchStates.prefill(input_lens, everywhere - sum(input_lens))
+    else:
+        prefill_state = BatchStates.prefill(input_lens, everywhere - sum(input_lens))
+        states = prefill_state.then(BatchStates.decode(input_lens, knots))
     phases = _Phases(model, states, model.steps(states))
     middle = 1 + len(knots) // 2
     prefill_part, prefill_error, prefill_hz = phases.at("prefill", 0, _only(0, len(states)))

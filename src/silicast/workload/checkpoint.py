@@ -10,6 +10,9 @@ from silicast.core.errors import SilicastError
 from silicast.workload.families._family import Fields
 from silicast.workload.precision import HIDDEN_FORMATS, Precision
 
+_ALGORITHMS = {"FP8": "fp8_static", "NVFP4": "nvfp4", "W4A16_AWQ": "int4_wo", "W8A8_SQ": "sq"}
+"""Names of ModelOpt -> recipes."""
+
 
 def checkpoint_precision(data: Mapping[str, Any]) -> Precision:
     """Number formats a checkpoint states (``torch_dtype`` and ``quantization_config``), bf16
@@ -37,6 +40,10 @@ def checkpoint_precision(data: Mapping[str, Any]) -> Precision:
     try:
         recipe, group = _recipe(quantisation)
         cache = "fp8" if _fp8_cache(quantisation) else None
+        own = str(quantisation.get("moe_quant_algo") or "").upper()
+        if own in _ALGORITHMS:  # the routed experts in a format of their own
+            experts = _ALGORITHMS[own]
+            return Precision.of(recipe=recipe, experts=experts, kv_cache=cache, default=hidden)
         left_out = _left_out(quantisation)
         attention = hidden.recipe if "attention" in left_out else _of_attention(quantisation)
         if "mlp" in left_out:  # only the routed experts are quantised
@@ -62,10 +69,8 @@ def _recipe(q: Mapping[str, Any]) -> tuple[str, int]:
         return ("fp8_static" if q.get("activation_scheme") == "static" else "fp8"), 0
     if method == "fbgemm_fp8":
         return "fp8", 0
-    if algorithm:
-        known = {"FP8": "fp8_static", "NVFP4": "nvfp4", "W4A16_AWQ": "int4_wo", "W8A8_SQ": "sq"}
-        if algorithm in known:
-            return known[algorithm], 0
+    if algorithm in _ALGORITHMS:
+        return _ALGORITHMS[algorithm], 0
     if method == "compressed-tensors" or "config_groups" in q:
         return _grouped(q)
     if method in ("awq", "gptq"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
+from silicast.workload.encoder_nodes import cross_flops, frontend_flops
 from silicast.workload.graph import Graph
 from silicast.workload.mixers._mixer import mixer_named, mixers
 from silicast.workload.model import LayerKind, ModelConfig
@@ -60,8 +61,8 @@ def active_parameters(model: ModelConfig, *, embedding: bool = True) -> int:
     kinds = layer_kinds(model, range(model.layers))
     total = sum(count * weight.active for weights, count in kinds for weight in weights)
     outside = sum(w.active for w in output_weights(model))
-    table = model.vocab * model.hidden
     inputs = sum(w.active for w in input_weights(model)) - model.encoder_parameters
+    table = model.vocab * (model.embedding_width or model.hidden)
     if embedding:
         return total + outside + inputs
     return total + outside + inputs - (0 if model.tied else table)
@@ -129,6 +130,21 @@ def kv_cache_bytes(
     return _over_stages(model, plan, stage, kept)
 
 
+def cross_cache_bytes(
+    model: ModelConfig, plan: Plan, precision: Precision, lengths: Iterable[int]
+) -> int:
+    """Bytes of the keys and values of cross-attention for prompts of ``lengths`` tokens on one
+    rank; 0 without an encoder.
+    """
+    if model.encoder is None:
+        return 0
+    shard, tokens = shard_of(model, plan), sum(lengths)
+    return sum(
+        count * tokens * mixer_named(kind.mixer).token_bytes(model, shard, precision, kind)
+        for kind, count in _mixing(model, range(model.layers)).items()
+    )
+
+
 def activation_bytes(
     model: ModelConfig, plan: Plan, precision: Precision, tokens: int, logit_rows: int = 0
 ) -> int:
@@ -175,13 +191,16 @@ def linear_flops_per_token(model: ModelConfig) -> int:
         count * weight.active
         for weights, count in layer_kinds(model, range(model.layers))
         for weight in weights
-        if weight.kind in PRODUCTS
+        if weight.kind in PRODUCTS and weight.name != "cross_kv"
     )
 
 
 def head_flops_per_row(model: ModelConfig) -> int:
     """FLOPs of the head for one row of logits."""
-    return 2 * model.hidden * model.vocab
+    if model.pooler:
+        return 2 * model.hidden * model.hidden
+    width = model.embedding_width
+    return 2 * (model.hidden * width + width * model.vocab if width else model.hidden * model.vocab)
 
 
 def attention_flops(
@@ -201,13 +220,46 @@ def attention_flops(
 
 
 def forward_flops(
-    model: ModelConfig, prefill: Sequence[tuple[int, int]] = (), decode: Sequence[int] = ()
+    model: ModelConfig,
+    prefill: Sequence[tuple[int, int]] = (),
+    decode: Sequence[int] = (),
+    cross: Sequence[int] = (),
 ) -> int:
-    """FLOPs of matrix products of one step, in closed form; one row of logits a sequence."""
+    """FLOPs of matrix products of one step, in closed form; one row of logits a sequence.
+
+    Args:
+        cross: behind an encoder, which then works on all of ``prefill``, tokens of the prompt of
+            each decoding sequence.
+    """
+    if model.encoder is not None:
+        return _encoded_flops(model, model.encoder, prefill, decode, cross)
     tokens = sum(new for new, _ in prefill) + len(decode)
     rows = len(prefill) + len(decode)
     linear = tokens * linear_flops_per_token(model) + rows * head_flops_per_row(model)
+    linear += tokens * 2 * model.embedding_width * model.hidden
     return linear + attention_flops(model, prefill, decode)
+
+
+def _encoded_flops(
+    model: ModelConfig,
+    encoder: ModelConfig,
+    prefill: Sequence[tuple[int, int]],
+    decode: Sequence[int],
+    cross: Sequence[int],
+) -> int:
+    """Of an encoder on the prompts, and of one step of the decoder behind it."""
+    prompts = sum(new for new, _ in prefill)
+    front = frontend_flops(encoder) if encoder.mel_bins else 0
+    encoded = prompts * (linear_flops_per_token(encoder) + front) + attention_flops(
+        encoder, prefill
+    )
+    each = linear_flops_per_token(model) + head_flops_per_row(model)
+    seen = sum(cross)
+    crossed = sum(
+        count * cross_flops(model, kind, prompts, seen)
+        for kind, count in _mixing(model, range(model.layers)).items()
+    )
+    return encoded + len(decode) * each + attention_flops(model, (), decode) + crossed
 
 
 def op_flops(op: Op) -> int:
@@ -239,6 +291,8 @@ def op_flops(op: Op) -> int:
     window = _number(dims.get("window", 0))
     chunk, reach = (window, 0) if op.variant.flag("chunked") else (0, window)
     pairs = sum(attention_pairs(q, kv, reach, chunk) for q, kv in zip(queries, totals, strict=True))
+    if not op.variant.flag("causal", default=True):
+        pairs = sum(q * kv for q, kv in zip(queries, totals, strict=True))
     return _head_flops(op) * _number(op.dim("num_heads")) * pairs
 
 

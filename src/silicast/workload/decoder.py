@@ -8,10 +8,11 @@ product: parameters, but no kernel. docs/explanation/workload.md lists the nodes
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from silicast.core.errors import SilicastError
+from silicast.workload.encoder_nodes import CROSS, cross_nodes, frontend_nodes, on_prompt, on_step
 from silicast.workload.expert_nodes import expert_nodes, last_expert_node
 from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.mixers._mixer import OUTPUT, mixer_named
@@ -52,17 +53,38 @@ def build_graph(
     _check(model, plan)
     formats = precision or model.default_precision
     builder = _Builder(Nodes(model, shard_of(model, plan), formats, plan.dispatches))
-    blocks = [Block("embedding", tuple(builder.embedding()))]
-    blocks.append(Block("first_layer", tuple(builder.layer(model.kind(0), first=True)), (0,)))
+    blocks = [Block("embedding", tuple(builder.embedding())), *_layer_blocks(builder)]
+    blocks.append(Block("head", tuple(builder.head())))
+    if model.encoder is not None:
+        stepped = [replace(block, nodes=on_step(iter(block.nodes))) for block in blocks]
+        blocks = [*_encoder_blocks(model.encoder, plan, formats), *stepped]
+    boundary = tuple(builder.boundary()) if plan.pp > 1 else ()
+    return Graph(model.name, tuple(blocks), boundary=boundary)
+
+
+def _layer_blocks(builder: _Builder) -> Iterator[Block]:
+    """One block for the first layer, and one for each kind of the others."""
+    model = builder.make.model
+    yield Block("first_layer", tuple(builder.layer(model.kind(0), first=True)), (0,))
     kinds: dict[LayerKind, list[int]] = {}
     for layer in range(1, model.layers):
         kinds.setdefault(model.kind(layer), []).append(layer)
     for kind, layers in kinds.items():
         nodes = tuple(builder.layer(kind, first=False))
-        blocks.append(Block(_block_name(kind, list(kinds)), nodes, tuple(layers)))
-    blocks.append(Block("head", tuple(builder.head())))
-    boundary = tuple(builder.boundary()) if plan.pp > 1 else ()
-    return Graph(model.name, tuple(blocks), boundary=boundary)
+        yield Block(_block_name(kind, list(kinds)), nodes, tuple(layers))
+
+
+def _encoder_blocks(encoder: ModelConfig, plan: Plan, formats: Precision) -> Iterator[Block]:
+    """An encoder before a decoder, on the prompt; its blocks are no layers of the decoder."""
+    builder = _Builder(Nodes(encoder, shard_of(encoder, plan), formats))
+    stem = builder.frontend() if encoder.mel_bins else builder.embedding()
+    yield Block("encoder_embedding", on_prompt(stem))
+    for block in _layer_blocks(builder):
+        nodes = on_prompt(iter(block.nodes))
+        yield Block(f"encoder_{block.name}", nodes, times=block.count)
+    norm = builder.make.norm("final_norm", residual=encoder.norm_at == "input")
+    if encoder.norm_at != "sum":
+        yield Block("encoder_end", on_prompt(iter((norm,))))
 
 
 def stage_graphs(
@@ -125,6 +147,15 @@ def _check(model: ModelConfig, plan: Plan) -> None:
             field="parallel.cp",
             hint="leave cp at 1",
         )
+    if model.encoder is not None:
+        for name, degree in (("pp", plan.pp), ("attention_dp", plan.attention_dp)):
+            if degree > 1:
+                raise SilicastError(
+                    f"{name} = {degree} with an encoder is not modelled yet",
+                    kind="not_yet",
+                    field=f"parallel.{name}",
+                    hint=f"leave {name} at 1",
+                )
 
 
 @final
@@ -137,13 +168,36 @@ class _Builder:
     def embedding(self) -> Iterator[Node]:
         """Token embedding cut by vocabulary, positions, and the norm some models put after it."""
         make = self.make
-        h = make.model.hidden
-        lookup = Op.make("embedding", make.plain, tokens=TOKENS, hidden=h, vocab=make.shard.vocab)
+        h, width = make.model.hidden, make.model.embedding_width
+        rows = make.shard.vocab
+        lookup = Op.make("embedding", make.plain, tokens=TOKENS, hidden=width or h, vocab=rows)
         yield Node("embedding", lookup)
         last = "embedding"
         if make.shard.tp > 1:
-            yield make.all_reduce("embedding_all_reduce", last)
+            size = width * make.precision.hidden_bytes
+            yield make.all_reduce("embedding_all_reduce", last, width=size)
             last = "embedding_all_reduce"
+        if width:
+            product = Op.make("gemm", make.unquantised, m=TOKENS, n=h, k=width)
+            yield Node("project_in", product, (last,))
+            last = "project_in"
+        if make.model.type_rows:
+            table = Op.make(
+                "embedding", make.plain, tokens=TOKENS, hidden=h, vocab=make.model.type_rows
+            )
+            yield Node("type_embedding", table)
+            yield make.elementwise("type_add", "add", h, 2, last, "type_embedding")
+            last = "type_add"
+        yield from self._positioned(last)
+
+    def frontend(self) -> Iterator[Node]:
+        """Convolutions over a spectrogram instead of an embedding, and positions."""
+        yield from frontend_nodes(self.make)
+        yield from self._positioned("conv2_gelu")
+
+    def _positioned(self, last: str) -> Iterator[Node]:
+        """A table of positions and the norm behind it, where there are any."""
+        make, h = self.make, self.make.model.hidden
         if make.model.position == "learned":
             rows = make.model.position_rows
             table = Op.make("embedding", make.plain, tokens=TOKENS, hidden=h, vocab=rows)
@@ -154,12 +208,16 @@ class _Builder:
             yield make.norm("embedding_norm", last, residual=False)
 
     def layer(self, kind: LayerKind, *, first: bool) -> Iterator[Node]:
-        """One decoder layer; the first has no residual to add in its input norm."""
+        """One layer; the first has no residual to add in its input norm."""
+        if self.make.model.norm_at != "input":
+            yield from self._normed_behind(kind)
+            return
         if self.make.model.residual == "sequential":
             if kind.mixer:
                 yield from self._mixed(kind, residual=not first)
+                yield from self._crossed(kind)
             if kind.feed:
-                mixed = (self._mixed_name(),) if kind.mixer else ()
+                mixed = (self._crossed_name(),) if kind.mixer else ()
                 yield self.make.norm("post_norm", *mixed, residual=bool(mixed) or not first)
                 yield from self._fed(kind, "post_norm")
             return
@@ -183,6 +241,47 @@ class _Builder:
             last = "o_all_reduce"
         if make.model.output_norms:
             yield make.norm("attention_output_norm", last, residual=False)
+
+    def _normed_behind(self, kind: LayerKind) -> Iterator[Node]:
+        """A layer with its norms on what attention and MLP put out, before or after the residual
+        is added to it.
+        """
+        make, added = self.make, self.make.model.norm_at == "sum"
+        source = "block_input"
+        if kind.mixer:
+            nodes = mixer_named(kind.mixer).nodes(make, source, kind)
+            yield from (replace(n, inputs=tuple(i for i in n.inputs if i != source)) for n in nodes)
+            yield from self._summed(OUTPUT, "o_all_reduce")
+            source = "attention_norm"
+            yield make.norm(source, self._mixed_name(), residual=added)
+            if not added:
+                yield make.elementwise("attention_add", "add", make.model.hidden, 2, source)
+                source = "attention_add"
+        if kind.feed:
+            yield from self._fed(kind, source)
+            yield make.norm("mlp_norm", self._fed_name(kind), residual=added)
+            if not added:
+                yield make.elementwise("mlp_add", "add", make.model.hidden, 2, "mlp_norm")
+
+    def _crossed(self, kind: LayerKind) -> Iterator[Node]:
+        """Attention on the encoder's outputs behind that on the decoder's own."""
+        encoder = self.make.model.encoder
+        if encoder is None:
+            return
+        yield self.make.norm("cross_norm", self._mixed_name(), residual=True)
+        yield from cross_nodes(self.make, encoder, kind, "cross_norm")
+        yield from self._summed(CROSS, "cross_all_reduce")
+
+    def _crossed_name(self) -> str:
+        """The node that ends a layer's attention."""
+        if self.make.model.encoder is None:
+            return self._mixed_name()
+        return "cross_all_reduce" if self.make.shard.tp > 1 else CROSS
+
+    def _summed(self, last: str, name: str) -> Iterator[Node]:
+        """The sum over the ranks of what ``last`` puts out."""
+        if self.make.shard.tp > 1:
+            yield self.make.all_reduce(name, last)
 
     def _mixed_name(self) -> str:
         """The node that ends :meth:`_mixed`."""
@@ -234,13 +333,28 @@ class _Builder:
         """Final norm of all tokens, the rows that are sampled, logits cut by vocabulary, sample."""
         make = self.make
         hidden, vocab = make.model.hidden, make.shard.vocab
-        yield make.norm("final_norm", residual=make.model.residual == "sequential")
+        before = make.model.residual == "sequential" and make.model.norm_at == "input"
+        normed: tuple[str, ...] = ()
+        if make.model.norm_at != "sum":
+            yield make.norm("final_norm", residual=before)
+            normed = ("final_norm",)
         gather = Op.make(
             "elementwise", make.kind("copy"), elements=Affine(LOGIT_ROWS, hidden), inputs=1
         )
-        yield Node("logit_gather", gather, ("final_norm",))
-        product = Op.make("gemm", make.unquantised, m=LOGIT_ROWS, n=vocab, k=hidden)
-        yield Node("lm_head", product, ("logit_gather",))
+        yield Node("logit_gather", gather, normed)
+        last, width = "logit_gather", make.model.embedding_width
+        if make.model.pooler:
+            product = Op.make("gemm", make.unquantised, m=LOGIT_ROWS, n=hidden, k=hidden)
+            yield Node("pooler", product, (last,))
+            rows = LOGIT_ROWS
+            yield make.elementwise("pooler_tanh", "tanh", hidden, 1, "pooler", rows=rows)
+            return
+        if width:
+            product = Op.make("gemm", make.unquantised, m=LOGIT_ROWS, n=width, k=hidden)
+            yield Node("project_out", product, (last,))
+            last = "project_out"
+        product = Op.make("gemm", make.unquantised, m=LOGIT_ROWS, n=vocab, k=width or hidden)
+        yield Node("lm_head", product, (last,))
         last = "lm_head"
         if make.shard.tp > 1:
             size = Affine(LOGIT_ROWS, make.shard.padded_vocab * make.precision.hidden_bytes)

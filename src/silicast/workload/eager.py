@@ -16,6 +16,7 @@ from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.model import ModelConfig
 from silicast.workload.op import Dim, Op, Variant
 from silicast.workload.symbols import (
+    CROSS_KV,
     DECODE_KV,
     DECODE_TOKENS,
     LOGIT_ROWS,
@@ -46,6 +47,8 @@ USUAL_PASSES = ("mul", "add2")
 _TANH_GELU = ("mul", "mul", "mul", "add2", "mul", "tanh", "add", "mul2")
 """0.5 x (1 + tanh(0.8 (x + 0.04 x^3))); the cube runs as two multiplications in one kernel."""
 _ROTATION = ("mul", "copy", "mul", "add2")
+_PROJECTED = frozenset(("qkv", "cross_kv"))
+_ATTENTION = frozenset(("attention_prefill", "attention_decode"))
 _DROPPED = frozenset(("kv_copy", "sampling"))
 """No cache is kept and nothing is sampled in a plain forward pass."""
 
@@ -90,9 +93,7 @@ def framework_graph(
     """
     hidden = dtype or model.default_precision.hidden
     lowering = _Lowering(model, batch, seq_len, framework, hidden)
-    blocks = tuple(
-        Block(block.name, tuple(lowering.block(block)), block.layers) for block in graph.blocks
-    )
+    blocks = tuple(replace(block, nodes=tuple(lowering.block(block))) for block in graph.blocks)
     return Graph(graph.name, blocks, graph.phase, graph.boundary)
 
 
@@ -114,15 +115,26 @@ class _Lowering:
         instead: dict[str, tuple[str, ...]] = {}
         for node in block.nodes:
             inputs = tuple(name for each in node.inputs for name in instead.get(each, (each,)))
-            if _is_dropped(node):
+            if self._is_dropped(node):
                 instead[node.name] = inputs
                 continue
             yield from self._node(replace(node, inputs=inputs), block)
 
+    def _is_dropped(self, node: Node) -> bool:
+        """Whether a pass without a cache and without sampling leaves a node out; behind an encoder
+        the decoder's own work is given as decoding.
+        """
+        if node.op.family in _DROPPED or node.name == "logit_gather":
+            return True
+        symbols = [dim for _, dim in node.op.dims]
+        decodes = DECODE_KV in symbols or DECODE_TOKENS in symbols
+        return decodes and self.model.encoder is None
+
     def _node(self, node: Node, block: Block) -> Iterator[Node]:
         family, compiled = node.op.family, self.framework.compiled
-        if family == "attention_prefill" and self.framework.attention == "math":
-            yield from self._attention(node)
+        if family in _ATTENTION:
+            fused = self.framework.attention == "fused"
+            yield from (self._in_one(node),) if fused else self._attention(node)
             return
         if any(dim in (PREFILL_Q, PREFILL_KV) for _, dim in node.op.dims):
             yield node
@@ -130,7 +142,7 @@ class _Lowering:
         node = replace(node, op=self._sized(node.op))
         if family == "moe":
             yield from self._experts(node)
-        elif node.name == "qkv" and self.model.family not in ONE_PROJECTION:
+        elif node.name in _PROJECTED and self.model.family not in ONE_PROJECTION:
             yield from self._projections(node, block)
         elif node.name.endswith("gate_up") and self.model.family not in ONE_PROJECTION:
             half = replace(node.op, dims=_with(node.op, n=_size(node.op, "n") // 2))
@@ -152,7 +164,18 @@ class _Lowering:
 
     def _sized(self, op: Op) -> Op:
         symbols = step_symbols(prefill=[(self.seq_len, self.seq_len)] * self.batch)
-        return op.bind(symbols | {LOGIT_ROWS: self.tokens})
+        return op.bind(symbols | {LOGIT_ROWS: self.tokens, DECODE_TOKENS: self.tokens})
+
+    def _in_one(self, node: Node) -> Node:
+        """Attention over all of the batch's tokens as one kernel; a decoder's own behind an encoder
+        too, which is given as decoding.
+        """
+        if node.op.family == "attention_prefill":
+            return node
+        kept = dict(node.op.dims) | {"q_len": PREFILL_Q, "kv_len": PREFILL_KV}
+        causal = CROSS_KV not in [dim for _, dim in node.op.dims]
+        variant = replace(node.op.variant, flags=(("causal", causal),))
+        return replace(node, op=Op.make("attention_prefill", variant, **kept))
 
     def _pass(self, name: str, kind: str, elements: int, *inputs: str) -> Node:
         """One elementwise kernel; a kind that ends in 2 reads two tensors."""
@@ -172,26 +195,28 @@ class _Lowering:
     def _attention(self, node: Node) -> Iterator[Node]:
         """Copies into head order, two products a head, passes over the scores, softmax."""
         op, plain = node.op, Variant(dtype=self.dtype)
+        prefix = "cross_" if node.name.startswith("cross_") else ""
         heads, width = _size(op, "num_heads"), _size(op, "head_dim")
         whole, count, length = heads * width * self.tokens, heads * self.batch, self.seq_len
         inputs = node.inputs
         if self.batch > 1 or _size(op, "num_kv_heads") < heads:
-            inputs = tuple(f"{name}_in_head_order" for name in "qkv")
+            inputs = tuple(f"{prefix}{name}_in_head_order" for name in "qkv")
             for name in inputs:
                 yield self._pass(name, "copy", whole, *node.inputs)
         product = Op.make("gemm", plain, batch=count, m=length, n=length, k=width)
-        yield Node("attention_scores", product, inputs)
-        last = "attention_scores"
+        last = f"{prefix}attention_scores"
+        yield Node(last, product, inputs)
         kinds = SCORE_PASSES.get(self.model.family, USUAL_PASSES)
         for number, kind in enumerate(() if self.framework.compiled else kinds, start=1):
-            name = f"scores_{number}_{kind}"
+            name = f"{prefix}scores_{number}_{kind}"
             yield self._pass(name, kind, count * length * length, last)
             last = name
         softmax = Op.make("softmax", plain, rows=count * length, cols=length)
-        yield Node("scores_softmax", softmax, (last,))
+        yield Node(f"{prefix}scores_softmax", softmax, (last,))
         product = Op.make("gemm", plain, batch=count, m=length, n=width, k=length)
-        yield Node("attention_values", product, ("scores_softmax", *inputs[-1:]))
-        yield self._pass(node.name, "copy", whole, "attention_values")
+        values = f"{prefix}attention_values"
+        yield Node(values, product, (f"{prefix}scores_softmax", *inputs[-1:]))
+        yield self._pass(node.name, "copy", whole, values)
 
     def _norm(self, node: Node) -> Iterator[Node]:
         """The residual's sum before it; an RMSNorm is passes: square, mean, scale, weight."""
@@ -219,12 +244,17 @@ class _Lowering:
 
     def _projections(self, node: Node, block: Block) -> Iterator[Node]:
         """Queries, keys and values each in a product of their own."""
-        attention = next((n.op for n in block.nodes if n.op.family == "attention_prefill"), None)
+        attention = next((n.op for n in block.nodes if n.op.family in _ATTENTION), None)
         if attention is None:
             yield node
             return
         width = _size(attention, "head_dim")
-        for name, heads in (("q", "num_heads"), ("k", "num_kv_heads"), ("qkv", "num_kv_heads")):
+        parts = [("k", "num_kv_heads"), (node.name, "num_kv_heads")]
+        if node.name == "qkv":
+            parts.insert(0, ("q", "num_heads"))
+        else:
+            parts[0] = ("cross_k", "num_kv_heads")
+        for name, heads in parts:
             dims = _with(node.op, n=_size(attention, heads) * width)
             yield Node(name, replace(node.op, dims=dims), node.inputs)
 
@@ -241,6 +271,8 @@ class _Lowering:
         op, recipe = node.op, Variant(dtype=node.op.variant.dtype)
         hidden, ups = _size(op, "hidden"), 2 if op.variant.flag("gated", default=True) else 1
         rows = -(-_size(op, "tokens") * _size(op, "topk") // _size(op, "experts"))
+        if self.model.moe is not None and self.model.moe.capacity:
+            rows = min(rows, self.model.moe.capacity * self.batch)
         inner = _size(op, "intermediate") // _size(op, "tp")
         up = Op.make("gemm", recipe, m=rows, n=inner, k=hidden)
         down = Op.make("gemm", recipe, m=rows, n=hidden, k=inner)
@@ -257,13 +289,6 @@ class _Lowering:
             yield Node(f"{own}_down", down, (f"{own}_mul" if ups > 1 else f"{own}_act",))
             last = (f"{own}_down",)
         yield self._pass(node.name, "add2", rows * hidden, *last)
-
-
-def _is_dropped(node: Node) -> bool:
-    """Whether a pass without a cache and without sampling leaves a node out."""
-    symbols = [dim for _, dim in node.op.dims]
-    decodes = DECODE_KV in symbols or DECODE_TOKENS in symbols
-    return node.op.family in _DROPPED or node.name == "logit_gather" or decodes
 
 
 def _with(op: Op, **changes: int) -> tuple[tuple[str, Dim], ...]:

@@ -33,17 +33,18 @@ class Block:
 
     Attributes:
         layers: indices of the layers that look like this; () = not part of a layer (embedding,
-            head), runs once.
+            head), runs ``times`` times.
     """
 
     name: str
     nodes: tuple[Node, ...]
     layers: tuple[int, ...] = ()
+    times: int = 1
 
     @property
     def count(self) -> int:
         """How often the block runs in one pass."""
-        return len(self.layers) or 1
+        return len(self.layers) or self.times
 
 
 @final

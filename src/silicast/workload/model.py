@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, Literal, final
 
 from silicast.core.errors import SilicastError
@@ -49,6 +50,9 @@ LIMITS: dict[str, tuple[int, int]] = {
     "no_rope_every": (0, 1024),
     "encoder_parameters": (0, 1 << 40),
     "embedding_width": (0, 1 << 20),
+    "type_rows": (0, 1 << 20),
+    "relative_buckets": (0, 1 << 16),
+    "mel_bins": (0, 1 << 12),
 }
 """Smallest and largest sensible sizes; outside them the input is a mistake."""
 
@@ -134,6 +138,14 @@ class ModelConfig:
         feeds: per layer, "mlp", "experts" or "" = none; () = experts wherever ``moe`` has them.
         sizes: per layer, what of its sizes differs from the model's; () = nothing.
         embedding_width: of the embedding where products lead from and to it; 0 = ``hidden``.
+        causal: a token sees those before it only; False = an encoder: every token sees all, and
+            nothing is cached or generated.
+        encoder: the stack whose outputs every layer also attends to; None = a decoder alone.
+        pooler: the head is a product over each sequence's first token, not logits (BERT).
+        type_rows: rows of a table of segments beside the embedding; 0 = none.
+        k_bias: keys have a bias where ``qkv_bias``; not so in Whisper.
+        relative_buckets: distances that a table a stack gives each head a score for (T5); 0 = none.
+        mel_bins: of the spectrogram that two convolutions read instead of an embedding; 0 = none.
         max_positions: longest context the model was made for; 0 = not stated.
         mtp_layers: extra layers that only speculation runs; counted apart.
         moe: routed experts, None = a dense model; mla: latent attention, None = of heads.
@@ -192,6 +204,13 @@ class ModelConfig:
     sizes: tuple[LayerSizes, ...] = ()
     norm_at: NormAt = "input"
     embedding_width: int = 0
+    causal: bool = True
+    encoder: ModelConfig | None = None
+    pooler: bool = False
+    type_rows: int = 0
+    k_bias: bool = True
+    relative_buckets: int = 0
+    mel_bins: int = 0
     moe: MoE | None = None
     mla: MLA | None = None
     sparse: Sparse | None = None
@@ -233,6 +252,7 @@ class ModelConfig:
             )
         for window in self.windows:
             check_int("windows", window, 0, 1 << 28)
+        self._check_stacks()
         self._check_parts()
 
     def _check_parts(self) -> None:
@@ -273,6 +293,26 @@ class ModelConfig:
         for name in {kind.mixer for kind in self.kinds} - {""}:
             mixer_named(name).check(self)
 
+    def _check_stacks(self) -> None:
+        if self.encoder is not None and (self.encoder.causal or not self.causal):
+            raise SilicastError(
+                "an encoder sees all of its tokens, the decoder behind it those before it",
+                field="encoder.causal",
+                hint="false in the encoder, true in the decoder",
+            )
+        if not self.causal and (self.windows or self.mla is not None):
+            raise SilicastError(
+                "windows or latent attention in an encoder are not modelled yet",
+                kind="not_yet",
+                field="windows",
+            )
+        if self.norm_at != "input" and (self.residual != "sequential" or self.output_norms):
+            raise SilicastError(
+                f"norms on the {self.norm_at} with other residuals are not modelled yet",
+                kind="not_yet",
+                field="norm_at",
+            )
+
     @property
     def caveats(self) -> tuple[str, ...]:
         """What of its configuration a reader of a prediction must know."""
@@ -299,7 +339,7 @@ class ModelConfig:
     @property
     def kinds(self) -> tuple[LayerKind, ...]:
         """The different kinds of layers, in the order of their first layer."""
-        return tuple(dict.fromkeys(self.kind(layer) for layer in range(self.layers)))
+        return tuple(dict.fromkeys(_kinds_of_layers(self)))
 
     def mixer(self, layer: int) -> str:
         """The token mixer of ``layer``, "" = none."""
@@ -329,22 +369,7 @@ class ModelConfig:
 
     def kind(self, layer: int) -> LayerKind:
         """What ``layer`` looks like; sizes of parts that it does not have are 0."""
-        mixer, feed = self.mixer(layer), self.feed(layer)
-        own = self.sizes[layer] if self.sizes else LayerSizes()
-        sinks = self.sinks if own.sinks is None else own.sinks
-        return LayerKind(
-            mixer=mixer,
-            feed=feed,
-            window=self.window(layer) if mixer else 0,
-            rope=self.has_rope(layer) if mixer else True,
-            heads=(own.heads or self.heads) if mixer else 0,
-            kv_heads=(own.kv_heads or self.kv_heads) if mixer else 0,
-            head_dim=(own.head_dim or self.head_dim) if mixer else 0,
-            intermediate=(own.intermediate or self.intermediate) if feed == "mlp" else 0,
-            v_head_dim=own.v_head_dim if mixer else 0,
-            shared_kv=bool(mixer) and own.shared_kv,
-            sinks=bool(mixer) and sinks,
-        )
+        return _kinds_of_layers(self)[layer]
 
     def changed(self, changes: dict[str, Any]) -> ModelConfig:
         """The same model with some fields changed, as ``{base: name, ...}`` asks.
@@ -423,3 +448,28 @@ def _near(name: str, known: set[str]) -> str:
 
     near = difflib.get_close_matches(name, sorted(known), n=3)
     return f"did you mean {' or '.join(near)}?" if near else ""
+
+
+@lru_cache(maxsize=1024)
+def _kinds_of_layers(model: ModelConfig) -> tuple[LayerKind, ...]:
+    """The kind of every layer: asked for again and again, made once a model."""
+    return tuple(_kind(model, layer) for layer in range(model.layers))
+
+
+def _kind(model: ModelConfig, layer: int) -> LayerKind:
+    mixer, feed = model.mixer(layer), model.feed(layer)
+    own = model.sizes[layer] if model.sizes else LayerSizes()
+    sinks = model.sinks if own.sinks is None else own.sinks
+    return LayerKind(
+        mixer=mixer,
+        feed=feed,
+        window=model.window(layer) if mixer else 0,
+        rope=model.has_rope(layer) if mixer else True,
+        heads=(own.heads or model.heads) if mixer else 0,
+        kv_heads=(own.kv_heads or model.kv_heads) if mixer else 0,
+        head_dim=(own.head_dim or model.head_dim) if mixer else 0,
+        intermediate=(own.intermediate or model.intermediate) if feed == "mlp" else 0,
+        v_head_dim=own.v_head_dim if mixer else 0,
+        shared_kv=bool(mixer) and own.shared_kv,
+        sinks=bool(mixer) and sinks,
+    )

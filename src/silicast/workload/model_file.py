@@ -95,6 +95,7 @@ class MoETable(_Strict, frozen=True):
     shared_gate: bool | None = None
     router_bias: bool | None = None
     dense_layers: list[int] | None = None
+    capacity: int | None = None
     latent: int | None = None
 
 
@@ -193,6 +194,13 @@ class ModelTable(_Strict, frozen=True):
     sizes: list[SizesTable] | None = None
     norm_at: NormAt | None = None
     embedding_width: int | None = None
+    causal: bool | None = None
+    encoder: ModelTable | None = None
+    pooler: bool | None = None
+    type_rows: int | None = None
+    k_bias: bool | None = None
+    relative_buckets: int | None = None
+    mel_bins: int | None = None
     moe: MoETable | None = None
     mla: MLATable | None = None
     sparse: SparseTable | None = None
@@ -205,9 +213,8 @@ class ModelTable(_Strict, frozen=True):
 
 
 _OWN = (
-    "name", "base", "aliases", "window", "windows", "moe", "mla", "sparse", "recurrent", "precision",
-    "parameters",
-    "source",
+    "name", "base", "aliases", "window", "windows", "encoder", "moe", "mla", "sparse",
+    "recurrent", "precision", "parameters", "source",
 )  # fmt: skip
 """Fields that do not pass into ``ModelConfig`` as they stand."""
 
@@ -318,6 +325,8 @@ def _parts(table: ModelTable, base: ModelConfig | None) -> dict[str, Any]:
             if field not in stated:
                 raise SilicastError("missing", field=f"{name}.{field}")
         found[name] = kind(**stated)
+    if table.encoder is not None:
+        found["encoder"] = _whole(table.encoder, _changes(table.encoder))
     return found
 
 

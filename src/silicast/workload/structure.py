@@ -25,6 +25,7 @@ class MoE:
         shared_gate: their output is weighted by a gate of its own (Qwen2-MoE).
         router_bias: the router has a bias, or a correction, per expert.
         dense_layers: layers that keep the MLP of width ``ModelConfig.intermediate``, ascending.
+        capacity: tokens of a sequence that an expert takes at most, 0 = all (Switch).
         latent: width that routed experts work in, between a product down and one up that all
             tokens pass; 0 = they work on the hidden states.
 
@@ -43,6 +44,7 @@ class MoE:
     router_bias: bool = False
     dense_layers: tuple[int, ...] = ()
     latent: int = 0
+    capacity: int = 0
 
     REQUIRED: ClassVar[tuple[str, ...]] = ("experts", "topk", "intermediate")
     LIMITS: ClassVar[dict[str, tuple[int, int]]] = {

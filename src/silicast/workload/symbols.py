@@ -20,6 +20,8 @@ PREFILL_LONGEST = "prefill_longest"
 """New tokens of the longest sequence in prefill."""
 DECODE_KV = "decode_kv"
 DECODE_TOKENS = "decode_tokens"
+CROSS_KV = "cross_kv"
+"""Per decoding sequence, what it sees of the encoder."""
 
 Phase = Literal["", "prefill", "decode"]
 
@@ -32,11 +34,15 @@ _PHASES: dict[str, Phase] = {
     PREFILL_LONGEST: "prefill",
     DECODE_KV: "decode",
     DECODE_TOKENS: "decode",
+    CROSS_KV: "decode",
 }
 
 
 def step_symbols(
-    prefill: Sequence[tuple[int, int]] = (), decode: Sequence[int] = (), groups: int = 1
+    prefill: Sequence[tuple[int, int]] = (),
+    decode: Sequence[int] = (),
+    groups: int = 1,
+    cross: Sequence[int] = (),
 ) -> dict[str, Dim]:
     """Values of all symbols for one step.
 
@@ -44,6 +50,7 @@ def step_symbols(
         prefill: (new tokens, past plus new tokens) of each sequence in prefill.
         decode: cached tokens, without the new one, of each decoding sequence.
         groups: groups with sequences of their own (attention_dp), each with as many tokens.
+        cross: behind an encoder, tokens of the prompt of each decoding sequence.
 
     >>> step_symbols([(5, 5), (3, 10)], [7])["tokens"]
     9
@@ -61,6 +68,7 @@ def step_symbols(
         PREFILL_LONGEST: max((new for new, _ in prefill), default=0),
         DECODE_KV: tuple(decode),
         DECODE_TOKENS: len(decode),
+        CROSS_KV: tuple(length - 1 for length in cross),  # as attention counts: without one
     }
 
 

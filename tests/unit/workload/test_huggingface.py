@@ -242,9 +242,6 @@ def test_precision_without_quantisation() -> None:
         (changed(quantization_config={"quant_method": "magic"}),
          "quantization_config.quant_method", "not_yet"),
         (changed(quantization_config=[1]), "quantization_config", "invalid_input"),
-        ({"architectures": ["OPTForCausalLM"], "hidden_size": 1024, "num_attention_heads": 16,
-          "num_hidden_layers": 24, "ffn_dim": 4096, "word_embed_proj_dim": 512},
-         "word_embed_proj_dim", "not_yet"),
     ],
 )  # fmt: skip
 def test_bad_configurations_name_field_and_kind(config: dict, field: str, kind: str) -> None:

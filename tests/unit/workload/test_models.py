@@ -131,21 +131,22 @@ def test_names_and_aliases(name: str, canonical: str) -> None:
     assert find_model(name).name == canonical
 
 
-@pytest.mark.parametrize(
-    ("name", "missing"),
-    [
-        ("zhipuai/GLM-5", "sparse attention"),
-        ("deepseek-ai/DeepSeek-V3.2", "sparse attention"),
-        ("MiniMaxAI/MiniMax-M3", "sparse attention"),
-        ("bert_large", "encoder"),
-        ("switchxl4", "MoE"),
-    ],
-)
-def test_known_but_not_modelled(name: str, missing: str) -> None:
-    with pytest.raises(SilicastError) as caught:
-        find_model(name)
+def test_known_but_not_modelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = tmp_path / "index.json"
+    entry = {"name": "Next-1", "aliases": ["N1"], "file": "", "missing": "layers of time travel"}
+    index.write_text(json.dumps([entry]))
+    monkeypatch.setattr("silicast.workload.models.INDEX", index)
+    model_index.cache_clear()
+    try:
+        assert not_yet_models() == {"Next-1": "layers of time travel"}
+        assert model_names() == ()
+        with pytest.raises(SilicastError) as caught:
+            find_model("maker/n1")
+    finally:
+        monkeypatch.undo()
+        model_index.cache_clear()
     assert caught.value.kind == "not_yet"
-    assert missing in caught.value.message
+    assert "time travel" in caught.value.message
 
 
 def test_unknown_name_offers_the_nearest() -> None:

@@ -47,6 +47,12 @@ class InferenceAnswerer(Answerer):
         assert isinstance(work, InferenceWorkload)
         deployment, warnings = deployment_of(scenario)
         lengths = work.input_lens or [work.input_len or 1] * (work.batch or 1)
+        if not deployment.model.causal and work.output_len > 1:
+            raise SilicastError(
+                f"{deployment.model.name} is an encoder and generates no tokens",
+                field="workload.output_len",
+                hint="1 = the pass over the input alone",
+            )
         warnings += _too_long(deployment.model, max(lengths), work.output_len)
         found = predict_static_batch(deployment, lengths, work.output_len)
         if found.total.domain != "in":

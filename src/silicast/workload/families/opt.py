@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import final
 
-from silicast.core.errors import SilicastError
 from silicast.workload.families._family import Family, Fields, register
 from silicast.workload.model import ModelConfig
 from silicast.workload.precision import Precision
@@ -16,7 +15,7 @@ _POSITION_OFFSET = 2
 @register
 @final
 class Opt(Family):
-    """Sizes with an embedding of another width, or norms after the blocks, are not modelled."""
+    """350M has an embedding of another width, and norms on the residual's sums."""
 
     architectures = ("OPTForCausalLM",)
     model_types = ("opt",)
@@ -25,20 +24,7 @@ class Opt(Family):
         """See :meth:`Family.read`."""
         hidden, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
         width = fields.integer("word_embed_proj_dim", default=hidden)
-        if width != hidden:
-            raise SilicastError(
-                f"an embedding of width {width} beside a hidden size of {hidden} needs "
-                "projections that are not modelled yet",
-                kind="not_yet",
-                field="word_embed_proj_dim",
-                hint=f"set word_embed_proj_dim to {hidden}",
-            )
-        if not fields.flag("do_layer_norm_before", default=True):
-            raise SilicastError(
-                "norms after the blocks (OPT-350M) are not modelled yet",
-                kind="not_yet",
-                field="do_layer_norm_before",
-            )
+        before = fields.flag("do_layer_norm_before", default=True)
         bias = fields.flag("enable_bias", default=True)
         positions = fields.integer("max_position_embeddings", default=2048)
         return ModelConfig(
@@ -52,6 +38,8 @@ class Opt(Family):
             intermediate=fields.integer("ffn_dim"),
             vocab=fields.integer("vocab_size", default=50272),
             norm="layernorm",
+            norm_at="input" if before else "sum",
+            embedding_width=0 if width == hidden else width,
             norm_bias=fields.flag("layer_norm_elementwise_affine", default=True),
             gated=False,
             activation=fields.activation("activation_function", default="relu"),

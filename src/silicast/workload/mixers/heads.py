@@ -54,13 +54,21 @@ class Heads(Mixer):
             rotated = heads | {"head_dim": width}
             yield Node("rope", Op.make("rope", make.plain, tokens=TOKENS, **rotated), last)
             last = ("rope",)
-        copy = Op.make(
-            "kv_copy", make.cached, tokens=TOKENS, num_kv_heads=groups, head_dim=_mean_width(kind)
-        )
-        yield Node("kv_copy", copy, last)
+        if model.causal:
+            copy = Op.make(
+                "kv_copy",
+                make.cached,
+                tokens=TOKENS,
+                num_kv_heads=groups,
+                head_dim=_mean_width(kind),
+            )
+            yield Node("kv_copy", copy, last)
+            last = ("kv_copy",)
         chunks = (("chunked", True),) if kind.window and model.chunked else ()
         cached = make.cached
-        causal = Variant(cached.dtype, cached.kv_dtype, flags=(("causal", True), *chunks))
+        mask = (("causal", model.causal), *chunks)
+        kv_dtype = cached.kv_dtype if model.causal else cached.dtype
+        causal = Variant(cached.dtype, kv_dtype, flags=mask)
         prefill = Op.make(
             "attention_prefill",
             causal,
@@ -69,11 +77,15 @@ class Heads(Mixer):
             window=kind.window,
             **heads,
         )
-        yield Node("attention_prefill", prefill, ("kv_copy",))
-        plain = Variant(cached.dtype, cached.kv_dtype, flags=chunks)
-        decode = Op.make("attention_decode", plain, kv_len=DECODE_KV, window=kind.window, **heads)
-        yield Node("attention_decode", decode, ("kv_copy",))
-        ends: tuple[str, ...] = ("attention_prefill", "attention_decode")
+        yield Node("attention_prefill", prefill, last)
+        ends: tuple[str, ...] = ("attention_prefill",)
+        if model.causal:
+            plain = Variant(cached.dtype, cached.kv_dtype, flags=chunks)
+            decode = Op.make(
+                "attention_decode", plain, kv_len=DECODE_KV, window=kind.window, **heads
+            )
+            yield Node("attention_decode", decode, last)
+            ends = ("attention_prefill", "attention_decode")
         if model.output_gate:
             width = own * kind.value_dim
             yield make.elementwise("output_gate", "mul", width, 2, *ends, "qkv")
@@ -97,8 +109,9 @@ class Heads(Mixer):
             gate = kind.heads * kind.value_dim
             found.append(Weight("output_gate", gate, h, "outputs", "projection"))
         if model.qkv_bias:
+            biased = each if model.k_bias else 1
             found.append(Weight("q_bias", q, cut="outputs"))
-            found.append(Weight("kv_bias", kv, cut="kv_heads", count=each, heads=groups))
+            found.append(Weight("kv_bias", kv, cut="kv_heads", count=biased, heads=groups))
         if model.o_bias:
             found.append(Weight("o_bias", h))
         if model.qk_norm and model.qk_norm_over == "head":
@@ -113,18 +126,22 @@ class Heads(Mixer):
     def cache_bytes(
         self, model: ModelConfig, shard: Shard, precision: Precision, kind: LayerKind, tokens: int
     ) -> int:
-        """See :meth:`Mixer.cache_bytes`; of a window only what it sees is kept."""
+        """See :meth:`Mixer.cache_bytes`; of a window only what it sees is kept, and nothing where
+        every token sees all.
+        """
         kept = min(tokens, kind.window) if kind.window else tokens
         return kept * self.token_bytes(model, shard, precision, kind)
 
     def token_bytes(
         self,
-        model: ModelConfig,  # noqa: ARG002
+        model: ModelConfig,
         shard: Shard,
         precision: Precision,
         kind: LayerKind,
     ) -> int:
         """See :meth:`Mixer.token_bytes`: a key and a value of each head."""
+        if not model.causal:
+            return 0
         elements = shard.kv_heads_of(kind.kv_heads) * (kind.head_dim + kind.value_dim)
         return -(-elements * int(BITS[precision.kv_cache]) // 8)
 
@@ -146,6 +163,8 @@ class Heads(Mixer):
     ) -> int:
         """See :meth:`Mixer.flops`: two products for every live pair of every head."""
         pairs = sum(step_pairs(prefill, decode, kind.window, chunked=model.chunked))
+        if not model.causal:
+            pairs = sum(new * total for new, total in prefill)
         return 2 * kind.heads * (kind.head_dim + kind.value_dim) * pairs
 
 
