@@ -60,6 +60,9 @@ STYLE_START = {
 }  # fmt: skip
 FIXED = {"port_bytes_per_clock": 64.0}
 SPREAD = {"device_log_sd": 0.06, "family_log_sd": 0.05, "unmeasured_device_log_sd": 0.25}
+SICK = (("H200-SXM-141GB", "sglang", "0.5.14"),)
+"""Campaigns whose times grow to three times those of other campaigns of the same kernels on the
+same device and on H100, the more the longer a kernel runs: scored, but not fitted."""
 UNSEEN = 1.05
 """Rows that were not fitted err so much more than those that were."""
 
@@ -321,7 +324,7 @@ def show(title: str, scores: Mapping[str, Mapping[str, float]]) -> None:
 def transfer(parts: Sequence[Rows]) -> dict[str, Any]:
     """Every architecture predicted from constants fitted on the others."""
     found: dict[str, Any] = {}
-    styles = grouped([sample(part, ROWS // 3) for part in parts])
+    styles = grouped([sample(part, ROWS // 3) for part in parts if not sick(part)])
     for out in ("ada", "hopper", "blackwell"):
         others = {
             style: [g for g in groups if g.architecture != out] for style, groups in styles.items()
@@ -340,10 +343,15 @@ def transfer(parts: Sequence[Rows]) -> dict[str, Any]:
     return found
 
 
+def sick(part: Rows) -> bool:
+    """Whether the rows are of a campaign that is not fitted."""
+    return (part.device, part.variant.library, part.variant.version) in SICK
+
+
 def main() -> None:
     data = data_folder()
     parts = [part for family in COLUMNS for part in read_rows(data, family, held_out=False)]
-    styles = grouped([sample(part, ROWS) for part in parts])
+    styles = grouped([sample(part, ROWS) for part in parts if not sick(part)])
     tables = with_defaults(fit(styles))
     show("fitted", evaluate(styles, tables))
     rows = [part for family in COLUMNS for part in read_rows(data, family, held_out=True)]
@@ -360,7 +368,8 @@ def write(tables: Tables, scores: dict[str, Any]) -> None:
         "data": ["aiconfigurator gdn", "aiconfigurator kda", "aiconfigurator mamba2"],
         "split": (
             "one in four pairs of a mixer's heads and a batch size is never fitted, on any device, "
-            "in any campaign; at most 700 other rows of each device, campaign and kernel are"
+            "in any campaign; at most 700 other rows of each device, campaign and kernel are; none "
+            "of SGLang 0.5.14 on H200, which slowed down the longer it ran"
         ),
         "command": "python benchmarks/fit_linear_attention.py --transfer",
         "date": "2026-11-21",

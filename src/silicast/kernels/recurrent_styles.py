@@ -50,6 +50,7 @@ STYLES = _named(
     Style("conv_step_cuda", "conv", 1),
     Style("conv_step_cuda_early", "conv", 1),
     Style("conv_step_triton", "conv", 1),
+    Style("conv_step_sglang", "conv", 1),
     Style("conv_step_three_vllm", "conv", 1),
     Style("conv_step_three_sglang", "conv", 1, "every"),
     # recurrence of a prefill
@@ -165,7 +166,9 @@ def _conv(family: str, phase: Phase, variant: Variant) -> str:
         return "conv_cuda_early" if early else "conv_cuda"
     if library == "vllm" and old:
         return "conv_triton_early" if phase == "context" else "conv_step_cuda"
-    return "conv_triton" if phase == "context" else "conv_step_triton"
+    if phase == "context":
+        return "conv_triton"
+    return "conv_step_sglang" if library == "sglang" else "conv_step_triton"
 
 
 def _scan(family: str, phase: Phase, variant: Variant, architecture: str) -> str:
