@@ -1,10 +1,11 @@
 """Fits the constants of latent attention: catalog/physics/mla_prefill.json and mla_decode.json.
 
-    python benchmarks/fit_mla.py [--check] [--family mla_prefill]
+    python benchmarks/fit_mla.py [--check] [--family mla_prefill] [--transfer]
 
 Reads the aiconfigurator tables context_mla and generation_mla (SILICAST_DATA or ../shared/data),
 the newest version of each engine on each device. One pair of heads and batch size in four, by
-hash, is held out and scored. Deterministic.
+hash, is held out and scored. ``--transfer`` scores every architecture under constants fitted on the
+others and writes benchmarks/results/mla_transfer.json. Deterministic.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,8 @@ from silicast.validation.suites._mla_rows import MlaCampaign, read_mla, read_mla
 from silicast.workload.op import OpBatch
 
 ROWS_PER_FIT = 4_000
+ROWS_PER_TRANSFER = 1_200
+RESULTS = Path(__file__).parent / "results" / "mla_transfer.json"
 PRIOR_WEIGHT = 0.01
 Z90 = 1.6448536269514722
 
@@ -134,14 +138,16 @@ def sample(parts: Sequence[Rows], limit: int) -> list[Rows]:
     return picked
 
 
-def fit(family: str, parts: Sequence[Rows], start: Mapping[str, float]) -> dict[str, float]:
+def fit(
+    family: str, parts: Sequence[Rows], start: Mapping[str, float], rows: int = ROWS_PER_FIT
+) -> dict[str, float]:
     """Constants of one style on one architecture: soft L1 on the log ratio, drawn to ``start``."""
     priors = PRIORS[family]
     names = list(priors)
     low = np.log([priors[n][1] for n in names])
     high = np.log([priors[n][2] for n in names])
     origin = np.clip(np.log([start[n] for n in names]), low + 1e-6, high - 1e-6)
-    parts = sample(parts, ROWS_PER_FIT)
+    parts = sample(parts, rows)
     pull = PRIOR_WEIGHT * np.sqrt(sum(len(p.latency_us) for p in parts) / len(names))
 
     def residuals(x: F64) -> F64:
@@ -282,11 +288,35 @@ def fit_family(family: str) -> dict[str, Any]:
     }
 
 
+def transfer(family: str) -> dict[str, Any]:
+    """Held-out rows of each architecture and style under constants of the other architectures."""
+    groups = grouped(list(read_mla(data_folder(), TABLES[family])))
+    start = {n: p[0] for n, p in PRIORS[family].items()} | FIXED[family]
+    found: dict[str, Any] = {}
+    for (architecture, style), group in groups.items():
+        others = [
+            part
+            for key, campaigns in groups.items()
+            if key[0] != architecture and key[1] == style
+            for part in split(campaigns, held=False)
+        ]
+        if others:
+            c = fit(family, others, start, ROWS_PER_TRANSFER)
+            found[f"{architecture} {style}"] = score(family, split(group, held=True), c)
+            print(family, architecture, style, found[f"{architecture} {style}"], flush=True)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="fit and compare, write nothing")
     parser.add_argument("--family", choices=list(FAMILIES))
+    parser.add_argument("--transfer", action="store_true", help="score unseen architectures")
     options = parser.parse_args()
+    if options.transfer:
+        text = json.dumps({family: transfer(family) for family in FAMILIES}, indent=1) + "\n"
+        RESULTS.write_text(text)
+        return
     for family in [options.family] if options.family else list(FAMILIES):
         path = CATALOG / "physics" / f"{family}.json"
         text = json.dumps(fit_family(family), indent=1) + "\n"

@@ -22,6 +22,7 @@ from silicast.validation.suite import data_folder
 LOG_SD_PER_OCTAVE = 0.1
 DATA = data_folder()
 AIC = "aiconfigurator/"
+LATENT = ("context_mla", "generation_mla", "mla_context_module", "mla_generation_module")
 NEUSIGHT = "neusight/kernels_nvidia.parquet"
 
 
@@ -41,6 +42,17 @@ def sizes() -> dict[str, dict[str, Any]]:
     shapes = ("batch_size", "isl", "step", "num_heads", "head_dim")
     prefill = columns(AIC + "context_attention.parquet", *shapes)
     decode = columns(AIC + "generation_attention.parquet", *shapes)
+    latent = {
+        table: columns(AIC + f"{table}.parquet", "batch_size", "isl", "step", "num_heads")
+        for table in (
+            "context_mla",
+            "generation_mla",
+            "mla_context_module",
+            "mla_generation_module",
+        )
+    }
+    context, generation = latent["context_mla"], latent["generation_mla"]
+    blocks = [latent["mla_context_module"], latent["mla_generation_module"]]
     quantize = columns(AIC + "computescale.parquet", "m", "k")
     norm_rows, norm_cols = of_op("ln")
     soft_rows, soft_cols = of_op("softmax")
@@ -59,6 +71,23 @@ def sizes() -> dict[str, dict[str, Any]]:
             "kv_len": decode["step"],
             "num_heads": decode["num_heads"],
             "head_dim": decode["head_dim"],
+        },
+        "mla_prefill": {
+            "batch": context["batch_size"],
+            "q_len": context["isl"],
+            "kv_len": context["isl"] + context["step"],
+            "num_heads": context["num_heads"],
+        },
+        "mla_decode": {
+            "batch": generation["batch_size"],
+            "kv_len": generation["isl"] - 1 + generation["step"],
+            "num_heads": generation["num_heads"],
+        },
+        "mla_module": {
+            "batch": np.concatenate([b["batch_size"] for b in blocks]),
+            "q_len": np.concatenate([b["isl"] for b in blocks]),
+            "kv_len": np.concatenate([b["isl"] - 1 + b["step"] for b in blocks]),
+            "num_heads": np.concatenate([b["num_heads"] for b in blocks]),
         },
         "quantize": {"tokens": quantize["m"], "hidden": quantize["k"]},
         "layernorm": {"tokens": norm_rows, "hidden": norm_cols},
