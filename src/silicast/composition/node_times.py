@@ -40,7 +40,9 @@ from silicast.workload.symbols import (
 @final
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What nodes share that one call times."""
+    """What nodes share that one call times; attention on an encoder's outputs has lengths of its
+    own.
+    """
 
     family: str
     variant: Variant
@@ -48,6 +50,7 @@ class Kind:
     gpus: Dim
     phase: Phase
     crosses: bool
+    on_encoder: bool = False
 
 
 @final
@@ -93,7 +96,8 @@ class Timer:
             op = placed.op
             gpus = dict(op.dims).get("gpus", 0)
             names = tuple(name for name, _ in op.dims)
-            key = Kind(op.family, op.variant, names, gpus, phase_of(op), placed.crosses)
+            looks = CROSS_KV in [dim for _, dim in op.dims]
+            key = Kind(op.family, op.variant, names, gpus, phase_of(op), placed.crosses, looks)
             groups.setdefault(key, []).append(index)
         return groups
 

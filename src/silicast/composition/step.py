@@ -109,6 +109,8 @@ class StepModel:
         count = np.where(
             prefill, launches(self.placed, prefill=True), launches(self.placed, prefill=False)
         )
+        both = prefill & (states.decode_sequences > 0)
+        count = np.where(both, float(sum(p.count for p in self.placed)), count)
         dispatch_s = eager * count * (engine.host.dispatch_us * per_us)
         transport = engine.host.transport_us if self.deployment.plan.gpus > 1 else 0.0
         host_us = (

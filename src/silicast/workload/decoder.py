@@ -27,6 +27,10 @@ from silicast.workload.symbols import ALL_TOKENS, LOGIT_ROWS, TOKENS, phase_of, 
 __all__ = ["bind_graph", "build_graph", "stage_graphs", "step_symbols"]
 
 
+_COUNTS = ("m", "batch_size", "tokens", "elements", "bytes", "rows")
+"""Dimensions that are 0 where a step has nothing for an op to do."""
+
+
 def build_graph(
     model: ModelConfig,
     plan: Plan | None = None,
@@ -107,9 +111,9 @@ def bind_graph(graph: Graph, symbols: Mapping[str, Dim]) -> Iterator[tuple[Block
 
 
 def _rows(op: Op) -> bool:
-    """Whether a product has rows, or a recurrence sequences."""
+    """Whether a product has rows, a recurrence sequences, any other op tokens."""
     dims = dict(op.dims)
-    return dims.get("m", 1) != 0 and dims.get("batch_size", 1) != 0
+    return all(dims.get(name, 1) != 0 for name in _COUNTS)
 
 
 def _block_name(kind: LayerKind, kinds: list[LayerKind]) -> str:

@@ -218,3 +218,25 @@ def test_experts_and_attention_have_formats_of_their_own() -> None:
     assert attention.why["deployment"]["format"] == "bf16, attention fp8"
     refusal = refused(precision={"experts": "fp9"})
     assert refusal.field == "precision.experts"
+
+
+def test_a_decoder_behind_an_encoder() -> None:
+    """The prefill is the encoder's pass and the first token; steps grow with what is generated."""
+    short, long = (
+        answered(model="Flan-T5-XL", workload={"batch": 8, "input_len": n, "output_len": 32})
+        for n in (128, 1024)
+    )
+    for found in (short, long):
+        assert set(found.metrics) == {"prefill_ms", "decode_step_ms", "total_ms", "memory_gb"}
+        for name, bound in found.bound.items():
+            assert bound <= found.metrics[name].p05
+    assert 3 * short.metrics["prefill_ms"].estimate < long.metrics["prefill_ms"].estimate
+    steps = [x.metrics["decode_step_ms"].estimate for x in (short, long)]
+    assert steps[0] < steps[1] < 1.5 * steps[0]  # cross-attention sees more
+
+
+def test_an_encoder_runs_once_and_generates_nothing() -> None:
+    found = answered(model="bert_large", workload={"batch": 8, "input_len": 512, "output_len": 1})
+    assert "decode_step_ms" not in found.metrics
+    error = refused(model="bert_large", workload={"batch": 8, "input_len": 512, "output_len": 2})
+    assert error.field == "workload.output_len"
