@@ -192,8 +192,10 @@ def _scan(family: str, phase: Phase, variant: Variant, architecture: str) -> str
 
 
 def _delta_step(variant: Variant) -> str:
-    """The delta rule of a step: older kernels move half the bytes, whatever the state's format."""
-    if variant.library == "trtllm":
+    """The delta rule of a step: in older campaigns it moves half the bytes, be it that states are
+    in 16 bits or that they are not written back. A model's own layers do both.
+    """
+    if variant.library == "trtllm" and (variant.kernel or variant.version):
         early = _release_candidate(variant.version) < 20
         return "delta_step_once_early" if early else "delta_step_once"
     old = variant.kernel == "fused_recurrent_gated_delta_rule"
