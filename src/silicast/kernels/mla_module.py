@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, final
 
 import numpy as np
@@ -100,15 +100,8 @@ def _narrow(variant: Variant) -> bool:
 
 
 @final
-@dataclass(init=False)
 class _Block:
     """The parts of a batch of blocks; arrays are of shape (ops,)."""
-
-    widths: Widths
-    tokens: I64
-    kv_tokens: I64
-    hidden: I64
-    q_rank: I64
 
     def __init__(self, batch: OpBatch, device: Device | None) -> None:
         self.batch, self.device = batch, device
