@@ -37,5 +37,6 @@ class Softmax(StreamingKernel):
             reductions=2.0,
             # a long row is swept for its statistics before the sweep that writes
             reread_bytes=2 * elements * size * longer,
+            rereads=2.0,
             blocks_per_core=1.0,
         )

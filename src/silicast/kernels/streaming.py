@@ -47,7 +47,8 @@ class Stream:
         trips: dependent round trips to memory in one block's chain.
         reductions: block-wide reductions in that chain.
         kernels: kernels launched one after another.
-        reread_bytes: bytes that blocks read again after a first sweep over their row.
+        reread_bytes: bytes that blocks read again after a first sweep over their row;
+            rereads: in how many sweeps.
         between_bytes: bytes that an op of several kernels writes and reads again between them.
         blocks_per_core: blocks that a core holds at once; what they read again stays in the L2
             if all of them fit there together.
@@ -65,6 +66,7 @@ class Stream:
     reductions: float = 0.0
     kernels: float = 1.0
     reread_bytes: Any = 0
+    rereads: float = 1.0
     between_bytes: Any = 0
     blocks_per_core: float = 2.0
     matrix: Any = 0
@@ -173,7 +175,8 @@ class Machine:
         Args:
             device: the device.
             family: kernel family; a constant ``<family>.<name>`` multiplies constant ``name``.
-            table: constants of the architecture.
+            table: constants of the architecture; "gddr.dram_fraction" multiplies the share of
+                memory bandwidth on boards with such memory, where others have stacks.
             widening: factor on shared errors where the architecture itself was not measured.
         """
 
@@ -187,6 +190,7 @@ class Machine:
             l2_per_s = table["unknown_l2_bytes_per_clock"] * clock * device.cores
         port = table["port_bytes_per_clock"] * device.clocks.max_hz * device.cores
         matrix_rate, matrix_peak = _matrix_rates(device)
+        kind = f"{'gddr' if device.dram.technology.startswith('GDDR') else 'hbm'}.dram_fraction"
         matrix_share = load_physics("gemm").constants(device.architecture)["tensor_efficiency"]
         return Machine(
             cores=device.cores,
@@ -197,7 +201,7 @@ class Machine:
             trip_s=constant("trip_cycles") / clock,
             reduction_s=constant("reduction_cycles") / clock,
             slot_s=constant("slot_s"),
-            dram_per_s=data_rate(device) * constant("dram_fraction"),
+            dram_per_s=data_rate(device) * constant("dram_fraction") * table.get(kind, 1.0),
             dram_peak_per_s=device.dram.bandwidth_bytes_per_s,
             sm_per_s=l2_per_s * constant("l2_fraction") / device.cores,
             block_per_s=constant("block_bytes_per_s"),
@@ -262,6 +266,7 @@ def _moved(stream: Stream, tasks: F64, rounds: F64, variant: Variant, m: Machine
         from_dram = (total + between) * missing
     if not isinstance(stream.reread_bytes, int):
         held = np.minimum(tasks, m.cores * stream.blocks_per_core) * (again / tasks)
+        held = held / stream.rereads  # a sweep finds what the one before it left
         from_dram = from_dram + again * _missing(held, m.reread)
     if isinstance(stream.between_bytes, int):
         block = (total + again) / tasks

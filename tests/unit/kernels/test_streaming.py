@@ -44,6 +44,8 @@ def estimate(op: Op, device: Device = H100) -> float:
         (Op.make("elementwise", Variant("fp32"), elements=100, inputs=1), 800),
         (Op.make("silu_mul", tokens=4, width=20), 4 * 20 * 2 + 4 * 10 * 2),
         (Op.make("embedding", tokens=4, hidden=16), 4 * 16 * 4 + 4 * 8),
+        (Op.make("embedding", tokens=4, hidden=16, vocab=3), 3 * 16 * 2 + 4 * 16 * 2 + 4 * 8),
+        (Op.make("embedding", tokens=4, hidden=16, vocab=9), 4 * 16 * 4 + 4 * 8),
         (
             Op.make("rope", tokens=2, num_heads=4, num_kv_heads=2, head_dim=8),
             2 * 6 * 8 * 4 + 2 * (8 * 2 + 8),
@@ -137,6 +139,43 @@ def test_rows_fill_cores_in_whole_rounds() -> None:
 
     assert at(H100.cores) == pytest.approx(at(H100.cores - 20), rel=0.05)
     assert at(H100.cores + 1) > 1.2 * at(H100.cores)
+
+
+def test_sweeps_find_in_the_cache_what_the_one_before_left() -> None:
+    """Two sweeps again over a row hold no more in the cache than one does."""
+    constants = load_physics("streaming").constants("volta")
+    machine = Machine.of(find_device("V100-PCIE-32GB"), "softmax", constants)
+    rows, cols = np.array([100_000]), 3000
+    moved = rows * cols * 4
+    first = Stream(moved, moved, flops=rows, fma=rows, xu=rows, tasks=rows, blocks_per_core=1.0)
+    once = replace(first, reread_bytes=moved)
+    twice = replace(first, reread_bytes=2 * moved, rereads=2.0)
+    dram = [
+        float(analyse_stream(s, Variant(), machine).demand.level_bytes["dram"][0] - 2 * moved[0])
+        for s in (once, twice)
+    ]
+    assert dram[1] == pytest.approx(2.0 * dram[0])
+
+
+def test_products_between_sweeps_add_their_time() -> None:
+    machine = Machine.of(H100, "optimizer", load_physics("streaming").constants("hopper"))
+    elements = np.array([10**8])
+    plain = Stream(elements, elements, flops=elements, fma=elements, xu=elements, tasks=elements)
+    products = replace(plain, matrix=np.array([10**15]))
+    seconds = [float(analyse_stream(s, Variant(), machine).time_s[0]) for s in (plain, products)]
+    peak = H100.peak_per_s("tensor", "bf16")
+    assert 1.0 < (seconds[1] - seconds[0]) / (1e15 / peak) < 2.0
+
+
+def test_boards_with_other_memory_than_their_architecture_have_a_share_of_their_own() -> None:
+    table = {**load_physics("streaming").constants("pascal"), "gddr.dram_fraction": 0.5}
+    plain = {**table, "gddr.dram_fraction": 1.0}
+    p4, p100 = find_device("P4"), find_device("P100")
+    rates = [
+        Machine.of(d, "elementwise", t).dram_per_s / Machine.of(d, "elementwise", plain).dram_per_s
+        for d, t in ((p4, table), (p100, table))
+    ]
+    assert rates == [0.5, 1.0]
 
 
 def test_reread_bytes_count_where_the_rows_in_flight_exceed_the_cache() -> None:
