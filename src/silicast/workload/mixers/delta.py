@@ -55,7 +55,8 @@ class Gdn(RecurrentMixer):
         yield make.projection("decay_rate", 2 * values, hidden, source)
         yield from self.kernels(make, "qkvz")
         ends = ("scan", "scan_step")
-        yield make.row_norm("gated_norm", values, recurrent.value_dim, *ends)
+        # a row a token: kernels take many short rows at once
+        yield make.row_norm("gated_norm", 1, wide, *ends)
         yield make.projection("o", hidden, wide, "gated_norm")
 
     def weights(self, model: ModelConfig, kind: LayerKind) -> list[Weight]:  # noqa: ARG002
@@ -119,7 +120,7 @@ class Kda(RecurrentMixer):
             yield make.projection("gate", wide, hidden, source)
         yield from self.kernels(make, "qkv")
         ends = ("scan", "scan_step")
-        yield make.row_norm("gated_norm", values, r.value_dim, *ends)
+        yield make.row_norm("gated_norm", 1, wide, *ends)
         yield make.projection("o", hidden, wide, "gated_norm")
 
     def weights(self, model: ModelConfig, kind: LayerKind) -> list[Weight]:  # noqa: ARG002

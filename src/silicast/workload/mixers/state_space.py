@@ -50,7 +50,7 @@ class Mamba2(RecurrentMixer):
         width = 2 * inner + 2 * keys * r.key_dim + values
         yield make.projection("in", width, hidden, source)
         yield from self.kernels(make, "in")
-        yield make.row_norm("gated_norm", keys, -(-inner // keys), "scan", "scan_step")
+        yield make.row_norm("gated_norm", 1, inner, "scan", "scan_step")
         yield make.projection("o", hidden, inner, "gated_norm")
 
     def weights(self, model: ModelConfig, kind: LayerKind) -> list[Weight]:  # noqa: ARG002
