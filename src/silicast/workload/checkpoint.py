@@ -10,8 +10,13 @@ from silicast.core.errors import SilicastError
 from silicast.workload.families._family import Fields
 from silicast.workload.precision import HIDDEN_FORMATS, Precision
 
-_ALGORITHMS = {"FP8": "fp8_static", "NVFP4": "nvfp4", "W4A16_AWQ": "int4_wo", "W8A8_SQ": "sq"}
-"""Names of ModelOpt -> recipes."""
+_ALGORITHMS = {
+    "FP8": "fp8_static", "FP8_BLOCK_SCALES": "fp8_block", "MXFP8": "mxfp8", "NVFP4": "nvfp4",
+    "W4A16_AWQ": "int4_wo", "W4A16": "int4_wo", "W8A16": "int8_wo", "W4A8_AWQ": "w4afp8",
+    "W8A8_SQ": "sq", "W4A16_MXFP4": "w4a16_mxfp4", "W4A8_MXFP4_MXFP8": "w4a8_mxfp4_mxfp8",
+    "W4A8_MXFP4_FP8": "w4a8_mxfp4_mxfp8",
+}  # fmt: skip
+"""Names of ModelOpt and TensorRT-LLM -> recipes."""
 
 
 def checkpoint_precision(data: Mapping[str, Any]) -> Precision:

@@ -15,7 +15,9 @@ _BY_FORMATS: dict[tuple[str, str], str] = {
     ("int4", "bf16"): "int4_wo", ("int4", "fp16"): "int4_wo", ("int4", "fp8"): "w4afp8",
     ("nvfp4", "nvfp4"): "nvfp4", ("nvfp4", "bf16"): "nvfp4_wo", ("nvfp4", "fp8"): "fp8_fp4",
     ("mxfp4", "mxfp4"): "mxfp4", ("mxfp4", "bf16"): "w4a16_mxfp4",
-    ("mxfp4", "mxfp8"): "w4a8_mxfp4_mxfp8",
+    ("mxfp4", "mxfp8"): "w4a8_mxfp4_mxfp8", ("mxfp4", "fp8"): "w4a8_mxfp4_mxfp8",
+    ("fp8", "bf16"): "fp8_wo", ("fp8", "fp16"): "fp8_wo", ("nvfp4", "fp16"): "nvfp4_wo",
+    ("mxfp4", "fp16"): "w4a16_mxfp4",
 }  # fmt: skip
 """(weights, activations) -> the recipe that the pair means."""
 

@@ -185,6 +185,8 @@ def test_structure_of_families() -> None:
         ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4_wo", "bf16"),
         ({"quant_method": "gptq", "bits": 8, "group_size": -1}, "int8_wo", "bf16"),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4", "bf16"),
+        ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, "w4afp8", "bf16"),
+        ({"quant_algo": "W8A8_SQ"}, "sq", "bf16"),
         ({"quant_algo": "FP8", "kv_cache_scheme": "FP8"}, "fp8_static", "fp8"),
         ({"quant_method": "compressed-tensors", "config_groups": {"g": {
             "weights": {"num_bits": 8, "type": "float"},

@@ -26,6 +26,11 @@ from silicast.workload.precision import Precision
         ({"weights": "int8", "activations": "bf16"}, "int8_wo", "bf16", "bf16"),
         ({"weights": "nvfp4"}, "nvfp4", "bf16", "bf16"),
         ({"weights": "mxfp4", "activations": "mxfp8"}, "w4a8_mxfp4_mxfp8", "bf16", "bf16"),
+        ({"weights": "fp8", "activations": "bf16"}, "fp8_wo", "bf16", "bf16"),
+        ({"weights": "mxfp4", "activations": "fp8"}, "w4a8_mxfp4_mxfp8", "bf16", "bf16"),
+        ({"weights": "awq"}, "int4_wo", "bf16", "bf16"),
+        ({"recipe": "smoothquant"}, "sq", "bf16", "bf16"),
+        ({"recipe": "w4a8"}, "w4afp8", "bf16", "bf16"),
         ({"kv_cache": "fp8_e4m3"}, "bf16", "fp8", "bf16"),
     ],
 )
