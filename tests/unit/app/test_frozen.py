@@ -11,7 +11,7 @@ from silicast.app.cli import build_app, main
 
 DEPLOYMENT = (
     "--model --device --batch --input-len --output-len --engine --dtype --kv-dtype --power-w"
-    " --tp --pp"
+    " --tp --pp --ep --attention-dp"
 )
 
 FROZEN = {
