@@ -27,7 +27,11 @@ from silicast.workload.op import Op, OpBatch
 GROUP = "mla_decode"
 KEY_TILE = 64
 """Keys of one inner step; a split is at least one."""
-HEAD_TILES = {"fa3": ((64, 64),), "flashmla": ((64, 64),), "triton": ((16, 16),)}
+HEAD_TILES: Mapping[str, tuple[tuple[int, int], ...]] = {
+    "fa3": ((64, 64),),
+    "flashmla": ((64, 64),),
+    "triton": ((16, 16),),
+}
 FMHA_TILES = ((8, 8), (32, 16), (64, 64), (128, 128))
 """(rows up to which, rows of a tile), by kernel; rows are heads x new tokens, and more than all
 take the last. On Blackwell TensorRT-LLM's kernels are the second, before it their tile has 64: 32

@@ -78,6 +78,8 @@ def mla_scheme(variant: Variant, device: Device) -> MlaScheme:
     kernel = _kernel(variant, style, architecture, narrow=narrow)
     if style == "vllm" and kernel == "triton" and _is_late(variant):
         style = "vllm_late"
+    if style == "vllm" and architecture == "blackwell":
+        style = "trtllm"  # FlashInfer brings TensorRT-LLM's kernels
     usual = kernels_of(variant.library)
     engine = variant.flag("append", default=usual.holds(CALL, "append"))
     mainloop: Mainloop = "fa2"

@@ -21,7 +21,7 @@ BLOCK = {"hidden": 7168, "q_lora_rank": 1536, **WIDTHS}
 
 def variant(linear: str = "bf16", *, generation: bool = False, **other: str) -> Variant:
     flags = ((f"gemm_{linear}", True), *((("generation", True),) if generation else ()))
-    return Variant(**{"dtype": "bf16", **other}, flags=flags)  # type: ignore[arg-type]
+    return Variant(**{"dtype": "bf16", **other}, flags=flags)
 
 
 def block(kind: Variant, **sizes: object) -> Op:
@@ -50,7 +50,7 @@ def test_flops_of_a_context_pass_by_hand() -> None:
         + product(200, 7168, 16 * 128)
     )
     attention = MlaPrefill().flops(
-        Op.make("mla_prefill", batch=2, q_len=100, kv_len=300, num_heads=16, **WIDTHS)
+        Op.make("mla_prefill", Variant(), batch=2, q_len=100, kv_len=300, num_heads=16, **WIDTHS)
     )
     small = MlaModule().flops(op) - linear - attention
     assert 0 < small < 0.01 * linear  # norms and rotation
@@ -65,7 +65,7 @@ def test_flops_of_a_generation_pass_by_hand() -> None:
         + product(2, 7168, 16 * 128)
     )
     attention = MlaDecode().flops(
-        Op.make("mla_decode", batch=2, q_len=1, kv_len=300, num_heads=16, **WIDTHS)
+        Op.make("mla_decode", Variant(), batch=2, q_len=1, kv_len=300, num_heads=16, **WIDTHS)
     )
     small = MlaModule().flops(op) - linear - attention
     assert 0 < small < 0.01 * linear
