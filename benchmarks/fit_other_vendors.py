@@ -198,8 +198,8 @@ PRIORS: dict[str, tuple[float, float]] = {
     "task_s": (0.0, 1.0),
 }
 TERMS: dict[str, tuple[str, ...]] = {
-    "gemm": ("extra_peaks", "extra_s"),
-    "gemm stream": ("extra_peaks", "stream_extra_s"),
+    "gemm": ("slowdown", "extra_peaks", "extra_s"),
+    "gemm stream": ("slowdown", "extra_peaks", "stream_extra_s"),
     "attention_prefill": ("slowdown", "extra_peaks", "extra_s", "task_s"),
     "attention_decode": ("slowdown", "extra_s", "task_s"),
 }

@@ -107,3 +107,15 @@ def test_battery(family: str) -> None:
 
 def test_every_simt_family_exists() -> None:
     assert set(families("systolic")) == set(families("simt"))
+
+
+def test_weights_come_from_memory_in_every_call() -> None:
+    """Software fills the on-chip memory: 33 MB of weights would fit into the 128 MiB of a v6e."""
+    device = find_device("TPU v6e")
+    for cache in ("", "warm"):
+        op = Op.make("gemm", Variant(cache=cache), m=8, n=4096, k=4096)
+        weights_s = 2 * 4096 * 4096 / device.dram.bandwidth_bytes_per_s
+        assert times([op], device)[0].estimate_s > weights_s
+    host = find_device("EPYC 9654")  # a cache keeps them: 384 MiB of L3
+    warm = Op.make("gemm", Variant(cache="warm"), m=8, n=4096, k=4096)
+    assert times([warm], host)[0].estimate_s < 2 * 4096 * 4096 / host.dram.bandwidth_bytes_per_s
