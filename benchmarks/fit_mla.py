@@ -34,7 +34,7 @@ from silicast.validation.suites._mla_rows import MlaCampaign, read_mla, read_mla
 from silicast.workload.op import OpBatch
 
 ROWS_PER_FIT = 4_000
-ROWS_PER_TRANSFER = 1_200
+ROWS_PER_TRANSFER = 800
 RESULTS = Path(__file__).parent / "results" / "mla_transfer.json"
 PRIOR_WEIGHT = 0.01
 Z90 = 1.6448536269514722
@@ -139,7 +139,11 @@ def sample(parts: Sequence[Rows], limit: int) -> list[Rows]:
 
 
 def fit(
-    family: str, parts: Sequence[Rows], start: Mapping[str, float], rows: int = ROWS_PER_FIT
+    family: str,
+    parts: Sequence[Rows],
+    start: Mapping[str, float],
+    rows: int = ROWS_PER_FIT,
+    steps: int = 60,
 ) -> dict[str, float]:
     """Constants of one style on one architecture: soft L1 on the log ratio, drawn to ``start``."""
     priors = PRIORS[family]
@@ -157,12 +161,18 @@ def fit(
 
     begin = np.clip(np.log([priors[n][0] for n in names]), low + 1e-6, high - 1e-6)
     tries = [
-        least_squares(residuals, x, loss="soft_l1", f_scale=0.1, bounds=(low, high), max_nfev=60)
-        for x in (origin, 0.5 * (origin + begin))
+        least_squares(residuals, x, loss="soft_l1", f_scale=0.1, bounds=(low, high), max_nfev=steps)
+        for x in _starts(origin, begin)
     ]
     found = min(tries, key=lambda found: float(found.cost))
     values = {n: float(f"{v:.4g}") for n, v in zip(names, np.exp(found.x), strict=True)}
     return {**start, **values}
+
+
+def _starts(origin: F64, begin: F64) -> list[F64]:
+    """Where fits begin: where they are drawn to, and half way from the general start to there."""
+    same = bool(np.array_equal(origin, begin))
+    return [origin] if same else [origin, 0.5 * (origin + begin)]
 
 
 def split(campaigns: Sequence[MlaCampaign], *, held: bool) -> list[Rows]:
@@ -301,7 +311,7 @@ def transfer(family: str) -> dict[str, Any]:
             for part in split(campaigns, held=False)
         ]
         if others:
-            c = fit(family, others, start, ROWS_PER_TRANSFER)
+            c = fit(family, others, start, ROWS_PER_TRANSFER, steps=20)
             found[f"{architecture} {style}"] = score(family, split(group, held=True), c)
             print(family, architecture, style, found[f"{architecture} {style}"], flush=True)
     return found

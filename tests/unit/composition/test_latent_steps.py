@@ -1,0 +1,61 @@
+"""Models with latent attention under the engines: what runs, and sane sizes of times."""
+
+from __future__ import annotations
+
+import pytest
+
+from silicast.composition.as_run import as_run
+from silicast.composition.deployment import Deployment
+from silicast.composition.engine import find_engine
+from silicast.composition.static_batch import predict_static_batch
+from silicast.core.prediction import Part
+from silicast.hardware.catalog import find_device
+from silicast.workload.models import find_model
+from silicast.workload.op import Op
+from silicast.workload.plan import Plan
+
+
+def leaves(part: Part) -> dict[str, Part]:
+    if not part.children:
+        return {part.name: part}
+    return {name: leaf for child in part.children for name, leaf in leaves(child).items()}
+
+
+@pytest.mark.parametrize(
+    ("engine", "architecture", "library"),
+    [
+        ("sglang", "hopper", "sglang"),
+        ("vllm", "hopper", "vllm"),
+        ("vllm", "blackwell", "trtllm"),
+        ("trtllm", "ampere", "trtllm"),
+    ],
+)
+def test_a_node_is_the_bare_kernel_of_the_engine(
+    engine: str, architecture: str, library: str
+) -> None:
+    for family in ("mla_prefill", "mla_decode"):
+        found = as_run(Op.make(family), find_engine(engine), architecture).variant
+        assert found.library == library
+        assert not found.flag("append", default=True)
+        assert not found.flag("project", default=True)
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm", "trtllm"])
+def test_deepseek_v3_on_eight_h200(engine: str) -> None:
+    """A decode step of 64 sequences reads 37 billion active weights at least in part: between the
+    bound, some milliseconds, and a few times what its slowest published runs take (60 ms).
+    """
+    wanted = Deployment(
+        find_model("DeepSeek-V3"), find_device("H200"), find_engine(engine), plan=Plan(tp=8)
+    )
+    found = predict_static_batch(wanted, [1024] * 64, 16)
+    assert found.decode_step is not None
+    step = found.decode_step.part
+    assert 5e9 < step.bound_ps < step.exposed_ps < 120e9
+    parts = leaves(step)
+    assert "mla_prefill" not in parts
+    assert parts["mla_decode"].exposed_ps < 0.3 * step.exposed_ps
+    assert {"q_absorb", "v_absorb"} <= set(parts)
+    prefill = leaves(found.prefill.part)
+    assert "mla_decode" not in prefill
+    assert 0 < prefill["mla_prefill"].exposed_ps < 0.5 * found.prefill.part.exposed_ps
