@@ -204,6 +204,22 @@ def test_experts_beyond_a_node_get_their_tokens_one_by_one() -> None:
     assert "experts_all_gather" not in names[16]
 
 
+def test_more_ranks_than_choices_dispatch_inside_a_domain_too() -> None:
+    def plan(ranks: int) -> Plan:
+        return deployment("Qwen3-30B-A3B", device="GB200", attention_dp=ranks, ep=ranks).plan
+
+    assert not plan(8).dispatches, "a token has eight choices: a gather moves no more"
+    assert plan(16).dispatches
+    mixed = deployment("Qwen3-30B-A3B", device="GB200", tp=2, attention_dp=16, ep=32)
+    assert not mixed.plan.dispatches, "ranks of a group hold the same tokens"
+    held = [
+        static_batch_memory(deployment("Qwen3-30B-A3B", device=device, attention_dp=16, ep=16),
+                            [512] * 64, 8).activations
+        for device in ("GB200", "H100")
+    ]  # fmt: skip
+    assert held[0] == held[1]
+
+
 @pytest.mark.parametrize(
     ("device", "engine", "library", "dtype"),
     [
