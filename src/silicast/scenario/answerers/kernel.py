@@ -53,6 +53,8 @@ NOT_MULTIPLIED = frozenset(
      "selected", "window", "block", "group", "out_groups", "out_rank", "compress_ratio")
 )  # fmt: skip
 """Sizes that share other sizes' work or add to it."""
+OF_MODULES = frozenset(("hidden", "head_dim"))
+"""Sizes of a module's projections, which do not multiply what its attention sees."""
 USUAL_LIBRARIES = {
     "nvidia": ("cublas", "torch"),
     "amd": ("rocblas", "hipblaslt", "torch"),
@@ -174,6 +176,7 @@ def check_sizes(op: Op, model: Implementation) -> None:
     """
     plain = 1
     lists: list[tuple[int, ...]] = []
+    module = op.family.endswith("_module")
     for name, value in op.dims:
         low, high = model.dims.get(name, (0, MAX_WORK))
         sizes = tuple(v for v in (value if isinstance(value, tuple) else (value,)) if _is_size(v))
@@ -186,7 +189,7 @@ def check_sizes(op: Op, model: Implementation) -> None:
                 )
         if isinstance(value, tuple):
             lists.append(sizes)
-        elif name not in NOT_MULTIPLIED:
+        elif name not in NOT_MULTIPLIED and not (module and name in OF_MODULES):
             plain *= max(1, sizes[0])
     work = plain * sum(math.prod(row) for row in zip(*lists, strict=True)) if lists else plain
     if work > MAX_WORK:
