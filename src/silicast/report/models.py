@@ -16,7 +16,7 @@ from silicast.workload.counting import (
     parameters,
     weight_bytes,
 )
-from silicast.workload.model import ModelConfig, MoE
+from silicast.workload.model import LayerKind, ModelConfig, MoE
 from silicast.workload.plan import Plan
 
 
@@ -63,13 +63,15 @@ def model_card(model: ModelConfig) -> RenderableType:
     agrees = f", {published:,} published" if published else ""
     table.add("architecture", model.family, model.source)
     table.add("parameters", f"{facts['parameters']:,} counted{agrees}")
-    table.add("layers", f"{model.layers}")
+    table.add("layers", f"{model.layers}{_without(model)}")
+    if model.encoder is not None:
+        table.add("encoder", f"{model.encoder.layers} layers before them")
     table.add("hidden", f"{model.hidden:,}")
     table.add("heads", _heads(model))
     gate = "gate and up" if model.gated else "up only"
     if model.mlp_layers:
         part = "" if model.moe is None else f" in {model.mlp_layers} of {model.layers} layers"
-        table.add("MLP", f"{model.intermediate:,} wide, {gate}, {model.activation}{part}")
+        table.add("MLP", f"{_widths(model)} wide, {gate}, {model.activation}{part}")
     if model.moe is not None:
         table.add("experts", f"{_experts(model.moe)}, {gate}, {model.activation}")
         table.add("parameters a token", f"{facts['active_parameters']:,}")
@@ -92,12 +94,33 @@ def model_card(model: ModelConfig) -> RenderableType:
 def _heads(model: ModelConfig) -> str:
     mla = model.mla
     if mla is None:
-        return f"{model.heads} query, {model.kv_heads} key and value, {model.head_dim} wide"
+        kinds = [kind for kind in model.kinds if kind.heads]
+        found = [_of_kind(kind) for kind in kinds] if model.sizes else []
+        whole = f"{model.heads} query, {model.kv_heads} key and value, {model.head_dim} wide"
+        return "; ".join(dict.fromkeys(found)) or whole
     queries = f" (queries {mla.q_lora_rank:,})" if mla.q_lora_rank else ""
     return (
         f"{model.heads} on a latent of {mla.kv_lora_rank} + {mla.qk_rope_head_dim}{queries}, "
         f"keys {mla.qk_head_dim} and values {mla.v_head_dim} wide"
     )
+
+
+def _of_kind(kind: LayerKind) -> str:
+    """Heads of a kind of layer."""
+    values = f" (values {kind.v_head_dim})" if kind.v_head_dim else ""
+    return f"{kind.heads} query, {kind.kv_heads} key and value, {kind.head_dim} wide{values}"
+
+
+def _widths(model: ModelConfig) -> str:
+    """Width of the MLP, or the range of its widths."""
+    widths = sorted({kind.intermediate for kind in model.kinds if kind.feed == "mlp"})
+    return f"{widths[0]:,}" if len(widths) == 1 else f"{widths[0]:,} to {widths[-1]:,}"
+
+
+def _without(model: ModelConfig) -> str:
+    """Layers that lack one of their two parts."""
+    alone = sum(1 for layer in range(model.layers) if not model.mixer(layer))
+    return f", {alone} of them without attention" if alone else ""
 
 
 def _experts(moe: MoE) -> str:
@@ -116,6 +139,12 @@ def _structure(model: ModelConfig) -> list[str]:
         f"{model.residual.replace('_', ' ')} residual",
         f"{model.position} positions",
     ]
+    if not model.causal:
+        words.append("every token sees all")
+    if model.norm_at != "input":
+        words.append(
+            {"output": "norms on outputs", "sum": "norms behind the residual"}[model.norm_at]
+        )
     if model.qk_norm:
         words.append("norms of queries and keys")
     words += [
