@@ -207,7 +207,8 @@ def fit(cases: Sequence[Case]) -> tuple[dict[str, float], dict[str, dict[str, fl
         shared, own = tables(names, logs)
         case = cases[index]
         table = {**shared, **own.get(case.device.architecture, {})}
-        return log_residual(case, table) / noise[index]
+        found: F = log_residual(case, table) / noise[index]
+        return found
 
     def residuals(logs: F) -> F:
         return np.concatenate([*(errors(logs, i) for i in range(len(cases))), logs / spread])
