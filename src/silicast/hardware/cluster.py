@@ -218,7 +218,10 @@ def _system(device: Device, wanted: str) -> tuple[str, SystemEntry, tuple[str, .
         except SilicastError as error:
             field = "cluster.topology" if wanted else "device.usual_system"
             raise SilicastError(
-                error.message, kind=error.kind, field=field, hint=error.hint
+                error.message,
+                kind=error.kind,
+                field=field,
+                hint=f"known are {', '.join(index.names)}",
             ) from None
         return name, index.get(name), ()
     usual = usual_system(device.name)

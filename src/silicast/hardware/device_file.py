@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -151,7 +151,30 @@ def decode(data: Mapping[str, Any], *, file: str = "") -> DeviceFile:
             path = f"{path}.{named[2]}" if path else named[2]
             near = difflib.get_close_matches(named[2].casefold(), _FIELDS, n=2) if unknown else ()
             hint = f"did you mean {' or '.join(near)}? {hint}" if near else hint
-        raise SilicastError(message, field=path or "device", hint=hint, file=file) from None
+        if message.startswith("Invalid enum value"):
+            choices = get_args(Scope if path.endswith("scope") else ExecutionModel)
+            found = message.removeprefix("Invalid enum value").strip()
+            message = f"expected one of {', '.join(choices)}, found {found}"
+        raise SilicastError(_plain(message), field=path or "device", hint=hint, file=file) from None
+
+
+_WORDS = {
+    "int": "a whole number", "float": "a number", "str": "text", "bool": "true or false",
+    "object": "a table", "array": "a list",
+}  # fmt: skip
+
+
+def _plain(message: str) -> str:
+    """A message of the decoder in the words of a file.
+
+    >>> _plain("Expected `float | null`, got `str`")
+    'expected a number, found text'
+    """
+    text = message.replace(" | null`", "`")
+    for code, word in _WORDS.items():
+        text = text.replace(f"`{code}`", word)
+    text = text.replace(", got ", ", found ")
+    return text[:1].lower() + text[1:] if text.startswith("Expected") else text
 
 
 def _located(data: Mapping[str, Any], text: str) -> str:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from silicast.core.calibration import Calibration, load_calibration
 from silicast.core.errors import SilicastError
-from silicast.hardware.catalog import device_from, find_device, load_device_file, with_base
+from silicast.hardware.catalog import device_from, find_device, load_device_file
 from silicast.hardware.cluster import Cluster, Network
 from silicast.hardware.cluster import cluster_of as catalog_cluster
 from silicast.hardware.device import Device, Link
-from silicast.hardware.device_file import DeviceFile
 from silicast.hardware.host import Host
 from silicast.hardware.host import host_of as catalog_host
 from silicast.scenario.decode import Scenario
@@ -47,9 +46,7 @@ def find_any_device(spec: str | dict[str, Any], folder: Path, field: str = "devi
     """
     try:
         if isinstance(spec, dict):
-            table = dict(with_base(spec))
-            convert(table, DeviceFile)  # for its errors, which name what was found and expected
-            return device_from(table)
+            return device_from(spec)
         if spec.endswith(".toml"):
             return load_device_file(folder / spec)
         return find_device(spec)

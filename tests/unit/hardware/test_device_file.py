@@ -73,7 +73,7 @@ BAD: list[tuple[str, Any, str, str]] = [
     ("memory.l2.bandwidth_gb_per_s", 4000, "memory.l2.bandwidth_gb_per_s", "two"),
     ("memory.l2.speed", 1, "memory", "speed"),
     ("memory.l2.scope", "galaxy", "memory", "galaxy"),
-    ("compute.children.0.count", "many", "compute.children", "int"),
+    ("compute.children.0.count", "many", "compute.children[0].count", "a whole number"),
     ("compute.children.0.count", 0, "compute.children[0].count", "found 0"),
     ("compute.children.0.count", -5, "compute.children[0].count", "found -5"),
     ("compute.children.0.count", 10**400, "compute.children[0].count", "huge"),
