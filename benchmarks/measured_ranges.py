@@ -18,6 +18,7 @@ from silicast.core.catalog import CATALOG
 from silicast.core.files import write_atomically
 from silicast.kernels.physics import Physics, PhysicsCard
 from silicast.validation.suite import data_folder
+from silicast.validation.suites._conv_rows import load_rows
 
 LOG_SD_PER_OCTAVE = 0.1
 DATA = data_folder()
@@ -93,7 +94,20 @@ def sizes() -> dict[str, dict[str, Any]]:
         "layernorm": {"tokens": norm_rows, "hidden": norm_cols},
         "softmax": {"rows": soft_rows, "cols": soft_cols},
         "rmsnorm": {"tokens": sample["seq"], "hidden": sample["dim"]},
+        "conv2d": convolutions(),
     }
+
+
+def convolutions() -> dict[str, np.ndarray]:
+    """No layer with groups was measured."""
+    rows = [rows.batch.dims for rows in load_rows(DATA)]
+    found = {
+        name: np.concatenate([dims[name] for dims in rows])
+        for name in ("batch", "in_channels", "out_channels", "height", "width")
+    }
+    for name in ("kernel", "stride"):
+        found[name] = np.concatenate([dims[f"{name}_{side}"] for dims in rows for side in "hw"])
+    return {**found, "groups": np.ones(1, dtype=np.int64)}
 
 
 def main() -> None:
@@ -110,6 +124,7 @@ def main() -> None:
                 "aiconfigurator: gemm, context_attention, generation_attention, computescale",
                 NEUSIGHT,
                 "pipeweave/kernel_elementwise_sample.parquet",
+                "kernels/deepbench.csv.gz",
             ],
             split="extents of all open rows; nothing is fitted",
             command="benchmarks/measured_ranges.py",
