@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +13,11 @@ import pytest
 from silicast.communication.collective import collective_times
 from silicast.communication.topology import Topology
 from silicast.core.errors import SilicastError
-from silicast.hardware.catalog import find_device
+from silicast.core.naming import normalise
+from silicast.hardware.catalog import device_from, device_index, find_device
 from silicast.hardware.cluster import cluster_of
-from silicast.hardware.device import Link
+from silicast.hardware.device import Device, Link
+from tests.unit.hardware.tables import table
 
 H100, A100, L40S = find_device("H100"), find_device("A100"), find_device("L40S")
 
@@ -139,3 +144,55 @@ def test_devices_alone_in_their_nodes_talk_over_the_network(name: str) -> None:
     for op in ("send_recv", "all_reduce"):
         times = collective_times(op, np.array([1 << 20]), 2, topology)
         assert times.estimate_s[0] >= times.bound_s[0] >= (1 << 20) / 2 / 25e9
+
+
+def _card(**link: Any) -> Device:
+    data = table()
+    data["links"]["nvlink"] |= {k: v for k, v in link.items() if k != "peer_access"}
+    if "peer_access" in link:
+        del data["links"]["nvlink"]
+        data["links"]["pcie"]["peer_access"] = link["peer_access"]
+    return device_from(data)
+
+
+def test_how_boards_are_joined_is_a_fact_of_the_device_file() -> None:
+    assert Topology.of(_card(), 4, gpus_per_node=4).fabric == "switch"
+    mesh = Topology.of(_card(mesh_boards=[4]), 4, gpus_per_node=4)
+    assert mesh.fabric == "mesh"
+    assert mesh.peer_rate == pytest.approx(100e9 / 3)
+    assert Topology.of(_card(mesh_boards=[4]), 4, gpus_per_node=8).fabric == "switch"
+    cube = _card(switched=False, cube={"links": 4, "pair": 1, "three": 2, "four": 3})
+    assert [Topology.of(cube, n).rate for n in (2, 3, 4)] == [25e9, 50e9, 75e9]
+    assert Topology.of(_card(peer_access=True), 2).fabric == "pcie"
+    assert Topology.of(_card(peer_access=False), 2).fabric == "host"
+
+
+def test_a_host_on_the_module_is_a_fact_of_the_device_file() -> None:
+    assert Topology.of(device_from({**table(), "default_host": "grace"}), 2).grace_host
+    assert not Topology.of(device_from(table()), 2).grace_host
+
+
+def test_uplinks_by_hand() -> None:
+    """256 devices in pods of 64, eight a node, 50 GB/s each, uplinks a quarter of that."""
+    cluster = cluster_of(H100, gpus=256, pod=64, oversubscription=4)
+    network = Link("network", 50e9)
+    topology = Topology.of(cluster.linked_device, 256, inter=network)
+    assert topology.uplink == Link("uplink", 12.5e9, domain=64)
+    assert topology.network_rate == 50e9  # 64 x 12.5 GB/s carry the rings of 8 adapters
+    assert topology.network_exchange_rate == pytest.approx(12.5e9 * 248 / 192)
+    assert topology.network_message_rate == 12.5e9
+    within = Topology.of(cluster.linked_device, 64, inter=network)
+    assert within.uplink is None
+    assert within.network_exchange_rate == within.network_message_rate == 50e9
+    alone = Topology.of(cluster.linked_device, 8, inter=network)
+    assert alone.network_rate == alone.network_exchange_rate == alone.network_message_rate == 0.0
+
+
+def test_no_rule_of_communication_names_a_device() -> None:
+    import silicast.communication as package
+
+    names = {normalise(name) for name in device_index().names}
+    for path in Path(package.__path__[0]).glob("*.py"):
+        code = path.read_text(encoding="utf-8")
+        found = {normalise(text) for text in re.findall(r'"([^"\n]+)"', code)}
+        assert not found & names, path.name
