@@ -27,7 +27,7 @@ SPREAD = {
 """Error factors that all rows of a device share: the bias of whole held-out sets; of formats that
 were fitted nowhere, as much again."""
 PRIOR_SD = {
-    "l2_efficiency": 0.3, "tensor_efficiency": 0.05, "quantisation": 1.0,
+    "l2_efficiency": 0.15, "tensor_efficiency": 0.05, "quantisation": 1.0,
     "operand_bytes_per_clock": 0.3, "quantise_bytes": 0.2, "quantise_s": 0.5,
 }  # fmt: skip
 DEFAULT_PRIOR_SD = 1.0

@@ -15,7 +15,7 @@ from silicast.core.dtypes import BITS, Recipe
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.data_rate import data_rate
-from silicast.kernels.gemm_constants import is_batched_call
+from silicast.kernels.gemm_constants import is_batched_call, widen_ops
 from silicast.kernels.gemm_tiles import Tiles
 from silicast.workload.op import Variant
 
@@ -106,7 +106,8 @@ def _widen_s(device: Device, recipe: Recipe, pipe: str, c: Mapping[str, float]) 
         return 0.0  # units for 4 bits multiply them with 8 (UMMA's f8f6f4)
     flops = device.rate_per_core("fma", "fp32") or device.rate_per_core("fma", recipe.compute)
     lanes = max(flops / 2.0, 1.0)  # an FMA counts 2
-    return c["widen_ops"] / (lanes * device.clocks.boost_hz)
+    operations = c["widen_ops"] if "widen_ops" in c else widen_ops(recipe)
+    return operations / (lanes * device.clocks.boost_hz)
 
 
 @final

@@ -50,8 +50,9 @@ for up to 4 rows of 8-bit integers, 8 of weights alone)."""
 VECTOR_K_BYTES = 256.0
 """Depth of one step of a streaming kernel: 16 bytes for each of 16 threads along k."""
 
-FETCHED = {"mma.sync": 1.0, "simt": 1.0, "wgmma": 0.5, "umma": 0.33}
-"""Pairs of blocks share one operand under wgmma clusters; two-SM UMMA pairs share both halves."""
+FETCHED = {"mma.sync": (1.0, 1.0), "simt": (1.0, 1.0), "wgmma": (0.5, 0.25), "umma": (0.5, 0.25)}
+"""Share of a tile's operands that comes through L2, of tiles below and from 128 x 128 on: blocks in
+clusters of two and of four multicast the rest to each other."""
 
 NO_LIMIT = float(1 << 25)
 """A bound on rows, columns or batch that no product reaches."""
@@ -139,6 +140,7 @@ def _tiles(
     family: str, rows: tuple[tuple[int, int, int], ...], k_bytes: float, labels: tuple[str, ...]
 ) -> Tiles:
     columns = np.array(rows, dtype=np.float64)
+    small, large = FETCHED[family]
     return Tiles(
         family=family,
         m=columns[:, 0:1].copy(),
@@ -146,7 +148,7 @@ def _tiles(
         k_bytes=k_bytes,
         resident=columns[:, 2:3].copy(),
         labels=labels,
-        fetched=np.where(columns[:, 0:1] * columns[:, 1:2] >= 16384.0, FETCHED[family], 1.0),
+        fetched=np.where(columns[:, 0:1] * columns[:, 1:2] >= 16384.0, large, small),
     )
 
 

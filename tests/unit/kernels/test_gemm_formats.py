@@ -15,6 +15,7 @@ from silicast.kernels.check import check_kernel
 from silicast.kernels.formats import with_format
 from silicast.kernels.gemm import Gemm, Setting
 from silicast.kernels.gemm_constants import constants_for, lineage, run_as
+from silicast.kernels.gemm_tiles import tiles_for
 from silicast.kernels.implementation import KernelTimes, implementation_for
 from silicast.workload.op import Op, OpBatch, Variant
 
@@ -176,3 +177,50 @@ def test_other_execution_models_widen_weights_too(name: str) -> None:
     wide, narrow = (model.times(OpBatch.of([op]), device) for op in ops)
     assert narrow.estimate_s[0] < wide.estimate_s[0]
     assert narrow.bound_s[0] < 0.3 * wide.bound_s[0]
+
+
+def batched(device: Device, heads: int, kernel: str, dtype: str = "bf16", **flags: bool) -> float:
+    variant = Variant(dtype=dtype, library="sglang", kernel=kernel, flags=tuple(flags.items()))
+    op = Op.make("gemm", variant, m=512, n=512, k=128, batch=heads)
+    return float(Gemm().times(OpBatch.of([op]), device).estimate_s[0]) * 1e6
+
+
+def test_a_call_for_a_batch_has_a_constant_on_top() -> None:
+    """SGLang's torch.bmm of one head on an H100: 4.3 us, of which the product is three."""
+    assert batched(H100, 1, "sglang_torch_bmm") == pytest.approx(4.3, rel=0.15)
+    assert batched(H100, 1, "sglang_torch_bmm") - batched(H100, 1, "") > 0.8
+
+
+def test_a_batched_call_in_fp8_quantises_by_rows() -> None:
+    """sgl_kernel's bmm_fp8 of 128 heads on an H100 takes three times as long as bf16's: 133 us."""
+    kernel = "sglang_sgl_kernel_bmm_fp8"
+    found = batched(H100, 128, kernel, "fp8", includes_quantize=True)
+    assert found == pytest.approx(133, rel=0.15)
+    assert batched(H100, 128, kernel, "fp8") < 0.5 * found
+
+
+def test_weights_widened_at_load_are_a_bf16_product() -> None:
+    kernel = "trtllm_bmm_out_dequant_bf16"
+    assert batched(B200, 16, kernel, "fp8") == batched(B200, 16, kernel, "bf16")
+
+
+def test_clusters_multicast_and_others_do_not() -> None:
+    assert set(tiles_for("hopper", "tensor").fetched.ravel()) == {0.5, 0.25}
+    assert set(tiles_for("ampere", "tensor").fetched.ravel()) == {1.0}
+
+
+@pytest.mark.parametrize("name", ["H100-SXM-80GB", "B200", "A100-SXM-80GB", "L40S"])
+def test_efficiencies_of_memories_are_physical(name: str) -> None:
+    """Of L2 too, up to what its catalog entry understates."""
+    c = constants_for(find_device(name).architecture, RECIPES["bf16"])
+    assert 0 < c["dram_efficiency"] <= 1
+    assert 0 < c["l2_efficiency"] <= 1.2
+    assert 0 < c["tensor_efficiency"] <= 1
+
+
+def test_streaming_kernels_are_for_few_rows() -> None:
+    labels = tiles_for("ampere", "tensor", skinny_rows=4.0).labels
+    assert [x for x in labels if "streaming" in x] == ["simt 4x16 streaming"]
+    few, many = (times(A100, m, 1024, 65536, dtype="sq", library="trtllm") for m in (4, 5))
+    assert "streaming" in few.analysis.choice[0]
+    assert "streaming" not in many.analysis.choice[0]
