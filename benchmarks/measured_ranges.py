@@ -25,6 +25,7 @@ DATA = data_folder()
 AIC = "aiconfigurator/"
 LATENT = ("context_mla", "generation_mla", "mla_context_module", "mla_generation_module")
 NEUSIGHT = "neusight/kernels_nvidia.parquet"
+MIXERS = ("gdn", "kda", "mamba2")
 
 
 def columns(table: str, *names: str) -> dict[str, np.ndarray]:
@@ -58,7 +59,9 @@ def sizes() -> dict[str, dict[str, Any]]:
     norm_rows, norm_cols = of_op("ln")
     soft_rows, soft_cols = of_op("softmax")
     sample = columns("pipeweave/kernel_elementwise_sample.parquet", "op", "seq", "dim")
+    shape = ("batch_size", "seq_len")
     return {
+        **{name: columns(AIC + f"{name}.parquet", *shape) for name in MIXERS},
         "gemm": gemm,
         "attention_prefill": {
             "batch": prefill["batch_size"],
@@ -122,6 +125,7 @@ def main() -> None:
         card=PhysicsCard(
             data=[
                 "aiconfigurator: gemm, context_attention, generation_attention, computescale",
+                f"aiconfigurator: {', '.join(MIXERS)}",
                 NEUSIGHT,
                 "pipeweave/kernel_elementwise_sample.parquet",
                 "kernels/deepbench.csv.gz",
