@@ -20,6 +20,7 @@ from silicast.kernels.composite import Composite, PartBatch
 from silicast.kernels.implementation import register
 from silicast.kernels.module_parts import (
     is_decode,
+    launching_s,
     linear_recipe,
     module_style,
     moves,
@@ -58,7 +59,8 @@ class CompressedModule(Composite):
 
     def host_floor_s(self, batch: OpBatch, c: Mapping[str, float]) -> F64 | float:
         """See :meth:`Composite.host_floor_s`."""
-        return np.where(batch.dims["batch_size"] > c["graph_batch"], c["host_s"], 0.0)
+        size = _Sizes(batch, self.ratio)
+        return launching_s(c, size.batch, size.kv)
 
     def parts(self, batch: OpBatch, device: Device | None) -> Sequence[PartBatch]:  # noqa: ARG002
         """See :meth:`Composite.parts`."""

@@ -20,6 +20,7 @@ from silicast.kernels.composite import Composite, PartBatch
 from silicast.kernels.implementation import register
 from silicast.kernels.module_parts import (
     is_decode,
+    launching_s,
     linear_recipe,
     module_style,
     moves,
@@ -57,9 +58,8 @@ class DsaModule(Composite):
     def host_floor_s(self, batch: OpBatch, c: Mapping[str, float]) -> F64 | float:
         """See :meth:`Composite.host_floor_s`: more launches where the indexer runs."""
         size = _Sizes(batch)
-        long = c["skip_host_s" if batch.variant.flag("skip_indexer") else "host_s"]
-        short = np.where(size.kv <= size.selected, c["short_host_s"], long)
-        return np.where(size.batch > c["graph_batch"], short, 0.0)
+        skips = batch.variant.flag("skip_indexer")
+        return launching_s(c, size.batch, size.kv, skips=skips)
 
     def parts(self, batch: OpBatch, device: Device | None) -> Sequence[PartBatch]:
         """See :meth:`Composite.parts`."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from silicast.core.dtypes import RECIPES, Recipe, recipe_for
-from silicast.core.numerics import I64
+from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.composite import PartBatch
 from silicast.workload.op import OpBatch, Variant
@@ -14,6 +16,12 @@ GEMM = "gemm_"
 """Prefix of the flag that names the format of a module's linear layers: "gemm_fp8_block"."""
 PRODUCTS = "products"
 MOVES = "moves"
+
+
+SHORT_TOKENS = 2048
+"""Up to so many all of these models select everything."""
+EARLY = {"sglang": ("0.5.10",), "vllm": ("0.19.0", "0.22.0")}
+"""Engine -> versions whose modules launch other kernels between the large ones than newer ones."""
 
 
 def linear_recipe(variant: Variant) -> Recipe:
@@ -41,7 +49,18 @@ def module_style(variant: Variant, device: Device) -> str:
     narrow = recipe if recipe in ("fp8_block", "nvfp4") else "bf16"
     phase = "generation" if is_decode(variant) else "context"
     host = "_grace" if "nvlink_c2c" in device.links else ""
-    return f"{variant.library or 'sglang'}_{narrow}_{phase}{host}"
+    library = variant.library or "sglang"
+    early = "_early" if variant.version in EARLY.get(library, ()) else ""
+    return f"{library}_{narrow}_{phase}{host}{early}"
+
+
+def launching_s(c: Mapping[str, float], batch: I64, kv: I64, *, skips: bool = False) -> F64:
+    """What the host takes to launch a module's kernels where no graph does; without an indexer, or
+    where all that is seen would be selected, there are fewer.
+    """
+    long = c["skip_host_s" if skips else "host_s"]
+    eager: F64 = np.where(kv <= SHORT_TOKENS, c["short_host_s"], long)
+    return np.where(batch > c["graph_batch"], eager, 0.0)
 
 
 def products(

@@ -94,18 +94,23 @@ class SparseAttention(Implementation):
         rounds = in_rounds(blocks * splits, slots, c["tail"])
         core_s = rounds * (c["block_s"] + walked / splits * entry_s)
         merge_s = np.where(splits > 1.0, c["merge_s"], 0.0)
-        if "dense_width" in batch.dims and not batch.variant.flag("decode"):
-            core_s = self._dense(size, core_s, rate / c["efficiency"], slots, c)
+        dense_s = self._dense(size, rate / c["efficiency"], slots, c)
+        core_s = np.where(size.short & (c["dense_efficiency"] > 0.0), dense_s, core_s)
         stored = element_bytes(batch.variant.kv_dtype or batch.variant.dtype)
         element = element_bytes(batch.variant.dtype)
-        read = tokens * heads * size.width * element + size.distinct * size.width * stored
+        both = (size.width * element + size.value * 2.0).astype(np.float64)
+        both = np.where(size.short, np.minimum(both, size.dense_width * 2.0), both)
         written = tokens * heads * size.value * 2.0
+        written = np.where(size.short, np.minimum(written, tokens * heads * both / 2.0), written)
+        read = tokens * heads * both - written + size.distinct * size.width * stored
         gathered = blocks * walked * size.width * stored
         forced, memory = memory_bounds(device, read, written, batch.variant.cache)
         dram = data_rate(device) * c["dram_efficiency"]
         dram_s = forced / dram
         time = c["launch_s"] + merge_s + np.maximum(core_s, dram_s) + c["serial"] * dram_s
-        flops = 2.0 * work.total(size.entries) * heads * (size.width + size.value)
+        wide = (size.width + size.value).astype(np.float64)
+        wide = np.where(size.short, np.minimum(wide, size.dense_width), wide)
+        flops = 2.0 * work.total(size.entries) * heads * wide
         resource_s = {
             "tensor": flops / device.bound_per_s(pipe, dtype),
             **memory,
@@ -133,17 +138,13 @@ class SparseAttention(Implementation):
         )
 
     @staticmethod
-    def _dense(
-        size: _Sizes, sparse_s: F64, rate: float, slots: float, c: Mapping[str, float]
-    ) -> F64:
-        """Where all that is seen would be selected: keys and values of heads instead."""
-        longest = size.work.largest(size.work.kv.astype(np.float64))
-        width = size.dense_width.astype(np.float64)
-        ops = 2.0 * size.work.total(size.entries) * size.heads * width
-        if c["dense_efficiency"] <= 0.0:  # the library has no such path
-            return sparse_s
-        dense_s = ops / (rate * slots * c["dense_efficiency"])
-        return np.where((longest <= size.selected) & (width > 0.0), dense_s, sparse_s)
+    def _dense(size: _Sizes, rate: float, slots: float, c: Mapping[str, float]) -> F64:
+        """Keys and values of heads instead of the latent, where a library has that path."""
+        if c["dense_efficiency"] <= 0.0:
+            return np.zeros(len(size.heads))
+        ops = 2.0 * size.work.total(size.entries) * size.heads * size.dense_width
+        found: F64 = ops / (rate * slots * c["dense_efficiency"])
+        return found
 
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
@@ -195,6 +196,7 @@ class _Sizes:
         reach: entries of each sequence that at least one query must read: those that one query
             sees where an indexer selects (others may select the same).
         distinct: their number in each op.
+        short: prefills of which all that is seen would be selected, so that they may be dense.
     """
 
     def __init__(self, batch: OpBatch) -> None:
@@ -215,6 +217,8 @@ class _Sizes:
         keys = work.kv // ratio
         self.reach = np.where(cap > 0, np.minimum(cap, keys), keys) + np.minimum(window, work.kv)
         self.distinct = work.total(self.reach.astype(np.float64))
+        longest = work.largest(work.kv.astype(np.float64))
+        self.short = (longest <= self.selected) & (self.dense_width > 0) & (not decode)
 
 
 def _exact(values: I64, counts: I64) -> int:
