@@ -349,6 +349,7 @@ def rounded(table: Mapping[str, float]) -> dict[str, float]:
 def main() -> None:
     parts = aic_rows(DATA, ROWS, held_out=False) + pipeweave_rows(DATA, 1200, held_out=False)
     parts += wide_rows(DATA, 60, held_out=False) + fused_rows(DATA, held_out=False)
+    parts += wide_rows(DATA, 60, held_out=False, named=False)
     styles = grouped(parts)
     tables = with_defaults(fit(styles))
     show("fitted", evaluate(styles, tables))

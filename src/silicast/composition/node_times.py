@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -19,6 +19,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import KernelTimes, implementation_for
+from silicast.kernels.moe_recipes import DISPATCHED, DISPATCHED_PREFILL
 from silicast.workload.op import Dim, Op, OpBatch, Variant
 from silicast.workload.symbols import (
     ALL_TOKENS,
@@ -122,10 +123,7 @@ class Timer:
         independent, flops, dram = np.zeros(shape), np.zeros(shape), np.zeros(shape)
         bound_by = np.full(shape, "", dtype="U16")
         shared: list[Mapping[str, float]] = [{}] * len(self.placed)
-        for key, members in self.groups.items():
-            rows = running(key.phase, states)
-            if not len(rows):
-                continue
+        for key, members, rows in self._calls(states):
             result = self._evaluate(key, members, states, rows, device)
             grid = (len(members), len(rows))
             selected = np.ix_(np.array(members), rows)
@@ -144,6 +142,20 @@ class Timer:
             for index in members:
                 shared[index] = result.shared_log_sd
         return NodeTimes(time_s, bound_s, independent, bound_by, tuple(shared), flops, dram)
+
+    def _calls(self, states: BatchStates) -> Iterator[tuple[Kind, list[int], I64]]:
+        """Kinds of nodes, their members and the states in which they run, none of them empty.
+
+        Experts of dispatched tokens have a kernel for prefill and one for decode.
+        """
+        prefills = states.prefill_sequences > 0
+        for key, members in self.groups.items():
+            rows = running(key.phase, states)
+            parts: tuple[tuple[Kind, I64], ...] = ((key, rows),)
+            if key.variant.kernel == DISPATCHED:
+                prefill = replace(key, variant=replace(key.variant, kernel=DISPATCHED_PREFILL))
+                parts = ((prefill, rows[prefills[rows]]), (key, rows[~prefills[rows]]))
+            yield from ((kind, members, part) for kind, part in parts if len(part))
 
     def _evaluate(
         self,

@@ -15,11 +15,12 @@ STYLES = (
     "triton", "triton_sglang", "cutlass", "flashinfer_cutlass", "trtllm_gen", "min_latency",
     "deepgemm", "cutedsl", "marlin", "marlin_int4", "triton_sglang_early", "marlin_early",
     "cutlass_early", "deepep", "oai_triton", "oai_triton_trtllm", "trtllm_mxfp4",
-    "megamoe",
+    "megamoe", "deepep_context", "deepep_any",
 )  # fmt: skip
 """Triton's fused kernel with vLLM's and with SGLang's tuned tiles; grouped CUTLASS as TensorRT-LLM
 and as FlashInfer call it; the generated kernels of TensorRT-LLM for Blackwell that FlashInfer
-ships; TensorRT-LLM's low-latency mode; DeepGEMM, also on tokens that DeepEP has gathered; CuTe DSL
+ships; TensorRT-LLM's low-latency mode; DeepGEMM, also on tokens that DeepEP has gathered: masked
+groups of a decode step, contiguous ones of a prefill, and either, where nobody says; CuTe DSL
 with masked groups; Marlin, which multiplies 4-bit weights by 16-bit tokens, and vLLM's first
 version of it; the Triton kernels of gpt-oss (MXFP4 weights, 16-bit tokens, on Hopper) as vLLM and
 SGLang and as TensorRT-LLM call them; TensorRT-LLM's own for MXFP8 tokens; DeepGEMM's kernel that
@@ -27,6 +28,7 @@ holds dispatch and combine; ``_early``: as they were up to SGLang 0.5.11 and, on
 TensorRT-LLM 1.3.0rc17."""
 
 DISPATCHED = "dispatched"
+DISPATCHED_PREFILL = "dispatched_prefill"
 """The kernel's name where a dispatch sent each rank the tokens of its experts alone."""
 
 EXCHANGES = frozenset({"megamoe"})
@@ -44,7 +46,9 @@ _BY_WORD = (
     ("cutedsl", "cutedsl"),
     ("megamoe", "megamoe"),
     ("deepgemm", "deepgemm"),
-    ("deepep", "deepep"),
+    ("deepepmoe_context", "deepep_context"),
+    ("deepepmoe_generation", "deepep"),
+    ("deepep", "deepep_any"),
     ("min_latency", "min_latency"),
     ("cutlass", "cutlass"),
     ("vllm_fused_moe", "triton"),
@@ -65,8 +69,9 @@ def style_of(kernel: str, library: str, dtype: str, architecture: str, version: 
     """
     name = kernel.casefold()
     found = _usual(library, dtype, architecture)
-    if name == DISPATCHED and library != "trtllm":
-        return "cutedsl" if dtype == "nvfp4" else "deepep"
+    if name.startswith(DISPATCHED) and library != "trtllm":
+        masked = "cutedsl" if dtype == "nvfp4" else "deepep"
+        return "deepep_context" if name == DISPATCHED_PREFILL else masked
     for word, style in _BY_WORD:
         if word in name:
             found = style

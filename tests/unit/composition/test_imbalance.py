@@ -87,3 +87,18 @@ def test_stages_of_an_uneven_pipeline_by_engine() -> None:
         for engine in ("vllm", "sglang")
     ]
     assert five == [[6, 6, 7, 7, 6], [7, 7, 6, 6, 6]]
+
+
+def test_dispatched_tokens_meet_a_kernel_of_their_phase() -> None:
+    where = deployment("Qwen3-30B-A3B", attention_dp=16, ep=16)
+    model = StepModel(where)
+    states = BatchStates.prefill([256]).then(BatchStates.decode([100] * 8, np.array([1])))
+    kernels = {
+        key.variant.kernel: rows.tolist()
+        for key, _, rows in model.timer._calls(states)
+        if key.family == "moe"
+    }
+    assert kernels == {"dispatched_prefill": [0], "dispatched": [1]}
+    times = model.steps(states).nodes.time_s
+    experts = next(i for i, p in enumerate(model.placed) if p.op.family == "moe")
+    assert times[experts, 0] == model.steps(states.first()).nodes.time_s[experts, 0]

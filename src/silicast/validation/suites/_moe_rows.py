@@ -171,11 +171,17 @@ def pipeweave_rows(data: Path, count: int, *, held_out: bool | None = None) -> l
     return found
 
 
-def wide_rows(data: Path, count: int, *, held_out: bool | None = None) -> list[Rows]:
+def wide_rows(
+    data: Path, count: int, *, held_out: bool | None = None, named: bool = True
+) -> list[Rows]:
     """Wide expert parallelism of SGLang: the experts' part of one layer, DeepSeek-V3's.
 
     There is one layer only: one in five pairs of tokens and ranks is held out instead. Rows under
     the distribution that the source calls uniform are left out: it is not said what it is.
+
+    Args:
+        named: the kernel's name says whether it is that of a prefill or of a decode step, which
+            the source tells by its file alone.
     """
     import pyarrow.parquet as pq
 
@@ -191,7 +197,8 @@ def wide_rows(data: Path, count: int, *, held_out: bool | None = None) -> list[R
                 continue
             here = keys == key
             variant = Variant(
-                dtype="fp8_block", library="sglang", version=version, kernel="deepepmoe",
+                dtype="fp8_block", library="sglang", version=version,
+                kernel=f"deepepmoe_{phase}" if named else "deepepmoe",
                 flags=(("gated", True), (distribution, True)),
             )  # fmt: skip
             held = mixed(sizes[0, here], sizes[5, here], seed=7) % np.uint64(5) == 0
