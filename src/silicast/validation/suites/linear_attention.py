@@ -34,9 +34,9 @@ class LinearAttention(Suite):
     source: ClassVar[tuple[str, ...]] = tuple(f"aiconfigurator/{name}.parquet" for name in COLUMNS)
 
     thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
-        "gdn_us": {"mean_ape": 11.0, "bias_pct": 5.0},
-        "kda_us": {"mean_ape": 17.0, "bias_pct": 9.0},
-        "mamba2_us": {"mean_ape": 12.0, "bias_pct": 6.0},
+        "gdn_us": {"mean_ape": 9.0, "bias_pct": 4.0},
+        "kda_us": {"mean_ape": 13.0, "bias_pct": 6.0},
+        "mamba2_us": {"mean_ape": 9.0, "bias_pct": 4.0},
     }
 
     def score(self, data: Path, limit: int | None = None) -> list[Scored]:
