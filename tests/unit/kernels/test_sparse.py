@@ -165,7 +165,8 @@ def test_hosts_that_launch_eagerly_set_a_floor() -> None:
         microseconds("dsa_module", B200, variant, batch_size=1, isl=n, step=8192, num_heads=8)
         for n in (4, 256)
     )
-    assert few == more > 500.0
+    assert few == pytest.approx(more, rel=0.15)
+    assert few > 500.0
 
 
 def test_mixing_streams_moves_each_once() -> None:
