@@ -257,8 +257,8 @@ def fit_family(family: str) -> dict[str, Any]:
         by_style[style] = fit(family, parts, start)
         print(family, style, score(family, parts, by_style[style]), flush=True)
     parts_of = {k: (split(g, held=False), split(g, held=True)) for k, g in groups.items()}
-    by_style["vllm_late"] = by_style["vllm"]
     if family == "mla_decode":
+        by_style["vllm_late"] = by_style["vllm"]
         parts_of["ada", "vllm_late"] = (late_rows(held=False), late_rows(held=True))
     fitted: dict[tuple[str, str], dict[str, float]] = {}
     scores: dict[str, Any] = {}

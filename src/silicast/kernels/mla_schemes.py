@@ -142,13 +142,17 @@ def _math(variant: Variant, kernel: str, device: Device, *, narrow: bool) -> str
 
 
 def mla_constants(group: str, device: Device, scheme: MlaScheme) -> Mapping[str, float]:
-    """Constants of an architecture with those of the style put over them."""
+    """Constants of an architecture with those of the style put over them; what a newer style does
+    not name is as in the older one.
+    """
     return _constants(group, device.architecture, scheme.style)
 
 
 @cache
 def _constants(group: str, architecture: str, style: str) -> Mapping[str, float]:
     found = load_physics(group).constants(architecture)
-    prefix = style + "."
-    own = {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)}
-    return {**{k: v for k, v in found.items() if "." not in k}, **own}
+    plain = {k: v for k, v in found.items() if "." not in k}
+    for name in ("vllm", style) if style == "vllm_late" else (style,):
+        prefix = name + "."
+        plain |= {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)}
+    return plain
