@@ -39,6 +39,7 @@ from silicast.validation.suite import data_folder
 from silicast.validation.suites._other_vendor_rows import (
     Group,
     amd_neusight_groups,
+    b60_expert_groups,
     b60_groups,
     deepbench_groups,
     tpu_groups,
@@ -200,6 +201,7 @@ PRIORS: dict[str, tuple[float, float]] = {
 TERMS: dict[str, tuple[str, ...]] = {
     "gemm": ("slowdown", "extra_peaks", "extra_s"),
     "gemm stream": ("slowdown", "extra_peaks", "stream_extra_s"),
+    "moe": ("slowdown", "extra_s"),
     "attention_prefill": ("slowdown", "extra_peaks", "extra_s", "task_s"),
     "attention_decode": ("slowdown", "extra_s", "task_s"),
 }
@@ -305,7 +307,7 @@ def knowledge(measured: Mapping[str, Sequence[Group]]) -> Physics:
         card=PhysicsCard(
             data=[
                 "kernels/xla_gemm: gfx942 (MI300X)",
-                "aiconfigurator: b60, vLLM, bf16",
+                "aiconfigurator: b60, vLLM: products, attention in bf16, experts",
                 "neusight/kernels_amd: MI100, fp32",
                 "kernels/deepbench: MI25, M40, fp32",
             ],
@@ -331,7 +333,7 @@ def measured_groups(data: Path) -> dict[str, list[Group]]:
         "cdna": amd_neusight_groups(data),
         "gcn5": [old["MI25"]],
         "maxwell": [old["M40"]],
-        "xe2-hpg": b60_groups(data),
+        "xe2-hpg": [*b60_groups(data), *b60_expert_groups(data)],
     }
 
 

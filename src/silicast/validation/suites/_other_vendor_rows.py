@@ -19,6 +19,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from silicast.core.dtypes import recipe_for
 from silicast.core.numerics import F64
 from silicast.validation.suite import data_folder
 from silicast.validation.suites._deepbench_rows import FITTED, deepbench_rows
@@ -251,6 +252,27 @@ def b60_groups(data: Path) -> list[Group]:
     ]
 
 
+MOE_SIZES = {
+    "tokens": "num_tokens", "experts": "num_experts", "topk": "topk", "hidden": "hidden_size",
+    "intermediate": "inter_size", "ep": "moe_ep_size", "tp": "moe_tp_size",
+}  # fmt: skip
+
+
+def b60_expert_groups(data: Path) -> list[Group]:
+    """Arc Pro B60: vLLM's fused experts, a group a format."""
+    rows: dict[str, list[Row]] = defaultdict(list)
+    for row in _table(data / "aiconfigurator" / "moe.parquet", system="b60"):
+        dtype = recipe_for(row["moe_dtype"]).name
+        flags = tuple(sorted([("gated", True), (row["distribution"], True)]))
+        variant = Variant(dtype=dtype, library="vllm", kernel=row["kernel_source"], flags=flags)
+        op = Op.make("moe", variant, **{name: int(row[c]) for name, c in MOE_SIZES.items()})
+        rows[f"{dtype} {row['distribution']}"].append((op, row["latency_us"] * 1e-6, may_fit(op)))
+    return [
+        group_of(f"Arc Pro B60 moe {name} aiconfigurator", "Arc Pro B60", found)
+        for name, found in rows.items()
+    ]
+
+
 def _attention_sizes(row: Mapping[str, Any], family: str) -> dict[str, int]:
     """New tokens, attended tokens and heads; ``step`` counts the tokens before, ``isl`` the new."""
     heads = int(row["num_heads"])
@@ -276,6 +298,7 @@ def _held_out(data: Path) -> Iterator[Group]:
         tpu_groups(data),
         xla_groups(data),
         b60_groups(data),
+        b60_expert_groups(data),
         amd_neusight_groups(data),
         deepbench_groups(data),
         llmcompass_groups(data),

@@ -45,6 +45,7 @@ class OtherVendors(Suite):
         "aiconfigurator/gemm.parquet",
         "aiconfigurator/context_attention.parquet",
         "aiconfigurator/generation_attention.parquet",
+        "aiconfigurator/moe.parquet",
     )
     thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 22.0}}
 
