@@ -75,8 +75,8 @@ EAGER = ("dsa_sglang",)
 TILES = ((64.0, 1.0, 64.0), (64.0, 1.0, 16.0), (128.0, 1.0, 16.0), (128.0, 2.0, 128.0))
 """Heads of a block, cores it takes, and heads that it multiplies at least."""
 NOTES = (
-    "prefills of DSA in SGLang and TensorRT-LLM were fitted again with --warm after short ones came "
-    "to move what dense attention moves; so were the early versions' terms of CSA and HCA"
+    "prefills of DSA in SGLang and TensorRT-LLM were fitted again with --warm after short ones "
+    "came to move what dense attention moves; so were the early versions' terms of CSA and HCA"
 )
 UNSEEN = 1.15
 """Shapes that were not fitted err so much more than those that were."""

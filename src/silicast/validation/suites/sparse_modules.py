@@ -41,11 +41,11 @@ class SparseModules(Suite):
         f"aiconfigurator/{table}.parquet" for table in (*KERNEL_TABLES, *MODULE_TABLES)
     )
     thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
-        "kernels_us": {"mean_ape": 24.0, "bias_pct": 10.0},
-        "dsa_us": {"mean_ape": 26.0, "bias_pct": 12.0},
-        "csa_us": {"mean_ape": 20.0, "bias_pct": 10.0},
-        "hca_us": {"mean_ape": 16.0, "bias_pct": 10.0},
-        "msa_us": {"mean_ape": 40.0, "bias_pct": 25.0},
+        "kernels_us": {"mean_ape": 20.0, "bias_pct": 8.0},
+        "dsa_us": {"mean_ape": 22.0, "bias_pct": 8.0},
+        "csa_us": {"mean_ape": 15.0, "bias_pct": 8.0},
+        "hca_us": {"mean_ape": 10.0, "bias_pct": 6.0},
+        "msa_us": {"mean_ape": 30.0, "bias_pct": 15.0},
     }
 
     def score(self, data: Path, limit: int | None = None) -> list[Scored]:
