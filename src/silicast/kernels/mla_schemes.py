@@ -3,8 +3,8 @@
 Decode is absorbed everywhere: all heads attend to one cached vector a token. Prefill is attention
 over keys and values made out of the latent, except where a call keeps to the cached vectors: in
 SGLang's tables on Hopper and with Triton, and in vLLM for the few new tokens that its decode
-kernels take. Facts of the engines' sources (vLLM 0.14, SGLang 0.5, TensorRT-LLM 1.0 to 1.3) that
-the tables' times confirm: docs/explanation/mla.md.
+kernels take. Inferred from the kernel names and the times of the tables (vLLM 0.14 to 0.24, SGLang
+0.5, TensorRT-LLM 1.0 to 1.3), not read in the engines' sources: docs/explanation/mla.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LATE = (0, 20)
 
 EVERY_LENGTH = 1 << 40
 ABSORBED_UP_TO = {"flashmla": 128, "flash_attn_mla": 512}
-"""vLLM kernel -> new tokens that it takes as decode (``reorder_batch_threshold``)."""
+"""vLLM kernel -> new tokens up to which the tables of blocks name it, a decode kernel, in prefill."""
 
 CALL = "mla_prefill"
 """Of an engine's calls the one that is asked: prefill and decode are alike."""

@@ -25,7 +25,8 @@ from silicast.workload.op import OpBatch
 
 HELD = (
     "Newest version of each engine on each device. One pair of heads and batch size in four, by "
-    "hash, is never fitted and scored here; the others give the constants"
+    "hash, is never fitted and scored here; the others give the constants (the model's structure was "
+    "chosen on all rows)"
 )
 Reader = Callable[[Path, str], Iterator[MlaCampaign]]
 
@@ -135,7 +136,7 @@ class LatentAttention(_Tables):
 
     name: ClassVar[str] = "mla"
     title: ClassVar[str] = "Latent attention of TensorRT-LLM, SGLang and vLLM (aiconfigurator)"
-    split: ClassVar[str] = f"{HELD} (benchmarks/fit_mla.py)."
+    split: ClassVar[str] = f"{HELD}: benchmarks/fit_mla.py."
     source: ClassVar[tuple[str, ...]] = (
         "aiconfigurator/context_mla.parquet",
         "aiconfigurator/generation_mla.parquet",
@@ -159,7 +160,7 @@ class LatentBlocks(_Tables):
     name: ClassVar[str] = "mla-blocks"
     title: ClassVar[str] = "Blocks of latent attention (aiconfigurator)"
     split: ClassVar[str] = (
-        f"{HELD} (benchmarks/fit_mla_module.py). On Blackwell vLLM 0.22 was fitted beside 0.24."
+        f"{HELD}: benchmarks/fit_mla_module.py. On Blackwell vLLM 0.22 was fitted beside 0.24."
     )
     source: ClassVar[tuple[str, ...]] = (
         "aiconfigurator/mla_context_module.parquet",
