@@ -28,7 +28,7 @@ LATE = (0, 20)
 
 EVERY_LENGTH = 1 << 40
 ABSORBED_UP_TO = {"flashmla": 128, "flash_attn_mla": 512}
-"""vLLM kernel -> new tokens up to which the tables of blocks name it, a decode kernel, in prefill."""
+"""vLLM decode kernel -> new tokens up to which the tables of blocks name it in prefill."""
 
 CALL = "mla_prefill"
 """Of an engine's calls the one that is asked: prefill and decode are alike."""

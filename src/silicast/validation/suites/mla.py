@@ -25,8 +25,8 @@ from silicast.workload.op import OpBatch
 
 HELD = (
     "Newest version of each engine on each device. One pair of heads and batch size in four, by "
-    "hash, is never fitted and scored here; the others give the constants (the model's structure was "
-    "chosen on all rows)"
+    "hash, is never fitted and scored here; the others give the constants (the model's "
+    "structure was chosen on all rows)"
 )
 Reader = Callable[[Path, str], Iterator[MlaCampaign]]
 
