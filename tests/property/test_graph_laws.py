@@ -19,7 +19,7 @@ from silicast.workload.counting import (
     weight_bytes,
 )
 from silicast.workload.decoder import bind_graph, build_graph, stage_graphs, step_symbols
-from silicast.workload.model import MLA, ModelConfig, MoE
+from silicast.workload.model import MLA, LayerSizes, ModelConfig, MoE
 from silicast.workload.plan import Plan, stage_bounds
 from silicast.workload.precision import Precision
 from silicast.workload.shard import shard_of
@@ -41,6 +41,25 @@ def experts(draw: st.DrawFn, layers: int) -> MoE:
         router_bias=draw(st.booleans()),
         dense_layers=tuple(sorted(draw(st.sets(st.integers(0, layers - 1))))),
     )
+
+
+@st.composite
+def uneven(draw: st.DrawFn, layers: int, heads: int, width: int) -> tuple[LayerSizes, ...]:
+    """No sizes of single layers, or some for each, of which few differ."""
+    if draw(st.booleans()):
+        return ()
+    few = [
+        LayerSizes(
+            kv_heads=draw(st.sampled_from([0, 1, 2, 16, heads])),
+            v_head_dim=draw(st.sampled_from([0, width, width + 2])),
+            intermediate=16 * draw(st.integers(0, 20)),
+            shared_kv=draw(st.booleans()),
+            sinks=draw(st.sampled_from([None, True, False])),
+        )
+        for _ in range(2)
+    ]
+    shared = [replace(own, v_head_dim=0) if own.shared_kv else own for own in few]
+    return tuple(draw(st.sampled_from(shared)) for _ in range(layers))
 
 
 latents = st.builds(
@@ -75,9 +94,16 @@ def models(draw: st.DrawFn) -> ModelConfig:
         st.just(()), st.lists(st.sampled_from([0, 3, 64]), min_size=layers, max_size=layers)
     ))  # fmt: skip
     residual = draw(st.sampled_from(["sequential", "parallel", "parallel_two_norms"]))
+    width = mla.qk_head_dim if mla else draw(st.integers(1, 100))
+    sizes = () if mla else draw(uneven(layers, heads, width))
     if mla is not None:
         kv_heads, position, windows = heads, "rope", ()
         flags |= {"qkv_bias": False, "qk_norm": False, "sinks": False}
+    if moe is not None:
+        residual = "sequential"
+    norm_at = draw(st.sampled_from(["input", "output", "sum"]))
+    if residual != "sequential" or flags["output_norms"]:
+        norm_at = "input"
     return ModelConfig(
         name="random",
         family="random",
@@ -85,14 +111,18 @@ def models(draw: st.DrawFn) -> ModelConfig:
         hidden=draw(st.integers(1, 600)),
         heads=heads,
         kv_heads=kv_heads,
-        head_dim=mla.qk_head_dim if mla else draw(st.integers(1, 100)),
+        head_dim=width,
         intermediate=16 * draw(st.integers(1, 100)),
         vocab=draw(st.integers(1, 3000)),
         norm=norm,  # type: ignore[arg-type]
         activation=draw(st.sampled_from(["silu", "gelu", "relu", "relu2"])),
         position=position,  # type: ignore[arg-type]
         position_rows=draw(st.integers(1, 500)) if position == "learned" else 0,
-        residual="sequential" if moe else residual,  # type: ignore[arg-type]
+        residual=residual,  # type: ignore[arg-type]
+        norm_at=norm_at,  # type: ignore[arg-type]
+        sizes=sizes,
+        type_rows=draw(st.integers(0, 4)),
+        relative_buckets=draw(st.integers(0, 8)),
         windows=tuple(windows),
         qk_norm_over=draw(st.sampled_from(["head", "all_heads", "no_weights"])),
         no_rope_every=draw(st.integers(0, 4)),
@@ -115,26 +145,37 @@ def steps(draw: st.DrawFn) -> tuple[list[tuple[int, int]], list[int]]:
 degrees = st.sampled_from([1, 2, 4, 8, 16])
 
 
+def sized(m: ModelConfig, layer: int) -> tuple[int, int, int, int]:
+    """Key-value heads, widths of a key and of a value, width of the MLP of one layer."""
+    own = m.sizes[layer] if m.sizes else LayerSizes()
+    width = own.head_dim or m.head_dim
+    groups, inner = own.kv_heads or m.kv_heads, own.intermediate or m.intermediate
+    return groups, width, own.v_head_dim or width, inner
+
+
 def closed_form(m: ModelConfig) -> int:
     """Parameters, written out apart from the code under test."""
     h, norm = m.hidden, m.hidden * (1 + m.norm_bias)
     up = 2 if m.gated else 1
-    layer = attention_closed_form(m) + norm * (1 if m.residual == "parallel" else 2)
-    layer += m.output_norms * 2 * norm
-    mlp = (up + 1) * h * m.intermediate + m.mlp_bias * (up * m.intermediate + h)
-    total, mlps = m.layers * layer, m.layers
+    norms = norm * (1 if m.residual == "parallel" else 2) + m.output_norms * 2 * norm
+    total = sum(attention_closed_form(m, layer) + norms for layer in range(m.layers))
+    dense = range(m.layers) if m.moe is None else m.moe.dense_layers
+    for layer in dense:
+        inner = sized(m, layer)[3]
+        total += (up + 1) * h * inner + m.mlp_bias * (up * inner + h)
     if m.moe is not None:
-        e, f, mlps = m.moe.experts, m.moe.intermediate, len(m.moe.dense_layers)
+        e, f = m.moe.experts, m.moe.intermediate
         sparse = e * h + m.moe.router_bias * e + e * (up + 1) * h * f
         sparse += m.mlp_bias * e * (up * f + h) + (up + 1) * h * m.moe.shared_intermediate
         sparse += h * (m.moe.shared_gate and m.moe.shared_intermediate > 0)
-        total += (m.layers - mlps) * sparse
-    outside = m.vocab * h * (1 if m.tied else 2) + m.position_rows * h + norm
+        total += (m.layers - len(dense)) * sparse
+    outside = m.vocab * h * (1 if m.tied else 2) + m.position_rows * h + m.type_rows * h
+    outside += norm * (m.norm_at != "sum") + m.relative_buckets * m.heads
     outside += m.embedding_norm * norm + m.head_bias * m.vocab + m.encoder_parameters
-    return total + mlps * mlp + outside
+    return total + outside
 
 
-def attention_closed_form(m: ModelConfig) -> int:
+def attention_closed_form(m: ModelConfig, layer: int) -> int:
     """Parameters of attention in one layer."""
     h, a = m.hidden, m.mla
     if a is not None:
@@ -143,10 +184,15 @@ def attention_closed_form(m: ModelConfig) -> int:
         latent = h * (a.kv_lora_rank + a.qk_rope_head_dim) + a.kv_lora_rank
         up = a.kv_lora_rank * m.heads * (a.qk_nope_head_dim + a.v_head_dim)
         return down + latent + up + m.heads * a.v_head_dim * h + m.o_bias * h
-    q, kv = m.heads * m.head_dim, m.kv_heads * m.head_dim
-    norms = {"head": 2 * m.head_dim, "all_heads": q + kv, "no_weights": 0}[m.qk_norm_over]
-    biases = m.qkv_bias * (q + 2 * kv) + m.o_bias * h
-    return h * (q + 2 * kv) + q * h + biases + m.qk_norm * norms + m.sinks * m.heads
+    own = m.sizes[layer] if m.sizes else LayerSizes()
+    groups, width, value, _ = sized(m, layer)
+    q, k, out = m.heads * width, groups * width, m.heads * value
+    v = 0 if own.shared_kv else groups * value
+    biased = q + k + (v if value == width else 0)
+    norms = {"head": 2 * width, "all_heads": q + k, "no_weights": 0}[m.qk_norm_over]
+    sinks = m.heads * (m.sinks if own.sinks is None else own.sinks)
+    biases = m.qkv_bias * biased + m.o_bias * h
+    return h * (q + k + v) + out * h + biases + m.qk_norm * norms + sinks
 
 
 def parameters_follow_the_closed_form(model: ModelConfig) -> None:
@@ -190,14 +236,17 @@ def shards_add_up(model: ModelConfig, tp: int, ep: int, step: Any) -> None:
     tokens, rows = symbols["tokens"], symbols["logit_rows"]
     assert isinstance(tokens, int)
     assert isinstance(rows, int)
-    copied_heads = 0 if model.mla else shard.kv_heads_of(model.kv_heads) * tp - model.kv_heads
-    copies = 2 * tokens * model.hidden * 2 * copied_heads * model.head_dim * model.layers
+    copies = 0
+    for layer in range(0 if model.mla else model.layers):
+        groups, width, value, _ = sized(model, layer)
+        shared = model.sizes and model.sizes[layer].shared_kv
+        copied = shard.kv_heads_of(groups) * tp - groups
+        copies += 2 * tokens * model.hidden * copied * (width if shared else width + value)
+        assert copied == 0 or groups < tp
     copies += (tp - 1) * tokens * whole_on_every_rank(model)
     padding = 2 * rows * model.hidden * (shard.padded_vocab - model.vocab)
     sharded = tp * graph_flops(build_graph(model, plan), symbols)
     assert sharded == forward_flops(model, prefill, decode) + copies + padding
-    if model.kv_heads >= tp:
-        assert copied_heads == 0
 
 
 def stages_partition(model: ModelConfig, tp: int, pp: int, step: Any) -> None:
@@ -225,10 +274,12 @@ def memory_partitions(model: ModelConfig, tp: int, ep: int, pp: int) -> None:
     ]
     assert tp * plan.attention_dp * sum(held) >= parameters(model)
     cache = sum(kv_bytes_per_token(model, plan, precision, stage) for stage in range(plan.pp))
-    elements = 2 * shard_of(model, plan).kv_heads_of(model.kv_heads) * model.head_dim
+    shard = shard_of(model, plan)
+    layers = [sized(model, layer) for layer in range(model.layers)]
+    elements = sum(shard.kv_heads_of(groups) * (k + v) for groups, k, v, _ in layers)
     if model.mla is not None:
-        elements = model.mla.kv_lora_rank + model.mla.qk_rope_head_dim
-    assert cache == elements * 2 * model.layers
+        elements = model.layers * (model.mla.kv_lora_rank + model.mla.qk_rope_head_dim)
+    assert cache == 2 * elements
     assert tp * cache >= kv_bytes_per_token(model, Plan(), precision)
 
 

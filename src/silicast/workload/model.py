@@ -288,6 +288,12 @@ class ModelConfig:
                     field="sizes",
                     hint="state both for the layer",
                 )
+            if (kind.head_dim + kind.value_dim) % 2 or (kind.shared_kv and kind.v_head_dim):
+                raise SilicastError(
+                    f"keys {kind.head_dim} and values {kind.value_dim} wide",
+                    field="sizes.v_head_dim",
+                    hint="an even sum, and no width of its own where both share a projection",
+                )
         from silicast.workload.mixers._mixer import mixer_named
 
         for name in {kind.mixer for kind in self.kinds} - {""}:

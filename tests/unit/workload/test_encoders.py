@@ -173,7 +173,7 @@ def test_experts_of_switch_take_their_capacity_and_no_more() -> None:
          "add_cross_attention"),
     ],
 )  # fmt: skip
-def test_incomplete_configurations_name_the_field(config: dict, field: str) -> None:  # type: ignore[type-arg]
+def test_incomplete_configurations_name_the_field(config: dict, field: str) -> None:
     with pytest.raises(SilicastError) as caught:
         read_config(config)
     assert caught.value.field == field

@@ -71,7 +71,7 @@ PUBLISHED: list[tuple[dict[str, Any], int]] = [
 @pytest.mark.parametrize(
     ("fields", "count"), PUBLISHED, ids=lambda v: str(v)[:60] if isinstance(v, dict) else str(v)
 )
-def test_each_architecture_has_its_published_parameters(fields: dict, count: int) -> None:  # type: ignore[type-arg]
+def test_each_architecture_has_its_published_parameters(fields: dict, count: int) -> None:
     found = read_config(fields)
     assert parameters(found) == count
     assert not found.assumed
@@ -118,7 +118,7 @@ def test_layers_of_different_sizes() -> None:
         {"attention": {"window_length": 64}},
     ],
 )
-def test_parts_that_are_not_modelled_are_named(block: dict) -> None:  # type: ignore[type-arg]
+def test_parts_that_are_not_modelled_are_named(block: dict) -> None:
     with pytest.raises(SilicastError) as caught:
         nemotron(**block)
     assert caught.value.kind == "not_yet"
