@@ -20,9 +20,9 @@ from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.static_batch import predict_static_batch
 from silicast.hardware.catalog import find_device
-from silicast.kernels import dispatch
 from silicast.kernels.check import draw_batch, op_at
 from silicast.kernels.implementation import families, implementation_for
+from silicast.learning import dispatch
 from silicast.workload.models import find_model
 from silicast.workload.op import Variant
 from silicast.workload.plan import Plan

@@ -30,7 +30,7 @@ HELP = (
 )
 
 PREDICT = ("infer", "compare", "explain", "kernel", "run", "batch")
-CATALOG = ("devices", "models", "engines", "validate")
+CATALOG = ("devices", "models", "engines", "validate", "calibrate", "train-kernels")
 
 
 def build_app() -> App:
@@ -48,7 +48,8 @@ def build_app() -> App:
     groups = (Group.create_ordered("Predict"), Group.create_ordered("Look up and check"))
     for group, names in zip(groups, (PREDICT, CATALOG), strict=True):
         for position, name in enumerate(names):
-            path = f"silicast.app.commands.{name}:{name}"
+            module = name.replace("-", "_")
+            path = f"silicast.app.commands.{module}:{module}"
             app.command(path, name=name, group=group, sort_key=position)
     return app
 

@@ -10,6 +10,7 @@ from silicast.composition.engine import Engine
 from silicast.hardware.cluster import Cluster, cluster_of
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
+from silicast.learning.tiers import ALL_SHIPPED, Evidence
 from silicast.workload.model import ModelConfig, Precision
 from silicast.workload.plan import Plan
 
@@ -36,6 +37,7 @@ class Deployment:
         power_w, clock_hz: limits the user set; None = the board's own.
         cluster: the links between the devices; None = the device's usual system.
         gpus_per_node: devices under one host where no cluster is given; 0 = the usual number.
+        evidence: what kernel times may rest on beside the analytic models.
     """
 
     model: ModelConfig
@@ -48,6 +50,7 @@ class Deployment:
     gpus_per_node: int = 0
     power_w: float | None = None
     clock_hz: float | None = None
+    evidence: Evidence = ALL_SHIPPED
 
     def __post_init__(self) -> None:
         """Puts into the plan what the engine decides."""

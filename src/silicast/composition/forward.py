@@ -52,10 +52,12 @@ def predict_forward(
     weights: F64 = np.ones(1)
     whole = model.part("e2e", times, weights)
     between_s = float(times.host_s[0])
-    error = model.error(times, weights)
+    error, tier = model.error(times, weights), model.tier(times, weights)
 
     def prediction(part: Part) -> Prediction:
-        return Prediction(part=part, error=error, domain=model.domain, warnings=model.warnings)
+        return Prediction(
+            part=part, error=error, tier=tier, domain=model.domain, warnings=model.warnings
+        )
 
     return ForwardPass(prediction(_without(whole, between_s)), prediction(whole), hz)
 

@@ -20,6 +20,7 @@ from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import KernelTimes, implementation_for
 from silicast.kernels.moe_recipes import DISPATCHED, DISPATCHED_PREFILL
+from silicast.learning.tiers import kernel_times
 from silicast.workload.op import Dim, Op, OpBatch, Variant
 from silicast.workload.symbols import (
     ALL_TOKENS,
@@ -63,6 +64,7 @@ class NodeTimes:
         bound_by: what sets each node's bound, names of shape (nodes, n).
         shared: per node, loadings on shared error factors.
         tensor_flops, dram_bytes: demand of each node, for the power state.
+        learned: 0..1, how much a learned correction had to say about each.
     """
 
     time_s: F64
@@ -72,6 +74,7 @@ class NodeTimes:
     shared: tuple[Mapping[str, float], ...]
     tensor_flops: F64
     dram_bytes: F64
+    learned: F64
 
 
 @final
@@ -121,6 +124,7 @@ class Timer:
         shape = (len(self.placed), len(states))
         time_s, bound_s = np.zeros(shape), np.zeros(shape)
         independent, flops, dram = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        learned = np.zeros(shape)
         bound_by = np.full(shape, "", dtype="U16")
         shared: list[Mapping[str, float]] = [{}] * len(self.placed)
         for key, members, rows in self._calls(states):
@@ -131,6 +135,8 @@ class Timer:
             bound_s[selected] = result.bound_s.reshape(grid)
             independent[selected] = result.independent_log_sd.reshape(grid)
             if isinstance(result, KernelTimes):
+                if result.learned is not None:
+                    learned[selected] = result.learned.reshape(grid)
                 demand = result.analysis.demand
                 for target, table, name in (
                     (flops, demand.pipe_work, "tensor"),
@@ -141,7 +147,9 @@ class Timer:
             bound_by[selected] = np.array(result.bound_by()).reshape(grid)
             for index in members:
                 shared[index] = result.shared_log_sd
-        return NodeTimes(time_s, bound_s, independent, bound_by, tuple(shared), flops, dram)
+        return NodeTimes(
+            time_s, bound_s, independent, bound_by, tuple(shared), flops, dram, learned
+        )
 
     def _calls(self, states: BatchStates) -> Iterator[tuple[Kind, list[int], I64]]:
         """Kinds of nodes, their members and the states in which they run, none of them empty.
@@ -204,7 +212,7 @@ class Timer:
             batch = ragged(ops, states.decode_offsets, rows, {"kv_len": seen})
         else:
             batch = OpBatch(family, variant, columns(ops, symbols, len(rows)))
-        return implementation.times(batch, device)
+        return kernel_times(implementation, batch, device, self.deployment.evidence)
 
 
 def _cut(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -14,7 +14,7 @@ from silicast.composition.memory import MemoryUse, static_batch_memory
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel, StepTimes, compiled
 from silicast.core.numerics import F64, I64
-from silicast.core.prediction import ErrorFactors, Part, Prediction, Quantity
+from silicast.core.prediction import ErrorFactors, Part, Prediction, Quantity, Tier
 
 MAX_EVALUATED_STEPS = 33
 """Decode steps are evaluated in full up to so many; beyond, at evenly spaced ones."""
@@ -78,26 +78,47 @@ def predict_static_batch(
         states = prefill_state.then(BatchStates.decode(input_lens, knots))
     phases = _Phases(model, states, model.steps(states))
     middle = 1 + len(knots) // 2
-    prefill_part, prefill_error, prefill_hz = phases.at("prefill", 0, _only(0, len(states)))
-    prefill = _prediction(model, prefill_part, prefill_error, warnings)
+    first = phases.at("prefill", 0, _only(0, len(states)))
+    prefill = first.prediction(model, warnings)
     if output_len == 1:
-        whole = _prediction(model, Part.group("total", (prefill_part,)), prefill_error, warnings)
-        return StaticBatch(prefill, None, whole, memory, (prefill_hz, prefill_hz))
+        alone = replace(first, part=Part.group("total", (first.part,)))
+        return StaticBatch(
+            prefill, None, alone.prediction(model, warnings), memory, (first.hz, first.hz)
+        )
 
-    step_part, step_error, _ = phases.at("decode_step", middle, _only(middle, len(states)))
-    all_steps = np.concatenate(([0.0], weights))
-    decode_part, decode_error, decode_hz = phases.at("decode", middle, all_steps)
-    error = ErrorFactors.of_sum(
-        [(prefill_part.exposed_ps, prefill_error), (decode_part.exposed_ps, decode_error)]
-    )
-    whole_part = Part.group("total", (prefill_part, decode_part))
+    step = phases.at("decode_step", middle, _only(middle, len(states)))
+    rest = phases.at("decode", middle, np.concatenate(([0.0], weights)))
+    longer = max((first, rest), key=lambda phase: phase.part.exposed_ps)
+    error = ErrorFactors.of_sum([(phase.part.exposed_ps, phase.error) for phase in (first, rest)])
+    whole = _Phase(Part.group("total", (first.part, rest.part)), error, longer.tier, rest.hz)
     return StaticBatch(
         prefill=prefill,
-        decode_step=_prediction(model, step_part, step_error, warnings),
-        total=_prediction(model, whole_part, error, warnings),
+        decode_step=step.prediction(model, warnings),
+        total=whole.prediction(model, warnings),
         memory=memory,
-        clock_hz=(prefill_hz, decode_hz),
+        clock_hz=(first.hz, rest.hz),
     )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """A weighted sum of steps at one clock."""
+
+    part: Part
+    error: ErrorFactors
+    tier: Tier
+    hz: float
+
+    def prediction(self, model: StepModel, warnings: Sequence[str]) -> Prediction:
+        """It with what the whole model knows of its domain."""
+        return Prediction(
+            part=self.part,
+            error=self.error,
+            tier=self.tier,
+            domain=model.domain,
+            warnings=tuple(warnings),
+        )
 
 
 @final
@@ -109,8 +130,8 @@ class _Phases:
     states: BatchStates
     at_boost: StepTimes
 
-    def at(self, name: str, typical: int, weights: F64) -> tuple[Part, ErrorFactors, float]:
-        """Parts, error and clock of a weighted sum of states.
+    def at(self, name: str, typical: int, weights: F64) -> _Phase:
+        """A weighted sum of states.
 
         Args:
             typical: the state whose mix of work sets the clock of all.
@@ -123,7 +144,12 @@ class _Phases:
             if typical == 0:  # prefill is the first state alone
                 states, weights = states.first(), weights[:1]
             times = self.model.steps(states, hz)
-        return self.model.part(name, times, weights), self.model.error(times, weights), hz
+        return _Phase(
+            self.model.part(name, times, weights),
+            self.model.error(times, weights),
+            self.model.tier(times, weights),
+            hz,
+        )
 
 
 def _only(index: int, count: int) -> F64:
@@ -151,9 +177,3 @@ def decode_knots(steps: int) -> tuple[I64, F64]:
         weights[left + 1] += (gap - 1) / 2
     weights[-1] += 1.0
     return knots, weights
-
-
-def _prediction(
-    model: StepModel, part: Part, error: ErrorFactors, warnings: Sequence[str]
-) -> Prediction:
-    return Prediction(part=part, error=error, domain=model.domain, warnings=tuple(warnings))

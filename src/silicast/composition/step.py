@@ -25,7 +25,7 @@ from silicast.composition.placed import Placed, launches, place
 from silicast.composition.states import BatchStates
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64
-from silicast.core.prediction import Domain, ErrorFactors, Part, to_picoseconds
+from silicast.core.prediction import Domain, ErrorFactors, Part, Tier, to_picoseconds
 from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.knowledge import stand_ins
@@ -199,6 +199,15 @@ class StepModel:
         for (stage, _), leaves in blocks.items():
             stages[stage] = stages.get(stage, 0) + sum(leaf.bound_ps for leaf in leaves)
         return replace(whole, bound_ps=max(stages.values()))
+
+    def tier(self, times: StepTimes, weights: F64) -> Tier:
+        """The tier in which most of the kernels' time is predicted."""
+        seconds = over_states(times.nodes.time_s, weights)
+        taught = over_states(times.nodes.time_s * (times.nodes.learned > 0.0), weights)
+        counts = [float(placed.count) for placed in self.placed]
+        whole = math.fsum(t * n for t, n in zip(seconds, counts, strict=True))
+        part = math.fsum(t * n for t, n in zip(taught, counts, strict=True))
+        return "cross-device" if part > 0.5 * whole else "analytic"
 
     def error(self, times: StepTimes, weights: F64) -> ErrorFactors:
         """Error factors of the weighted sum of states.

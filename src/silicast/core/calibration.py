@@ -17,7 +17,8 @@ from silicast.core.files import write_atomically
 from silicast.core.hashing import content_hash
 from silicast.core.naming import normalise
 
-FORMAT = 1
+FORMAT = 2
+"""Layout of the file; the one before it, without corrections and repeats, is read too."""
 MAX_FILE_BYTES = 4 << 20
 
 _LogOffset = Annotated[float, Meta(ge=-5, le=5)]
@@ -26,6 +27,40 @@ _LogSd = Annotated[float, Meta(ge=0, le=5)]
 
 class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Unknown keys are errors."""
+
+
+@final
+class Correction(_Strict, frozen=True):
+    """A sum of small trees over dimensionless features, as
+    :class:`~silicast.learning.oblivious.Trees` holds it.
+
+    Attributes:
+        features: names, F of them; edges: per feature, the first code of each bin but the first.
+        ranges: per feature, the first and last code that was measured.
+        questions: per tree, a (feature, bin) pair a level; leaves: per tree, its values.
+    """
+
+    features: list[str]
+    edges: list[list[int]]
+    ranges: list[tuple[int, int]]
+    questions: list[list[tuple[int, int]]]
+    leaves: list[list[int]]
+
+
+@final
+class Repeat(_Strict, frozen=True):
+    """One op that was measured itself.
+
+    Attributes:
+        op: its content hash, see :func:`silicast.learning.calibration.op_hash`.
+        log_ratio: mean log of measured over predicted time, offset and correction included.
+        log_sd: how far its repeats lie apart; rows: how many there were.
+    """
+
+    op: str
+    log_ratio: _LogOffset
+    log_sd: _LogSd
+    rows: Annotated[int, Meta(ge=1)]
 
 
 @final
@@ -38,6 +73,8 @@ class Offset(_Strict, frozen=True):
         log_offset: mean of log(measured / predicted).
         log_sd: standard deviation of what is left after the offset.
         rows: measurements behind it.
+        correction: what differs from op to op beyond the offset, None = too few rows to say.
+        repeats: ops that were measured themselves.
     """
 
     family: str
@@ -45,6 +82,8 @@ class Offset(_Strict, frozen=True):
     log_sd: _LogSd
     rows: Annotated[int, Meta(ge=1)]
     dtype: str = ""
+    correction: Correction | None = None
+    repeats: list[Repeat] = []
 
 
 @final
@@ -79,7 +118,7 @@ class Calibration(_Strict, frozen=True):
     source: str = ""
 
     def __post_init__(self) -> None:
-        if self.format != FORMAT:
+        if self.format not in (FORMAT, FORMAT - 1):
             raise ValueError(f"calibration format {self.format}; this version reads {FORMAT}")
         keys = [(offset.family, offset.dtype) for offset in self.offsets]
         if len(set(keys)) != len(keys):

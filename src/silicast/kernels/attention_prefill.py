@@ -41,7 +41,7 @@ from silicast.kernels.attention_work import (
 from silicast.kernels.data_rate import cache_rate
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.physics import load_physics
-from silicast.workload.op import Op, OpBatch
+from silicast.workload.op import Op, OpBatch, Variant
 
 WHOLE_PARTS = 0.5
 """Weight of a whole number of parts against an even share of the device: no rule is preferred."""
@@ -83,6 +83,10 @@ class AttentionPrefill(Implementation):
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         """As :meth:`analyse`, with given constants: for fitting them."""
         return PrefillModel(batch, device, scheme_for(batch.variant, device), c).analysis()
+
+    def style(self, variant: Variant, device: Device) -> str:
+        """See :meth:`Implementation.style`: the library that runs."""
+        return scheme_for(variant, device).library
 
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
         """Log sd of the family's and the device's error factors."""

@@ -92,6 +92,8 @@ class KernelTimes:
     Attributes:
         octaves_outside: factors of two beyond the sizes that were measured, per row.
         measured: kernels of this family and format were measured on this architecture.
+        learned: weight of a learned correction, 0..1 per row; None = there is none.
+        analytic_s: the estimate without it, where there is one.
     """
 
     estimate_s: F64
@@ -105,6 +107,14 @@ class KernelTimes:
     warnings: tuple[str, ...] = ()
     octaves_outside: F64 | None = None
     measured: bool = True
+    learned: F64 | None = None
+    analytic_s: F64 | None = None
+
+    def tiers(self) -> list[Tier]:
+        """The tier of each row: learned where a correction had any weight."""
+        if self.learned is None:
+            return [self.tier] * len(self.estimate_s)
+        return ["cross-device" if x > 0.0 else self.tier for x in self.learned.tolist()]
 
     def domains(self) -> list[Domain]:
         """In, near or out of measured ground, per row."""
@@ -213,6 +223,14 @@ class Implementation(ABC):
         group = getattr(self, "group", self.family)
         found = load_physics(group if has_physics(group) else "streaming")
         return found.is_measured(device.architecture)
+
+    def style(self, variant: Variant, device: Device) -> str:  # noqa: ARG002
+        """Which kernel of several the model takes a variant for, "" = it tells none apart.
+
+        What is named and what is left out come to the same style where they mean the same kernel,
+        so that corrections learned on named kernels hold for those that engines run.
+        """
+        return ""
 
 
 def any_above_zero(values: F64) -> bool:

@@ -22,7 +22,7 @@ from silicast.kernels.implementation import Analysis, Demand, Implementation, re
 from silicast.kernels.mla_prefill import mla_errors
 from silicast.kernels.mla_schemes import MlaScheme, mla_constants, mla_scheme
 from silicast.kernels.mla_work import MLA_DIMS, MlaWork, Widths, projected_s, useful
-from silicast.workload.op import Op, OpBatch
+from silicast.workload.op import Op, OpBatch, Variant
 
 GROUP = "mla_decode"
 KEY_TILE = 64
@@ -61,6 +61,10 @@ class MlaDecode(Implementation):
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         """As :meth:`analyse`, with given constants: for fitting them."""
         return _Decode(batch, device, mla_scheme(batch.variant, device), c).analysis()
+
+    def style(self, variant: Variant, device: Device) -> str:
+        """See :meth:`Implementation.style`: whose call of which kernel."""
+        return mla_scheme(variant, device).label
 
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
         """Log sd of the family's and the device's error factors."""

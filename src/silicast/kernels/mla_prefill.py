@@ -54,6 +54,10 @@ class MlaPrefill(Implementation):
         """As :meth:`analyse`, with given constants: for fitting them."""
         return _Prefill(batch, device, mla_scheme(batch.variant, device), c).analysis()
 
+    def style(self, variant: Variant, device: Device) -> str:
+        """See :meth:`Implementation.style`: whose call of which kernel."""
+        return mla_scheme(variant, device).label
+
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
         """Log sd of the family's and the device's error factors."""
         return mla_errors(GROUP, batch, device)

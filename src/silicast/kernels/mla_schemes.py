@@ -66,6 +66,11 @@ class MlaScheme:
     narrow: bool
     math: str
 
+    @property
+    def label(self) -> str:
+        """Engine and kernel."""
+        return f"{self.style}/{self.kernel}"
+
 
 @lru_cache(maxsize=4096)
 def mla_scheme(variant: Variant, device: Device) -> MlaScheme:

@@ -197,6 +197,10 @@ class Moe(Implementation):
         found = estimate(layer, setting.machine, setting.constants, setting.steps)
         return _analysis(setting, sizes, layer, found)
 
+    def style(self, variant: Variant, device: Device) -> str:
+        """See :meth:`Implementation.style`."""
+        return setting_of(variant, device).style
+
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
         c = setting_of(batch.variant, device).constants

@@ -142,6 +142,12 @@ class RecurrentMixer(Implementation):
         }
 
     @final
+    def style(self, variant: Variant, device: Device) -> str:
+        """See :meth:`Implementation.style`: of each kernel asked for."""
+        kinds = kinds_of(variant)
+        return "+".join(setting_of(self.family, k, variant, device).style.name for k in kinds)
+
+    @final
     def is_measured(self, variant: Variant, device: Device) -> bool:
         """Whether these kernels were timed on the device's architecture."""
         settings = [setting_of(self.family, kind, variant, device) for kind in kinds_of(variant)]

@@ -17,53 +17,52 @@ from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation, KernelTimes
 from silicast.learning.artefact import Artefact, Trained, load_artefact
-from silicast.learning.features import feature_table, marks
+from silicast.learning.features import Kernels
 from silicast.learning.oblivious import STEPS, codes
 from silicast.workload.op import OpBatch
 
 FADE_OCTAVES = 1.0
 
 
-def kernel_times(
-    model: Implementation, batch: OpBatch, device: Device, *, learned: bool = True
-) -> KernelTimes:
-    """Times of a batch in the best tier there is for it: learned where there is a correction.
-
-    Args:
-        learned: False = the analytic tier.
+def learned_times(model: Implementation, batch: OpBatch, device: Device) -> KernelTimes:
+    """Times of a batch, corrected where something was learned of its family on its architecture.
 
     Raises:
         SilicastError: the device cannot run it, or an artefact is broken.
     """
     times = model.times(batch, device)
-    if not learned or not times.measured:
+    artefact = load_artefact(model.family) if times.measured else None
+    if artefact is None:
         return times
-    artefact = load_artefact(model.family)
-    return times if artefact is None else corrected(times, batch, device, artefact)
+    return corrected(times, Kernels.of(model, times.analysis, batch, device), device, artefact)
 
 
 def corrected(
-    times: KernelTimes, batch: OpBatch, device: Device, artefact: Artefact
+    times: KernelTimes, kernels: Kernels, device: Device, artefact: Artefact
 ) -> KernelTimes:
-    """``times`` with an artefact's correction; unchanged where it has none for them."""
-    trained = artefact.find(device.architecture, batch.variant.dtype)
-    if trained is None:
+    """``times`` with an artefact's correction; unchanged where it has none for them.
+
+    Nothing was learned of a style or format of the cache that no training row had.
+    """
+    trained = artefact.find(device.architecture, kernels.batch.variant.dtype)
+    if trained is None or not _known(kernels.own, trained):
         return times
-    table = feature_table(trained.features, times.analysis, batch)
+    table = kernels.table(trained.features)
     weight = inside(table, artefact.ranges(trained))
     factor = exp_fixed(weight * artefact.trees(trained).evaluate(table))
     estimate = np.maximum(times.estimate_s * factor, times.bound_s)
-    shared, own = _errors(times, trained, batch, device, weight)
+    shared, apart = _errors(times, trained, device, weight, kernels.own)
     variance = sum(value * value for value in shared.values())
-    spread = exp_fixed(Z90 * np.sqrt(variance + own * own))
+    spread = exp_fixed(Z90 * np.sqrt(variance + apart * apart))
     return replace(
         times,
         estimate_s=estimate,
         p05_s=np.maximum(estimate / spread, times.bound_s),
         p95_s=estimate * spread,
         shared_log_sd=shared,
-        independent_log_sd=own,
-        tier="cross-device" if bool((weight > 0.0).all()) else times.tier,
+        independent_log_sd=apart,
+        learned=weight,
+        analytic_s=times.estimate_s,
     )
 
 
@@ -79,8 +78,15 @@ def inside(table: F64, ranges: np.ndarray) -> F64:
     return np.maximum(weight, 0.0)
 
 
+def _known(own: frozenset[str], trained: Trained) -> bool:
+    """Whether training rows had every style and cache format that is marked; a library may be new,
+    for rows without one were learned from too.
+    """
+    return all(name in trained.features for name in own if not name.startswith("library:"))
+
+
 def _errors(
-    times: KernelTimes, trained: Trained, batch: OpBatch, device: Device, weight: F64
+    times: KernelTimes, trained: Trained, device: Device, weight: F64, own: frozenset[str]
 ) -> tuple[Mapping[str, float], F64]:
     """Shared loadings, and each row's own: between the learned and the analytic ones by weight."""
     known = device.name in trained.devices
@@ -90,11 +96,11 @@ def _errors(
         kind = name.partition(":")[0]
         learned = {"device": device_sd, "family": trained.shared_log_sd}.get(kind, value)
         shared[name] = min(learned, value)
-    stated = marks(batch.variant) & {name[3:] for name in trained.features if name[:3] == "is:"}
-    own = trained.log_sd if stated or not trained.blank_log_sd else trained.blank_log_sd
+    named = any(name.startswith("library:") and name in trained.features for name in own)
+    left = trained.log_sd if named or not trained.blank_log_sd else trained.blank_log_sd
     faded = 1.0 - weight
     analytic = times.independent_log_sd
     # what the shared parts have lost by the correction comes back with distance
     lost = sum(v * v - shared[name] * shared[name] for name, v in times.shared_log_sd.items())
-    variance = weight * own * own + faded * (analytic * analytic + lost)
+    variance = weight * left * left + faded * (analytic * analytic + lost)
     return shared, np.sqrt(np.maximum(variance, analytic * analytic * faded))

@@ -6,9 +6,12 @@ Any family has the same kinds of features, by name:
     share:NAME   time that a resource alone would need, over the analytic time
     tasks, waves, fill, occupancy     of the demand; fill is the share of whole waves
     size:DIM     a dimension of the op, summed over its sequences; max:DIM the longest of them
-    sequences    of a ragged op
+    sequences    of a family that works on several, whether their lengths are alike or not
     over32:DIM, over128:DIM           what is left over of a dimension, as a share of 32 and 128
-    is:NAME      1 where the variant's library, kernel or KV format is NAME, else 0
+    style:NAME, library:NAME, kv:NAME     1 where the family's style of kernel, the variant's
+                 library or KV format is NAME, else 0
+    flag:NAME    1 where the variant's flag is set
+    stream       1 where kernels are launched one by one
 
 Specifications of devices are none of them: what a device does enters through the analysis alone.
 """
@@ -16,110 +19,145 @@ Specifications of devices are none of them: what a device does enters through th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 
 from silicast.core.numerics import F64, I64
-from silicast.kernels.implementation import Analysis
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import Analysis, Implementation
 from silicast.workload.op import OpBatch, Variant
 
 LEFT_OVERS = (32, 128)
+LEFT_OUT = {"window": 0}
+"""Dimension -> what it is where an op leaves it out; 1 for all others."""
+MARKS = frozenset(("style", "library", "kv", "flag", "stream"))
+"""Kinds of features that are 0 or 1."""
+
+Column = Callable[[str, "Kernels"], F64 | I64]
+"""A kind of feature: what follows the colon in its name, and the kernels -> shape (n,)."""
 
 
-def feature_names(analysis: Analysis, batch: OpBatch) -> tuple[str, ...]:
-    """All features of a batch but ``is:``, in a fixed order."""
-    found = [f"x:{name}" for name in sorted(analysis.features)]
-    found += [f"share:{name}" for name in sorted(analysis.resource_s)]
-    found += ["tasks", "waves", "fill", "occupancy"]
-    for name in sorted(batch.dims):
-        found.append(f"size:{name}")
-        if name in batch.ragged:
-            found.append(f"max:{name}")
-        else:
-            found += [f"over{base}:{name}" for base in LEFT_OVERS]
-    if batch.offsets is not None:
-        found.append("sequences")
-    return tuple(found)
+@final
+@dataclass(frozen=True)
+class Kernels:
+    """What features are made of.
 
-
-def marks(variant: Variant) -> frozenset[str]:
-    """Names that ``is:`` features of a variant are 1 for."""
-    stated = (variant.library, variant.kernel, variant.kv_dtype)
-    return frozenset(name for name in stated if name)
-
-
-def feature_table(names: Sequence[str], analysis: Analysis, batch: OpBatch) -> F64:
-    """Features ``names`` of a batch, shape (F, n).
-
-    Raises:
-        KeyError: the family has no such feature.
+    Attributes:
+        analysis: of ``batch``; own: the marks of its variant.
+        ragged: dimensions of the family that may differ per sequence.
     """
-    table = np.empty((len(names), len(batch)), dtype=np.float64)
-    own = marks(batch.variant)
-    for row, name in enumerate(names):
-        kind, _, of = name.partition(":")
-        if kind == "is":
-            table[row] = 1.0 if of in own else 0.0
-        else:
-            table[row] = _COLUMNS[kind](of, analysis, batch)
-    return table
+
+    analysis: Analysis
+    batch: OpBatch
+    ragged: frozenset[str]
+    own: frozenset[str]
+
+    @staticmethod
+    def of(model: Implementation, analysis: Analysis, batch: OpBatch, device: Device) -> Kernels:
+        """Of a batch on a device."""
+        return Kernels(analysis, batch, model.ragged, marks(model, batch.variant, device))
+
+    def names(self) -> tuple[str, ...]:
+        """All features but marks, in a fixed order."""
+        found = [f"x:{name}" for name in sorted(self.analysis.features)]
+        found += [f"share:{name}" for name in sorted(self.analysis.resource_s)]
+        found += ["tasks", "waves", "fill", "occupancy"]
+        for name in sorted(self.batch.dims):
+            if name in self.ragged:
+                found += [f"size:{name}", f"max:{name}"]
+            elif not (self.ragged and name == "batch"):
+                found.append(f"size:{name}")
+                found += [f"over{base}:{name}" for base in LEFT_OVERS]
+        return (*found, "sequences") if self.ragged else tuple(found)
+
+    def table(self, names: Sequence[str]) -> F64:
+        """Features ``names``, shape (F, n).
+
+        Raises:
+            KeyError: the family has no such feature.
+        """
+        found = np.empty((len(names), len(self.batch)), dtype=np.float64)
+        for row, name in enumerate(names):
+            kind, _, of = name.partition(":")
+            found[row] = float(name in self.own) if kind in MARKS else _COLUMNS[kind](of, self)
+        return found
 
 
-def _own(name: str, analysis: Analysis, batch: OpBatch) -> F64:
-    del batch
-    return np.maximum(analysis.features[name], 0.0)
+def marks(model: Implementation, variant: Variant, device: Device) -> frozenset[str]:
+    """Features of a variant that are 1 because of what it names."""
+    found = {"stream"} if variant.launch == "stream" else set()
+    named = (
+        ("style", model.style(variant, device)),
+        ("library", variant.library),
+        ("kv", variant.kv_dtype),
+    )
+    found.update(f"{kind}:{name}" for kind, name in named if name)
+    found.update(f"flag:{name}" for name, value in variant.flags if value)
+    return frozenset(found)
 
 
-def _share(name: str, analysis: Analysis, batch: OpBatch) -> F64:
-    del batch
-    return np.maximum(analysis.resource_s[name] / analysis.time_s, 0.0)
+def _own(name: str, of: Kernels) -> F64:
+    return np.maximum(of.analysis.features[name], 0.0)
 
 
-def _demanded(field: str) -> Callable[[str, Analysis, OpBatch], F64]:
-    def column(name: str, analysis: Analysis, batch: OpBatch) -> F64:
-        del name, batch
-        found: F64 = getattr(analysis.demand, field)
+def _share(name: str, of: Kernels) -> F64:
+    return np.maximum(of.analysis.resource_s[name] / of.analysis.time_s, 0.0)
+
+
+def _demanded(field: str) -> Column:
+    def column(name: str, of: Kernels) -> F64:
+        del name
+        found: F64 = getattr(of.analysis.demand, field)
         return found
 
     return column
 
 
-def _fill(name: str, analysis: Analysis, batch: OpBatch) -> F64:
-    del name, batch
-    waves = analysis.demand.waves
+def _fill(name: str, of: Kernels) -> F64:
+    del name
+    waves = of.analysis.demand.waves
     return waves / np.maximum(np.ceil(waves), 1.0)
 
 
-def _size(name: str, analysis: Analysis, batch: OpBatch) -> F64 | I64:
-    del analysis
-    values = batch.dims[name]
-    if name not in batch.ragged or batch.offsets is None:
+def _size(name: str, of: Kernels) -> I64:
+    """A dimension; of one that may differ per sequence, the sum over the sequences."""
+    values = of.batch.dims.get(name)
+    if values is None:
+        return np.full(len(of.batch), LEFT_OUT.get(name, 1), dtype=np.int64)
+    if name not in of.ragged:
         return values
-    return np.add.reduceat(values, batch.offsets[:-1])
+    if name in of.batch.ragged and of.batch.offsets is not None:
+        total: I64 = np.add.reduceat(values, of.batch.offsets[:-1])
+        return total
+    return values * _sequences(name, of)
 
 
-def _longest(name: str, analysis: Analysis, batch: OpBatch) -> I64:
-    del analysis
-    assert batch.offsets is not None
-    longest: I64 = np.maximum.reduceat(batch.dims[name], batch.offsets[:-1])
+def _longest(name: str, of: Kernels) -> I64:
+    values = of.batch.dims[name]
+    if name not in of.batch.ragged or of.batch.offsets is None:
+        return values
+    longest: I64 = np.maximum.reduceat(values, of.batch.offsets[:-1])
     return longest
 
 
-def _left_over(base: int) -> Callable[[str, Analysis, OpBatch], F64]:
-    def column(name: str, analysis: Analysis, batch: OpBatch) -> F64:
-        left = _size(name, analysis, batch) % base
+def _sequences(name: str, of: Kernels) -> I64:
+    del name
+    if of.batch.offsets is None:
+        return of.batch.dims.get("batch", np.ones(len(of.batch), dtype=np.int64))
+    return np.diff(of.batch.offsets)
+
+
+def _left_over(base: int) -> Column:
+    def column(name: str, of: Kernels) -> F64:
+        left = _size(name, of) % base
         return left.astype(np.float64) * (1.0 / base)
 
     return column
 
 
-def _sequences(name: str, analysis: Analysis, batch: OpBatch) -> I64:
-    del name, analysis
-    assert batch.offsets is not None
-    return np.diff(batch.offsets)
-
-
-_COLUMNS: dict[str, Callable[[str, Analysis, OpBatch], F64 | I64]] = {
+_COLUMNS: dict[str, Column] = {
     "x": _own,
     "share": _share,
     "tasks": _demanded("tasks"),

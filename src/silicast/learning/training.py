@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
+from silicast.kernels.check import take
 from silicast.kernels.implementation import Implementation
 from silicast.learning.artefact import Trained
 from silicast.learning.boosting import Settings, train
-from silicast.learning.features import feature_names, feature_table, marks
+from silicast.learning.features import Kernels, marks
 from silicast.learning.oblivious import Trees, codes
-from silicast.workload.op import OpBatch, Variant
+from silicast.workload.op import OpBatch
 
 BLANK_SHARE = 0.25
-"""Of the rows, how many are also learned from without library and kernel, as many queries are."""
+"""Of the rows, how many are also learned from without a library, as many queries name none."""
 MIN_ROWS = 200
 """Fewer rows than that teach no correction."""
 SHARED_FLOOR = 0.01
@@ -126,54 +127,42 @@ def _train_one(
 
 
 def _names(model: Implementation, parts: Sequence[MeasuredKernels]) -> tuple[str, ...]:
-    """Features of the family, and a mark for every library, kernel and format that occurs."""
+    """Features of the family, and every mark that occurs."""
     first = parts[0]
-    some = _some(first.batch, np.arange(min(2, len(first.batch))))
-    analysis = model.times(some, find_device(first.device)).analysis
-    said = sorted(set().union(*(marks(part.batch.variant) for part in parts)))
-    return (*feature_names(analysis, some), *(f"is:{name}" for name in said))
+    device = find_device(first.device)
+    some = take(first.batch, np.arange(1))
+    named = Kernels.of(model, model.times(some, device).analysis, some, device).names()
+    said = sorted(
+        set().union(*(marks(model, p.batch.variant, find_device(p.device)) for p in parts))
+    )
+    return (*named, *said)
 
 
 def _table(
     model: Implementation, part: MeasuredKernels, names: Sequence[str], devices: list[str]
 ) -> _Table:
-    """One part's rows, and a share of them again without library and kernel."""
-    tables = [_features(model, part, names, devices, blank=False)]
-    variant = part.batch.variant
-    if variant.library or variant.kernel:
-        every = round(1.0 / BLANK_SHARE)
-        rows = np.arange(0, len(part.batch), every)
-        bare = Variant(
-            dtype=variant.dtype, kv_dtype=variant.kv_dtype, launch=variant.launch,
-            cache=variant.cache, flags=variant.flags,
-        )  # fmt: skip
-        some = MeasuredKernels(
-            replace(_some(part.batch, rows), variant=bare),
-            part.device,
-            part.seconds[rows],
-            part.held_out[rows],
-        )
-        tables.append(_features(model, some, names, devices, blank=True))
-    return _joined(tables)
-
-
-def _features(
-    model: Implementation,
-    part: MeasuredKernels,
-    names: Sequence[str],
-    devices: list[str],
-    *,
-    blank: bool,
-) -> _Table:
-    times = model.times(part.batch, find_device(part.device))
+    """One part's rows, and a share of them again as if the library had not been named."""
+    device = find_device(part.device)
+    times = model.times(part.batch, device)
+    columns = Kernels.of(model, times.analysis, part.batch, device).table(names)
     count = len(part.batch)
-    return _Table(
-        columns=feature_table(names, times.analysis, part.batch),
+    named = _Table(
+        columns=columns,
         target=np.log(part.seconds / times.estimate_s),
         held_out=part.held_out,
         device=np.full(count, devices.index(part.device)),
-        blank=np.full(count, blank),
+        blank=np.zeros(count, dtype=np.bool_),
     )
+    library = f"library:{part.batch.variant.library}"
+    if library not in names:
+        return named
+    some = np.arange(0, count, round(1.0 / BLANK_SHARE))
+    bare = columns[:, some]
+    bare[names.index(library)] = 0.0
+    unnamed = _Table(
+        bare, named.target[some], named.held_out[some], named.device[some], ~named.blank[some]
+    )
+    return _joined([named, unnamed])
 
 
 def _joined(tables: Sequence[_Table]) -> _Table:
@@ -184,12 +173,6 @@ def _joined(tables: Sequence[_Table]) -> _Table:
         device=np.concatenate([t.device for t in tables]),
         blank=np.concatenate([t.blank for t in tables]),
     )
-
-
-def _some(batch: OpBatch, rows: NDArray[np.int64]) -> OpBatch:
-    from silicast.kernels.check import take
-
-    return take(batch, rows)
 
 
 def _unseen(table: _Table, fit: NDArray[np.bool_], devices: list[str], settings: Settings) -> float:

@@ -15,6 +15,8 @@ from silicast.hardware.cluster import cluster_of as catalog_cluster
 from silicast.hardware.device import Device, Link
 from silicast.hardware.host import Host
 from silicast.hardware.host import host_of as catalog_host
+from silicast.learning.calibration import Calibrator
+from silicast.learning.tiers import Evidence
 from silicast.scenario.decode import Scenario
 from silicast.scenario.schema import ClusterTable, EngineTable, LimitsTable, LinkTable
 from silicast.scenario.strict import convert
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from silicast.workload.model import ModelConfig
 
 DEFAULT_ENGINE = "vllm"
+
+MANY_CALIBRATIONS = 64
 
 
 def device_of(scenario: Scenario) -> Device:
@@ -236,18 +240,34 @@ def plan_of(scenario: Scenario) -> Plan:
     return Plan(p.tp, p.pp, p.dp or 1, p.ep, p.cp, p.attention_dp)
 
 
-def calibrations_of(scenario: Scenario, device: Device) -> list[Calibration]:
-    """The calibrations, checked to be for ``device``; later ones go before earlier ones.
+def evidence_of(scenario: Scenario, device: Device) -> Evidence:
+    """What kernel times may rest on: as the scenario's highest tier and calibrations say.
+
+    Calibrations are checked to be for ``device``; later ones go before earlier ones.
 
     Raises:
         SilicastError: a file is unreadable, or for another device.
     """
     paths = scenario.raw.calibration
     names = [paths] if isinstance(paths, str) else paths or []
-    found = [load_calibration(scenario.folder / name) for name in names]
-    for calibration in found:
-        calibration.require_device(device.name)
-    return found[::-1]
+    found = [_calibrator(load_calibration(scenario.folder / name)) for name in names]
+    for calibrator in found:
+        calibrator.calibration.require_device(device.name)
+    tier = scenario.raw.tier
+    return Evidence(
+        learned=tier not in ("bound", "analytic"),
+        calibrators=tuple(found[::-1]) if tier in ("auto", "calibrated") else (),
+    )
+
+
+_calibrators: dict[str, Calibrator] = {}
+
+
+def _calibrator(calibration: Calibration) -> Calibrator:
+    """It made ready, once for many scenarios that name it."""
+    if len(_calibrators) > MANY_CALIBRATIONS:
+        _calibrators.clear()
+    return _calibrators.setdefault(calibration.hash, Calibrator(calibration))
 
 
 def _placed(error: SilicastError, field: str) -> SilicastError:

@@ -34,6 +34,8 @@ FROZEN = {
     "engines search": "--json",
     "engines show": "--json",
     "validate": "--output -o --limit --json",
+    "calibrate": "--device --output -o --skip-bad",
+    "train-kernels": "--output -o",
 }
 
 

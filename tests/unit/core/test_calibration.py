@@ -57,7 +57,7 @@ def test_another_device_is_refused_but_spelling_does_not_count() -> None:
     ("text", "words"),
     [
         ("{", "not valid JSON"),
-        ('{"format": 2, "scope": {"device": "x"}, "offsets": []}', "format 2"),
+        ('{"format": 3, "scope": {"device": "x"}, "offsets": []}', "format 3"),
         ('{"format": 1, "scope": {"device": "x"}, "offset": []}', "offset"),
         (
             HEAD + '{"family": "gemm", "log_offset": 9, "log_sd": 0, "rows": 1}]}',

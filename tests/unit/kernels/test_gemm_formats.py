@@ -10,13 +10,13 @@ import pytest
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device import Device
-from silicast.kernels import dispatch
 from silicast.kernels.check import check_kernel
 from silicast.kernels.formats import with_format
 from silicast.kernels.gemm import Gemm, Setting
 from silicast.kernels.gemm_constants import constants_for, lineage, run_as
 from silicast.kernels.gemm_tiles import tiles_for
 from silicast.kernels.implementation import KernelTimes, implementation_for
+from silicast.learning import dispatch
 from silicast.workload.op import Op, OpBatch, Variant
 
 A100, H100, B200 = (find_device(x) for x in ("A100-SXM-80GB", "H100-SXM-80GB", "B200"))

@@ -10,9 +10,9 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device import Device
-from silicast.kernels.dispatch import times
 from silicast.kernels.formats import with_format
 from silicast.kernels.knowledge import Quality, knowledge_errors, software_quality
+from silicast.learning.dispatch import times
 from silicast.workload.op import Op, Variant
 
 MODELLED: list[Device] = [device_index().get(name) for name in device_index().names]

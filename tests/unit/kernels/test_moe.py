@@ -10,11 +10,11 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.dispatch import time_of
 from silicast.kernels.moe import Moe, distribution_of, moe_flags, selected, setting_of
 from silicast.kernels.moe_model import SIZES, Layer, candidates
 from silicast.kernels.moe_recipes import stored, style_of
 from silicast.kernels.routing import busiest_loads
+from silicast.learning.dispatch import time_of
 from silicast.workload.op import Op, OpBatch, Variant
 
 H100 = find_device("H100-SXM-80GB")

@@ -10,7 +10,6 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.kernels.check import check_kernel
-from silicast.kernels.dispatch import time_of
 from silicast.kernels.moe_exchange import (
     COMPULSORY_SHARE,
     Combine,
@@ -20,6 +19,7 @@ from silicast.kernels.moe_exchange import (
     payload_bytes,
     remote_of,
 )
+from silicast.learning.dispatch import time_of
 from silicast.workload.op import Op, Variant
 
 H100 = find_device("H100-SXM-80GB")

@@ -7,12 +7,12 @@ import pytest
 
 from silicast.hardware.catalog import find_device
 from silicast.kernels.check import check_kernel
-from silicast.kernels.dispatch import time_of
 from silicast.kernels.implementation import Implementation, implementation_for
 from silicast.kernels.recurrent_mixer import constants_of, kinds_of, phase_of
 from silicast.kernels.recurrent_model import chunks_of
 from silicast.kernels.recurrent_styles import STYLES, Kind, Phase, style_of
 from silicast.kernels.recurrent_work import Shape, delta_shape
+from silicast.learning.dispatch import time_of
 from silicast.workload.op import Op, Variant
 
 H100 = find_device("H100-SXM-80GB")

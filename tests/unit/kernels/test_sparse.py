@@ -20,6 +20,9 @@ FAMILIES = ("indexer_logits", "topk", "sparse_attention", "mhc")
 MODULES = ("dsa_module", "csa_module", "hca_module", "msa_module")
 
 
+Sizes = dict[str, Any]
+
+
 def microseconds(
     family: str, device: Any = H200, variant: Variant = Variant(), **dims: int
 ) -> float:
@@ -47,7 +50,7 @@ def test_scores_of_the_indexer_by_hand() -> None:
 
 def test_pooled_scores_write_one_of_a_block() -> None:
     variant = Variant(dtype="bf16")
-    size = {"q_len": 1, "kv_len": 1024, "heads": 4, "head_dim": 128}
+    size: Sizes = {"q_len": 1, "kv_len": 1024, "heads": 4, "head_dim": 128}
     _, every = counts("indexer_logits", variant, **size)
     _, best = counts("indexer_logits", variant, pool=128, **size)
     assert every - best == 4 * (1024 - 8)
@@ -59,7 +62,7 @@ def test_selection_by_hand() -> None:
 
 
 def test_attention_counts_what_is_selected_and_near() -> None:
-    sizes = {"num_heads": 2, "head_dim": 32, "value_dim": 16}
+    sizes: Sizes = {"num_heads": 2, "head_dim": 32, "value_dim": 16}
     flops, _ = counts("sparse_attention", q_len=2, kv_len=10, selected=4, **sizes)
     assert flops == 2 * 2 * (32 + 16) * (4 + 4)
     # tokens 9 and 10 see 2 entries of 4 tokens each, and the last 3 tokens
@@ -70,7 +73,13 @@ def test_attention_counts_what_is_selected_and_near() -> None:
 
 
 def test_the_length_of_the_cache_does_not_matter_once_enough_is_cached() -> None:
-    size = {"q_len": 512, "num_heads": 64, "head_dim": 576, "value_dim": 512, "selected": 2048}
+    size: Sizes = {
+        "q_len": 512,
+        "num_heads": 64,
+        "head_dim": 576,
+        "value_dim": 512,
+        "selected": 2048,
+    }
     short = microseconds("sparse_attention", kv_len=4096, **size)
     assert microseconds("sparse_attention", kv_len=131_072, **size) == pytest.approx(
         short, rel=0.05
@@ -79,14 +88,27 @@ def test_the_length_of_the_cache_does_not_matter_once_enough_is_cached() -> None
 
 def test_a_block_takes_one_query_and_every_core_one_block() -> None:
     """FlashMLA on an H200: up to 132 queries with 64 heads take as long as one."""
-    size = {"kv_len": 65_536, "num_heads": 64, "head_dim": 576, "value_dim": 512, "selected": 2048}
+    size: Sizes = {
+        "kv_len": 65_536,
+        "num_heads": 64,
+        "head_dim": 576,
+        "value_dim": 512,
+        "selected": 2048,
+    }
     one, full, twice = (microseconds("sparse_attention", q_len=n, **size) for n in (1, 132, 264))
     assert one == pytest.approx(full, rel=0.1)
     assert twice == pytest.approx(2 * full, rel=0.15)
 
 
 def test_a_decode_shares_out_the_walk_that_a_prefill_does_not() -> None:
-    size = {"q_len": 1, "num_heads": 64, "head_dim": 512, "selected": 0, "ratio": 4, "window": 128}
+    size: Sizes = {
+        "q_len": 1,
+        "num_heads": 64,
+        "head_dim": 512,
+        "selected": 0,
+        "ratio": 4,
+        "window": 128,
+    }
     prefill = microseconds("sparse_attention", kv_len=262_144, **size)
     decode = microseconds("sparse_attention", variant=Variant(flags=DECODE), kv_len=262_143, **size)
     assert decode < prefill / 3
@@ -104,7 +126,7 @@ def test_short_prefills_are_dense_where_a_library_has_that_path() -> None:
 
 def test_one_block_walks_over_all_keys_alone() -> None:
     """Four queries of 32 heads are one block of a prefill: 512 queries take as long as one."""
-    size = {"kv_len": 131_072, "heads": 32, "head_dim": 128}
+    size: Sizes = {"kv_len": 131_072, "heads": 32, "head_dim": 128}
     one, many = (
         microseconds("indexer_logits", variant=Variant("fp8"), q_len=n, **size) for n in (1, 512)
     )
@@ -138,7 +160,7 @@ def test_modules_answer_in_every_format_and_phase(
 
 
 def test_a_layer_without_an_indexer_of_its_own_is_faster() -> None:
-    size = {"batch_size": 4, "isl": 1, "step": 65_536, "num_heads": 16}
+    size: Sizes = {"batch_size": 4, "isl": 1, "step": 65_536, "num_heads": 16}
     own = Variant("bf16", library="sglang", flags=(("generation", True),))
     shared = Variant("bf16", library="sglang", flags=(("generation", True), ("skip_indexer", True)))
     assert microseconds("dsa_module", variant=shared, **size) < microseconds(

@@ -8,10 +8,10 @@ import pytest
 from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device import Device, MatrixArray
 from silicast.kernels.check import check_kernel
-from silicast.kernels.dispatch import times
 from silicast.kernels.implementation import families, implementation_for
 from silicast.kernels.systolic.attention import SystolicAttentionPrefill
 from silicast.kernels.systolic.rates import array_cycles, issued_by_arrays, systolic_rates
+from silicast.learning.dispatch import times
 from silicast.workload.op import Op, Variant
 
 DEVICES: list[Device] = [

@@ -20,12 +20,14 @@ def stump() -> Trees:
 
 
 def random_rows(count: int, seed: int = 0) -> F64:
-    return np.exp(np.random.default_rng(seed).normal(0.0, 3.0, (3, count)))
+    found: F64 = np.exp(np.random.default_rng(seed).normal(0.0, 3.0, (3, count)))
+    return found
 
 
 def law(rows: F64) -> F64:
     """Something with an interaction and a step."""
-    return np.log(rows[0]) * 0.1 + np.where(rows[1] > 1.0, 0.3, 0.0) * (rows[2] > 0.5)
+    found: F64 = np.log(rows[0]) * 0.1 + np.where(rows[1] > 1.0, 0.3, 0.0) * (rows[2] > 0.5)
+    return found
 
 
 def test_a_stump_by_hand() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.kernels.dispatch import forget
+from silicast.learning.dispatch import forget
 from silicast.scenario import batch
 from silicast.scenario.answer import encode
 from silicast.scenario.batch import run_batch, run_batch_file

@@ -157,7 +157,6 @@ def test_a_slower_clock_takes_longer() -> None:
     [
         ({"speculative": {"method": "ngram", "k": 2}}, "speculative decoding"),
         ({"lora": {"rank": 8}}, "low-rank adapters"),
-        ({"calibration": "x.json"}, "calibration"),
         ({"parallel": {"cp": 2}}, "cp in inference"),
         ({"parallel": {"tp": 2, "sp": True}}, "sequence parallelism"),
         ({"engine": {"name": "vllm", "options": {"block_size": 8}}}, "options of engines"),

@@ -14,7 +14,12 @@ from silicast.core.prediction import Prediction, Quantity, Tier
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.scenario.answer import Answer, answer, why_tree
-from silicast.scenario.answerer import Answerer, not_yet, refuse_unmodelled, register
+from silicast.scenario.answerer import (
+    Answerer,
+    not_yet,
+    refuse_unmodelled,
+    register,
+)
 from silicast.scenario.decode import Scenario
 from silicast.scenario.dtype_names import dtype_name
 from silicast.scenario.resolve import (
@@ -22,6 +27,7 @@ from silicast.scenario.resolve import (
     cluster_of,
     device_of,
     engine_of,
+    evidence_of,
     host_of,
     limit_warnings,
     model_of,
@@ -78,7 +84,7 @@ def deployment_of(
         SilicastError: an unknown name, contradictory degrees, or something not modelled.
     """
     refuse_unmodelled(
-        scenario, "speculative", "lora", "colocation", "pools", "links", "calibration",
+        scenario, "speculative", "lora", "colocation", "pools", "links",
         "cluster.slow_gpus", "cluster.failures",
     )  # fmt: skip
     raw = scenario.raw
@@ -108,6 +114,7 @@ def deployment_of(
         cluster=cluster_of(scenario, device),
         power_w=None if raw.limits.power_w is None else device.power_cap_w,
         clock_hz=raw.limits.clock_mhz * 1e6 if raw.limits.clock_mhz else None,
+        evidence=evidence_of(scenario, device),
     )
     return deployment, warnings
 

@@ -7,16 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeGuard, final
 
-from silicast.core.calibration import Calibration
 from silicast.core.errors import SilicastError
-from silicast.core.prediction import Z90, Part, Quantity, Tier, to_picoseconds
+from silicast.core.prediction import Part, Quantity, Tier, to_picoseconds
 from silicast.hardware.device import Device
-from silicast.kernels.dispatch import KernelTime, forget, implementation_of, times
 from silicast.kernels.implementation import Implementation
+from silicast.learning.dispatch import KernelTime, forget, implementation_of, times
+from silicast.learning.tiers import Evidence
 from silicast.scenario.answer import Answer, answer, why_tree
-from silicast.scenario.answerer import Answerer, ignored, not_yet, refuse_unmodelled, register
+from silicast.scenario.answerer import (
+    Answerer,
+    ignored,
+    not_yet,
+    refuse_unmodelled,
+    register,
+)
 from silicast.scenario.decode import Scenario
-from silicast.scenario.resolve import calibrations_of, device_of, limit_warnings
+from silicast.scenario.resolve import device_of, evidence_of, limit_warnings
 from silicast.workload.op import Op
 
 MICRO = 1e6
@@ -72,7 +78,7 @@ class _Prepared:
     op: Op
     device: Device
     bound_only: bool
-    calibrations: list[Calibration]
+    evidence: Evidence
     warnings: list[str]
 
 
@@ -86,19 +92,19 @@ class KernelAnswerer(Answerer):
     def answer(self, scenario: Scenario) -> Answer:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
         case = _prepare(scenario)
-        return _answer(case, times([case.op], case.device)[0])
+        return _answer(case, times([case.op], case.device, case.evidence)[0])
 
     def answer_many(self, scenarios: Sequence[Scenario]) -> list[Answer | SilicastError]:
         """All cases of a device in one vectorised call, which changes no answer."""
         found: list[Answer | SilicastError | None] = [None] * len(scenarios)
-        by_device: dict[Device, list[tuple[int, _Prepared]]] = {}
+        by_device: dict[tuple[Device, Evidence], list[tuple[int, _Prepared]]] = {}
         for i, scenario in enumerate(scenarios):
             try:
                 case = _prepare(scenario)
             except SilicastError as error:
                 found[i] = error
             else:
-                by_device.setdefault(case.device, []).append((i, case))
+                by_device.setdefault((case.device, case.evidence), []).append((i, case))
         for rows in by_device.values():
             for (i, case), time in zip(rows, _times([case for _, case in rows]), strict=True):
                 found[i] = _guarded(case, time)
@@ -110,7 +116,7 @@ class KernelAnswerer(Answerer):
 def _times(cases: list[_Prepared]) -> list[KernelTime | SilicastError]:
     """Times of cases of one device; if one of them is refused, each is asked on its own."""
     try:
-        return list(times([case.op for case in cases], cases[0].device))
+        return list(times([case.op for case in cases], cases[0].device, cases[0].evidence))
     except SilicastError as error:
         if len(cases) == 1:
             return [error]
@@ -155,7 +161,7 @@ def _prepare(scenario: Scenario) -> _Prepared:
         op=kernel.op,
         device=device,
         bound_only=raw.tier == "bound",
-        calibrations=calibrations_of(scenario, device),
+        evidence=evidence_of(scenario, device),
         warnings=warnings,
     )
 
@@ -229,13 +235,6 @@ def _answer(case: _Prepared, time: KernelTime) -> Answer:
 def _latency(case: _Prepared, time: KernelTime) -> tuple[Quantity, Tier]:
     if case.bound_only:
         return Quantity(time.bound_s, time.bound_s, time.p95_s), "bound"
-    for calibration in case.calibrations:
-        offset = calibration.offset_for(case.op.family, case.op.variant.dtype)
-        if offset is not None:
-            estimate = max(time.estimate_s * math.exp(offset.log_offset), time.bound_s)
-            spread = math.exp(Z90 * offset.log_sd)
-            low = max(estimate / spread, time.bound_s)
-            return Quantity(estimate, low, estimate * spread), "calibrated"
     return Quantity(time.estimate_s, time.p05_s, time.p95_s), time.tier
 
 

@@ -22,6 +22,7 @@ from silicast.kernels.implementation import (
     families,
     implementation_for,
 )
+from silicast.learning.tiers import ALL_SHIPPED, Evidence, kernel_times
 from silicast.workload.op import Op, OpBatch, Variant
 
 MEMO_LIMIT = 262_144
@@ -48,7 +49,7 @@ class KernelTime:
     measured: bool = True
 
 
-_memo: dict[Device, dict[Op, KernelTime]] = {}
+_memo: dict[tuple[Device, Evidence], dict[Op, KernelTime]] = {}
 
 
 def implementation_of(op: Op, device: Device) -> Implementation:
@@ -69,24 +70,27 @@ def implementation_of(op: Op, device: Device) -> Implementation:
     return found
 
 
-def time_of(op: Op, device: Device) -> KernelTime:
+def time_of(op: Op, device: Device, evidence: Evidence = ALL_SHIPPED) -> KernelTime:
     """The time of one op on ``device``; raises as :func:`times`."""
-    known = _memo.get(device)
+    known = _memo.get((device, evidence))
     if known is not None and (found := known.get(op)) is not None:
         return found
-    return times([op], device)[0]
+    return times([op], device, evidence)[0]
 
 
-def times(ops: Sequence[Op], device: Device) -> list[KernelTime]:
+def times(ops: Sequence[Op], device: Device, evidence: Evidence = ALL_SHIPPED) -> list[KernelTime]:
     """The time of each op on ``device``, in the order given.
 
     Ops that were asked for before come from memory; the others are evaluated in one call per
     family, variant and set of dimension names. The result of an op never depends on the others.
 
+    Args:
+        evidence: what the times may rest on beside the analytic model.
+
     Raises:
         SilicastError: a family has no model for this device, or an op is not valid for it.
     """
-    known = _memory(device)
+    known = _memory(device, evidence)
     groups: dict[tuple[str, Variant, tuple[str, ...]], list[Op]] = {}
     for op in dict.fromkeys(op for op in ops if op not in known):
         names = tuple(name for name, _ in op.dims)
@@ -94,7 +98,8 @@ def times(ops: Sequence[Op], device: Device) -> list[KernelTime]:
     fresh: dict[Op, KernelTime] = {}
     for group in groups.values():
         model = implementation_of(group[0], device)
-        fresh.update(zip(group, _rows(group, model.times(OpBatch.of(group), device)), strict=True))
+        found = kernel_times(model, OpBatch.of(group), device, evidence)
+        fresh.update(zip(group, _rows(group, found), strict=True))
     answer = [fresh[op] if op in fresh else known[op] for op in ops]
     known.update(fresh)
     return answer
@@ -105,10 +110,10 @@ def forget() -> None:
     _memo.clear()
 
 
-def _memory(device: Device) -> dict[Op, KernelTime]:
+def _memory(device: Device, evidence: Evidence) -> dict[Op, KernelTime]:
     if sum(len(rows) for rows in _memo.values()) > MEMO_LIMIT:
         _memo.clear()
-    return _memo.setdefault(device, {})
+    return _memo.setdefault((device, evidence), {})
 
 
 def _rows(ops: Sequence[Op], batch: KernelTimes) -> list[KernelTime]:
@@ -123,12 +128,13 @@ def _rows(ops: Sequence[Op], batch: KernelTimes) -> list[KernelTime]:
         batch.independent_log_sd.tolist(),
         choices,
         batch.domains(),
+        batch.tiers(),
         strict=True,
     )
     return [
         KernelTime(
-            op, estimate, low, high, bound, by, batch.shared_log_sd, own, batch.tier, choice,
+            op, estimate, low, high, bound, by, batch.shared_log_sd, own, tier, choice,
             batch.warnings, domain, batch.measured,
         )
-        for op, estimate, low, high, bound, by, own, choice, domain in columns
+        for op, estimate, low, high, bound, by, own, choice, domain, tier in columns
     ]  # fmt: skip

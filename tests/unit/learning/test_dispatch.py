@@ -8,9 +8,9 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
-from silicast.kernels import dispatch
 from silicast.kernels.elementwise import elementwise_op
 from silicast.kernels.implementation import implementation_for
+from silicast.learning import dispatch
 from silicast.workload.op import Op, OpBatch, Variant
 
 H100 = find_device("H100")

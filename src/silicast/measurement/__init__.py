@@ -1,0 +1,1 @@
+"""Measurements from outside: reading tables of them, whatever their file format."""

@@ -1,0 +1,145 @@
+"""Tables of measured kernels: CSV, JSON Lines or Parquet, one measurement a row."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import msgspec
+
+from silicast.core.errors import SilicastError
+
+MAX_ROWS = 2_000_000
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row as it stands in its file.
+
+    Attributes:
+        number: from 1, the header of a CSV file not counted.
+        values: column -> value; empty cells are left out.
+    """
+
+    number: int
+    values: Mapping[str, Any]
+
+
+def read_table(path: Path) -> list[Row]:
+    """All rows of a table.
+
+    Raises:
+        SilicastError: unreadable, of an unknown kind, empty or too long; names the file.
+    """
+    readers = {".csv": _csv, ".jsonl": _json_lines, ".ndjson": _json_lines, ".parquet": _parquet}
+    reader = readers.get(path.suffix.casefold())
+    if reader is None:
+        raise SilicastError(
+            f"unknown kind of table {path.suffix!r}",
+            file=str(path),
+            field="rows",
+            hint=f"one of {', '.join(readers)}",
+        )
+    try:
+        rows = [Row(i, values) for i, values in enumerate(reader(path), 1)]
+    except OSError as error:
+        raise SilicastError(
+            f"cannot read: {error.strerror or error}", kind="io", file=str(path)
+        ) from None
+    except UnicodeDecodeError as error:
+        raise SilicastError(f"is no text in UTF-8: {error}", file=str(path), field="rows") from None
+    if not rows:
+        raise SilicastError("has no rows", file=str(path), field="rows")
+    return rows
+
+
+def _csv(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        for number, row in enumerate(reader, 1):
+            _not_too_many(number, path)
+            if None in row:
+                raise SilicastError(
+                    "has more cells than the header", file=str(path), field=f"row {number}"
+                )
+            yield {
+                name.strip(): _value(text.strip())
+                for name, text in row.items()
+                if text is not None and text.strip()
+            }
+
+
+def _value(text: str) -> Any:
+    """A cell as the number, truth value or list that it spells."""
+    lowered = text.casefold()
+    if lowered in ("true", "false"):
+        return lowered == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    if text.startswith("["):
+        try:
+            return msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            return text
+    return text
+
+
+def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            _not_too_many(number, path)
+            if not line.strip():
+                continue
+            try:
+                row = msgspec.json.decode(line)
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise SilicastError(
+                    f"is no JSON: {error}", file=str(path), field=f"row {number}"
+                ) from None
+            if not isinstance(row, dict):
+                raise SilicastError("expected an object", file=str(path), field=f"row {number}")
+            yield {name: value for name, value in row.items() if value is not None}
+
+
+def _parquet(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise SilicastError(
+            "reading Parquet needs pyarrow",
+            file=str(path),
+            field="rows",
+            hint="pip install silicast[data], or give a CSV file",
+        ) from None
+    if not path.is_file():
+        raise SilicastError("cannot read: No such file", kind="io", file=str(path))
+    try:
+        table = pq.read_table(path)
+    except pa.ArrowException as error:
+        raise SilicastError(f"is no Parquet file: {error}", file=str(path), field="rows") from None
+    _not_too_many(table.num_rows, path)
+    for row in table.to_pylist():
+        yield {
+            name: value
+            for name, value in row.items()
+            if value is not None and value != "" and value == value  # noqa: PLR0124 - not NaN
+        }
+
+
+def _not_too_many(number: int, path: Path) -> None:
+    if number > MAX_ROWS:
+        raise SilicastError(
+            f"has more than {MAX_ROWS} rows",
+            kind="limit",
+            file=str(path),
+            field="rows",
+            hint="a few thousand calibrate a device: give a sample",
+        )

@@ -1,0 +1,135 @@
+"""Tables of measured kernels into calibrations: what is learned, and what is refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silicast.core.calibration import save_calibration
+from silicast.core.errors import SilicastError
+from silicast.scenario.api import predict
+from silicast.scenario.calibrate import calibrate
+
+SHAPES = [
+    {"op": "gemm", "m": m, "n": n, "k": k}
+    for m in (16, 128, 512, 2048)
+    for n in (1024, 4096, 8192)
+    for k in (1024, 4096, 16384)
+]
+
+
+def predicted(kernel: dict[str, Any], **more: Any) -> Any:
+    return predict({"task": "kernel", "device": "H100", "workload": {"kernel": kernel}, **more})
+
+
+def written(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def rows(factor: float = 1.4) -> list[dict[str, Any]]:
+    """What a device would give on which every product takes ``factor`` times as long."""
+    return [
+        {**shape, "latency_us": factor * predicted(shape).metrics["latency_us"].estimate}
+        for shape in SHAPES
+    ]
+
+
+def test_it_comes_to_what_was_measured(tmp_path: Path) -> None:
+    found = calibrate(written(tmp_path / "rows.jsonl", rows()), "H100")
+    (offset,) = found.calibration.offsets
+    assert (offset.family, offset.dtype, offset.rows) == ("gemm", "bf16", len(SHAPES))
+    path = tmp_path / "h100.json"
+    save_calibration(found.calibration, path)
+    other = {"op": "gemm", "m": 256, "n": 2048, "k": 2048}  # not measured itself
+    before, after = predicted(other), predicted(other, calibration=str(path))
+    assert after.tier == "calibrated"
+    ratio = after.metrics["latency_us"].estimate / before.metrics["latency_us"].estimate
+    assert ratio == pytest.approx(1.4, rel=0.06)
+    width = after.metrics["latency_us"].p95 / after.metrics["latency_us"].p05
+    assert width < before.metrics["latency_us"].p95 / before.metrics["latency_us"].p05
+    again = predicted(SHAPES[5], calibration=str(path)).metrics["latency_us"].estimate
+    assert again == pytest.approx(rows()[5]["latency_us"], rel=0.02)
+
+
+def test_a_lower_tier_leaves_it_out(tmp_path: Path) -> None:
+    path = tmp_path / "h100.json"
+    table = written(tmp_path / "rows.jsonl", rows())
+    save_calibration(calibrate(table, "H100").calibration, path)
+    kernel = SHAPES[0]
+    analytic = predicted(kernel, calibration=str(path), tier="analytic")
+    assert analytic.tier == "analytic"
+    assert analytic.metrics == predicted(kernel, tier="analytic").metrics
+
+
+def test_csv_in_other_units(tmp_path: Path) -> None:
+    lines = ["op,m,n,k,latency_ms"]
+    lines += [f"gemm,{r['m']},{r['n']},{r['k']},{r['latency_us'] / 1e3!r}" for r in rows()]
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(lines) + "\n")
+    (offset,) = calibrate(path, "H100").calibration.offsets
+    assert offset.log_offset == pytest.approx(0.3365, abs=0.05)
+
+
+BAD = {
+    "another unit": lambda r: {**r, "latency_us": r["latency_us"] * 1000.0},
+    "faster than the device": lambda r: {**r, "latency_us": r["latency_us"] / 30.0},
+    "no time above 0": lambda r: {**r, "latency_us": -1.0},
+    "no latency_us": lambda r: {k: v for k, v in r.items() if k != "latency_us"},
+    "several times": lambda r: {**r, "latency_ms": 1.0},
+    "another device": lambda r: {**r, "device": "A100"},
+    "not understood: kernel.op": lambda r: {**r, "op": "gem"},
+    "not understood: kernel.m": lambda r: {**r, "m": 0},
+}
+
+
+@pytest.mark.parametrize("reason", BAD)
+def test_a_row_that_cannot_be_right_is_named(tmp_path: Path, reason: str) -> None:
+    good = rows()
+    bad = [*good[:30], BAD[reason](good[30]), *good[31:]]
+    path = written(tmp_path / "rows.jsonl", bad)
+    with pytest.raises(SilicastError) as caught:
+        calibrate(path, "H100")
+    text = str(caught.value)
+    assert reason in text
+    assert "1 rows" in text
+    assert "row 31" in text
+    assert str(path) in text
+    found = calibrate(path, "H100", skip_bad=True)
+    assert found.refused.count == 1
+    assert sum(offset.rows for offset in found.calibration.offsets) == len(good) - 1
+
+
+def test_contradictions_are_named(tmp_path: Path) -> None:
+    good = rows()
+    other = {**good[3], "latency_us": good[3]["latency_us"] * 2.5}
+    path = written(tmp_path / "rows.jsonl", [*good, other])
+    with pytest.raises(SilicastError, match="2 rows repeat an op"):
+        calibrate(path, "H100")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("x.txt", "m\n1\n", "unknown kind"),
+        ("x.csv", "", "no rows"),
+        ("x.csv", "a,b\n1,2,3\n", "more cells"),
+        ("x.jsonl", "{\n", "no JSON"),
+        ("x.jsonl", "[1]\n", "expected an object"),
+        ("x.parquet", "PAR", "Parquet"),
+    ],
+)
+def test_a_table_that_cannot_be_read(tmp_path: Path, name: str, content: str, said: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(SilicastError, match=said) as caught:
+        calibrate(tmp_path / name, "H100")
+    assert name in str(caught.value)
+
+
+def test_no_such_table(tmp_path: Path) -> None:
+    for name in ("a.csv", "a.jsonl", "a.parquet"):
+        with pytest.raises(SilicastError, match="cannot read"):
+            calibrate(tmp_path / name, "H100")
