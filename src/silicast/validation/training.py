@@ -82,9 +82,7 @@ def _attention(table: str) -> Read:
         for campaign in _attention_rows.read_campaigns(data, table, 3 * MANY):
             if campaign.newest:
                 seconds = campaign.latency_us * 1e-6
-                yield MeasuredKernels(
-                    campaign.batch, campaign.device.name, seconds, campaign.held
-                )
+                yield MeasuredKernels(campaign.batch, campaign.device.name, seconds, campaign.held)
 
     return read
 
