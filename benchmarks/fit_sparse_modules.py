@@ -74,10 +74,6 @@ EAGER = ("dsa_sglang",)
 """Modules and libraries whose time between large kernels cannot be told from the host's."""
 TILES = ((64.0, 1.0, 64.0), (64.0, 1.0, 16.0), (128.0, 1.0, 16.0), (128.0, 2.0, 128.0))
 """Heads of a block, cores it takes, and heads that it multiplies at least."""
-NOTES = (
-    "prefills of DSA in SGLang and TensorRT-LLM were fitted again with --warm after short ones "
-    "came to move what dense attention moves; so were the early versions' terms of CSA and HCA"
-)
 UNSEEN = 1.15
 """Shapes that were not fitted err so much more than those that were."""
 LOWEST, HIGHEST = 0.4, 2.5
@@ -342,7 +338,6 @@ def write(tables: Tables, scores: dict[str, Any]) -> None:
         "command": "python benchmarks/fit_sparse_modules.py",
         "date": "2026-11-21",
         "scores": scores,
-        "notes": NOTES,
     }
     OUT.write_text(json.dumps({"format": 1, "card": card, **complete(tables)}, indent=1) + "\n")
 

@@ -27,6 +27,12 @@ GOOD: dict[str, Any] = {
     "attn_config": {"alibi": True}, "num_nextn_predict_layers": 1,
     "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
 }  # fmt: skip
+OTHER_NAMES: dict[str, Any] = {
+    "ffn_hidden_size": 128, "num_layers": 2, "padded_vocab_size": 100, "seq_length": 64,
+    "multi_query_attention": True, "multi_query_group_num": 2, "kv_channels": 16,
+    "block_configs": [{"attention": {"n_heads_in_group": 1}, "ffn": {"ffn_mult": 1.0}}] * 2,
+}  # fmt: skip
+"""Sizes under names that few families use."""
 SPARSE: dict[str, Any] = {
     "num_local_experts": 4, "num_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2,
     "moe_intermediate_size": 32, "shared_expert_intermediate_size": 0, "n_shared_experts": 1,
@@ -120,4 +126,6 @@ def test_any_name(name: str) -> None:
 def test_every_family_reads_a_plain_configuration() -> None:
     plain = {k: v for k, v in GOOD.items() if k != "use_sliding_window"}
     for architecture in families():
-        assert model_from({**plain, "architectures": [architecture]}).hidden == 64
+        experts = {"moe_intermediate_size": 32} if "mimo" in architecture.casefold() else {}
+        stated = plain | OTHER_NAMES | experts
+        assert model_from({**stated, "architectures": [architecture]}).hidden == 64

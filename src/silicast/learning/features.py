@@ -123,9 +123,7 @@ def _fill(name: str, of: Kernels) -> F64:
 
 def _size(name: str, of: Kernels) -> I64:
     """A dimension; of one that may differ per sequence, the sum over the sequences."""
-    values = of.batch.dims.get(name)
-    if values is None:
-        return np.full(len(of.batch), LEFT_OUT.get(name, 1), dtype=np.int64)
+    values = _values(name, of)
     if name not in of.ragged:
         return values
     if name in of.batch.ragged and of.batch.offsets is not None:
@@ -135,11 +133,18 @@ def _size(name: str, of: Kernels) -> I64:
 
 
 def _longest(name: str, of: Kernels) -> I64:
-    values = of.batch.dims[name]
+    values = _values(name, of)
     if name not in of.batch.ragged or of.batch.offsets is None:
         return values
     longest: I64 = np.maximum.reduceat(values, of.batch.offsets[:-1])
     return longest
+
+
+def _values(name: str, of: Kernels) -> I64:
+    found = of.batch.dims.get(name)
+    if found is None:
+        return np.full(len(of.batch), LEFT_OUT.get(name, 1), dtype=np.int64)
+    return found
 
 
 def _sequences(name: str, of: Kernels) -> I64:
