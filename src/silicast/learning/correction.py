@@ -17,7 +17,7 @@ from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation, KernelTimes
 from silicast.learning.artefact import Artefact, Trained, load_artefact
-from silicast.learning.features import Kernels
+from silicast.learning.features import WHO, Kernels
 from silicast.learning.oblivious import STEPS, codes
 from silicast.workload.op import OpBatch
 
@@ -82,7 +82,7 @@ def _known(own: frozenset[str], trained: Trained) -> bool:
     """Whether training rows had every style and cache format that is marked; a library may be new,
     for rows without one were learned from too.
     """
-    return all(name in trained.features for name in own if not name.startswith("library:"))
+    return all(name in trained.features for name in own if not name.startswith(WHO))
 
 
 def _errors(

@@ -10,6 +10,7 @@ Any family has the same kinds of features, by name:
     over32:DIM, over128:DIM           what is left over of a dimension, as a share of 32 and 128
     style:NAME, library:NAME, kv:NAME     1 where the family's style of kernel, the variant's
                  library or KV format is NAME, else 0
+    release:NAME 1 where library and version together are NAME
     flag:NAME    1 where the variant's flag is set
     stream       1 where kernels are launched one by one
 
@@ -32,8 +33,10 @@ from silicast.workload.op import OpBatch, Variant
 LEFT_OVERS = (32, 128)
 LEFT_OUT = {"window": 0}
 """Dimension -> what it is where an op leaves it out; 1 for all others."""
-MARKS = frozenset(("style", "library", "kv", "flag", "stream"))
+MARKS = frozenset(("style", "library", "release", "kv", "flag", "stream"))
 """Kinds of features that are 0 or 1."""
+WHO = ("library:", "release:")
+"""Marks of who provides a kernel: queries may name others, or nobody."""
 
 Column = Callable[[str, "Kernels"], F64 | I64]
 """A kind of feature: what follows the colon in its name, and the kernels -> shape (n,)."""
@@ -91,6 +94,7 @@ def marks(model: Implementation, variant: Variant, device: Device) -> frozenset[
     named = (
         ("style", model.style(variant, device)),
         ("library", variant.library),
+        ("release", f"{variant.library} {variant.version}" if variant.version else ""),
         ("kv", variant.kv_dtype),
     )
     found.update(f"{kind}:{name}" for kind, name in named if name)

@@ -16,7 +16,7 @@ from silicast.kernels.check import take
 from silicast.kernels.implementation import Implementation
 from silicast.learning.artefact import Trained
 from silicast.learning.boosting import Settings, train
-from silicast.learning.features import Kernels, marks
+from silicast.learning.features import WHO, Kernels, marks
 from silicast.learning.oblivious import Trees, codes
 from silicast.workload.op import OpBatch
 
@@ -153,12 +153,12 @@ def _table(
         device=np.full(count, devices.index(part.device)),
         blank=np.zeros(count, dtype=np.bool_),
     )
-    library = f"library:{part.batch.variant.library}"
-    if library not in names:
+    who = [row for row, name in enumerate(names) if name.startswith(WHO)]
+    if not columns[who].any():
         return named
     some = np.arange(0, count, round(1.0 / BLANK_SHARE))
     bare = columns[:, some]
-    bare[names.index(library)] = 0.0
+    bare[who] = 0.0
     unnamed = _Table(
         bare, named.target[some], named.held_out[some], named.device[some], ~named.blank[some]
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, final
@@ -14,8 +16,30 @@ from numpy.typing import NDArray
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import Implementation, KernelTimes
+from silicast.learning.tiers import ALL_SHIPPED, Evidence, kernel_times
+from silicast.workload.op import OpBatch
 
 Labels = NDArray[np.str_]
+
+EVIDENCE: ContextVar[Evidence] = ContextVar("evidence", default=ALL_SHIPPED)
+"""What scored predictions may rest on: all that is shipped, unless inside :func:`resting`."""
+
+
+@contextmanager
+def resting(on: Evidence) -> Iterator[None]:
+    """Suites that are scored inside rest on ``on``."""
+    token = EVIDENCE.set(on)
+    try:
+        yield
+    finally:
+        EVIDENCE.reset(token)
+
+
+def timed(model: Implementation, batch: OpBatch, device: Device) -> KernelTimes:
+    """Times of kernels on the evidence that suites are scored with."""
+    return kernel_times(model, batch, device, EVIDENCE.get())
 
 
 @final

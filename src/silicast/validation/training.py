@@ -29,10 +29,14 @@ from silicast.validation.suites import (
     _linear_attention_rows,
     _mla_rows,
     _moe_rows,
+    _sparse_rows,
     _streaming_rows,
 )
+from silicast.validation.suites._encoder_rows import encoder_campaigns
 from silicast.workload.op import OpBatch
 
+PER_GROUP = 250
+"""Rows read of each group of equal words in a table of modules, at most."""
 MANY = 40_000
 """Rows read of each device and campaign, at most."""
 
@@ -87,6 +91,26 @@ def _attention(table: str) -> Read:
     return read
 
 
+def _prefill(data: Path) -> Iterator[MeasuredKernels]:
+    """Causal attention of decoders, and attention of encoders."""
+    yield from _attention("context")(data)
+    for campaign in encoder_campaigns(data):
+        if campaign.newest:
+            seconds = campaign.latency_us * 1e-6
+            yield MeasuredKernels(campaign.batch, campaign.device.name, seconds, campaign.held)
+
+
+def _sparse(*tables: str) -> Read:
+    def read(data: Path) -> Iterator[MeasuredKernels]:
+        for table in tables:
+            lower = _sparse_rows.MODULE_TABLES[table]
+            for part in _sparse_rows.table_rows(data, table, lower, PER_GROUP):
+                held = _sparse_rows.shape_held_out(part.sizes)
+                yield MeasuredKernels(part.batch, part.device, part.seconds, held)
+
+    return read
+
+
 def _moe(data: Path) -> Iterator[MeasuredKernels]:
     parts = [*_moe_rows.aic_rows(data, MANY // 10), *_moe_rows.pipeweave_rows(data, MANY)]
     for part in parts:
@@ -136,6 +160,13 @@ _STREAMS = (
     "serving/llmservingsim_profile_dense.parquet",
 )  # fmt: skip
 
+_MODULES = {
+    "dsa": ("dsa_context_module", "dsa_generation_module"),
+    "csa": ("dsv4_csa_context_module", "dsv4_csa_generation_module"),
+    "hca": ("dsv4_hca_context_module", "dsv4_hca_generation_module"),
+    "msa": ("msa_context_module", "msa_generation_module"),
+}
+
 SOURCES: Mapping[str, Source] = {
     source.family: source
     for source in (
@@ -151,8 +182,8 @@ SOURCES: Mapping[str, Source] = {
             _gemm,
             _DEEP,
         ),
-        Source("attention_prefill", (_AIC + "context_attention.parquet",), _HEADS,
-               _attention("context"), _DEEP),
+        Source("attention_prefill", (_AIC + "context_attention.parquet",
+               _AIC + "encoder_attention.parquet"), _HEADS, _prefill, _DEEP),
         Source("attention_decode", (_AIC + "generation_attention.parquet",), _HEADS,
                _attention("generation"), _DEEP),
         Source("moe", (_AIC + "moe.parquet", "pipeweave/kernel_moe_w13.parquet"),
@@ -167,6 +198,11 @@ SOURCES: Mapping[str, Source] = {
             Source(name, (_AIC + f"{name}.parquet",), "one shape in several, by hash",
                    _recurrent(name), _SMALL)
             for name in ("gdn", "kda", "mamba2")
+        ),
+        *(
+            Source(f"{name}_module", tuple(f"{_AIC}{table}.parquet" for table in tables),
+                   "one shape in five, by hash", _sparse(*tables), _DEEP)
+            for name, tables in _MODULES.items()
         ),
         *(
             Source(name, _STREAMS, "every second size or the sources' own test split",

@@ -12,6 +12,7 @@ from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import KernelTimes, implementation_for
 from silicast.validation.gemm_rows import AIC_DEVICES
+from silicast.validation.suite import timed
 from silicast.workload.op import OpBatch, Variant
 
 
@@ -77,5 +78,5 @@ def _kernels(device: str, rows: list[dict[str, object]]) -> tuple[KernelTimes, .
     for batch in batches:
         model = implementation_for(batch.family, "simt")
         assert model is not None
-        found.append(model.times(batch, find_device(device)))
+        found.append(timed(model, batch, find_device(device)))
     return tuple(found)

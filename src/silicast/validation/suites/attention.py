@@ -14,7 +14,7 @@ from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.check import take
 from silicast.kernels.implementation import KernelTimes, implementation_for
-from silicast.validation.suite import Labels, Scored, Suite, register_suite, subsample
+from silicast.validation.suite import Labels, Scored, Suite, register_suite, subsample, timed
 from silicast.validation.suites._attention_rows import Campaign, read_campaigns
 from silicast.workload.op import Op, OpBatch, Variant
 
@@ -63,7 +63,7 @@ class _EngineAttention(Suite):
         batch = take(campaign.batch, rows)
         model = implementation_for(self.family, "simt")
         assert model is not None
-        times = model.times(batch, campaign.device)
+        times = timed(model, batch, campaign.device)
         engine = "triton" if "triton" in campaign.kernel else campaign.backend
         return Scored(
             metric="latency_us",
@@ -167,7 +167,7 @@ class AttentionLengthsSuite(Suite):
         device, batch = find_device(str(row["gpu"])), OpBatch.of([op])
         model = implementation_for(family, "simt")
         assert model is not None
-        times = model.times(batch, device)
+        times = timed(model, batch, device)
         return Scored(
             metric="latency_us",
             measured=np.array([float(str(row["latency_us"]))]),

@@ -13,7 +13,7 @@ from silicast.hardware.catalog import find_device
 from silicast.kernels.check import op_at, take
 from silicast.kernels.conv2d_model import pass_of
 from silicast.kernels.implementation import implementation_for
-from silicast.validation.suite import Labels, Scored, Suite, register_suite, subsample
+from silicast.validation.suite import Labels, Scored, Suite, register_suite, subsample, timed
 from silicast.validation.suites._conv_rows import Rows, load_rows
 
 MICRO = 1e6
@@ -63,7 +63,7 @@ def _scored(rows: Rows) -> dict[str, np.ndarray]:
     batch, device = take(rows.batch, held), find_device(rows.device)
     model = implementation_for("conv2d", device.execution_model)
     assert model is not None
-    times = model.times(batch, device)
+    times = timed(model, batch, device)
     dtype = batch.variant.dtype
     ops = [op_at(batch, row) for row in range(len(batch))]
     flops = np.array([float(model.flops(op)) for op in ops])

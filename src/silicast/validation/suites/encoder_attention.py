@@ -10,7 +10,7 @@ import numpy as np
 
 from silicast.kernels.check import take
 from silicast.kernels.implementation import implementation_for
-from silicast.validation.suite import Labels, Scored, Suite, register_suite, subsample
+from silicast.validation.suite import Labels, Scored, Suite, register_suite, subsample, timed
 from silicast.validation.suites._encoder_rows import Campaign, encoder_campaigns
 from silicast.validation.suites.attention import roofline_s
 
@@ -60,7 +60,7 @@ def _scored(campaign: Campaign) -> dict[str, np.ndarray]:
     batch = take(campaign.batch, rows)
     model = implementation_for("attention_prefill", "simt")
     assert model is not None
-    times = model.times(batch, campaign.device)
+    times = timed(model, batch, campaign.device)
     return {
         "measured": campaign.latency_us[rows],
         "estimate": times.estimate_s * MICRO,

@@ -14,7 +14,7 @@ from silicast.composition.engine import find_engine
 from silicast.composition.static_batch import StaticBatch, predict_static_batch
 from silicast.core.prediction import Quantity
 from silicast.hardware.catalog import find_device
-from silicast.validation.suite import Scored, Suite, register_suite
+from silicast.validation.suite import EVIDENCE, Scored, Suite, register_suite
 from silicast.workload.models import find_model
 from silicast.workload.plan import Plan
 
@@ -85,6 +85,7 @@ def _predict(key: tuple[Any, ...], workload: Mapping[str, Any], gpus_per_node: i
         engine=find_engine(engine),
         plan=Plan(tp=tp, pp=pp),
         gpus_per_node=gpus_per_node,
+        evidence=EVIDENCE.get(),
     )
     return predict_static_batch(deployment, workload["prompt_lens"], workload["output_len"])
 

@@ -23,7 +23,7 @@ from silicast.validation.gemm_rows import (
     sample,
     vidur_rows,
 )
-from silicast.validation.suite import Scored, Suite, register_suite
+from silicast.validation.suite import Scored, Suite, register_suite, timed
 from silicast.workload.op import OpBatch
 
 ROWS_PER_TABLE = 12_000
@@ -107,7 +107,7 @@ def _scored(metric: str, parts: Sequence[Rows], limit: int | None) -> Scored:
         held = [sample(part, max(10, limit // len(held))) for part in held]
     model = Gemm()
     times = [
-        model.times(OpBatch("gemm", part.variant, part.dims), find_device(part.device))
+        timed(model, OpBatch("gemm", part.variant, part.dims), find_device(part.device))
         for part in held
     ]
     spread = np.concatenate([(part.high - part.low) / part.seconds / 2.0 for part in held])

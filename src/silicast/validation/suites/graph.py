@@ -13,7 +13,7 @@ from silicast.composition.engine import find_engine
 from silicast.composition.forward import ForwardPass, predict_forward
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
-from silicast.validation.suite import Scored, Suite, register_suite, subsample
+from silicast.validation.suite import EVIDENCE, Scored, Suite, register_suite, subsample
 from silicast.workload.eager import Framework
 from silicast.workload.models import find_model
 from silicast.workload.precision import Precision
@@ -97,6 +97,7 @@ def _predict(row: Mapping[str, Any]) -> ForwardPass | None:
             device=find_device(row["gpu"]),
             engine=find_engine(_ENGINES[row["option"]]),
             precision=Precision.of(weights="fp32"),
+            evidence=EVIDENCE.get(),
         )
         framework = Framework(compiled=row["option"] == "fusion")
         return predict_forward(deployment, row["batch"], row["seqlen"], framework)

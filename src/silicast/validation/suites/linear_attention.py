@@ -12,7 +12,7 @@ from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.recurrent_mixer import RecurrentMixer, phase_of
-from silicast.validation.suite import Labels, Scored, Suite, register_suite
+from silicast.validation.suite import Labels, Scored, Suite, register_suite, timed
 from silicast.validation.suites._linear_attention_rows import COLUMNS, Rows, read_rows, sample
 
 LONG = 1 << 14
@@ -75,7 +75,7 @@ def _scored(family: str, parts: Sequence[Rows], limit: int | None) -> Scored:
         parts = [sample(part, max(3, limit // len(parts))) for part in parts]
     model = implementation_for(family, "simt")
     assert isinstance(model, RecurrentMixer)
-    times = [model.times(part.batch, find_device(part.device)) for part in parts]
+    times = [timed(model, part.batch, find_device(part.device)) for part in parts]
 
     def label(names: Sequence[str]) -> Labels:
         return np.repeat(np.array(names), [len(part) for part in parts])

@@ -14,7 +14,7 @@ from silicast.kernels.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
 from silicast.kernels.attention_work import element_bytes
 from silicast.kernels.check import take
 from silicast.kernels.implementation import KernelTimes, implementation_for
-from silicast.validation.suite import Labels, Scored, Suite, register_suite, subsample
+from silicast.validation.suite import Labels, Scored, Suite, register_suite, subsample, timed
 from silicast.validation.suites._mla_rows import (
     MlaCampaign,
     read_mla,
@@ -80,7 +80,7 @@ def _part(metric: str, campaign: MlaCampaign) -> Scored:
     batch, device = take(campaign.batch, rows), campaign.device
     model = implementation_for(batch.family, "simt")
     assert model is not None
-    times = model.times(batch, device)
+    times = timed(model, batch, device)
     variant = batch.variant
     if batch.family == "gemm":
         roofline = product_roofline_s(batch, device)

@@ -13,7 +13,7 @@ from silicast.core.numerics import F64
 from silicast.core.prediction import ErrorFactors, Quantity
 from silicast.hardware.catalog import find_device
 from silicast.kernels.moe import Moe, distribution_of
-from silicast.validation.suite import Scored, Suite, register_suite
+from silicast.validation.suite import Scored, Suite, register_suite, timed
 from silicast.validation.suites._moe_rows import (
     Rows,
     aic_rows,
@@ -110,7 +110,7 @@ def _scored(metric: str, parts: Sequence[Rows], limit: int | None) -> Scored:
         parts = [sample(part, max(3, limit // len(parts))) for part in parts]
     model = Moe()
     times = [
-        model.times(OpBatch("moe", part.variant, part.dims), find_device(part.device))
+        timed(model, OpBatch("moe", part.variant, part.dims), find_device(part.device))
         for part in parts
     ]
     tokens = np.concatenate([part.sizes[0] for part in parts])

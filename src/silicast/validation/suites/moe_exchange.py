@@ -12,7 +12,7 @@ from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.moe_exchange import fabric_of, payload_bytes, remote_of
-from silicast.validation.suite import Scored, Suite, register_suite, subsample
+from silicast.validation.suite import Scored, Suite, register_suite, subsample, timed
 from silicast.validation.suites._moe_exchange_rows import Rows, load_rows
 
 
@@ -65,7 +65,7 @@ def _scored(phase: str, parts: Sequence[Rows], limit: int | None) -> Scored:
         parts = [part.take(subsample(len(part), max(4, limit // len(parts)))) for part in parts]
     model = implementation_for(phase, "simt")
     assert model is not None
-    times = [model.times(part.batch, find_device(part.device)) for part in parts]
+    times = [timed(model, part.batch, find_device(part.device)) for part in parts]
     counts = [len(part) for part in parts]
     tokens = np.concatenate([part.batch.dims["tokens"] for part in parts])
     labels = {

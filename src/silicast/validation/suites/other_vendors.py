@@ -14,7 +14,7 @@ from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.check import op_at, take
 from silicast.kernels.implementation import Implementation, implementation_for
-from silicast.validation.suite import Scored, Suite, register_suite, subsample
+from silicast.validation.suite import Scored, Suite, register_suite, subsample, timed
 from silicast.validation.suites._other_vendor_rows import Group, all_groups
 from silicast.workload.op import OpBatch
 
@@ -88,7 +88,7 @@ def _add(
     device = find_device(group.device)
     model = implementation_for(batch.family, device.execution_model)
     assert model is not None
-    times = model.times(batch, device)
+    times = timed(model, batch, device)
     for name, seconds in (
         ("measured", measured_s),
         ("estimate", times.estimate_s),

@@ -13,7 +13,7 @@ from silicast.hardware.catalog import find_device
 from silicast.kernels.check import op_at
 from silicast.kernels.composite import Composite
 from silicast.kernels.implementation import Implementation, KernelTimes, implementation_for
-from silicast.validation.suite import Labels, Scored, Suite, register_suite
+from silicast.validation.suite import Labels, Scored, Suite, register_suite, timed
 from silicast.validation.suites._sparse_rows import (
     KERNEL_TABLES,
     MODULE_TABLES,
@@ -102,7 +102,7 @@ def _regime(part: Rows) -> Labels:
 
 
 def _scored(metric: str, parts: Sequence[Rows]) -> Scored:
-    times = [_model(part).times(part.batch, find_device(part.device)) for part in parts]
+    times = [timed(_model(part), part.batch, find_device(part.device)) for part in parts]
 
     def label(names: Sequence[str]) -> Labels:
         return np.repeat(np.array(names), [len(part) for part in parts])

@@ -15,7 +15,7 @@ from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.check import op_at
 from silicast.kernels.implementation import Implementation, implementation_for
-from silicast.validation.suite import Scored, Suite, register_suite, subsample
+from silicast.validation.suite import Scored, Suite, register_suite, subsample, timed
 from silicast.validation.suites._streaming_rows import Rows, load_rows
 
 SPLIT = (
@@ -57,7 +57,7 @@ def _scored(parts: Sequence[Rows]) -> Scored:
         model = implementation_for(part.batch.family, "simt")
         assert model is not None
         device = find_device(part.device)
-        times = model.times(part.batch, device)
+        times = timed(model, part.batch, device)
         missing = np.full(len(part.measured_us), np.nan)
         columns.setdefault("measured", []).append(part.measured_us)
         columns.setdefault("estimate", []).append(times.estimate_s * MICRO)
