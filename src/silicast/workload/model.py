@@ -333,11 +333,6 @@ class ModelConfig:
         return self.heads * self.head_dim
 
     @property
-    def kv_width(self) -> int:
-        """Width of all key heads (and of all value heads)."""
-        return self.kv_heads * self.head_dim
-
-    @property
     def mlp_layers(self) -> int:
         """Layers with an MLP."""
         return sum(1 for layer in range(self.layers) if self.feed(layer) == "mlp")
@@ -363,10 +358,6 @@ class ModelConfig:
     def window(self, layer: int) -> int:
         """Keys that a query of ``layer`` sees, 0 = all."""
         return self.windows[layer] if self.windows else 0
-
-    def has_experts(self, layer: int) -> bool:
-        """Whether ``layer`` has experts instead of the MLP."""
-        return self.feed(layer) == "experts"
 
     def has_rope(self, layer: int) -> bool:
         """Whether ``layer`` rotates queries and keys."""

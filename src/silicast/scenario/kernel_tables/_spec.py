@@ -81,7 +81,3 @@ class OpSpec:
     def names(self) -> list[str]:
         """All fields of the op besides the common ones."""
         return [*self.required, *self.optional, *self.flags, *self.words, *self.dtypes]
-
-    def range_of(self, name: str) -> Range:
-        """The range of a dimension."""
-        return self.required[name] if name in self.required else self.optional[name][0]

@@ -24,9 +24,6 @@ WORDS = (
     "op_name", "system", "backend", "version", "kernel_source", "model", "mla_dtype",
     "kv_cache_dtype", "gemm_type", "score_mode", "compress_ratio", "tp_size",
 )  # fmt: skip
-COUNTS = ("batch_size", "num_heads", "compress_ratio", "tp_size")
-"""Columns of some tables that hold their numbers as words."""
-
 HEADS_OF_INDEXER = {"GLM-5": 32, "DeepSeek-V4": 64, "DeepSeek-V3.2": 64}
 
 
