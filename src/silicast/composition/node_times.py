@@ -17,6 +17,7 @@ from silicast.composition.placed import Placed, topology
 from silicast.composition.states import BatchStates
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
+from silicast.core.prediction import TIERS
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import KernelTimes, implementation_for
 from silicast.kernels.moe_recipes import DISPATCHED, DISPATCHED_PREFILL
@@ -64,7 +65,7 @@ class NodeTimes:
         bound_by: what sets each node's bound, names of shape (nodes, n).
         shared: per node, loadings on shared error factors.
         tensor_flops, dram_bytes: demand of each node, for the power state.
-        learned: 0..1, how much a learned correction had to say about each.
+        tiers: of each node, as a place in ``core.prediction.TIERS``.
     """
 
     time_s: F64
@@ -74,7 +75,7 @@ class NodeTimes:
     shared: tuple[Mapping[str, float], ...]
     tensor_flops: F64
     dram_bytes: F64
-    learned: F64
+    tiers: I64
 
 
 @final
@@ -124,7 +125,7 @@ class Timer:
         shape = (len(self.placed), len(states))
         time_s, bound_s = np.zeros(shape), np.zeros(shape)
         independent, flops, dram = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-        learned = np.zeros(shape)
+        tiers = np.full(shape, TIERS.index("analytic"))
         bound_by = np.full(shape, "", dtype="U16")
         shared: list[Mapping[str, float]] = [{}] * len(self.placed)
         for key, members, rows in self._calls(states):
@@ -135,8 +136,8 @@ class Timer:
             bound_s[selected] = result.bound_s.reshape(grid)
             independent[selected] = result.independent_log_sd.reshape(grid)
             if isinstance(result, KernelTimes):
-                if result.learned is not None:
-                    learned[selected] = result.learned.reshape(grid)
+                places = [TIERS.index(tier) for tier in result.tiers()]
+                tiers[selected] = np.array(places).reshape(grid)
                 demand = result.analysis.demand
                 for target, table, name in (
                     (flops, demand.pipe_work, "tensor"),
@@ -147,9 +148,7 @@ class Timer:
             bound_by[selected] = np.array(result.bound_by()).reshape(grid)
             for index in members:
                 shared[index] = result.shared_log_sd
-        return NodeTimes(
-            time_s, bound_s, independent, bound_by, tuple(shared), flops, dram, learned
-        )
+        return NodeTimes(time_s, bound_s, independent, bound_by, tuple(shared), flops, dram, tiers)
 
     def _calls(self, states: BatchStates) -> Iterator[tuple[Kind, list[int], I64]]:
         """Kinds of nodes, their members and the states in which they run, none of them empty.

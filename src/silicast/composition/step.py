@@ -12,6 +12,7 @@ the clock that the step's own mix of work can hold.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import final
@@ -25,7 +26,7 @@ from silicast.composition.placed import Placed, launches, place
 from silicast.composition.states import BatchStates
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64
-from silicast.core.prediction import Domain, ErrorFactors, Part, Tier, to_picoseconds
+from silicast.core.prediction import TIERS, Domain, ErrorFactors, Part, Tier, to_picoseconds
 from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.knowledge import stand_ins
@@ -201,13 +202,15 @@ class StepModel:
         return replace(whole, bound_ps=max(stages.values()))
 
     def tier(self, times: StepTimes, weights: F64) -> Tier:
-        """The tier in which most of the kernels' time is predicted."""
-        seconds = over_states(times.nodes.time_s, weights)
-        taught = over_states(times.nodes.time_s * (times.nodes.learned > 0.0), weights)
+        """The best tier in which, or in a better one, at least half of the kernels' time is."""
         counts = [float(placed.count) for placed in self.placed]
-        whole = math.fsum(t * n for t, n in zip(seconds, counts, strict=True))
-        part = math.fsum(t * n for t, n in zip(taught, counts, strict=True))
-        return "cross-device" if part > 0.5 * whole else "analytic"
+        nodes, reached = times.nodes, 0.0
+        whole = _spent(nodes.time_s, weights, counts)
+        for number in reversed(range(len(TIERS))):
+            reached += _spent(nodes.time_s * (nodes.tiers == number), weights, counts)
+            if reached >= 0.5 * whole:
+                return TIERS[number]
+        return "analytic"
 
     def error(self, times: StepTimes, weights: F64) -> ErrorFactors:
         """Error factors of the weighted sum of states.
@@ -262,6 +265,12 @@ class StepModel:
             if said or (model is not None and not model.is_measured(key.variant, used)):
                 return "near"
         return "in"
+
+
+def _spent(table: F64, weights: F64, counts: Sequence[float]) -> float:
+    """Seconds of all nodes, as often as they run, over weighted states."""
+    seconds = over_states(table, weights)
+    return math.fsum(t * n for t, n in zip(seconds, counts, strict=True))
 
 
 @lru_cache(maxsize=256)

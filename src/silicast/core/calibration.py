@@ -35,14 +35,11 @@ class Correction(_Strict, frozen=True):
     :class:`~silicast.learning.oblivious.Trees` holds it.
 
     Attributes:
-        features: names, F of them; edges: per feature, the first code of each bin but the first.
-        ranges: per feature, the first and last code that was measured.
+        edges: per feature, the first code of each bin but the first.
         questions: per tree, a (feature, bin) pair a level; leaves: per tree, its values.
     """
 
-    features: list[str]
     edges: list[list[int]]
-    ranges: list[tuple[int, int]]
     questions: list[list[tuple[int, int]]]
     leaves: list[list[int]]
 
@@ -73,6 +70,8 @@ class Offset(_Strict, frozen=True):
         log_offset: mean of log(measured / predicted).
         log_sd: standard deviation of what is left after the offset.
         rows: measurements behind it.
+        features: names of dimensionless features; ranges: per feature, the first and last code that
+            was measured. Outside them the offset and the correction fade. [] = they hold anywhere.
         correction: what differs from op to op beyond the offset, None = too few rows to say.
         repeats: ops that were measured themselves.
     """
@@ -82,6 +81,8 @@ class Offset(_Strict, frozen=True):
     log_sd: _LogSd
     rows: Annotated[int, Meta(ge=1)]
     dtype: str = ""
+    features: list[str] = []
+    ranges: list[tuple[int, int]] = []
     correction: Correction | None = None
     repeats: list[Repeat] = []
 

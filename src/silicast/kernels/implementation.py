@@ -94,6 +94,7 @@ class KernelTimes:
         measured: kernels of this family and format were measured on this architecture.
         learned: weight of a learned correction, 0..1 per row; None = there is none.
         analytic_s: the estimate without it, where there is one.
+        calibrated: weight of a user's calibration, 0..1 per row; None = there is none.
     """
 
     estimate_s: F64
@@ -103,18 +104,22 @@ class KernelTimes:
     shared_log_sd: Mapping[str, float]
     independent_log_sd: F64
     analysis: Analysis
-    tier: Tier = "analytic"
     warnings: tuple[str, ...] = ()
     octaves_outside: F64 | None = None
     measured: bool = True
     learned: F64 | None = None
     analytic_s: F64 | None = None
+    calibrated: F64 | None = None
 
     def tiers(self) -> list[Tier]:
-        """The tier of each row: learned where a correction had any weight."""
-        if self.learned is None:
-            return [self.tier] * len(self.estimate_s)
-        return ["cross-device" if x > 0.0 else self.tier for x in self.learned.tolist()]
+        """The tier of each row: the best whose correction had any weight."""
+        none = np.zeros(len(self.estimate_s))
+        learned = none if self.learned is None else self.learned
+        own = none if self.calibrated is None else self.calibrated
+        return [
+            "calibrated" if y > 0.0 else "cross-device" if x > 0.0 else "analytic"
+            for x, y in zip(learned.tolist(), own.tolist(), strict=True)
+        ]
 
     def domains(self) -> list[Domain]:
         """In, near or out of measured ground, per row."""

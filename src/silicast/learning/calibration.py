@@ -1,7 +1,7 @@
 """What rows measured on a device change about its predictions, and predictions so changed.
 
 Three steps, each only as far as the rows carry it. All of a family and format share an offset,
-drawn toward none by :data:`PRIOR_ROWS` rows of no difference. From :data:`MANY_ROWS` on, small
+drawn toward none by :data:`PRIOR_ROWS` rows of no difference; it fades outside the measured sizes. From :data:`MANY_ROWS` on, small
 trees learn what differs from op to op. An op that was measured itself comes to what was measured,
 the closer the less its repeats scatter.
 """
@@ -14,18 +14,17 @@ from dataclasses import replace
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from silicast.core.calibration import Calibration, Correction, Offset, Repeat
 from silicast.core.hashing import content_hash
 from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
-from silicast.kernels.check import op_at, take
+from silicast.kernels.check import op_at
 from silicast.kernels.implementation import Implementation, KernelTimes
 from silicast.learning.boosting import Settings, train
 from silicast.learning.correction import inside, learned_times
-from silicast.learning.features import Kernels, marks
+from silicast.learning.features import Kernels, all_names
 from silicast.learning.oblivious import CODES, Trees, codes
 from silicast.learning.training import MeasuredKernels
 from silicast.workload.op import Op, OpBatch
@@ -56,24 +55,21 @@ def fit_offset(
     count = len(target)
     offset = float(np.median(target)) * count / (count + PRIOR_ROWS)
     left = target - offset
-    correction, names = None, _names(model, parts, device)
+    names = all_names(model, [(part.batch, device) for part in parts])
+    columns = np.concatenate(
+        [
+            Kernels.of(model, times.analysis, p.batch, device).table(names)
+            for p, (_, times) in zip(parts, tables, strict=True)
+        ],
+        axis=1,
+    )
+    correction, scatter = None, left
     if count >= MANY_ROWS:
-        columns = np.concatenate(
-            [
-                Kernels.of(model, times.analysis, p.batch, device).table(names)
-                for p, (_, times) in zip(parts, tables, strict=True)
-            ],
-            axis=1,
-        )
         across = _across_folds(columns, left)
         if np.abs(across).mean() < np.abs(left).mean():
             trees = train(columns, left, settings=SETTINGS)
-            correction = _as_data(trees, names, columns)
-            left, scatter = left - trees.evaluate(columns), across
-        else:
-            scatter = left
-    else:
-        scatter = left
+            correction, scatter = _as_data(trees), across
+            left = left - trees.evaluate(columns)
     sd = max(SD_FLOOR, float(np.quantile(np.abs(scatter), 0.9)) / Z90)
     sd = math.hypot(sd, sd / math.sqrt(count)) if count > 2 else max(sd, 0.1)
     ops = [op_at(part.batch, row) for part in parts for row in range(len(part.batch))]
@@ -83,6 +79,8 @@ def fit_offset(
         log_offset=offset,
         log_sd=sd,
         rows=count,
+        features=list(names),
+        ranges=_ranges(columns),
         correction=correction,
         repeats=_repeats(ops, left),
     ), float(np.abs(target).mean())
@@ -120,16 +118,19 @@ class Calibrator:
         if offset is None:
             return times
         key = (offset.family, offset.dtype)
+        kernels = Kernels.of(model, times.analysis, batch, device)
+        table = kernels.table(offset.features)
         shift = np.full(len(batch), offset.log_offset)
-        own = np.full(len(batch), offset.log_sd)
         if offset.correction is not None:
-            trees, ranges = self._trees[key]
-            kernels = Kernels.of(model, times.analysis, batch, device)
-            table = kernels.table(offset.correction.features)
-            weight = inside(table, ranges)
-            shift = shift + weight * trees.evaluate(table)
-            apart = np.maximum(own, times.independent_log_sd)
-            own = np.sqrt(weight * own * own + (1.0 - weight) * apart * apart)
+            shift = shift + self._trees[key].evaluate(table)
+        weight = np.ones(len(batch))
+        if offset.ranges:
+            weight = inside(table, np.array(offset.ranges, dtype=np.int64))
+        shift = weight * shift
+        shared = math.fsum(value * value for value in times.shared_log_sd.values())
+        before = times.independent_log_sd * times.independent_log_sd + shared
+        near = np.full(len(batch), offset.log_sd)
+        own = np.sqrt(weight * near * near + (1.0 - weight) * np.maximum(near * near, before))
         for row, repeat in _repeated(batch, self._repeats[key]):
             noise = max(repeat.log_sd, NOISE_FLOOR)
             trust = own[row] ** 2 / (own[row] ** 2 + noise**2 / repeat.rows)
@@ -144,8 +145,7 @@ class Calibrator:
             p95_s=estimate * spread,
             shared_log_sd={},
             independent_log_sd=own,
-            tier="calibrated",
-            learned=None,
+            calibrated=weight,
         )
 
 
@@ -165,15 +165,6 @@ def _residuals(
     return np.log(part.seconds / times.estimate_s), times
 
 
-def _names(
-    model: Implementation, parts: Sequence[MeasuredKernels], device: Device
-) -> tuple[str, ...]:
-    first = take(parts[0].batch, np.arange(1))
-    said = sorted(set().union(*(marks(model, part.batch.variant, device) for part in parts)))
-    named = Kernels.of(model, model.times(first, device).analysis, first, device).names()
-    return (*named, *said)
-
-
 def _across_folds(columns: F64, target: F64) -> F64:
     """What is left of each row by trees that did not see it."""
     left = np.array(target)
@@ -185,12 +176,15 @@ def _across_folds(columns: F64, target: F64) -> F64:
     return left
 
 
-def _as_data(trees: Trees, names: Sequence[str], columns: F64) -> Correction:
+def _ranges(columns: F64) -> list[tuple[int, int]]:
+    """First and last code of each feature."""
     found = codes(columns)
+    return list(zip(found.min(axis=1).tolist(), found.max(axis=1).tolist(), strict=True))
+
+
+def _as_data(trees: Trees) -> Correction:
     return Correction(
-        features=list(names),
         edges=[(np.flatnonzero(np.diff(row)) + 1).tolist() for row in trees.bins],
-        ranges=list(zip(found.min(axis=1).tolist(), found.max(axis=1).tolist(), strict=True)),
         questions=[
             list(zip(f, t, strict=True))
             for f, t in zip(trees.features.tolist(), trees.thresholds.tolist(), strict=True)
@@ -199,17 +193,16 @@ def _as_data(trees: Trees, names: Sequence[str], columns: F64) -> Correction:
     )
 
 
-def _decoded(data: Correction) -> tuple[Trees, NDArray[np.int64]]:
+def _decoded(data: Correction) -> Trees:
     every = np.arange(CODES)
     bins = np.stack([np.searchsorted(edges, every, side="right") for edges in data.edges])
     questions = np.array(data.questions, dtype=np.int64)
-    trees = Trees(
+    return Trees(
         bins=bins.astype(np.uint8),
         features=questions[:, :, 0].astype(np.int16),
         thresholds=questions[:, :, 1].astype(np.uint8),
         leaves=np.array(data.leaves, dtype=np.int16),
     )
-    return trees, np.array(data.ranges, dtype=np.int64)
 
 
 def _repeats(ops: Sequence[Op], left: F64) -> list[Repeat]:

@@ -2,7 +2,7 @@
 
 Any family has the same kinds of features, by name:
 
-    x:NAME       a feature of the family's own analysis
+    x:NAME       a feature of the family's own analysis; 0 where a variant has none of that name
     share:NAME   time that a resource alone would need, over the analytic time
     tasks, waves, fill, occupancy     of the demand; fill is the share of whole waves
     size:DIM     a dimension of the op, summed over its sequences; max:DIM the longest of them
@@ -19,7 +19,7 @@ Specifications of devices are none of them: what a device does enters through th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -27,6 +27,7 @@ import numpy as np
 
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
+from silicast.kernels.check import take
 from silicast.kernels.implementation import Analysis, Implementation
 from silicast.workload.op import OpBatch, Variant
 
@@ -76,16 +77,24 @@ class Kernels:
         return (*found, "sequences") if self.ragged else tuple(found)
 
     def table(self, names: Sequence[str]) -> F64:
-        """Features ``names``, shape (F, n).
-
-        Raises:
-            KeyError: the family has no such feature.
-        """
+        """Features ``names``, shape (F, n)."""
         found = np.empty((len(names), len(self.batch)), dtype=np.float64)
         for row, name in enumerate(names):
             kind, _, of = name.partition(":")
             found[row] = float(name in self.own) if kind in MARKS else _COLUMNS[kind](of, self)
         return found
+
+
+def all_names(model: Implementation, parts: Iterable[tuple[OpBatch, Device]]) -> tuple[str, ...]:
+    """Features and marks that occur in any of ``parts``, in a fixed order."""
+    found: dict[str, None] = {}
+    marked: set[str] = set()
+    for batch, device in parts:
+        some = take(batch, np.arange(1))
+        kernels = Kernels.of(model, model.times(some, device).analysis, some, device)
+        found |= dict.fromkeys(kernels.names())
+        marked |= kernels.own
+    return (*found, *sorted(marked))
 
 
 def marks(model: Implementation, variant: Variant, device: Device) -> frozenset[str]:
@@ -103,11 +112,15 @@ def marks(model: Implementation, variant: Variant, device: Device) -> frozenset[
 
 
 def _own(name: str, of: Kernels) -> F64:
-    return np.maximum(of.analysis.features[name], 0.0)
+    found = of.analysis.features.get(name)
+    return np.zeros(len(of.batch)) if found is None else np.maximum(found, 0.0)
 
 
 def _share(name: str, of: Kernels) -> F64:
-    return np.maximum(of.analysis.resource_s[name] / of.analysis.time_s, 0.0)
+    found = of.analysis.resource_s.get(name)
+    if found is None:
+        return np.zeros(len(of.batch))
+    return np.maximum(found / of.analysis.time_s, 0.0)
 
 
 def _demanded(field: str) -> Column:

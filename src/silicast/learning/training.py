@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
-from silicast.kernels.check import take
 from silicast.kernels.implementation import Implementation
 from silicast.learning.artefact import Trained
 from silicast.learning.boosting import Settings, train
-from silicast.learning.features import WHO, Kernels, marks
+from silicast.learning.features import WHO, Kernels, all_names
 from silicast.learning.oblivious import Trees, codes
 from silicast.workload.op import OpBatch
 
@@ -94,7 +93,7 @@ def _train_one(
     settings: Settings,
 ) -> tuple[Trained, Trees, NDArray[np.int64]] | None:
     devices = sorted({part.device for part in parts})
-    names = _names(model, parts)
+    names = all_names(model, [(part.batch, find_device(part.device)) for part in parts])
     table = _joined([_table(model, part, names, devices) for part in parts])
     fit = ~table.held_out
     if int(fit.sum()) < MIN_ROWS:
@@ -124,18 +123,6 @@ def _train_one(
         },
     )
     return trained, trees, _ranges(table.columns[:, fit])
-
-
-def _names(model: Implementation, parts: Sequence[MeasuredKernels]) -> tuple[str, ...]:
-    """Features of the family, and every mark that occurs."""
-    first = parts[0]
-    device = find_device(first.device)
-    some = take(first.batch, np.arange(1))
-    named = Kernels.of(model, model.times(some, device).analysis, some, device).names()
-    said = sorted(
-        set().union(*(marks(model, p.batch.variant, find_device(p.device)) for p in parts))
-    )
-    return (*named, *said)
 
 
 def _table(

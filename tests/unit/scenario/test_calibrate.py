@@ -65,6 +65,39 @@ def test_a_lower_tier_leaves_it_out(tmp_path: Path) -> None:
     assert analytic.metrics == predicted(kernel, tier="analytic").metrics
 
 
+def test_far_from_what_was_measured_it_says_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "h100.json"
+    few = [row for row in rows() if row["m"] >= 512]
+    save_calibration(calibrate(written(tmp_path / "r.jsonl", few), "H100").calibration, path)
+    far = {"op": "gemm", "m": 1, "n": 64, "k": 64}
+    before, after = predicted(far), predicted(far, calibration=str(path))
+    assert after.tier == before.tier
+    assert after.metrics == before.metrics
+
+
+def test_whole_models_take_it(tmp_path: Path) -> None:
+    path = tmp_path / "h100.json"
+    every = [
+        {"op": "gemm", "m": m, "n": n, "k": k}
+        for m in (1, 8, 64, 512, 4096)
+        for n in (512, 4096, 28672)
+        for k in (1024, 4096, 14336)
+    ]
+    table = [
+        {**shape, "latency_us": 2.0 * predicted(shape).metrics["latency_us"].estimate}
+        for shape in every
+    ]
+    save_calibration(calibrate(written(tmp_path / "r.jsonl", table), "H100").calibration, path)
+    asked: dict[str, Any] = {
+        "task": "inference", "device": "H100", "model": "Llama-3.1-8B",
+        "workload": {"batch": 8, "input_len": 256, "output_len": 8},
+    }  # fmt: skip
+    plain, own = predict(asked), predict({**asked, "calibration": str(path)})
+    assert own.tier == "calibrated"
+    ratio = own.metrics["prefill_ms"].estimate / plain.metrics["prefill_ms"].estimate
+    assert 1.6 < ratio < 2.1
+
+
 def test_csv_in_other_units(tmp_path: Path) -> None:
     lines = ["op,m,n,k,latency_ms"]
     lines += [f"gemm,{r['m']},{r['n']},{r['k']},{r['latency_us'] / 1e3!r}" for r in rows()]
