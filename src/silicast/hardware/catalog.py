@@ -32,7 +32,7 @@ def find_device(name: str) -> Device:
     if name.endswith(".toml"):
         return load_device_file(Path(name))
     names = device_names()
-    if name in names:
+    if name in names and normalise(name) not in _own_names():
         return _catalog_device(names.get(name), names.canonical(name))
     own = device_index()  # files that the index does not hold: a user's own, or a new one
     if name in own:
@@ -144,6 +144,24 @@ def device_index() -> NameIndex[Device]:
             claimed[key] = device.name, path
         found[device.name] = device
     return NameIndex("device", {name: (each, each.aliases) for name, each in found.items()})
+
+
+@cache
+def _own_names() -> frozenset[str]:
+    """Names and aliases in the user's own folder: they go through the index of all files, which
+    says where one of them belongs to a device of the package. A file that cannot be read has none.
+    """
+    found: list[Any] = []
+    for path in device_files():
+        if path.parent == DEVICES:
+            continue
+        try:
+            table = read_device_file(path)
+        except SilicastError:
+            continue
+        aliases = table.get("aliases")
+        found += [table.get("name"), *(aliases if isinstance(aliases, list) else [])]
+    return frozenset(normalise(name) for name in found if isinstance(name, str))
 
 
 @cache

@@ -32,6 +32,20 @@ POWER_W = (0.5, 20_000.0)
 LATENCY_NS = (0.1, 100_000.0)
 CAPACITY_GB = {"dram": (0.001, 100_000.0), "l2": (1e-5, 10.0), "smem": (1e-6, 0.1)}
 ANY_CAPACITY_GB = (1e-9, 100_000.0)
+CAPABILITIES: dict[str, tuple[str, ...]] = {
+    "maxwell": ("5.0", "5.2", "5.3"),
+    "pascal": ("6.0", "6.1", "6.2"),
+    "volta": ("7.0", "7.2"),
+    "turing": ("7.5",),
+    "ampere": ("8.0",),
+    "ampere-ga10x": ("8.6",),
+    "ampere-ga10b": ("8.7",),
+    "ada": ("8.9",),
+    "hopper": ("9.0",),
+    "blackwell": ("10.0", "10.1", "10.3", "11.0"),
+    "blackwell-rtx": ("12.0", "12.1"),
+}
+"""NVIDIA architecture -> compute capabilities, from the CUDA programming guide."""
 
 
 @final
@@ -226,6 +240,7 @@ def _relations(table: DeviceFile, device: Device) -> Iterator[Problem]:
     for name, link in table.links.items():
         if link.multicast and not link.switched:
             yield Problem(f"links.{name}.multicast", "false, or switched = true as well", "true")
+    yield from _capability(table)
     if table.execution_model == "simt":
         if device.cores > MAX_CORES:
             yield Problem("compute", f"1 to {MAX_CORES} cores", f"{device.cores}")
@@ -236,6 +251,24 @@ def _relations(table: DeviceFile, device: Device) -> Iterator[Problem]:
             "nothing",
         )  # fmt: skip
     yield from _rates(device)
+
+
+def _capability(table: DeviceFile) -> Iterator[Problem]:
+    """Architecture and compute capability of an NVIDIA device; pairs of neither are not known."""
+    found = table.compute_capability
+    if table.vendor.casefold() != "nvidia" or not found:
+        return
+    expected = CAPABILITIES.get(table.architecture)
+    if expected is not None and found not in expected:
+        one = " or ".join(expected)
+        yield Problem("compute_capability", f"{one} for {table.architecture}", repr(found))
+    if expected is None:
+        for architecture, known in CAPABILITIES.items():
+            if found in known:
+                yield Problem(
+                    "architecture", f"{architecture!r} for compute capability {found}",
+                    repr(table.architecture),
+                )  # fmt: skip
 
 
 def _cache_relations(device: Device) -> Iterator[Problem]:

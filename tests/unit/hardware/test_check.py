@@ -64,6 +64,23 @@ def test_a_name_of_another_device_is_refused() -> None:
     assert "L4" in problem.found
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "named"),
+    [
+        ("architecture", "blackwell", "compute_capability"),
+        ("compute_capability", "99.9", "compute_capability"),
+        ("architecture", "feynman", "architecture"),
+    ],
+)
+def test_architecture_and_compute_capability_belong_together(
+    field: str, value: str, named: str
+) -> None:
+    data = {**bent("vendor", "NVIDIA"), "compute_capability": "8.9"}
+    assert check_device(data) == []
+    assert fields(check_device({**data, field: value})) == [named]
+    assert check_device({**data, "architecture": "feynman", "compute_capability": "14.0"}) == []
+
+
 def test_the_same_alias_twice_is_named() -> None:
     (problem,) = check_device(bent("aliases", ["My Card", "my_card"]))
     assert problem.field == "aliases[1]"

@@ -191,3 +191,22 @@ def test_two_own_files_cannot_share_a_name(tmp_path: Path) -> None:
         assert str(folder / "b.toml") in last
         assert f"{said}: " in last
         assert "give each name to one device" in last
+
+
+def test_an_own_file_cannot_take_a_name_of_the_package(tmp_path: Path) -> None:
+    folder = tmp_path / "devices"
+    folder.mkdir()
+    text = (INDEX_FILE.parent / "nvidia-l4.toml").read_text(encoding="utf-8")
+    text = re.sub(r"^aliases = .*$", 'aliases = ["h-100"]', text, flags=re.M)
+    (folder / "mine.toml").write_text(text.replace('"L4"', '"My Card"', 1), encoding="utf-8")
+    for name, fails in (("H100", True), ("A100", False)):
+        code = f"from silicast.hardware.catalog import find_device; find_device({name!r})"
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            check=False,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "SILICAST_CATALOG": str(tmp_path)},
+        )
+        assert (done.returncode != 0) == fails
+        assert ("a name of H100-SXM-80GB too" in done.stderr) == fails
