@@ -88,6 +88,14 @@ def _require_measured(reply: Tree) -> None:
         raise SilicastError(
             f"outside measured ground: {reasons}",
             kind="unsupported",
-            field="device",
+            field=_cause(reply),
             hint="without --strict it is answered with wider intervals",
         )
+
+
+def _cause(reply: Tree) -> str:
+    """The field behind an answer outside measured ground: the model where it was not understood."""
+    assumed = reply.get("why", {}).get("assumed_of_model", ())
+    if any("architecture" in said for said in assumed):
+        return "model.architectures"
+    return "model" if assumed else "device"

@@ -126,6 +126,12 @@ def _serving_plan(p: ParallelTable, field: str) -> None:
         f"{field}.ep",
         "the experts' tensor degree is tp x attention_dp / ep",
     )
+    require(
+        p.etp in (None, group // p.ep),
+        f"etp = {p.etp}, but tp x attention_dp / ep = {group // p.ep}",
+        f"{field}.etp",
+        "leave it out: it follows from the other degrees, except in training",
+    )
     require(p.zero == 0, "ZeRO stages belong to training", f"{field}.zero")
 
 

@@ -33,6 +33,7 @@ def test_an_unknown_architecture_is_answered_with_wider_intervals() -> None:
         assert other.p95 / other.p05 > 1.4 * one.p95 / one.p05
     assert any("FancyForCausalLM" in said for said in fancy.warnings)
     assert any("gadgets" in said for said in fancy.warnings)
+    assert not any("not every kernel was measured" in said for said in fancy.warnings)
     assert not any("understood" in said for said in known.warnings)
 
 
@@ -46,7 +47,16 @@ def test_strict_refuses_what_was_assumed(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**CONFIG, "num_key_value_heads": 7}))
     reply = reply_to({**CASE, "model": str(path)})
-    plain = {"ok": reply.ok, "domain": reply.domain, "warnings": reply.warnings}  # type: ignore[union-attr]
+    plain = {name: getattr(reply, name) for name in ("ok", "domain", "warnings", "why")}
     with pytest.raises(SilicastError) as caught:
         print_reply(plain, lambda _: "", json=False, strict=True)
     assert "7 key-value heads do not divide 32 heads" in caught.value.message
+    assert caught.value.field == "model"
+
+
+def test_strict_names_the_architecture_that_is_not_known() -> None:
+    reply = reply_to({**CASE, "model": FANCY})
+    plain = {name: getattr(reply, name) for name in ("ok", "domain", "warnings", "why")}
+    with pytest.raises(SilicastError) as caught:
+        print_reply(plain, lambda _: "", json=False, strict=True)
+    assert caught.value.field == "model.architectures"

@@ -209,6 +209,7 @@ def test_a_bare_engine_is_a_table_with_that_name() -> None:
         (INFERENCE, "parallel.tp", -8, "parallel.tp", "found -8"),
         (INFERENCE, "parallel.tp", 10**9, "parallel.tp", "found 1000000000"),
         (INFERENCE, "parallel.tpp", 2, "parallel.tpp", "did you mean tp"),
+        (INFERENCE, "parallel.etp", 2, "parallel.etp", "tp x attention_dp / ep = 1"),
         (INFERENCE, "parallel.ep", 3, "parallel.ep", "does not divide tp x attention_dp = 1"),
         (INFERENCE, "parallel.zero", 1, "parallel.zero", "training"),
         (INFERENCE, "workload.batch", None, "workload.batch", "is missing"),

@@ -9,6 +9,7 @@ from silicast.composition.deployment import Deployment
 from silicast.composition.engine import Engine
 from silicast.composition.imbalance import imbalance
 from silicast.composition.static_batch import StaticBatch, predict_static_batch
+from silicast.composition.step import compiled
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction, Quantity, Tier
 from silicast.hardware.device import Device
@@ -61,7 +62,7 @@ class InferenceAnswerer(Answerer):
             )
         warnings += _too_long(deployment.model, max(lengths), work.output_len)
         found = predict_static_batch(deployment, lengths, work.output_len)
-        if found.total.domain != "in":
+        if _kernels_stand_in(deployment):
             warnings.append(
                 f"not every kernel was measured on {deployment.device.architecture} in its format: "
                 "constants of others stand in"
@@ -70,6 +71,12 @@ class InferenceAnswerer(Answerer):
         if waited := imbalance(deployment, lengths):
             reply.why["imbalance"] = waited
         return reply
+
+
+def _kernels_stand_in(deployment: Deployment) -> bool:
+    """Whether a kernel was not measured, whatever was assumed of the model's structure."""
+    understood = dataclasses.replace(deployment.model, assumed=())
+    return compiled(dataclasses.replace(deployment, model=understood)).domain != "in"
 
 
 def deployment_of(
@@ -235,6 +242,8 @@ def _why(found: StaticBatch, deployment: Deployment) -> dict[str, Any]:
         name: getattr(memory, name) / 1e9
         for name in ("weights", "kv_cache", "activations", "framework", "usable", "excess")
     }
+    if deployment.model.assumed:
+        tree["assumed_of_model"] = list(deployment.model.assumed)
     engine, precision = deployment.engine, deployment.precision
     tree["deployment"] = {
         "model": deployment.model.name,
