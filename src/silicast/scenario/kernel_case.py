@@ -32,10 +32,12 @@ class KernelCase:
     Attributes:
         op: what the kernel models see.
         words: textual properties that are no part of it ("distribution", "model", ...).
+        warnings: what was guessed of it.
     """
 
     op: Op
     words: Mapping[str, object]
+    warnings: tuple[str, ...] = ()
 
 
 def kernel_case(table: Mapping[str, Any], field: str = "kernel") -> KernelCase:
@@ -82,7 +84,8 @@ class _Reader:
     def case(self) -> KernelCase:
         """The whole case."""
         dims = self._dims()
-        words = {word: self._word(word) for word in self.spec.words if word in self.table}
+        stated = (word for word in self.spec.words if self.table.get(word, "") != "")
+        words = {word: self._word(word) for word in stated}
         flags = {flag: self._flag(flag) for flag in self.spec.flags}
         for key in self.spec.dtypes:
             if self.table.get(key, "") != "":
@@ -99,7 +102,8 @@ class _Reader:
             cache=self._choice("cache", CACHES),
             flags=tuple(sorted(lowered.flags.items())),
         )
-        return KernelCase(Op.make(self.name, variant, **lowered.dims), lowered.words)
+        op = Op.make(self.name, variant, **lowered.dims)
+        return KernelCase(op, lowered.words, tuple(lowered.warnings))
 
     def _singular(self, table: Mapping[str, Any]) -> dict[str, Any]:
         """``q_lens`` and ``kv_lens`` under the dimension's name; both at once are refused."""

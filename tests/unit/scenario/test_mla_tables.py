@@ -50,6 +50,57 @@ def test_a_block_takes_phase_and_formats() -> None:
     assert op("mla_module", isl=1, step=5, op_name="mla_context").dim("kv_len") == 6
 
 
+@pytest.mark.parametrize(
+    ("fields", "generation", "doubt"),
+    [
+        ({"isl": 16384, "step": 0}, False, True),
+        ({"isl": 1, "step": 0}, True, True),
+        ({"isl": 1, "step": 9}, True, False),
+        ({"isl": 4, "step": 9}, False, False),
+        ({"q_len": 4}, False, False),
+        ({"isl": 16384, "step": 0, "phase": "generation"}, True, False),
+        ({"isl": 16384, "step": 0, "op_name": "wideep_generation_mla"}, True, False),
+        ({"isl": 16384, "step": 0, "variant": "trtllm_gen_ctx_decode"}, False, True),
+        ({"isl": 16384, "step": 0, "variant": "FLASHMLA_DECODE"}, True, False),
+        ({"isl": 1, "step": 9, "variant": "some_prefill_kernel"}, False, False),
+    ],
+)
+def test_the_phase_is_read_before_it_is_guessed(
+    fields: dict[str, Any], generation: bool, doubt: bool
+) -> None:
+    case = kernel_case({"op": "mla_module", "num_heads": 16, **fields})
+    assert case.op.variant.flag("generation") is generation
+    assert [line for line in case.warnings if "say phase" in line] == list(case.warnings)
+    assert bool(case.warnings) is doubt
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "kind"),
+    [
+        ({"op": "mla_module", "op_name": "garbage"}, "op_name", "unknown_name"),
+        ({"op": "mla_module", "op_name": "mla_gen_pre"}, "op_name", "not_yet"),
+        ({"op": "mla_prefill", "op_name": "mla_generation"}, "op_name", "unknown_name"),
+        ({"op": "mla_prefill", "phase": "generation"}, "phase", "invalid_input"),
+        ({"op": "mla_module", "op_name": "mla_context", "phase": "generation"}, "phase",
+         "invalid_input"),
+        ({"op": "mla_module", "architecture": "NoSuchModel"}, "architecture", "unknown_name"),
+    ],
+)  # fmt: skip
+def test_names_that_say_something_else_are_refused(
+    fields: dict[str, Any], field: str, kind: str
+) -> None:
+    with pytest.raises(SilicastError) as caught:
+        kernel_case({"num_heads": 16, "isl": 8, **fields})
+    assert (caught.value.field, caught.value.kind) == (f"kernel.{field}", kind)
+
+
+def test_names_of_the_tables_pass() -> None:
+    row = {"isl": 8, "op_name": "mla_context", "architecture": "", "phase": "context"}
+    assert op("mla_prefill", **row) == op("mla_prefill", isl=8)
+    named = op("mla_module", isl=8, phase="context", architecture="DeepseekV3ForCausalLM")
+    assert named == op("mla_module", isl=8)
+
+
 def test_a_model_gives_the_widths() -> None:
     found = op("mla_module", isl=8, model="moonshotai/Moonlight-16B-A3B", v_head_dim=64)
     assert (found.dim("hidden"), found.dim("q_lora_rank")) == (2048, 0)

@@ -73,3 +73,34 @@ def test_a_model_without_such_layers_is_refused() -> None:
         kernel_case({**ROW, "model": "Llama-3.1-8B"})
     with pytest.raises(SilicastError, match="isl"):
         kernel_case({**ROW, "isl": 0})
+
+
+@pytest.mark.parametrize(
+    ("fields", "generation", "doubt"),
+    [
+        ({}, True, True),
+        ({"isl": 2}, False, False),
+        ({"phase": "context"}, False, False),
+        ({"variant": "sglang_minimax_prefill_triton_sparse"}, False, False),
+        ({"variant": "sglang_minimax_decode_triton_sparse_topk_radix"}, True, False),
+    ],
+)
+def test_one_token_without_a_phase_is_in_doubt(
+    fields: dict[str, Any], generation: bool, doubt: bool
+) -> None:
+    row = {key: value for key, value in ROW.items() if key not in ("phase", "variant")}
+    case = kernel_case({**row, "op": "msa_module", "isl": 1, **fields})
+    assert case.op.variant.flag("generation") is generation
+    assert bool(case.warnings) is doubt
+
+
+def test_parts_of_a_module_are_not_the_module() -> None:
+    for op, name in (
+        ("csa_module", "dsv4_paged_mqa_logits_module"),
+        ("hca_module", "dsv4_flash_hca_attn_module"),
+    ):
+        with pytest.raises(SilicastError, match="not modelled on its own") as caught:
+            kernel_case({**ROW, "op": op, "op_name": name})
+        assert caught.value.kind == "not_yet"
+    for name in ("dsv4_csa_context_module", "dsv4_flash_csa_context_module"):
+        assert kernel_case({**ROW, "op": "csa_module", "op_name": name}).op.family == "csa_module"

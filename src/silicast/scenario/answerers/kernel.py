@@ -147,7 +147,7 @@ def _prepare(scenario: Scenario) -> _Prepared:
     refuse_unmodelled(scenario, "speculative", "lora", "colocation", "pools", "links")
     device = device_of(scenario)
     check_sizes(kernel.op, implementation_of(kernel.op, device))
-    warnings = ignored(scenario, *UNUSED)
+    warnings = [*ignored(scenario, *UNUSED), *kernel.warnings]
     warnings += [f"{name} is not modelled and changes nothing" for name in kernel.words]
     warnings += limit_warnings(scenario)
     if library := unmodelled_library(kernel.op, device):

@@ -30,12 +30,14 @@ class Lowering:
         dims, flags: of the op.
         words: textual properties, formats among them; "kv_dtype" goes into the op, the rest is
             no part of it.
+        warnings: what was guessed.
     """
 
     table: Mapping[str, Any]
     dims: dict[str, Dim]
     flags: dict[str, bool]
     words: dict[str, object]
+    warnings: list[str] = field(default_factory=list)
 
     def whole(self, name: str) -> int:
         """A dimension that is no list."""

@@ -3,13 +3,16 @@
 ``isl`` new tokens follow ``step`` past ones in a context row. In a generation row ``isl - 1 +
 step`` tokens are cached before the new one: tables that count the context in ``step`` have
 ``isl`` = 1, those that count it in ``isl`` have ``step`` = 0. ``num_heads`` is the rank's; so is
-every size: ``tp_size`` is for readers.
+every size: ``tp_size`` is for readers. Without a phase, a row of a block with
+``step`` = 0 may be either: it is then taken as a prefill, or as a decode step if ``isl`` = 1, and
+a warning says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from silicast.scenario.kernel_tables._names import PHASES, guessed, stated_phase, take_names
 from silicast.scenario.kernel_tables._spec import (
     BATCH,
     DEGREE,
@@ -26,19 +29,27 @@ from silicast.scenario.strict import require
 from silicast.workload.models import find_model
 from silicast.workload.op import Dim
 
-PHASES = ("context", "generation")
 WIDTHS = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
 """DeepSeek-V3's widths of a head, and of the block below: for tables that name no model."""
 BLOCK = {"hidden": 7168, "q_lora_rank": 1536}
+OP_NAMES = {phase: (f"mla_{phase}", f"{phase}_mla") for phase in PHASES}
+"""Phase -> names of the kernel in the tables."""
+MODULE_NAMES = tuple(
+    name
+    for phase, names in OP_NAMES.items()
+    for name in (f"mla_{phase}_module", *names, f"wideep_{phase}_mla")
+)
 
 
 def _prefill(case: Lowering) -> None:
+    _require_phase(case, "context")
     _lengths(case, decode=False)
     case.dims.update(_widths(case, WIDTHS))
     _formats(case)
 
 
 def _decode(case: Lowering) -> None:
+    _require_phase(case, "generation")
     _lengths(case, decode=True)
     case.dims.update(_widths(case, WIDTHS))
     _formats(case)
@@ -56,12 +67,24 @@ def _module(case: Lowering) -> None:
         case.flags[f"gemm_{linear}"] = True
 
 
+def _require_phase(case: Lowering, phase: str) -> None:
+    take_names(case, OP_NAMES[phase])
+    stated = str(case.words.pop("phase", phase))
+    require(
+        stated == phase,
+        f"this op is of {phase}, not of {stated}",
+        "phase",
+        "mla_prefill is of context, mla_decode of generation",
+    )
+
+
 def _phase(case: Lowering) -> str:
-    stated = case.words.pop("phase", None) or case.table.get("op_name", "")
-    for phase in PHASES:
-        if phase in str(stated):
-            return phase
-    return "generation" if case.dims.get("isl", 1) == 1 and "q_len" not in case.dims else "context"
+    phase = stated_phase(case, take_names(case, MODULE_NAMES))
+    if phase:
+        return phase
+    phase = "context" if case.dims.get("isl", 1) != 1 or "q_len" in case.dims else "generation"
+    in_doubt = "isl" in case.dims and case.dims.get("step", 0) == 0
+    return guessed(case, phase) if in_doubt else phase
 
 
 def _lengths(case: Lowering, *, decode: bool) -> None:
@@ -115,8 +138,7 @@ def _widths(case: Lowering, names: Mapping[str, int]) -> dict[str, Dim]:
 
 
 def _formats(case: Lowering) -> None:
-    for word in ("architecture", "op_name", "mla_dtype", "phase"):
-        case.words.pop(word, None)
+    case.words.pop("mla_dtype", None)
     if cache := case.words.pop("kv_cache_dtype", ""):
         case.words["kv_dtype"] = cache
 

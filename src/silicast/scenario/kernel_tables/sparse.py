@@ -1,6 +1,7 @@
 """Sparse attention modules, with the columns of their tables.
 
-``isl`` new tokens follow ``step`` cached ones; in a generation row ``isl`` is 1. ``num_heads`` is
+``isl`` new tokens follow ``step`` cached ones; in a generation row ``isl`` is 1. One token
+without a phase is taken as a decode step, and a warning says so. ``num_heads`` is
 the rank's. Widths are the named model's, else those of a usual one.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from silicast.scenario.kernel_tables._names import PHASES, guessed, stated_phase, take_names
 from silicast.scenario.kernel_tables._spec import (
     BATCH,
     DEGREE,
@@ -22,22 +24,33 @@ from silicast.scenario.strict import require
 from silicast.workload.model import ModelConfig
 from silicast.workload.models import find_model
 
-PHASES = ("context", "generation")
-
 Widths = Callable[[ModelConfig, int], Mapping[str, int]]
 """Sizes of a module out of a model, of one of so many tensor-parallel ranks."""
 
+_PREFIXES = dict.fromkeys(("csa", "hca"), ("dsv4_", "dsv4_flash_"))
+_ENDS = {"dsa": ("_skip_indexer",)}
+"""Kind of module -> what its names in the tables begin and end with, if anything."""
+
 
 def _lower(widths: Widths, kind: str) -> Callable[[Lowering], None]:
+    names = tuple(
+        f"{prefix}{kind}_{phase}_module{end}"
+        for prefix in ("", *_PREFIXES.get(kind, ()))
+        for phase in PHASES
+        for end in ("", *_ENDS.get(kind, ()))
+    )
+
     def lower(case: Lowering) -> None:
         """The phase, the indexer and the format of the linear layers become flags of the op."""
         dims, words = case.dims, case.words
-        name = str(words.pop("op_name", "") or "")
-        phase = str(words.pop("phase", None) or name)
+        name = take_names(case, names)
+        phase = stated_phase(case, name)
         new = dims.setdefault("isl", 1)
         dims.setdefault("step", 0)
         require(new != 0, "isl = 0", "isl", "at least one token")
-        if "generation" in phase or ("context" not in phase and new == 1):
+        if not phase:
+            phase = guessed(case, "generation") if new == 1 else "context"
+        if phase == "generation":
             case.flags["generation"] = True
         if name.endswith("skip_indexer"):
             case.flags["skip_indexer"] = True
@@ -45,8 +58,7 @@ def _lower(widths: Widths, kind: str) -> Callable[[Lowering], None]:
             case.flags[f"gemm_{linear}"] = True
         if cache := words.pop("kv_cache_dtype", ""):
             words["kv_dtype"] = cache
-        for word in ("architecture", "mla_dtype"):
-            words.pop(word, None)
+        words.pop("mla_dtype", None)
         ranks = dims.pop("tp_size", 1)
         dims.pop("local_num_heads", None)
         if model := str(words.pop("model", "") or ""):
