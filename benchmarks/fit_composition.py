@@ -25,6 +25,9 @@ from silicast.validation.suite import data_folder
 VINTAGE = "bf106186f8"
 HOST_COLUMNS = ("schedule_median", "prepare_inputs_e2e_median", "process_model_outputs_median")
 NORMAL_QUARTILE = 0.6745
+EXPERTS_LOG_SD = 0.2
+"""Judged, on the time of layers of experts in a model: how evenly tokens choose, which of several
+kernels an engine picks, and what it overlaps with them is not known."""
 STRUCTURE_LOG_SD = 0.25
 """Judged: a wrong number of key-value heads, or an MLP with or without a gate, is about as much."""
 
@@ -73,9 +76,14 @@ def main() -> None:
                 "median_abs_gap_pct": median,
             },
             notes="step_log_sd: independent log sd of a step beyond its kernels' errors; "
-            "structure_log_sd: judged, of a model whose structure was assumed",
+            "structure_log_sd: judged, of a model whose structure was assumed; experts_log_sd: "
+            "judged, of the time of layers of experts in a model",
         ),
-        default={"step_log_sd": round(robust, 4), "structure_log_sd": STRUCTURE_LOG_SD},
+        default={
+            "step_log_sd": round(robust, 4),
+            "structure_log_sd": STRUCTURE_LOG_SD,
+            "experts_log_sd": EXPERTS_LOG_SD,
+        },
         architectures={},
     )
     path = CATALOG / "physics" / "composition.json"

@@ -218,7 +218,9 @@ def quality(groups: Sequence[Group]) -> dict[str, float]:
     for group in groups:
         batch = group.batch
         compute = RECIPES[batch.variant.dtype].compute if batch.family == "gemm" else ""
-        sets[batch.family, compute].append(group.part(fitted=True))
+        fitted = group.part(fitted=True)
+        if len(fitted.measured_s):  # a source's own test split is scored alone
+            sets[batch.family, compute].append(fitted)
     for (family, compute), parts in sets.items():
         prefix = f"{family}.{compute}." if compute else f"{family}."
         found |= {f"{prefix}{name}": value for name, value in _fitted_terms(parts).items()}

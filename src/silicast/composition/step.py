@@ -220,10 +220,15 @@ class StepModel:
         """
         seconds = over_states(times.nodes.time_s, weights)
         spreads = over_states(times.nodes.time_s * times.nodes.independent, weights)
+        constants = load_physics("composition").default
+        routing = {"experts": constants["experts_log_sd"]}
         terms = [
             (
                 seconds[index] * placed.count,
-                ErrorFactors(times.nodes.shared[index], spreads[index] / seconds[index]),
+                ErrorFactors(
+                    {**times.nodes.shared[index], **(routing if placed.op.family == "moe" else {})},
+                    spreads[index] / seconds[index],
+                ),
             )
             for index, placed in enumerate(self.placed)
             if seconds[index] > 0.0
@@ -231,7 +236,6 @@ class StepModel:
         host = ErrorFactors({"host": self.deployment.engine.host.log_sd})
         terms.append((self._host_seconds(times, weights), host))
         whole = ErrorFactors.of_sum(terms)
-        constants = load_physics("composition").default
         own = constants["step_log_sd"]
         loadings = dict(whole.loadings)
         if self.deployment.model.assumed:

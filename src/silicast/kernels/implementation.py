@@ -146,12 +146,14 @@ class Implementation(ABC):
         dims: dimension name -> (smallest, largest) sensible size; others are refused by the
             scenario decoder before they get here.
         ragged: dimensions that may differ per sequence.
+        anywhere: links set its time, not cores: it speaks for every execution model.
     """
 
     family: ClassVar[str]
     execution_model: ClassVar[str] = "simt"
     dims: ClassVar[Mapping[str, tuple[int, int]]]
     ragged: ClassVar[frozenset[str]] = frozenset()
+    anywhere: ClassVar[bool] = False
 
     @abstractmethod
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:

@@ -95,9 +95,10 @@ def fabric_of(device: Device) -> Fabric:
     Raises:
         SilicastError: the device has none.
     """
-    found: Link | None = device.links.get("nvlink") or device.links.get("pcie")
-    if found is None:
-        found = next(iter(device.links.values()), None)
+    links = sorted(device.links.items())
+    found: Link | None = max(
+        (link for _, link in links), key=lambda link: link.bandwidth_bytes_per_s, default=None
+    )
     if found is None:
         raise SilicastError(
             f"{device.name} has no link to other devices", kind="unsupported", field="device"
@@ -109,6 +110,7 @@ class Exchange(Implementation):
     """What dispatch and combine share."""
 
     phase: ClassVar[str]
+    anywhere: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8", "nvfp4")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
         "tokens": (1, 1 << 20),

@@ -150,12 +150,12 @@ def adapter(
     """What makes the twin of a family on ``execution_model``."""
 
     def adapt(original: Implementation) -> Implementation:
-        kind: type[Twin] = CountedTwin
+        kind: type[Implementation] = CountedTwin
         if isinstance(original, StreamingKernel):
             kind = StreamTwin
         elif isinstance(original, Composite):
             kind = ModuleTwin
-        attributes = {
+        attributes: dict[str, object] = {
             "family": original.family,
             "dims": original.dims,
             "ragged": original.ragged,
@@ -167,6 +167,8 @@ def adapter(
             "rates_of": staticmethod(rates_of),
             "__doc__": type(original).__doc__,
         }
+        if original.anywhere:
+            kind, attributes = type(original), {"execution_model": execution_model}
         name = f"{type(original).__name__}On{execution_model.title().replace('_', '')}"
         return cast("Implementation", type(name, (kind,), attributes)())
 

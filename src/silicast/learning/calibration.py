@@ -1,8 +1,8 @@
 """What rows measured on a device change about its predictions, and predictions so changed.
 
 Three steps, each only as far as the rows carry it. All of a family and format share an offset,
-drawn toward none by :data:`PRIOR_ROWS` rows of no difference; it fades outside the measured sizes. From :data:`MANY_ROWS` on, small
-trees learn what differs from op to op. An op that was measured itself comes to what was measured,
+drawn toward none by :data:`PRIOR_ROWS` rows of no difference; it fades outside the measured sizes.
+From :data:`MANY_ROWS` on, small trees learn what differs from op to op. An op that was measured itself comes to what was measured,
 the closer the less its repeats scatter.
 """
 

@@ -115,3 +115,15 @@ def test_battery(model: Dispatch | Combine) -> None:
         for library in ("", "vllm")
     ]
     assert check_kernel(model, devices, draws=200, variants=variants, scalar_rows=2) >= 200
+
+
+def test_the_fastest_link_to_peers_carries_it_on_any_device() -> None:
+    sizes = {"tokens": 4096, "hidden": 7168, "topk": 8, "experts": 256, "ep": 8}
+    op = Op.make("dispatch", Variant(), **sizes)
+    board, matrix = find_device("RTX PRO 6000"), find_device("MI300X")
+    ratio = time_of(op, board).bound_s / time_of(op, matrix).bound_s
+    assert ratio == pytest.approx(448 / 64)
+    torus = find_device("TPU-v5p")
+    assert time_of(op, matrix).bound_s / time_of(op, torus).bound_s == pytest.approx(
+        540 / 448, 0.01
+    )

@@ -143,13 +143,16 @@ def _layer_op(name: str, tokens: int, variant: Variant) -> Op | None:
 
 
 def amd_neusight_groups(data: Path) -> list[Group]:
-    """MI100 in fp32: matrix products of the source's test split, vector kernels of its other."""
+    """MI100 in fp32: matrix products, all of the source's test split and never fitted, and vector
+    kernels.
+    """
     rows: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in _table(data / "neusight" / "kernels_amd.parquet", gpu="MI100"):
         op = _neusight_op(row)
         if op is not None:
             kind = row["op"] if op.family == "gemm" else op.family
-            rows[kind, str(op.variant)].append((op, row["latency_ms"] * 1e-3, may_fit(op)))
+            fitted = row["split"] == "train" and may_fit(op)
+            rows[kind, str(op.variant)].append((op, row["latency_ms"] * 1e-3, fitted))
     merged: dict[str, list[Group]] = defaultdict(list)
     for (kind, _), found in rows.items():
         merged[kind].append(group_of(f"MI100 {kind} neusight", "MI100", found))
