@@ -5,17 +5,21 @@ An engine is one TOML file of ``catalog/engines``; its constants name the rows t
 
 from __future__ import annotations
 
+import difflib
 import tomllib
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Literal, final
 
 import msgspec
 
+from silicast.communication.library import LIBRARIES
 from silicast.core.catalog import catalog_files
 from silicast.core.errors import SilicastError
 from silicast.core.naming import NameIndex
 from silicast.kernels.engine_kernels import EngineKernels
+from silicast.kernels.implementation import families
 from silicast.workload.plan import ExtraLayers
 
 Launch = Literal["graph", "stream"]
@@ -95,7 +99,7 @@ class Engine(_Strict, frozen=True):
     Attributes:
         kind: "serving" engines answer inference and serving, "training" ones training, "framework"
             is a bare framework.
-        collectives: implementation asked of the communication layer ("sglang", "vllm", ...).
+        collectives: library asked of the communication layer ("nccl", "sglang", "trtllm", "vllm").
         kernels: the kernel libraries it takes, by architecture and op family.
         parallel: how it spreads a model.
         caveats: what of it is not modelled yet; said with every answer.
@@ -123,14 +127,36 @@ def load_engine_file(path: Path) -> Engine:
     """The engine in a TOML file.
 
     Raises:
-        SilicastError: unreadable, not TOML or not an engine; names file and field.
+        SilicastError: unreadable, not TOML or not an engine, or it names a family, library, call
+            or recipe that does not exist; names file and field.
     """
     try:
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Engine)
+        engine = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Engine)
     except OSError as error:
         raise SilicastError(f"cannot read: {error.strerror}", kind="io", file=str(path)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise SilicastError(f"not an engine file: {error}", file=str(path)) from None
+    _known("collectives", "communication library", engine.collectives, LIBRARIES, path)
+    for field, what, name, known in engine.kernels.named(families()):
+        _known(f"kernels.{field}", what, name, known, path)
+    return engine
+
+
+def _known(field: str, what: str, name: str, known: Iterable[str], path: Path) -> None:
+    """Raises SilicastError, with the nearest of ``known``, unless ``name`` is among them."""
+    names = list(known)
+    if name in names:
+        return
+    near = difflib.get_close_matches(name[:80], names, n=3, cutoff=0.5)
+    raise SilicastError(
+        f"unknown {what} {name[:80]!r}",
+        kind="unknown_name",
+        field=field,
+        hint=f"did you mean {' or '.join(near)}?"
+        if near
+        else f"known: {', '.join(filter(None, names))}",
+        file=str(path),
+    )
 
 
 @cache

@@ -7,16 +7,26 @@ these facts as well as steps do. A new engine is one file: nothing here knows a 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import final
 
 import msgspec
 
 from silicast.core.catalog import catalog_files
+from silicast.core.dtypes import RECIPES
 
 USUAL = "default"
 """The architecture that stands for all that have no table of their own, family by family."""
+
+LIBRARIES = (
+    "fa2", "fa3", "flashinfer", "flashmla", "trtllm", "triton", "cutlass", "deepgemm", "marlin",
+    "sycl", "torch", "sglang", "vllm",
+)  # fmt: skip
+"""Kernel libraries that kernel models tell apart, engines with kernels of their own among them."""
+
+CALLS = ("append", "rope", "quantize", "route", "project")
+"""What an engine's call may do beside its kernel."""
 
 
 @final
@@ -54,6 +64,27 @@ class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def holds(self, family: str, what: str) -> bool:
         """Whether the engine's call of a family does ``what`` too."""
         return what in self.calls.get(family, ())
+
+    def named(self, families: Iterable[str]) -> Iterator[tuple[str, str, str, Iterable[str]]]:
+        """Every name in the tables: (path below ``kernels``, what it names, name, known ones)."""
+        for table, kinds in (("libraries", self.libraries), ("formats", self.formats)):
+            for architecture, by_family in kinds.items():
+                for family in by_family:
+                    yield f"{table}.{architecture}.{family}", "op family", family, families
+        for architecture, libraries in self.libraries.items():
+            for family, library in libraries.items():
+                path = f"libraries.{architecture}.{family}"
+                yield path, "kernel library", library, LIBRARIES
+        for architecture, formats in self.formats.items():
+            for family, recipes in formats.items():
+                for recipe, run in recipes.items():
+                    path = f"formats.{architecture}.{family}.{recipe}"
+                    yield path, "recipe", recipe, RECIPES
+                    yield path, "recipe", run, RECIPES
+        for family, calls in self.calls.items():
+            yield f"calls.{family}", "op family", family, families
+            for call in calls:
+                yield f"calls.{family}", "part of a call", call, CALLS
 
 
 _NONE = EngineKernels()
