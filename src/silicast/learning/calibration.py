@@ -2,8 +2,8 @@
 
 Three steps, each only as far as the rows carry it. All of a family and format share an offset,
 drawn toward none by :data:`PRIOR_ROWS` rows of no difference; it fades outside the measured sizes.
-From :data:`MANY_ROWS` on, small trees learn what differs from op to op. An op that was measured itself comes to what was measured,
-the closer the less its repeats scatter.
+From :data:`MANY_ROWS` on, small trees learn what differs from op to op. An op that was measured
+itself comes to what was measured, the closer the less its repeats scatter.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ SHORT_LABELS = {
 TIER_WORDS = {
     "bound": "physical limit only",
     "analytic": "analytic model, constants per architecture",
-    "cross-device": "learned on other devices",
+    "cross-device": "corrected by measured kernels of its architecture",
     "scaled": "measured on another device of yours",
     "calibrated": "measured on this device",
 }
