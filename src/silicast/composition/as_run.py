@@ -12,6 +12,8 @@ COLLECTIVES = frozenset(
 )
 READ_FROM_MEMORY = frozenset(("gemm", "moe", "attention_decode", "mla_decode", "embedding"))
 """Between two uses of a layer's weights and cached keys the whole model passes through L2."""
+DECODES_FROM_MEMORY = frozenset(("sparse_attention", "indexer_logits"))
+"""As :data:`READ_FROM_MEMORY`, of families that prefills have too: there the keys are new."""
 
 OWN_NODES = {
     "attention_prefill": (("append", False), ("rope", False)),
@@ -25,6 +27,8 @@ have nodes of their own."""
 
 def _from_memory(op: Op) -> bool:
     """Whether its operands come from memory; of recurrent mixers, states that a step updates."""
+    if op.family in DECODES_FROM_MEMORY:
+        return op.variant.flag("decode")
     return op.family in READ_FROM_MEMORY or op.variant.flag("generation")
 
 

@@ -32,6 +32,10 @@ LESSENING = frozenset({"window"})
 MAX_SEQUENCES = 8
 SCALAR_ROWS = 24
 
+LEAST_CLOCKS = 300.0
+"""No kernel of a ``simt`` device is over sooner: one load from memory takes longer, and so does
+starting its blocks. A shorter estimate is a constant that was fitted away."""
+
 
 def check_kernel(
     implementation: Implementation,
@@ -71,6 +75,7 @@ def check_kernel(
             continue
         rows += len(batch)
         _check_values(result, len(batch), where, batch)
+        _check_shortest(result, device, where, batch)
         _check_order(implementation, batch, device, result, rng, where)
         picked = np.sort(rng.permutation(len(batch))[:scalar_rows])
         _check_alone(implementation, batch, device, result, picked, where)
@@ -179,6 +184,13 @@ def _check_values(result: KernelTimes, count: int, where: str, batch: OpBatch) -
     for name, values in {**_demand_arrays(result), **_prefixed("resource", resources)}.items():
         bad = np.flatnonzero(values < 0.0)
         _require(not len(bad), f"{where}: {name} is negative", batch, bad)
+
+
+def _check_shortest(result: KernelTimes, device: Device, where: str, batch: OpBatch) -> None:
+    if device.execution_model != "simt" or batch.variant.launch != "graph":
+        return
+    bad = np.flatnonzero(result.estimate_s * device.clocks.max_hz < LEAST_CLOCKS)
+    _require(not len(bad), f"{where}: shorter than {LEAST_CLOCKS:.0f} clocks", batch, bad)
 
 
 def _check_order(

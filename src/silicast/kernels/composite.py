@@ -6,9 +6,9 @@ module as a whole must read and write. Its time is
     t = max(efficiency x sum(count x part) + module, host)
 
 where each part is its own family's time, never below its own bound; ``efficiency`` and ``module``
-are constants of the module. The bound knows no parts: products of all parts at their peak rates,
-and the bytes of the whole module, because a library may fuse parts and keep what is between them
-on the chip. docs/explanation/composite-kernels.md explains it.
+are constants of the module. The bound knows no parts: products of all that must run, at their peak
+rates, and the bytes of the whole module, because a library may fuse parts and keep what is between
+them on the chip. docs/explanation/composite-kernels.md explains it.
 """
 
 from __future__ import annotations
@@ -50,11 +50,13 @@ class PartBatch:
             variant is the state in which the parts before it leave its operands.
         count: how often it runs, a number or one an op of shape (n,); 0 where an op has none (its
             dimensions are then any valid ones).
+        least: how often any library must run it, for the bound; None = ``count``.
     """
 
     name: str
     batch: OpBatch
     count: int | I64 = 1
+    least: int | I64 | None = None
 
 
 @final
@@ -65,12 +67,14 @@ class TimedPart:
     Attributes:
         name: of the part.
         count: how often it runs, shape (n,).
+        least: how often it must run, shape (n,).
         times: of one call.
         streams: it multiplies no matrices.
     """
 
     name: str
     count: F64
+    least: F64
     times: KernelTimes
     streams: bool
 
@@ -159,8 +163,9 @@ class Composite(Implementation):
             model = _model_of(part, device)
             found = model.times(_queued(part.batch), device)
             count = np.zeros(len(batch)) + part.count
+            least = count if part.least is None else np.minimum(part.least, count)
             streams = isinstance(model, StreamingKernel)
-            timed.append(TimedPart(part.name, count, found, streams))
+            timed.append(TimedPart(part.name, count, least, found, streams))
         return timed
 
     @final
@@ -253,8 +258,8 @@ def _products_s(part: TimedPart) -> F64:
     resource_s = part.times.analysis.resource_s
     found = resource_s.get("tensor", resource_s.get("fma"))
     if found is None or part.streams:
-        return np.zeros_like(part.count)
-    return found * part.count
+        return np.zeros_like(part.least)
+    return found * part.least
 
 
 def _sum(terms: Iterable[F64]) -> F64:

@@ -9,6 +9,7 @@ selection), ``gemm_<recipe>`` (format of the linear layers).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar, final
 
 import numpy as np
@@ -85,18 +86,21 @@ class DsaModule(Composite):
         found.append(PartBatch("attention", OpBatch("sparse_attention", kind, attention)))
         if variant.flag("skip_indexer"):
             return found
+        # nothing has to be scored where everything that is seen is selected
+        needed = (s.kv > s.selected).astype(np.int64)
         scored = np.ones_like(s.kv)
         if device is not None and not decode and has_dense_path(found[-1].batch, device):
-            scored = (s.kv > s.selected).astype(np.int64)
-        found += [
+            scored = needed
+        index = (
             products(variant, s.tokens, s.index_heads * s.index_dim, s.q_rank),
             products(variant, s.tokens, s.index_dim + s.index_heads, s.hidden, plain=True),
-            moves(s.tokens * (s.index_heads + 1) * s.index_dim),
-        ]
+        )
+        found += [replace(part, least=needed) for part in index]
+        found.append(moves(s.tokens * (s.index_heads + 1) * s.index_dim))
         fp8 = Variant(dtype="fp8", library=library, flags=flags)
         logits = {**cached, "heads": s.index_heads, "head_dim": s.index_dim}
         rows = Variant(dtype="fp32", library=library, flags=flags)
-        found.append(PartBatch("logits", OpBatch("indexer_logits", fp8, logits), scored))
+        found.append(PartBatch("logits", OpBatch("indexer_logits", fp8, logits), scored, needed))
         found.append(
             PartBatch("selection", OpBatch("topk", rows, {**cached, "k": s.selected}), scored)
         )

@@ -31,6 +31,9 @@ from silicast.workload.op import Op, OpBatch
 ROWS = 128
 """Rows of the matrix unit that queries and their heads fill."""
 KEY_TILE = 256
+INDEX_HEADS = 64
+INDEX_DIM = 128
+"""Heads of DeepSeek-V3.2's indexer and their width, of ops that do not state theirs."""
 SCORE_BYTES = 4
 SCALE_BYTES = 4
 
@@ -38,7 +41,8 @@ SCALE_BYTES = 4
 @register
 @final
 class IndexerLogits(Implementation):
-    """Dimensions: batch, q_len, kv_len, heads, head_dim, ratio.
+    """Dimensions: batch, q_len, kv_len, and with defaults heads (64) and head_dim (128), those of
+    DeepSeek-V3.2, and ratio.
 
     kv_len counts past and new tokens; in a decode it does not hold the new ones (q_len, default 1).
     ``ratio`` (default 1): tokens that share one index key; ``pool`` (default 1): keys of which only
@@ -65,7 +69,7 @@ class IndexerLogits(Implementation):
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         """As :meth:`analyse`, with given constants: for fitting them."""
         work = Sequences.of(batch, decode=batch.variant.flag("decode"))
-        heads, width = column(batch, "heads", 64), column(batch, "head_dim", 128)
+        heads, width = column(batch, "heads", INDEX_HEADS), column(batch, "head_dim", INDEX_DIM)
         ratio = work.spread(column(batch, "ratio", 1))
         each = seen(work.q, work.kv, ratio).astype(np.float64)
         pairs, keys = work.total(each), work.kv // ratio
@@ -149,8 +153,8 @@ class _Exact:
         work = Sequences.of(batch, decode=batch.variant.flag("decode"))
         ratio = int(column(batch, "ratio", 1)[0])
         self.pool = int(column(batch, "pool", 1)[0])
-        self.heads = int(column(batch, "heads", 64)[0])
-        self.width = int(column(batch, "head_dim", 128)[0])
+        self.heads = int(column(batch, "heads", INDEX_HEADS)[0])
+        self.width = int(column(batch, "head_dim", INDEX_DIM)[0])
         rows = list(zip(work.q.tolist(), work.kv.tolist(), work.count.tolist(), strict=True))
         self.queries: int = sum(q * n for q, _, n in rows)
         self.keys: int = sum(kv // ratio * n for _, kv, n in rows)

@@ -30,6 +30,9 @@ from silicast.kernels.sparse_work import in_rounds, seen
 from silicast.workload.op import Op, OpBatch
 
 KEY_TILE = 64
+LATENT_WIDTH = 576
+"""Elements of an entry of DeepSeek's latent cache, 512 and 64 with a position: the width that
+"entry_cycles" is stated for, and of ops that do not state theirs (``head_dim``)."""
 INDEX_BYTES = 4
 
 
@@ -80,7 +83,7 @@ class SparseAttention(Implementation):
         multiplied = np.minimum(np.ceil(heads / tiles / pad) * pad, tile)
         entry_s = 2.0 * multiplied * (size.width + size.value) / rate
         # one entry of one query is fetched by itself, however few heads use it
-        entry_s = entry_s + size.width / 576.0 * c["entry_cycles"] / clock
+        entry_s = entry_s + size.width / LATENT_WIDTH * c["entry_cycles"] / clock
         live = work.total(size.entries) / tokens
         walked = np.maximum(live + KEY_TILE / 2.0, c["least_entries"])
         # indices beyond the visible entries are masked, not skipped, where the kernel is so made
@@ -203,7 +206,7 @@ class _Sizes:
         decode = batch.variant.flag("decode")
         self.work = work = Sequences.of(batch, decode=decode)
         self.heads = column(batch, "num_heads", 1)
-        self.width = column(batch, "head_dim", 576)
+        self.width = column(batch, "head_dim", LATENT_WIDTH)
         value = column(batch, "value_dim", 0)
         self.value = np.where(value > 0, value, self.width)
         self.window = column(batch, "window", 0)

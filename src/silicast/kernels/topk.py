@@ -27,13 +27,15 @@ from silicast.workload.op import Op, OpBatch
 
 SCORE_BYTES = 4
 INDEX_BYTES = 4
+SELECTED = 2048
+"""Tokens that DeepSeek-V3.2 selects, of ops that do not state ``k``."""
 
 
 @register
 @final
 class TopK(Implementation):
-    """Dimensions: batch, q_len, kv_len, k, and with a default ratio (1): a row for every query, of
-    the scores that it has.
+    """Dimensions: batch, q_len, kv_len, and with defaults k (2048) and ratio (1): a row for every
+    query, of the scores that it has.
 
     kv_len counts past and new tokens; in a decode (flag ``decode``) it does not hold the new ones
     (q_len, default 1). ``ratio``: tokens that share one score; ``pool``: keys of which the best
@@ -57,7 +59,7 @@ class TopK(Implementation):
         """As :meth:`analyse`, with given constants: for fitting them."""
         work = Sequences.of(batch, decode=batch.variant.flag("decode"))
         ratio = work.spread(column(batch, "ratio", 1) * column(batch, "pool", 1))
-        k = column(batch, "k", 2048).astype(np.float64)
+        k = column(batch, "k", SELECTED).astype(np.float64)
         rows = work.total(work.q.astype(np.float64))
         scores = work.total(seen(work.q, work.kv, ratio).astype(np.float64))
         cols = scores / rows
@@ -102,7 +104,7 @@ class TopK(Implementation):
         batch = OpBatch.of([op])
         work = Sequences.of(batch, decode=op.variant.flag("decode"))
         ratio = int(column(batch, "ratio", 1)[0] * column(batch, "pool", 1)[0])
-        k = int(column(batch, "k", 2048)[0])
+        k = int(column(batch, "k", SELECTED)[0])
         rows = zip(work.q.tolist(), work.kv.tolist(), work.count.tolist(), strict=True)
         total = 0
         for q, kv, count in rows:

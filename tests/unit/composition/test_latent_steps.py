@@ -11,7 +11,7 @@ from silicast.composition.static_batch import predict_static_batch
 from silicast.core.prediction import Part
 from silicast.hardware.catalog import find_device
 from silicast.workload.models import find_model
-from silicast.workload.op import Op
+from silicast.workload.op import Op, Variant
 from silicast.workload.plan import Plan
 
 
@@ -38,6 +38,14 @@ def test_a_node_is_the_bare_kernel_of_the_engine(
         assert found.library == library
         assert not found.flag("append", default=True)
         assert not found.flag("project", default=True)
+
+
+@pytest.mark.parametrize("family", ["sparse_attention", "indexer_logits"])
+def test_a_decode_step_reads_cached_keys_from_memory_and_a_prefill_its_own(family: str) -> None:
+    engine = find_engine("vllm")
+    decode = Op.make(family, Variant("bf16", flags=(("decode", True),)))
+    assert as_run(decode, engine, "hopper").variant.cache == "cold"
+    assert as_run(Op.make(family), engine, "hopper").variant.cache == ""
 
 
 @pytest.mark.parametrize("engine", ["sglang", "vllm", "trtllm"])

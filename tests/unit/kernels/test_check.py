@@ -74,6 +74,11 @@ def bound_is_not_a_resource(analysis: Analysis, _: OpBatch) -> Analysis:
     return replace(analysis, bound_s=analysis.bound_s * 2.0)
 
 
+def takes_no_time(analysis: Analysis, _: OpBatch) -> Analysis:
+    instant = np.full_like(analysis.bound_s, 1.7e-9)
+    return replace(analysis, time_s=instant, bound_s=instant, resource_s={"dram": instant})
+
+
 def scalar_feature(analysis: Analysis, _: OpBatch) -> Analysis:
     return replace(analysis, features={**analysis.features, "share": np.array(1.0)})
 
@@ -91,6 +96,7 @@ def zero_bound(analysis: Analysis, _: OpBatch) -> Analysis:
         (depends_on_the_place, "differs in its bits"),
         (bound_falls_with_work, "more tokens lowers the bound"),
         (bound_is_not_a_resource, "not the largest resource time"),
+        (takes_no_time, "shorter than 300 clocks"),
         (scalar_feature, "feature share has shape"),
         (zero_bound, "not 0 < bound"),
     ],
