@@ -136,7 +136,9 @@ ALIASES: dict[str, tuple[str, ...]] = {
 """Canonical recipe name -> other names in use."""
 
 _INDEX = NameIndex(
-    "dtype", {name: (recipe, ALIASES.get(name, ())) for name, recipe in RECIPES.items()}
+    "dtype",
+    {name: (recipe, ALIASES.get(name, ())) for name, recipe in RECIPES.items()},
+    listed="docs/reference/dtypes.md",
 )
 
 

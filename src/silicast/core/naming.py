@@ -31,13 +31,17 @@ class NameIndex(Generic[T]):
     Args:
         kind: what the names name, as it stands in error messages ("device").
         entries: canonical name -> (value, aliases).
+        listed: where all are listed, if not by a command of its own.
 
     Raises:
         SilicastError: two entries claim the same name or alias.
     """
 
-    def __init__(self, kind: str, entries: Mapping[str, tuple[T, Iterable[str]]]) -> None:
+    def __init__(
+        self, kind: str, entries: Mapping[str, tuple[T, Iterable[str]]], *, listed: str = ""
+    ) -> None:
         self._kind = kind
+        self._listed = listed or f"`silicast {kind}s`"
         self._names = tuple(entries)
         self._values = {name: value for name, (value, _) in entries.items()}
         self._index: dict[str, str] = {}
@@ -71,7 +75,7 @@ class NameIndex(Generic[T]):
         if found is not None:
             return found
         near = self.nearest(name)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"see `silicast {self._kind}s`"
+        hint = f"did you mean {' or '.join(near)}?" if near else f"see {self._listed}"
         raise SilicastError(
             f"unknown {self._kind} {name!r}", kind="unknown_name", field=self._kind, hint=hint
         )

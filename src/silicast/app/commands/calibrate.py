@@ -21,7 +21,7 @@ def calibrate(
 ) -> int:
     """Refine a device's predictions by kernels that were measured on it.
 
-    Give the file to a scenario as `calibration`, or to a command as --calibration.
+    Give the file to a scenario as `calibration`.
 
     Args:
         rows: CSV, JSON Lines or Parquet: the columns of a kernel (op, its sizes, dtype, library),
