@@ -197,7 +197,7 @@ class _Reader:
         value = self.table.get(name, default)
         if not isinstance(value, str):
             raise SilicastError(f"expected the name of a format, found {shown(value)}", field=name)
-        return dtype_name(value, name)
+        return dtype_name(self.spec.dtype_names.get(value.strip().casefold(), value), name)
 
     def _default_dtype(self) -> str:
         own = self.table.get(self.spec.main_dtype) if self.spec.main_dtype else None

@@ -215,3 +215,19 @@ def test_experts_carry_part_gate_and_distribution() -> None:
     assert ungated.op.variant.flag("gated") is False
     histogram = kernel_case({**sizes, "distribution": [4, 1, 1, 1, 1, 0, 0, 0]})
     assert any(name.startswith("histogram") for name, _ in histogram.op.variant.flags)
+
+
+def test_the_usual_format_of_an_exchange_is_said_by_default() -> None:
+    row = {"op": "dispatch", "tokens": 8, "experts": 8, "topk": 2, "hidden": 64, "ep": 2}
+    assert kernel_case({**row, "dtype": "default"}).op == kernel_case({**row, "dtype": "bf16"}).op
+    with pytest.raises(SilicastError, match="dtype"):
+        kernel_case({"op": "gemm", "m": 1, "n": 1, "k": 1, "dtype": "default"})
+    with pytest.raises(SilicastError, match="expected 2 to"):
+        kernel_case({**row, "ep": 1})
+
+
+def test_uneven_groups_of_heads_are_said() -> None:
+    even = {**DECODE, "kv_len": 9}
+    assert kernel_case(even).warnings == ()
+    (said,) = kernel_case({**even, "num_heads": 9}).warnings
+    assert "num_heads = 9 is no multiple of num_kv_heads = 2" in said

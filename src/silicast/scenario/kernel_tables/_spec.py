@@ -65,6 +65,7 @@ class OpSpec:
         dtypes: textual properties that name a number format.
         main_dtype: that of them which is the op's ``dtype`` where that is left out; "" = none.
         default_dtype: of the op where no format is stated.
+        dtype_names: what the op's tables call formats, where no other table does.
         lower: checks the sizes against each other and turns the table's columns into the op's
             own dimensions, flags and formats.
     """
@@ -78,6 +79,7 @@ class OpSpec:
     dtypes: tuple[str, ...] = ()
     main_dtype: str = ""
     default_dtype: str = "bf16"
+    dtype_names: Mapping[str, str] = field(default_factory=dict)
     lower: Callable[[Lowering], None] = _as_stated
 
     def names(self) -> list[str]:

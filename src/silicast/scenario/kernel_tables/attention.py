@@ -27,6 +27,11 @@ def _layout(case: Lowering) -> None:
         "num_kv_heads",
         "every key-value head serves at least one query head",
     )
+    if heads % groups:
+        case.warnings.append(
+            f"num_heads = {heads} is no multiple of num_kv_heads = {groups}: an uneven split, "
+            "modelled as even groups"
+        )
     layout = case.words.pop("kv_layout", None)
     if (page := case.dims.pop("page_size", None)) is not None:
         case.words["page_size"] = page

@@ -62,8 +62,9 @@ def _distribution(value: object, experts: int) -> object:
 _SIZES = {"tokens": TOKENS, "experts": (1, 65_536), "topk": (1, 4096), "hidden": WIDTH}
 _EXCHANGE = OpSpec(
     "expert-parallel exchange of the tokens of a group",
-    {**_SIZES, "ep": DEGREE},
+    {**_SIZES, "ep": (2, DEGREE[1])},
     {"nodes": (DEGREE, None), "sms": ((1, 1024), None)},
+    dtype_names={"default": "bf16"},
     lower=_agree,
 )
 
