@@ -142,10 +142,10 @@ def find_any_model(spec: str | dict[str, Any], folder: Path, field: str = "model
     """
     from silicast.workload.huggingface import HF_NAMES
     from silicast.workload.model_file import ModelTable
-    from silicast.workload.models import model_from
+    from silicast.workload.models import is_configuration, model_from
 
     try:
-        if isinstance(spec, dict) and not spec.keys() & {"architectures", "model_type"}:
+        if isinstance(spec, dict) and not is_configuration(spec):
             convert({HF_NAMES.get(key, key): value for key, value in spec.items()}, ModelTable)
         return model_from(_from_folder(spec, folder))
     except SilicastError as error:

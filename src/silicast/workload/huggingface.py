@@ -38,6 +38,11 @@ HF_NAMES: dict[str, str] = {
 }
 """Fields of Hugging Face -> fields of ``ModelConfig``."""
 
+_NEEDED = (
+    "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size"
+)  # fmt: skip
+"""What every decoder states under some name."""
+
 _CLUES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("latent", ("kv_lora_rank", "q_lora_rank"), "multi-head latent attention (MLA)"),
     ("sparse", ("index_topk", "sparse_attention_config"), "sparse attention"),
@@ -89,6 +94,7 @@ def read_config(data: dict[str, Any], *, name: str = "", file: str = "") -> Mode
         check_depth(data)
         architecture = _architecture(data)
         called = name or Fields(data).text("_name_or_path", default="") or architecture
+        called = called or "unnamed model"
         family = families().get(architecture)
         if family is not None and not _structures(data, family.structures):
             return _read(family, data, called)[0]
@@ -172,6 +178,8 @@ def _nearest(
     _, chosen, model = best
     title = f"the architecture {architecture[:60]!r} "
     title += "is not known" if family is None else "does not have all that its fields say"
+    if not architecture:
+        title = "no architecture is named"
     said = f"{title}: read as {chosen.architectures[0]}, the nearest structure that is modelled"
     vision = data.get("vision_config") or data.get("audio_config")
     encoder = (
@@ -191,8 +199,16 @@ def _architecture(data: Mapping[str, Any]) -> str:
     kind = data.get("model_type")
     if isinstance(kind, str) and kind:
         return kind
-    raise SilicastError(
-        "missing",
+    if data.keys() & HF_NAMES.keys():
+        return ""
+    raise _nameless(data)
+
+
+def _nameless(data: Mapping[str, Any]) -> SilicastError:
+    """What a configuration without an architecture lacks to be read as the nearest one."""
+    lacking = [name for name in _NEEDED if name not in data]
+    return SilicastError(
+        f"missing, as are {', '.join(lacking)}" if lacking else "missing",
         field="architectures",
         hint="is this the config.json of a model? it names its architecture",
     )
@@ -225,6 +241,8 @@ def _structures(data: Mapping[str, Any], known: tuple[str, ...] = ()) -> list[st
 
 
 def _unknown(architecture: str, data: Mapping[str, Any]) -> SilicastError:
+    if not architecture:
+        return _nameless(data)
     found = _structures(data)
     known = sorted(name for name in families() if name[0].isupper())
     missing = f": it needs {', '.join(found)}" if found else ""

@@ -236,7 +236,11 @@ def decode_model(data: dict[str, Any], *, file: str = "") -> ModelTable:
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at ")
         field = path.strip("`").removeprefix("$").lstrip(".") or "model"
-        raise SilicastError(message, field=field, file=file) from None
+        hint = ""
+        if message.startswith("Object contains unknown field"):
+            message = f"unknown field {message.split('`')[1]!r}"
+            hint = "see docs/reference/models.md; a config.json names its architectures"
+        raise SilicastError(message, field=field, hint=hint, file=file) from None
 
 
 def build_model(
@@ -348,8 +352,13 @@ def _require(value: object, name: str) -> None:
 
 
 def _whole(table: ModelTable, changes: dict[str, Any]) -> ModelConfig:
-    for name in _REQUIRED:
-        _require(changes.get(name), name)
+    missing = [name for name in _REQUIRED if changes.get(name) is None]
+    if missing:
+        raise SilicastError(
+            f"missing, as are {', '.join(missing[1:])}" if missing[1:] else "missing",
+            field=missing[0],
+            hint="state it, a base to start from, or the architectures of a config.json",
+        )
     if "intermediate" not in changes and table.moe is not None and table.moe.intermediate:
         changes["intermediate"] = table.moe.intermediate  # no layer has an MLP of its own
     if "intermediate" not in changes or (table.moe and table.moe.dense_layers):

@@ -21,6 +21,7 @@ from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
 from silicast.core.naming import NameIndex
 from silicast.workload.document import check_depth, json_object
+from silicast.workload.huggingface import HF_NAMES
 from silicast.workload.model import ModelConfig
 from silicast.workload.model_file import ModelTable, build_model, decode_model
 
@@ -96,8 +97,8 @@ def find_model(name: str) -> ModelConfig:
 def model_from(value: str | dict[str, Any]) -> ModelConfig:
     """The model of a scenario: a name, a path, an inline configuration or ``{base: name, ...}``.
 
-    An object with ``architectures`` or ``model_type`` is a Hugging Face configuration; every
-    other is our own format (docs/reference/models.md).
+    A Hugging Face configuration (:func:`is_configuration`), else our own format
+    (docs/reference/models.md).
 
     Raises:
         SilicastError: see :func:`find_model`.
@@ -108,6 +109,23 @@ def model_from(value: str | dict[str, Any]) -> ModelConfig:
     if isinstance(value, str):
         return find_model(value)
     return _from_object(value, "", "", 0)
+
+
+def is_configuration(data: dict[str, Any]) -> bool:
+    """Whether an object is a Hugging Face configuration: it names its architecture, or it has that
+    format's names of sizes, none of our own for them, and fields that our format does not know.
+
+    >>> [is_configuration({"hidden_size": 8, **more}) for more in (
+    ...     {}, {"rms_norm_eps": 1e-5}, {"layers": 2, "rms_norm_eps": 1e-5})]
+    [False, True, False]
+    """
+    if "base" in data:
+        return False
+    if "architectures" in data or "model_type" in data:
+        return True
+    names = data.keys()
+    theirs = names & HF_NAMES.keys() and not names & set(HF_NAMES.values())
+    return bool(theirs and names - HF_NAMES.keys() - set(ModelTable.__struct_fields__))
 
 
 @cache
@@ -135,7 +153,7 @@ def _from_path(path: Path, depth: int = 0) -> ModelConfig:
 
 
 def _from_object(data: dict[str, Any], name: str, file: str, depth: int) -> ModelConfig:
-    if "base" not in data and ("architectures" in data or "model_type" in data):
+    if is_configuration(data):
         from silicast.workload.huggingface import read_config
 
         return read_config(data, name=name, file=file)

@@ -60,3 +60,19 @@ def test_strict_names_the_architecture_that_is_not_known() -> None:
     with pytest.raises(SilicastError) as caught:
         print_reply(plain, lambda _: "", json=False, strict=True)
     assert caught.value.field == "model.architectures"
+
+
+def test_a_configuration_without_an_architecture_is_read_as_the_nearest() -> None:
+    nameless = {**{k: v for k, v in CONFIG.items() if k != "architectures"}, "rms_norm_eps": 1e-5}
+    known, found = (predict({**CASE, "model": config}) for config in (CONFIG, nameless))
+    assert found.domain == "out"
+    assert found.metrics["total_ms"].estimate == known.metrics["total_ms"].estimate
+    assert any("no architecture is named" in said for said in found.warnings)
+
+
+def test_what_an_empty_model_lacks_is_named() -> None:
+    with pytest.raises(SilicastError) as caught:
+        predict({**CASE, "model": {}})
+    assert caught.value.field == "model.layers"
+    assert "hidden" in caught.value.message
+    assert "architectures" in caught.value.hint

@@ -214,6 +214,7 @@ def test_precision_without_quantisation() -> None:
     ("config", "field", "kind"),
     [
         ({}, "architectures", "invalid_input"),
+        ({"hidden_size": 64, "rms_norm_eps": 1e-5}, "architectures", "invalid_input"),
         ({"architectures": "LlamaForCausalLM"}, "architectures", "invalid_input"),
         (changed(hidden_size=None), "hidden_size", "invalid_input"),
         (changed(hidden_size="4096"), "hidden_size", "invalid_input"),
