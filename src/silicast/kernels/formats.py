@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from silicast.core.dtypes import RECIPES
+from silicast.core.dtypes import BITS, RECIPES
 from silicast.hardware.device import ComputeLevel, Device, Pipe
 
 SUBSTITUTES: Mapping[str, tuple[str, ...]] = {
@@ -30,10 +30,24 @@ unit multiplies 4 bits, and have no kernels that widen both operands to fp8. Not
 formats of 16 bits and more: libraries refuse those, and a checkpoint in bf16 is converted before
 (``scenario``)."""
 
+MEASURED_CACHES = ("fp8",)
+"""Formats of less than 16 bits whose key-value caches somebody measured."""
 
 WIDER: Mapping[str, tuple[str, ...]] = {"fp16": ("fp32",), "bf16": ("fp32",), "fp32": ("fp64",)}
 """Floats -> those that hold all their values: a slower narrow format is computed in these. Integers
 are not among them: libraries sum their products in integers, exactly."""
+
+
+def unmeasured_cache(dtype: str) -> str:
+    """The format of a key-value cache, if no kernel that reads one in it was ever measured; or "".
+
+    >>> unmeasured_cache("int8"), unmeasured_cache("fp8"), unmeasured_cache("")
+    ('int8', '', '')
+    """
+    recipe = RECIPES.get(dtype)
+    stored = recipe.activations if recipe else dtype
+    narrow = stored in BITS and BITS[stored] < BITS["bf16"]
+    return stored if narrow and stored not in MEASURED_CACHES else ""
 
 
 @lru_cache(maxsize=4096)

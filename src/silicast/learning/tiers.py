@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
+import numpy as np
+
+from silicast.core.numerics import exp_fixed
+from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
+from silicast.kernels.formats import unmeasured_cache
 from silicast.kernels.implementation import Implementation, KernelTimes
+from silicast.kernels.knowledge import substitute_error
 from silicast.learning.calibration import Calibrator
 from silicast.learning.correction import learned_times
 from silicast.workload.op import OpBatch
@@ -39,8 +45,26 @@ def kernel_times(
         SilicastError: the device cannot run it, or an artefact is broken.
     """
     found = learned_times if evidence.learned else Implementation.times
-    times = found(model, batch, device)
+    times = _with_cache(found(model, batch, device), batch, device)
     for calibrator in evidence.calibrators:
         if calibrator.speaks_for(model.family, batch.variant.dtype):
             return calibrator.times(times, model, batch, device)
     return times
+
+
+def _with_cache(times: KernelTimes, batch: OpBatch, device: Device) -> KernelTimes:
+    """Widened where the format of the cache was never measured: only its bytes count."""
+    stored = unmeasured_cache(batch.variant.kv_dtype)
+    if not stored:
+        return times
+    sd = substitute_error(device)
+    spread = exp_fixed(np.array([Z90 * sd]))
+    said = f"no measured kernels read a key-value cache in {stored}: its bytes alone are counted"
+    return replace(
+        times,
+        p05_s=np.maximum(times.p05_s / spread, times.bound_s),
+        p95_s=times.p95_s * spread,
+        shared_log_sd={**times.shared_log_sd, "cache_format": sd},
+        warnings=(*times.warnings, said),
+        measured=False,
+    )

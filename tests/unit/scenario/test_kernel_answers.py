@@ -189,6 +189,7 @@ def test_a_stated_network_counts() -> None:
         ("fa2", {"op": "attention_decode", "num_heads": 8, "head_dim": 64, "kv_len": 9}, False),
         ("cublas", {"op": "attention_decode", "num_heads": 8, "head_dim": 64, "kv_len": 9}, True),
         ("triton", {"op": "rmsnorm", "tokens": 8, "hidden": 64}, True),
+        ("torch", {"op": "cross_entropy", "rows": 8, "vocab": 64}, False),
     ],
 )
 def test_a_library_without_a_model_is_named(library: str, op: dict[str, Any], named: bool) -> None:
@@ -197,3 +198,36 @@ def test_a_library_without_a_model_is_named(library: str, op: dict[str, Any], na
     assert any(f"library {library}" in line for line in found.warnings) is named
     if named and op["op"] != "attention_decode":
         assert found.metrics == plain.metrics
+
+
+@pytest.mark.parametrize(
+    ("kernel", "idle"),
+    [
+        ({**GEMM, "library_version": "banana", "variant": "nonsense"}, True),
+        ({"op": "attention_decode", "num_heads": 8, "head_dim": 64, "kv_len": 9,
+          "library_version": "banana", "variant": "nonsense", "library": "vllm"}, True),
+        ({"op": "attention_prefill", "num_heads": 8, "head_dim": 128, "kv_len": 4096,
+          "q_len": 4096, "variant": "triton"}, False),
+    ],
+)  # fmt: skip
+def test_texts_that_change_nothing_are_named(kernel: dict[str, Any], idle: bool) -> None:
+    lines = [line for line in answered(kernel).warnings if "changes nothing" in line]
+    assert [line.split()[0] for line in lines] == ["library_version", "variant"] * idle
+    assert all("banana" in line or "nonsense" in line for line in lines)
+
+
+def test_a_cache_format_that_nobody_measured_is_said_and_widens() -> None:
+    decode = {"op": "attention_decode", "num_heads": 32, "num_kv_heads": 8, "head_dim": 128,
+              "kv_len": 4096, "batch": 16}  # fmt: skip
+    known, other = (answered({**decode, "kv_dtype": name}) for name in ("fp8", "int8"))
+    assert (known.domain, other.domain) == ("in", "near")
+    assert any("cache in int8" in line for line in other.warnings)
+    assert not any("cache in" in line for line in known.warnings)
+    wide, usual = (x.metrics["latency_us"] for x in (other, known))
+    assert wide.p95 / wide.estimate > usual.p95 / usual.estimate
+
+
+def test_products_that_were_timed_with_the_host_are_said() -> None:
+    lines = answered({**GEMM, "library": "vllm", "dtype": "fp8_block"}).warnings
+    assert any("of the host" in line for line in lines)
+    assert not any("of the host" in line for line in answered().warnings)

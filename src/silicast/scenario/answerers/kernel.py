@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeGuard, final
 
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Part, Quantity, Tier, to_picoseconds
 from silicast.hardware.device import Device
+from silicast.kernels.formats import unmeasured_cache
 from silicast.kernels.implementation import Implementation
 from silicast.learning.dispatch import KernelTime, forget, implementation_of, times
 from silicast.learning.tiers import Evidence
@@ -22,6 +23,7 @@ from silicast.scenario.answerer import (
     register,
 )
 from silicast.scenario.decode import Scenario
+from silicast.scenario.reading import shown
 from silicast.scenario.resolve import device_of, evidence_of, limit_warnings
 from silicast.workload.op import Op
 
@@ -41,6 +43,7 @@ MODELLED_LIBRARIES = {
     "dispatch": _EXCHANGE,
     "combine": _EXCHANGE,
     "quantize": ("vllm", "sglang", "trtllm"),
+    "cross_entropy": ("torch",),
     "mla_prefill": (*_ATTENTION, "flashmla"),
     "mla_decode": (*_ATTENTION, "flashmla"),
     "mla_module": ("vllm", "sglang", "trtllm"),
@@ -61,6 +64,12 @@ NOT_MULTIPLIED = frozenset(
 """Sizes that share other sizes' work or add to it."""
 OF_MODULES = frozenset(("hidden", "head_dim"))
 """Sizes of a module's projections, which do not multiply what its attention sees."""
+TIMED_WITH_HOST = (
+    "collected times of vLLM's fp8_block products hold 60 to 350 us of the host: this is the "
+    "kernel's own time"
+)
+STATED = {"version": "library_version", "kernel": "variant"}
+"""Properties of an op's variant that any text may be -> their fields."""
 USUAL_LIBRARIES = {
     "nvidia": ("cublas", "torch"),
     "amd": ("rocblas", "hipblaslt", "torch"),
@@ -91,8 +100,10 @@ class KernelAnswerer(Answerer):
 
     def answer(self, scenario: Scenario) -> Answer:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
-        case = _prepare(scenario)
-        return _answer(case, times([case.op], case.device, case.evidence)[0])
+        (found,) = _answers([_prepare(scenario)])
+        if isinstance(found, SilicastError):
+            raise found
+        return found
 
     def answer_many(self, scenarios: Sequence[Scenario]) -> list[Answer | SilicastError]:
         """All cases of a device in one vectorised call, which changes no answer."""
@@ -106,11 +117,19 @@ class KernelAnswerer(Answerer):
             else:
                 by_device.setdefault((case.device, case.evidence), []).append((i, case))
         for rows in by_device.values():
-            for (i, case), time in zip(rows, _times([case for _, case in rows]), strict=True):
-                found[i] = _guarded(case, time)
+            answers = _answers([case for _, case in rows])
+            for (i, _), each in zip(rows, answers, strict=True):
+                found[i] = each
         if len(scenarios) >= MANY:
             forget()
         return [row for row in found if row is not None]
+
+
+def _answers(cases: list[_Prepared]) -> list[Answer | SilicastError]:
+    """Answers of cases of one device."""
+    found = _times(cases)
+    said = _idle_names(cases, found)
+    return [_guarded(*each) for each in zip(cases, found, said, strict=True)]
 
 
 def _times(cases: list[_Prepared]) -> list[KernelTime | SilicastError]:
@@ -132,11 +151,38 @@ def _times(cases: list[_Prepared]) -> list[KernelTime | SilicastError]:
     return [found[i] for i in range(len(cases))]
 
 
-def _guarded(case: _Prepared, time: KernelTime | SilicastError) -> Answer | SilicastError:
+def _idle_names(cases: list[_Prepared], found: list[KernelTime | SilicastError]) -> list[list[str]]:
+    """Warnings of texts that change nothing about each case's time."""
+    said: list[list[str]] = [[] for _ in cases]
+    for name, field in STATED.items():
+        asked = [i for i, case in enumerate(cases) if getattr(case.op.variant, name)]
+        plain = [_without(cases[i], name) for i in asked]
+        for i, other in zip(asked, _times(plain) if plain else (), strict=True):
+            time = found[i]
+            if isinstance(time, SilicastError) or isinstance(other, SilicastError):
+                continue
+            if replace(time, op=other.op) == other:
+                text = getattr(cases[i].op.variant, name)
+                said[i].append(
+                    f"{field} {shown(text)} changes nothing: no kernels of this op and these sizes "
+                    "are told apart by it"
+                )
+    return said
+
+
+def _without(case: _Prepared, name: str) -> _Prepared:
+    own = case.op.variant
+    variant = replace(own, version="") if name == "version" else replace(own, kernel="")
+    return replace(case, op=replace(case.op, variant=variant))
+
+
+def _guarded(
+    case: _Prepared, time: KernelTime | SilicastError, said: list[str]
+) -> Answer | SilicastError:
     if isinstance(time, SilicastError):
         return time
     try:
-        return _answer(case, time)
+        return _answer(replace(case, warnings=[*case.warnings, *said]), time)
     except SilicastError as error:
         return error
 
@@ -155,6 +201,9 @@ def _prepare(scenario: Scenario) -> _Prepared:
             f"library {library} has no model of its own for {kernel.op.family}: it counts as the "
             "usual one"
         )
+    variant = kernel.op.variant
+    if (kernel.op.family, variant.library, variant.dtype) == ("gemm", "vllm", "fp8_block"):
+        warnings.append(TIMED_WITH_HOST)
     if raw.limits.power_w is not None:
         warnings.append("limits.power_w is not modelled for a single kernel: boost clock assumed")
     return _Prepared(
@@ -215,7 +264,9 @@ def _answer(case: _Prepared, time: KernelTime) -> Answer:
         raise not_yet(f"{case.op.family} kernels of this size", "workload.kernel")
     latency, tier = _latency(case, time)
     warnings = [*case.warnings, *time.warnings]
-    if not time.measured:
+    if unmeasured_cache(case.op.variant.kv_dtype):
+        pass  # said by the time itself
+    elif not time.measured:
         warnings.append(
             f"no measured {case.op.family} kernels in {case.op.variant.dtype} of architecture "
             f"{case.device.architecture}: constants of others stand in"
