@@ -33,6 +33,8 @@ formats of 16 bits and more: libraries refuse those, and a checkpoint in bf16 is
 MEASURED_CACHES = ("fp8",)
 """Formats of less than 16 bits whose key-value caches somebody measured."""
 
+UNMEASURED_CACHE = "no measured kernels read a key-value cache in {}: its bytes alone are counted"
+
 WIDER: Mapping[str, tuple[str, ...]] = {"fp16": ("fp32",), "bf16": ("fp32",), "fp32": ("fp64",)}
 """Floats -> those that hold all their values: a slower narrow format is computed in these. Integers
 are not among them: libraries sum their products in integers, exactly."""

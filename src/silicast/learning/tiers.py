@@ -10,7 +10,7 @@ import numpy as np
 from silicast.core.numerics import exp_fixed
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
-from silicast.kernels.formats import unmeasured_cache
+from silicast.kernels.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.implementation import Implementation, KernelTimes
 from silicast.kernels.knowledge import substitute_error
 from silicast.learning.calibration import Calibrator
@@ -59,12 +59,11 @@ def _with_cache(times: KernelTimes, batch: OpBatch, device: Device) -> KernelTim
         return times
     sd = substitute_error(device)
     spread = exp_fixed(np.array([Z90 * sd]))
-    said = f"no measured kernels read a key-value cache in {stored}: its bytes alone are counted"
     return replace(
         times,
         p05_s=np.maximum(times.p05_s / spread, times.bound_s),
         p95_s=times.p95_s * spread,
         shared_log_sd={**times.shared_log_sd, "cache_format": sd},
-        warnings=(*times.warnings, said),
+        warnings=(*times.warnings, UNMEASURED_CACHE.format(stored)),
         measured=False,
     )

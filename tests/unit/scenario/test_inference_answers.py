@@ -239,3 +239,10 @@ def test_an_encoder_runs_once_and_generates_nothing() -> None:
     assert "decode_step_ms" not in found.metrics
     error = refused(model="bert_large", workload={"batch": 8, "input_len": 512, "output_len": 2})
     assert error.field == "workload.output_len"
+
+
+@pytest.mark.parametrize(("cache", "said"), [("int8", True), ("nvfp4", True), ("fp8", False)])
+def test_a_cache_in_a_format_nobody_measured_is_said(cache: str, said: bool) -> None:
+    found = answered(precision={"kv_cache": cache})
+    assert (found.domain == "near") is said
+    assert any(f"cache in {cache}" in line for line in found.warnings) is said

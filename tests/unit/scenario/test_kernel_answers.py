@@ -35,7 +35,7 @@ def test_a_gemm_lies_between_its_bound_and_sense() -> None:
     assert 120 < found.bound["latency_us"] < 139
     assert found.bound["latency_us"] <= latency.p05 <= latency.estimate <= latency.p95 < 600
     assert found.id == "g"
-    assert found.tier == "analytic"
+    assert found.tier == "cross-device"
     assert found.why["name"] == "gemm"
     assert found.why["bound_by"] == "tensor"
 

@@ -14,6 +14,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction, Quantity, Tier
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
+from silicast.kernels.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.answerer import (
     Answerer,
@@ -211,12 +212,17 @@ def _answer(
             metrics[name] = _latency(prediction, bound_only=bound_only).times(MILLI)
             bound[name] = prediction.bound_seconds * MILLI
     metrics["memory_gb"] = found.memory_gb
+    domain = found.total.domain
+    precision = deployment.precision or deployment.model.default_precision
+    if stored := unmeasured_cache(precision.kv_cache):
+        domain = "near" if domain == "in" else domain
+        warnings = [*warnings, UNMEASURED_CACHE.format(stored)]
     tier: Tier = "bound" if bound_only else found.total.tier
     return answer(
         metrics=metrics,
         bound=bound,
         tier=tier,
-        domain=found.total.domain,
+        domain=domain,
         warnings=[*found.total.warnings, *warnings],
         why=_why(found, deployment),
     )
