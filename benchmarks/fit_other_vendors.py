@@ -298,7 +298,11 @@ def knowledge(measured: Mapping[str, Sequence[Group]]) -> Physics:
     for architecture, groups in measured.items():
         fitted = quality(groups)
         print(architecture, fitted)
-        own = {f"{group.batch.family}.software_log_sd": MEASURED_LOG_SD for group in groups}
+        own = {
+            f"{group.batch.family}.software_log_sd": MEASURED_LOG_SD
+            for group in groups
+            if len(group.part(fitted=True).measured_s)
+        }
         own |= OLD_LIBRARIES.get(architecture, {})
         tables[architecture] = {"software_log_sd": JUDGED["software_log_sd"], **own, **fitted}
         half = {n: halved(n, v) for n, v in fitted.items() if not n.endswith("_log_sd")}

@@ -22,6 +22,8 @@ from silicast.learning.oblivious import STEPS, codes
 from silicast.workload.op import OpBatch
 
 FADE_OCTAVES = 1.0
+OTHER_RELEASE = 1.25
+"""Judged: how much further off kernels of a release are that no rows came from."""
 
 
 def learned_times(model: Implementation, batch: OpBatch, device: Device) -> KernelTimes:
@@ -85,6 +87,20 @@ def _known(own: frozenset[str], trained: Trained) -> bool:
     return all(name in trained.features for name in own if not name.startswith(WHO))
 
 
+def _is_named(own: frozenset[str], trained: Trained) -> bool:
+    """Whether rows of the very release were learned from; of the library, where its releases are
+    not told apart.
+    """
+    for name in own & set(trained.features):
+        kind, _, of = name.partition(":")
+        if kind == "release":
+            return True
+        told = any(other.startswith(f"release:{of} ") for other in trained.features)
+        if kind == "library" and not told:
+            return True
+    return False
+
+
 def _errors(
     times: KernelTimes, trained: Trained, device: Device, weight: F64, own: frozenset[str]
 ) -> tuple[Mapping[str, float], F64]:
@@ -96,8 +112,9 @@ def _errors(
         kind = name.partition(":")[0]
         learned = {"device": device_sd, "family": trained.shared_log_sd}.get(kind, value)
         shared[name] = min(learned, value)
-    named = any(name.startswith("library:") and name in trained.features for name in own)
-    left = trained.log_sd if named or not trained.blank_log_sd else trained.blank_log_sd
+    left = trained.log_sd
+    if trained.blank_log_sd and not _is_named(own, trained):
+        left = OTHER_RELEASE * max(trained.blank_log_sd, trained.log_sd)
     faded = 1.0 - weight
     analytic = times.independent_log_sd
     # what the shared parts have lost by the correction comes back with distance
