@@ -58,7 +58,8 @@ def with_format(device: Device, dtype: str) -> tuple[Device, str]:
 
     A device that lacks the format gets it at the rate of the first substitute that it has. One
     without any is returned as it is: the kernel model then refuses. A float that the device's
-    matrix pipe multiplies slower than a wider one gets the wider one's rate.
+    matrix pipe multiplies slower than a wider one gets the wider one's rate. Devices other than
+    SIMT ones have no kernels of their own for narrow weights that are widened: that is said too.
 
     >>> from silicast.hardware.catalog import find_device
     >>> able, said = with_format(find_device("A100"), "fp8")
@@ -73,6 +74,8 @@ def with_format(device: Device, dtype: str) -> tuple[Device, str]:
     recipe = RECIPES.get(dtype)
     wanted = recipe.compute if recipe else dtype
     own = _pipe_of(device, wanted)
+    if own and recipe and recipe.widens and device.execution_model != "simt":
+        return device, f"{device.name} widens {recipe.weights} weights: computed in {wanted}"
     if own:
         return _not_slower_than_wider(device, own, wanted)
     mixed = recipe is not None and recipe.name != wanted  # 4-bit weights widened to bf16

@@ -21,8 +21,8 @@ from silicast.kernels.composite import Composite
 from silicast.kernels.implementation import Analysis, Implementation
 from silicast.kernels.physics import load_physics
 from silicast.kernels.streaming import Stream, StreamingKernel
-from silicast.kernels.work_model import Rates, Work, analyse_work, shared_errors
-from silicast.workload.op import Op, OpBatch
+from silicast.kernels.work_model import Rates, Work, analyse_work, measured, shared_errors
+from silicast.workload.op import Op, OpBatch, Variant
 
 RatesOf = Callable[[Device, str], Rates]
 """Rates of a device for products in one format."""
@@ -42,9 +42,14 @@ class Twin(Implementation):
     rates_of: ClassVar[RatesOf]
 
     @final
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:  # noqa: ARG002
+    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
-        return shared_errors(self.group, self.family, device)
+        return shared_errors(self.group, self.family, batch.variant, device)
+
+    @final
+    def is_measured(self, variant: Variant, device: Device) -> bool:
+        """See :meth:`Implementation.is_measured`: one format was measured, for all families."""
+        return measured(self.group, variant, device)
 
     @final
     def flops(self, op: Op) -> int:

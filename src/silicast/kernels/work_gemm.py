@@ -18,8 +18,8 @@ from silicast.hardware.device import Device
 from silicast.kernels.gemm_constants import widen_ops
 from silicast.kernels.implementation import Analysis, Implementation
 from silicast.kernels.physics import load_physics
-from silicast.kernels.work_model import Rates, Work, analyse_work, shared_errors
-from silicast.workload.op import Op, OpBatch
+from silicast.kernels.work_model import Rates, Work, analyse_work, measured, shared_errors
+from silicast.workload.op import Op, OpBatch, Variant
 
 HALF = 0.5
 """Share of the on-chip memory for the panel that stays; the rest streams past it in two buffers."""
@@ -97,7 +97,12 @@ class WorkGemm(Implementation):
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
         recipe_for(batch.variant.dtype)
-        return shared_errors(self.group, self.family, device)
+        return shared_errors(self.group, self.family, batch.variant, device)
+
+    @final
+    def is_measured(self, variant: Variant, device: Device) -> bool:
+        """See :meth:`Implementation.is_measured`: one format was measured, for all families."""
+        return measured(self.group, variant, device)
 
     @final
     def flops(self, op: Op) -> int:

@@ -214,11 +214,20 @@ def _over(amount: F64, rate: float) -> F64:
     return amount / rate if rate > 0.0 else np.zeros_like(amount)
 
 
-def shared_errors(group: str, family: str, device: Device) -> dict[str, float]:
+MEASURED_FORMATS = ("bf16",)
+"""Formats in which kernels of these devices were measured."""
+
+
+def measured(group: str, variant: Variant, device: Device) -> bool:
+    """Whether kernels in this format were measured on the device's architecture."""
+    known = load_physics(group).is_measured(device.architecture)
+    return known and variant.dtype in MEASURED_FORMATS
+
+
+def shared_errors(group: str, family: str, variant: Variant, device: Device) -> dict[str, float]:
     """Log sd of the errors that a family's kernels, and all kernels of a device, share."""
-    physics = load_physics(group)
-    c = physics.constants(device.architecture)
-    known = physics.is_measured(device.architecture)
+    c = load_physics(group).constants(device.architecture)
+    known = measured(group, variant, device)
     return {
         f"device:{device.name}": c["device_log_sd"] if known else c["unmeasured_device_log_sd"],
         f"family:{family}": c["family_log_sd"],

@@ -119,3 +119,24 @@ def test_weights_come_from_memory_in_every_call() -> None:
     host = find_device("EPYC 9654")  # a cache keeps them: 384 MiB of L3
     warm = Op.make("gemm", Variant(cache="warm"), m=8, n=4096, k=4096)
     assert times([warm], host)[0].estimate_s < 2 * 4096 * 4096 / host.dram.bandwidth_bytes_per_s
+
+
+@pytest.mark.parametrize(
+    ("dtype", "said"),
+    [("fp8", "no fp8 units"), ("mxfp8", "no fp8 units"), ("int4_wo", "widens int4 weights"),
+     ("int8_wo", "widens int8 weights")],
+)  # fmt: skip
+def test_a_format_without_a_unit_is_said_and_widens(dtype: str, said: str) -> None:
+    device = find_device("TPU v6e")
+    for family, sizes in (
+        ("gemm", {"m": 4096, "n": 4096, "k": 4096}),
+        ("moe", {"tokens": 256, "hidden": 2048, "inter": 768, "experts": 64, "topk": 8}),
+    ):
+        wide, narrow = (
+            times([Op.make(family, Variant(dtype=name), **sizes)], device)[0]
+            for name in ("bf16", dtype)
+        )
+        assert any(said in text and "computed in bf16" in text for text in narrow.warnings)
+        assert not any("computed in" in text for text in wide.warnings)
+        assert (wide.domain, narrow.domain) == ("in", "near")
+        assert narrow.p95_s / narrow.estimate_s > 1.1 * wide.p95_s / wide.estimate_s
