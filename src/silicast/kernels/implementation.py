@@ -147,6 +147,7 @@ class Implementation(ABC):
             scenario decoder before they get here.
         ragged: dimensions that may differ per sequence.
         anywhere: links set its time, not cores: it speaks for every execution model.
+        unmarked_flags: flags that corrections need not have seen: the analysis says it all.
     """
 
     family: ClassVar[str]
@@ -154,6 +155,7 @@ class Implementation(ABC):
     dims: ClassVar[Mapping[str, tuple[int, int]]]
     ragged: ClassVar[frozenset[str]] = frozenset()
     anywhere: ClassVar[bool] = False
+    unmarked_flags: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:

@@ -178,6 +178,7 @@ class Moe(Implementation):
     """
 
     family: ClassVar[str] = "moe"
+    unmarked_flags: ClassVar[frozenset[str]] = frozenset({"uniform"})
     dtypes: ClassVar[tuple[str, ...]] = (
         "bf16", "fp16", "fp8", "fp8_block", "int4_wo", "nvfp4", "w4a16_mxfp4", "w4a8_mxfp4_mxfp8",
     )  # fmt: skip

@@ -107,7 +107,8 @@ def marks(model: Implementation, variant: Variant, device: Device) -> frozenset[
         ("kv", variant.kv_dtype),
     )
     found.update(f"{kind}:{name}" for kind, name in named if name)
-    found.update(f"flag:{name}" for name, value in variant.flags if value)
+    flags = (name for name, value in variant.flags if value and name not in model.unmarked_flags)
+    found.update(f"flag:{name}" for name in flags)
     return frozenset(found)
 
 
