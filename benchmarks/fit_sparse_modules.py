@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 from fit_sparse import (  # type: ignore[import-not-found]
-    CEILING,
     OWN_START,
     F,
     Tables,
@@ -68,6 +67,29 @@ NESTED = {
                        "dram_efficiency", "write_share"),
 }  # fmt: skip
 """Constants of kernels that libraries have of their own, timed inside modules only."""
+LAUNCH_S = (8e-7, 6e-6)
+"""A kernel behind others in a stream takes at least the first and adds at most the second: more is
+the module's or the host's."""
+RANGES = {
+    "sparse_attention": {
+        "launch_s": LAUNCH_S, "efficiency": (0.1, 1.0), "block_s": (1e-7, 2e-5),
+        "entry_cycles": (0.01, 64.0), "tail": (0.0, 1.0), "dense_efficiency": (0.02, 1.0),
+        "merge_s": (2e-7, 1e-5), "most_splits": (1.0, 64.0),
+    },
+    "topk": {
+        "launch_s": LAUNCH_S, "row_cycles": (100.0, 2e5), "score_cycles": (0.01, 200.0),
+        "kept_cycles": (0.05, 3e3), "passes": (1.0, 8.0),
+    },
+    "indexer_logits": {
+        "launch_s": LAUNCH_S, "efficiency": (0.05, 1.1), "tile_s": (5e-8, 2e-5),
+        "task_s": (5e-8, 4e-4), "score_cycles": (1e-3, 0.3), "dram_efficiency": (0.02, 0.95),
+        "write_share": (0.05, 1.0),
+    },
+}  # fmt: skip
+"""What these can be at all. In a module one constant can take the place of another, so that the
+rows alone do not say. Nothing is free: the lower ends are about a tenth of what kernels that were
+timed alone take. The upper ends are wide, because some libraries select by sorting whole rows, and
+score blocks of keys by kernels that are not fused."""
 PROBLEMS = {"csa_module": "compressed", "hca_module": "compressed"}
 """Modules whose attention is one kernel are fitted together."""
 EAGER = ("dsa_sglang",)
@@ -156,6 +178,9 @@ class Problem:
             if family == "sparse_attention" and not known:
                 own |= {"dense_efficiency": 0.4 if dense else 0.0, "entry_cycles": 5.0}
                 own |= {"padded": 0.0} if decode else {}
+            for name, (least, most) in RANGES[family].items():
+                if name in own and own[name] != 0.0:
+                    own[name] = min(max(own[name], least), most)
             self.kernels[family, style] = own
         self.users = {
             key: [(i, j) for i, one in enumerate(group)
@@ -247,10 +272,11 @@ class Problem:
         for name in NESTED[key[0]]:
             if own[name] == 0.0:
                 continue
+            least, most = RANGES[key[0]][name]
             for factor in (step, 1.0 / step):
                 while True:
                     old, kept = own[name], [self.times[i][j] for i, j in users]
-                    own[name] = min(old * factor, CEILING.get(name, old * factor))
+                    own[name] = min(max(old * factor, least), most)
                     for i, j in users:
                         self.times[i][j] = self._time(self.group[i], j)
                     found = self.loss()

@@ -180,6 +180,37 @@ def test_a_module_does_its_parts_work(family: str) -> None:
     assert model.flops(op) > products
 
 
+def test_a_bound_needs_no_indexer_where_everything_is_selected() -> None:
+    """Up to 2,048 tokens the products of the linear layers and of dense heads are all."""
+    model = implementation_for("dsa_module", "simt")
+    assert model is not None
+    size: Sizes = {"batch_size": 16, "num_heads": 8, "step": 0}
+    own, shared = (Variant("bf16", flags=f) for f in ((), (("skip_indexer", True),)))
+
+    def bound(variant: Variant, isl: int) -> float:
+        batch = OpBatch.of([Op.make("dsa_module", variant, isl=isl, **size)])
+        return float(model.times(batch, H200).bound_s[0])
+
+    assert bound(own, 2048) == bound(shared, 2048)
+    assert bound(own, 2049) > 1.1 * bound(shared, 2049)
+
+
+@pytest.mark.parametrize("family", ["indexer_logits", "topk", "sparse_attention"])
+@pytest.mark.parametrize("phase", [(), DECODE])
+def test_no_kernel_of_a_library_is_over_at_once(
+    family: str, phase: tuple[tuple[str, bool], ...]
+) -> None:
+    """Their constants come from modules, whose rows alone would allow launches of nothing."""
+    model = implementation_for(family, "simt")
+    assert model is not None
+    variants = [
+        Variant(model.dtypes[0], kv_dtype=kv, library=library, launch="graph", flags=phase)
+        for kv in ("bf16", "fp8")
+        for library in ("sglang", "trtllm", "vllm")
+    ]
+    assert check_kernel(model, [H200, B200], draws=96, variants=variants, scalar_rows=1) >= 96
+
+
 def test_hosts_that_launch_eagerly_set_a_floor() -> None:
     """SGLang's prefill of a few tokens takes as long as its launches, whatever the tokens."""
     variant = Variant("bf16", library="sglang", flags=(("gemm_fp8_block", True),))
