@@ -92,6 +92,7 @@ def read_config(data: dict[str, Any], *, name: str = "", file: str = "") -> Mode
     """
     try:
         check_depth(data)
+        _check_known(data)
         architecture = _architecture(data)
         called = name or Fields(data).text("_name_or_path", default="") or architecture
         called = called or "unnamed model"
@@ -188,6 +189,25 @@ def _nearest(
         else ()
     )
     return replace(model, assumed=(said, *encoder, *model.assumed))
+
+
+def _check_known(data: Mapping[str, Any]) -> None:
+    """Raises SilicastError for a value that no architecture can have, whoever reads the field."""
+    text = data.get("text_config")
+    for table in (data, text) if isinstance(text, dict) else (data,):
+        kinds, layers = table.get("layer_types"), table.get("num_hidden_layers")
+        if isinstance(kinds, list) and isinstance(layers, int) and len(kinds) != layers:
+            raise SilicastError(
+                f"{len(kinds)} names for {layers} layers",
+                field="layer_types",
+                hint="give one for each layer",
+            )
+        window = table.get("sliding_window")
+        if isinstance(window, int) and window < 0:
+            raise SilicastError(f"expected 0 or more keys, found {window}", field="sliding_window")
+        width = table.get("head_dim")
+        if isinstance(width, int) and (width < 0 or width % 2):
+            raise SilicastError(f"expected an even width, found {width}", field="head_dim")
 
 
 def _architecture(data: Mapping[str, Any]) -> str:
