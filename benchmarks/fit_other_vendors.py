@@ -170,6 +170,7 @@ JUDGED = {
     "unknown.memory.smem": 0.05,
     "unknown.links": 0.0,
     "unknown.power": 0.0,
+    "missing.power.cap_w": 0.2,
 }
 """Log sd of libraries that were never measured, and of what each kind of stand-in adds."""
 

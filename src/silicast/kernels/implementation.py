@@ -24,6 +24,7 @@ from silicast.kernels.knowledge import (
     software_quality,
     stand_ins,
     substitute_error,
+    unknown_cap,
 )
 from silicast.kernels.measured_range import domain_of, extrapolation_log_sd, octaves_outside
 from silicast.kernels.physics import has_physics, load_physics
@@ -221,7 +222,7 @@ class Implementation(ABC):
                 dict.fromkeys((*((said,) if said else ()), *analysis.warnings, *stand_ins(device)))
             ),
             octaves_outside=octaves,
-            measured=not said and self.is_measured(batch.variant, device),
+            measured=not (said or unknown_cap(device)) and self.is_measured(batch.variant, device),
         )
 
     def is_measured(self, variant: Variant, device: Device) -> bool:  # noqa: ARG002

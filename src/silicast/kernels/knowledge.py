@@ -116,6 +116,8 @@ def knowledge_errors(device: Device, family: str = "", compute: str = "") -> Map
     variance = 0.0
     for rule in sorted({_rule(path, constants) for path in device.unknowns}):
         variance += constants[rule] * constants[rule]
+    if unknown_cap(device):
+        variance += constants["missing.power.cap_w"] * constants["missing.power.cap_w"]
     if variance > 0.0:
         found[f"specification:{device.name}"] = math.sqrt(variance)
     software = constants.get(f"{family}.software_log_sd", constants["software_log_sd"])
@@ -135,9 +137,17 @@ def stand_ins(device: Device) -> tuple[str, ...]:
     """
     constants = load_physics(PHYSICS).constants(device.architecture)
     named = [path for path in device.unknowns if constants[_rule(path, constants)] > 0.0]
-    if not named:
-        return ()
-    return (f"not published for {device.name}, stand-ins are used: {', '.join(named)}",)
+    found: list[str] = []
+    if named:
+        found.append(f"not published for {device.name}, stand-ins are used: {', '.join(named)}")
+    if unknown_cap(device):
+        found.append(f"power.cap_w of {device.name} is not known: it may not hold its boost clock")
+    return tuple(found)
+
+
+def unknown_cap(device: Device) -> bool:
+    """Whether a board that a power limit would slow has none stated: it may throttle or not."""
+    return device.execution_model == "simt" and device.power_cap_w is None
 
 
 def substitute_error(device: Device) -> float:

@@ -54,6 +54,17 @@ def test_links_and_power_do_not_matter_to_kernels() -> None:
     assert knowledge_errors(device) == {}
 
 
+def test_a_board_without_a_stated_cap_is_said_near_and_wider() -> None:
+    plain = find_device("L4")
+    vague = dataclasses.replace(plain, name="vague", power_cap_w=None)
+    op = Op.make("gemm", m=4096, n=4096, k=4096)
+    known, found = times([op], plain)[0], times([op], vague)[0]
+    assert (known.domain, found.domain) == ("in", "near")
+    assert any("power.cap_w" in text for text in found.warnings)
+    assert spread(vague, op) > 1.1 * spread(plain, op)
+    assert spread(vague, op) > 276 / 219  # what the cap costs a prefill of an 8B model on an L4
+
+
 def test_unknowns_do_not_move_the_estimate() -> None:
     plain = find_device("MI300X")
     vague = dataclasses.replace(plain, name="vague", unknowns=("compute.children.count",))

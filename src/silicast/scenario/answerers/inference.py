@@ -15,6 +15,7 @@ from silicast.core.prediction import Prediction, Quantity, Tier
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.kernels.formats import UNMEASURED_CACHE, unmeasured_cache
+from silicast.kernels.knowledge import unknown_cap
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.answerer import (
     Answerer,
@@ -213,6 +214,8 @@ def _answer(
             bound[name] = prediction.bound_seconds * MILLI
     metrics["memory_gb"] = found.memory_gb
     domain = found.total.domain
+    if domain == "in" and unknown_cap(deployment.device):
+        domain = "near"
     precision = deployment.precision or deployment.model.default_precision
     if stored := unmeasured_cache(precision.kv_cache):
         domain = "near" if domain == "in" else domain
