@@ -13,6 +13,7 @@ from silicast.kernels.recurrent_model import chunks_of
 from silicast.kernels.recurrent_styles import STYLES, Kind, Phase, style_of
 from silicast.kernels.recurrent_work import Shape, delta_shape
 from silicast.learning.dispatch import time_of
+from silicast.learning.tiers import Evidence
 from silicast.workload.op import Op, Variant
 
 H100 = find_device("H100-SXM-80GB")
@@ -33,7 +34,7 @@ def gdn(batch: int, length: int, *flags: str, **variant: str) -> Op:
 
 
 def us(op: Op, device: object = H100) -> float:
-    return 1e6 * time_of(op, device).estimate_s  # type: ignore[arg-type]
+    return 1e6 * time_of(op, device, Evidence(learned=False)).estimate_s  # type: ignore[arg-type]
 
 
 def model(family: str) -> Implementation:
@@ -86,7 +87,7 @@ def test_whole_mixer_is_the_sum_of_its_kernels(
         Op.make(family, Variant(flags=(*flags, *phase)), batch_size=4, seq_len=5, **GDN)
         for flags in ((), (("conv", True),), (("scan", True),))
     ]
-    whole, conv, scan = (time_of(op, B200).estimate_s for op in ops)
+    whole, conv, scan = (time_of(op, B200, Evidence(learned=False)).estimate_s for op in ops)
     assert whole == pytest.approx(conv + scan, rel=1e-12)
     flops = [model(family).flops(op) for op in ops]
     assert flops[0] == flops[1] + flops[2]
@@ -158,7 +159,7 @@ def test_a_step_streams_its_states() -> None:
     """Large batches: twice as many sequences take twice as long, near the memory's bandwidth."""
     one, two = us(gdn(256, 1, "scan", *("generation",))), us(gdn(512, 1, "scan", "generation"))
     assert two / one == pytest.approx(2.0, rel=0.02)
-    bound = time_of(gdn(512, 1, "scan", "generation"), H100).bound_s
+    bound = time_of(gdn(512, 1, "scan", "generation"), H100, Evidence(learned=False)).bound_s
     assert 1.0 < two / (1e6 * bound) < 1.35
 
 
@@ -212,18 +213,18 @@ def test_cold_states_come_from_memory() -> None:
     cold = gdn(2, 1, "scan", "generation", cache="cold")
     assert us(cold) >= us(warm)
     moved = model("gdn").compulsory_bytes(cold)
-    bound = time_of(cold, H100)
+    bound = time_of(cold, H100, Evidence(learned=False))
     assert bound.bound_s == pytest.approx(moved / H100.dram.bandwidth_bytes_per_s)
-    assert time_of(warm, H100).bound_s < bound.bound_s
+    assert time_of(warm, H100, Evidence(learned=False)).bound_s < bound.bound_s
 
 
 def test_what_was_not_measured_says_so() -> None:
     variant = Variant(flags=STEP)
     op = Op.make("mamba2", variant, batch_size=8, seq_len=1, **MAMBA)
-    assert not time_of(op, H100).measured
-    assert time_of(gdn(8, 1, "generation"), H100).measured
+    assert not time_of(op, H100, Evidence(learned=False)).measured
+    assert time_of(gdn(8, 1, "generation"), H100, Evidence(learned=False)).measured
     odd = gdn(8, 1, kernel="a_kernel_of_tomorrow")
-    assert not time_of(odd, H100).measured
+    assert not time_of(odd, H100, Evidence(learned=False)).measured
 
 
 @pytest.mark.parametrize("family", ["gdn", "kda", "mamba2"])
@@ -239,5 +240,5 @@ def test_other_execution_models_answer(family: str, device: str) -> None:
     sizes = MAMBA if family == "mamba2" else GDN
     for flags, length in (((), 1024), (STEP, 1)):
         op = Op.make(family, Variant(flags=flags), batch_size=4, seq_len=length, **sizes)
-        time = time_of(op, find_device(device))
+        time = time_of(op, find_device(device), Evidence(learned=False))
         assert 0.0 < time.bound_s <= time.p05_s <= time.estimate_s <= time.p95_s
