@@ -24,6 +24,11 @@ OPTIONAL_LINKS = frozenset({"pcie", "nvlink_bridge", "xgmi_bridge", "nvlink_c2c"
 """Links that do not join the devices of a node unless a system says so."""
 
 
+NO_CAP = "power.cap_w is missing"
+"""Among a device's unknowns where its file states no power limit. Steps lift the limit of a device,
+so that its absence says nothing."""
+
+
 @final
 @dataclass(frozen=True)
 class Pipe:

@@ -15,6 +15,7 @@ import msgspec
 
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import (
+    NO_CAP,
     Clocks,
     ComputeLevel,
     Cube,
@@ -241,7 +242,7 @@ def build(table: DeviceFile) -> Device:
         usual_system=table.usual_system,
         aliases=tuple(table.aliases),
         sources=dict(table.sources),
-        unknowns=tuple(table.unknown),
+        unknowns=(*table.unknown, *(() if table.power.cap_w else (NO_CAP,))),
     )
 
 
@@ -283,7 +284,7 @@ def tabulate(device: Device) -> DeviceFile:
         default_host=device.default_host,
         usual_system=device.usual_system,
         sources=dict(device.sources),
-        unknown=list(device.unknowns),
+        unknown=[path for path in device.unknowns if path != NO_CAP],
     )
 
 

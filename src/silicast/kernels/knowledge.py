@@ -17,7 +17,7 @@ from typing import final
 import numpy as np
 
 from silicast.core.numerics import F64
-from silicast.hardware.device import Device
+from silicast.hardware.device import NO_CAP, Device
 from silicast.kernels.physics import load_physics
 
 PHYSICS = "knowledge"
@@ -114,7 +114,7 @@ def knowledge_errors(device: Device, family: str = "", compute: str = "") -> Map
     constants = load_physics(PHYSICS).constants(device.architecture)
     found: dict[str, float] = {}
     variance = 0.0
-    for rule in sorted({_rule(path, constants) for path in device.unknowns}):
+    for rule in sorted({_rule(path, constants) for path in device.unknowns if path != NO_CAP}):
         variance += constants[rule] * constants[rule]
     if unknown_cap(device):
         variance += constants["missing.power.cap_w"] * constants["missing.power.cap_w"]
@@ -136,7 +136,11 @@ def stand_ins(device: Device) -> tuple[str, ...]:
     ('not published for TPU v3, stand-ins are used: memory.vmem.bandwidth',)
     """
     constants = load_physics(PHYSICS).constants(device.architecture)
-    named = [path for path in device.unknowns if constants[_rule(path, constants)] > 0.0]
+    named = [
+        path
+        for path in device.unknowns
+        if path != NO_CAP and constants[_rule(path, constants)] > 0.0
+    ]
     found: list[str] = []
     if named:
         found.append(f"not published for {device.name}, stand-ins are used: {', '.join(named)}")
@@ -147,7 +151,7 @@ def stand_ins(device: Device) -> tuple[str, ...]:
 
 def unknown_cap(device: Device) -> bool:
     """Whether a board that a power limit would slow has none stated: it may throttle or not."""
-    return device.execution_model == "simt" and device.power_cap_w is None
+    return device.execution_model == "simt" and NO_CAP in device.unknowns
 
 
 def substitute_error(device: Device) -> float:

@@ -12,7 +12,7 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from, find_device, load_device_file
 from silicast.hardware.cluster import Cluster, Network
 from silicast.hardware.cluster import cluster_of as catalog_cluster
-from silicast.hardware.device import Device, Link
+from silicast.hardware.device import NO_CAP, Device, Link
 from silicast.hardware.host import Host
 from silicast.hardware.host import host_of as catalog_host
 from silicast.learning.calibration import Calibrator
@@ -86,7 +86,8 @@ def limited(device: Device, limits: LimitsTable) -> Device:
                 field="limits.power_w",
                 hint=f"at most the board's own {device.power_cap_w or math.inf:g} W, in watts",
             )
-        device = replace(device, power_cap_w=limits.power_w)
+        unknowns = tuple(path for path in device.unknowns if path != NO_CAP)
+        device = replace(device, power_cap_w=limits.power_w, unknowns=unknowns)
     return device
 
 

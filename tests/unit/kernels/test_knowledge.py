@@ -9,7 +9,7 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_index, find_device
-from silicast.hardware.device import Device
+from silicast.hardware.device import NO_CAP, Device
 from silicast.kernels.formats import with_format
 from silicast.kernels.knowledge import Quality, knowledge_errors, software_quality
 from silicast.learning.dispatch import times
@@ -56,7 +56,7 @@ def test_links_and_power_do_not_matter_to_kernels() -> None:
 
 def test_a_board_without_a_stated_cap_is_said_near_and_wider() -> None:
     plain = find_device("L4")
-    vague = dataclasses.replace(plain, name="vague", power_cap_w=None)
+    vague = dataclasses.replace(plain, name="vague", power_cap_w=None, unknowns=(NO_CAP,))
     op = Op.make("gemm", m=4096, n=4096, k=4096)
     known, found = times([op], plain)[0], times([op], vague)[0]
     assert (known.domain, found.domain) == ("in", "near")
