@@ -197,3 +197,6 @@ class LatentProducts(_Tables):
     source: ClassVar[tuple[str, ...]] = ("aiconfigurator/mla_bmm.parquet",)
     metrics: ClassVar[Mapping[str, tuple[str, ...]]] = {"product_us": ("mla_bmm",)}
     reader: ClassVar[Reader] = staticmethod(read_mla_products)
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
+        "product_us": {"mean_ape": 24.0, "bias_pct": 18.0}
+    }
