@@ -41,6 +41,7 @@ class AttentionDecode(Implementation):
     """``attention_decode``: q_len new tokens (1) over kv_len cached ones and themselves."""
 
     family: ClassVar[str] = "attention_decode"
+    implied_flags: ClassVar[frozenset[str]] = frozenset({"causal"})
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
         "batch": (1, 1 << 20),
         "q_len": (1, 1 << 10),

@@ -148,6 +148,7 @@ class Implementation(ABC):
             scenario decoder before they get here.
         ragged: dimensions that may differ per sequence.
         anywhere: links set its time, not cores: it speaks for every execution model.
+        implied_flags: flags that hold for every op, whether they are set or not.
         unmarked_flags: flags that corrections need not have seen: the analysis says it all.
     """
 
@@ -157,6 +158,7 @@ class Implementation(ABC):
     ragged: ClassVar[frozenset[str]] = frozenset()
     anywhere: ClassVar[bool] = False
     unmarked_flags: ClassVar[frozenset[str]] = frozenset()
+    implied_flags: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:

@@ -44,6 +44,7 @@ class MlaDecode(Implementation):
     """``mla_decode``: q_len new tokens (1) over kv_len cached ones and themselves."""
 
     family: ClassVar[str] = "mla_decode"
+    implied_flags: ClassVar[frozenset[str]] = frozenset({"causal"})
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
         "batch": (1, 1 << 20),

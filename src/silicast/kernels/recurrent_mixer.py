@@ -67,6 +67,7 @@ class RecurrentMixer(Implementation):
     """A mixer of a convolution and a recurrence; subclasses state its shape."""
 
     group: ClassVar[str] = PHYSICS
+    unmarked_flags: ClassVar[frozenset[str]] = frozenset({"conv", "scan"})  # the style says which
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp16")
 
     @abstractmethod

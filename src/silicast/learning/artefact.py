@@ -76,13 +76,17 @@ class Artefact:
         self.card = card
         self._tensors = tensors
         self._trees: dict[str, Trees] = {}
+        self._ranges: dict[str, NDArray[np.int64]] = {}
+        self._names = {one.key: tuple(one.features) for one in card.trained}
+        self._found = {(one.architecture, x): one for one in card.trained for x in one.dtypes}
 
     def find(self, architecture: str, dtype: str) -> Trained | None:
         """The correction for a format on an architecture, or None."""
-        for trained in self.card.trained:
-            if trained.architecture == architecture and dtype in trained.dtypes:
-                return trained
-        return None
+        return self._found.get((architecture, dtype))
+
+    def names(self, trained: Trained) -> tuple[str, ...]:
+        """Names of its features."""
+        return self._names[trained.key]
 
     def trees(self, trained: Trained) -> Trees:
         """Its trees; decoded once."""
@@ -98,7 +102,11 @@ class Artefact:
 
     def ranges(self, trained: Trained) -> NDArray[np.int64]:
         """Codes between which each feature's training rows lie, shape (F, 2)."""
-        return self._tensors[f"{trained.key}/ranges"].astype(np.int64)
+        found = self._ranges.get(trained.key)
+        if found is None:
+            found = self._tensors[f"{trained.key}/ranges"].astype(np.int64)
+            self._ranges[trained.key] = found
+        return found
 
 
 def edges_of(bins: NDArray[np.uint8]) -> NDArray[np.uint16]:

@@ -119,13 +119,13 @@ class Calibrator:
             return times
         key = (offset.family, offset.dtype)
         kernels = Kernels.of(model, times.analysis, batch, device)
-        table = kernels.table(offset.features)
+        found = codes(kernels.table(tuple(offset.features)))
         shift = np.full(len(batch), offset.log_offset)
         if offset.correction is not None:
-            shift = shift + self._trees[key].evaluate(table)
+            shift = shift + self._trees[key].of_codes(found)
         weight = np.ones(len(batch))
         if offset.ranges:
-            weight = inside(table, np.array(offset.ranges, dtype=np.int64))
+            weight = inside(found, np.array(offset.ranges, dtype=np.int64))
         shift = weight * shift
         shared = math.fsum(value * value for value in times.shared_log_sd.values())
         before = times.independent_log_sd * times.independent_log_sd + shared

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from silicast.core.numerics import F64, exp_fixed
+from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation, KernelTimes
@@ -49,9 +49,9 @@ def corrected(
     trained = artefact.find(device.architecture, kernels.batch.variant.dtype)
     if trained is None or not _known(kernels.own, trained):
         return times
-    table = kernels.table(trained.features)
-    weight = inside(table, artefact.ranges(trained))
-    factor = exp_fixed(weight * artefact.trees(trained).evaluate(table))
+    found = codes(kernels.table(artefact.names(trained)))
+    weight = inside(found, artefact.ranges(trained))
+    factor = exp_fixed(weight * artefact.trees(trained).of_codes(found))
     estimate = np.maximum(times.estimate_s * factor, times.bound_s)
     shared, apart = _errors(times, trained, device, weight, kernels.own)
     variance = sum(value * value for value in shared.values())
@@ -68,13 +68,12 @@ def corrected(
     )
 
 
-def inside(table: F64, ranges: np.ndarray) -> F64:
+def inside(found: I64, ranges: I64) -> F64:
     """1 within the range of every feature, falling to 0 an octave beyond; shape (n,).
 
     Args:
-        table: features, shape (F, n); ranges: first and last code of each, shape (F, 2).
+        found: codes of features, shape (F, n); ranges: first and last of each, shape (F, 2).
     """
-    found = codes(table)
     beyond = np.maximum(ranges[:, :1] - found, found - ranges[:, 1:]).max(axis=0)
     weight: F64 = 1.0 - np.maximum(beyond, 0) * (1.0 / (STEPS * FADE_OCTAVES))
     return np.maximum(weight, 0.0)

@@ -19,8 +19,9 @@ Specifications of devices are none of them: what a device does enters through th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import final
 
 import numpy as np
@@ -76,13 +77,88 @@ class Kernels:
                 found += [f"over{base}:{name}" for base in LEFT_OVERS]
         return (*found, "sequences") if self.ragged else tuple(found)
 
-    def table(self, names: Sequence[str]) -> F64:
+    def table(self, names: tuple[str, ...]) -> F64:
         """Features ``names``, shape (F, n)."""
-        found = np.empty((len(names), len(self.batch)), dtype=np.float64)
-        for row, name in enumerate(names):
-            kind, _, of = name.partition(":")
-            found[row] = float(name in self.own) if kind in MARKS else _COLUMNS[kind](of, self)
+        layout = _layout(names)
+        found = np.zeros((len(names), len(self.batch)), dtype=np.float64)
+        for row, name, column in layout.columns:
+            found[row] = column(name, self)
+        for rows, values in (
+            (layout.own, self.analysis.features), (layout.shares, self.analysis.resource_s)
+        ):  # fmt: skip
+            for row, name in rows:
+                value = values.get(name)
+                if value is not None:
+                    found[row] = value
+        if len(layout.share_rows):
+            found[layout.share_rows] /= self.analysis.time_s
+        floored = layout.floored
+        found[floored] = np.maximum(found[floored], 0.0)
+        if len(layout.left):
+            found[layout.left] = found[layout.left_of] % layout.base * layout.per_base
+        for row, name in layout.marks:
+            if name in self.own:
+                found[row] = 1.0
         return found
+
+
+@final
+@dataclass(frozen=True)
+class _Layout:
+    """Which row of a table each kind of feature fills.
+
+    Attributes:
+        columns: rows that are computed one by one.
+        own, shares: rows out of the analysis; share_rows: those of the latter.
+        floored: rows that are held at 0 or above.
+        left, left_of: rows of what is left over, and the rows of the sizes that it is left of;
+            base, per_base: of what, shape (rows, 1), and one over it.
+        marks: rows that are 0 or 1.
+    """
+
+    columns: list[tuple[int, str, Column]]
+    own: list[tuple[int, str]]
+    shares: list[tuple[int, str]]
+    share_rows: I64
+    floored: I64
+    left: I64
+    left_of: I64
+    base: F64
+    per_base: F64
+    marks: list[tuple[int, str]]
+
+
+@lru_cache(maxsize=512)
+def _layout(names: tuple[str, ...]) -> _Layout:
+    place = {name: row for row, name in enumerate(names)}
+    by_kind: dict[str, list[tuple[int, str]]] = {"x": [], "share": [], "mark": []}
+    columns: list[tuple[int, str, Column]] = []
+    left: list[tuple[int, int, int]] = []
+    for row, name in enumerate(names):
+        kind, _, of = name.partition(":")
+        if kind in MARKS:
+            by_kind["mark"].append((row, name))
+        elif kind in by_kind:
+            by_kind[kind].append((row, of))
+        elif kind in _LEFT_OVER:
+            left.append((row, place[f"size:{of}"], _LEFT_OVER[kind]))
+        else:
+            columns.append((row, of, _COLUMNS[kind]))
+    shares = np.array([row for row, _ in by_kind["share"]], dtype=np.int64)
+    floored = [row for row, _ in by_kind["x"]] + shares.tolist()
+    base = np.array([each for _, _, each in left], dtype=np.float64).reshape(-1, 1)
+    return _Layout(
+        columns=columns,
+        own=by_kind["x"],
+        shares=by_kind["share"],
+        share_rows=shares,
+        floored=np.array(floored, dtype=np.int64),
+        left=np.array([row for row, _, _ in left], dtype=np.int64),
+        left_of=np.array([row for _, row, _ in left], dtype=np.int64),
+        base=base,
+        per_base=1.0 / base,
+        marks=by_kind["mark"],
+    )
 
 
 def all_names(model: Implementation, parts: Iterable[tuple[OpBatch, Device]]) -> tuple[str, ...]:
@@ -97,6 +173,7 @@ def all_names(model: Implementation, parts: Iterable[tuple[OpBatch, Device]]) ->
     return (*found, *sorted(marked))
 
 
+@lru_cache(maxsize=4096)
 def marks(model: Implementation, variant: Variant, device: Device) -> frozenset[str]:
     """Features of a variant that are 1 because of what it names."""
     found = {"stream"} if variant.launch == "stream" else set()
@@ -107,21 +184,9 @@ def marks(model: Implementation, variant: Variant, device: Device) -> frozenset[
         ("kv", variant.kv_dtype),
     )
     found.update(f"{kind}:{name}" for kind, name in named if name)
-    flags = (name for name, value in variant.flags if value and name not in model.unmarked_flags)
-    found.update(f"flag:{name}" for name in flags)
+    flags = {name for name, value in variant.flags if value} | model.implied_flags
+    found.update(f"flag:{name}" for name in flags - model.unmarked_flags)
     return frozenset(found)
-
-
-def _own(name: str, of: Kernels) -> F64:
-    found = of.analysis.features.get(name)
-    return np.zeros(len(of.batch)) if found is None else np.maximum(found, 0.0)
-
-
-def _share(name: str, of: Kernels) -> F64:
-    found = of.analysis.resource_s.get(name)
-    if found is None:
-        return np.zeros(len(of.batch))
-    return np.maximum(found / of.analysis.time_s, 0.0)
 
 
 def _demanded(field: str) -> Column:
@@ -172,17 +237,8 @@ def _sequences(name: str, of: Kernels) -> I64:
     return np.diff(of.batch.offsets)
 
 
-def _left_over(base: int) -> Column:
-    def column(name: str, of: Kernels) -> F64:
-        left = _size(name, of) % base
-        return left.astype(np.float64) * (1.0 / base)
-
-    return column
-
-
+_LEFT_OVER = {f"over{base}": base for base in LEFT_OVERS}
 _COLUMNS: dict[str, Column] = {
-    "x": _own,
-    "share": _share,
     "tasks": _demanded("tasks"),
     "waves": _demanded("waves"),
     "occupancy": _demanded("occupancy"),
@@ -190,5 +246,4 @@ _COLUMNS: dict[str, Column] = {
     "size": _size,
     "max": _longest,
     "sequences": _sequences,
-    **{f"over{base}": _left_over(base) for base in LEFT_OVERS},
 }

@@ -31,7 +31,7 @@ LEAF_SCALE = 1.0 / 4096.0
 _SHIFT = np.int64(52 - 4)
 _LOWEST = np.int64((1023 - OCTAVES) * STEPS)
 _CHUNK = 1 << 14
-_FEW = 64
+_FEW = 2048
 
 
 def codes(values: F64) -> I64:
@@ -73,28 +73,27 @@ class Trees:
 
     def evaluate(self, columns: F64) -> F64:
         """The sum of all trees, shape (n,), for features of shape (F, n), none negative."""
-        count = columns.shape[1]
+        return self.of_codes(codes(columns))
+
+    def of_codes(self, found: I64) -> F64:
+        """The same for features' codes, shape (F, n)."""
+        count = found.shape[1]
+        rows = np.arange(len(self.bins)).reshape(-1, 1)
         if count <= _FEW:
-            return self._few(self._binned(columns)).astype(np.float64) * LEAF_SCALE
+            return self._few(self.bins[rows, found]).astype(np.float64) * LEAF_SCALE
         total = np.empty(count, dtype=np.int64)
         for start in range(0, count, _CHUNK):
             chunk = slice(start, start + _CHUNK)
-            total[chunk] = self._many(self._binned(columns[:, chunk]))
+            total[chunk] = self._many(self.bins[rows, found[:, chunk]])
         return total.astype(np.float64) * LEAF_SCALE
 
-    def _binned(self, columns: F64) -> U8:
-        """Bins of all features, shape (F, n)."""
-        rows = np.arange(len(self.bins)).reshape(-1, 1)
-        found: U8 = self.bins[rows, codes(columns)]
-        return found
-
     def _few(self, binned: U8) -> I64:
-        """All trees of a few rows at once."""
-        depth = self.features.shape[1]
+        """All trees of some rows at once."""
+        trees, depth = self.features.shape
         answers = binned[self.features.reshape(-1)] >= self.thresholds.reshape(-1, 1)
-        weights = (1 << np.arange(depth, dtype=np.int64)).reshape(1, depth, 1)
-        numbers = (answers.reshape(*self.features.shape, -1) * weights).sum(axis=1)
-        picked = np.take_along_axis(self.leaves, numbers, axis=1)
+        # the answers of a tree are the bits of one byte, the first the lowest
+        numbers = np.packbits(answers.reshape(trees, depth, -1), axis=1, bitorder="little")[:, 0]
+        picked = np.take_along_axis(self.leaves, numbers.astype(np.int64), axis=1)
         total: I64 = picked.sum(axis=0, dtype=np.int64)
         return total
 

@@ -126,7 +126,7 @@ def _train_one(
 
 
 def _table(
-    model: Implementation, part: MeasuredKernels, names: Sequence[str], devices: list[str]
+    model: Implementation, part: MeasuredKernels, names: tuple[str, ...], devices: list[str]
 ) -> _Table:
     """One part's rows, and a share of them again as if the library had not been named."""
     device = find_device(part.device)
