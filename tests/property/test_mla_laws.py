@@ -93,7 +93,7 @@ def test_twice_the_cache_or_the_batch_costs_no_less_and_at_most_about_twice(
     """At most twice, but for a merge that starts, a wave that begins, keys that leave the L2."""
     variant = Variant("bf16", kv, library)
     longer = decode_s(device, variant, kv_len=[length, 2 * length], batch=[batch, batch])
-    assert 0.9 <= longer[1] / longer[0] <= 3.5
+    assert 0.9 <= longer[1] / longer[0] <= 4.0
     more = decode_s(device, variant, kv_len=[length, length], batch=[batch, 2 * batch])
     assert 0.85 <= more[1] / more[0] <= 4.0
 
