@@ -41,11 +41,13 @@ class Mixer(ABC):
     def weights(self, model: ModelConfig, kind: LayerKind) -> list[Weight]:
         """Weights of one layer."""
 
-    @abstractmethod
     def cache_bytes(
         self, model: ModelConfig, shard: Shard, precision: Precision, kind: LayerKind, tokens: int
     ) -> int:
-        """What one layer on one rank keeps of one sequence of ``tokens`` tokens, exact."""
+        """What one layer on one rank keeps of one sequence of ``tokens`` tokens, exact; by default
+        of every token what the cache grows by.
+        """
+        return tokens * self.token_bytes(model, shard, precision, kind)
 
     @abstractmethod
     def token_bytes(

@@ -62,12 +62,6 @@ class Blocks(Mixer):
             Weight("index_norms", s.index_dim, count=2),
         ]  # fmt: skip
 
-    def cache_bytes(
-        self, model: ModelConfig, shard: Shard, precision: Precision, kind: LayerKind, tokens: int
-    ) -> int:
-        """See :meth:`Mixer.cache_bytes`: every block may be selected again."""
-        return tokens * self.token_bytes(model, shard, precision, kind)
-
     def token_bytes(
         self, model: ModelConfig, shard: Shard, precision: Precision, kind: LayerKind
     ) -> int:

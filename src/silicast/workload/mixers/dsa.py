@@ -10,7 +10,7 @@ from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError
 from silicast.workload.graph import Node
 from silicast.workload.mixers._mixer import Mixer, register
-from silicast.workload.mixers.latent import latent_of
+from silicast.workload.mixers.latent import latent_of, product_of_heads
 from silicast.workload.model import LayerKind, ModelConfig
 from silicast.workload.nodes import Nodes
 from silicast.workload.op import Dim, Op, Variant
@@ -150,12 +150,6 @@ class SharedSelection(Mixer):
             found += index_weights(model, latent_of(model).q_lora_rank)
         return found
 
-    def cache_bytes(
-        self, model: ModelConfig, shard: Shard, precision: Precision, kind: LayerKind, tokens: int
-    ) -> int:
-        """See :meth:`Mixer.cache_bytes`."""
-        return tokens * self.token_bytes(model, shard, precision, kind)
-
     def token_bytes(
         self,
         model: ModelConfig,
@@ -219,9 +213,3 @@ class Dsa(SharedSelection):
 
 
 register(SharedSelection)
-
-
-def product_of_heads(make: Nodes, name: str, heads: int, n: int, k: int, *inputs: str) -> Node:
-    """One product a head, of all tokens, in the format between kernels."""
-    op = Op.make("gemm", make.unquantised, batch=heads, m=TOKENS, n=n, k=k)
-    return Node(name, op, inputs)

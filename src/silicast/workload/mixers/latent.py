@@ -74,10 +74,12 @@ class Latent(Mixer):
         causal = Variant(cached.dtype, cached.kv_dtype, flags=(("causal", True),))
         prefill = Op.make("mla_prefill", causal, q_len=PREFILL_Q, kv_len=PREFILL_KV, **sizes)
         yield Node("mla_prefill", prefill, ("kv_b",))
-        yield absorbed(make, "q_absorb", heads, rank, nope, "kv_copy")
+        yield product_of_heads(make, "q_absorb", heads, rank, nope, "kv_copy", rows=DECODE_TOKENS)
         decode = Op.make("mla_decode", cached, kv_len=DECODE_KV, **sizes)
         yield Node("mla_decode", decode, ("q_absorb",))
-        yield absorbed(make, "v_absorb", heads, value, rank, "mla_decode")
+        yield product_of_heads(
+            make, "v_absorb", heads, value, rank, "mla_decode", rows=DECODE_TOKENS
+        )
         ends: tuple[str, ...] = ("mla_prefill", "v_absorb")
         if model.output_gate:
             yield make.projection("gate", heads * value, model.hidden, source)
@@ -107,12 +109,6 @@ class Latent(Mixer):
         if model.o_bias:
             found.append(Weight("o_bias", h))
         return found
-
-    def cache_bytes(
-        self, model: ModelConfig, shard: Shard, precision: Precision, kind: LayerKind, tokens: int
-    ) -> int:
-        """See :meth:`Mixer.cache_bytes`."""
-        return tokens * self.token_bytes(model, shard, precision, kind)
 
     def token_bytes(
         self,
@@ -182,7 +178,9 @@ def latent_of(model: ModelConfig) -> MLA:
     return model.mla
 
 
-def absorbed(make: Nodes, name: str, heads: int, n: int, k: int, source: str) -> Node:
-    """One product a head, of the decoding tokens."""
-    op = Op.make("gemm", make.unquantised, batch=heads, m=DECODE_TOKENS, n=n, k=k)
-    return Node(name, op, (source,))
+def product_of_heads(
+    make: Nodes, name: str, heads: int, n: int, k: int, *inputs: str, rows: str = TOKENS
+) -> Node:
+    """One product a head, in the format between kernels."""
+    op = Op.make("gemm", make.unquantised, batch=heads, m=rows, n=n, k=k)
+    return Node(name, op, inputs)
