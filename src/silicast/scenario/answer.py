@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from silicast.core.errors import ErrorKind, SilicastError
-from silicast.core.prediction import PICOSECONDS, Domain, Part, Quantity, Tier
+from silicast.core.prediction import PICOSECONDS, Domain, Part, Prediction, Quantity, Tier
 
 Identity = str | int | None
 
@@ -169,3 +169,11 @@ def _internal(message: str) -> SilicastError:
     return SilicastError(
         message, kind="internal", hint="this is a defect of Silicast: please report it"
     )
+
+
+def latency_of(prediction: Prediction, *, bound_only: bool) -> Quantity:
+    """The predicted time in seconds, or the limit alone where no higher tier is allowed."""
+    if not bound_only:
+        return prediction.latency_s
+    limit = prediction.bound_seconds
+    return Quantity(limit, limit, prediction.latency_s.p95)

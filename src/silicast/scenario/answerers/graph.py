@@ -8,8 +8,8 @@ from silicast.composition.deployment import Deployment
 from silicast.composition.engine import Engine
 from silicast.composition.forward import ForwardPass, predict_forward
 from silicast.core.errors import SilicastError
-from silicast.core.prediction import Prediction, Quantity, Tier
-from silicast.scenario.answer import Answer, answer, why_tree
+from silicast.core.prediction import Tier
+from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, not_yet, register
 from silicast.scenario.answerers.inference import deployment_of
 from silicast.scenario.decode import Scenario
@@ -76,7 +76,7 @@ def _answer(
     tier: Tier = "bound" if bound_only else found.total.tier
     return answer(
         metrics={
-            name: _latency(prediction, bound_only=bound_only).times(MILLI)
+            name: latency_of(prediction, bound_only=bound_only).times(MILLI)
             for name, prediction in named.items()
         },
         bound={name: prediction.bound_seconds * MILLI for name, prediction in named.items()},
@@ -85,13 +85,6 @@ def _answer(
         warnings=[*found.total.warnings, *warnings],
         why=_why(found, deployment),
     )
-
-
-def _latency(prediction: Prediction, *, bound_only: bool) -> Quantity:
-    if not bound_only:
-        return prediction.latency_s
-    limit = prediction.bound_seconds
-    return Quantity(limit, limit, prediction.latency_s.p95)
 
 
 def _why(found: ForwardPass, deployment: Deployment) -> dict[str, Any]:

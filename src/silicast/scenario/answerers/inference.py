@@ -11,12 +11,12 @@ from silicast.composition.imbalance import imbalance
 from silicast.composition.static_batch import StaticBatch, predict_static_batch
 from silicast.composition.step import compiled
 from silicast.core.errors import SilicastError
-from silicast.core.prediction import Prediction, Quantity, Tier
+from silicast.core.prediction import Quantity, Tier
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.kernels.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.knowledge import unknown_cap
-from silicast.scenario.answer import Answer, answer, why_tree
+from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import (
     Answerer,
     not_yet,
@@ -210,7 +210,7 @@ def _answer(
         ("total_ms", found.total),
     ):
         if prediction is not None:
-            metrics[name] = _latency(prediction, bound_only=bound_only).times(MILLI)
+            metrics[name] = latency_of(prediction, bound_only=bound_only).times(MILLI)
             bound[name] = prediction.bound_seconds * MILLI
     metrics["memory_gb"] = found.memory_gb
     domain = found.total.domain
@@ -229,13 +229,6 @@ def _answer(
         warnings=[*found.total.warnings, *warnings],
         why=_why(found, deployment),
     )
-
-
-def _latency(prediction: Prediction, *, bound_only: bool) -> Quantity:
-    if not bound_only:
-        return prediction.latency_s
-    limit = prediction.bound_seconds
-    return Quantity(limit, limit, prediction.latency_s.p95)
 
 
 def _why(found: StaticBatch, deployment: Deployment) -> dict[str, Any]:
