@@ -55,21 +55,17 @@ def bin_tables(columns: F64, bins: int = BINS) -> U8:
     return tables
 
 
-def train(
-    columns: F64, target: F64, weights: F64 | None = None, settings: Settings = Settings()
-) -> Trees:
+def train(columns: F64, target: F64, settings: Settings = Settings()) -> Trees:
     """Trees whose sum approximates ``target``; the same bits in every run.
 
     Args:
         columns: features of shape (F, n), none negative.
         target: shape (n,), logs of ratios.
-        weights: of the rows, None = all alike.
     """
     rng = np.random.default_rng(settings.seed)
     tables = bin_tables(columns)
     binned = np.stack([table[codes(row)] for table, row in zip(tables, columns, strict=True)])
     count, depth = len(target), settings.depth
-    weight = np.ones(count) if weights is None else weights
     residual = np.array(target, dtype=np.float64)
     shape = (settings.trees, depth)
     features, thresholds = np.zeros(shape, np.int16), np.zeros(shape, np.uint8)
@@ -83,10 +79,9 @@ def train(
         limit = settings.clip * float(np.quantile(np.abs(residual[rows]), 0.8)) + 1e-12
         clipped = np.clip(residual, -limit, limit)
         number = np.zeros(per_tree, dtype=np.int64)
-        seen, own = binned[:, rows], weight[rows]
-        pull = clipped[rows] * own
+        seen, pull = binned[:, rows], clipped[rows]
         for level in range(depth):
-            feature, threshold = _best(seen, asked, number, pull, own, 1 << level, settings.prior)
+            feature, threshold = _best(seen, asked, number, pull, 1 << level, settings.prior)
             features[tree, level], thresholds[tree, level] = feature, threshold
             number |= (seen[feature] >= threshold).astype(np.int64) << level
         whole = np.zeros(count, dtype=np.int64)
@@ -95,8 +90,8 @@ def train(
                 np.int64
             ) << level
         size = 1 << depth
-        total = np.bincount(whole, clipped * weight, size)
-        mass = np.bincount(whole, weight, size) + settings.prior
+        total = np.bincount(whole, clipped, size)
+        mass = np.bincount(whole, minlength=size) + settings.prior
         leaf = np.round(settings.rate * total / mass / LEAF_SCALE)
         leaves[tree] = np.clip(leaf, -32768, 32767).astype(np.int16)
         residual -= leaves[tree][whole] * LEAF_SCALE
@@ -108,7 +103,6 @@ def _best(
     asked: NDArray[np.int64],
     number: NDArray[np.int64],
     pull: F64,
-    own: F64,
     nodes: int,
     prior: float,
 ) -> tuple[int, int]:
@@ -118,7 +112,7 @@ def _best(
     for feature in asked.tolist():
         cell = base + seen[feature]
         sums = np.bincount(cell, pull, nodes * BINS).reshape(nodes, BINS)
-        mass = np.bincount(cell, own, nodes * BINS).reshape(nodes, BINS)
+        mass = np.bincount(cell, minlength=nodes * BINS).reshape(nodes, BINS)
         left, left_mass = np.cumsum(sums, axis=1), np.cumsum(mass, axis=1)
         right, right_mass = left[:, -1:] - left, left_mass[:, -1:] - left_mass
         gain = left**2 / (left_mass + prior) + right**2 / (right_mass + prior)
