@@ -13,7 +13,7 @@ from silicast.kernels.check import default_variants, draw_batch
 from silicast.kernels.implementation import implementation_for
 from silicast.learning.artefact import folder, read_artefact
 from silicast.learning.tiers import kernel_times
-from silicast.validation.training import SOURCES
+from silicast.validation.source import sources
 from silicast.workload.op import OpBatch
 
 CARDS = sorted(folder().glob("*.json"))
@@ -21,7 +21,7 @@ MAX_BYTES = 15e6
 
 
 def test_every_family_with_rows_has_a_card() -> None:
-    assert sorted(path.stem for path in CARDS) == sorted(SOURCES)
+    assert sorted(path.stem for path in CARDS) == sorted(sources())
 
 
 def test_they_are_small() -> None:
@@ -45,7 +45,7 @@ def test_a_card_is_full_and_its_scores_are_gains(path) -> None:  # type: ignore[
         assert (artefact.ranges(one)[:, 0] <= artefact.ranges(one)[:, 1]).all()
 
 
-@pytest.mark.parametrize("family", sorted(SOURCES))
+@pytest.mark.parametrize("family", sorted(sources()))
 @pytest.mark.parametrize("device", ["H100", "B200", "L40S", "A100", "RTX PRO 6000", "MI300X"])
 def test_corrected_kernels_keep_the_promises(family: str, device: str) -> None:
     """Above the bound, in order, finite, and the same alone as in a batch."""

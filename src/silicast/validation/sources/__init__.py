@@ -1,0 +1,1 @@
+"""Rows to train corrections on; each module lists its ``SOURCES``."""
