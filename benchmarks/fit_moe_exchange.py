@@ -1,8 +1,10 @@
 """Fits the constants of dispatch and combine and writes catalog/physics/moe_exchange.json.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/fit_moe_exchange.py [--dry]
+    OPENBLAS_NUM_THREADS=1 python benchmarks/fit_moe_exchange.py [--dry | --transfer]
 
 Per architecture, phase, path and library: a base, efficiency of the link and rate of one SM.
+``--transfer`` writes what each architecture would get if it had not been measured, to
+``validation/held_out/moe_exchange.json``, and nothing else.
 Robust (soft L1) on log ratios; deterministic. Held-out layers are only scored.
 """
 
@@ -21,16 +23,21 @@ from scipy.optimize import least_squares
 
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
-from silicast.kernels.moe_exchange import PATHS, analyse_exchange, path_of
+from silicast.kernels.moe_exchange import GRACE, PATHS, analyse_exchange, path_of
 from silicast.validation.suite import data_folder
 from silicast.validation.suites._moe_exchange_rows import Rows, load_rows
 
 F = NDArray[np.float64]
-OUT = Path(__file__).resolve().parents[1] / "src/silicast/catalog/physics/moe_exchange.json"
+PACKAGE = Path(__file__).resolve().parents[1] / "src/silicast"
+OUT = PACKAGE / "catalog/physics/moe_exchange.json"
+HELD_OUT = PACKAGE / "validation/held_out/moe_exchange.json"
 START = {"base_s": 2e-5, "efficiency": 0.6, "sm_bytes_per_s": 2.5e10, "expert_bytes_per_s": 3e9,
-         "own_copies": 0.5, "header_bytes": 300.0}  # fmt: skip
-NETWORK = {"network_bytes_per_s": 4.0e10, "network_base_s": 1.5e-5}
+         "own_copies": 0.5, "header_bytes": 300.0, "element_s": 5e-10,
+         "expert_s": 1e-8}  # fmt: skip
+NETWORK = {"network_bytes_per_s": 4.0e10, "network_base_s": 1.5e-5, "forward_copies": 0.5}
 """Of groups that span nodes; a start for those that were never measured so."""
+GRACE_BASE = {"grace_base_s": 5e-6}
+"""Of devices whose host is Grace."""
 SHARED = {
     "launch_s": 2e-6,
     "device_log_sd": 0.08, "family_log_sd": 0.08, "unmeasured_device_log_sd": 0.25,
@@ -52,7 +59,7 @@ def base_table() -> dict[str, float]:
         f"{phase}.{path}.{name}": value
         for phase in ("dispatch", "combine")
         for path in PATHS
-        for name, value in (START | NETWORK).items()
+        for name, value in (START | NETWORK | GRACE_BASE).items()
     }  # fmt: skip
 
 
@@ -63,7 +70,12 @@ def fit(parts: Sequence[Rows]) -> dict[str, float]:
     names = [f"{phase}.{path}.{name}:{library}" for library in libraries for name in START]
     crosses = any((part.batch.dims["nodes"] > 1).any() for part in parts)
     names += [f"{phase}.{path}.{name}" for name in NETWORK] if crosses else []
-    start = START | NETWORK
+    on_grace = sorted({
+        part.batch.variant.library for part in parts
+        if find_device(part.device).default_host == GRACE
+    })  # fmt: skip
+    names += [f"{phase}.{path}.{name}:{library}" for library in on_grace for name in GRACE_BASE]
+    start = START | NETWORK | GRACE_BASE
     first = np.log([start[name.split(".")[-1].split(":")[0]] for name in names])
 
     def table(logs: F) -> dict[str, float]:
@@ -75,8 +87,10 @@ def fit(parts: Sequence[Rows]) -> dict[str, float]:
 
     solution = least_squares(residuals, first, loss="soft_l1", f_scale=0.03, diff_step=1e-3)
     found = {name: table(solution.x)[name] for name in names}
-    for name in START:  # of a library that was not measured
+    for name in START | GRACE_BASE:  # of a library that was not measured
         logs = [math.log(value) for key, value in found.items() if f".{name}:" in key]
+        if not logs:
+            continue
         found[f"{phase}.{path}.{name}"] = math.exp(sum(logs) / len(logs))
     return found
 
@@ -101,13 +115,40 @@ def main() -> None:
         shared = SHARED["device_log_sd"] ** 2 + SHARED["family_log_sd"] ** 2
         table["independent_log_sd"] = math.sqrt(max((UNSEEN * total) ** 2 - shared, 0.0025))
         own[architecture] = table
+    if "--transfer" in sys.argv:
+        write_transfer(own)
+        return
+    common = means(own)
+    scores = score(parts, common, own)
+    if "--dry" not in sys.argv:
+        write(common, own, scores)
+
+
+def means(own: dict[str, dict[str, float]]) -> dict[str, float]:
+    """What an architecture gets that has no rows."""
     common = base_table()
     for name in sorted({name for table in own.values() for name in table}):
         logs = [math.log(table[name]) for table in own.values() if name in table]
         common[name] = math.exp(sum(logs) / len(logs))
-    scores = score(parts, common, own)
-    if "--dry" not in sys.argv:
-        write(common, own, scores)
+    return common
+
+
+def rounded(table: dict[str, float]) -> dict[str, float]:
+    return {name: float(f"{value:.4g}") for name, value in sorted(table.items())}
+
+
+def write_transfer(own: dict[str, dict[str, float]]) -> None:
+    """Architecture -> the constants without its rows."""
+    content = {}
+    for left_out in own:
+        others = {name: table for name, table in own.items() if name != left_out}
+        content[left_out] = {
+            "default": rounded(means(others)),
+            "architectures": {name: rounded(table) for name, table in others.items()},
+            "fallback": {},
+        }
+    HELD_OUT.parent.mkdir(exist_ok=True)
+    HELD_OUT.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def score(
@@ -136,17 +177,14 @@ def score(
 def write(
     common: dict[str, float], own: dict[str, dict[str, float]], scores: dict[str, Any]
 ) -> None:
-    def rounded(table: dict[str, float]) -> dict[str, float]:
-        return {name: float(f"{value:.4g}") for name, value in sorted(table.items())}
-
     content = {
         "format": 1,
         "card": {
             "data": [f"aiconfigurator/{name}.parquet" for name in (
                 "moe_a2a", "wideep_deepep_ll", "wideep_deepep_normal", "trtllm_alltoall",
             )],
-            "split": "one in four (hidden, topk, experts) is never fitted, between nodes one in "
-            "two pairs of tokens and nodes; scores are on those",
+            "split": "one in four (hidden, topk, experts) is never fitted, between nodes and over "
+            "NVLink alone one in two pairs of tokens and nodes; scores are on those",
             "command": "python benchmarks/fit_moe_exchange.py",
             "date": "2026-11-21",
             "scores": scores,

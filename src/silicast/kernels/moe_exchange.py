@@ -8,15 +8,19 @@ each other rank that serves one of its choices, a low-latency one sends every ch
 
 where ``own`` is what a token costs beside its copies to others (it is read, staged, and kept), and
 experts take the place of SMs in a low-latency exchange. To another node a high-throughput exchange
-sends a token once, and that node's ranks pass it on; a low-latency one sends every choice. The
-base is the library's host, launch and
-synchronisation time as its benchmarks measure it. ``Variant.kernel`` names the exchange
-("deepep_ll", "deepep_ht", "NVLinkTwoSided"); without one, up to 256 tokens take the low-latency
-path. Optional dimensions: ``nodes`` (default: what the ranks need), ``sms`` (of the exchange).
+sends a token once, and that node's ranks pass it on: ``forward_copies`` more for the SMs; a
+low-latency one sends every choice. The base grows with the token's length and with the experts,
+whose counters are read; else it is the library's host, launch and synchronisation time as its
+benchmarks measure it. ``Variant.kernel`` names the exchange
+("deepep_ll", "deepep_ht", "NVLinkTwoSided"). Without one, short exchanges take the low-latency
+path and long ones the other; engines put the border at 128 to 512 tokens a rank, so there the time
+is an expectation over both and their distance is part of the interval. Optional dimensions:
+``nodes`` (default: what the ranks need), ``sms`` (of the exchange).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -34,8 +38,14 @@ from silicast.kernels.routing import log_fixed
 from silicast.workload.op import Op, OpBatch, Variant
 
 PHYSICS = "moe_exchange"
-LOW_LATENCY_TOKENS = 256
-"""Engines take the low-latency path up to so many tokens a rank where the user names none."""
+LOW_LATENCY_TOKENS = (128, 512)
+"""Up to how many tokens a rank engines surely take the low-latency path, and from how many on
+surely the other, where the user names none."""
+UNNAMED = "by_tokens"
+"""Style of an exchange that is not named."""
+
+GRACE = "grace"
+"""The host in the catalog: launches take longer on it."""
 
 COMPULSORY_SHARE = 0.25
 """Of the expected remote bytes: some draws stay on fewer ranks, some formats are narrower."""
@@ -82,10 +92,12 @@ class Fabric:
     Attributes:
         link: bytes per second that leave a device inside its node.
         per_node: devices that the link joins.
+        grace: the host is NVIDIA's Grace.
     """
 
     link: float
     per_node: int
+    grace: bool = False
 
 
 @lru_cache(maxsize=256)
@@ -103,13 +115,15 @@ def fabric_of(device: Device) -> Fabric:
         raise SilicastError(
             f"{device.name} has no link to other devices", kind="unsupported", field="device"
         )
-    return Fabric(found.bandwidth_bytes_per_s, max(found.domain or device.default_gpus_per_node, 1))
+    per_node = max(found.domain or device.default_gpus_per_node, 1)
+    return Fabric(found.bandwidth_bytes_per_s, per_node, device.default_host == GRACE)
 
 
 class Exchange(Implementation):
     """What dispatch and combine share."""
 
     phase: ClassVar[str]
+    group: ClassVar[str] = PHYSICS
     anywhere: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8", "nvfp4")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
@@ -135,6 +149,12 @@ class Exchange(Implementation):
             "device": c["device_log_sd" if known else "unmeasured_device_log_sd"],
             f"family:{self.family}": c["family_log_sd"],
         }
+
+    @final
+    def style(self, variant: Variant, device: Device) -> str:  # noqa: ARG002
+        """See :meth:`Implementation.style`: the path, and of those over NVLink alone the kernel."""
+        path = path_of(variant.kernel)
+        return variant.kernel.casefold() if path == "one_sided" else path or UNNAMED
 
     @final
     def flops(self, op: Op) -> int:
@@ -202,16 +222,15 @@ def analyse_exchange(
     remote = remote_of(np.minimum(dims["topk"], dims["experts"]), ep, local)
     token_bytes = tokens * dims["hidden"] * payload_bytes(variant, phase)
     path = path_of(variant.kernel)
-    if path == "one_sided":
-        time = exchange_s("one_sided", remote, batch, phase, table, fabric)
+    if path:
+        found = exchange_time(path, remote, batch, phase, table, fabric)
+        doubt = np.zeros_like(found.time_s)
     else:
-        low = exchange_s("low_latency", remote, batch, phase, table, fabric)
-        high = exchange_s("throughput", remote, batch, phase, table, fabric)
-        short = tokens <= LOW_LATENCY_TOKENS if path == "" else path == "low_latency"
-        time = np.where(short, low, high)
+        found, doubt = _either(remote, batch, phase, table, fabric)
+    time = found.time_s
     compulsory = tokens * dims["hidden"] * remote.once * COMPULSORY_SHARE
     link = np.maximum(compulsory / fabric.link, 1.0 / device.clocks.max_hz)
-    own = np.full_like(time, table["independent_log_sd"])
+    own = np.sqrt(table["independent_log_sd"] ** 2 + doubt * doubt)
     return Analysis(
         time_s=time,
         bound_s=link,
@@ -223,15 +242,53 @@ def analyse_exchange(
             pipe_work={},
             level_bytes={"link": token_bytes * remote.once},
         ),
-        features={"copies": remote.once, "out": remote.out_once, "link_share": link / time},
+        features={
+            "copies": remote.once,
+            "out": remote.out_once,
+            "link_share": link / time,
+            "stream_share": found.stream_s / time,
+            "network_share": found.network_s / time,
+            "ranks_of_node": local / fabric.per_node,
+        },
         independent_log_sd=own,
     )
 
 
-def exchange_s(
+@final
+@dataclass(frozen=True)
+class PathTime:
+    """What a path takes, arrays of shape (rows,), seconds: in all, over the link, and between
+    nodes.
+    """
+
+    time_s: F64
+    stream_s: F64
+    network_s: F64
+
+
+def _either(
+    remote: Remote, batch: OpBatch, phase: str, table: Mapping[str, float], fabric: Fabric
+) -> tuple[PathTime, F64]:
+    """The expectation over the path of short exchanges and that of long ones, and how far (in
+    logs) their distance puts it in doubt.
+    """
+    first, last = LOW_LATENCY_TOKENS
+    octaves = log_fixed(np.maximum(batch.dims["tokens"] / first, 1.0)) / math.log(last / first)
+    share = np.minimum(octaves, 1.0)
+    low = exchange_time("low_latency", remote, batch, phase, table, fabric)
+    high = exchange_time("throughput", remote, batch, phase, table, fabric)
+    mixed = PathTime(
+        *((1.0 - share) * getattr(low, name) + share * getattr(high, name)
+          for name in ("time_s", "stream_s", "network_s"))
+    )  # fmt: skip
+    apart = np.abs(log_fixed(high.time_s / low.time_s))
+    return mixed, np.sqrt(share * (1.0 - share)) * apart
+
+
+def exchange_time(
     path: str, remote: Remote, batch: OpBatch, phase: str, table: Mapping[str, float],
     fabric: Fabric,
-) -> F64:  # fmt: skip
+) -> PathTime:  # fmt: skip
     """Time of one path."""
 
     def constant(name: str) -> float:
@@ -243,7 +300,8 @@ def exchange_s(
     tokens = batch.dims["tokens"]
     token_bytes = batch.dims["hidden"] * payload_bytes(batch.variant, phase)
     own = constant("own_copies")
-    moved = tokens * (copies + own) * (token_bytes + constant("header_bytes"))
+    copies = copies + own + out * constant("forward_copies")
+    moved = tokens * copies * (token_bytes + constant("header_bytes"))
     rate = np.full_like(moved, fabric.link * constant("efficiency"))
     if every:  # a few warps serve each expert
         rate = np.minimum(rate, batch.dims["experts"] * constant("expert_bytes_per_s"))
@@ -253,8 +311,12 @@ def exchange_s(
         rate = np.where(given > 0, np.minimum(rate, by_sms), rate)
     network_s: F64 = tokens * out * token_bytes / constant("network_bytes_per_s")
     base = constant("base_s") + constant("network_base_s") * (out > 0.0)
-    found: F64 = np.maximum(moved / rate, network_s) + base
-    return found
+    if fabric.grace:
+        base = base + constant("grace_base_s")
+    base = base + batch.dims["hidden"] * constant("element_s")
+    base = base + batch.dims["experts"] * constant("expert_s")
+    stream_s: F64 = moved / rate
+    return PathTime(np.maximum(stream_s, network_s) + base, stream_s, network_s)
 
 
 @register

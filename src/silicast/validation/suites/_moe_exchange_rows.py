@@ -24,8 +24,8 @@ class Rows:
         batch: the ops.
         seconds: measured time of one call.
         held_out: rows that no constant may be fitted on: one in four (hidden, topk, experts); of
-            groups that span nodes, of which there are two such layers, one in two pairs of tokens
-            and nodes.
+            groups that span nodes and of exchanges over NVLink alone, which have few such layers,
+            one in two pairs of tokens and nodes.
     """
 
     device: str
@@ -59,13 +59,14 @@ def _table(path: Path) -> dict[str, NDArray[Any]]:
 def _rows(
     system: str, phase: str, variant: Variant, c: dict[str, NDArray[Any]], here: NDArray[np.bool_],
     names: dict[str, str], micros: NDArray[Any], ep: int | None = None, nodes: int = 1,
+    *, few_layers: bool = False,
 ) -> Rows:  # fmt: skip
     dims = {name: c[column][here].astype(np.int64) for name, column in names.items()}
     if ep is not None:
         dims["ep"] = np.full(int(here.sum()), ep, dtype=np.int64)
     dims["nodes"] = np.full(int(here.sum()), nodes, dtype=np.int64)
     held = mixed(dims["hidden"], dims["topk"], dims["experts"], seed=3) % np.uint64(4) == 0
-    if nodes > 1:
+    if nodes > 1 or few_layers:
         held = mixed(dims["tokens"], dims["nodes"], seed=3) % np.uint64(2) == 0
     seconds = micros[here].astype(np.float64) * 1e-6
     return Rows(AIC_DEVICES[system], OpBatch(phase, variant, dims), seconds, held)
@@ -130,5 +131,8 @@ def _one_sided(folder: Path) -> list[Rows]:
                 ).astype(np.bool_)  # fmt: skip
                 if here.any():
                     variant = Variant(dtype=recipe_for(dtype).name, library="trtllm", kernel=kernel)
-                    found.append(_rows("gb200", phase, variant, c, here, names, c["latency_us"]))
+                    found.append(
+                        _rows("gb200", phase, variant, c, here, names, c["latency_us"],
+                              few_layers=True)
+                    )  # fmt: skip
     return found
