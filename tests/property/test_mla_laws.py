@@ -90,12 +90,15 @@ def decode_s(device: str, variant: Variant, **sizes: list[int]) -> F64:
 def test_twice_the_cache_or_the_batch_costs_no_less_and_at_most_about_twice(
     device: str, library: str, kv: str, length: int, batch: int
 ) -> None:
-    """At most twice, but for a merge that starts, a wave that begins, keys that leave the L2."""
+    """At most twice, but for a merge that starts, a wave that begins, keys that leave the L2: what
+    was measured of TensorRT-LLM and SGLang on L40S grows by up to 5.7 and 4.05 there.
+    """
+    most = 4.2 if device == "L40S" else 3.5
     variant = Variant("bf16", kv, library)
     longer = decode_s(device, variant, kv_len=[length, 2 * length], batch=[batch, batch])
-    assert 0.9 <= longer[1] / longer[0] <= 4.0
+    assert 0.95 <= longer[1] / longer[0] <= most
     more = decode_s(device, variant, kv_len=[length, length], batch=[batch, 2 * batch])
-    assert 0.85 <= more[1] / more[0] <= 4.0
+    assert 0.8 <= more[1] / more[0] <= most
 
 
 @settings(max_examples=40, deadline=None)

@@ -115,6 +115,12 @@ class Composite(Implementation):
         """Whose constants to use; "" = the plain ones."""
         return variant.library
 
+    def chosen_products_s(self, batch: OpBatch, device: Device) -> F64 | float:  # noqa: ARG002
+        """Products at their bound rate of work that can be done in several ways: the least of all
+        ways, whichever is taken. Parts of these ways state 0 as their ``least``. 0 by default.
+        """
+        return 0.0
+
     def host_floor_s(self, batch: OpBatch, c: Mapping[str, float]) -> F64 | float:  # noqa: ARG002
         """What the host takes to launch the parts one by one, where no graph does; 0 by default."""
         return 0.0
@@ -223,7 +229,8 @@ class Composite(Implementation):
         beyond = np.maximum(read + written - capacity, 0.0)
         forced = np.maximum(read, beyond) if batch.variant.cache == "cold" else beyond
         return {
-            "tensor": _sum(_products_s(part) for part in timed),
+            "tensor": _sum(_products_s(part) for part in timed)
+            + self.chosen_products_s(batch, device),
             "dram": forced / device.dram.bandwidth_bytes_per_s,
             "chip": (read + written) / chip_per_s,
         }
@@ -282,7 +289,7 @@ def _largest(terms: Iterable[F64]) -> F64:
 
 
 def _demand(timed: Sequence[TimedPart]) -> Demand:
-    """Work of all parts; the occupancy is the largest of them."""
+    """Work of all parts; the occupancy is the largest of those that run."""
     pipes: dict[str, F64] = {}
     levels: dict[str, F64] = {}
     for part in timed:
@@ -293,7 +300,9 @@ def _demand(timed: Sequence[TimedPart]) -> Demand:
     return Demand(
         tasks=_sum(part.times.analysis.demand.tasks * part.count for part in timed),
         waves=_sum(part.times.analysis.demand.waves * part.count for part in timed),
-        occupancy=_largest(part.times.analysis.demand.occupancy for part in timed),
+        occupancy=_largest(
+            np.where(part.count > 0.0, part.times.analysis.demand.occupancy, 0.0) for part in timed
+        ),
         pipe_work=pipes,
         level_bytes=levels,
     )

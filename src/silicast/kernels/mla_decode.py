@@ -22,6 +22,7 @@ from silicast.kernels.implementation import Analysis, Demand, Implementation, re
 from silicast.kernels.mla_prefill import mla_errors
 from silicast.kernels.mla_schemes import MlaScheme, mla_constants, mla_scheme
 from silicast.kernels.mla_work import MLA_DIMS, MlaWork, Widths, projected_s, useful
+from silicast.kernels.sparse_work import whole_rounds
 from silicast.workload.op import Op, OpBatch, Variant
 
 GROUP = "mla_decode"
@@ -121,9 +122,10 @@ class _Decode:
         inner = cache_rate(device) * c["l2_efficiency"]
         key_cycles = self._key_cycles()
         waves = self.tasks / self.slots
-        rounds = np.maximum(1.0, waves + c["tail"] * (np.ceil(waves) - waves))
+        whole = whole_rounds(waves)
+        rounds = np.maximum(1.0, waves + c["tail"] * (whole - waves))
         compute = work.total(work.kv * self.tiles * key_cycles) / cores
-        ragged = compute + c["tail"] * (np.ceil(waves) / np.maximum(waves, 1.0) - 1.0) * compute
+        ragged = compute + c["tail"] * (whole / np.maximum(waves, 1.0) - 1.0) * compute
         longest = self.longest * work.largest(key_cycles)
         core_s = (rounds * c["task_cycles"] + np.maximum(ragged, longest)) / clock
 

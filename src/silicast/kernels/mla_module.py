@@ -17,10 +17,11 @@ import numpy as np
 
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
-from silicast.kernels.attention_work import Sequences, column
+from silicast.kernels.attention_work import Sequences, column, live_scores
 from silicast.kernels.composite import Composite, PartBatch
+from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import register
-from silicast.kernels.mla_schemes import ABSORBED_UP_TO
+from silicast.kernels.mla_schemes import ABSORBED_UP_TO, mla_scheme
 from silicast.kernels.mla_work import MLA_DIMS, Widths
 from silicast.kernels.module_parts import is_decode, linear_recipe, weight_bytes
 from silicast.workload.op import OpBatch, Variant
@@ -68,6 +69,12 @@ class MlaModule(Composite):
         """See :meth:`Composite.parts`."""
         return _Block(batch, device).parts()
 
+    def chosen_products_s(self, batch: OpBatch, device: Device) -> F64 | float:
+        """See :meth:`Composite.chosen_products_s`: of a prefill, keys and values made out of the
+        latent, or queries brought to it.
+        """
+        return 0.0 if is_decode(batch.variant) else _Block(batch, device).least_products_s()
+
     def operands(self, batch: OpBatch) -> tuple[I64, I64]:
         """Weights of the block, its input, the cached latent; its output and new latent vectors."""
         block = _Block(batch, None)
@@ -81,7 +88,9 @@ class MlaModule(Composite):
         up = w.rank * w.heads * (w.nope + w.value)  # the products around the latent may be narrow
         stored = 1 if _narrow(batch.variant) else 2
         past = np.maximum(block.kv_tokens - block.tokens, 0)
-        read = weights + up + past * w.cached * stored + block.tokens * hidden * 2
+        # at most what a token's input holds, so that new tokens for cached ones are never less
+        kept = past * np.minimum(w.cached * stored, hidden * 2)
+        read = weights + up + kept + block.tokens * hidden * 2
         return read, block.tokens * (hidden * 2 + w.cached * stored)
 
 
@@ -176,9 +185,24 @@ class _Block:
             return self._absorbed(1)
         limit = _absorbed_up_to(self.batch.variant, self.device)
         absorbed = (self.longest <= limit).astype(np.int64)
-        if not absorbed.any():
-            return self._expanded(1)
-        return [*self._expanded(1 - absorbed), *self._absorbed(absorbed)]
+        ways = [*self._expanded(1 - absorbed)]
+        if absorbed.any():
+            ways += self._absorbed(absorbed)
+        return [replace(part, least=0) for part in ways]
+
+    def least_products_s(self) -> F64:
+        """Time at the bound rates of the products of a prefill's cheaper way."""
+        assert self.device is not None
+        w, work = self.widths, self.work
+        none = np.zeros_like(work.q)
+        scores = work.total(live_scores(work.q, work.kv, none, causal=True).astype(np.float64))
+        around = 2.0 * w.heads * w.rank * (w.nope + w.value)
+        per_s = _bound_per_s(self.device, "bf16")
+        math = mla_scheme(self._kernel("mla_prefill", 1).batch.variant, self.device).math
+        scored_s = 2.0 * scores * w.heads / _bound_per_s(self.device, math)
+        expanded = self.kv_tokens * around / per_s + scored_s * (w.query + w.value)
+        absorbed = self.tokens * around / per_s + scored_s * (w.cached + w.rank)
+        return np.minimum(expanded, absorbed)
 
     def _expanded(self, count: int | I64) -> list[PartBatch]:
         w = self.widths
@@ -215,6 +239,11 @@ class _Block:
         found = OpBatch(family, own, dims, batch.offsets, ragged)
         name = "attention_narrow" if _narrow(variant) else "attention"
         return PartBatch(name, found, count)
+
+
+def _bound_per_s(device: Device, dtype: str) -> float:
+    able, _ = with_format(device, dtype)
+    return able.bound_per_s(able.matrix_pipe(dtype), dtype)
 
 
 def _absorbed_up_to(variant: Variant, device: Device | None) -> int:

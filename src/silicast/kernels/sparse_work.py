@@ -13,6 +13,9 @@ import numpy as np
 
 from silicast.core.numerics import F64
 
+ROUNDING = 1e-9
+"""Share of a count that is an error of its arithmetic, not a task."""
+
 
 def seen(q: Any, kv: Any, ratio: Any = 1, cap: Any = 0) -> Any:
     """Pairs of a query and an entry it sees, summed over ``q`` queries that end at ``kv`` tokens.
@@ -40,10 +43,21 @@ def _smaller(a: Any, b: Any) -> Any:
     return min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b)
 
 
+def whole_rounds(share: F64) -> F64:
+    """``share`` rounded up, but for what rounding errors left over: tasks that were made as many as
+    there are servers are one round.
+
+    >>> whole_rounds(np.array([1.0 + 1e-15, 1.5, 2.0])).tolist()
+    [1.0, 2.0, 2.0]
+    """
+    found: F64 = np.ceil(share * (1.0 - ROUNDING))
+    return found
+
+
 def in_rounds(tasks: F64, slots: float | F64, tail: float) -> F64:
     """Rounds in which ``slots`` servers take ``tasks``: at least one; ``tail`` of the last one's
     idle share counts, because tasks end at different times.
     """
     share = tasks / slots
-    rounds: F64 = np.maximum(1.0, share + tail * (np.ceil(share) - share))
+    rounds: F64 = np.maximum(1.0, share + tail * (whole_rounds(share) - share))
     return rounds

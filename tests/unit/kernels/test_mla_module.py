@@ -143,3 +143,33 @@ def test_every_execution_model_answers(device: str) -> None:
     for op in (block(variant()), block(variant(generation=True), q_len=1)):
         times = model.times(OpBatch.of([op]), found)
         assert 0 < times.bound_s[0] <= times.p05_s[0] <= times.estimate_s[0] <= times.p95_s[0]
+
+
+def test_the_bound_is_that_of_the_cheaper_way_whichever_runs() -> None:
+    """vLLM brings few queries to a long cache, and expands the cache for many."""
+    few, many = (
+        MlaModule().times(
+            OpBatch.of([block(variant(library="vllm"), q_len=q, kv_len=40_000)]), H200
+        )
+        for q in (512, 513)
+    )
+    tensor = [float(found.analysis.resource_s["tensor"][0]) for found in (few, many)]
+    assert tensor[0] < tensor[1] < 1.01 * tensor[0]
+    # way of the few: queries to the latent and results back, and scores of the latent's width
+    scores = 2 * (512 * (40_000 - 512) + 512 * 513 // 2)
+    absorbed = 2 * 1024 * 16 * 512 * 256 + 2 * scores * 16 * (576 + 512)
+    shared = (
+        product(1024, 1536 + 576, 7168) + product(1024, 16 * 192, 1536)
+        + product(1024, 7168, 16 * 128)
+    )  # fmt: skip
+    expanded = 2 * 80_000 * 16 * 512 * 256 + 2 * scores * 16 * (192 + 128)
+    per_s = H200.bound_per_s("tensor", "bf16")
+    assert tensor[0] == pytest.approx((shared + min(absorbed, expanded)) / per_s, rel=1e-9)
+
+
+def test_occupancy_is_of_kernels_that_run() -> None:
+    long, short = (block(variant(library="vllm"), q_len=q, kv_len=q) for q in (5000, 100))
+    model = MlaModule()
+    alone = model.times(OpBatch.of([long]), H200).analysis.demand.occupancy[0]
+    beside = model.times(OpBatch.of([long, short]), H200).analysis.demand.occupancy[0]
+    assert alone == beside
