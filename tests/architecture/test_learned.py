@@ -8,20 +8,23 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from silicast.communication.correction import FAMILY as COLLECTIVE
 from silicast.hardware.catalog import find_device
 from silicast.kernels.check import default_variants, draw_batch
 from silicast.kernels.implementation import implementation_for
 from silicast.learning.artefact import folder, read_artefact
 from silicast.learning.tiers import kernel_times
 from silicast.validation.source import sources
+from silicast.validation.training import trainers
 from silicast.workload.op import OpBatch
 
 CARDS = sorted(folder().glob("*.json"))
 MAX_BYTES = 15e6
+FEWEST_KERNELS, FEWEST_CALLS = 200, 60
 
 
 def test_every_family_with_rows_has_a_card() -> None:
-    assert sorted(path.stem for path in CARDS) == sorted(sources())
+    assert sorted(path.stem for path in CARDS) == sorted(trainers())
 
 
 def test_they_are_small() -> None:
@@ -38,10 +41,10 @@ def test_a_card_is_full_and_its_scores_are_gains(path) -> None:  # type: ignore[
     assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", card.date)
     for one in card.trained:
         assert one.scores["learned"] < one.scores["analytic"]
-        assert one.rows >= 200
+        assert one.rows >= (FEWEST_CALLS if path.stem == COLLECTIVE else FEWEST_KERNELS)
         assert one.log_sd > 0.0
         trees = artefact.trees(one)
-        assert len(one.features) == len(set(one.features)) == len(trees.bins)
+        assert len(one.features) == len(set(one.features)) == len(trees.common.bins)
         assert (artefact.ranges(one)[:, 0] <= artefact.ranges(one)[:, 1]).all()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, final
@@ -14,10 +15,11 @@ from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
 from silicast.core.files import write_atomically
 from silicast.core.tensors import read_tensors, write_tensors
+from silicast.learning.forest import Forest
 from silicast.learning.oblivious import CODES, Trees
 
-FORMAT = 1
-"""Layout of card and tensors; a reader takes this one and the one before it."""
+FORMAT = 2
+"""Layout of card and tensors; readers take this one and the one before it, without regions."""
 
 
 @final
@@ -75,7 +77,7 @@ class Artefact:
     def __init__(self, card: Card, tensors: dict[str, NDArray[Any]]) -> None:
         self.card = card
         self._tensors = tensors
-        self._trees: dict[str, Trees] = {}
+        self._trees: dict[str, Forest] = {}
         self._ranges: dict[str, NDArray[np.int64]] = {}
         self._names = {one.key: tuple(one.features) for one in card.trained}
         self._found = {(one.architecture, x): one for one in card.trained for x in one.dtypes}
@@ -88,16 +90,13 @@ class Artefact:
         """Names of its features."""
         return self._names[trained.key]
 
-    def trees(self, trained: Trained) -> Trees:
+    def trees(self, trained: Trained) -> Forest:
         """Its trees; decoded once."""
         found = self._trees.get(trained.key)
         if found is None:
-            part = {
-                name: self._tensors[f"{trained.key}/{name}"]
-                for name in ("edges", "features", "thresholds", "leaves")
-            }
-            bins = np.stack([_bins(row) for row in part.pop("edges")])
-            found = self._trees[trained.key] = Trees(bins=bins, **part)
+            head = f"{trained.key}/"
+            mine = {n.removeprefix(head): x for n, x in self._tensors.items() if n.startswith(head)}
+            found = self._trees[trained.key] = _forest(mine)
         return found
 
     def ranges(self, trained: Trained) -> NDArray[np.int64]:
@@ -122,6 +121,51 @@ def edges_of(bins: NDArray[np.uint8]) -> NDArray[np.uint16]:
 def _bins(edges: NDArray[np.uint16]) -> NDArray[np.uint8]:
     """The bin of every code, from the first code of each."""
     return np.searchsorted(edges, np.arange(CODES), side="right").astype(np.uint8)
+
+
+def _forest(tensors: Mapping[str, NDArray[Any]]) -> Forest:
+    """A forest from its tensors; those of format 1 have no regions and whole leaves."""
+    bins = np.stack([_bins(row) for row in tensors["edges"]])
+    features = tensors["features"].astype(np.int16)
+    leaves = tensors["leaves"].astype(np.int16)
+    if "steps" in tensors:
+        leaves = leaves << tensors["steps"].astype(np.int16).reshape(-1, 1)
+    counts = tensors["counts"].tolist() if "counts" in tensors else [len(features)]
+    parts, at = [], 0
+    for count in counts:
+        some = slice(at, at + count)
+        parts.append(Trees(bins, features[some], tensors["thresholds"][some], leaves[some]))
+        at += count
+    splits = tensors.get("splits", np.zeros((0, 3), np.int16))
+    return Forest(parts[0], splits, tuple(parts[1:]))
+
+
+def _tensors(forest: Forest) -> dict[str, NDArray[Any]]:
+    """The tensors of a forest."""
+    parts = (forest.common, *forest.own)
+    leaves = np.concatenate([part.leaves for part in parts])
+    steps = np.array([_step(row) for row in leaves], dtype=np.uint8)
+    return {
+        "edges": edges_of(forest.common.bins),
+        "features": np.concatenate([part.features for part in parts]).astype(np.uint8),
+        "thresholds": np.concatenate([part.thresholds for part in parts]),
+        "leaves": (leaves >> steps.astype(np.int16).reshape(-1, 1)).astype(np.int8),
+        "steps": steps,
+        "counts": np.array([len(part.features) for part in parts], dtype=np.uint16),
+        "splits": forest.splits,
+    }
+
+
+def _step(leaves: NDArray[np.int16]) -> int:
+    """The log2 of the step with which a tree's leaves fit a byte.
+
+    Raises:
+        ValueError: they do not; training rounds them so that they do.
+    """
+    for step in range(9):
+        if (np.abs(leaves >> step) <= 127).all() and not (leaves & ((1 << step) - 1)).any():
+            return step
+    raise ValueError("leaves that no byte holds")
 
 
 def folder() -> Path:
@@ -157,20 +201,17 @@ def read_artefact(path: Path) -> Artefact:
 
 
 def write_artefact(
-    path: Path, card: Card, parts: dict[str, tuple[Trees, NDArray[np.int64]]]
+    path: Path, card: Card, parts: dict[str, tuple[Forest, NDArray[np.int64]]]
 ) -> Card:
     """Writes tensors and then the card with their hash; returns that card.
 
     Args:
         path: of the card.
-        parts: key -> trees, and ranges as :meth:`Artefact.ranges` gives them.
+        parts: key -> forest, and ranges as :meth:`Artefact.ranges` gives them.
     """
     tensors: dict[str, NDArray[Any]] = {}
-    for key, (trees, ranges) in parts.items():
-        tensors[f"{key}/edges"] = edges_of(trees.bins)
-        tensors[f"{key}/features"] = trees.features
-        tensors[f"{key}/thresholds"] = trees.thresholds
-        tensors[f"{key}/leaves"] = trees.leaves
+    for key, (forest, ranges) in parts.items():
+        tensors |= {f"{key}/{name}": value for name, value in _tensors(forest).items()}
         tensors[f"{key}/ranges"] = ranges.astype(np.uint16)
     digest = write_tensors(path.with_suffix(".safetensors"), tensors)
     card = msgspec.structs.replace(card, sha256=digest)

@@ -7,14 +7,16 @@ clipping makes the loss Huber's, so that the outliers of a campaign do not steer
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.numerics import F64
-from silicast.learning.oblivious import CODES, LEAF_SCALE, U8, Trees, codes
+from silicast.learning.forest import Forest, regions
+from silicast.learning.oblivious import CODES, LEAF_SCALE, U8, Trees, binned, codes
 
 BINS = 64
 
@@ -26,6 +28,8 @@ class Settings:
 
     Attributes:
         trees, depth, rate: size of the sum and the share of a leaf's mean that a tree takes.
+        regions: of a forest, at most; one for every :data:`ROWS_A_REGION` rows.
+        own_trees: of each region.
         rows: share of the rows that each tree sees; columns: share of the features.
         prior: rows of residual zero that every leaf is shrunk with.
         clip: residuals are clipped at so many times the size that one in five exceeds.
@@ -40,6 +44,15 @@ class Settings:
     prior: float = 20.0
     clip: float = 1.6
     seed: int = 0
+    regions: int = 16
+    own_trees: int = 80
+
+
+ROWS_A_REGION = 2000
+SMALLEST_REGION = 600
+"""A split leaves at least so many rows on either side."""
+OWN_PRIOR = 4.0
+OWN_ROWS = 0.6
 
 
 def bin_tables(columns: F64, bins: int = BINS) -> U8:
@@ -62,9 +75,68 @@ def train(columns: F64, target: F64, settings: Settings = Settings()) -> Trees:
         columns: features of shape (F, n), none negative.
         target: shape (n,), logs of ratios.
     """
-    rng = np.random.default_rng(settings.seed)
     tables = bin_tables(columns)
-    binned = np.stack([table[codes(row)] for table, row in zip(tables, columns, strict=True)])
+    return _grown(tables, binned(tables, codes(columns)), target, settings)
+
+
+def train_forest(columns: F64, target: F64, settings: Settings = Settings()) -> Forest:
+    """Common trees, regions and the trees of each; arguments as of :func:`train`."""
+    tables = bin_tables(columns)
+    bins = binned(tables, codes(columns))
+    common = _grown(tables, bins, target, settings)
+    count = min(settings.regions, len(target) // ROWS_A_REGION)
+    splits = _splits(bins, target, count)
+    if not len(splits):
+        return Forest(common, splits)
+    left = target - common.of_bins(bins).astype(np.float64) * LEAF_SCALE
+    region = regions(splits, bins)
+    apart = replace(settings, trees=settings.own_trees, prior=OWN_PRIOR, rows=OWN_ROWS)
+    own = []
+    for number in range(len(splits) + 1):
+        rows = np.flatnonzero(region == number)
+        own.append(_grown(tables, bins[:, rows], left[rows], apart))
+    return Forest(common, splits, tuple(own))
+
+
+def _splits(bins: U8, target: F64, count: int) -> NDArray[np.int16]:
+    """Best first: the splits that lower the squared error most; shape (at most count - 1, 3)."""
+    region = np.zeros(len(target), dtype=np.int64)
+    found: list[tuple[int, int, int]] = []
+    open_ones = {0: _best_split(bins, target)}
+    while len(found) < count - 1:
+        chosen = max(open_ones, key=lambda number: open_ones[number][0])
+        gain, feature, first = open_ones[chosen]
+        if gain <= 0.0:
+            break
+        found.append((chosen, feature, first))
+        region[(region == chosen) & (bins[feature] >= first)] = len(found)
+        for number in (chosen, len(found)):
+            rows = np.flatnonzero(region == number)
+            open_ones[number] = _best_split(bins[:, rows], target[rows])
+    return np.array(found, dtype=np.int16).reshape(-1, 3)
+
+
+def _best_split(bins: U8, target: F64) -> tuple[float, int, int]:
+    """Gain, feature and bin of the best split of some rows; gain 0 = there is none."""
+    count, best = len(target), (0.0, 0, 0)
+    pull = target - target.mean() if count else target
+    for feature, column in enumerate(bins):
+        left = np.cumsum(np.bincount(column, pull, BINS))[:-1]
+        mass = np.cumsum(np.bincount(column, minlength=BINS))[:-1]
+        allowed = (mass >= SMALLEST_REGION) & (count - mass >= SMALLEST_REGION)
+        if allowed.any():
+            gains = np.where(
+                allowed, left**2 / np.maximum(mass, 1) + left**2 / np.maximum(count - mass, 1), 0.0
+            )
+            first = int(np.argmax(gains))
+            if gains[first] > best[0]:
+                best = (float(gains[first]), feature, first + 1)
+    return best
+
+
+def _grown(tables: U8, binned_rows: U8, target: F64, settings: Settings) -> Trees:
+    """Trees over rows whose bins are known."""
+    rng = np.random.default_rng(settings.seed)
     count, depth = len(target), settings.depth
     residual = np.array(target, dtype=np.float64)
     shape = (settings.trees, depth)
@@ -74,28 +146,37 @@ def train(columns: F64, target: F64, settings: Settings = Settings()) -> Trees:
     for tree in range(settings.trees):
         rows = np.sort(rng.permutation(count)[:per_tree])
         asked = np.sort(
-            rng.permutation(len(columns))[: max(1, round(settings.columns * len(columns)))]
+            rng.permutation(len(tables))[: max(1, round(settings.columns * len(tables)))]
         )
         limit = settings.clip * float(np.quantile(np.abs(residual[rows]), 0.8)) + 1e-12
         clipped = np.clip(residual, -limit, limit)
         number = np.zeros(per_tree, dtype=np.int64)
-        seen, pull = binned[:, rows], clipped[rows]
+        seen, pull = binned_rows[:, rows], clipped[rows]
         for level in range(depth):
             feature, threshold = _best(seen, asked, number, pull, 1 << level, settings.prior)
             features[tree, level], thresholds[tree, level] = feature, threshold
             number |= (seen[feature] >= threshold).astype(np.int64) << level
         whole = np.zeros(count, dtype=np.int64)
         for level in range(depth):
-            whole |= (binned[features[tree, level]] >= thresholds[tree, level]).astype(
-                np.int64
-            ) << level
+            answer = binned_rows[features[tree, level]] >= thresholds[tree, level]
+            whole |= answer.astype(np.int64) << level
         size = 1 << depth
         total = np.bincount(whole, clipped, size)
         mass = np.bincount(whole, minlength=size) + settings.prior
-        leaf = np.round(settings.rate * total / mass / LEAF_SCALE)
-        leaves[tree] = np.clip(leaf, -32768, 32767).astype(np.int16)
+        leaves[tree] = in_a_byte(settings.rate * total / mass / LEAF_SCALE)
         residual -= leaves[tree][whole] * LEAF_SCALE
     return Trees(tables, features, thresholds, leaves)
+
+
+def in_a_byte(leaf: F64) -> NDArray[np.int16]:
+    """A tree's leaves in steps so wide that a byte holds them, so that artefacts stay small.
+
+    >>> in_a_byte(np.array([1.4, -300.0, 2.6])).tolist()
+    [0, -300, 4]
+    """
+    largest = min(float(np.abs(leaf).max()), 32000.0)
+    step = 1 << max(0, math.ceil(math.log2(max(largest, 1.0) / 127.0)))
+    return (np.clip(np.round(leaf / step), -127, 127) * step).astype(np.int16)
 
 
 def _best(

@@ -45,6 +45,12 @@ def codes(values: F64) -> I64:
     return found
 
 
+def binned(bins: U8, found: I64) -> U8:
+    """The bins of codes, both with a row a feature; shape as ``found``."""
+    picked: U8 = bins[np.arange(len(bins)).reshape(-1, 1), found]
+    return picked
+
+
 @final
 @dataclass(frozen=True)
 class Trees:
@@ -77,15 +83,18 @@ class Trees:
 
     def of_codes(self, found: I64) -> F64:
         """The same for features' codes, shape (F, n)."""
+        return self.of_bins(binned(self.bins, found)).astype(np.float64) * LEAF_SCALE
+
+    def of_bins(self, found: U8) -> I64:
+        """The same for features' bins, shape (F, n), in units of :data:`LEAF_SCALE`."""
         count = found.shape[1]
-        rows = np.arange(len(self.bins)).reshape(-1, 1)
         if count <= _FEW:
-            return self._few(self.bins[rows, found]).astype(np.float64) * LEAF_SCALE
+            return self._few(found)
         total = np.empty(count, dtype=np.int64)
         for start in range(0, count, _CHUNK):
             chunk = slice(start, start + _CHUNK)
-            total[chunk] = self._many(self.bins[rows, found[:, chunk]])
-        return total.astype(np.float64) * LEAF_SCALE
+            total[chunk] = self._many(np.ascontiguousarray(found[:, chunk]))
+        return total
 
     def _few(self, binned: U8) -> I64:
         """All trees of some rows at once."""

@@ -14,9 +14,10 @@ from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import Implementation
 from silicast.learning.artefact import Trained
-from silicast.learning.boosting import Settings, train
+from silicast.learning.boosting import Settings, train, train_forest
 from silicast.learning.features import WHO, Kernels, all_names
-from silicast.learning.oblivious import Trees, codes
+from silicast.learning.forest import Forest
+from silicast.learning.oblivious import codes
 from silicast.workload.op import OpBatch
 
 BLANK_SHARE = 0.25
@@ -61,7 +62,7 @@ def train_family(
     parts: Sequence[MeasuredKernels],
     settings: Settings = Settings(),
     said: Callable[[str], None] = lambda _: None,
-) -> tuple[list[Trained], dict[str, tuple[Trees, NDArray[np.int64]]]]:
+) -> tuple[list[Trained], dict[str, tuple[Forest, NDArray[np.int64]]]]:
     """Corrections for every architecture and format of ``parts``.
 
     Returns:
@@ -72,7 +73,7 @@ def train_family(
         device = find_device(part.device)
         groups.setdefault((device.architecture, part.batch.variant.dtype), []).append(part)
     described: list[Trained] = []
-    found: dict[str, tuple[Trees, NDArray[np.int64]]] = {}
+    found: dict[str, tuple[Forest, NDArray[np.int64]]] = {}
     for (architecture, dtype), members in sorted(groups.items()):
         key = f"{dtype}.{architecture}"
         one = _train_one(model, key, architecture, dtype, members, settings)
@@ -91,14 +92,14 @@ def _train_one(
     dtype: str,
     parts: Sequence[MeasuredKernels],
     settings: Settings,
-) -> tuple[Trained, Trees, NDArray[np.int64]] | None:
+) -> tuple[Trained, Forest, NDArray[np.int64]] | None:
     devices = sorted({part.device for part in parts})
     names = all_names(model, [(part.batch, find_device(part.device)) for part in parts])
     table = _joined([_table(model, part, names, devices) for part in parts])
     fit = ~table.held_out
     if int(fit.sum()) < MIN_ROWS:
         return None
-    trees = train(table.columns[:, fit], table.target[fit], settings=settings)
+    trees = train_forest(table.columns[:, fit], table.target[fit], settings=settings)
     left = trees.evaluate(table.columns) - table.target
     scored = table.held_out & ~table.blank if table.held_out.any() else ~table.blank
     blank = table.blank & (table.held_out if table.held_out.any() else True)

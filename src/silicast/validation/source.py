@@ -17,7 +17,7 @@ from silicast.learning.training import MeasuredKernels
 MANY = 40_000
 """Rows read of each device and campaign, at most."""
 AIC = "aiconfigurator/"
-DEEP = Settings(trees=160, depth=8, rate=0.2)
+DEEP = Settings(trees=60, depth=7, rate=0.2)
 SMALL = Settings(trees=120, depth=6, rate=0.15)
 
 Read = Callable[[Path], Iterator[MeasuredKernels]]

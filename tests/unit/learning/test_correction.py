@@ -10,7 +10,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import Implementation, KernelTimes, implementation_for
-from silicast.learning.artefact import Artefact, Card, read_artefact, write_artefact
+from silicast.learning.artefact import FORMAT, Artefact, Card, read_artefact, write_artefact
 from silicast.learning.boosting import Settings
 from silicast.learning.correction import corrected
 from silicast.learning.features import Kernels
@@ -44,7 +44,7 @@ def measured(factor: float = 1.3) -> MeasuredKernels:
 def artefact(tmp_path_factory: pytest.TempPathFactory) -> Artefact:
     settings = Settings(trees=60, depth=4, prior=1.0)
     trained, parts = train_family(model(), [measured()], settings)
-    card = Card(1, "gemm", ["none"], "n = 512", "a test", "2026-11-21", "", trained)
+    card = Card(FORMAT, "gemm", ["none"], "n = 512", "a test", "2026-11-21", "", trained)
     path = tmp_path_factory.mktemp("learned") / "gemm.json"
     write_artefact(path, card, parts)
     return read_artefact(path)
@@ -122,7 +122,7 @@ def test_a_library_that_is_left_out_is_as_one_that_was_named(artefact: Artefact)
 def test_training_repeats_itself(artefact: Artefact, tmp_path: Path) -> None:
     settings = Settings(trees=60, depth=4, prior=1.0)
     trained, parts = train_family(model(), [measured()], settings)
-    card = Card(1, "gemm", ["none"], "n = 512", "a test", "2026-11-21", "", trained)
+    card = Card(FORMAT, "gemm", ["none"], "n = 512", "a test", "2026-11-21", "", trained)
     assert write_artefact(tmp_path / "gemm.json", card, parts) == artefact.card
 
 
@@ -134,7 +134,7 @@ def test_held_out_rows_are_not_learned_from() -> None:
     (_, first), (_, second) = (train_family(model(), [p], settings) for p in (part, other))
     assert first.keys() == second.keys() == {"bf16.hopper"}
     for key, (trees, _) in first.items():
-        assert (trees.leaves == second[key][0].leaves).all()
+        assert (trees.common.leaves == second[key][0].common.leaves).all()
 
 
 def test_a_broken_artefact_is_named(artefact: Artefact, tmp_path: Path) -> None:
@@ -142,15 +142,15 @@ def test_a_broken_artefact_is_named(artefact: Artefact, tmp_path: Path) -> None:
     settings = Settings(trees=5, depth=2)
     trained, parts = train_family(model(), [measured()], settings)
     path = tmp_path / "gemm.json"
-    card = Card(1, "gemm", ["none"], "n = 512", "a test", "2026-11-21", "", trained)
+    card = Card(FORMAT, "gemm", ["none"], "n = 512", "a test", "2026-11-21", "", trained)
     write_artefact(path, card, parts)
-    text = path.read_text().replace('"format": 1', '"format": 7')
+    text = path.read_text().replace('"format": 2', '"format": 7')
     path.write_text(text)
     with pytest.raises(SilicastError, match="format 7") as caught:
         read_artefact(path)
     assert str(path) in str(caught.value)
     path.write_text(
-        text.replace('"format": 7', '"format": 1').replace('"sha256": "', '"sha256": "0')
+        text.replace('"format": 7', '"format": 2').replace('"sha256": "', '"sha256": "0')
     )
     with pytest.raises(SilicastError, match="not what its card says"):
         read_artefact(path)
