@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, final
 
 from cyclopts import Parameter
@@ -12,6 +13,8 @@ from silicast.core.errors import SilicastError
 Json = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
 
 Strict = Annotated[bool, Parameter(name="--strict", negative="", show_default=False)]
+
+Calibrations = Annotated[list[Path] | None, Parameter(name="--calibration", negative="")]
 
 LENGTHS = ("q_lens", "kv_lens")
 """Fields of a kernel that are lists, even of one."""

@@ -23,6 +23,13 @@ def read_scenario(path: Path) -> Tree:
     return read_scenario_file(path)
 
 
+def with_calibrations(scenario: Tree, files: list[Path] | None) -> Tree:
+    """A scenario that rests on the files of ``--calibration`` too."""
+    from silicast.scenario.decode import with_calibrations as added
+
+    return added(scenario, files) if files else scenario
+
+
 def predicted(scenario: Tree, file: Path | None = None) -> Tree:
     """The answer or refusal to a scenario, as plain tables.
 

@@ -253,7 +253,8 @@ class StepModel:
         said = (with_format(device, dtype)[1] for dtype in formats)
         found = dict.fromkeys(text for text in said if text)
         caveats = (*self._caveats, *self.deployment.model.caveats)
-        return (*found, *stand_ins(device), *caveats)
+        known = self.deployment.evidence.warnings(device)
+        return (*found, *stand_ins(device), *known, *caveats)
 
     @property
     def domain(self) -> Domain:

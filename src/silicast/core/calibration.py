@@ -17,12 +17,19 @@ from silicast.core.files import write_atomically
 from silicast.core.hashing import content_hash
 from silicast.core.naming import normalise
 
-FORMAT = 2
-"""Layout of the file; the one before it, without corrections and repeats, is read too."""
-MAX_FILE_BYTES = 4 << 20
+FORMAT = 3
+"""Layout of the file; those before it hold less and are read too."""
+OLDEST = 1
+MAX_FILE_BYTES = 16 << 20
+AGAIN = "make it again with silicast calibrate"
 
 _LogOffset = Annotated[float, Meta(ge=-5, le=5)]
 _LogSd = Annotated[float, Meta(ge=0, le=5)]
+_Share = Annotated[float, Meta(ge=0, le=1)]
+_Weight = Annotated[float, Meta(ge=-10_000, le=10_000)]
+_Code = Annotated[int, Meta(ge=0, le=65_535)]
+_Leaf = Annotated[int, Meta(ge=-32_768, le=32_767)]
+_Question = Annotated[int, Meta(ge=0, le=255)]
 
 
 class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,9 +46,48 @@ class Correction(_Strict, frozen=True):
         questions: per tree, a (feature, bin) pair a level; leaves: per tree, its values.
     """
 
-    edges: list[list[int]]
-    questions: list[list[tuple[int, int]]]
-    leaves: list[list[int]]
+    edges: list[list[_Code]]
+    questions: list[list[tuple[Annotated[int, Meta(ge=0)], _Question]]]
+    leaves: list[list[_Leaf]]
+
+    def __post_init__(self) -> None:
+        depths = {len(tree) for tree in self.questions}
+        leaves = {len(tree) for tree in self.leaves}
+        asked = max((f for tree in self.questions for f, _ in tree), default=0)
+        whole = len(depths) == 1 and leaves == {1 << depth for depth in depths}
+        if not whole or max(depths) > 8 or len(self.questions) != len(self.leaves):
+            raise ValueError(f"trees of depths {sorted(depths)} with {sorted(leaves)} leaves")
+        if asked >= len(self.edges) or any(len(row) > 255 for row in self.edges):
+            raise ValueError(f"a tree asks for feature {asked}, there are {len(self.edges)}")
+
+
+@final
+class Interpolation(_Strict, frozen=True):
+    """What measured kernels say of those between them: see
+    :mod:`silicast.learning.interpolation`.
+
+    Attributes:
+        coordinates: features that kernels are neighbours by, and "time".
+        scales: one over the length of each; anchors: scaled coordinates of measured kernels, and
+            weights, how much each adds to the kernels near it.
+        trend: "constant", "share:<resource>" or "wave" -> by how much it is slower, in logs.
+        field_log_sd, noise_log_sd: of what the trend leaves, and of what the anchors leave.
+    """
+
+    coordinates: list[str]
+    scales: list[Annotated[float, Meta(ge=0, le=1e6)]]
+    anchors: list[list[Annotated[float, Meta(ge=-1e9, le=1e9)]]]
+    weights: list[_Weight]
+    trend: dict[str, _LogOffset]
+    field_log_sd: _LogSd
+    noise_log_sd: _LogSd
+
+    def __post_init__(self) -> None:
+        width = len(self.coordinates)
+        if len(self.scales) != width or any(len(row) != width for row in self.anchors):
+            raise ValueError(f"anchors or scales not of the {width} coordinates")
+        if len(self.weights) != len(self.anchors):
+            raise ValueError(f"{len(self.weights)} weights for {len(self.anchors)} anchors")
 
 
 @final
@@ -72,7 +118,8 @@ class Offset(_Strict, frozen=True):
         rows: measurements behind it.
         features: names of dimensionless features; ranges: per feature, the first and last code that
             was measured. Outside them the offset and the correction fade. [] = they hold anywhere.
-        correction: what differs from op to op beyond the offset, None = too few rows to say.
+        interpolation, correction: two views of what differs from op to op beyond the offset, None =
+            too few rows to say; they are mixed, interpolated_share of the first.
         repeats: ops that were measured themselves.
     """
 
@@ -85,6 +132,17 @@ class Offset(_Strict, frozen=True):
     ranges: list[tuple[int, int]] = []
     correction: Correction | None = None
     repeats: list[Repeat] = []
+    interpolation: Interpolation | None = None
+    interpolated_share: _Share = 0.0
+
+    def __post_init__(self) -> None:
+        if len(self.ranges) not in (0, len(self.features)):
+            raise ValueError(f"{len(self.ranges)} ranges for {len(self.features)} features")
+        if self.correction is not None and len(self.correction.edges) != len(self.features):
+            raise ValueError(
+                f"a correction of {len(self.correction.edges)} features, there are "
+                f"{len(self.features)}"
+            )
 
 
 @final
@@ -106,6 +164,8 @@ class Calibration(_Strict, frozen=True):
         offsets: at most one per family and dtype.
         created: ISO date.
         source: how they were obtained.
+        version: of the program that fitted it: it corrects the predictions of that version.
+        checksum: hash of all else, "" = written by hand; a file that was changed is refused.
 
     >>> c = Calibration(1, Scope("H100-SXM-80GB"), [Offset("gemm", 0.1, 0.05, 40)])
     >>> c.offset_for("gemm", "bf16").rows, c.offset_for("rmsnorm", "bf16")
@@ -117,18 +177,32 @@ class Calibration(_Strict, frozen=True):
     offsets: list[Offset]
     created: str = ""
     source: str = ""
+    version: str = ""
+    checksum: str = ""
 
     def __post_init__(self) -> None:
-        if self.format not in (FORMAT, FORMAT - 1):
-            raise ValueError(f"calibration format {self.format}; this version reads {FORMAT}")
+        if not OLDEST <= self.format <= FORMAT:
+            raise ValueError(
+                f"calibration format {self.format}; this version reads {OLDEST} to {FORMAT}"
+            )
+        if self.checksum and self.checksum != self._hashed():
+            raise ValueError("was changed after it was written: its checksum is another")
         keys = [(offset.family, offset.dtype) for offset in self.offsets]
         if len(set(keys)) != len(keys):
             raise ValueError("two offsets for the same family and dtype")
 
     @property
     def hash(self) -> str:
-        """Content hash."""
-        return content_hash(self)
+        """Hash of the content, without the checksum."""
+        return self.checksum or self._hashed()
+
+    def _hashed(self) -> str:
+        return content_hash(msgspec.structs.asdict(self) | {"checksum": ""})
+
+    @property
+    def signed(self) -> Calibration:
+        """With the checksum of its content."""
+        return msgspec.structs.replace(self, checksum=self.hash)
 
     def offset_for(self, family: str, dtype: str) -> Offset | None:
         """The offset of a family in a dtype, else of the family in any, else None."""
@@ -138,18 +212,9 @@ class Calibration(_Strict, frozen=True):
                 found = offset if offset.dtype or found is None else found
         return found
 
-    def require_device(self, device: str) -> None:
-        """Refuses another device than the one that was measured.
-
-        Raises:
-            SilicastError: names both.
-        """
-        if normalise(device) != normalise(self.scope.device):
-            raise SilicastError(
-                f"measured on {self.scope.device}, used for {device}",
-                field="calibration",
-                hint="calibrate on the device itself, or leave the calibration out",
-            )
+    def is_of(self, device: str) -> bool:
+        """Whether it was measured on the device of that name; spelling does not count."""
+        return normalise(device) == normalise(self.scope.device)
 
 
 def load_calibration(path: Path) -> Calibration:
@@ -161,7 +226,9 @@ def load_calibration(path: Path) -> Calibration:
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise SilicastError(
-                "larger than 4 MiB: not a calibration", kind="limit", file=str(path)
+                f"larger than {MAX_FILE_BYTES >> 20} MiB: not a calibration",
+                kind="limit",
+                file=str(path),
             )
         return msgspec.json.decode(path.read_bytes(), type=Calibration)
     except OSError as error:
@@ -169,9 +236,13 @@ def load_calibration(path: Path) -> Calibration:
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at ")
         field = where.strip("`").removeprefix("$").removeprefix(".")
-        raise SilicastError(message, field=field, file=str(path)) from None
+        raise SilicastError(
+            message, field=field or "calibration", file=str(path), hint=AGAIN
+        ) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SilicastError(f"not valid JSON: {error}", file=str(path)) from None
+        raise SilicastError(
+            f"not valid JSON: {error}", field="calibration", file=str(path), hint=AGAIN
+        ) from None
 
 
 def save_calibration(calibration: Calibration, path: Path) -> None:

@@ -96,6 +96,7 @@ class KernelTimes:
         learned: weight of a learned correction, 0..1 per row; None = there is none.
         analytic_s: the estimate without it, where there is one.
         calibrated: weight of a user's calibration, 0..1 per row; None = there is none.
+        scaled: the same of a calibration of another device.
     """
 
     estimate_s: F64
@@ -111,16 +112,21 @@ class KernelTimes:
     learned: F64 | None = None
     analytic_s: F64 | None = None
     calibrated: F64 | None = None
+    scaled: F64 | None = None
 
     def tiers(self) -> list[Tier]:
         """The tier of each row: the best whose correction had any weight."""
         none = np.zeros(len(self.estimate_s))
         learned = none if self.learned is None else self.learned
+        scaled = none if self.scaled is None else self.scaled
         own = none if self.calibrated is None else self.calibrated
         return [
-            "calibrated" if y > 0.0 else "cross-device" if x > 0.0 else "analytic"
-            for x, y in zip(learned.tolist(), own.tolist(), strict=True)
-        ]
+            "calibrated" if z > 0.0
+            else "scaled" if y > 0.0
+            else "cross-device" if x > 0.0
+            else "analytic"
+            for x, y, z in zip(learned.tolist(), scaled.tolist(), own.tolist(), strict=True)
+        ]  # fmt: skip
 
     def domains(self) -> list[Domain]:
         """In, near or out of measured ground, per row."""

@@ -1,89 +1,107 @@
 """What rows measured on a device change about its predictions, and predictions so changed.
 
 Three steps, each only as far as the rows carry it. All of a family and format share an offset,
-drawn toward none by :data:`PRIOR_ROWS` rows of no difference; it fades outside the measured sizes.
-From :data:`MANY_ROWS` on, small trees learn what differs from op to op. An op that was measured
-itself comes to what was measured, the closer the less its repeats scatter.
+drawn toward none while rows are few. What differs from op to op is interpolated and learned
+(:mod:`silicast.learning.calibration_fit`); outside the measured sizes it fades. An op that was
+measured itself comes to what was measured, the closer the less its repeats scatter.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 
-from silicast.core.calibration import Calibration, Correction, Offset, Repeat
-from silicast.core.hashing import content_hash
+from silicast import __version__
+from silicast.core.calibration import AGAIN, Calibration, Correction, Offset, Repeat
+from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.check import op_at
 from silicast.kernels.implementation import Implementation, KernelTimes
-from silicast.learning.boosting import Settings, train
-from silicast.learning.correction import inside, learned_times
-from silicast.learning.features import Kernels, all_names
+from silicast.learning.calibration_fit import op_hash
+from silicast.learning.correction import inside
+from silicast.learning.features import MARKS, WHO, Kernels
+from silicast.learning.interpolation import Fitted, from_data, placed, trend_of
 from silicast.learning.oblivious import CODES, Trees, codes
-from silicast.learning.training import MeasuredKernels
-from silicast.workload.op import Op, OpBatch
+from silicast.workload.op import OpBatch
 
-PRIOR_ROWS = 3.0
-MANY_ROWS = 60
-FOLDS = 5
-SETTINGS = Settings(trees=60, depth=4, rate=0.15, rows=0.8, columns=0.6, prior=4.0)
+SIZES = ("size", "max", "sequences")
+PROVIDER = "library:"
 NOISE_FLOOR = 0.01
 """Repeats of a kernel are never taken for closer than that, in logs."""
-SD_FLOOR = 0.02
 
 
-def fit_offset(
-    model: Implementation, parts: Sequence[MeasuredKernels], device: Device
-) -> tuple[Offset, float]:
-    """The offset, correction and repeats of one family and format from rows of a device.
+@final
+@dataclass(frozen=True)
+class Change:
+    """What a calibration says of a batch; arrays of shape (n,).
 
-    Args:
-        parts: its rows, one part a variant; all of one family and dtype.
-
-    Returns:
-        What changes, and the mean |log| error before it.
+    Attributes:
+        log_ratio: measured over predicted time, faded outside the measured sizes.
+        log_sd: of what it leaves; weight: 1 among the measured sizes, 0 far from them.
     """
-    dtype = parts[0].batch.variant.dtype
-    tables = [_residuals(model, part, device) for part in parts]
-    target = np.concatenate([target for target, _ in tables])
-    count = len(target)
-    offset = float(np.median(target)) * count / (count + PRIOR_ROWS)
-    left = target - offset
-    names = all_names(model, [(part.batch, device) for part in parts])
-    columns = np.concatenate(
-        [
-            Kernels.of(model, times.analysis, p.batch, device).table(names)
-            for p, (_, times) in zip(parts, tables, strict=True)
-        ],
-        axis=1,
-    )
-    correction, scatter = None, left
-    if count >= MANY_ROWS:
-        across = _across_folds(columns, left)
-        if np.abs(across).mean() < np.abs(left).mean():
-            trees = train(columns, left, settings=SETTINGS)
-            correction, scatter = _as_data(trees), across
-            left = left - trees.evaluate(columns)
-    sd = max(SD_FLOOR, float(np.quantile(np.abs(scatter), 0.9)) / Z90)
-    sd = math.hypot(sd, sd / math.sqrt(count)) if count > 2 else max(sd, 0.1)
-    ops = [op_at(part.batch, row) for part in parts for row in range(len(part.batch))]
-    return Offset(
-        family=model.family,
-        dtype=dtype,
-        log_offset=offset,
-        log_sd=sd,
-        rows=count,
-        features=list(names),
-        ranges=_ranges(columns),
-        correction=correction,
-        repeats=_repeats(ops, left),
-    ), float(np.abs(target).mean())
+
+    log_ratio: F64
+    log_sd: F64
+    weight: F64
+
+
+@final
+@dataclass(frozen=True)
+class _Ready:
+    """An offset with its parts decoded."""
+
+    offset: Offset
+    trees: Trees | None
+    between: Fitted | None
+    repeats: Mapping[str, Repeat]
+
+    @staticmethod
+    def of(offset: Offset) -> _Ready:
+        data = offset.interpolation
+        return _Ready(
+            offset,
+            None if offset.correction is None else _decoded(offset.correction),
+            None if data is None else from_data(data),
+            {repeat.op: repeat for repeat in offset.repeats},
+        )
+
+    def weight(self, kernels: Kernels) -> F64:
+        """1 among the measured sizes and kinds of kernels, falling to 0 an octave beyond."""
+        known = self.offset.features
+        rows = [i for i, name in enumerate(known) if _tells_ground(name)]
+        if not self.offset.ranges or not rows:
+            return np.ones(len(kernels.batch))
+        told = any(name.startswith(PROVIDER) for name in known)
+        if any(_is_other(name, known, told) for name in kernels.own):
+            return np.zeros(len(kernels.batch))
+        found = codes(kernels.table(tuple(known[i] for i in rows)))
+        ranges = np.array([self.offset.ranges[i] for i in rows], dtype=np.int64)
+        return inside(found, ranges)
+
+    def steady(self, kernels: Kernels) -> tuple[F64, F64]:
+        """Log ratio and its sd before fading and repeats."""
+        offset, data = self.offset, self.offset.interpolation
+        log_sd = np.full(len(kernels.batch), offset.log_sd)
+        ratio = np.full(len(kernels.batch), offset.log_offset)
+        share = offset.interpolated_share
+        if self.trees is not None:
+            trees = self.trees.evaluate(kernels.table(tuple(offset.features)))
+            ratio = ratio + (1.0 - share) * trees
+        if self.between is not None and data is not None:
+            found, near = self.between.evaluate(
+                placed(data.coordinates, kernels), trend_of(tuple(data.trend), kernels)
+            )
+            ratio = ratio + share * found
+            apart = data.field_log_sd * data.field_log_sd * (1.0 - near * near)
+            log_sd = np.sqrt(data.noise_log_sd * data.noise_log_sd + apart)
+            log_sd = log_sd * math.sqrt(1.0 + 1.0 / offset.rows)
+        return ratio, log_sd
 
 
 @final
@@ -96,101 +114,93 @@ class Calibrator:
 
     def __init__(self, calibration: Calibration) -> None:
         self.calibration = calibration
-        self._trees = {
-            (offset.family, offset.dtype): _decoded(offset.correction)
-            for offset in calibration.offsets
-            if offset.correction is not None
+        self._ready = {
+            (offset.family, offset.dtype): _Ready.of(offset) for offset in calibration.offsets
         }
-        self._repeats = {
-            (offset.family, offset.dtype): {repeat.op: repeat for repeat in offset.repeats}
-            for offset in calibration.offsets
-        }
+
+    @property
+    def warning(self) -> str:
+        """What a reader must know of it, or ""."""
+        made = self.calibration.version
+        if made in ("", __version__):
+            return ""
+        return (
+            f"calibration made with version {made}, whose predictions it corrects; this is "
+            f"{__version__}: {AGAIN}"
+        )
 
     def speaks_for(self, family: str, dtype: str) -> bool:
         """Whether it changes anything about a family in a format."""
         return self.calibration.offset_for(family, dtype) is not None
 
+    def change(
+        self, times: KernelTimes, model: Implementation, batch: OpBatch, device: Device
+    ) -> Change:
+        """What it says of a batch of a family and format that it speaks for.
+
+        Raises:
+            SilicastError: it was fitted with features that this version does not have.
+        """
+        offset = self.calibration.offset_for(model.family, batch.variant.dtype)
+        assert offset is not None
+        ready = self._ready[offset.family, offset.dtype]
+        kernels = Kernels.of(model, times.analysis, batch, device)
+        try:
+            weight = ready.weight(kernels)
+            ratio, near = ready.steady(kernels)
+        except KeyError as error:
+            raise SilicastError(
+                f"was fitted with a feature {str(error)[:80]} that this version does not have",
+                field="calibration",
+                hint=AGAIN,
+            ) from None
+        ratio = weight * ratio
+        shared = math.fsum(value * value for value in times.shared_log_sd.values())
+        before = times.independent_log_sd * times.independent_log_sd + shared
+        own = np.sqrt(weight * near * near + (1.0 - weight) * np.maximum(near * near, before))
+        for row, repeat in _repeated(batch, ready.repeats):
+            noise = max(repeat.log_sd, NOISE_FLOOR)
+            trust = own[row] ** 2 / (own[row] ** 2 + noise**2 / repeat.rows)
+            ratio[row] += trust * repeat.log_ratio
+            own[row] = max(NOISE_FLOOR, own[row] * math.sqrt(1.0 - trust))
+        return Change(ratio, own, weight)
+
     def times(
         self, times: KernelTimes, model: Implementation, batch: OpBatch, device: Device
     ) -> KernelTimes:
         """``times`` as the calibration changes them."""
-        offset = self.calibration.offset_for(model.family, batch.variant.dtype)
-        if offset is None:
+        if not self.speaks_for(model.family, batch.variant.dtype):
             return times
-        key = (offset.family, offset.dtype)
-        kernels = Kernels.of(model, times.analysis, batch, device)
-        found = codes(kernels.table(tuple(offset.features)))
-        shift = np.full(len(batch), offset.log_offset)
-        if offset.correction is not None:
-            shift = shift + self._trees[key].of_codes(found)
-        weight = np.ones(len(batch))
-        if offset.ranges:
-            weight = inside(found, np.array(offset.ranges, dtype=np.int64))
-        shift = weight * shift
-        shared = math.fsum(value * value for value in times.shared_log_sd.values())
-        before = times.independent_log_sd * times.independent_log_sd + shared
-        near = np.full(len(batch), offset.log_sd)
-        own = np.sqrt(weight * near * near + (1.0 - weight) * np.maximum(near * near, before))
-        for row, repeat in _repeated(batch, self._repeats[key]):
-            noise = max(repeat.log_sd, NOISE_FLOOR)
-            trust = own[row] ** 2 / (own[row] ** 2 + noise**2 / repeat.rows)
-            shift[row] += trust * repeat.log_ratio
-            own[row] = max(NOISE_FLOOR, own[row] * math.sqrt(1.0 - trust))
-        estimate = np.maximum(times.estimate_s * exp_fixed(shift), times.bound_s)
-        spread = exp_fixed(Z90 * own)
+        change = self.change(times, model, batch, device)
+        estimate = np.maximum(times.estimate_s * exp_fixed(change.log_ratio), times.bound_s)
+        spread = exp_fixed(Z90 * change.log_sd)
         return replace(
             times,
             estimate_s=estimate,
             p05_s=np.maximum(estimate / spread, times.bound_s),
             p95_s=estimate * spread,
             shared_log_sd={},
-            independent_log_sd=own,
-            calibrated=weight,
+            independent_log_sd=change.log_sd,
+            calibrated=change.weight,
         )
 
 
-def op_hash(op: Op) -> str:
-    """Names an op by what it computes: family, sizes, formats and flags, not who ran it."""
-    variant = op.variant
-    return content_hash(
-        [op.family, [[name, value] for name, value in op.dims], variant.dtype, variant.kv_dtype,
-         [[name, value] for name, value in variant.flags], variant.launch]
-    )  # fmt: skip
+def _tells_ground(name: str) -> bool:
+    """Whether a feature says how far an op is from those measured: its sizes and its kind.
+
+    Who provides it does not: a query may leave that out. Shares follow from the sizes.
+    """
+    kind = name.partition(":")[0]
+    return kind in SIZES or (kind in MARKS and not name.startswith(WHO))
 
 
-def _residuals(
-    model: Implementation, part: MeasuredKernels, device: Device
-) -> tuple[F64, KernelTimes]:
-    times = learned_times(model, part.batch, device)
-    return np.log(part.seconds / times.estimate_s), times
-
-
-def _across_folds(columns: F64, target: F64) -> F64:
-    """What is left of each row by trees that did not see it."""
-    left = np.array(target)
-    fold = np.random.default_rng(0).permutation(len(target)) % FOLDS
-    for number in range(FOLDS):
-        inner, outer = fold != number, fold == number
-        trees = train(columns[:, inner], target[inner], settings=SETTINGS)
-        left[outer] -= trees.evaluate(columns[:, outer])
-    return left
-
-
-def _ranges(columns: F64) -> list[tuple[int, int]]:
-    """First and last code of each feature."""
-    found = codes(columns)
-    return list(zip(found.min(axis=1).tolist(), found.max(axis=1).tolist(), strict=True))
-
-
-def _as_data(trees: Trees) -> Correction:
-    return Correction(
-        edges=[(np.flatnonzero(np.diff(row)) + 1).tolist() for row in trees.bins],
-        questions=[
-            list(zip(f, t, strict=True))
-            for f, t in zip(trees.features.tolist(), trees.thresholds.tolist(), strict=True)
-        ],
-        leaves=trees.leaves.tolist(),
-    )
+def _is_other(name: str, known: Sequence[str], told: bool) -> bool:
+    """Whether a mark is of a kind of kernel, or of a library where they are told, that no measured
+    row had.
+    """
+    if name.startswith(WHO):
+        return told and name.startswith(PROVIDER) and name not in known
+    return name not in known
 
 
 def _decoded(data: Correction) -> Trees:
@@ -203,20 +213,6 @@ def _decoded(data: Correction) -> Trees:
         thresholds=questions[:, :, 1].astype(np.uint8),
         leaves=np.array(data.leaves, dtype=np.int16),
     )
-
-
-def _repeats(ops: Sequence[Op], left: F64) -> list[Repeat]:
-    """Per op the mean of what is left, and how far its rows lie apart."""
-    rows: dict[str, list[float]] = {}
-    for op, value in zip(ops, left.tolist(), strict=True):
-        rows.setdefault(op_hash(op), []).append(value)
-    found = []
-    for key, values in sorted(rows.items()):
-        mean = math.fsum(values) / len(values)
-        spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / len(values))
-        if abs(mean) < 5.0:
-            found.append(Repeat(op=key, log_ratio=mean, log_sd=min(spread, 5.0), rows=len(values)))
-    return found
 
 
 def _repeated(batch: OpBatch, known: Mapping[str, Repeat]) -> Iterator[tuple[int, Repeat]]:

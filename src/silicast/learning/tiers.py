@@ -15,6 +15,7 @@ from silicast.kernels.implementation import Implementation, KernelTimes
 from silicast.kernels.knowledge import substitute_error
 from silicast.learning.calibration import Calibrator
 from silicast.learning.correction import learned_times
+from silicast.learning.scaled import ScaledCalibrator
 from silicast.workload.op import OpBatch
 
 
@@ -27,10 +28,17 @@ class Evidence:
         learned: corrections that were learned from measured kernels of the architecture.
         calibrators: what was measured on the very device; the first that speaks for a family and
             format counts.
+        scaled: what was measured on other devices, where nothing was on this one; likewise.
     """
 
     learned: bool = True
     calibrators: tuple[Calibrator, ...] = ()
+    scaled: tuple[ScaledCalibrator, ...] = ()
+
+    def warnings(self, device: Device) -> tuple[str, ...]:
+        """What a reader must know of it."""
+        said = [warning for each in self.calibrators if (warning := each.warning)]
+        return tuple(dict.fromkeys((*said, *(each.warning(device) for each in self.scaled))))
 
 
 ALL_SHIPPED = Evidence()
@@ -46,7 +54,8 @@ def kernel_times(
     """
     found = learned_times if evidence.learned else Implementation.times
     times = _with_cache(found(model, batch, device), batch, device)
-    for calibrator in evidence.calibrators:
+    measured: tuple[Calibrator | ScaledCalibrator, ...] = (*evidence.calibrators, *evidence.scaled)
+    for calibrator in measured:
         if calibrator.speaks_for(model.family, batch.variant.dtype):
             return calibrator.times(times, model, batch, device)
     return times

@@ -8,6 +8,9 @@ from collections.abc import Iterator, Mapping
 from silicast.core.calibration import Calibration
 from silicast.core.prediction import Z90
 
+SHOWN = 4
+"""Physical quantities that a line names."""
+
 
 def calibration_lines(
     calibration: Calibration, before: Mapping[tuple[str, str], float]
@@ -21,11 +24,22 @@ def calibration_lines(
         error = _percent(before[offset.family, offset.dtype])
         shift = _percent(offset.log_offset)
         width = _percent(Z90 * offset.log_sd)
-        how = "" if offset.correction is None else " and a correction from op to op"
+        how = " and what differs from op to op" if offset.interpolation is not None else ""
         yield (
             f"{offset.family} {offset.dtype}: {offset.rows} rows, {error:.1f} % off before; "
             f"offset {shift:+.1f} %{how}, 90 % interval now +{width:.1f} %"
         )
+        if offset.interpolation is not None:
+            trend = sorted(offset.interpolation.trend.items(), key=lambda each: -abs(each[1]))
+            words = [f"{_named(name)} {_percent(value):+.1f} %" for name, value in trend[:SHOWN]]
+            yield f"  physical quantities, slower than predicted by: {', '.join(words)}"
+
+
+def _named(term: str) -> str:
+    """A term of the trend as people call it."""
+    return {"constant": "everything", "wave": "kernels of one wave"}.get(
+        term, term.partition(":")[2]
+    )
 
 
 def _percent(log: float) -> float:

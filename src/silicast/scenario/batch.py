@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, final
@@ -28,7 +28,7 @@ from silicast.scenario.answer import (
 )
 from silicast.scenario.answer import encode as encode_reply
 from silicast.scenario.answerer import answerer_for
-from silicast.scenario.decode import Scenario, decode
+from silicast.scenario.decode import Scenario, decode, with_calibrations
 from silicast.scenario.limits import MAX_BATCH_BYTES, MAX_JSON_BYTES
 from silicast.scenario.reading import parse_json
 
@@ -64,7 +64,13 @@ class BatchResult:
         return SOME_FAILED if self.failed else ALL_ANSWERED
 
 
-def run_batch_file(source: Path, target: Path, progress: Progress | None = None) -> BatchResult:
+def run_batch_file(
+    source: Path,
+    target: Path,
+    progress: Progress | None = None,
+    *,
+    calibrations: Sequence[Path] = (),
+) -> BatchResult:
     """Answers every case of a JSON Lines file into another file, which appears when all are done.
 
     A target that is no regular file, such as a pipe, is written as cases are answered.
@@ -73,6 +79,7 @@ def run_batch_file(source: Path, target: Path, progress: Progress | None = None)
 
     Args:
         progress: called with the number of cases done so far, from time to time.
+        calibrations: files that every case rests on, before its own.
 
     Raises:
         SilicastError: ``source`` cannot be read, is too large or no text, or ``target`` cannot be
@@ -82,11 +89,18 @@ def run_batch_file(source: Path, target: Path, progress: Progress | None = None)
         _opened(source) as stream,
         writing(target, source=os.fstat(stream.fileno())) as out,
     ):
-        return run_batch(stream, out, folder=source.parent, progress=progress)
+        return run_batch(
+            stream, out, folder=source.parent, progress=progress, calibrations=calibrations
+        )
 
 
 def run_batch(
-    lines: BinaryIO, out: BinaryIO, *, folder: Path | None = None, progress: Progress | None = None
+    lines: BinaryIO,
+    out: BinaryIO,
+    *,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+    calibrations: Sequence[Path] = (),
 ) -> BatchResult:
     """Answers every case of a stream of lines, in order; blank lines are no cases.
 
@@ -94,7 +108,7 @@ def run_batch(
     """
     answered = failed = 0
     for window in _windows(_numbered(lines)):
-        for reply in _replies(window, folder):
+        for reply in _replies(window, folder, calibrations):
             out.write(encode_reply(reply))
             out.write(b"\n")
             answered += reply.ok
@@ -107,7 +121,7 @@ def run_batch(
 Line = tuple[int, bytes | SilicastError]
 
 
-def _replies(window: list[Line], folder: Path | None) -> list[Reply]:
+def _replies(window: list[Line], folder: Path | None, calibrations: Sequence[Path]) -> list[Reply]:
     replies: dict[int, Reply] = {}
     by_task: dict[str, list[tuple[int, Identity, Scenario]]] = {}
     for position, (number, raw) in enumerate(window):
@@ -118,6 +132,7 @@ def _replies(window: list[Line], folder: Path | None) -> list[Reply]:
             identity = _stated_id(raw, number)
             tree = parse_json(raw)
             identity = identity_of(tree, number)
+            tree = with_calibrations(tree, calibrations)
             scenario = decode(tree, folder=folder, checked=True)
         except SilicastError as error:
             replies[position] = refusal(error, identity)

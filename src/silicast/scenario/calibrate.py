@@ -11,12 +11,14 @@ from typing import Any, final
 
 import numpy as np
 
+from silicast import __version__
 from silicast.core.calibration import FORMAT, Calibration, Offset, Scope
 from silicast.core.errors import SilicastError
+from silicast.core.hashing import content_hash
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation
-from silicast.learning.calibration import fit_offset
+from silicast.learning.calibration_fit import fit_offset
 from silicast.learning.correction import learned_times
 from silicast.learning.dispatch import implementation_of
 from silicast.learning.training import MeasuredKernels
@@ -27,7 +29,10 @@ from silicast.workload.op import Op, OpBatch, Variant
 
 TIMES = {"latency_us": 1e-6, "latency_ms": 1e-3, "latency_s": 1.0, "seconds": 1.0}
 """Columns of the measured time -> seconds."""
-NOTED = ("device", "host", "driver", "date", "notes", "repeats", "power_w", "clock_mhz")
+NOTED = (
+    "device", "host", "driver", "date", "notes", "id", "run", "repeat", "repeats", "power_w",
+    "clock_mhz",
+)  # fmt: skip
 """Columns that say something about a row and are no part of its op."""
 
 TOO_FAST = 0.98
@@ -36,7 +41,8 @@ SCALE = 300.0
 """A measured time so many times off the predicted one, either way, has another unit."""
 CONTRADICTS = 2.0
 """Repeats of one op this far apart were not timed under the same conditions."""
-SHOWN = 5
+SHOWN = 20
+"""Runs of rows that a line names."""
 
 
 @final
@@ -59,9 +65,25 @@ class Refused:
         """One line a reason, with the count and the first rows."""
         found = []
         for reason, numbers in self.rows.items():
-            first = ", ".join(map(str, numbers[:SHOWN])) + (", ..." if len(numbers) > SHOWN else "")
+            runs = _runs(sorted(numbers))
+            first = ", ".join(runs[:SHOWN]) + (", ..." if len(runs) > SHOWN else "")
             found.append(f"{len(numbers)} rows {reason} (row {first})")
         return found
+
+
+def _runs(numbers: list[int]) -> list[str]:
+    """Row numbers, those in a row as one.
+
+    >>> _runs([3, 5, 6, 7])
+    ['3', '5-7']
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
 
 
 @final
@@ -104,7 +126,8 @@ def calibrate(path: Path, device_name: str, *, skip_bad: bool = False) -> Calibr
     """
     device = find_any_device(device_name, Path())
     refused = Refused()
-    read = [one for row in read_table(path) if (one := _understood(row, device, refused))]
+    once = _without_copies(read_table(path), refused)
+    read = [one for row in once if (one := _understood(row, device, refused))]
     groups = _groups(read)
     kept: dict[tuple[str, str], list[MeasuredKernels]] = {}
     models: dict[str, Implementation] = {}
@@ -135,8 +158,26 @@ def calibrate(path: Path, device_name: str, *, skip_bad: bool = False) -> Calibr
         offsets=offsets,
         created=today,
         source=f"{path.name}: {sum(offset.rows for offset in offsets)} rows",
+        version=__version__,
     )
-    return Calibrated(calibration, refused, before)
+    return Calibrated(calibration.signed, refused, before)
+
+
+def _without_copies(rows: Sequence[Row], refused: Refused) -> list[Row]:
+    """Rows without those that say what another says to the last column.
+
+    A kernel that was timed twice differs in its time, or in a column that numbers the runs.
+    """
+    seen: set[str] = set()
+    kept: list[Row] = []
+    for row in rows:
+        key = content_hash(sorted((name, str(value)) for name, value in row.values.items()))
+        if key in seen:
+            refused.add("are copies of other rows: number repeats in a column `run`", row.number)
+        else:
+            seen.add(key)
+            kept.append(row)
+    return kept
 
 
 def _understood(row: Row, device: Device, refused: Refused) -> _Read | None:

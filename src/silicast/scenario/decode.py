@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, final
 
@@ -48,6 +49,19 @@ class Scenario(msgspec.Struct, frozen=True):
         """The engine of the one pool; a bare name is the table with that name."""
         found = self.raw.engine
         return EngineTable(found) if isinstance(found, str) else found
+
+
+def with_calibrations(tree: Tree, files: Iterable[Path]) -> Tree:
+    """A scenario that rests on further calibrations, which go before its own.
+
+    >>> with_calibrations({"calibration": "a.json"}, [Path("/b.json")])["calibration"]
+    ['a.json', '/b.json']
+    """
+    given = [str(path.absolute()) for path in files]
+    if not given or not isinstance(tree, dict):
+        return tree
+    own = tree.get("calibration") or []
+    return {**tree, "calibration": [*(own if isinstance(own, list) else [own]), *given]}
 
 
 def load(path: Path) -> Scenario:

@@ -16,6 +16,7 @@ from silicast.hardware.device import NO_CAP, Device, Link
 from silicast.hardware.host import Host
 from silicast.hardware.host import host_of as catalog_host
 from silicast.learning.calibration import Calibrator
+from silicast.learning.scaled import ScaledCalibrator
 from silicast.learning.tiers import Evidence
 from silicast.scenario.decode import Scenario
 from silicast.scenario.schema import ClusterTable, EngineTable, LimitsTable, LinkTable
@@ -244,23 +245,83 @@ def plan_of(scenario: Scenario) -> Plan:
 def evidence_of(scenario: Scenario, device: Device) -> Evidence:
     """What kernel times may rest on: as the scenario's highest tier and calibrations say.
 
-    Calibrations are checked to be for ``device``; later ones go before earlier ones.
+    Later calibrations go before earlier ones, those of ``device`` before those of others.
 
     Raises:
-        SilicastError: a file is unreadable, or for another device.
+        SilicastError: a file is unreadable, or of a device that says nothing about this one.
     """
     paths = scenario.raw.calibration
     names = [paths] if isinstance(paths, str) else paths or []
-    found = [_calibrator(load_calibration(scenario.folder / name)) for name in names]
-    for calibrator in found:
-        calibrator.calibration.require_device(device.name)
+    own: list[Calibrator] = []
+    scaled: list[ScaledCalibrator] = []
+    for name in reversed(names):
+        calibration = _read(scenario.folder / name)
+        if calibration.is_of(device.name):
+            own.append(_calibrator(calibration))
+        else:
+            scaled.append(_scaled(calibration, device, name))
     tier = scenario.raw.tier
     return Evidence(
         learned=tier not in ("bound", "analytic"),
-        calibrators=tuple(found[::-1]) if tier in ("auto", "calibrated") else (),
+        calibrators=tuple(own) if tier in ("auto", "calibrated") else (),
+        scaled=tuple(scaled) if tier in ("auto", "scaled", "calibrated") else (),
     )
 
 
+def _scaled(calibration: Calibration, device: Device, name: str) -> ScaledCalibrator:
+    """A calibration of another device made ready.
+
+    Raises:
+        SilicastError: nothing measured there says anything about ``device``.
+    """
+    measured = calibration.scope.device
+    try:
+        have = find_device(measured)
+    except SilicastError:
+        raise SilicastError(
+            f"measured on {measured}, which the catalog does not know, used for {device.name}",
+            field="calibration",
+            file=name,
+            hint="calibrate on the device itself, or leave the calibration out",
+        ) from None
+    if (have.vendor, have.execution_model) != (device.vendor, device.execution_model):
+        raise SilicastError(
+            f"measured on {measured}, used for {device.name}: nothing carries over between them",
+            field="calibration",
+            file=name,
+            hint="give one of this device or of a relative, or leave the calibration out",
+        )
+    key = calibration.hash
+    if len(_scaled_ones) > MANY_CALIBRATIONS:
+        _scaled_ones.clear()
+    return _scaled_ones.setdefault(key, ScaledCalibrator(_calibrator(calibration), have))
+
+
+_scaled_ones: dict[str, ScaledCalibrator] = {}
+
+
+def _read(path: Path) -> Calibration:
+    """A calibration file, read once for many scenarios that name it while it stays as it is."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise SilicastError(
+            f"cannot read: {error.strerror}", kind="io", field="calibration", file=str(path)
+        ) from None
+    except ValueError as error:
+        raise SilicastError(
+            f"not a file name: {error}", kind="io", field="calibration", file=repr(path)
+        ) from None
+    key = (str(path), status.st_mtime_ns, status.st_size)
+    if len(_files) > MANY_CALIBRATIONS:
+        _files.clear()
+    found = _files.get(key)
+    if found is None:
+        found = _files[key] = load_calibration(path)
+    return found
+
+
+_files: dict[tuple[str, int, int], Calibration] = {}
 _calibrators: dict[str, Calibrator] = {}
 
 

@@ -15,12 +15,12 @@ DEPLOYMENT = (
 )
 
 FROZEN = {
-    "infer": f"{DEPLOYMENT} --strict --json",
-    "kernel": "--device --strict --json",
-    "compare": f"{DEPLOYMENT} --plan --json",
-    "explain": f"{DEPLOYMENT} --depth --json",
-    "run": "--strict --json",
-    "batch": "--output -o",
+    "infer": f"{DEPLOYMENT} --calibration --strict --json",
+    "kernel": "--device --calibration --strict --json",
+    "compare": f"{DEPLOYMENT} --plan --calibration --json",
+    "explain": f"{DEPLOYMENT} --depth --calibration --json",
+    "run": "--calibration --strict --json",
+    "batch": "--output -o --calibration",
     "devices": "--json",
     "devices list": "--json",
     "devices search": "--json",

@@ -147,14 +147,45 @@ def test_a_calibration_never_beats_the_bound(tmp_path: Path) -> None:
     assert found.metrics["latency_us"].estimate == found.bound["latency_us"]
 
 
-def test_a_calibration_of_another_device_is_refused(tmp_path: Path) -> None:
-    save_calibration(
-        Calibration(1, Scope("A100-SXM-80GB"), [Offset("gemm", 0.1, 0.02, 30)]),
-        tmp_path / "c.json",
-    )
+def of_device(name: str, path: Path) -> None:
+    """A calibration of a device on which products take half as long again."""
+    save_calibration(Calibration(1, Scope(name), [Offset("gemm", 0.4, 0.02, 30)]), path)
+
+
+@pytest.mark.parametrize(("device", "least"), [("H200-SXM-141GB", 0.2), ("A100-SXM-80GB", 0.0)])
+def test_a_calibration_of_another_device_counts_as_far_as_it_carries_over(
+    tmp_path: Path, device: str, least: float
+) -> None:
+    of_device(device, tmp_path / "c.json")
+    plain, found = answered(), answered(folder=tmp_path, calibration="c.json")
+    assert found.tier == "scaled"
+    (said,) = [line for line in found.warnings if "calibration" in line]
+    assert device in said
+    assert "H100-SXM-80GB" in said
+    moved = math.log(found.metrics["latency_us"].estimate / plain.metrics["latency_us"].estimate)
+    assert least < moved < 0.4
+    for tier in ("cross-device", "analytic"):
+        lower = answered(folder=tmp_path, calibration="c.json", tier=tier)
+        assert lower.metrics == answered(tier=tier).metrics
+
+
+def test_a_calibration_of_the_device_itself_goes_first(tmp_path: Path) -> None:
+    of_device("H200-SXM-141GB", tmp_path / "h200.json")
+    of_device("H100-SXM-80GB", tmp_path / "h100.json")
+    alone = answered(folder=tmp_path, calibration="h100.json")
+    for both in (["h100.json", "h200.json"], ["h200.json", "h100.json"]):
+        found = answered(folder=tmp_path, calibration=both)
+        assert (found.tier, found.metrics) == ("calibrated", alone.metrics)
+
+
+@pytest.mark.parametrize("device", ["MI300X", "TPU-v5p", "my board"])
+def test_a_calibration_that_says_nothing_here_is_refused(tmp_path: Path, device: str) -> None:
+    of_device(device, tmp_path / "c.json")
     error = refused(folder=tmp_path, calibration="c.json")
     assert error.field == "calibration"
-    assert "A100-SXM-80GB" in error.message
+    assert device in error.message
+    assert "H100-SXM-80GB" in error.message
+    assert error.hint
 
 
 def test_an_allreduce_has_latency_and_bus_bandwidth() -> None:

@@ -10,9 +10,16 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from silicast.app.console import progress, warn
+from silicast.app.flags import Calibrations
 
 
-def batch(cases: Path, /, *, output: Annotated[Path | None, Parameter(alias="-o")] = None) -> int:
+def batch(
+    cases: Path,
+    /,
+    *,
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
+    calibration: Calibrations = None,
+) -> int:
     """Predict many scenarios: JSON Lines in, JSON Lines out, in the same order.
 
     Exit status: 0 if every case was answered, 3 if some failed, 2 if the file cannot be read.
@@ -20,12 +27,14 @@ def batch(cases: Path, /, *, output: Annotated[Path | None, Parameter(alias="-o"
     Args:
         cases: a JSON Lines file, one scenario a line.
         output: where the answers go; left out, they go to stdout.
+        calibration: a file that `silicast calibrate` wrote, for every case; give it once for each
+            of several.
     """
     from silicast.scenario.batch import run_batch_file
 
     with progress("cases") as advance, tempfile.TemporaryDirectory() as folder:
         target = output or Path(folder).joinpath("answers.jsonl")
-        result = run_batch_file(cases, target, advance)
+        result = run_batch_file(cases, target, advance, calibrations=calibration or ())
         if output is None:
             with target.open(encoding="utf-8") as lines:
                 sys.stdout.writelines(lines)

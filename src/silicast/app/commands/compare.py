@@ -8,8 +8,15 @@ from cyclopts import Parameter
 
 from silicast.app import status
 from silicast.app.console import progress, show, write_json
-from silicast.app.flags import Degrees, Deployment, Json, inference_scenario, plan_degrees
-from silicast.app.predict import predicted, refused
+from silicast.app.flags import (
+    Calibrations,
+    Degrees,
+    Deployment,
+    Json,
+    inference_scenario,
+    plan_degrees,
+)
+from silicast.app.predict import predicted, refused, with_calibrations
 from silicast.core.errors import SilicastError
 
 
@@ -18,6 +25,7 @@ def compare(
     degrees: Degrees | None = None,
     *,
     plan: Annotated[list[str] | None, Parameter(negative="")] = None,
+    calibration: Calibrations = None,
     json: Json = False,
 ) -> int:
     """Predict one workload on many devices or under many plans, fastest first.
@@ -26,6 +34,7 @@ def compare(
 
     Args:
         plan: parallel degrees, such as tp=2 or tp=2,pp=2; give it once for each plan.
+        calibration: a file that `silicast calibrate` wrote; give it once for each of several.
         json: print the answers as JSON instead of a table.
     """
     devices = [name.strip() for name in deployment.device.split(",") if name.strip()]
@@ -38,6 +47,7 @@ def compare(
         for done, (name, parallel) in enumerate(cases):
             advance(done)
             scenario = inference_scenario(deployment, parallel, name)
+            scenario = with_calibrations(scenario, calibration)
             replies.append((_label(name, parallel, plan is not None), predicted(scenario)))
     answered = [reply for _, reply in replies if reply["ok"]]
     if json:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from silicast.app.flags import Degrees, Deployment, Json, inference_scenario
-from silicast.app.predict import Tree, predicted, print_reply, read_scenario
+from silicast.app.flags import (
+    Calibrations,
+    Degrees,
+    Deployment,
+    Json,
+    inference_scenario,
+)
+from silicast.app.predict import Tree, predicted, print_reply, read_scenario, with_calibrations
 from silicast.core.errors import SilicastError
 
 
@@ -16,6 +22,7 @@ def explain(
     degrees: Degrees | None = None,
     *,
     depth: int = 4,
+    calibration: Calibrations = None,
     json: Json = False,
 ) -> int:
     """Show where the time goes, what bounds each part, and how far it is from the bound.
@@ -23,6 +30,7 @@ def explain(
     Args:
         scenario: a scenario file; or give the flags of `silicast infer`.
         depth: levels of the tree to show.
+        calibration: a file that `silicast calibrate` wrote; give it once for each of several.
         json: print the answer as JSON instead of a table.
     """
     if depth < 1:
@@ -35,6 +43,7 @@ def explain(
         raise SilicastError(
             "a scenario file and flags are both given", field="explain", hint="keep one of them"
         )
+    tree = with_calibrations(tree, calibration)
     reply = predicted(tree, scenario)
 
     from silicast.report.answers import explanation

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from silicast.app.flags import Degrees, Deployment, Json, Strict, inference_scenario
-from silicast.app.predict import predicted, print_reply
+from silicast.app.flags import (
+    Calibrations,
+    Degrees,
+    Deployment,
+    Json,
+    Strict,
+    inference_scenario,
+)
+from silicast.app.predict import predicted, print_reply, with_calibrations
 
 
 def infer(
     deployment: Deployment,
     degrees: Degrees | None = None,
     *,
+    calibration: Calibrations = None,
     strict: Strict = False,
     json: Json = False,
 ) -> int:
     """Predict one static batch of a model: prefill, each further token, total and memory.
 
     Args:
+        calibration: a file that `silicast calibrate` wrote; give it once for each of several.
         strict: refuse what lies outside measured ground instead of widening the interval.
         json: print the answer as JSON instead of a table.
     """
     scenario = inference_scenario(deployment, (degrees or Degrees()).given)
+    scenario = with_calibrations(scenario, calibration)
     reply = predicted(scenario)
 
     from silicast.report.answers import answer_report

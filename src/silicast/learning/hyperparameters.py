@@ -1,0 +1,91 @@
+"""The most probable lengths and spreads of a Gaussian process, by their gradients.
+
+The evidence and its gradient are those of Rasmussen and Williams (2006), section 5.4; steps are
+those of RPROP (Riedmiller and Braun 1993), which needs no line search and repeats to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from silicast.core.numerics import F64
+
+STEPS = 40
+FIRST_STEP, LARGEST_STEP = 0.2, 1.0
+GROWTH, SHRINK = 1.2, 0.5
+
+
+@final
+@dataclass(frozen=True)
+class Prior:
+    """Normal laws of the logs of all scales: of each coordinate, then of the field and the noise.
+
+    Attributes:
+        mean, sd: shape (F + 2,).
+    """
+
+    mean: F64
+    sd: F64
+
+    @staticmethod
+    def of(constants: Mapping[str, float], count: int) -> Prior:
+        """For ``count`` coordinates, from the constants of calibrations."""
+        c = constants
+        return Prior(
+            mean=np.log([*[c["scale"]] * count, c["field_log_sd"], c["noise_log_sd"]]),
+            sd=np.array([*[c["scale_spread"]] * count, *[c["sd_spread"]] * 2]),
+        )
+
+
+def fitted_scales(where: F64, shared: F64, target: F64, prior: Prior) -> tuple[F64, float, float]:
+    """Scales of coordinates, sd of the field and sd of the noise that explain ``target`` best.
+
+    Args:
+        where: coordinates, shape (F, n); shared: covariance of the trend, shape (n, n);
+            target: shape (n,).
+    """
+    count = len(where)
+    squares = np.square(where[:, :, None] - where[:, None, :])
+
+    def evidence(p: F64) -> tuple[float, F64]:
+        weight, field, noise = np.exp(2.0 * p[:count]), np.exp(2.0 * p[-2]), np.exp(2.0 * p[-1])
+        root = np.sqrt(3.0 * np.tensordot(weight, squares, 1))
+        decay = np.exp(-root)
+        alike = (1.0 + root) * decay
+        covariance = shared + field * alike
+        covariance[np.diag_indices(len(target))] += noise
+        lower = np.linalg.cholesky(covariance)
+        half = np.linalg.inv(lower)
+        inverse = half.T @ half
+        pulled = inverse @ target
+        value = 0.5 * float(target @ pulled) + float(np.log(np.diag(lower)).sum())
+        slope = 0.5 * (inverse - np.outer(pulled, pulled))
+        along = np.tensordot(squares, -1.5 * field * slope * decay, ([1, 2], [0, 1]))
+        own = [2.0 * field * float((slope * alike).sum()), 2.0 * noise * float(np.trace(slope))]
+        away = (p - prior.mean) / prior.sd
+        gradient = np.concatenate([2.0 * weight * along, own]) + away / prior.sd
+        return value + 0.5 * float((away * away).sum()), gradient
+
+    best = _descended(evidence, prior.mean)
+    return np.exp(best[:count]), float(np.exp(best[-2])), float(np.exp(best[-1]))
+
+
+def _descended(function: Callable[[F64], tuple[float, F64]], start: F64) -> F64:
+    """The best point that :data:`STEPS` of RPROP come by."""
+    point, step = np.array(start), np.full(len(start), FIRST_STEP)
+    last = np.zeros(len(start))
+    least, best = np.inf, point
+    for _ in range(STEPS):
+        value, gradient = function(point)
+        if value < least:
+            least, best = value, point
+        same = np.sign(gradient) * np.sign(last)
+        step = np.where(same > 0, np.minimum(step * GROWTH, LARGEST_STEP), step)
+        step = np.where(same < 0, step * SHRINK, step)
+        last = np.where(same < 0, 0.0, gradient)
+        point = point - np.sign(last) * step
+    return best
