@@ -39,7 +39,12 @@ from silicast.kernels.implementation import implementation_for
 from silicast.kernels.module_parts import is_decode
 from silicast.kernels.physics import load_physics
 from silicast.kernels.sparse_attention import style_of
-from silicast.kernels.sparse_constants import MODULES, library_style, sparse_constants
+from silicast.kernels.sparse_constants import (
+    GROUP,
+    MODULES,
+    library_style,
+    sparse_constants,
+)
 from silicast.validation.suite import data_folder
 from silicast.validation.suites._sparse_rows import MODULE_TABLES, Rows, table_rows
 from silicast.workload.op import OpBatch
@@ -49,7 +54,8 @@ OUT = Path(__file__).resolve().parents[1] / "src/silicast/catalog/physics/sparse
 ROWS = 40
 """Rows of each campaign that are fitted."""
 
-FACTORS = ("products.efficiency", "moves.efficiency", "attention.efficiency")
+FACTORS = ("products.efficiency", "moves.efficiency", "attention.efficiency",
+           "attention_narrow.efficiency")  # fmt: skip
 ALONE = ("module_s", "host_s", "short_host_s", "skip_host_s")
 START = {
     "efficiency": 1.0, "module_s": 3e-5, "host_s": 8e-4, "short_host_s": 6e-4,
@@ -133,19 +139,21 @@ def campaign(rows: Rows) -> Campaign:
     short = (rows.sizes[1] + rows.sizes[2]) <= 2048
     dense = rows.labels["backend"] in DENSE and not is_decode(variant)
     dense = dense and rows.batch.family == "dsa_module"
+    most = load_physics(GROUP).default["sparse_attention.dense_tokens"]
+    as_dense = short & (rows.sizes[0] * (rows.sizes[1] + rows.sizes[2]) <= most)
     for part in model.parts(rows.batch, None):
         family, batch = part.batch.family, part.batch
         if family in NESTED:
             runs = np.zeros(len(rows)) + part.count
             if dense and family != "sparse_attention":
-                runs = np.where(short, 0.0, runs)
+                runs = np.where(as_dense, 0.0, runs)
             style = style_of(batch) if family == "sparse_attention" else library_style(batch)
             nested.append((family, style, batch, runs))
             continue
         own = implementation_for(family, "simt")
         time = own.times(batch, device).estimate_s * part.count  # type: ignore[union-attr]
         factored[part.name] = factored.get(part.name, 0.0) + time
-    style = model.style(variant, device)
+    style = model.constants_style(variant, device)
     batch_size = rows.sizes[0].astype(np.float64)
     long = "skip_host_s" if variant.flag("skip_indexer") else "host_s"
     return Campaign(device, rows.seconds, style, factored, nested, long, short, batch_size)

@@ -91,7 +91,7 @@ class Composite(Implementation):
         group: constants file; its names are "efficiency", "module_s" and the errors
             "independent_log_sd", "device_log_sd", "family_log_sd", "unmeasured_widening".
             "<part>.efficiency" is a factor on one part. A prefix "<style>." puts a constant over
-            the plain one for rows of that :meth:`style`.
+            the plain one for rows of that :meth:`constants_style`.
     """
 
     group: ClassVar[str]
@@ -112,8 +112,12 @@ class Composite(Implementation):
         """
 
     def style(self, variant: Variant, device: Device) -> str:  # noqa: ARG002
-        """Whose constants to use; "" = the plain ones."""
+        """See :meth:`Implementation.style`: whose kernels."""
         return variant.library
+
+    def constants_style(self, variant: Variant, device: Device) -> str:
+        """Whose constants to use, :meth:`style`'s by default; "" = the plain ones."""
+        return self.style(variant, device)
 
     def chosen_products_s(self, batch: OpBatch, device: Device) -> F64 | float:  # noqa: ARG002
         """Products at their bound rate of work that can be done in several ways: the least of all
@@ -178,7 +182,7 @@ class Composite(Implementation):
     def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """Constants of the device's architecture, with those of the style put over them."""
         found = load_physics(self.group).constants(device.architecture)
-        prefix = self.style(variant, device) + "."
+        prefix = self.constants_style(variant, device) + "."
         own = {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)}
         return {**found, **own}
 

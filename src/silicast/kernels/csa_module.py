@@ -2,8 +2,8 @@
 
 A compressor makes one entry out of every ``compress_ratio`` tokens; a query attends to the last
 ``window`` tokens and to entries, all of them (:mod:`silicast.kernels.hca_module`) or those that an
-indexer selects (docs/explanation/sparse-attention.md). Flags as in
-:mod:`silicast.kernels.dsa_module`.
+indexer selects (docs/explanation/sparse-attention.md). Flags:
+:mod:`silicast.kernels.sparse_module`.
 """
 
 from __future__ import annotations
@@ -13,107 +13,89 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from silicast.core.numerics import F64, I64
+from silicast.core.numerics import I64
 from silicast.hardware.device import Device
-from silicast.kernels.attention_work import column, element_bytes
-from silicast.kernels.composite import Composite, PartBatch
+from silicast.kernels.composite import PartBatch
 from silicast.kernels.implementation import register
-from silicast.kernels.module_parts import (
-    is_decode,
-    launching_s,
-    linear_recipe,
-    module_style,
-    moves,
-    products,
-    weight_bytes,
-)
+from silicast.kernels.module_parts import is_decode, moves, products
+from silicast.kernels.sparse_module import Sizes, SparseModule
 from silicast.workload.op import OpBatch, Variant
 
-DEFAULTS: Mapping[str, int] = {
+V4_FLASH: Mapping[str, int] = {
     "hidden": 4096, "q_rank": 1024, "head_dim": 512, "out_groups": 8, "out_rank": 1024,
     "index_heads": 64, "index_dim": 128, "selected": 512, "window": 128,
 }  # fmt: skip
-"""Widths of DeepSeek-V4-Flash, for ops that do not state them; groups are the rank's."""
+"""Widths of DeepSeek-V4-Flash; groups are the rank's."""
 
 
-class CompressedModule(Composite):
-    """Dimensions: batch_size, isl (new tokens of a sequence), step (cached ones), num_heads; and
-    with defaults the widths of :data:`DEFAULTS` and compress_ratio.
+class CompressedModule(SparseModule):
+    """Defaults are DeepSeek-V4-Flash's.
 
     Class attributes:
-        ratio: the default of compress_ratio.
         indexed: an indexer selects entries.
     """
 
-    group: ClassVar[str] = "sparse_modules"
-    dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
-    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "batch_size": (1, 1 << 12), "isl": (1, 1 << 17), "step": (0, 1 << 21), "num_heads": (1, 256)
-    }  # fmt: skip
-    ratio: ClassVar[int]
     indexed: ClassVar[bool]
 
-    def style(self, variant: Variant, device: Device) -> str:
-        """See :meth:`Composite.style`."""
-        return f"{self.family.removesuffix('_module')}_{module_style(variant, device)}"
-
-    def host_floor_s(self, batch: OpBatch, c: Mapping[str, float]) -> F64 | float:
-        """See :meth:`Composite.host_floor_s`."""
-        size = _Sizes(batch, self.ratio)
-        return launching_s(c, size.batch, size.kv)
-
+    @final
     def parts(self, batch: OpBatch, device: Device | None) -> Sequence[PartBatch]:  # noqa: ARG002
         """See :meth:`Composite.parts`."""
-        s, variant = _Sizes(batch, self.ratio), batch.variant
+        s, variant = Sizes(batch, self.defaults), batch.variant
+        hidden, q_rank, width, out_rank = s["hidden"], s["q_rank"], s["head_dim"], s["out_rank"]
+        index_heads, index_dim, selected = s["index_heads"], s["index_dim"], s["selected"]
+        groups = _groups(s)
         decode = is_decode(variant)
         series = 2 if self.indexed else 1  # lightly compressed entries overlap: two series of them
         found = [
-            products(variant, s.tokens, s.q_rank + s.width, s.hidden),
-            products(variant, s.tokens, s.heads * s.width, s.q_rank),
-            products(variant, s.tokens, s.out_rank, s.heads * s.width // s.groups, batch=s.groups),
-            products(variant, s.tokens, s.hidden, s.groups * s.out_rank),
-            products(variant, s.tokens, 2 * series * s.width, s.hidden, plain=True),
-            moves(s.tokens * (s.q_rank + (2 * s.heads + 2 * series) * s.width)),
+            products(variant, s.tokens, q_rank + width, hidden),
+            products(variant, s.tokens, s.heads * width, q_rank),
+            products(variant, s.tokens, out_rank, s.heads * width // groups, batch=groups),
+            products(variant, s.tokens, hidden, groups * out_rank),
+            products(variant, s.tokens, 2 * series * width, hidden, plain=True),
+            moves(s.tokens * (q_rank + (2 * s.heads + 2 * series) * width)),
         ]
         flags = (("decode", True),) if decode else ()
-        cached = {
-            "batch": s.batch, "q_len": s.new, "kv_len": s.past + (0 if decode else s.new),
-            "ratio": s.ratio,
-        }  # fmt: skip
+        cached = {**s.lengths(decode=decode), "ratio": _ratio(s)}
         kind = Variant(
             dtype=variant.dtype, kv_dtype=variant.kv_dtype, library=variant.library, flags=flags
         )
         attention = {
-            **cached, "num_heads": s.heads, "head_dim": s.width, "value_dim": s.width,
-            "selected": s.selected if self.indexed else s.selected * 0, "window": s.window,
+            **cached, "num_heads": s.heads, "head_dim": width, "value_dim": width,
+            "selected": selected if self.indexed else selected * 0, "window": s["window"],
         }  # fmt: skip
         found.append(PartBatch("attention", OpBatch("sparse_attention", kind, attention)))
         if not self.indexed:
             return found
         found += [
-            products(variant, s.tokens, s.index_heads * s.index_dim, s.q_rank),
-            products(variant, s.tokens, 4 * s.index_dim + s.index_heads, s.hidden, plain=True),
-            moves(s.tokens * (s.index_heads + 4) * s.index_dim),
+            products(variant, s.tokens, index_heads * index_dim, q_rank),
+            products(variant, s.tokens, 4 * index_dim + index_heads, hidden, plain=True),
+            moves(s.tokens * (index_heads + 4) * index_dim),
         ]
         fp8 = Variant(dtype="fp8", library=variant.library, flags=flags)
-        logits = {**cached, "heads": s.index_heads, "head_dim": s.index_dim}
+        logits = {**cached, "heads": index_heads, "head_dim": index_dim}
         found.append(PartBatch("logits", OpBatch("indexer_logits", fp8, logits)))
         rows = Variant(dtype="fp32", library=variant.library, flags=flags)
-        found.append(PartBatch("selection", OpBatch("topk", rows, {**cached, "k": s.selected})))
+        found.append(PartBatch("selection", OpBatch("topk", rows, {**cached, "k": selected})))
         return found
 
-    def operands(self, batch: OpBatch) -> tuple[I64, I64]:
-        """See :meth:`Composite.operands`."""
-        s, variant = _Sizes(batch, self.ratio), batch.variant
-        weights = s.hidden * (s.q_rank + s.width) + s.q_rank * s.heads * s.width
-        weights = weights + s.heads * s.width * s.out_rank + s.groups * s.out_rank * s.hidden
-        stored = int(2 * element_bytes(variant.kv_dtype or variant.dtype))
-        entries = s.kv // s.ratio
+    @final
+    def weights(self, batch: OpBatch) -> I64:
+        """See :meth:`SparseModule.weights`: without the compressor's and the indexer's."""
+        s = Sizes(batch, self.defaults)
+        hidden, q_rank, width, out_rank = s["hidden"], s["q_rank"], s["head_dim"], s["out_rank"]
+        inner = hidden * (q_rank + width) + q_rank * s.heads * width
+        found: I64 = inner + s.heads * width * out_rank + _groups(s) * out_rank * hidden
+        return found
+
+    @final
+    def entries(self, batch: OpBatch) -> I64:
+        """See :meth:`SparseModule.entries`: those that one query attends to, and the window."""
+        s = Sizes(batch, self.defaults)
+        entries = s.kv // _ratio(s)
         if self.indexed:
-            entries = np.minimum(entries, s.selected)
-        entries = s.batch * (entries + np.minimum(s.kv, s.window)) * s.width * stored // 2
-        read = weight_bytes(linear_recipe(variant), weights) + s.tokens * s.hidden * 2 + entries
-        return read, s.tokens * s.hidden * 2
+            entries = np.minimum(entries, s["selected"])
+        found: I64 = s.batch * (entries + np.minimum(s.kv, s["window"])) * s["head_dim"]
+        return found
 
 
 @register
@@ -122,24 +104,14 @@ class CsaModule(CompressedModule):
     """Compressed sparse attention: four tokens an entry, an indexer selects."""
 
     family: ClassVar[str] = "csa_module"
-    ratio: ClassVar[int] = 4
+    defaults: ClassVar[Mapping[str, int]] = {**V4_FLASH, "compress_ratio": 4}
     indexed: ClassVar[bool] = True
 
 
-@final
-class _Sizes:
-    """Columns of a batch, int64 arrays of shape (n,)."""
+def _groups(s: Sizes) -> I64:
+    """Groups of the output projection: none has less than a head."""
+    return np.maximum(np.minimum(s["out_groups"], s.heads), 1)
 
-    def __init__(self, batch: OpBatch, ratio: int) -> None:
-        d = batch.dims
-        self.batch, self.heads = d["batch_size"], d["num_heads"]
-        self.new, self.past = column(batch, "isl", 1), column(batch, "step", 0)
-        self.kv = self.past + self.new
-        self.tokens = self.batch * self.new
-        (
-            self.hidden, self.q_rank, self.width, groups, self.out_rank,
-            self.index_heads, self.index_dim, self.selected, self.window,
-        ) = (column(batch, name, default) for name, default in DEFAULTS.items())  # fmt: skip
-        # no group has less than a head
-        self.groups = np.maximum(np.minimum(groups, self.heads), 1)
-        self.ratio = np.maximum(column(batch, "compress_ratio", ratio), 1)
+
+def _ratio(s: Sizes) -> I64:
+    return np.maximum(s["compress_ratio"], 1)

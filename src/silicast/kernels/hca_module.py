@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, final
 
-from silicast.kernels.csa_module import CompressedModule
+from silicast.kernels.csa_module import V4_FLASH, CompressedModule
 from silicast.kernels.implementation import register
 
 
@@ -14,5 +15,5 @@ class HcaModule(CompressedModule):
     """One entry for 128 tokens, all of them attended, and a window."""
 
     family: ClassVar[str] = "hca_module"
-    ratio: ClassVar[int] = 128
+    defaults: ClassVar[Mapping[str, int]] = {**V4_FLASH, "compress_ratio": 128}
     indexed: ClassVar[bool] = False

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import ClassVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
@@ -68,7 +69,7 @@ class SparseAttention(Implementation):
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         """As :meth:`analyse`, with given constants: for fitting them."""
-        size = _Sizes(batch)
+        size = _Sizes(batch, c["dense_tokens"] if c["dense_efficiency"] > 0.0 else 0.0)
         work = size.work
         dtype = compute_format(batch.variant.dtype)
         pipe = device.matrix_pipe(dtype)
@@ -98,7 +99,7 @@ class SparseAttention(Implementation):
         core_s = rounds * (c["block_s"] + walked / splits * entry_s)
         merge_s = np.where(splits > 1.0, c["merge_s"], 0.0)
         dense_s = self._dense(size, rate / c["efficiency"], slots, c)
-        core_s = np.where(size.short & (c["dense_efficiency"] > 0.0), dense_s, core_s)
+        core_s = np.where(size.dense, dense_s, core_s)
         stored = element_bytes(batch.variant.kv_dtype or batch.variant.dtype)
         element = element_bytes(batch.variant.dtype)
         both = (size.width * element + size.value * 2.0).astype(np.float64)
@@ -184,10 +185,12 @@ def style_of(batch: OpBatch) -> str:
     return "_".join(word for word in words if word)
 
 
-def has_dense_path(batch: OpBatch, device: Device) -> bool:
-    """Whether the library runs short prefills as dense attention of heads."""
+def runs_dense(batch: OpBatch, device: Device) -> NDArray[np.bool_]:
+    """Which prefills the library runs as dense attention of heads."""
     c = sparse_constants(SparseAttention.family, device.architecture, style_of(batch))
-    return c["dense_efficiency"] > 0.0
+    if batch.variant.flag("decode") or c["dense_efficiency"] <= 0.0:
+        return np.zeros(len(batch), dtype=np.bool_)
+    return _Sizes(batch, c["dense_tokens"]).dense
 
 
 @final
@@ -200,9 +203,10 @@ class _Sizes:
             sees where an indexer selects (others may select the same).
         distinct: their number in each op.
         short: prefills of which all that is seen would be selected, so that they may be dense.
+        dense: those of them that are, for they hold at most ``dense_tokens`` in all.
     """
 
-    def __init__(self, batch: OpBatch) -> None:
+    def __init__(self, batch: OpBatch, dense_tokens: float = 0.0) -> None:
         decode = batch.variant.flag("decode")
         self.work = work = Sequences.of(batch, decode=decode)
         self.heads = column(batch, "num_heads", 1)
@@ -222,6 +226,7 @@ class _Sizes:
         self.distinct = work.total(self.reach.astype(np.float64))
         longest = work.largest(work.kv.astype(np.float64))
         self.short = (longest <= self.selected) & (self.dense_width > 0) & (not decode)
+        self.dense = self.short & (work.total(work.kv.astype(np.float64)) <= dense_tokens)
 
 
 def _exact(values: I64, counts: I64) -> int:

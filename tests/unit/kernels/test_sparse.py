@@ -11,7 +11,7 @@ from silicast.hardware.catalog import find_device
 from silicast.kernels.check import check_kernel, default_variants
 from silicast.kernels.composite import Composite
 from silicast.kernels.implementation import implementation_for
-from silicast.kernels.sparse_attention import has_dense_path
+from silicast.kernels.sparse_attention import runs_dense
 from silicast.workload.op import Op, OpBatch, Variant
 
 H200, B200 = find_device("H200"), find_device("B200")
@@ -115,13 +115,31 @@ def test_a_decode_shares_out_the_walk_that_a_prefill_does_not() -> None:
 
 
 def test_short_prefills_are_dense_where_a_library_has_that_path() -> None:
-    dims = {name: np.array([value]) for name, value in {
-        "q_len": 1024, "kv_len": 1024, "num_heads": 64, "head_dim": 576, "value_dim": 512,
-        "selected": 2048, "dense_width": 512,
+    dims = {name: np.array([value, value, value]) for name, value in {
+        "q_len": 32, "num_heads": 64, "head_dim": 576, "value_dim": 512, "selected": 2048,
+        "dense_width": 512,
     }.items()}  # fmt: skip
-    assert has_dense_path(OpBatch("sparse_attention", Variant(library="sglang"), dims), H200)
-    assert not has_dense_path(OpBatch("sparse_attention", Variant(library="vllm"), dims), H200)
-    assert not has_dense_path(OpBatch("sparse_attention", Variant(), dims), H200)
+    dims["batch"], dims["kv_len"] = np.array([1, 64, 65]), np.array([2049, 2048, 2048])
+
+    def dense(library: str, *flags: tuple[str, bool]) -> list[bool]:
+        batch = OpBatch("sparse_attention", Variant(library=library, flags=flags), dims)
+        return runs_dense(batch, H200).tolist()
+
+    # all that is seen must be selected, and all sequences must fit SGLang's buffer of 128 Ki tokens
+    assert dense("sglang") == [False, True, False]
+    assert dense("sglang", *DECODE) == [False] * 3
+    assert dense("vllm") == [False] * 3
+    assert dense("") == [False] * 3
+
+
+def test_a_module_of_no_engine_holds_no_time_of_the_host() -> None:
+    def us(library: str = "", launch: str = "") -> float:
+        variant = Variant(library=library, launch=launch)
+        sizes = {"batch_size": 1, "isl": 64, "step": 0, "num_heads": 16}
+        return microseconds("dsa_module", H200, variant, **sizes)
+
+    assert us() < 0.5 * us("sglang")
+    assert us(launch="stream") >= us("sglang")
 
 
 def test_one_block_walks_over_all_keys_alone() -> None:
