@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, final
@@ -35,6 +36,8 @@ class Trained(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         blank_log_sd: the same where neither is given.
         shared_log_sd: what rows of one device and campaign are off together.
         device_log_sd: the same on a device of the architecture that was not measured.
+        campaign_log_sd: what rows of a release are off together that was left out of the training.
+        release_log_sd: sd of the rest on such a release; 0 = no two releases were measured.
         rows: fitted on; scores: mean APE in percent on rows that were held out, before and after.
     """
 
@@ -49,6 +52,8 @@ class Trained(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device_log_sd: float
     rows: int
     scores: dict[str, float]
+    campaign_log_sd: float = 0.0
+    release_log_sd: float = 0.0
 
 
 @final
@@ -66,6 +71,16 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
+@dataclass(frozen=True)
+class Learned:
+    """The arrays of one correction: trees, the ceiling's, codes between which each feature lies."""
+
+    trees: Forest
+    ceiling: Trees
+    ranges: NDArray[np.int64]
+
+
+@final
 class Artefact:
     """The corrections of one family.
 
@@ -78,6 +93,7 @@ class Artefact:
         self.card = card
         self._tensors = tensors
         self._trees: dict[str, Forest] = {}
+        self._ceilings: dict[str, Trees] = {}
         self._ranges: dict[str, NDArray[np.int64]] = {}
         self._names = {one.key: tuple(one.features) for one in card.trained}
         self._found = {(one.architecture, x): one for one in card.trained for x in one.dtypes}
@@ -97,6 +113,20 @@ class Artefact:
             head = f"{trained.key}/"
             mine = {n.removeprefix(head): x for n, x in self._tensors.items() if n.startswith(head)}
             found = self._trees[trained.key] = _forest(mine)
+        return found
+
+    def ceiling(self, trained: Trained) -> Trees | None:
+        """Trees of the ceiling's log over the analytic estimate; None in artefacts of format 1."""
+        head = f"{trained.key}/ceiling/"
+        if f"{head}features" not in self._tensors:
+            return None
+        if trained.key in self._ceilings:
+            return self._ceilings[trained.key]
+        part = {name: self._tensors[head + name] for name in ("features", "thresholds", "leaves")}
+        leaves = part["leaves"].astype(np.int16) << self._tensors[f"{head}steps"].reshape(-1, 1)
+        bins = self.trees(trained).common.bins
+        found = Trees(bins, part["features"].astype(np.int16), part["thresholds"], leaves)
+        self._ceilings[trained.key] = found
         return found
 
     def ranges(self, trained: Trained) -> NDArray[np.int64]:
@@ -143,16 +173,23 @@ def _forest(tensors: Mapping[str, NDArray[Any]]) -> Forest:
 def _tensors(forest: Forest) -> dict[str, NDArray[Any]]:
     """The tensors of a forest."""
     parts = (forest.common, *forest.own)
+    return {
+        "edges": edges_of(forest.common.bins),
+        "counts": np.array([len(part.features) for part in parts], dtype=np.uint16),
+        "splits": forest.splits,
+        **_of_trees(parts),
+    }
+
+
+def _of_trees(parts: Sequence[Trees]) -> dict[str, NDArray[Any]]:
+    """Questions and leaves, one tree after the other."""
     leaves = np.concatenate([part.leaves for part in parts])
     steps = np.array([_step(row) for row in leaves], dtype=np.uint8)
     return {
-        "edges": edges_of(forest.common.bins),
         "features": np.concatenate([part.features for part in parts]).astype(np.uint8),
         "thresholds": np.concatenate([part.thresholds for part in parts]),
         "leaves": (leaves >> steps.astype(np.int16).reshape(-1, 1)).astype(np.int8),
         "steps": steps,
-        "counts": np.array([len(part.features) for part in parts], dtype=np.uint16),
-        "splits": forest.splits,
     }
 
 
@@ -200,19 +237,19 @@ def read_artefact(path: Path) -> Artefact:
     return Artefact(card, read_tensors(path.with_suffix(".safetensors"), card.sha256))
 
 
-def write_artefact(
-    path: Path, card: Card, parts: dict[str, tuple[Forest, NDArray[np.int64]]]
-) -> Card:
+def write_artefact(path: Path, card: Card, parts: Mapping[str, Learned]) -> Card:
     """Writes tensors and then the card with their hash; returns that card.
 
     Args:
         path: of the card.
-        parts: key -> forest, and ranges as :meth:`Artefact.ranges` gives them.
+        parts: by the key of their description.
     """
     tensors: dict[str, NDArray[Any]] = {}
-    for key, (forest, ranges) in parts.items():
-        tensors |= {f"{key}/{name}": value for name, value in _tensors(forest).items()}
-        tensors[f"{key}/ranges"] = ranges.astype(np.uint16)
+    for key, part in parts.items():
+        tensors |= {f"{key}/{name}": value for name, value in _tensors(part.trees).items()}
+        ceiling = _of_trees([part.ceiling])
+        tensors |= {f"{key}/ceiling/{name}": value for name, value in ceiling.items()}
+        tensors[f"{key}/ranges"] = part.ranges.astype(np.uint16)
     digest = write_tensors(path.with_suffix(".safetensors"), tensors)
     card = msgspec.structs.replace(card, sha256=digest)
     write_atomically(path, msgspec.json.format(msgspec.json.encode(card), indent=1) + b"\n")

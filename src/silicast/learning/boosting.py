@@ -98,6 +98,19 @@ def train_forest(columns: F64, target: F64, settings: Settings = Settings()) -> 
     return Forest(common, splits, tuple(own))
 
 
+def train_quantile(
+    bins: U8, columns: F64, target: F64, quantile: float, settings: Settings
+) -> Trees:
+    """Trees whose sum approximates a quantile of ``target`` instead of its middle.
+
+    Args:
+        bins: tables as of :func:`bin_tables`.
+        columns, target: as of :func:`train`.
+        quantile: 0..1.
+    """
+    return _grown(bins, binned(bins, codes(columns)), target, settings, quantile)
+
+
 def _splits(bins: U8, target: F64, count: int) -> NDArray[np.int16]:
     """Best first: the splits that lower the squared error most; shape (at most count - 1, 3)."""
     region = np.zeros(len(target), dtype=np.int64)
@@ -134,8 +147,10 @@ def _best_split(bins: U8, target: F64) -> tuple[float, int, int]:
     return best
 
 
-def _grown(tables: U8, binned_rows: U8, target: F64, settings: Settings) -> Trees:
-    """Trees over rows whose bins are known."""
+def _grown(
+    tables: U8, binned_rows: U8, target: F64, settings: Settings, quantile: float | None = None
+) -> Trees:
+    """Trees over rows whose bins are known; of a quantile, None = of the middle."""
     rng = np.random.default_rng(settings.seed)
     count, depth = len(target), settings.depth
     residual = np.array(target, dtype=np.float64)
@@ -148,8 +163,11 @@ def _grown(tables: U8, binned_rows: U8, target: F64, settings: Settings) -> Tree
         asked = np.sort(
             rng.permutation(len(tables))[: max(1, round(settings.columns * len(tables)))]
         )
-        limit = settings.clip * float(np.quantile(np.abs(residual[rows]), 0.8)) + 1e-12
-        clipped = np.clip(residual, -limit, limit)
+        if quantile is None:
+            limit = settings.clip * float(np.quantile(np.abs(residual[rows]), 0.8)) + 1e-12
+            clipped = np.clip(residual, -limit, limit)
+        else:
+            clipped = np.where(residual > 0.0, quantile, quantile - 1.0)
         number = np.zeros(per_tree, dtype=np.int64)
         seen, pull = binned_rows[:, rows], clipped[rows]
         for level in range(depth):
@@ -161,11 +179,24 @@ def _grown(tables: U8, binned_rows: U8, target: F64, settings: Settings) -> Tree
             answer = binned_rows[features[tree, level]] >= thresholds[tree, level]
             whole |= answer.astype(np.int64) << level
         size = 1 << depth
-        total = np.bincount(whole, clipped, size)
+        total: F64 = np.bincount(whole, clipped, size).astype(np.float64)
+        if quantile is not None:
+            total = _quantiles(whole, residual, size, quantile)
         mass = np.bincount(whole, minlength=size) + settings.prior
         leaves[tree] = in_a_byte(settings.rate * total / mass / LEAF_SCALE)
         residual -= leaves[tree][whole] * LEAF_SCALE
     return Trees(tables, features, thresholds, leaves)
+
+
+def _quantiles(leaf: NDArray[np.int64], values: F64, size: int, quantile: float) -> F64:
+    """The quantile of each leaf's values, times their number; shape (size,)."""
+    order = np.lexsort((values, leaf))
+    mass = np.bincount(leaf, minlength=size)
+    last = np.cumsum(mass)
+    at = last - mass + np.floor(quantile * np.maximum(mass - 1, 0)).astype(np.int64)
+    picked = values[order][np.minimum(at, len(values) - 1)]
+    found: F64 = np.where(mass > 0, picked * mass, 0.0)
+    return found
 
 
 def in_a_byte(leaf: F64) -> NDArray[np.int16]:

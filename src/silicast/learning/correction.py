@@ -23,7 +23,7 @@ from silicast.workload.op import OpBatch
 
 FADE_OCTAVES = 1.0
 OTHER_RELEASE = 1.25
-"""Judged: how much further off kernels of a release are that no rows came from."""
+"""Judged, where fewer than two releases were measured: how much further off another's are."""
 
 
 def learned_times(model: Implementation, batch: OpBatch, device: Device) -> KernelTimes:
@@ -53,7 +53,7 @@ def corrected(
     weight = inside(found, artefact.ranges(trained))
     factor = exp_fixed(weight * artefact.trees(trained).of_codes(found))
     estimate = np.maximum(times.estimate_s * factor, times.bound_s)
-    shared, apart = _errors(times, trained, device, weight, kernels.own)
+    shared, apart = _errors(times, trained, device, weight, kernels)
     variance = sum(value * value for value in shared.values())
     spread = exp_fixed(Z90 * np.sqrt(variance + apart * apart))
     return replace(
@@ -101,7 +101,7 @@ def _is_named(own: frozenset[str], trained: Trained) -> bool:
 
 
 def _errors(
-    times: KernelTimes, trained: Trained, device: Device, weight: F64, own: frozenset[str]
+    times: KernelTimes, trained: Trained, device: Device, weight: F64, kernels: Kernels
 ) -> tuple[Mapping[str, float], F64]:
     """Shared loadings, and each row's own: between the learned and the analytic ones by weight."""
     known = device.name in trained.devices
@@ -112,8 +112,12 @@ def _errors(
         learned = {"device": device_sd, "family": trained.shared_log_sd}.get(kind, value)
         shared[name] = min(learned, value)
     left = trained.log_sd
-    if trained.blank_log_sd and not _is_named(own, trained):
-        left = OTHER_RELEASE * max(trained.blank_log_sd, trained.log_sd)
+    if not _is_named(kernels.own, trained):
+        left = max(left, trained.blank_log_sd, trained.release_log_sd)
+        if trained.campaign_log_sd:
+            shared[f"campaign:{kernels.batch.family}"] = trained.campaign_log_sd
+        else:
+            left *= OTHER_RELEASE
     faded = 1.0 - weight
     analytic = times.independent_log_sd
     # what the shared parts have lost by the correction comes back with distance

@@ -13,17 +13,20 @@ from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import Implementation
-from silicast.learning.artefact import Trained
-from silicast.learning.boosting import Settings, train, train_forest
+from silicast.learning.artefact import Learned, Trained
+from silicast.learning.boosting import Settings, train, train_forest, train_quantile
+from silicast.learning.ceiling import QUANTILE, without_who
 from silicast.learning.features import WHO, Kernels, all_names
-from silicast.learning.forest import Forest
-from silicast.learning.oblivious import codes
+from silicast.learning.oblivious import U8, Trees, codes
 from silicast.workload.op import OpBatch
 
 BLANK_SHARE = 0.25
 """Of the rows, how many are also learned from without a library, as many queries name none."""
 MIN_ROWS = 200
 """Fewer rows than that teach no correction."""
+FEWEST_OF_RELEASE = 50
+"""Held-out rows of a release that say how far it is off."""
+OF_CEILING = Settings(trees=60, depth=6, rate=0.15)
 SHARED_FLOOR = 0.01
 UNSEEN_DEVICE_FLOOR = 0.04
 """A device that nobody measured is at least that uncertain, in logs."""
@@ -48,13 +51,23 @@ class MeasuredKernels:
 @final
 @dataclass(frozen=True)
 class _Table:
-    """Features and logs of measured over analytic time of some rows."""
+    """Features and logs of measured over analytic time of some rows; numbers of their device and
+    release, and whether they are repeats that name neither.
+    """
 
     columns: F64
     target: F64
     held_out: NDArray[np.bool_]
     device: NDArray[np.int64]
+    release: NDArray[np.int64]
     blank: NDArray[np.bool_]
+
+    def take(self, rows: NDArray[np.bool_]) -> _Table:
+        """Some of the rows."""
+        return _Table(
+            self.columns[:, rows], self.target[rows], self.held_out[rows], self.device[rows],
+            self.release[rows], self.blank[rows],
+        )  # fmt: skip
 
 
 def train_family(
@@ -62,25 +75,25 @@ def train_family(
     parts: Sequence[MeasuredKernels],
     settings: Settings = Settings(),
     said: Callable[[str], None] = lambda _: None,
-) -> tuple[list[Trained], dict[str, tuple[Forest, NDArray[np.int64]]]]:
+) -> tuple[list[Trained], dict[str, Learned]]:
     """Corrections for every architecture and format of ``parts``.
 
     Returns:
-        Their descriptions, and by key their trees and the ranges of their features.
+        Their descriptions, and by key their arrays.
     """
     groups: dict[tuple[str, str], list[MeasuredKernels]] = {}
     for part in parts:
         device = find_device(part.device)
         groups.setdefault((device.architecture, part.batch.variant.dtype), []).append(part)
     described: list[Trained] = []
-    found: dict[str, tuple[Forest, NDArray[np.int64]]] = {}
+    found: dict[str, Learned] = {}
     for (architecture, dtype), members in sorted(groups.items()):
         key = f"{dtype}.{architecture}"
         one = _train_one(model, key, architecture, dtype, members, settings)
         if one is None:
             continue
         described.append(one[0])
-        found[key] = one[1:]
+        found[key] = one[1]
         said(f"{model.family} {key}: {one[0].scores}")
     return described, found
 
@@ -92,10 +105,11 @@ def _train_one(
     dtype: str,
     parts: Sequence[MeasuredKernels],
     settings: Settings,
-) -> tuple[Trained, Forest, NDArray[np.int64]] | None:
+) -> tuple[Trained, Learned] | None:
     devices = sorted({part.device for part in parts})
     names = all_names(model, [(part.batch, find_device(part.device)) for part in parts])
-    table = _joined([_table(model, part, names, devices) for part in parts])
+    releases = sorted({_release(part) for part in parts})
+    table = _joined([_table(model, part, names, devices, releases) for part in parts])
     fit = ~table.held_out
     if int(fit.sum()) < MIN_ROWS:
         return None
@@ -106,6 +120,9 @@ def _train_one(
     shared = _shared(left[scored], table.device[scored], len(devices))
     if not _better(left[scored], table.target[scored]):
         return None
+    ceiling = _ceiling(trees.common.bins, table, fit, names)
+    above = ceiling.evaluate(without_who(table.columns[:, scored], names)) > table.target[scored]
+    campaign, release = _other_release(table, fit, len(releases), settings)
     trained = Trained(
         key=key,
         architecture=architecture,
@@ -121,13 +138,59 @@ def _train_one(
             "analytic": round(_ape(-table.target[scored]), 2),
             "learned": round(_ape(left[scored]), 2),
             "rows": int(scored.sum()),
+            "quicker_than_ceiling": round(100.0 * float(above.mean()), 1),
         },
+        campaign_log_sd=campaign,
+        release_log_sd=release,
     )
-    return trained, trees, _ranges(table.columns[:, fit])
+    return trained, Learned(trees, ceiling, _ranges(table.columns[:, fit]))
+
+
+def _release(part: MeasuredKernels) -> str:
+    """Library and version; kernels of one have their errors in common."""
+    return f"{part.batch.variant.library} {part.batch.variant.version}"
+
+
+def _ceiling(bins: U8, table: _Table, fit: NDArray[np.bool_], names: tuple[str, ...]) -> Trees:
+    """Trees of the low quantile of time, whoever provides the kernel."""
+    named = fit & ~table.blank
+    columns = without_who(table.columns[:, named], names)
+    return train_quantile(bins, columns, table.target[named], QUANTILE, OF_CEILING)
+
+
+def _other_release(
+    table: _Table, fit: NDArray[np.bool_], releases: int, settings: Settings
+) -> tuple[float, float]:
+    """How far trees are off on a release that they never saw: together, and row by row.
+
+    The root mean square over releases of their median error, and the sd of the rest; zeros where
+    fewer than two releases have rows enough.
+    """
+    medians: list[float] = []
+    rest: list[F64] = []
+    quick = replace(settings, trees=max(20, settings.trees // 2))
+    for number in range(releases):
+        mine = table.release == number
+        other = fit & ~mine
+        here = table.held_out & mine & ~table.blank
+        if int(other.sum()) < MIN_ROWS or int(here.sum()) < FEWEST_OF_RELEASE:
+            continue
+        some = table.take(other)
+        trees = train(some.columns, some.target, settings=quick)
+        left = trees.evaluate(table.columns[:, here]) - table.target[here]
+        medians.append(float(np.median(left)))
+        rest.append(left - medians[-1])
+    if len(medians) < 2:
+        return 0.0, 0.0
+    return float(np.sqrt(np.mean(np.square(medians)))), _sd(np.concatenate(rest))
 
 
 def _table(
-    model: Implementation, part: MeasuredKernels, names: tuple[str, ...], devices: list[str]
+    model: Implementation,
+    part: MeasuredKernels,
+    names: tuple[str, ...],
+    devices: list[str],
+    releases: list[str],
 ) -> _Table:
     """One part's rows, and a share of them again as if the library had not been named."""
     device = find_device(part.device)
@@ -139,6 +202,7 @@ def _table(
         target=np.log(part.seconds / times.estimate_s),
         held_out=part.held_out,
         device=np.full(count, devices.index(part.device)),
+        release=np.full(count, releases.index(_release(part))),
         blank=np.zeros(count, dtype=np.bool_),
     )
     who = [row for row, name in enumerate(names) if name.startswith(WHO)]
@@ -148,8 +212,9 @@ def _table(
     bare = columns[:, some]
     bare[who] = 0.0
     unnamed = _Table(
-        bare, named.target[some], named.held_out[some], named.device[some], ~named.blank[some]
-    )
+        bare, named.target[some], named.held_out[some], named.device[some], named.release[some],
+        ~named.blank[some],
+    )  # fmt: skip
     return _joined([named, unnamed])
 
 
@@ -159,6 +224,7 @@ def _joined(tables: Sequence[_Table]) -> _Table:
         target=np.concatenate([t.target for t in tables]),
         held_out=np.concatenate([t.held_out for t in tables]),
         device=np.concatenate([t.device for t in tables]),
+        release=np.concatenate([t.release for t in tables]),
         blank=np.concatenate([t.blank for t in tables]),
     )
 

@@ -9,7 +9,7 @@ import pytest
 
 from silicast.core.numerics import F64
 from silicast.core.tensors import read_tensors, write_tensors
-from silicast.learning.artefact import FORMAT, Card, Trained, read_artefact, write_artefact
+from silicast.learning.artefact import FORMAT, Card, Learned, Trained, read_artefact, write_artefact
 from silicast.learning.boosting import SMALLEST_REGION, Settings, train, train_forest
 from silicast.learning.forest import Forest, regions
 from silicast.learning.oblivious import binned, codes
@@ -82,7 +82,7 @@ def written(forest: Forest, path: Path) -> Card:
     ranges = np.zeros((3, 2), dtype=np.int64)
     one = Trained("bf16.x", "x", ["bf16"], ["H100"], ["a", "b", "c"], 0.1, 0.1, 0.1, 0.1, 9, {})
     card = Card(FORMAT, "gemm", ["none"], "none", "a test", "2026-11-21", "", [one])
-    return write_artefact(path, card, {"bf16.x": (forest, ranges)})
+    return write_artefact(path, card, {"bf16.x": Learned(forest, forest.common, ranges)})
 
 
 def test_artefacts_keep_every_bit(forest: Forest, tmp_path: Path) -> None:
@@ -93,6 +93,9 @@ def test_artefacts_keep_every_bit(forest: Forest, tmp_path: Path) -> None:
     again = found.trees(found.card.trained[0])
     assert (again.evaluate(rows) == forest.evaluate(rows)).all()
     assert len(again.own) == len(forest.own)
+    ceiling = found.ceiling(found.card.trained[0])
+    assert ceiling is not None
+    assert (ceiling.evaluate(rows) == forest.common.evaluate(rows)).all()
 
 
 def test_artefacts_of_format_1_are_read(forest: Forest, tmp_path: Path) -> None:
