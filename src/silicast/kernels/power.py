@@ -77,7 +77,7 @@ def budget_from(device: Device, dtype: str, c: Mapping[str, float]) -> Budget:
     compute = recipe_for(dtype).compute
     relative = c.get(f"relative_energy.{compute}", 1.0)
     clock = device.clocks.boost_hz / c["reference_hz"]
-    energy = c["operation_j"] * relative * _energy_growth(clock)
+    energy = c["operation_j"] * relative * energy_growth(clock)
     cap = math.inf if device.power_cap_w is None else device.power_cap_w
     idle = device.idle_power_w
     if idle is None:
@@ -91,7 +91,7 @@ def budget_from(device: Device, dtype: str, c: Mapping[str, float]) -> Budget:
     )
 
 
-def _energy_growth(clock: float) -> float:
+def energy_growth(clock: float) -> float:
     """Clock ** 1.625, close to 5/3, by square roots: the same bits on every machine."""
     half = math.sqrt(clock)
     return clock * half * math.sqrt(math.sqrt(half))

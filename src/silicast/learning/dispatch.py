@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import final
 
 from silicast.core.errors import SilicastError
-from silicast.core.prediction import Domain, Tier
+from silicast.core.prediction import Domain, Quantity, Tier
 from silicast.hardware.device import Device
+from silicast.kernels.energy import kernel_energy
 from silicast.kernels.implementation import (
     Implementation,
     KernelTimes,
@@ -32,7 +33,12 @@ MEMO_LIMIT = 262_144
 @final
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """The predicted time of one op; seconds. See :class:`~.implementation.KernelTimes`."""
+    """The predicted time of one op; seconds. See :class:`~.implementation.KernelTimes`.
+
+    Attributes:
+        energy_j: energy of one call, None where the device has no power model.
+        power_measured: power of kernels was measured on the device's architecture.
+    """
 
     op: Op
     estimate_s: float
@@ -47,6 +53,8 @@ class KernelTime:
     warnings: tuple[str, ...] = ()
     domain: Domain = "in"
     measured: bool = True
+    energy_j: Quantity | None = None
+    power_measured: bool = True
 
 
 _memo: dict[tuple[Device, Evidence], dict[Op, KernelTime]] = {}
@@ -98,8 +106,9 @@ def times(ops: Sequence[Op], device: Device, evidence: Evidence = ALL_SHIPPED) -
     fresh: dict[Op, KernelTime] = {}
     for group in groups.values():
         model = implementation_of(group[0], device)
-        found = kernel_times(model, OpBatch.of(group), device, evidence)
-        fresh.update(zip(group, _rows(group, found), strict=True))
+        batch = OpBatch.of(group)
+        found = kernel_times(model, batch, device, evidence)
+        fresh.update(zip(group, _rows(group, found, batch, device), strict=True))
     answer = [fresh[op] if op in fresh else known[op] for op in ops]
     known.update(fresh)
     return answer
@@ -116,25 +125,30 @@ def _memory(device: Device, evidence: Evidence) -> dict[Op, KernelTime]:
     return _memo.setdefault((device, evidence), {})
 
 
-def _rows(ops: Sequence[Op], batch: KernelTimes) -> list[KernelTime]:
-    choices = batch.analysis.choice or ("",) * len(ops)
+def _rows(
+    ops: Sequence[Op], times: KernelTimes, batch: OpBatch, device: Device
+) -> list[KernelTime]:
+    choices = times.analysis.choice or ("",) * len(ops)
+    energy = kernel_energy(times, batch, device)
     columns = zip(
         ops,
-        batch.estimate_s.tolist(),
-        batch.p05_s.tolist(),
-        batch.p95_s.tolist(),
-        batch.bound_s.tolist(),
-        batch.bound_by(),
-        batch.independent_log_sd.tolist(),
+        times.estimate_s.tolist(),
+        times.p05_s.tolist(),
+        times.p95_s.tolist(),
+        times.bound_s.tolist(),
+        times.bound_by(),
+        times.independent_log_sd.tolist(),
         choices,
-        batch.domains(),
-        batch.tiers(),
+        times.domains(),
+        times.tiers(),
+        [None] * len(ops) if energy is None else energy.quantities(),
         strict=True,
     )
+    power_measured = energy is None or energy.measured
     return [
         KernelTime(
-            op, estimate, low, high, bound, by, batch.shared_log_sd, own, tier, choice,
-            batch.warnings, domain, batch.measured,
+            op, estimate, low, high, bound, by, times.shared_log_sd, own, tier, choice,
+            times.warnings, domain, times.measured, joules, power_measured,
         )
-        for op, estimate, low, high, bound, by, own, choice, domain, tier in columns
+        for op, estimate, low, high, bound, by, own, choice, domain, tier, joules in columns
     ]  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeGuard, final
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Part, Quantity, Tier, to_picoseconds
 from silicast.hardware.device import Device
+from silicast.kernels.energy import UNMEASURED
 from silicast.kernels.formats import unmeasured_cache
 from silicast.kernels.implementation import Implementation
 from silicast.learning.dispatch import KernelTime, forget, implementation_of, times
@@ -23,11 +24,19 @@ from silicast.scenario.answerer import (
     register,
 )
 from silicast.scenario.decode import Scenario
+from silicast.scenario.held_clock import clock_only, held_device
 from silicast.scenario.reading import shown
-from silicast.scenario.resolve import device_of, evidence_of, limit_warnings
+from silicast.scenario.resolve import (
+    device_of,
+    evidence_of,
+    find_any_device,
+    limit_warnings,
+    limited,
+)
 from silicast.workload.op import Op
 
 MICRO = 1e6
+MILLI = 1e3
 MAX_WORK = 1 << 60
 MANY = 1024
 """From so many cases on the remembered times are dropped, so that a long batch stays small."""
@@ -89,12 +98,13 @@ class _Prepared:
     bound_only: bool
     evidence: Evidence
     warnings: list[str]
+    held_hz: float = 0.0
 
 
 @register
 @final
 class KernelAnswerer(Answerer):
-    """Metrics: ``latency_us``."""
+    """Metrics: ``latency_us``, and ``energy_mj`` where the device has a power model."""
 
     task: ClassVar[str] = "kernel"
 
@@ -204,14 +214,20 @@ def _prepare(scenario: Scenario) -> _Prepared:
     variant = kernel.op.variant
     if (kernel.op.family, variant.library, variant.dtype) == ("gemm", "vllm", "fp8_block"):
         warnings.append(TIMED_WITH_HOST)
+    evidence = evidence_of(scenario, device)
+    warnings += evidence.warnings(device)
+    held_hz = 0.0
     if raw.limits.power_w is not None:
-        warnings.append("limits.power_w is not modelled for a single kernel: boost clock assumed")
+        board = limited(find_any_device(raw.device or "", scenario.folder), clock_only(raw.limits))
+        device, held_hz, said = held_device(kernel.op, board, device, evidence)
+        warnings += said
     return _Prepared(
         op=kernel.op,
         device=device,
         bound_only=raw.tier == "bound",
-        evidence=evidence_of(scenario, device),
+        evidence=evidence,
         warnings=warnings,
+        held_hz=held_hz,
     )
 
 
@@ -273,8 +289,13 @@ def _answer(case: _Prepared, time: KernelTime) -> Answer:
         )
     elif time.domain != "in":
         warnings.append(f"sizes beyond the measured {case.op.family} kernels: interval widened")
+    metrics = {"latency_us": latency.times(MICRO)}
+    if time.energy_j is not None and not case.bound_only:
+        metrics["energy_mj"] = time.energy_j.times(MILLI)
+        if not time.power_measured:
+            warnings.append(UNMEASURED.format(case.device.architecture))
     return answer(
-        metrics={"latency_us": latency.times(MICRO)},
+        metrics=metrics,
         bound={"latency_us": time.bound_s * MICRO},
         tier=tier,
         domain=time.domain,
@@ -302,4 +323,6 @@ def _why(case: _Prepared, time: KernelTime, latency: Quantity) -> dict[str, Any]
     shares = {name: round(value, 6) for name, value in sorted(time.shared_log_sd.items())}
     found["log_sd"] = {**shares, "independent": round(time.independent_log_sd, 6)}
     found["device"] = case.device.name
+    if case.held_hz:
+        found["clock_mhz"] = {"kernel": case.held_hz / 1e6}
     return found

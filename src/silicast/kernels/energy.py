@@ -1,0 +1,335 @@
+"""Board power and energy of kernels: static power, and energy for every action.
+
+    power = static + activity x (sum of rate x energy of each action + busy cores x core power)
+
+Actions are matrix operations by format, bytes of main memory and of L2, and transcendentals; a busy
+core also draws power by itself (clocks, schedulers, registers). ``activity`` is of the kernel: how
+much its data toggle and what its counts leave out. Actions of the cores grow with the clock as the
+clock law has it (:mod:`silicast.kernels.power`); nothing exceeds the board's power limit.
+docs/explanation/power-and-energy.md explains it and says how well it does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, final
+
+import numpy as np
+
+from silicast.core.dtypes import RECIPES
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64, exp_fixed
+from silicast.core.prediction import Z90, Quantity
+from silicast.hardware.catalog import find_device
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import Analysis, KernelTimes
+from silicast.kernels.physics import load_physics
+from silicast.kernels.power import energy_growth
+from silicast.workload.op import OpBatch, Variant
+
+PHYSICS = "energy"
+UNMEASURED = (
+    "no measured power of architecture {}: energy per action scaled from other boards by its "
+    "power limit"
+)
+Numbers = Any
+"""An array of shape (n,), or one number: the same arithmetic and the same bits."""
+
+NOMINAL = {"tensor": 0.7, "dram": 0.2}
+"""Use of the matrix units and of main memory by large products, all cores busy."""
+
+
+@final
+@dataclass(frozen=True)
+class Energies:
+    """What power is made of on one board for one variant of a family; watts and joules.
+
+    Attributes:
+        limit_w: what the board reaches under its limit.
+        static_w: while it runs nothing but launches.
+        core_w: of all cores busy with nothing else.
+        operation_j: of a matrix operation.
+        dram_byte_j, l2_byte_j, special_j: of a byte and of a transcendental.
+        activity: factor on all but ``static_w``.
+        spread: factor between power before the limit and either end of its 90 % interval.
+        measured: power of kernels of this very architecture was measured.
+    """
+
+    limit_w: float
+    static_w: float
+    core_w: float
+    operation_j: float
+    dram_byte_j: float
+    l2_byte_j: float
+    special_j: float
+    activity: float
+    spread: float
+    measured: bool
+
+
+@final
+@dataclass(frozen=True)
+class Actions:
+    """Actions of one call of each kernel of a batch; arrays of shape (n,).
+
+    Attributes:
+        operations: useful operations of the matrix units, or of the pipe that stands in for them.
+        dram_bytes, l2_bytes: moved through each memory.
+        special: transcendentals.
+        busy: share of the cores that have a thread block.
+    """
+
+    operations: Numbers
+    dram_bytes: Numbers
+    l2_bytes: Numbers
+    special: Numbers
+    busy: Numbers
+
+    def of_one(self) -> Actions:
+        """Those of the only row, as numbers."""
+        rows = (self.operations, self.dram_bytes, self.l2_bytes, self.special, self.busy)
+        return Actions(*(float(row[0]) for row in rows))
+
+
+@final
+@dataclass(frozen=True)
+class KernelEnergy:
+    """Energy of one call of each kernel of a batch, joules, and mean board power, watts; (n,).
+
+    ``p05_j <= estimate_j <= p95_j`` and never above the board's limit x time.
+    """
+
+    estimate_j: F64
+    p05_j: F64
+    p95_j: F64
+    power_w: F64
+    measured: bool
+
+    def quantities(self) -> list[Quantity]:
+        """Energy of each row, joules."""
+        columns = (self.estimate_j.tolist(), self.p05_j.tolist(), self.p95_j.tolist())
+        return [Quantity(*row) for row in zip(*columns, strict=True)]
+
+
+def speaks_for(device: Device) -> bool:
+    """Whether there is a power model: of GPUs whose power limit is known."""
+    return device.execution_model == "simt" and device.power_cap_w is not None
+
+
+def kernel_energy(times: KernelTimes, batch: OpBatch, device: Device) -> KernelEnergy | None:
+    """Energy of kernels whose times are known; None where there is no power model.
+
+    Power and time err together: a kernel that takes longer than expected draws less power for the
+    same work, unless the board is at its limit.
+    """
+    if not speaks_for(device):
+        return None
+    own = energies(device, batch.family, batch.variant)
+    work = actions(times.analysis, batch.variant, device)
+    columns = (times.estimate_s, times.p05_s, times.p95_s)
+    if len(times.estimate_s) == 1:  # the same operations on numbers, without an array for each
+        numbers = [float(column[0]) for column in columns]
+        arrays = [np.array([value]) for value in _interval(own, work.of_one(), numbers, device)]
+    else:
+        arrays = _interval(own, work, columns, device)
+    estimate, p05, p95, power = arrays
+    return KernelEnergy(estimate, p05, p95, power, own.measured)
+
+
+def _interval(
+    own: Energies, work: Actions, times: Sequence[Numbers], device: Device
+) -> list[Numbers]:
+    """Energy, its quantiles and power; ``times`` are the estimate and its quantiles."""
+    seconds, p05_s, p95_s = times
+    free = free_power(own, work, seconds, device)
+    power = _least(free, own.limit_w)
+    low = power / _least(_most(free / own.spread, own.static_w), own.limit_w)
+    high = _least(free * own.spread, own.limit_w) / power
+    # at fixed work the static part alone grows with time; at the limit all of it does
+    slope = _most(own.static_w / free, 1.0 * (free >= own.limit_w))
+    shorter = _joint(low - 1.0, slope * (seconds / p05_s - 1.0))
+    longer = _joint(high - 1.0, slope * (p95_s / seconds - 1.0))
+    estimate = power * seconds
+    lowest, highest = own.static_w * p05_s, own.limit_w * p95_s
+    return [
+        estimate,
+        _least(_most(estimate / (1.0 + shorter), lowest), estimate),
+        _most(_least(estimate * (1.0 + longer), highest), estimate),
+        power,
+    ]
+
+
+def _least(values: Numbers, others: Numbers) -> Numbers:
+    return np.minimum(values, others) if isinstance(values, np.ndarray) else min(values, others)
+
+
+def _most(values: Numbers, others: Numbers) -> Numbers:
+    return np.maximum(values, others) if isinstance(values, np.ndarray) else max(values, others)
+
+
+def _joint(one: Numbers, other: Numbers) -> Numbers:
+    """Two relative distances from the middle that are independent of each other."""
+    square = one * one + other * other
+    return np.sqrt(square) if isinstance(square, np.ndarray) else math.sqrt(square)
+
+
+def free_power(own: Energies, work: Actions, seconds: Numbers, device: Device) -> Numbers:
+    """Watts of kernels that take ``seconds``, as if the board had no limit; shape (n,)."""
+    rate = 1.0 / seconds
+    dram = _least(work.dram_bytes * rate, device.dram.bandwidth_bytes_per_s)
+    dynamic = work.operations * rate * own.operation_j + dram * own.dram_byte_j
+    cache = device.memory.get("l2")
+    if cache is not None and cache.bandwidth_bytes_per_s > 0.0:
+        l2 = _least(work.l2_bytes * rate, cache.bandwidth_bytes_per_s)
+        dynamic = dynamic + l2 * own.l2_byte_j
+    dynamic = dynamic + work.special * rate * own.special_j + work.busy * own.core_w
+    return own.static_w + own.activity * dynamic
+
+
+def actions(analysis: Analysis, variant: Variant, device: Device) -> Actions:
+    """What a family's analysis says that its kernels do."""
+    demand, resource_s = analysis.demand, analysis.resource_s
+    zero = np.zeros_like(analysis.time_s)
+    pipe, compute = _matrix(device, variant)
+    spent = resource_s.get("tensor", resource_s.get("fma", zero))
+    return Actions(
+        operations=spent * device.bound_per_s(pipe, compute),
+        dram_bytes=demand.level_bytes.get("dram", zero),
+        l2_bytes=demand.level_bytes.get("l2", zero),
+        special=demand.pipe_work.get("xu", zero),
+        busy=np.minimum(demand.tasks * (1.0 / device.cores), 1.0),
+    )
+
+
+@lru_cache(maxsize=512)
+def _matrix(device: Device, variant: Variant) -> tuple[str, str]:
+    """The pipe and format that stand for a variant's products; the device's widest if it has not
+    the variant's own.
+    """
+    recipe = RECIPES.get(variant.dtype)
+    compute = recipe.compute if recipe else variant.dtype
+    for name in (compute, "bf16", "fp16", "fp32"):
+        for pipe in ("tensor", "fma"):
+            if device.rate_per_core(pipe, name) > 0.0:
+                return pipe, name
+    return "fma", "fp32"
+
+
+@lru_cache(maxsize=1024)
+def energies(device: Device, family: str, variant: Variant) -> Energies:
+    """The energies of one board for one variant, under the shipped constants.
+
+    Raises:
+        ValueError: the device's power limit is not known.
+    """
+    physics = load_physics(PHYSICS)
+    constants = physics.constants(device.architecture)
+    measured = physics.is_measured(device.architecture)
+    return energies_from(device, family, variant, constants, measured=measured)
+
+
+def energies_from(
+    device: Device, family: str, variant: Variant, c: Mapping[str, float], *, measured: bool
+) -> Energies:
+    """:func:`energies` under constants that are being fitted."""
+    if device.power_cap_w is None:
+        raise ValueError(f"no power limit of {device.name} is known")
+    pipe, compute = _matrix(device, variant)
+    own = board_w(device, c)
+    scale = 1.0 if measured else _scale(_as_built(device), c)
+    relative = c.get(f"relative_energy.{compute}", 1.0)
+    if pipe == "fma":
+        relative = c.get(f"relative_energy.fma.{compute}", relative)
+    growth = scale * energy_growth(device.clocks.boost_hz / c["reference_hz"])
+    log_sd = c.get(f"log_sd.{family}", c["log_sd"])
+    if not measured:
+        log_sd = max(log_sd, c["unmeasured_log_sd"])
+    return Energies(
+        limit_w=c["limit_share"] * own.cap_w,
+        static_w=min(own.static_w, c["limit_share"] * own.cap_w),
+        core_w=own.core_w * scale,
+        operation_j=c["operation_j"] * relative * growth,
+        dram_byte_j=dram_byte_j(device, c),
+        l2_byte_j=c["l2_byte_j"] * growth,
+        special_j=c["special_j"] * growth,
+        activity=activity(family, variant, c),
+        spread=float(exp_fixed(np.full(1, Z90 * log_sd))[0]),
+        measured=measured,
+    )
+
+
+@final
+@dataclass(frozen=True)
+class BoardPower:
+    """Watts of a board: its limit, static, all cores busy, and large 16-bit products beside."""
+
+    cap_w: float
+    static_w: float
+    core_w: float
+    products_w: float
+
+
+def board_w(device: Device, c: Mapping[str, float]) -> BoardPower:
+    """Where a board's watts go by energies per action alone, its limit left aside."""
+    assert device.power_cap_w is not None
+    growth = energy_growth(device.clocks.boost_hz / c["reference_hz"])
+    pipe, compute = _matrix(device, Variant("bf16"))
+    relative = c.get(f"relative_energy.fma.{compute}", 1.0) if pipe == "fma" else 1.0
+    rate = NOMINAL["tensor"] * device.peak_per_s(pipe, compute)
+    static = c.get(f"static_w.{device.name}", c["static_share"] * device.power_cap_w)
+    return BoardPower(
+        cap_w=device.power_cap_w,
+        static_w=static,
+        core_w=device.cores * device.clocks.boost_hz * c["core_cycle_j"] * growth,
+        products_w=rate * c["operation_j"] * relative * growth,
+    )
+
+
+def dram_byte_j(device: Device, c: Mapping[str, float]) -> float:
+    """Energy of a byte of main memory: stacked on the package, or over a board's wires."""
+    technology = device.dram.technology.upper()
+    stacked = technology.startswith("HBM") or not technology
+    return c["dram_byte_j"] * (1.0 if stacked else c["board_memory_relative"])
+
+
+def _as_built(device: Device) -> Device:
+    """The catalog's device of that name, whose clock nobody has limited; else the device itself."""
+    try:
+        found = find_device(device.name)
+    except SilicastError:
+        return device
+    return found if speaks_for(found) else device
+
+
+def _scale(device: Device, c: Mapping[str, float]) -> float:
+    """Energy of the cores' actions relative to the measured boards'.
+
+    Boards are built so that large matrix products take a certain share of their power limit: what
+    the measured boards' products take of theirs, this one's would take of its own. The scale lies
+    half-way, in logarithms, between that and the measured boards' energies as they are.
+    """
+    own = board_w(device, c)
+    memory = NOMINAL["dram"] * device.dram.bandwidth_bytes_per_s * dram_byte_j(device, c)
+    room = c["products_share"] * own.cap_w - own.static_w - memory
+    return math.sqrt(max(room, 0.1 * own.cap_w) / (own.core_w + own.products_w))
+
+
+def activity_names(family: str, variant: Variant) -> tuple[str, str, str]:
+    """Constants whose product is the activity: of the family, its library, the very kernel."""
+    name = (
+        f"activity.{family}" if variant.flag("causal", default=True) else f"activity.{family}.full"
+    )
+    library = f"{name}:{variant.library}"
+    formats = f"{variant.dtype}/{variant.kv_dtype}" if variant.kv_dtype else variant.dtype
+    return name, library, f"{library}:{variant.kernel}:{formats}"
+
+
+def activity(family: str, variant: Variant, c: Mapping[str, float]) -> float:
+    """Factor of the kernel; what was not measured of it counts as the average does."""
+    found = 1.0
+    for name in activity_names(family, variant):
+        found *= c.get(name, 1.0)
+    return found
