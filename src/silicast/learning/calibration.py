@@ -25,13 +25,14 @@ from silicast.kernels.check import op_at
 from silicast.kernels.implementation import Implementation, KernelTimes
 from silicast.learning.calibration_fit import op_hash
 from silicast.learning.correction import inside
-from silicast.learning.features import MARKS, WHO, Kernels
+from silicast.learning.features import Kernels
 from silicast.learning.interpolation import Fitted, from_data, placed, trend_of
 from silicast.learning.oblivious import CODES, Trees, codes
 from silicast.workload.op import OpBatch
 
 SIZES = ("size", "max", "sequences")
-PROVIDER = "library:"
+KINDS = ("style", "kv", "stream")
+PROVIDER, STYLE = "library:", "style:"
 NOISE_FLOOR = 0.01
 """Repeats of a kernel are never taken for closer than that, in logs."""
 
@@ -77,7 +78,10 @@ class _Ready:
         rows = [i for i, name in enumerate(known) if _tells_ground(name)]
         if not self.offset.ranges or not rows:
             return np.ones(len(kernels.batch))
-        told = any(name.startswith(PROVIDER) for name in known)
+        # where the style of kernel is known it does not matter whose library brings it
+        told = any(name.startswith(PROVIDER) for name in known) and not any(
+            name.startswith(STYLE) for name in kernels.own
+        )
         if any(_is_other(name, known, told) for name in kernels.own):
             return np.zeros(len(kernels.batch))
         found = codes(kernels.table(tuple(known[i] for i in rows)))
@@ -188,19 +192,18 @@ class Calibrator:
 def _tells_ground(name: str) -> bool:
     """Whether a feature says how far an op is from those measured: its sizes and its kind.
 
-    Who provides it does not: a query may leave that out. Shares follow from the sizes.
+    Who provides it does not: a query may leave that out. Shares follow from the sizes, and what
+    flags ask for the analysis says; kernels that differ in them are no near neighbours.
     """
-    kind = name.partition(":")[0]
-    return kind in SIZES or (kind in MARKS and not name.startswith(WHO))
+    return name.partition(":")[0] in (*SIZES, *KINDS)
 
 
 def _is_other(name: str, known: Sequence[str], told: bool) -> bool:
     """Whether a mark is of a kind of kernel, or of a library where they are told, that no measured
     row had.
     """
-    if name.startswith(WHO):
-        return told and name.startswith(PROVIDER) and name not in known
-    return name not in known
+    asked = told if name.startswith(PROVIDER) else name.partition(":")[0] in KINDS
+    return asked and name not in known
 
 
 def _decoded(data: Correction) -> Trees:

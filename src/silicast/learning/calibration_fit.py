@@ -108,12 +108,17 @@ class _Left:
 
 
 def fit_offset(
-    model: Implementation, parts: Sequence[MeasuredKernels], device: Device
+    model: Implementation,
+    parts: Sequence[MeasuredKernels],
+    device: Device,
+    *,
+    learned: bool = True,
 ) -> tuple[Offset, float]:
     """What rows of one family and format on a device change.
 
     Args:
         parts: its rows, one part a variant; all of one family and dtype.
+        learned: what is changed are predictions with shipped corrections, else analytic ones.
 
     Returns:
         What changes, and the mean |log| error before it.
@@ -121,7 +126,9 @@ def fit_offset(
     names = all_names(model, [(part.batch, device) for part in parts])
     near_by, terms = coordinates(names, model.ragged), trend_names(names)
     ops = [op_at(part.batch, row) for part in parts for row in range(len(part.batch))]
-    rows = _read(model, parts, device, names, ops)
+    found_by = learned_times if learned else type(model).times
+    tables = [(part, found_by(model, part.batch, device)) for part in parts]
+    rows = _read(model, tables, device, names, ops)
     count, target = len(rows), rows.target
     offset = float(np.median(target)) * count / (count + PRIOR_ROWS)
     rows = _Rows(rows.columns, rows.where, rows.terms, target - offset, rows.fold)
@@ -166,14 +173,13 @@ def op_hash(op: Op) -> str:
 
 def _read(
     model: Implementation,
-    parts: Sequence[MeasuredKernels],
+    measured: Sequence[tuple[MeasuredKernels, KernelTimes]],
     device: Device,
     names: tuple[str, ...],
     ops: Sequence[Op],
 ) -> _Rows:
     tables: list[tuple[F64, F64, F64, F64]] = []
-    for part in parts:
-        times: KernelTimes = learned_times(model, part.batch, device)
+    for part, times in measured:
         kernels = Kernels.of(model, times.analysis, part.batch, device)
         tables.append(
             (

@@ -17,6 +17,8 @@ from silicast.core.numerics import F64
 STEPS = 40
 FIRST_STEP, LARGEST_STEP = 0.2, 1.0
 GROWTH, SHRINK = 1.2, 0.5
+LEAST_NOISE = 0.005
+"""No kernel is timed more closely than that, in logs; with less, repeats leave nothing to solve."""
 
 
 @final
@@ -53,6 +55,7 @@ def fitted_scales(where: F64, shared: F64, target: F64, prior: Prior) -> tuple[F
 
     def evidence(p: F64) -> tuple[float, F64]:
         weight, field, noise = np.exp(2.0 * p[:count]), np.exp(2.0 * p[-2]), np.exp(2.0 * p[-1])
+        noise += LEAST_NOISE * LEAST_NOISE
         root = np.sqrt(3.0 * np.tensordot(weight, squares, 1))
         decay = np.exp(-root)
         alike = (1.0 + root) * decay
@@ -65,13 +68,15 @@ def fitted_scales(where: F64, shared: F64, target: F64, prior: Prior) -> tuple[F
         value = 0.5 * float(target @ pulled) + float(np.log(np.diag(lower)).sum())
         slope = 0.5 * (inverse - np.outer(pulled, pulled))
         along = np.tensordot(squares, -1.5 * field * slope * decay, ([1, 2], [0, 1]))
-        own = [2.0 * field * float((slope * alike).sum()), 2.0 * noise * float(np.trace(slope))]
+        free = noise - LEAST_NOISE * LEAST_NOISE
+        own = [2.0 * field * float((slope * alike).sum()), 2.0 * free * float(np.trace(slope))]
         away = (p - prior.mean) / prior.sd
         gradient = np.concatenate([2.0 * weight * along, own]) + away / prior.sd
         return value + 0.5 * float((away * away).sum()), gradient
 
     best = _descended(evidence, prior.mean)
-    return np.exp(best[:count]), float(np.exp(best[-2])), float(np.exp(best[-1]))
+    noise = float(np.hypot(np.exp(best[-1]), LEAST_NOISE))
+    return np.exp(best[:count]), float(np.exp(best[-2])), noise
 
 
 def _descended(function: Callable[[F64], tuple[float, F64]], start: F64) -> F64:

@@ -39,6 +39,8 @@ ANCHORS = 256
 TUNED_ON = 200
 """Rows that its lengths are fitted on, at most."""
 JITTER = 1e-6
+LEAST_LEFT = 0.01
+"""Of a row, how much the others say about it, at least."""
 
 _OCTAVES, _SHARE, _FILL = 1.0 / 48.0, 3.0, 2.0
 """What one of a code, a share and a fill comes to in units of a usual length."""
@@ -168,20 +170,29 @@ def fit(where: F64, terms: F64, target: F64) -> Fitted:
     spread[0] = c["offset_log_sd"] ** 2
     some = _some(len(target), TUNED_ON)
     shared = (terms[:, some].T * spread) @ terms[:, some]
-    scales, field, noise = fitted_scales(where[:, some], shared, target[some], prior)
+    # rows far from the usual, and then those far from all their neighbours, are held at three
+    # spreads: one outlier moves no one else
+    tame = _held(target, np.full(len(target), np.median(target)))
+    scales, field, noise = fitted_scales(where[:, some], shared, tame[some], prior)
     scaled = where * scales.reshape(-1, 1)
-    first = _solved(scales, scaled, terms, target, spread, field, noise)
-    fitted, _ = first.evaluate(where, terms)
-    # a row far from all its neighbours is held at three spreads: one outlier moves no one else
-    limit = 3.0 * max(float(np.quantile(np.abs(target - fitted), 0.683)), noise)
-    held = np.clip(target, fitted - limit, fitted + limit)
-    return _solved(scales, scaled, terms, held, spread, field, noise)
+    _, others = _solved(scales, scaled, terms, tame, spread, field, noise)
+    fitted, _ = _solved(scales, scaled, terms, _held(target, others), spread, field, noise)
+    return fitted
+
+
+def _held(target: F64, usual: F64) -> F64:
+    """``target`` at most three spreads from what is usual there."""
+    limit = 3.0 * float(np.quantile(np.abs(target - usual), 0.683))
+    return np.minimum(np.maximum(target, usual - limit), usual + limit)
 
 
 def _solved(
     scales: F64, scaled: F64, terms: F64, target: F64, spread: F64, field: float, noise: float
-) -> Fitted:
-    """Trend and weights of the anchors, by a projection on the anchors (subset of regressors)."""
+) -> tuple[Fitted, F64]:
+    """Trend and weights of the anchors, by a projection on the anchors (subset of regressors).
+
+    Also what all other rows say of each row, shape (n,).
+    """
     chosen = _some(len(target), ANCHORS)
     anchors = np.ascontiguousarray(scaled[:, chosen])
     basis = np.concatenate([terms, matern(_squares(anchors, scaled))])
@@ -191,8 +202,11 @@ def _solved(
     own = matern(_squares(anchors, anchors))
     own[np.diag_indices(len(own))] += JITTER
     strict[count:, count:] = own / (field * field)
-    found = np.linalg.solve(basis @ basis.T / noise**2 + strict, basis @ target / noise**2)
-    return Fitted(scales, anchors.T, found[count:], found[:count], field, noise)
+    inverse = np.linalg.inv(basis @ basis.T / noise**2 + strict)
+    found = inverse @ (basis @ target) / noise**2
+    own = ((inverse @ basis) * basis).sum(axis=0) / noise**2
+    left = (target - found @ basis) / np.maximum(1.0 - own, LEAST_LEFT)
+    return Fitted(scales, anchors.T, found[count:], found[:count], field, noise), target - left
 
 
 def as_data(fitted: Fitted, names: Sequence[str], terms: Sequence[str]) -> Interpolation:

@@ -35,11 +35,13 @@ class ScaledCalibrator:
     Args:
         calibrator: of the device that was measured.
         have: that device.
+        learned: it was fitted to predictions with shipped corrections, else to analytic ones.
     """
 
-    def __init__(self, calibrator: Calibrator, have: Device) -> None:
+    def __init__(self, calibrator: Calibrator, have: Device, *, learned: bool = True) -> None:
         self.calibrator = calibrator
         self.have = have
+        self.learned = learned
 
     def speaks_for(self, family: str, dtype: str) -> bool:
         """Whether anything of a family in a format was measured."""
@@ -61,7 +63,8 @@ class ScaledCalibrator:
         Raises:
             SilicastError: the device that was measured does not run such kernels.
         """
-        there = learned_times(model, batch, self.have)
+        found = learned_times if self.learned else type(model).times
+        there = found(model, batch, self.have)
         change = self.calibrator.change(there, model, batch, self.have)
         usual, usual_sd = self._carried(device)
         share = usual * change.weight * alike(there.analysis, times.analysis)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -60,6 +60,7 @@ def read_table(path: Path) -> list[Row]:
 def _csv(path: Path) -> Iterator[dict[str, Any]]:
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file)
+        _check_header(reader.fieldnames or [], path)
         for number, row in enumerate(reader, 1):
             _not_too_many(number, path)
             if None in row:
@@ -67,10 +68,29 @@ def _csv(path: Path) -> Iterator[dict[str, Any]]:
                     "has more cells than the header", file=str(path), field=f"row {number}"
                 )
             yield {
-                name.strip(): _value(text.strip())
+                name.strip().casefold(): _value(text.strip())
                 for name, text in row.items()
                 if text is not None and text.strip()
             }
+
+
+def _check_header(names: Sequence[str], path: Path) -> None:
+    """Refuses a header whose columns cannot be told apart."""
+    if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
+        raise SilicastError(
+            "has one column only: its cells are not separated by commas",
+            file=str(path),
+            field="row 0",
+            hint="write it with commas between cells and a point in numbers",
+        )
+    known: set[str] = set()
+    for name in (name.strip().casefold() for name in names):
+        if name in known and name:
+            raise SilicastError(
+                f"has column {name[:60]!r} twice", file=str(path), field="row 0",
+                hint="keep one of them",
+            )  # fmt: skip
+        known.add(name)
 
 
 def _value(text: str) -> Any:

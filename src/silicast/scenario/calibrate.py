@@ -41,6 +41,11 @@ SCALE = 300.0
 """A measured time so many times off the predicted one, either way, has another unit."""
 CONTRADICTS = 2.0
 """Repeats of one op this far apart were not timed under the same conditions."""
+STRAY = 10.0
+"""A ratio of measured over predicted time so far from the usual one of its table is no kernel's."""
+STRAY_AMONG = 8
+"""Rows from which on there is a usual ratio."""
+SINGULAR = {"are": "is", "have": "has", "repeat": "repeats", "contradict": "contradicts"}
 SHOWN = 20
 """Runs of rows that a line names."""
 
@@ -67,7 +72,12 @@ class Refused:
         for reason, numbers in self.rows.items():
             runs = _runs(sorted(numbers))
             first = ", ".join(runs[:SHOWN]) + (", ..." if len(runs) > SHOWN else "")
-            found.append(f"{len(numbers)} rows {reason} (row {first})")
+            verb = reason.partition(" ")[0]
+            if len(numbers) == 1:
+                said = f"1 row {SINGULAR.get(verb, verb)}{reason.removeprefix(verb)}"
+                found.append(f"{said} (row {first})")
+            else:
+                found.append(f"{len(numbers)} rows {reason} (rows {first})")
         return found
 
 
@@ -226,15 +236,16 @@ def _checked(
 ) -> MeasuredKernels | None:
     """The rows that can be right, as measured kernels."""
     times = learned_times(model, OpBatch.of([row.op for row in rows]), device)
+    ratios = np.array([row.seconds for row in rows]) / times.estimate_s
+    sane = ratios[(ratios > 1.0 / SCALE) & (ratios < SCALE)]
+    middle = float(np.median(sane)) if len(sane) >= STRAY_AMONG else 0.0
     usual: dict[Op, list[float]] = {}
-    for row in rows:
-        usual.setdefault(row.op, []).append(row.seconds)
+    for row, ratio in zip(rows, ratios.tolist(), strict=True):
+        if 1.0 / SCALE < ratio < SCALE:
+            usual.setdefault(row.op, []).append(row.seconds)
     kept: list[_Read] = []
-    for row, bound, estimate in zip(
-        rows, times.bound_s.tolist(), times.estimate_s.tolist(), strict=True
-    ):
-        ratio = row.seconds / estimate
-        repeats = usual[row.op]
+    for row, bound, ratio in zip(rows, times.bound_s.tolist(), ratios.tolist(), strict=True):
+        repeats = usual.get(row.op, [row.seconds])
         if not 1.0 / SCALE < ratio < SCALE:
             refused.add(f"are {SCALE:g} times off or more: another unit?", row.number)
         elif row.seconds < TOO_FAST * bound:
@@ -244,6 +255,10 @@ def _checked(
             )
         elif max(repeats) > CONTRADICTS * min(repeats):
             refused.add("repeat an op with times two or more times apart", row.number)
+        elif middle and not 1.0 / STRAY < ratio / middle < STRAY:
+            refused.add(
+                f"contradict the others: {STRAY:g} times off what those say, or more", row.number
+            )
         else:
             kept.append(row)
     if not kept:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,6 +79,64 @@ def test_bad_files_name_what_is_wrong(tmp_path: Path, text: str, words: str) -> 
         load_calibration(path)
     assert words in str(caught.value)
     assert "c.json" in str(caught.value)
+
+
+def test_a_file_that_was_changed_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    save_calibration(SAMPLE.signed, path)
+    assert load_calibration(path) == SAMPLE.signed
+    assert SAMPLE.signed.hash == SAMPLE.hash
+    path.write_text(path.read_text().replace("0.03", "0.04"))
+    with pytest.raises(SilicastError, match="checksum") as caught:
+        load_calibration(path)
+    assert "silicast calibrate" in caught.value.hint
+
+
+TREES = {"edges": [[3, 9], [4]], "questions": [[[0, 1], [1, 1]]], "leaves": [[0, 1, 2, 3]]}
+FIELD = {
+    "coordinates": ["time", "size:m"], "scales": [0.1, 0.2], "anchors": [[1, 2], [3, 4]],
+    "weights": [0.5, -0.5], "trend": {"constant": 0.1}, "field_log_sd": 0.1, "noise_log_sd": 0.02,
+}  # fmt: skip
+WHOLE = {
+    "family": "gemm", "log_offset": 0.1, "log_sd": 0.02, "rows": 80,
+    "features": ["size:m", "waves"],
+    "ranges": [[1, 2], [3, 4]], "correction": TREES, "interpolation": FIELD,
+}  # fmt: skip
+
+
+def load(path: Path, offset: dict[str, Any]) -> Calibration:
+    tree = {"format": 3, "scope": {"device": "x"}, "offsets": [offset]}
+    path.write_text(json.dumps(tree))
+    return load_calibration(path)
+
+
+def test_shapes_that_fit_are_read(tmp_path: Path) -> None:
+    assert load(tmp_path / "c.json", WHOLE).offsets[0].correction is not None
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"ranges": [[1, 2]]}, "1 ranges for 2 features"),
+        ({"features": ["a", "b", "c"], "ranges": []}, "correction of 2 features"),
+        ({"correction": {**TREES, "leaves": [[0, 1, 2]]}}, "trees of depths"),
+        ({"correction": {**TREES, "leaves": []}}, "trees of depths"),
+        ({"correction": {**TREES, "questions": [[[7, 1], [1, 1]]]}}, "asks for feature 7"),
+        ({"correction": {**TREES, "questions": [[[-1, 1], [1, 1]]]}}, "questions"),
+        ({"correction": {**TREES, "leaves": [[0, 1, 2, 99999]]}}, "leaves"),
+        ({"interpolation": {**FIELD, "scales": [0.1]}}, "coordinates"),
+        ({"interpolation": {**FIELD, "anchors": [[1, 2], [3]]}}, "coordinates"),
+        ({"interpolation": {**FIELD, "weights": [0.5]}}, "1 weights for 2 anchors"),
+        ({"interpolation": {**FIELD, "weights": [0.5, 1e30]}}, "weights"),
+        ({"interpolated_share": 2.0}, "interpolated_share"),
+    ],
+)
+def test_wrong_shapes_are_refused(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    with pytest.raises(SilicastError) as caught:
+        load(tmp_path / "c.json", {**WHOLE, **change})
+    assert words in str(caught.value)
+    assert "c.json" in str(caught.value)
+    assert caught.value.hint
 
 
 def test_a_missing_file_is_an_io_error(tmp_path: Path) -> None:

@@ -108,6 +108,7 @@ def test_csv_in_other_units(tmp_path: Path) -> None:
 
 
 BAD = {
+    "contradicts the others": lambda r: {**r, "latency_us": r["latency_us"] * 50.0},
     "another unit": lambda r: {**r, "latency_us": r["latency_us"] * 1000.0},
     "faster than the device": lambda r: {**r, "latency_us": r["latency_us"] / 30.0},
     "no time above 0": lambda r: {**r, "latency_us": -1.0},
@@ -128,12 +129,44 @@ def test_a_row_that_cannot_be_right_is_named(tmp_path: Path, reason: str) -> Non
         calibrate(path, "H100")
     text = str(caught.value)
     assert reason in text
-    assert "1 rows" in text
+    assert "1 row " in text
     assert "row 31" in text
     assert str(path) in text
     found = calibrate(path, "H100", skip_bad=True)
     assert found.refused.count == 1
     assert sum(offset.rows for offset in found.calibration.offsets) == len(good) - 1
+
+
+def test_copies_are_named_and_counted_once(tmp_path: Path) -> None:
+    good = rows()
+    path = written(tmp_path / "rows.jsonl", [*good, *good[:7]])
+    with pytest.raises(SilicastError, match=r"7 rows are copies of other rows.*rows 37-43"):
+        calibrate(path, "H100")
+    (offset,) = calibrate(path, "H100", skip_bad=True).calibration.offsets
+    assert offset.rows == len(good)
+
+
+def test_numbered_repeats_are_no_copies(tmp_path: Path) -> None:
+    twice = [{**row, "run": run} for row in rows() for run in (1, 2)]
+    (offset,) = calibrate(written(tmp_path / "r.jsonl", twice), "H100").calibration.offsets
+    assert offset.rows == len(twice)
+    assert {repeat.rows for repeat in offset.repeats} == {2}
+
+
+def test_a_bad_row_does_not_blame_its_good_twin(tmp_path: Path) -> None:
+    good = rows()
+    wild = {**good[3], "latency_us": good[3]["latency_us"] * 1000.0}
+    with pytest.raises(SilicastError) as caught:
+        calibrate(written(tmp_path / "rows.jsonl", [*good, wild]), "H100")
+    assert "1 row is 300 times off" in str(caught.value)
+    assert "repeat" not in str(caught.value)
+
+
+def test_every_row_in_another_unit_is_refused(tmp_path: Path) -> None:
+    for factor in (1e-3, 1e3):
+        table = [{**row, "latency_us": row["latency_us"] * factor} for row in rows()]
+        with pytest.raises(SilicastError, match=f"{len(table)} rows are 300 times off"):
+            calibrate(written(tmp_path / "rows.jsonl", table), "H100")
 
 
 def test_contradictions_are_named(tmp_path: Path) -> None:
@@ -150,6 +183,8 @@ def test_contradictions_are_named(tmp_path: Path) -> None:
         ("x.txt", "m\n1\n", "unknown kind"),
         ("x.csv", "", "no rows"),
         ("x.csv", "a,b\n1,2,3\n", "more cells"),
+        ("x.csv", "op;m;n\ngemm;1;2\n", "not separated by commas"),
+        ("x.csv", "op,m,M\ngemm,1,2\n", "column 'm' twice"),
         ("x.jsonl", "{\n", "no JSON"),
         ("x.jsonl", "[1]\n", "expected an object"),
         ("x.parquet", "PAR", "Parquet"),
@@ -166,3 +201,53 @@ def test_no_such_table(tmp_path: Path) -> None:
     for name in ("a.csv", "a.jsonl", "a.parquet"):
         with pytest.raises(SilicastError, match="cannot read"):
             calibrate(tmp_path / name, "H100")
+
+
+def test_capitals_in_a_header_do_not_count(tmp_path: Path) -> None:
+    lines = ["OP,M,N,K,Latency_us"]
+    lines += [f"gemm,{r['m']},{r['n']},{r['k']},{r['latency_us']!r}" for r in rows()]
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(lines) + "\n")
+    (offset,) = calibrate(path, "H100").calibration.offsets
+    assert offset.rows == len(SHAPES)
+
+
+def test_few_rows_move_physical_quantities_many_learn_the_rest(tmp_path: Path) -> None:
+    """Memory a third slower: kernels that wait for it get slower, others stay."""
+    few: list[dict[str, Any]] = [
+        {"op": "gemm", "m": m, "n": n, "k": k}
+        for m in (1, 4, 2048, 8192)
+        for n in (2048, 8192)
+        for k in (4096, 8192)
+    ]
+    table = [
+        {**shape, "latency_us": (1.33 if shape["m"] <= 4 else 1.0)
+         * predicted(shape).metrics["latency_us"].estimate}
+        for shape in few
+    ]  # fmt: skip
+    path = tmp_path / "c.json"
+    found = calibrate(written(tmp_path / "r.jsonl", table), "H100").calibration
+    (offset,) = found.offsets
+    assert offset.correction is None
+    assert offset.interpolation is not None
+    assert offset.interpolation.trend["share:dram"] > offset.interpolation.trend["share:tensor"]
+    save_calibration(found, path)
+
+    def moved(kernel: dict[str, Any]) -> float:
+        after = predicted(kernel, calibration=str(path)).metrics["latency_us"].estimate
+        return float(after / predicted(kernel).metrics["latency_us"].estimate)
+
+    assert moved({"op": "gemm", "m": 2, "n": 4096, "k": 4096}) > 1.15
+    assert 0.9 < moved({"op": "gemm", "m": 4096, "n": 4096, "k": 4096}) < 1.12
+
+
+def test_rows_without_a_library_and_with_one_speak_for_each_other(tmp_path: Path) -> None:
+    """Engines leave libraries out when they ask for a model's kernels."""
+    named = [{**row, "library": "vllm"} for row in rows()]
+    path = tmp_path / "c.json"
+    table = written(tmp_path / "r.jsonl", named)
+    save_calibration(calibrate(table, "H100").calibration, path)
+    plain = {"op": "gemm", "m": 256, "n": 2048, "k": 2048}
+    assert predicted(plain, calibration=str(path)).tier == "calibrated"
+    other = {**plain, "library": "trtllm"}
+    assert predicted(other, calibration=str(path)).tier != "calibrated"

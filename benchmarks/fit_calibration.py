@@ -1,0 +1,222 @@
+"""Estimates what calibrations start from and writes catalog/physics/calibration.json.
+
+    python benchmarks/fit_calibration.py [--dry]
+
+Two kinds of numbers, both from rows that no suite scores, with every architecture predicted as if
+nobody had measured it:
+
+- how far known devices lie from such predictions (of all kernels together, of each resource, of
+  kernel to kernel, of noise): the priors of a calibration. Empirical Bayes: fits of tables under
+  wide priors, whose logs give the means and spreads; repeated until the priors stand still.
+- how much of what one device shows holds on another one, for kernels that are wholly alike there,
+  between sisters and between architectures: the slope of the one on the other over the same
+  kernels, and what it leaves.
+"""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from silicast.core.numerics import F64
+from silicast.core.prediction import Z90
+from silicast.kernels.check import op_at
+from silicast.kernels.implementation import implementation_for
+from silicast.kernels.physics import PhysicsCard, load_physics, replaced
+from silicast.learning.calibration_fit import op_hash
+from silicast.learning.features import Kernels, all_names
+from silicast.learning.interpolation import (
+    PHYSICS,
+    Fitted,
+    coordinates,
+    fit,
+    placed,
+    trend_names,
+    trend_of,
+)
+from silicast.validation.suite import data_folder
+from silicast.validation.suites._calibrated_rows import (
+    DEVICES,
+    Table,
+    tables,
+    unknown_architecture,
+)
+from silicast.validation.suites.calibrated import CalibratedKernels
+
+OUT = Path(__file__).resolve().parents[1] / "src/silicast/catalog/physics/calibration.json"
+SISTERS = ("H200-SXM-141GB", "GB200")
+ROWS = 200
+"""Rows of a table that priors are estimated with."""
+PAIRED = 1500
+"""Rows of a table that are paired with those of other devices, at most."""
+ROUNDS = 2
+LEAST_SPREAD = 0.3
+LARGEST = 1.0
+"""Ratios beyond e are not what one device tells about another."""
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Logs of measured over predicted time of a table's kernels, by op; shares of resources."""
+
+    table: Table
+    architecture: str
+    log_ratio: dict[str, float]
+    shares: dict[str, dict[str, float]]
+
+
+def main() -> None:
+    """Fits, prints and writes."""
+    found = tables(data_folder(), (*DEVICES, *SISTERS))
+    first = [
+        table
+        for table in found
+        if table.device in {t.device for t in tables(data_folder(), DEVICES)}
+    ]
+    constants = dict(load_physics(PHYSICS).default)
+    for _ in range(ROUNDS):
+        constants |= _priors(first, constants)
+        print({name: round(value, 4) for name, value in constants.items()}, flush=True)
+    ratios = [_ratios(table) for table in found]
+    constants |= _carried(ratios)
+    print({name: round(value, 4) for name, value in constants.items()}, flush=True)
+    if "--dry" in sys.argv:
+        return
+    physics = msgspec.structs.replace(
+        load_physics(PHYSICS),
+        card=PhysicsCard(
+            data=list(CalibratedKernels.source),
+            split="rows that no suite scores; every architecture predicted without its own rows",
+            command="python benchmarks/fit_calibration.py",
+            date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+            scores={"tables": len(first), "tables_of_pairs": len(found)},
+            notes="scales are per usual length of a coordinate: three octaves, a third of a share",
+        ),
+        default={name: float(f"{value:.3g}") for name, value in constants.items()},
+    )
+    OUT.write_bytes(msgspec.json.format(msgspec.json.encode(physics), indent=1) + b"\n")
+
+
+def _priors(own: list[Table], constants: dict[str, float]) -> dict[str, float]:
+    """Means and spreads of what fits of all tables came to."""
+    fits: list[tuple[float, Fitted]] = []
+    physics = msgspec.structs.replace(load_physics(PHYSICS), default=constants)
+    for table in own:
+        given = table.drawn()
+        given = np.sort(given[~table.held_out[given]][:ROWS])
+        # constants of calibrations are replaced inside, as the context forgets what is outside
+        with unknown_architecture(table.hardware.architecture), replaced({PHYSICS: physics}):
+            fits.append(_fit(table.take(given)))
+    medians = np.array([median for median, _ in fits])
+    trends = np.concatenate([each.trend[1:] for _, each in fits])
+    fields = np.log([each.field_log_sd for _, each in fits])
+    noises = np.log([each.noise_log_sd for _, each in fits])
+    scales = np.log(np.concatenate([each.scales for _, each in fits]))
+    return {
+        "offset_log_sd": _sd(medians),
+        "trend_log_sd": _sd(trends),
+        "field_log_sd": float(np.exp(np.median(fields))),
+        "noise_log_sd": float(np.exp(np.median(noises))),
+        "scale": float(np.exp(np.median(scales))),
+        "scale_spread": max(LEAST_SPREAD, float(scales.std())),
+        "sd_spread": max(LEAST_SPREAD, float(np.concatenate([fields, noises]).std() / np.sqrt(2))),
+    }
+
+
+def _fit(table: Table) -> tuple[float, Fitted]:
+    """The median ratio of a table's rows, and what is fitted to the rest."""
+    model = implementation_for(table.family, "simt")
+    assert model is not None
+    device = table.hardware
+    names = all_names(model, [(part.batch, device) for part in table.parts])
+    columns: list[tuple[F64, F64, F64]] = []
+    for part in table.parts:
+        times = type(model).times(model, part.batch, device)
+        kernels = Kernels.of(model, times.analysis, part.batch, device)
+        columns.append(
+            (
+                placed(coordinates(names, model.ragged), kernels),
+                trend_of(trend_names(names), kernels),
+                np.log(part.seconds / times.estimate_s),
+            )
+        )
+    where, terms, target = (np.concatenate(each, axis=-1) for each in zip(*columns, strict=True))
+    median = float(np.median(target))
+    return median, fit(where, terms, target - median)
+
+
+def _ratios(table: Table) -> Ratios:
+    """Ratios of a table's rows that no suite scores, its architecture unknown."""
+    model = implementation_for(table.family, "simt")
+    assert model is not None
+    device = table.hardware
+    given = table.drawn()
+    some = table.take(np.sort(given[~table.held_out[given]][:PAIRED]))
+    ratio: dict[str, float] = {}
+    shares: dict[str, dict[str, float]] = {}
+    with unknown_architecture(device.architecture):
+        for part in some.parts:
+            times = type(model).times(model, part.batch, device)
+            logs = np.log(part.seconds / times.estimate_s)
+            for row in range(len(part.batch)):
+                key = f"{op_hash(op_at(part.batch, row))}"
+                ratio[key] = float(np.clip(logs[row], -LARGEST, LARGEST))
+                time = times.analysis.time_s[row]
+                resources = times.analysis.resource_s.items()
+                shares[key] = {name: float(each[row] / time) for name, each in resources}
+    return Ratios(table, device.architecture, ratio, shares)
+
+
+def _carried(every: list[Ratios]) -> dict[str, float]:
+    """Shares that carry over between sisters and between architectures, and what they leave."""
+    pairs: dict[str, list[tuple[F64, F64]]] = {"same": [], "other": []}
+    for have in every:
+        for wanted in every:
+            one, other = have.table, wanted.table
+            same_kernels = (one.family, one.dtype, one.library) == (
+                other.family, other.dtype, other.library
+            )  # fmt: skip
+            keys = sorted(have.log_ratio.keys() & wanted.log_ratio.keys())
+            if one.device == other.device or not same_kernels or len(keys) < 40:
+                continue
+            kind = "same" if have.architecture == wanted.architecture else "other"
+            alike = np.array([_alike(have.shares[key], wanted.shares[key]) for key in keys])
+            told = np.array([have.log_ratio[key] for key in keys]) * alike
+            pairs[kind].append((told, np.array([wanted.log_ratio[key] for key in keys])))
+    constants = {}
+    for kind, found in pairs.items():
+        top = np.mean([float(np.mean(x * y)) for x, y in found])
+        share = float(np.clip(top / np.mean([float(np.mean(x * x)) for x, _ in found]), 0.0, 1.0))
+        left = [float(np.quantile(np.abs(y - share * x), 0.9)) / Z90 for x, y in found]
+        print(
+            kind,
+            len(found),
+            "pairs, |log| before",
+            round(float(np.mean([np.abs(y).mean() for _, y in found])), 3),
+            "after",
+            round(float(np.mean([np.abs(y - share * x).mean() for x, y in found])), 3),
+        )
+        constants[f"carried_{kind}"] = share
+        constants[f"carried_{kind}_log_sd"] = float(np.median(left))
+    return constants
+
+
+def _alike(one: dict[str, float], other: dict[str, float]) -> float:
+    names = one.keys() | other.keys()
+    pairs = [(one.get(name, 0.0), other.get(name, 0.0)) for name in names]
+    return sum(map(min, pairs)) / max(sum(map(max, pairs)), 1e-30)
+
+
+def _sd(values: F64) -> float:
+    """Root mean square, outliers held at three times the usual size."""
+    limit = 3.0 * float(np.quantile(np.abs(values), 0.683))
+    return float(np.sqrt(np.mean(np.square(np.clip(values, -limit, limit)))))
+
+
+if __name__ == "__main__":
+    main()
