@@ -14,6 +14,8 @@ READ_FROM_MEMORY = frozenset(("gemm", "moe", "attention_decode", "mla_decode", "
 """Between two uses of a layer's weights and cached keys the whole model passes through L2."""
 DECODES_FROM_MEMORY = frozenset(("sparse_attention", "indexer_logits"))
 """As :data:`READ_FROM_MEMORY`, of families that prefills have too: there the keys are new."""
+STREAMED = frozenset(("rmsnorm", "layernorm", "silu_mul", "rope", "elementwise", "softmax"))
+"""In a pass, products whose weights stream through the L2 run between these."""
 
 OWN_NODES = {
     "attention_prefill": (("append", False), ("rope", False)),
@@ -32,6 +34,12 @@ def _from_memory(op: Op) -> bool:
     return op.family in READ_FROM_MEMORY or op.variant.flag("generation")
 
 
+def _cache_state(op: Op) -> str:
+    if _from_memory(op):
+        return "cold"
+    return "between" if op.family in STREAMED else op.variant.cache
+
+
 def as_run(op: Op, engine: Engine, architecture: str) -> Op:
     """The op with the library that the engine takes for it on an architecture.
 
@@ -44,7 +52,7 @@ def as_run(op: Op, engine: Engine, architecture: str) -> Op:
         op.variant,
         dtype=kernels.recipe(family, architecture, op.variant.dtype),
         library=engine.collectives if family in COLLECTIVES else library,
-        cache="cold" if _from_memory(op) else op.variant.cache,
+        cache=_cache_state(op),
         launch="graph",
         flags=tuple(sorted((*op.variant.flags, *OWN_NODES.get(family, ())))),
     )

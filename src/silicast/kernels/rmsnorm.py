@@ -25,6 +25,7 @@ class RmsNorm(StreamingKernel):
         "hidden": (1, 1 << 18),
         "residual": (0, 1),
     }
+    scalar_libraries: ClassVar[frozenset[str]] = frozenset({"sarathi"})
 
     def stream(self, sizes: Sizes, variant: Variant) -> Stream:
         """Row in and out, the weight once; the residual in and out if fused."""
@@ -38,6 +39,11 @@ class RmsNorm(StreamingKernel):
             fma=elements * (3 + streams),
             xu=sizes["tokens"],
             tasks=sizes["tokens"],
-            trips=2.0,
+            # the fused kernel's second sweep waits for the sum that the first has written
+            trips=2.0 + sizes.get("residual", 0),
             reductions=1.0,
+            # the fused kernel writes norm and sum where input and residual were
+            in_place_bytes=elements * 2 * size * sizes.get("residual", 0),
+            # scalar kernels read the row again to scale it
+            reread_bytes=elements * size if self.is_scalar(variant) else 0,
         )

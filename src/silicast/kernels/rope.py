@@ -22,6 +22,7 @@ class Rope(StreamingKernel):
         "num_kv_heads": (1, 512),
         "head_dim": (2, 1024),
     }
+    scalar_libraries: ClassVar[frozenset[str]] = frozenset({"sarathi"})
 
     def stream(self, sizes: Sizes, variant: Variant) -> Stream:
         """Queries and keys in and out, a row of cosines and sines and a position per token."""
@@ -37,4 +38,5 @@ class Rope(StreamingKernel):
             xu=zero,
             tasks=sizes["tokens"],
             trips=2.0,
+            in_place_bytes=elements * size,
         )

@@ -12,6 +12,9 @@ from silicast.workload.op import Variant
 ON_CHIP_COLS = 1024
 """Rows up to this length stay in the registers of a warp and are read once."""
 
+VECTOR_BYTES = 16
+"""Rows that are no multiple of it are loaded element by element."""
+
 
 @register
 @final
@@ -39,4 +42,5 @@ class Softmax(StreamingKernel):
             reread_bytes=2 * elements * size * longer,
             rereads=2.0,
             blocks_per_core=1.0,
+            scattered_bytes=2 * elements * size * (sizes["cols"] * size % VECTOR_BYTES != 0),
         )

@@ -23,12 +23,12 @@ from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, ceil_div, smooth_max
 from silicast.hardware.device import Device
-from silicast.kernels.data_rate import data_rate
 from silicast.kernels.implementation import Analysis, Demand, Implementation
-from silicast.kernels.physics import load_physics
+from silicast.kernels.streaming_machine import Machine, machine_of
 from silicast.workload.op import Op, OpBatch, Variant
 
-GROUP = "streaming"
+SCALAR = "scalar"
+"""Style of kernels that move one element at a time; they take constants of their own."""
 
 Sizes = Mapping[str, Any]
 """Dimensions of one op (Python integers) or of a batch (int64 arrays): formulas serve both."""
@@ -52,6 +52,10 @@ class Stream:
         between_bytes: bytes that an op of several kernels writes and reads again between them.
         blocks_per_core: blocks that a core holds at once; what they read again stays in the L2
             if all of them fit there together.
+        in_place_bytes: of those written, bytes that go where they were read from: the working set
+            is smaller by so much.
+        scattered_bytes: of those that cross memory, bytes of rows that do not begin at multiples
+            of 16 bytes, where kernels load element by element.
         matrix: operations of 16-bit matrix products that run between the sweeps. The bound allows
             for half of them: those of a symmetric result need not be made twice.
     """
@@ -62,13 +66,15 @@ class Stream:
     fma: Any
     xu: Any
     tasks: Any
-    trips: float = 1.0
+    trips: Any = 1.0
     reductions: float = 0.0
     kernels: float = 1.0
     reread_bytes: Any = 0
     rereads: float = 1.0
     between_bytes: Any = 0
     blocks_per_core: float = 2.0
+    in_place_bytes: Any = 0
+    scattered_bytes: Any = 0
     matrix: Any = 0
 
 
@@ -76,6 +82,8 @@ class StreamingKernel(Implementation):
     """A family whose time is that of moving its data; subclasses state traffic and stream."""
 
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp16", "fp32")
+    scalar_libraries: ClassVar[frozenset[str]] = frozenset()
+    """Libraries whose kernels of this family load and store one element a thread at a time."""
 
     @abstractmethod
     def stream(self, sizes: Sizes, variant: Variant) -> Stream:
@@ -95,10 +103,27 @@ class StreamingKernel(Implementation):
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """Analytic time, bound, demand and features; see :meth:`Implementation.analyse`."""
-        machine = _machine(device, batch.family)
+        machine = self.machine(batch.variant, device)
         found = analyse_stream(self.stream(batch.dims, batch.variant), batch.variant, machine)
         remarks = self.remarks(batch.variant)
         return replace(found, warnings=remarks) if remarks else found
+
+    @final
+    def machine(self, variant: Variant, device: Device) -> Machine:
+        """The device's rates as this family's kernels of a variant reach them."""
+        return machine_of(device, self.family, SCALAR if self.is_scalar(variant) else "")
+
+    @final
+    def is_scalar(self, variant: Variant) -> bool:
+        """Whether a variant's kernel moves one element at a time, as those of 2023 did."""
+        return variant.library in self.scalar_libraries
+
+    @final
+    def style(self, variant: Variant, device: Device) -> str:  # noqa: ARG002
+        """Scalar or vectorised, in families where measured libraries differ in that."""
+        if not self.scalar_libraries:
+            return ""
+        return SCALAR if self.is_scalar(variant) else "vectorised"
 
     def remarks(self, variant: Variant) -> tuple[str, ...]:  # noqa: ARG002
         """What a reader must know of a variant: assumptions that its flags stand for."""
@@ -106,7 +131,7 @@ class StreamingKernel(Implementation):
 
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
         """Errors that all kernels of this family, or all on this device, make together."""
-        machine = _machine(device, batch.family)
+        machine = self.machine(batch.variant, device)
         scale = machine.eager_error if batch.variant.launch == "stream" else 1.0
         return {
             f"device:{device.name}": machine.device_log_sd * scale,
@@ -116,136 +141,11 @@ class StreamingKernel(Implementation):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """A device's rates as one family's kernels reach them; SI units.
-
-    Attributes:
-        launch_s: start and drain of a kernel that does nothing, as a profiler reports it.
-        gap_s: between two kernels of a replayed graph, invisible to a profiler.
-        stream_dispatch_s, stream_record_s: host time before an eager kernel starts on an idle
-            device, and from there until the event after it is recorded.
-        trip_s, reduction_s: a dependent round trip to memory, a block-wide reduction.
-        slot_s: shortest time between two thread blocks on one core.
-        dram_per_s, sm_per_s, block_per_s: bytes per second from memory to the device, from the
-            L2 to one core, and to one thread block alone.
-        fma_per_s, xu_per_s, matrix_per_s: operations per second of the device, the last in 16-bit
-            matrix products (or the narrowest float it has); ``*_peak_per_s`` are for bounds.
-        resident: working sets, in bytes, up to which the L2 holds everything and from which it
-            holds nothing when the same data were just written or read; ``reread`` likewise for
-            what the blocks in flight read again, which competes with all that streams past.
-        *_log_sd: log sd of errors shared by device and by family, and of a single kernel when
-            busy and in addition when waiting (``small``); ``eager_error`` scales all of them for
-            kernels launched one by one, which are timed more alike.
-    """
-
-    cores: int
-    launch_s: float
-    gap_s: float
-    stream_dispatch_s: float
-    stream_record_s: float
-    trip_s: float
-    reduction_s: float
-    slot_s: float
-    dram_per_s: float
-    dram_peak_per_s: float
-    sm_per_s: float
-    block_per_s: float
-    port_peak_per_s: float
-    l2_bytes: float
-    resident: tuple[float, float]
-    reread: tuple[float, float]
-    fma_per_s: float
-    fma_peak_per_s: float
-    xu_per_s: float
-    xu_peak_per_s: float
-    matrix_per_s: float
-    matrix_peak_per_s: float
-    device_log_sd: float
-    family_log_sd: float
-    own_log_sd: float
-    small_log_sd: float
-    eager_error: float
-
-    @staticmethod
-    def of(
-        device: Device, family: str, table: Mapping[str, float], widening: float = 1.0
-    ) -> Machine:
-        """A device under the constants of its architecture.
-
-        Args:
-            device: the device.
-            family: kernel family; a constant ``<family>.<name>`` multiplies constant ``name``.
-            table: constants of the architecture; "gddr.dram_fraction" multiplies the share of
-                memory bandwidth on boards with such memory, where others have stacks.
-            widening: factor on shared errors where the architecture itself was not measured.
-        """
-
-        def constant(name: str) -> float:
-            return table[name] * table.get(f"{family}.{name}", 1.0)
-
-        capacity, clock = device.l2.capacity_bytes, device.clocks.boost_hz
-        # salvaged parts keep the whole L2: what a core gets is its share of the L2's bandwidth
-        l2_per_s = device.l2.bandwidth_bytes_per_s
-        if l2_per_s <= 0.0:
-            l2_per_s = table["unknown_l2_bytes_per_clock"] * clock * device.cores
-        port = table["port_bytes_per_clock"] * device.clocks.max_hz * device.cores
-        matrix_rate, matrix_peak = _matrix_rates(device)
-        kind = f"{'gddr' if device.dram.technology.startswith('GDDR') else 'hbm'}.dram_fraction"
-        matrix_share = load_physics("gemm").constants(device.architecture)["tensor_efficiency"]
-        return Machine(
-            cores=device.cores,
-            launch_s=constant("launch_cycles") * constant("launch_factor") / clock,
-            gap_s=constant("gap_s"),
-            stream_dispatch_s=constant("stream_dispatch_s"),
-            stream_record_s=constant("stream_record_s"),
-            trip_s=constant("trip_cycles") / clock,
-            reduction_s=constant("reduction_cycles") / clock,
-            slot_s=constant("slot_s"),
-            dram_per_s=data_rate(device) * constant("dram_fraction") * table.get(kind, 1.0),
-            dram_peak_per_s=device.dram.bandwidth_bytes_per_s,
-            sm_per_s=l2_per_s * constant("l2_fraction") / device.cores,
-            block_per_s=constant("block_bytes_per_s"),
-            port_peak_per_s=port,
-            l2_bytes=capacity,
-            resident=(constant("resident_from") * capacity, constant("resident_to") * capacity),
-            reread=(constant("reread_from") * capacity, constant("reread_to") * capacity),
-            fma_per_s=device.peak_per_s("fma", "fp32") * constant("pipe_fraction"),
-            fma_peak_per_s=device.bound_per_s("fma", "fp32"),
-            xu_per_s=device.peak_per_s("xu", "fp32") * constant("pipe_fraction"),
-            xu_peak_per_s=device.bound_per_s("xu", "fp32"),
-            matrix_per_s=matrix_rate * matrix_share,
-            matrix_peak_per_s=matrix_peak,
-            device_log_sd=constant("device_log_sd") * widening,
-            family_log_sd=constant("family_log_sd") * widening,
-            own_log_sd=constant("own_log_sd"),
-            small_log_sd=constant("small_log_sd"),
-            eager_error=constant("eager_error"),
-        )
-
-
-def _matrix_rates(device: Device) -> tuple[float, float]:
-    """Operations per second of 16-bit products, at boost and at the largest clock."""
-    for dtype in ("bf16", "fp16", "fp32"):
-        for pipe in ("tensor", "fma"):
-            if device.rate_per_core(pipe, dtype) > 0.0:
-                return device.peak_per_s(pipe, dtype), device.bound_per_s(pipe, dtype)
-    return 0.0, 0.0
-
-
-@lru_cache(maxsize=4096)
-def _machine(device: Device, family: str) -> Machine:
-    physics = load_physics(GROUP)
-    table = physics.constants(device.architecture)
-    known = physics.is_measured(device.architecture)
-    return Machine.of(device, family, table, 1.0 if known else table["transfer_widening"])
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class _Moved:
     """Bytes that really move: whole device, from DRAM, and through the busiest core."""
 
     total: F64
+    working_set: F64
     everywhere: F64
     from_dram: F64
     core: F64
@@ -259,15 +159,20 @@ def _moved(stream: Stream, tasks: F64, rounds: F64, variant: Variant, m: Machine
     again = np.asarray(stream.reread_bytes, dtype=np.float64)
     between = np.asarray(stream.between_bytes, dtype=np.float64)
     total = read + written
-    missing = _missing(total + between / stream.kernels, m.resident)
+    working_set = total - np.asarray(stream.in_place_bytes, dtype=np.float64)
+    held = m.between if variant.cache == "between" else m.resident
+    missing = _missing(working_set + between / stream.kernels, held)
     if variant.cache == "cold":
         from_dram = read + (written + between) * missing
     else:
         from_dram = (total + between) * missing
     if not isinstance(stream.reread_bytes, int):
-        held = np.minimum(tasks, m.cores * stream.blocks_per_core) * (again / tasks)
-        held = held / stream.rereads  # a sweep finds what the one before it left
-        from_dram = from_dram + again * _missing(held, m.reread)
+        swept = np.minimum(tasks, m.cores * stream.blocks_per_core) * (again / tasks)
+        swept = swept / stream.rereads  # a sweep finds what the one before it left
+        from_dram = from_dram + again * _missing(swept, m.reread)
+    if not isinstance(stream.scattered_bytes, int):
+        slower = 1.0 + m.scatter_share * stream.scattered_bytes / total
+        from_dram, again = from_dram * slower, again + (slower - 1.0) * total
     if isinstance(stream.between_bytes, int):
         block = (total + again) / tasks
         core = rounds * block
@@ -275,7 +180,7 @@ def _moved(stream: Stream, tasks: F64, rounds: F64, variant: Variant, m: Machine
         # the kernels before the last one spread their bytes over all cores
         block = (again + between) / tasks
         core = rounds * block + total / m.cores
-    return _Moved(total, total + again + between, from_dram, core, block)
+    return _Moved(total, working_set, total + again + between, from_dram, core, block)
 
 
 def analyse_stream(stream: Stream, variant: Variant, m: Machine) -> Analysis:
@@ -287,8 +192,11 @@ def analyse_stream(stream: Stream, variant: Variant, m: Machine) -> Analysis:
     fill = np.minimum(tasks, float(m.cores)) / m.cores
 
     dram_s = moved.from_dram / m.dram_per_s
-    # the busiest core's share: a core is a server that the L2 feeds at a fixed rate
-    core_s = np.maximum(moved.core / m.sm_per_s, moved.block / m.block_per_s)
+    # the L2 feeds all cores at a fixed rate, the busiest one somewhat faster than its share
+    block_s = moved.block / m.block_per_s
+    share = m.between_share if variant.cache == "between" else 1.0
+    core_s = np.maximum(moved.everywhere / m.l2_per_s, moved.core / m.core_per_s) / share
+    core_s = np.maximum(core_s, block_s)
     slot_s = rounds * m.slot_s
     fma_s, xu_s = _over(fma, m.fma_per_s) / fill, _over(xu, m.xu_per_s) / fill
     busy_s = smooth_max((np.maximum(dram_s, core_s), slot_s, fma_s, xu_s))
@@ -296,7 +204,7 @@ def analyse_stream(stream: Stream, variant: Variant, m: Machine) -> Analysis:
     busy_s = busy_s + _over(matrix, m.matrix_per_s)
     time_s = _with_protocol(busy_s, stream, variant, m)
     own_log_sd = m.own_log_sd + m.small_log_sd * (1.0 - busy_s / time_s)
-    resource_s = _bounds(stream, moved.total, fma, xu, variant, m)
+    resource_s = _bounds(stream, moved, fma, xu, variant, m)
     resource_s["tensor"] = _over(0.5 * matrix, m.matrix_peak_per_s)
     launch_s = np.full_like(time_s, m.launch_s * stream.kernels)
     return Analysis(
@@ -314,13 +222,14 @@ def analyse_stream(stream: Stream, variant: Variant, m: Machine) -> Analysis:
         features={
             "dram_share": dram_s / time_s,
             "core_share": core_s / time_s,
+            "block_share": block_s / time_s,
             "slot_share": slot_s / time_s,
             "fma_share": fma_s / time_s,
             "xu_share": xu_s / time_s,
             "busy_share": busy_s / time_s,
             "fill": fill,
             "round_fill": tasks / (rounds * m.cores),
-            "working_set": np.minimum(moved.total / m.l2_bytes, 64.0),
+            "working_set": np.minimum(moved.working_set / m.l2_bytes, 64.0),
             "from_dram": moved.from_dram / moved.everywhere,
         },
         independent_log_sd=own_log_sd * (m.eager_error if variant.launch == "stream" else 1.0),
@@ -329,7 +238,7 @@ def analyse_stream(stream: Stream, variant: Variant, m: Machine) -> Analysis:
 
 def _with_protocol(busy_s: F64, stream: Stream, variant: Variant, m: Machine) -> F64:
     """Latency chain and launch added to the busy time."""
-    kernel_s = busy_s + (stream.trips * m.trip_s + stream.reductions * m.reduction_s)
+    kernel_s: F64 = busy_s + (stream.trips * m.trip_s + stream.reductions * m.reduction_s)
     if variant.launch == "stream":
         # events around one call on an idle device: the kernel hides the second event's dispatch
         record_s = np.full_like(busy_s, m.stream_record_s)
@@ -345,15 +254,20 @@ def _missing(total: F64, resident: tuple[float, float]) -> F64:
 
 
 def _bounds(
-    stream: Stream, total: F64, fma: F64, xu: F64, variant: Variant, m: Machine
+    stream: Stream, moved: _Moved, fma: F64, xu: F64, variant: Variant, m: Machine
 ) -> dict[str, F64]:
-    """Times at peak rates: what the stated cache state forces through DRAM, and the L2's ports."""
+    """Times at peak rates: what the stated cache state forces through DRAM, and the L2's ports.
+
+    What is written in place and did not fit is written back as well as read.
+    """
     read = np.asarray(stream.read_bytes, dtype=np.float64)
-    beyond = np.maximum(total - m.l2_bytes, 0.0)
+    beyond = np.maximum(moved.working_set - m.l2_bytes, 0.0)
+    twice = moved.total - moved.working_set
+    beyond = beyond + np.maximum(twice - m.l2_bytes, 0.0)
     forced = np.maximum(read, beyond) if variant.cache == "cold" else beyond
     return {
         "dram": forced / m.dram_peak_per_s,
-        "l2": np.maximum(read, total - read) / m.port_peak_per_s,
+        "l2": np.maximum(read, moved.total - read) / m.port_peak_per_s,
         "fma": _over(fma, m.fma_peak_per_s),
         "xu": _over(xu, m.xu_peak_per_s),
     }

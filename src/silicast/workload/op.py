@@ -66,8 +66,9 @@ class Variant:
         version: version of that library, "" = any.
         kernel: the source's own kernel name (``kernel_source`` of a table), "" = any.
         launch: "graph" (replayed, no host gap), "stream" (launched one by one), "" = graph.
-        cache: "cold" (nothing of the operands in L2), "warm" (all that fits), "" = as
-            measurement campaigns run it: a few operand copies cycled.
+        cache: "cold" (nothing of the operands in L2), "warm" (all that fits), "between" (other
+            kernels of a pass ran since: what streams keep of it), "" = as measurement campaigns
+            run it: a few operand copies cycled.
         flags: remaining yes/no properties, sorted (("causal", True), ...).
     """
 

@@ -23,11 +23,12 @@ def _streaming(family: str) -> Read:
 _TABLES = (
     "pipeweave/kernel_elementwise_sample.parquet", "neusight/kernels_nvidia.parquet",
     AIC + "computescale.parquet", AIC + "scale_matrix.parquet",
-    "serving/llmservingsim_profile_dense.parquet",
+    "serving/llmservingsim_profile_dense.parquet", "serving/vidur_linear_ops.parquet",
 )  # fmt: skip
 
-SOURCES = tuple(
-    Source(name, _TABLES, "every second size or the sources' own test split", _streaming(name),
-           SMALL)
-    for name in ("rmsnorm", "layernorm", "softmax", "elementwise", "silu_mul", "quantize")
+_SPLIT = "every second size, the sources' own test split, or models that are never fitted"
+_FAMILIES = (
+    "rmsnorm", "layernorm", "softmax", "elementwise", "silu_mul", "quantize", "rope", "embedding",
 )  # fmt: skip
+
+SOURCES = tuple(Source(name, _TABLES, _SPLIT, _streaming(name), SMALL) for name in _FAMILIES)

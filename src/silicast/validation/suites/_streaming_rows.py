@@ -2,14 +2,14 @@
 
 Split (``fitted`` marks what benchmarks/fit_streaming.py may use; suites score the rest):
 PipeWeave and NeuSight by their own train and test split; the 8-bit quantisation tables by hidden
-size (every second of the measured sizes); Vidur's and LLMServingSim's layer profiles by the number
-of tokens (every second of the measured values), Vidur's additions by the number of elements.
+size (every second of the measured sizes); LLMServingSim's layer profiles by the number of tokens
+(every second of the measured values); Vidur's by model (:data:`HELD_MODELS`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -139,10 +139,10 @@ def _quantize(folder: Path) -> Iterator[Rows]:
         for *key_parts, value in zip(*(extra[name].tolist() for name in keys), strict=True)
         for key in [tuple(key_parts)]
     }
-    for system, backend, _, mask in _groups(static, ("system", "backend", "version")):
+    for system, backend, version, mask in _groups(static, ("system", "backend", "version")):
         c = {name: values[mask] for name, values in static.items()}
         flags = (("static", True),)
-        variant = Variant("fp8", library=backend, flags=flags)
+        variant = Variant("fp8", library=backend, version=version, flags=flags)
         fitted = _every_second(c["k"])
         batch = _batch("quantize", variant, tokens=c["m"], hidden=c["k"])
         yield Rows("aiconfigurator", batch, _SYSTEMS[system], c["latency_us"], fitted)
@@ -151,36 +151,74 @@ def _quantize(folder: Path) -> Iterator[Rows]:
         if not known.any():
             continue
         dynamic = c["latency_us"] + np.array([value or 0.0 for value in added])
-        batch = _batch("quantize", Variant("fp8", library=backend), tokens=c["m"], hidden=c["k"])
+        batch = _batch("quantize", replace(variant, flags=()), tokens=c["m"], hidden=c["k"])
         yield Rows("aiconfigurator", batch, _SYSTEMS[system], dynamic, fitted).at(known)
 
 
+HELD_MODELS = frozenset({"internlm/internlm-20b", "Qwen/Qwen-2-7B"})
+"""Of Vidur's models, those that are never fitted: no other has their widths."""
+_VIDUR = {"A100": "A100", "H100": "H100", "A40": "A40", "A30": "A30"}
+
+
 def _vidur(path: Path) -> Iterator[Rows]:
-    """Residual addition and RoPE only: the other kernels of that vintage were replaced since."""
+    """Layers of a small model; norms, SiLU, RoPE and embedding are the scalar kernels of 2023.
+
+    A30's rows are another laboratory's, whose every kernel takes twice the floor of the others.
+    """
     names = [
-        "gpu", "op", "n_embd", "n_head", "n_kv_head", "num_tokens",
-        "num_tensor_parallel_workers", "mean_ms",
+        "gpu", "model", "op", "n_embd", "n_head", "n_kv_head", "n_expanded_embd", "vocab_size",
+        "use_gated_mlp", "num_tokens", "num_tensor_parallel_workers", "mean_ms",
     ]  # fmt: skip
-    where = {"op": ["add", "attn_rope"], "gpu": ["A100", "H100", "A40"]}
+    where = {"op": [*_LAYERS], "gpu": [*_VIDUR]}
     columns = _columns(path, names, where)
     columns["num_tensor_parallel_workers"] = columns["num_tensor_parallel_workers"].astype(int)
-    for gpu, op, mask in _groups(columns, ("gpu", "op")):
+    columns["eager"] = ~columns["use_gated_mlp"].astype(bool)  # phi-2: LayerNorm and GELU
+    columns["of"] = np.array([_LAYERS[op] for op in columns["op"].tolist()])
+    for gpu, of, eager, mask in _groups(columns, ("gpu", "of", "eager")):
+        if of == "add" and eager:
+            continue  # phi-2 adds both branches to the residual: two kernels under one name
         c = {name: values[mask] for name, values in columns.items()}
-        tokens, tp = c["num_tokens"], c["num_tensor_parallel_workers"]
-        if op == "add":
-            variant = Variant("fp16", launch="profiler", flags=(("add", True),))
-            elements = tokens * c["n_embd"]
-            batch = _batch("elementwise", variant, elements=elements, inputs=2)
-            # twice the tokens of a model half as wide are the same kernel: one side of the split
-            fitted = _every_second(elements)
-        else:
-            fitted = _every_second(tokens)
-            batch = _batch(
-                "rope", Variant("fp16", library="vllm", launch="profiler"), tokens=tokens,
-                num_heads=c["n_head"] // tp, num_kv_heads=np.maximum(c["n_kv_head"] // tp, 1),
-                head_dim=c["n_embd"] // c["n_head"],
-            )  # fmt: skip
-        yield Rows("vidur", batch, gpu, c["mean_ms"] * 1e3, fitted, resolution_us=0.5)
+        held = np.isin(c["model"], list(HELD_MODELS))
+        batch = _layer(of, c, eager=bool(eager))
+        # no shape of a held-out model is fitted for another
+        shapes = np.stack(list(batch.dims.values()), axis=1)
+        taken = {tuple(row) for row in shapes[held].tolist()}
+        known = np.array([tuple(row) in taken for row in shapes.tolist()])
+        source = "vidur-fork" if gpu == "A30" else "vidur-phi" if eager else "vidur"
+        rows = Rows(source, batch, _VIDUR[gpu], c["mean_ms"] * 1e3, ~held, resolution_us=0.5)
+        yield rows.at(held | ~known)
+
+
+_LAYERS = {
+    "add": "add", "attn_rope": "rope", "emb": "embedding", "input_layernorm": "norm",
+    "post_attention_layernorm": "norm", "mlp_act": "activation",
+}  # fmt: skip
+
+
+def _layer(of: str, c: Mapping[str, Any], *, eager: bool) -> OpBatch:
+    """The ops of one kind of layer."""
+    tokens, wide = c["num_tokens"], c["n_embd"]
+    tp = c["num_tensor_parallel_workers"]
+    own = Variant("fp16", library="sarathi", launch="profiler", cache="between")
+    if of == "add":
+        variant = replace(own, library="", flags=(("add", True),))
+        return _batch("elementwise", variant, elements=tokens * wide, inputs=2)
+    if of == "embedding":
+        return _batch("embedding", own, tokens=tokens, hidden=wide)
+    if of == "rope":
+        return _batch(
+            "rope", own, tokens=tokens, num_heads=c["n_head"] // tp,
+            num_kv_heads=np.maximum(c["n_kv_head"] // tp, 1), head_dim=wide // c["n_head"],
+        )  # fmt: skip
+    if of == "norm":
+        variant = replace(own, library="torch") if eager else own
+        family = "layernorm" if eager else "rmsnorm"
+        return _batch(family, variant, tokens=tokens, hidden=wide, residual=0)
+    width = c["n_expanded_embd"] // tp
+    if eager:
+        variant = replace(own, library="torch", flags=(("gelu", True),))
+        return _batch("elementwise", variant, elements=tokens * width, inputs=1)
+    return _batch("silu_mul", own, tokens=tokens, width=2 * width)
 
 
 def _layer_profile(folder: Path) -> Iterator[Rows]:
@@ -193,7 +231,7 @@ def _layer_profile(folder: Path) -> Iterator[Rows]:
         ["layer", "sequences", "time_us"],
         {"layer": ["sampler"]},
     )
-    vllm = Variant(library="vllm", launch="profiler")
+    vllm = Variant(library="vllm", launch="profiler", cache="between")
     shapes: dict[str, tuple[str, dict[str, int]]] = {
         "act_fn": ("silu_mul", {"width": 28672}),
         "embedding": ("embedding", {"hidden": 4096}),
