@@ -33,7 +33,8 @@ _PARTIAL = ("mean_ape_where_answered", "silicast_there")
 READING = (
     "Errors are absolute percentage errors (APE); an unanswered row counts as 100 % off. The bias "
     "is the mean of predicted over measured, less one. Coverage is the share of measured values "
-    "inside the 90 % interval. The roofline's constant is the best one per device on the very rows "
+    "inside the 90 % interval; the interval score is its width plus 20 times what it misses by, "
+    "relative to the truth, and less is better. The roofline's constant is the best one per device on the very rows "
     "it is scored on, which flatters it (with few rows, on all but the one it predicts)."
 )
 
@@ -108,6 +109,11 @@ def _headline(metric: Result) -> str:
         f"{figure(ours['mean_ape_low'])} – {figure(ours['mean_ape_high'])}), coverage of the 90 % "
         f"interval {figure(ours['coverage_pct'])} %"
     )
+    if "interval_score" in ours:
+        text += (
+            f", interval score {figure(ours['interval_score'])} (one width for all rows "
+            f"{figure(ours['constant_width_score'])})"
+        )
     noise = metric.get("noise_floor_pct")
     return text + (f", noise floor {figure(noise['mean'])} %" if noise else "")
 

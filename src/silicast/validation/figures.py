@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from silicast.core.numerics import F64
+from silicast.core.prediction import Z90
 from silicast.validation.suite import Scored
 
 BOOTSTRAP_DRAWS = 400
@@ -55,19 +57,34 @@ def _median_abs_log(ratio: F64) -> float:
 
 
 def interval_figures(scored: Scored) -> dict[str, float]:
-    """Coverage (%), mean interval score (relative to the truth) and median width p95/p05."""
+    """Coverage (%) and what chance alone may do to it, mean interval score and median width.
+
+    The score is relative to the truth; ``constant_width_score`` is that of one factor around all
+    our estimates, chosen so that it covers as many of these very rows as our intervals do. Widths
+    that know which rows are uncertain score below it.
+    """
     low, high = scored.p05 / scored.measured, scored.p95 / scored.measured
     ok = np.isfinite(low) & np.isfinite(high)
     inside = ok & (low <= 1.0) & (high >= 1.0)
-    miss = np.maximum(low[ok] - 1.0, 0.0) + np.maximum(1.0 - high[ok], 0.0)
     coverage = 100.0 * float(np.mean(inside))
+    chance = 100.0 * Z90 * math.sqrt(0.9 * 0.1 / len(inside))
+    found = {"coverage_pct": coverage, "coverage_chance_pct": chance}
     if not ok.any():
-        return {"coverage_pct": coverage}
+        return found
+    ratio = scored.estimate[ok] / scored.measured[ok]
+    factor = np.exp(np.quantile(np.abs(np.log(np.maximum(ratio, 1e-300))), coverage / 100.0))
     return {
-        "coverage_pct": coverage,
-        "interval_score": float(np.mean(high[ok] - low[ok] + 20.0 * miss)),
+        **found,
+        "interval_score": _interval_score(low[ok], high[ok]),
+        "constant_width_score": _interval_score(ratio / factor, ratio * factor),
         "median_width": float(np.median(high[ok] / low[ok])),
     }
+
+
+def _interval_score(low: F64, high: F64) -> float:
+    """The mean score of 90 % intervals of ratios to the truth: width, and 20 times what misses."""
+    miss = np.maximum(low - 1.0, 0.0) + np.maximum(1.0 - high, 0.0)
+    return float(np.mean(high - low + 20.0 * miss))
 
 
 SMALL_GROUP = 60

@@ -92,3 +92,27 @@ def test_groups_are_reported_apart() -> None:
     assert table["by"]["device"]["a"]["rows"] == 2
     assert table["others"]["peer"]["answered_pct"] == pytest.approx(100 * 2 / 3)
     assert table["by"]["device"]["a"]["others_mean_ape"]["peer"] == pytest.approx(50.0)
+
+
+def test_one_width_for_all_rows_covers_as_many_and_scores_worse_where_rows_differ() -> None:
+    rng = np.random.default_rng(0)
+    sd = np.where(np.arange(4000) % 2, 0.02, 0.3)
+    estimate = np.exp(rng.normal(0.0, sd))
+    spread = np.exp(1.645 * sd)
+    measured = np.ones(4000)
+    figures = interval_figures(
+        Scored("x_us", measured, estimate, estimate / spread, estimate * spread)
+    )
+    assert abs(figures["coverage_pct"] - 90.0) < 2.0
+    assert figures["interval_score"] < 0.8 * figures["constant_width_score"]
+    assert figures["coverage_chance_pct"] == pytest.approx(0.78, abs=0.01)
+
+
+def test_equal_intervals_score_as_one_width_does() -> None:
+    rng = np.random.default_rng(1)
+    estimate = np.exp(rng.normal(0.0, 0.1, 4000))
+    spread = np.exp(1.645 * 0.1)
+    found = interval_figures(
+        Scored("x_us", np.ones(4000), estimate, estimate / spread, estimate * spread)
+    )
+    assert found["interval_score"] == pytest.approx(found["constant_width_score"], rel=0.02)
