@@ -1,11 +1,14 @@
 """Fits the constants of latent attention: catalog/physics/mla_prefill.json and mla_decode.json.
 
-    python benchmarks/fit_mla.py [--check] [--family mla_prefill] [--transfer]
+    python benchmarks/fit_mla.py [--check] [--family mla_prefill] [--warm] [--only hopper]
+    python benchmarks/fit_mla.py --transfer
 
 Reads the aiconfigurator tables context_mla and generation_mla (SILICAST_DATA or ../shared/data),
 the newest version of each engine on each device. One pair of heads and batch size in four, by
-hash, is held out and scored. ``--transfer`` scores every architecture under constants fitted on the
-others and writes benchmarks/results/mla_transfer.json. Deterministic.
+hash, is held out and scored. ``--warm`` starts from the constants that the file has, ``--only``
+leaves those of other architectures alone. ``--transfer`` writes the constants that every
+architecture would get without its own rows, validation/held_out/mla_prefill.json and
+mla_decode.json, and their scores, benchmarks/results/mla_transfer.json. Deterministic.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
+import silicast.validation
 from silicast.core.catalog import CATALOG
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
@@ -33,8 +37,13 @@ from silicast.validation.suite import data_folder
 from silicast.validation.suites._mla_rows import MlaCampaign, read_mla, read_mla_modules
 from silicast.workload.op import OpBatch
 
-ROWS_PER_FIT = 4_000
-ROWS_PER_TRANSFER = 800
+ROWS_PER_FIT, STEPS = 4_000, 60
+ROWS_WARM, STEPS_WARM = 1_500, 25
+ROWS_PER_TRANSFER, STEPS_PER_TRANSFER = 600, 20
+HELD_OUT = Path(silicast.validation.__file__).parent / "held_out"
+UNMEASURED = {"sglang": "triton", "vllm": "triton", "trtllm": "fmha"}
+"""Kernel that an engine runs on architectures nobody measured: what their constants come from."""
+BY_HAND = "trtllm"
 RESULTS = Path(__file__).parent / "results" / "mla_transfer.json"
 PRIOR_WEIGHT = 0.01
 Z90 = 1.6448536269514722
@@ -94,6 +103,7 @@ FIXED: dict[str, dict[str, float]] = {
     },
     "mla_decode": {"append_launch_s": 2e-6, "independent_log_sd": 0.2},
 }  # fmt: skip
+SPREAD = {"family_log_sd": 0.04, "device_log_sd": 0.05, "unmeasured_widening": 6.0}
 TABLES = {"mla_prefill": "context_mla", "mla_decode": "generation_mla"}
 FAMILIES: dict[str, MlaPrefill | MlaDecode] = {
     "mla_prefill": MlaPrefill(),
@@ -143,7 +153,9 @@ def fit(
     parts: Sequence[Rows],
     start: Mapping[str, float],
     rows: int = ROWS_PER_FIT,
-    steps: int = 60,
+    steps: int = STEPS,
+    *,
+    warm: bool = False,
 ) -> dict[str, float]:
     """Constants of one style on one architecture: soft L1 on the log ratio, drawn to ``start``."""
     priors = PRIORS[family]
@@ -162,7 +174,7 @@ def fit(
     begin = np.clip(np.log([priors[n][0] for n in names]), low + 1e-6, high - 1e-6)
     tries = [
         least_squares(residuals, x, loss="soft_l1", f_scale=0.1, bounds=(low, high), max_nfev=steps)
-        for x in _starts(origin, begin)
+        for x in ([origin] if warm else _starts(origin, begin))
     ]
     found = min(tries, key=lambda found: float(found.cost))
     values = {n: float(f"{v:.4g}") for n, v in zip(names, np.exp(found.x), strict=True)}
@@ -224,14 +236,34 @@ def score(family: str, parts: Sequence[Rows], c: Mapping[str, float]) -> dict[st
     return figures(np.concatenate([ratios(family, p, c) for p in parts]))
 
 
-def grouped(campaigns: Sequence[MlaCampaign]) -> dict[tuple[str, str], list[MlaCampaign]]:
-    """(architecture, style) -> newest campaigns."""
-    found: dict[tuple[str, str], list[MlaCampaign]] = {}
+Key = tuple[str, str]
+"""Architecture and style."""
+
+
+def grouped(campaigns: Sequence[MlaCampaign]) -> dict[Key, list[MlaCampaign]]:
+    """Newest campaigns of every architecture and style."""
+    found: dict[Key, list[MlaCampaign]] = {}
     for c in campaigns:
         if c.newest:
             style = mla_scheme(c.batch.variant, c.device).style
             found.setdefault((c.device.architecture, style), []).append(c)
     return dict(sorted(found.items()))
+
+
+def kernel_of(group: Sequence[MlaCampaign]) -> str:
+    """The kernel behind a style on an architecture."""
+    return mla_scheme(group[0].batch.variant, group[0].device).kernel
+
+
+def of_kernel(groups: Mapping[Key, list[MlaCampaign]], style: str, kernel: str) -> list[Key]:
+    """Whose rows say most about a style that runs ``kernel``: its own on other architectures where
+    it is the same kernel there; else of kernels written by hand TensorRT-LLM's, which every
+    architecture has; else its own with whatever kernel.
+    """
+    own = [key for key in groups if key[1] == style]
+    same = [key for key in own if kernel_of(groups[key]) == kernel]
+    hand = [key for key in groups if key[1] == BY_HAND and kernel != "triton"]
+    return same or hand or own or list(groups)
 
 
 def log_sd(family: str, parts: Sequence[Rows], c: Mapping[str, float]) -> float:
@@ -247,37 +279,47 @@ def prefixed(
     return {f"{style}.{n}": v for n, v in sorted(constants.items()) if base.get(n) != v}
 
 
-def fit_family(family: str) -> dict[str, Any]:
+def fit_family(family: str, only: str, *, warm: bool) -> dict[str, Any]:
     """The constants file of one family."""
+    path = CATALOG / "physics" / f"{family}.json"
+    known = json.loads(path.read_text()) if warm or only else {"default": {}, "architectures": {}}
     groups = grouped(list(read_mla(data_folder(), TABLES[family])))
     start = {n: p[0] for n, p in PRIORS[family].items()} | FIXED[family]
+    rows, steps = (ROWS_WARM, STEPS_WARM) if warm else (ROWS_PER_FIT, STEPS)
     by_style: dict[str, dict[str, float]] = {}
     for style in sorted({k[1] for k in groups}):
-        parts = [p for k, g in groups.items() if k[1] == style for p in split(g, held=False)]
-        by_style[style] = fit(family, parts, start)
-        print(family, style, score(family, parts, by_style[style]), flush=True)
+        by_style[style] = start | own_of(known["default"], style)
+        if not only and style in UNMEASURED:
+            keys = of_kernel(groups, style, UNMEASURED[style])
+            parts = [p for k in keys for p in split(groups[k], held=False)]
+            by_style[style] = fit(family, parts, by_style[style], rows, steps, warm=warm)
+            print(family, style, score(family, parts, by_style[style]), flush=True)
     parts_of = {k: (split(g, held=False), split(g, held=True)) for k, g in groups.items()}
     if family == "mla_decode":
         by_style["vllm_late"] = by_style["vllm"]
         parts_of["ada", "vllm_late"] = (late_rows(held=False), late_rows(held=True))
-    fitted: dict[tuple[str, str], dict[str, float]] = {}
-    scores: dict[str, Any] = {}
+    scores: dict[str, Any] = known["card"]["scores"] if only else {}
     architectures: dict[str, dict[str, float]] = {}
+    spreads = []
     for (architecture, style), (parts, held) in parts_of.items():
-        own = fit(family, parts, by_style[style])
-        own["independent_log_sd"] = log_sd(family, parts, own)
-        fitted[architecture, style] = own
+        table = known["architectures"].get(architecture, {})
+        before = own_of(table, style) or own_of(table, style.partition("_")[0])
+        own = by_style[style] | before
+        if only in ("", architecture):
+            own = fit(family, parts, own, rows, steps, warm=warm)
+            own["independent_log_sd"] = log_sd(family, parts, own)
+            scores[f"{architecture} {style}"] = score(family, held, own)
+            print(family, architecture, style, scores[f"{architecture} {style}"], flush=True)
+        spreads.append(own["independent_log_sd"])
         architectures.setdefault(architecture, {}).update(prefixed(style, own, {}))
-        scores[f"{architecture} {style}"] = score(family, held, own)
-        print(family, architecture, style, scores[f"{architecture} {style}"], flush=True)
-    if ("ada", "vllm_late") in fitted:
-        by_style["vllm_late"] = fitted["ada", "vllm_late"]
-    default = dict(start) | {
-        "family_log_sd": 0.04, "device_log_sd": 0.05, "unmeasured_widening": 6.0,
-        "independent_log_sd": max(c["independent_log_sd"] for c in fitted.values()),
-    }  # fmt: skip
-    for style, constants in by_style.items():
-        default |= prefixed(style, constants, start)
+    if only:
+        default = known["default"]
+    else:
+        if family == "mla_decode":
+            by_style["vllm_late"] = own_of(architectures["ada"], "vllm_late")
+        default = start | SPREAD | {"independent_log_sd": max(spreads)}
+        for style, constants in by_style.items():
+            default |= prefixed(style, constants, start)
     card = {
         "data": [
             f"aiconfigurator/{TABLES[family]}.parquet",
@@ -298,38 +340,57 @@ def fit_family(family: str) -> dict[str, Any]:
     }
 
 
-def transfer(family: str) -> dict[str, Any]:
-    """Held-out rows of each architecture and style under constants of the other architectures."""
+def own_of(table: Mapping[str, float], style: str) -> dict[str, float]:
+    """A style's constants under their plain names."""
+    prefix = style + "."
+    return {k.removeprefix(prefix): v for k, v in table.items() if k.startswith(prefix)}
+
+
+def transfer(family: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What every architecture would get without its rows, and the scores of its held-out rows."""
     groups = grouped(list(read_mla(data_folder(), TABLES[family])))
     start = {n: p[0] for n, p in PRIORS[family].items()} | FIXED[family]
-    found: dict[str, Any] = {}
-    for (architecture, style), group in groups.items():
-        others = [
-            part
-            for key, campaigns in groups.items()
-            if key[0] != architecture and key[1] == style
-            for part in split(campaigns, held=False)
-        ]
-        if others:
-            c = fit(family, others, start, ROWS_PER_TRANSFER, steps=20)
-            found[f"{architecture} {style}"] = score(family, split(group, held=True), c)
-            print(family, architecture, style, found[f"{architecture} {style}"], flush=True)
-    return found
+    shipped = json.loads((CATALOG / "physics" / f"{family}.json").read_text())
+    bodies: dict[str, Any] = {}
+    scores: dict[str, Any] = {}
+    for out in sorted({architecture for architecture, _ in groups}):
+        others = {key: group for key, group in groups.items() if key[0] != out}
+        default = start | SPREAD
+        spreads = []
+        for (architecture, style), group in groups.items():
+            if architecture != out:
+                continue
+            keys = of_kernel(others, style, kernel_of(group))
+            parts = [part for key in keys for part in split(groups[key], held=False)]
+            c = fit(family, parts, start, ROWS_PER_TRANSFER, STEPS_PER_TRANSFER, warm=True)
+            spreads.append(log_sd(family, parts, c))
+            default |= prefixed(style, c, start)
+            scores[f"{out} {style}"] = score(family, split(group, held=True), c)
+            print(family, out, style, keys, scores[f"{out} {style}"], flush=True)
+        default["independent_log_sd"] = max(spreads)
+        kept = {k: v for k, v in shipped["architectures"].items() if k != out}
+        bodies[out] = {"default": default, "architectures": kept, "fallback": {}}
+    return bodies, scores
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="fit and compare, write nothing")
     parser.add_argument("--family", choices=list(FAMILIES))
-    parser.add_argument("--transfer", action="store_true", help="score unseen architectures")
+    parser.add_argument("--only", default="", help="architecture to fit, others stay")
+    parser.add_argument("--warm", action="store_true", help="start from the file's constants")
+    parser.add_argument("--transfer", action="store_true", help="leave out each architecture")
     options = parser.parse_args()
     if options.transfer:
-        text = json.dumps({family: transfer(family) for family in FAMILIES}, indent=1) + "\n"
-        RESULTS.write_text(text)
+        scores = {}
+        for family in FAMILIES:
+            bodies, scores[family] = transfer(family)
+            (HELD_OUT / f"{family}.json").write_text(json.dumps(bodies, indent=1) + "\n")
+        RESULTS.write_text(json.dumps(scores, indent=1) + "\n")
         return
     for family in [options.family] if options.family else list(FAMILIES):
         path = CATALOG / "physics" / f"{family}.json"
-        text = json.dumps(fit_family(family), indent=1) + "\n"
+        text = json.dumps(fit_family(family, options.only, warm=options.warm), indent=1) + "\n"
         if options.check:
             print(family, "same" if path.read_text() == text else "differs")
         else:

@@ -1,11 +1,13 @@
 """Fits the constants of latent-attention blocks and writes catalog/physics/mla_module.json.
 
-    python benchmarks/fit_mla_module.py [--check]
+    python benchmarks/fit_mla_module.py [--check] [--transfer]
 
 Run after fit_gemm.py, fit_streaming.py and fit_mla.py: a block's parts take their own families'
 times, and only factors on them are fitted here. Reads the aiconfigurator tables of blocks
 (SILICAST_DATA or ../shared/data), the newest version of each engine on each device. One pair of
-heads and batch size in four, by hash, is held out and scored. Deterministic.
+heads and batch size in four, by hash, is held out and scored. ``--transfer`` writes the constants
+that every architecture would get without its rows, validation/held_out/mla_module.json.
+Deterministic.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
 
+import silicast.validation
 from silicast.core.catalog import CATALOG
 from silicast.core.numerics import F64
 from silicast.kernels.check import take
@@ -26,9 +30,10 @@ from silicast.kernels.mla_module import MlaModule
 from silicast.validation.suite import data_folder
 from silicast.validation.suites._mla_rows import BLOCK_TABLES, MlaCampaign, read_mla_modules
 
+HELD_OUT = Path(silicast.validation.__file__).parent / "held_out" / "mla_module.json"
 Z90 = 1.6448536269514722
 PRIOR_WEIGHT = 0.02
-ROWS_PER_CAMPAIGN = 700
+ROWS_PER_CAMPAIGN = 300
 
 Prior = tuple[float, float, float]
 """Where a constant starts and is drawn to, and the range it may take."""
@@ -136,29 +141,48 @@ def log_sd(parts: Sequence[Rows], c: Mapping[str, float]) -> float:
     return round(float(np.sqrt(max(total**2 - 0.04**2 - 0.05**2, 0.03**2))), 3)
 
 
-def fitted_file() -> dict[str, Any]:
-    """The constants file."""
-    model = MlaModule()
-    groups: dict[tuple[str, str], list[MlaCampaign]] = {}
+Key = tuple[str, str]
+"""Architecture and style."""
+SPREAD = {"family_log_sd": 0.04, "device_log_sd": 0.05, "unmeasured_widening": 4.0}
+START = {
+    **{f"{n}.efficiency": p[0] for n, p in FACTORS.items()},
+    "module_s": MODULE[0], "host_s": 0.0, "efficiency": 1.0,
+}  # fmt: skip
+
+
+def grouped() -> dict[Key, list[MlaCampaign]]:
+    """Campaigns of every architecture and style."""
+    groups: dict[Key, list[MlaCampaign]] = {}
     for table in BLOCK_TABLES:
         for campaign in read_mla_modules(data_folder(), table):
-            style = model.style(campaign.batch.variant, campaign.device)
+            style = MlaModule().style(campaign.batch.variant, campaign.device)
             if campaign.newest or style.startswith(EARLY):
                 groups.setdefault((campaign.device.architecture, style), []).append(campaign)
-    start = {f"{n}.efficiency": p[0] for n, p in FACTORS.items()}
-    start |= {"module_s": MODULE[0], "host_s": 0.0, "efficiency": 1.0}
-    rows = {k: [rows_of(c, held=False) for c in g] for k, g in sorted(groups.items())}
+    return dict(sorted(groups.items()))
+
+
+def of_style(rows: Mapping[Key, Sequence[Rows]]) -> dict[str, dict[str, float]]:
+    """Constants of every style, fitted on all its rows."""
+    return {
+        style: fit(
+            [p for k, found in rows.items() if k[1] == style for p in found], START,
+            eager=style == EAGER,
+        )
+        for style in sorted({k[1] for k in rows})
+    }  # fmt: skip
+
+
+def fitted_file() -> dict[str, Any]:
+    """The constants file."""
+    groups = grouped()
+    rows = {k: [rows_of(c, held=False) for c in g] for k, g in groups.items()}
     held = {
         k: [r for c in g for r in [rows_of(c, held=True)] if r.count] for k, g in groups.items()
     }
-    default: dict[str, float] = dict(start) | {
-        "family_log_sd": 0.04, "device_log_sd": 0.05, "unmeasured_widening": 4.0,
-    }  # fmt: skip
-    by_style = {}
-    for style in sorted({k[1] for k in rows}):
-        parts = [p for k, found in rows.items() if k[1] == style for p in found]
-        by_style[style] = fit(parts, start, eager=style == EAGER)
-        default |= {f"{style}.{n}": v for n, v in sorted(by_style[style].items())}
+    by_style = of_style(rows)
+    default: dict[str, float] = START | SPREAD
+    for style, constants in by_style.items():
+        default |= {f"{style}.{n}": v for n, v in sorted(constants.items())}
     architectures: dict[str, dict[str, float]] = {}
     scores: dict[str, Any] = {}
     spreads = []
@@ -189,10 +213,43 @@ def fitted_file() -> dict[str, Any]:
     }
 
 
+def transfer() -> dict[str, Any]:
+    """What every architecture would get without its rows: the constants that an engine's blocks
+    have on all others together, or any engine's of that phase where it was timed nowhere else.
+    """
+    shipped = json.loads((CATALOG / "physics" / "mla_module.json").read_text())
+    groups = grouped()
+    rows = {k: [rows_of(c, held=False) for c in g] for k, g in groups.items()}
+    bodies: dict[str, Any] = {}
+    for out in sorted({architecture for architecture, _ in rows}):
+        others = {k: found for k, found in rows.items() if k[0] != out}
+        default: dict[str, float] = START | SPREAD
+        spreads = []
+        for style in sorted({style for _, style in rows}):
+            phase = style.rpartition("_")[2]
+            same = [p for k, found in others.items() if k[1] == style for p in found]
+            phased = [p for k, found in others.items() if k[1].endswith(phase) for p in found]
+            c = fit(same or phased, START, eager=style == EAGER and bool(same))
+            spreads.append(log_sd(same or phased, c))
+            default |= {f"{style}.{n}": v for n, v in sorted(c.items())}
+            held = [rows_of(g, held=True) for g in groups.get((out, style), [])]
+            if held:
+                ratio = np.concatenate([ratios(p, c) for p in held if p.count])
+                print(out, style, figures(ratio), flush=True)
+        default["independent_log_sd"] = max(spreads)
+        kept = {k: v for k, v in shipped["architectures"].items() if k != out}
+        bodies[out] = {"default": default, "architectures": kept, "fallback": {}}
+    return bodies
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="fit and compare, write nothing")
+    parser.add_argument("--transfer", action="store_true", help="leave out each architecture")
     options = parser.parse_args()
+    if options.transfer:
+        HELD_OUT.write_text(json.dumps(transfer(), indent=1) + "\n")
+        return
     path = CATALOG / "physics" / "mla_module.json"
     text = json.dumps(fitted_file(), indent=1) + "\n"
     if options.check:

@@ -1,14 +1,16 @@
 """Fits the kernels of sparse attention and writes catalog/physics/sparse.json.
 
-    python benchmarks/fit_sparse.py [--dry]
+    python benchmarks/fit_sparse.py [--dry] [--transfer]
 
 Constants of every architecture that was measured, by coordinate descent on the mean |log ratio|
-of rows that are not held out, equal weight for every campaign. Deterministic.
+of rows that are not held out, equal weight for every campaign. ``--transfer`` writes the constants
+that every architecture would get without its rows, validation/held_out/sparse.json. Deterministic.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,9 +26,9 @@ from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import implementation_for
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics import Physics, PhysicsCard, load_physics, replaced
 from silicast.kernels.sparse_attention import style_of
-from silicast.kernels.sparse_constants import sparse_constants
+from silicast.kernels.sparse_constants import GROUP
 from silicast.validation.suite import data_folder
 from silicast.validation.suites._sparse_rows import KERNEL_TABLES, Rows, table_rows
 from silicast.workload.op import OpBatch
@@ -33,6 +36,7 @@ from silicast.workload.op import OpBatch
 F = NDArray[np.float64]
 DATA = data_folder()
 OUT = Path(__file__).resolve().parents[1] / "src/silicast/catalog/physics/sparse.json"
+HELD_OUT = OUT.parents[2] / "validation/held_out/sparse.json"
 ROWS = 400
 """Rows of each campaign that are fitted."""
 
@@ -191,25 +195,47 @@ def score(parts: Sequence[Rows]) -> dict[str, dict[str, float]]:
     return {key: figures(np.concatenate(rows, axis=1)) for key, rows in sorted(found.items())}
 
 
+def body_without(architecture: str) -> dict[str, Any]:
+    """Constants that an architecture would get without its rows: geometric means of the others'.
+
+    Its tiles are those of most: what the others' matrix units have of their own says nothing of it.
+    """
+    shipped = load_physics(GROUP)
+    others = [name for name in shipped.architectures if name != architecture]
+    tables = [shipped.constants(name) for name in others]
+    default = {name: mean_of([table[name] for table in tables]) for name in tables[0]}
+    for name in default:
+        plain = name.replace(".compressed.", ".")
+        if plain in FIXED:
+            default[name] = START[plain]
+    kept = {name: dict(shipped.constants(name)) for name in others}
+    return {"default": rounded(default), "architectures": kept, "fallback": {}}
+
+
+def mean_of(values: Sequence[float]) -> float:
+    """Geometric mean; 0 where one of them is."""
+    if min(values) <= 0.0:
+        return 0.0
+    return math.exp(sum(math.log(value) for value in values) / len(values))
+
+
 def transfer(parts: Sequence[Rows]) -> dict[str, dict[str, float]]:
-    """Figures of one architecture's rows under the constants of the other."""
-    other = {"hopper": "blackwell", "blackwell": "hopper"}
-    found: dict[str, list[F]] = defaultdict(list)
-    for part in parts:
-        device = find_device(part.device)
-        family = part.batch.family
-        style = "compressed" if style_of(part.batch) == "compressed" else ""
-        known = sparse_constants(family, other[device.architecture], style)
-        ratio = log_ratio(Campaign(device, part.batch, part.seconds), known)
-        terms = (
-            known["independent_log_sd"],
-            known["family_log_sd"],
-            known["device_log_sd"] * known["unmeasured_widening"],
-        )
-        spread = np.sqrt(sum(term * term for term in terms))
-        inside = np.abs(ratio) <= Z90 * spread
-        found[f"{device.architecture} {family}"].append(np.stack((ratio, inside * 1.0)))
-    return {key: figures(np.concatenate(rows, axis=1)) for key, rows in sorted(found.items())}
+    """Figures of every architecture's rows under the constants it would get without them."""
+    found: dict[str, dict[str, float]] = {}
+    for architecture in load_physics(GROUP).architectures:
+        with replaced({GROUP: physics(body_without(architecture))}):
+            rows: dict[str, list[F]] = defaultdict(list)
+            for part in parts:
+                device = find_device(part.device)
+                if device.architecture == architecture:
+                    model = implementation_for(part.batch.family, "simt")
+                    times = model.times(part.batch, device)  # type: ignore[union-attr]
+                    ratio = np.log(times.estimate_s / part.seconds)
+                    inside = (times.p05_s <= part.seconds) & (part.seconds <= times.p95_s)
+                    key = f"{architecture} {part.batch.family}"
+                    rows[key].append(np.stack((ratio, inside.astype(np.float64))))
+            found |= {key: figures(np.concatenate(one, axis=1)) for key, one in rows.items()}
+    return dict(sorted(found.items()))
 
 
 def figures(rows: F) -> dict[str, float]:
@@ -231,6 +257,15 @@ def show(scores: Mapping[str, Mapping[str, float]]) -> None:
         print(f"  {key:75s}" + "".join(f" {k} {v:7.1f}" for k, v in one.items()), flush=True)
 
 
+def physics(body: Mapping[str, Any]) -> Physics:
+    """Constants as kernel models read them."""
+    card = PhysicsCard(data=[], split="", command="", date="")
+    found: Physics = msgspec.convert(
+        {"format": 1, "card": msgspec.to_builtins(card), **body}, Physics
+    )
+    return found
+
+
 def write(tables: Tables, scores: dict[str, Any]) -> None:
     """The constants file with its card."""
     card = {
@@ -244,28 +279,31 @@ def write(tables: Tables, scores: dict[str, Any]) -> None:
     OUT.write_text(json.dumps({"format": 1, "card": card, **complete(tables)}, indent=1) + "\n")
 
 
-def main() -> None:
-    """Fits, scores and writes."""
-    fitted = [
+def rows_of(*, held_out: bool) -> list[Rows]:
+    """Rows of all tables of kernels."""
+    return [
         part
         for table, lower in KERNEL_TABLES.items()
-        for part in table_rows(DATA, table, lower, ROWS, held_out=False)
+        for part in table_rows(DATA, table, lower, ROWS, held_out=held_out)
     ]
-    tables = fit(fitted)
+
+
+def main() -> None:
+    """Fits, scores and writes."""
+    if "--transfer" in sys.argv:
+        bodies = {name: body_without(name) for name in load_physics(GROUP).architectures}
+        HELD_OUT.write_text(json.dumps(bodies, indent=1) + "\n")
+        show(transfer(rows_of(held_out=True)))
+        return
+    tables = fit(rows_of(held_out=False))
     if "--dry" not in sys.argv:
-        write(tables, {})
-        load_physics.cache_clear()
-        sparse_constants.cache_clear()
-        held = [
-            part
-            for table, lower in KERNEL_TABLES.items()
-            for part in table_rows(DATA, table, lower, ROWS, held_out=True)
-        ]
-        scores = score(held)
-        show(scores)
-        others = transfer(held)
-        show(others)
-        found = {"held-out shapes": scores, "held-out shapes, other architecture's": others}
+        held = rows_of(held_out=True)
+        with replaced({GROUP: physics(complete(tables))}):
+            scores = score(held)
+            show(scores)
+            others = transfer(held)
+            show(others)
+        found = {"held-out shapes": scores, "architecture held out": others}
         write(tables, found)
 
 

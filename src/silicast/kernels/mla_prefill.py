@@ -28,6 +28,8 @@ from silicast.kernels.physics import load_physics
 from silicast.workload.op import Op, OpBatch, Variant
 
 GROUP = "mla_prefill"
+LAUNCHES = ("launch", "append_launch")
+"""Constants in seconds here that :class:`PrefillModel` takes in cycles."""
 
 
 @register
@@ -133,7 +135,9 @@ class _Prefill:
             ragged=self.batch.ragged & frozenset(kept),
         )  # fmt: skip
         scheme = _scheme(self.scheme, absorbed=absorbed)
-        return PrefillModel(stand_in, self.device, scheme, self.c).analysis()
+        clock = self.device.clocks.boost_hz
+        launch = {f"{name}_cycles": self.c[f"{name}_s"] * clock for name in LAUNCHES}
+        return PrefillModel(stand_in, self.device, scheme, {**self.c, **launch}).analysis()
 
     def _around_s(self, *, absorbed: bool) -> F64:
         """What an engine's call does beside the kernel: rotation, cache update, conversion to
@@ -198,6 +202,7 @@ def _scheme(scheme: MlaScheme, *, absorbed: bool) -> Scheme:
         omitted=0,
         visits_masked=False,
         encoder=False,
+        plans=False,
     )
 
 

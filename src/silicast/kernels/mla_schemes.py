@@ -22,7 +22,7 @@ from silicast.kernels.engine_kernels import kernels_of
 from silicast.kernels.physics import load_physics
 from silicast.workload.op import Variant
 
-Style = Literal["trtllm", "sglang", "vllm", "vllm_late"]
+Style = Literal["trtllm", "sglang", "vllm", "vllm_late", "vllm_flashmla"]
 LATE = (0, 20)
 """Version of vLLM from which its Triton kernel cuts long caches into many parts, not four."""
 
@@ -83,6 +83,8 @@ def mla_scheme(variant: Variant, device: Device) -> MlaScheme:
     kernel = _kernel(variant, style, architecture, narrow=narrow)
     if style == "vllm" and kernel == "triton" and _is_late(variant):
         style = "vllm_late"
+    if style == "vllm" and kernel == "flashmla":
+        style = "vllm_flashmla"
     if style == "vllm" and architecture == "blackwell":
         style = "trtllm"  # FlashInfer brings TensorRT-LLM's kernels
     usual = kernels_of(variant.library)
@@ -147,8 +149,8 @@ def _math(variant: Variant, kernel: str, device: Device, *, narrow: bool) -> str
 
 
 def mla_constants(group: str, device: Device, scheme: MlaScheme) -> Mapping[str, float]:
-    """Constants of an architecture with those of the style put over them; what a newer style does
-    not name is as in the older one.
+    """Constants of an architecture with those of the style put over them; what another kernel of an
+    engine does not name is as in its first one.
     """
     return _constants(group, device.architecture, scheme.style)
 
@@ -157,7 +159,7 @@ def mla_constants(group: str, device: Device, scheme: MlaScheme) -> Mapping[str,
 def _constants(group: str, architecture: str, style: str) -> Mapping[str, float]:
     found = load_physics(group).constants(architecture)
     plain = {k: v for k, v in found.items() if "." not in k}
-    for name in ("vllm", style) if style == "vllm_late" else (style,):
+    for name in dict.fromkeys((style.partition("_")[0], style)):
         prefix = name + "."
         plain |= {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)}
     return plain
