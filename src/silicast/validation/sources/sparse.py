@@ -9,15 +9,16 @@ from silicast.learning.training import MeasuredKernels
 from silicast.validation.source import AIC, DEEP, Read, Source
 from silicast.validation.suites import _sparse_rows
 
-PER_GROUP = 250
-"""Rows read of each group of equal words in a table of modules, at most."""
+PER_GROUP = {"dsa": 300, "csa": 400, "hca": 250, "msa": 1200}
+"""Module -> rows read of each group of equal words in its tables, at most: more where there are few
+groups, or where errors are large."""
 
 
-def _sparse(*tables: str) -> Read:
+def _sparse(name: str, *tables: str) -> Read:
     def read(data: Path) -> Iterator[MeasuredKernels]:
         for table in tables:
             lower = _sparse_rows.MODULE_TABLES[table]
-            for part in _sparse_rows.table_rows(data, table, lower, PER_GROUP):
+            for part in _sparse_rows.table_rows(data, table, lower, PER_GROUP[name]):
                 held = _sparse_rows.shape_held_out(part.sizes)
                 yield MeasuredKernels(part.batch, part.device, part.seconds, held)
 
@@ -33,6 +34,6 @@ _MODULES = {
 
 SOURCES = tuple(
     Source(f"{name}_module", tuple(f"{AIC}{table}.parquet" for table in tables),
-           "one shape in five, by hash", _sparse(*tables), DEEP)
+           "one shape in five, by hash", _sparse(name, *tables), DEEP)
     for name, tables in _MODULES.items()
 )  # fmt: skip
