@@ -25,6 +25,7 @@ DATA = data_folder()
 AIC = "aiconfigurator/"
 LATENT = ("context_mla", "generation_mla", "mla_context_module", "mla_generation_module")
 NEUSIGHT = "neusight/kernels_nvidia.parquet"
+EXPERTS = ("num_tokens", "num_experts", "topk", "hidden_size", "inter_size")
 MIXERS = ("gdn", "kda", "mamba2")
 
 
@@ -98,7 +99,17 @@ def sizes() -> dict[str, dict[str, Any]]:
         "softmax": {"rows": soft_rows, "cols": soft_cols},
         "rmsnorm": {"tokens": sample["seq"], "hidden": sample["dim"]},
         "conv2d": convolutions(),
+        "moe": experts(),
     }
+
+
+def experts() -> dict[str, np.ndarray]:
+    """Whole layers and the first product alone."""
+    layers = columns(AIC + "moe.parquet", *EXPERTS)
+    first = columns("pipeweave/kernel_moe_w13.parquet", "M", "E", "topk", "H", "N")
+    names = ("tokens", "experts", "topk", "hidden", "intermediate")
+    pairs = zip(names, layers.values(), first.values(), strict=True)
+    return {name: np.concatenate([a, b]) for name, a, b in pairs}
 
 
 def convolutions() -> dict[str, np.ndarray]:
@@ -129,6 +140,7 @@ def main() -> None:
                 NEUSIGHT,
                 "pipeweave/kernel_elementwise_sample.parquet",
                 "kernels/deepbench.csv.gz",
+                "aiconfigurator/moe.parquet, pipeweave/kernel_moe_w13.parquet",
             ],
             split="extents of all open rows; nothing is fitted",
             command="benchmarks/measured_ranges.py",

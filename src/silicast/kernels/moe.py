@@ -21,6 +21,7 @@ from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.moe_exchange import fabric_of
+from silicast.kernels.moe_features import shape_features, tile_features
 from silicast.kernels.moe_model import (
     ROWS_PER_CHUNK,
     Estimate,
@@ -315,7 +316,6 @@ def _analysis(setting: Setting, size: Columns, layer: Layer, found: Estimate) ->
         for name in ("padded", "tensor", "l2", "dram", "chain", "dram_bytes")
     }
     blocks = columns["blocks"][0]
-    labels = setting.steps.tile.labels
     ops = 2.0 * layer.assigned * layer.hidden * layer.inner * widths
     return Analysis(
         time_s=time,
@@ -339,12 +339,20 @@ def _analysis(setting: Setting, size: Columns, layer: Layer, found: Estimate) ->
             "hit_share": layer.hit / layer.experts,
             "imbalance": layer.assigned * size.ep / (size.tokens * size.topk),
             "per_core": blocks / machine.cores,
+            **shape_features(layer, machine, found),
+            **({} if found.tiles is None else tile_features(layer, found.tiles)),
         },
         independent_log_sd=_own_log_sd(setting, time),
-        choice=tuple(f"{setting.style} {labels[i]}" for i in found.products.best[0].tolist())
-        if len(time) <= ROWS_PER_CHUNK
-        else (),
+        choice=_chosen(setting, found) if len(time) <= ROWS_PER_CHUNK else (),
     )
+
+
+def _chosen(setting: Setting, found: Estimate) -> tuple[str, ...]:
+    """Style and tile of the first product: the likeliest of a table, else the fastest."""
+    if found.tiles is not None:
+        return tuple(f"{setting.style} {found.tiles.likely(row)}" for row in range(len(found.time)))
+    labels = setting.steps.tile.labels
+    return tuple(f"{setting.style} {labels[i]}" for i in found.products.best[0].tolist())
 
 
 def device_floor_s(machine: Machine) -> float:

@@ -5,7 +5,7 @@ Arrays have the shape (candidates, rows) or (rows,); docs/explanation/moe.md der
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
@@ -18,8 +18,12 @@ from silicast.hardware.device import Device
 from silicast.kernels.gemm_model import stays_in_l2
 from silicast.kernels.moe_recipes import is_gated, stored
 from silicast.kernels.routing import Loads, folded
+from silicast.kernels.triton_tiles import TILES as TUNED_TILES
+from silicast.kernels.triton_tiles import Tiles, tile_choice
 from silicast.workload.op import Variant
 
+TUNED = "triton"
+"""What the names of styles begin with that read their tiles from a table."""
 # (tokens, columns of the weights, blocks resident per core)
 TILES = (
     (8, 128, 3), (16, 64, 4), (16, 128, 3), (32, 128, 2), (64, 64, 3), (64, 128, 2),
@@ -35,6 +39,10 @@ STEP_BYTES = {"tensor": 128.0, "fma": 32.0}
 
 SHARPNESS = 4
 """Squarings of the closeness of a candidate to the best: its weight is closeness ** 16."""
+TUNED_SHARPNESS = 2
+"""The same where a tuned table is known to choose, whose probabilities then weigh as well."""
+LEAST = 1e-3
+"""Added to a table's probabilities: no tile is out of the question."""
 
 
 @final
@@ -85,6 +93,7 @@ class Machine:
         gated: the first product makes gate and up.
         part: "full", "w13" or "w2".
         cache: cache state of the protocol ("cold", "warm", "").
+        tuned: format under which a table of tiles is read; "" = the kernel reads none.
     """
 
     core_rate: float
@@ -102,6 +111,7 @@ class Machine:
     gated: bool
     part: str
     cache: str
+    tuned: str
 
     @staticmethod
     def of(
@@ -127,6 +137,7 @@ class Machine:
             gated=is_gated(variant),
             part=part,
             cache=variant.cache,
+            tuned=recipe.name if style.startswith(TUNED) else "",
         )
 
 
@@ -248,9 +259,18 @@ class Steps:
 
 
 def grouped_products(
-    layer: Layer, n: F64, k: F64, machine: Machine, c: Mapping[str, float], step: Steps
+    layer: Layer,
+    n: F64,
+    k: F64,
+    machine: Machine,
+    c: Mapping[str, float],
+    step: Steps,
+    tiles: Tiles | None = None,
 ) -> Products:
-    """Products of each expert's tokens with its (k, n) weights; n, k: shape (products, rows)."""
+    """Products of each expert's tokens with its (k, n) weights; n, k: shape (products, rows).
+
+    ``tiles``: what a tuned table would choose, where the kernel reads one.
+    """
     tile = step.tile
     steps = np.ceil(k / step.depth)
     blocks = layer.tiles[tile.which, None, :] * np.ceil(n / tile.n)
@@ -276,14 +296,33 @@ def grouped_products(
     time = time * np.where((k * machine.a_bytes) % 16.0 != 0.0, c["unaligned"], 1.0)
 
     closeness = time.min(axis=0) / time
-    for _ in range(SHARPNESS):
+    for _ in range(SHARPNESS if tiles is None else TUNED_SHARPNESS):
         closeness = closeness * closeness
+    if tiles is not None:
+        closeness = closeness * _chances(step.tile, tiles)
     expected = folded(closeness * time) / folded(closeness)
     best = np.argmin(time, axis=0)
     place = best * best.size + np.arange(best.size).reshape(best.shape)
     found = (blocks, per_core, deep * step.operations, tensor, l2, dram, chain)
     columns = {name: value.take(place) for name, value in zip(COLUMNS, found, strict=True)}
     return Products(expected, best, {**columns, "dram_bytes": dram_bytes})
+
+
+def _chances(tile: Candidates, tiles: Tiles) -> F64:
+    """The probability of each candidate, shape (candidates, 1, rows); those of sizes that are no
+    candidate's go to the nearest.
+    """
+    m, n = dict(zip(TUNED_TILES["m"], tiles.m, strict=True)), dict(_columns(tiles))
+    none = np.zeros_like(tiles.m[0])
+    sides = zip(tile.m[:, 0, 0].tolist(), tile.n[:, 0, 0].tolist(), strict=True)
+    return np.stack([m.get(int(a), none) * n[int(b)] + LEAST for a, b in sides])[:, None, :]
+
+
+def _columns(tiles: Tiles) -> Iterator[tuple[int, F64]]:
+    """Probabilities of the columns that candidates have."""
+    narrow, *rest = tiles.n
+    yield TUNED_TILES["n"][1], narrow + rest[0]
+    yield from zip(TUNED_TILES["n"][2:], rest[1:], strict=True)
 
 
 def _overlapped(terms: tuple[F64, ...], loss: float) -> F64:
@@ -318,11 +357,15 @@ def _all_weights(layer: Layer, machine: Machine) -> F64:
 @final
 @dataclass(frozen=True)
 class Estimate:
-    """Time of a layer, shape (rows,): the products and everything between and around them."""
+    """Time of a layer, shape (rows,): the products and everything between and around them.
+
+    ``tiles``: what a tuned table would choose, where the kernel reads one.
+    """
 
     time: F64
     products: Products
     around: F64
+    tiles: Tiles | None
 
 
 def estimate(
@@ -347,6 +390,7 @@ def estimate(
             },
         ),
         np.concatenate([part.around for part in parts]),
+        Tiles.join([part.tiles for part in parts if part.tiles is not None]),
     )
 
 
@@ -355,11 +399,14 @@ def _estimate(layer: Layer, machine: Machine, c: Mapping[str, float], step: Step
     which = {"full": slice(0, 2), "w13": slice(0, 1), "w2": slice(1, 2)}[machine.part]
     n = np.stack((first, layer.hidden))[which]
     k = np.stack((layer.hidden, layer.inner))[which]
-    products = grouped_products(layer, n, k, machine, c, step)
+    tiles = None
+    if machine.tuned:
+        tiles = tile_choice(layer.tokens, layer.experts, layer.inner, machine.tuned)
+    products = grouped_products(layer, n, k, machine, c, step, tiles)
     around = np.full_like(layer.tokens, c["launch_s"] * len(products.time))
     if machine.part == "full":
         around = around + c["around_s"] + _streams(layer, first, machine, c)
-    return Estimate(around + folded(products.time), products, around)
+    return Estimate(around + folded(products.time), products, around, tiles)
 
 
 def _streams(layer: Layer, first: F64, machine: Machine, c: Mapping[str, float]) -> F64:

@@ -1,0 +1,162 @@
+"""Fits which tile a tuned table of Triton's fused experts holds; see kernels/triton_tiles.py.
+
+    OPENBLAS_NUM_THREADS=1 python benchmarks/fit_triton_tiles.py [--dry]
+
+A softmax for each side of the tile over the tables of vLLM and SGLang for NVIDIA devices. One file
+in five, by the hash of its name, is never fitted; scores are on those. Deterministic.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import sys
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from silicast.core.catalog import CATALOG
+from silicast.core.files import write_atomically
+from silicast.kernels.physics import Physics, PhysicsCard
+from silicast.kernels.triton_tiles import PHYSICS, TILES, terms_of, weight_name
+from silicast.validation.suite import data_folder
+
+F = NDArray[np.float64]
+TABLE = "kernels/fused_moe_tuned_configs.csv.gz"
+COLUMNS = {"m": "BLOCK_SIZE_M", "n": "BLOCK_SIZE_N", "k": "BLOCK_SIZE_K"}
+PULL = 0.05
+"""Of each weight toward zero."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Entries of tuned tables: arrays of shape (rows,), the terms of shape (terms, rows)."""
+
+    terms: F
+    tile: dict[str, NDArray[np.int64]]
+    tokens: F
+    experts: F
+    unseen: NDArray[np.bool_]
+    files: int
+
+
+def format_of(row: dict[str, str]) -> str:
+    name = row["dtype"]
+    if name.startswith(("fp8", "float8")):
+        return "fp8_block" if row["block_shape"] else "fp8"
+    return {"int8_w8a16": "int8_wo", "int8_w8a8": "int8"}.get(name, "bf16")
+
+
+def choices() -> Choices:
+    """Entries for NVIDIA devices; tables of the second product alone are left out."""
+    with gzip.open(data_folder() / TABLE, "rt") as file:
+        rows = [
+            row
+            for row in csv.DictReader(file)
+            if row["BLOCK_SIZE_M"]
+            and row["device"].startswith("NVIDIA")
+            and not row["device"].endswith("_down")
+            and not row["dtype"].endswith("_down")
+        ]
+    rows.sort(key=format_of)
+    tokens, experts, width = (
+        np.array([float(row[name]) for row in rows]) for name in ("M_tokens", "E", "N")
+    )
+    formats = np.array([format_of(row) for row in rows])
+    parts = [
+        terms_of(tokens[here], experts[here], width[here], name)
+        for name in np.unique(formats).tolist()
+        for here in [formats == name]
+    ]
+    return Choices(
+        np.concatenate(parts, axis=1),
+        {s: np.array([int(float(r[column])) for r in rows]) for s, column in COLUMNS.items()},
+        tokens,
+        experts,
+        np.array([crc32(row["file"].encode()) % 5 == 0 for row in rows]),
+        len({row["file"] for row in rows}),
+    )
+
+
+def fit_side(terms: F, chosen: NDArray[np.int64], sizes: tuple[int, ...]) -> F:
+    """Weights of one side, shape (terms, sizes); sizes that are none of these are not fitted."""
+    known = np.isin(chosen, sizes)
+    x, hot = terms[:, known], (chosen[known] == np.array(sizes).reshape(-1, 1)).astype(np.float64)
+    count = x.shape[1]
+
+    def loss(flat: F) -> tuple[float, F]:
+        weights = flat.reshape(len(terms), len(sizes))
+        p = probabilities(weights, x)
+        value = -float(np.log(np.maximum((p * hot).sum(axis=0), 1e-12)).sum())
+        slope = x @ (p - hot).T + PULL * weights
+        return (value + 0.5 * PULL * float((flat**2).sum())) / count, slope.ravel() / count
+
+    start = np.zeros(len(terms) * len(sizes))
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 400})
+    return np.round(np.asarray(found.x).reshape(len(terms), len(sizes)), 4)
+
+
+def probabilities(weights: F, terms: F) -> F:
+    logits = weights.T @ terms
+    raised = np.exp(logits - logits.max(axis=0))
+    found: F = raised / raised.sum(axis=0)
+    return found
+
+
+def score(weights: F, data: Choices, side: str) -> dict[str, float]:
+    """Accuracy on files that were not fitted: ours, the commonest size's, the default rule's."""
+    sizes, chosen, unseen = TILES[side], data.tile[side], data.unseen
+    p = probabilities(weights, data.terms[:, unseen])
+    truth = chosen[unseen]
+    common = max(sizes, key=lambda size: int((chosen[~unseen] == size).sum()))
+    found = {
+        "rows": float(unseen.sum()),
+        "accuracy": float((np.array(sizes)[p.argmax(axis=0)] == truth).mean()),
+        "commonest": float((truth == common).mean()),
+        "probability_of_truth": float(
+            (p * (truth == np.array(sizes).reshape(-1, 1))).sum(0).mean()
+        ),
+    }
+    if side == "m":  # the rule that both engines fall back to in 16 bits
+        rule = np.where(data.tokens <= data.experts, 16, 64)[unseen]
+        found["default_rule"] = float((rule == truth).mean())
+    return {name: round(value, 3) for name, value in found.items()}
+
+
+def main() -> None:
+    data = choices()
+    default: dict[str, float] = {}
+    scores: dict[str, Any] = {}
+    for side, sizes in TILES.items():
+        weights = fit_side(data.terms[:, ~data.unseen], data.tile[side][~data.unseen], sizes)
+        scores[f"block_{side}"] = score(weights, data, side)
+        print(side, scores[f"block_{side}"])
+        for term, row in enumerate(weights.tolist()):
+            for size, value in zip(sizes, row, strict=True):
+                default[weight_name(side, size, term)] = value
+    if "--dry" in sys.argv:
+        return
+    physics = Physics(
+        format=1,
+        card=PhysicsCard(
+            data=[f"{TABLE} (vLLM 0.33.0, SGLang 0.5.23; {data.files} files, NVIDIA devices)"],
+            split="one file in five, by hash of its name, is never fitted; scores are on those",
+            command="python benchmarks/fit_triton_tiles.py",
+            date="2026-11-21",
+            scores=scores,
+            notes="no latency is behind these entries: what a tuner chose, not what it gained",
+        ),
+        default=default,
+        architectures={},
+    )
+    path = CATALOG / "physics" / f"{PHYSICS}.json"
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(physics), indent=1) + b"\n")
+
+
+if __name__ == "__main__":
+    main()
