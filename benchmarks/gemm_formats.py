@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from benchmarks.gemm_problem import (
     PRIOR_SD,
+    ROWS_PER_DEVICE,
+    STEPS,
     Constants,
     Problem,
     add_spread,
     architecture_of,
     middle,
-    replace_held,
-    report,
     solve,
     training,
 )
@@ -82,8 +82,9 @@ NOT_OF_OTHERS = ("split_s", "extra_s")
 
 
 def fit_format(
-    form: Format, parts: Sequence[Rows], common: dict[str, float], own: Constants
-) -> tuple[dict[str, float], Constants]:
+    form: Format, parts: Sequence[Rows], common: dict[str, float], own: Constants,
+    rows: int = ROWS_PER_DEVICE, steps: int = STEPS,
+) -> tuple[dict[str, float], Constants]:  # fmt: skip
     """One recipe's constants on top of ``common`` and ``own``."""
     d = form.dtype
     mine = [part for part in parts if part.variant.dtype == d]
@@ -107,8 +108,8 @@ def fit_format(
             start[a][full] = form.start.get(plain, found)
     free = tuple(full for full, _ in shared), tuple(full for full, _ in names)
     there = {(architecture_of(part), part.variant.library) for part in mine}
-    problem = Problem(training(mine, 900), *free, base, own, start, PRIOR_SD)
-    common, fitted = solve(problem, steps=200)
+    problem = Problem(training(mine, rows), *free, base, own, start, PRIOR_SD)
+    common, fitted = solve(problem, steps)
     for a, table in fitted.items():  # a library's constants where it was not measured: the others'
         for full in free[1]:
             if ":" in full and (a, full.partition(":")[2]) not in there:
@@ -119,12 +120,13 @@ def fit_format(
         values = [common[full] for full, plain in marked if plain == name]
         if values and not ("extra_s" in form.of_library and name in NOT_OF_OTHERS):
             common[f"{d}.{name}"] = min(values)
-    return add_spread(training(mine, 900), common, own, f"{d}.")
+    return add_spread(training(mine, rows), common, own, f"{d}.")
 
 
 def fit_bmm(
-    parts: Sequence[Rows], common: dict[str, float], own: Constants
-) -> tuple[dict[str, float], Constants]:
+    parts: Sequence[Rows], common: dict[str, float], own: Constants,
+    rows: int = ROWS_PER_DEVICE, steps: int = STEPS,
+) -> tuple[dict[str, float], Constants]:  # fmt: skip
     """What calls of batched products add: a constant, and their own quantisation in fp8."""
     for prefix, dtype in (("", "bf16"), ("fp8.", "fp8")):
         mine = [
@@ -138,8 +140,8 @@ def fit_bmm(
         for name in free:
             base[name] = common[f"fp8.{name.partition('.')[2].partition(':')[0]}"]
         start: Constants = {a: {added: base[added]} for a in own}
-        problem = Problem(training(mine), tuple(free), (added,), base, own, start, {})
-        common, fitted = solve(problem, steps=200)
+        problem = Problem(training(mine, rows), tuple(free), (added,), base, own, start, {})
+        common, fitted = solve(problem, steps)
         own = {a: fitted.get(a, own[a]) for a in own}
         common = {**common, **middle(fitted, (added,))}
         for name in QUANTISE if prefix else ():
@@ -150,30 +152,3 @@ def fit_bmm(
 
 def _quantised(parts: Sequence[Rows], library: str) -> bool:
     return any(part.variant.flags for part in parts if part.variant.library == library)
-
-
-def transfer_formats(
-    parts: Sequence[Rows], common: dict[str, float], own: Constants
-) -> dict[str, dict[str, float]]:
-    """Narrow formats from fits without an architecture, nvfp4 from one without the other board.
-
-    The architecture's constants of bf16 stay: a device is known in one format and not in another.
-    """
-    found: dict[str, dict[str, float]] = {}
-    for form in FORMATS:
-        d = form.dtype
-        mine = [part for part in parts if part.variant.dtype == d]
-        if d not in ("fp8", "fp8_block", "nvfp4"):
-            continue
-        whole = sorted({architecture_of(part) for part in mine})
-        held_out = [
-            [part for part in mine if architecture_of(part) == a] for a in whole if len(whole) > 1
-        ] or [[part for part in mine if part.device == "GB200"]]
-        for held in held_out:
-            rest = [part for part in mine if not any(part is one for one in held)]
-            shared, others = fit_format(form, rest, common, own)
-            table = others if len(whole) == 1 else own
-            name = held[0].device if len(whole) == 1 else architecture_of(held[0])
-            all_rows = [replace_held(part) for part in held]
-            found |= report(f"{d}, {name} held out whole", all_rows, shared, table)
-    return found

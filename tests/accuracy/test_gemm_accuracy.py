@@ -19,10 +19,10 @@ from silicast.validation.gemm_rows import (
     fp32_rows,
     pipeweave_rows,
     quantised_rows,
+    roofline_s,
     vidur_rows,
 )
 from silicast.validation.suite import data_folder
-from silicast.validation.suites.gemm import roofline_s
 from silicast.workload.op import OpBatch
 
 pytestmark = pytest.mark.data

@@ -70,7 +70,7 @@ class Setting:
 def _setting(variant: Variant, device: Device) -> Setting:
     recipe = run_as(recipe_for(variant.dtype), device, variant.kernel)
     pipe = device.matrix_pipe(recipe.compute)
-    constants = constants_for(device.architecture, recipe, variant.library, pipe, variant.kernel)
+    constants = constants_for(device, recipe, variant.library, pipe, variant.kernel)
     if pipe == "fma" and variant.launch != "stream":
         constants = queued(constants, device.architecture)
     return _make_setting(variant, device, constants)
@@ -137,8 +137,9 @@ def _expected_chunk(
         m[None], n[None], k[None], batch[None],
         setting.tiles, setting.steps, setting.machine, setting.constants,
     )  # fmt: skip
-    closeness = found.time.min(axis=0) / found.time
-    for _ in range(4):
+    near = found.time.min(axis=0) / found.time
+    closeness = near * near
+    for _ in range(3):
         closeness *= closeness
     time = _fold(closeness * found.time)
     time /= _fold(closeness)
@@ -150,24 +151,27 @@ def _expected_chunk(
         place = fastest * len(m) + np.arange(len(m))
         best = {name: getattr(found, name).take(place) for name in COLUMNS}
     best["best"] = fastest.astype(np.float64)
+    best["near"] = near
     return time, best
 
 
 def expected(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> tuple[F64, dict[str, F64]]:
     """Expected time of every row, and all columns of :class:`Candidates` of its best candidate.
 
-    "best" holds the index of the fastest candidate. Arrays of shape (rows,).
+    "best" holds the index of the fastest candidate. Arrays of shape (rows,), but for "near", of
+    shape (candidates, rows): the time of the fastest over that of each.
     """
     rows = len(m)
     if rows <= ROWS_PER_CHUNK:
         return _expected_chunk(setting, m, n, k, batch)
     time = np.empty(rows)
     best = {name: np.empty(rows) for name in (*COLUMNS, "best")}
+    best["near"] = np.empty((len(setting.tiles.labels), rows))
     for start in range(0, rows, ROWS_PER_CHUNK):
         part = slice(start, start + ROWS_PER_CHUNK)
         time[part], found = _expected_chunk(setting, m[part], n[part], k[part], batch[part])
         for name, column in best.items():
-            column[part] = found[name]
+            column[..., part] = found[name]
     return time, best
 
 
@@ -178,7 +182,8 @@ def estimate(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> tuple[F64,
     if setting.device.power_cap_w is not None:  # a step sets its own clock and lifts the cap
         time = time + _throttled_s(setting, 2.0 * m * n * k * batch, time, best)
     if setting.quantises:
-        time = time + _quantise_s(setting, m * batch, k)
+        best["quantise"] = _quantise_s(setting, m * batch, k)
+        time = time + best["quantise"]
     if setting.variant.launch == "stream":
         time = time + c["stream_launch_s"]
     return time, best
@@ -285,6 +290,7 @@ def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analys
         features=Features(
             lambda: features(
                 machine,
+                setting.tiles,
                 best,
                 demand,
                 demand.pipe_work[setting.pipe],

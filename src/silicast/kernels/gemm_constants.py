@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from silicast.core.dtypes import BITS, RECIPES, Recipe
@@ -19,8 +20,27 @@ BORROWS: Mapping[str, str] = {
 SAME_PRODUCT = frozenset({"fp8_static", "int8"})
 """Of those, the ones whose product is the very same: only what happens before it differs."""
 
+NEAREST: Mapping[str, str] = {"nvfp4": "fp8", "mxfp4": "fp8"}
+"""Recipe -> the one that speaks for it where neither it nor what it borrows was fitted anywhere."""
+
 SIXTEEN_BITS = ("bf16", "fp16")
 
+
+TYPICAL_OPS = 1024.0
+"""16-bit operations per clock of the core for which scaled constants are stated (Ada's)."""
+
+SCALED: Mapping[str, tuple[str, float]] = {
+    "launch_clocks": ("launch_s", 0.0),
+    "step_clocks": ("step_s", -1.0 / 3.0),
+    "store_per_clock": ("store_bytes_per_clock", 2.0 / 3.0),
+}
+"""Scaled constant -> the one that it gives, and the power of a core's operations per clock that it
+grows with. Latencies are clocks of the core; results are to the operations that make them as a
+surface is to its volume. Whole architectures held out chose these laws (docs/explanation/gemm.md).
+"""
+
+FED = ("tensor_efficiency", "operand_bytes_per_clock")
+"""How well a main loop keeps the tensor cores fed: scaling blocks outside of them costs it much."""
 
 WIDENED_BEFORE = "dequant_bf16"
 """In a kernel's name: weights were converted when the model was loaded."""
@@ -59,15 +79,16 @@ def run_as(recipe: Recipe, device: Device, kernel: str = "") -> Recipe:
 
 
 def constants_for(
-    architecture: str, recipe: Recipe, library: str = "", pipe: str = "tensor", kernel: str = ""
+    device: Device, recipe: Recipe, library: str = "", pipe: str = "tensor", kernel: str = ""
 ) -> dict[str, float]:
-    """Constants of one architecture; see :func:`selected`.
+    """Constants of a device's architecture; see :func:`selected` and :func:`from_specification`.
 
     On the FMA pipe a format without constants of its own runs in the kernels of fp32, where those
     were measured; fp64 does everywhere, for it has no others.
     """
     physics = load_physics(PHYSICS)
-    table = physics.constants(architecture)
+    architecture = device.architecture
+    table = from_specification(physics.constants(architecture), device)
     measured = "fp32.tensor_efficiency" in physics.architectures.get(architecture, {})
     if pipe != "fma" or recipe.name == "fp32" or not (measured or recipe.name == "fp64"):
         return selected(table, recipe, library, kernel)
@@ -80,13 +101,48 @@ def constants_for(
     return found
 
 
+def from_specification(table: Mapping[str, float], device: Device) -> dict[str, float]:
+    """A flat table with every scaled constant turned into what it is on ``device``.
+
+    Only architectures that nobody measured have scaled ones. Where the tensor cores scale blocks
+    themselves, fp8_block then reaches what fp8 does.
+
+    >>> from silicast.hardware.catalog import find_device
+    >>> found = from_specification({"fp8.launch_clocks": 4000.0}, find_device("A100"))
+    >>> sorted(found), round(found["fp8.launch_s"] * 1e6, 2)
+    (['fp8.launch_s'], 2.84)
+    """
+    found = dict(table)
+    of_scale = [name for name in table if _plain(name) in SCALED]
+    if not of_scale:
+        return found
+    clock = device.clocks.boost_hz
+    rates = [device.rate_per_core("tensor", name) for name in SIXTEEN_BITS]
+    size = max(*rates, 0.0) / TYPICAL_OPS or 1.0
+    for name in of_scale:
+        given, power = SCALED[_plain(name)]
+        scaled = found.pop(name) * math.exp(power * math.log(size))
+        found[name.replace(_plain(name), given)] = (
+            scaled / clock if given.endswith("_s") else scaled
+        )
+    if device.rate_per_core("tensor", "nvfp4") > 0.0:
+        found |= {f"fp8_block.{n}": found[f"fp8.{n}"] for n in FED if f"fp8.{n}" in found}
+    return found
+
+
+def _plain(name: str) -> str:
+    """Of a constant's full name "recipe.constant:library" the constant."""
+    return name.rpartition(".")[2].partition(":")[0]
+
+
 def queued(constants: Mapping[str, float], architecture: str) -> dict[str, float]:
     """Constants of FMA kernels that wait in the device's queue.
 
     They were measured under the host, where splitting k costs a second call of the host; in a
     queue it costs what it does in the queues in which the matrix units' kernels were measured.
 
-    >>> own = constants_for("pascal", RECIPES["fp32"], pipe="fma")
+    >>> from silicast.hardware.catalog import find_device
+    >>> own = constants_for(find_device("P100"), RECIPES["fp32"], pipe="fma")
     >>> queued(own, "pascal")["split_s"] < own["split_s"]
     True
     """
@@ -110,8 +166,10 @@ def selected(
     marks = ["", f":{library}"]
     if is_batched_call(kernel):
         marks += [":bmm", f":{library}_bmm"]
-    for wanted in ("", *(f"{name}." for name in lineage(recipe))):
-        for mark in marks:
+    for of in ("", *lineage(recipe)):
+        wanted = f"{of}." if of else ""
+        nearest = of != "" and of == NEAREST.get(recipe.name)
+        for mark in marks[:1] if nearest else marks:  # its libraries' kernels are others
             for name, value in table.items():
                 head, dot, tail = name.rpartition(".")
                 plain, colon, which = tail.partition(":")
@@ -132,9 +190,9 @@ def lineage(recipe: Recipe) -> tuple[str, ...]:
     """Whose constants hold for a recipe, the most particular last.
 
     >>> lineage(RECIPES["mxfp4"]), lineage(RECIPES["nvfp4_wo"])
-    (('nvfp4', 'mxfp4'), ('int4_wo', 'nvfp4_wo'))
+    (('fp8', 'nvfp4', 'mxfp4'), ('int4_wo', 'nvfp4_wo'))
     """
-    found = [BORROWS[recipe.name]] if recipe.name in BORROWS else []
+    found = [table[recipe.name] for table in (NEAREST, BORROWS) if recipe.name in table]
     if recipe.widens and BITS[recipe.activations] >= BITS["bf16"]:
         found.append(_weight_only(recipe))
     return tuple(dict.fromkeys((*found, recipe.name)))

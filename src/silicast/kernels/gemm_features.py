@@ -10,6 +10,7 @@ import numpy as np
 
 from silicast.core.numerics import F64
 from silicast.kernels.gemm_model import Machine
+from silicast.kernels.gemm_tiles import Tiles
 from silicast.kernels.implementation import Demand
 
 
@@ -35,7 +36,7 @@ class Features(Mapping[str, F64]):
 
 
 def features(
-    machine: Machine, best: Mapping[str, F64], demand: Demand, matrix_work: F64,
+    machine: Machine, tiles: Tiles, best: Mapping[str, F64], demand: Demand, matrix_work: F64,
     sizes: tuple[F64, F64, F64], ops: F64, moved: F64, launch_s: float,
 ) -> dict[str, F64]:  # fmt: skip
     """Features of every row, from the columns of its best candidate and its useful work.
@@ -54,4 +55,8 @@ def features(
     found["intensity_over_ridge"] = ops / (moved * ridge)
     for name, size in zip("mnk", sizes, strict=True):
         found[f"{name}_odd"] = size % 8.0 * 0.125
+    found["steps"] = best["block_steps"]
+    if "quantise" in best:
+        found["quantise_share"] = best["quantise"] / time
+    found.update(zip(tiles.near_names, best["near"], strict=True))
     return found

@@ -8,7 +8,7 @@ short axis. The lists are short on purpose: neighbours in them differ by a facto
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import final
 
 import numpy as np
@@ -60,6 +60,7 @@ NO_LIMIT = float(1 << 25)
 _FAMILY = {
     "hopper": ("wgmma", _WGMMA),
     "blackwell": ("umma", _UMMA),
+    "rubin": ("umma", _UMMA),
 }
 
 
@@ -91,6 +92,11 @@ class Tiles:
     narrow: F64 | None = None
     most_side: F64 | None = None
     most_batch: F64 | None = None
+
+    @cached_property
+    def near_names(self) -> tuple[str, ...]:
+        """Feature of each candidate: the time of the fastest over its own."""
+        return tuple(f"near_{label.replace(' ', '_')}" for label in self.labels)
 
 
 @cache

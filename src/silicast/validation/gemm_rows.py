@@ -12,7 +12,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from silicast.core.dtypes import recipe_for
 from silicast.core.numerics import F64, I64
+from silicast.hardware.catalog import find_device
 from silicast.workload.op import Variant
 
 
@@ -76,12 +78,31 @@ def weight_held_out(n: I64, k: I64) -> NDArray[np.bool_]:
     return held
 
 
+def heads_held_out(heads: I64, n: I64) -> NDArray[np.bool_]:
+    """One in five pairs of heads and direction of latent attention's products."""
+    held: NDArray[np.bool_] = mixed(heads, n, seed=3) % np.uint64(5) == 0
+    return held
+
+
 def sample(rows: Rows, count: int) -> Rows:
     """A deterministic subsample of about so many rows, by hash of the sizes."""
     if len(rows) <= count:
         return rows
     key = mixed(rows.m, rows.n, rows.k, rows.batch, seed=1)
     return rows.take(np.sort(np.argsort(key, kind="stable")[:count]))
+
+
+def roofline_s(rows: Rows) -> F64:
+    """The larger of operations over peak rate and compulsory bytes over bandwidth."""
+    device, recipe = find_device(rows.device), recipe_for(rows.variant.dtype)
+    m, n, k, batch = (x.astype(np.float64) for x in (rows.m, rows.n, rows.k, rows.batch))
+    bits = m * k * recipe.activation_bits + n * k * recipe.weight_bits
+    out = 4.0 if recipe.output == "fp32" else 2.0
+    arithmetic = (
+        2.0 * m * n * k / device.peak_per_s(device.matrix_pipe(recipe.compute), recipe.compute)
+    )
+    memory = (bits / 8.0 + m * n * out) / device.dram.bandwidth_bytes_per_s
+    return batch * np.maximum(arithmetic, memory)
 
 
 def _table(path: Path, columns: list[str], filters: Any = None) -> dict[str, NDArray[Any]]:
@@ -201,10 +222,9 @@ def bmm_rows(data: Path, dtypes: tuple[str, ...] = ("bf16", "fp8")) -> list[Rows
             dtype=dtype, library=backend, version=version, kernel=kernel,
             flags=(("includes_quantize", True),),
         )  # fmt: skip
-        held = mixed(heads, n, seed=3) % np.uint64(5) == 0
         found.append(
-            Rows("aic bmm", AIC_DEVICES[system], variant, m, n, k, heads, seconds, held,
-                 seconds, seconds)
+            Rows("aic bmm", AIC_DEVICES[system], variant, m, n, k, heads, seconds,
+                 heads_held_out(heads, n), seconds, seconds)
         )  # fmt: skip
     return found
 

@@ -149,12 +149,12 @@ def test_block_formats_carry_scales_on_both_sides() -> None:
 
 
 def test_formats_without_data_take_the_constants_of_their_units() -> None:
-    nvfp4, mxfp4 = (constants_for("blackwell", RECIPES[x]) for x in ("nvfp4", "mxfp4"))
+    nvfp4, mxfp4 = (constants_for(find_device("B200"), RECIPES[x]) for x in ("nvfp4", "mxfp4"))
     assert nvfp4 == mxfp4
     assert lineage(RECIPES["w4afp8"]) == ("fp8", "w4afp8")
-    assert constants_for("hopper", RECIPES["w4afp8"])["widen_ops"] > 0
+    assert constants_for(find_device("H100"), RECIPES["w4afp8"])["widen_ops"] > 0
     # what TensorRT's engine adds to its plugins is not Marlin's
-    plugin, other = (constants_for("ampere", RECIPES["int4_wo"], x) for x in ("trtllm", "vllm"))
+    plugin, other = (constants_for(find_device("A100"), RECIPES["int4_wo"], x) for x in ("trtllm", "vllm"))
     assert plugin["extra_s"] > other["extra_s"] == 0.0
 
 
@@ -212,7 +212,7 @@ def test_clusters_multicast_and_others_do_not() -> None:
 @pytest.mark.parametrize("name", ["H100-SXM-80GB", "B200", "A100-SXM-80GB", "L40S"])
 def test_efficiencies_of_memories_are_physical(name: str) -> None:
     """Of L2 too, up to what its catalog entry understates."""
-    c = constants_for(find_device(name).architecture, RECIPES["bf16"])
+    c = constants_for(find_device(name), RECIPES["bf16"])
     assert 0 < c["dram_efficiency"] <= 1
     assert 0 < c["l2_efficiency"] <= 1.2
     assert 0 < c["tensor_efficiency"] <= 1

@@ -8,8 +8,6 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from silicast.core.dtypes import recipe_for
-from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.gemm import Gemm
 from silicast.validation.gemm_rows import (
@@ -20,6 +18,7 @@ from silicast.validation.gemm_rows import (
     fp32_rows,
     pipeweave_rows,
     quantised_rows,
+    roofline_s,
     sample,
     vidur_rows,
 )
@@ -86,19 +85,6 @@ class DenseGemm(Suite):
             "fp32_us": fp32_rows(data, count),
         }
         return [_scored(metric, parts, limit) for metric, parts in tables.items()]
-
-
-def roofline_s(rows: Rows) -> F64:
-    """The larger of operations over peak rate and compulsory bytes over bandwidth."""
-    device, recipe = find_device(rows.device), recipe_for(rows.variant.dtype)
-    m, n, k, batch = (x.astype(np.float64) for x in (rows.m, rows.n, rows.k, rows.batch))
-    bits = m * k * recipe.activation_bits + n * k * recipe.weight_bits
-    out = 4.0 if recipe.output == "fp32" else 2.0
-    arithmetic = (
-        2.0 * m * n * k / device.peak_per_s(device.matrix_pipe(recipe.compute), recipe.compute)
-    )
-    memory = (bits / 8.0 + m * n * out) / device.dram.bandwidth_bytes_per_s
-    return batch * np.maximum(arithmetic, memory)
 
 
 def _scored(metric: str, parts: Sequence[Rows], limit: int | None) -> Scored:
