@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
+from silicast.validation.gemm_rows import heads_held_out
 from silicast.validation.suites._attention_rows import SYSTEMS, _codes
 from silicast.workload.op import OpBatch, Variant
 
@@ -177,7 +178,10 @@ def read_mla_modules(data: Path, table: str) -> Iterator[MlaCampaign]:
 
 
 def read_mla_products(data: Path, table: str) -> Iterator[MlaCampaign]:
-    """All campaigns of ``mla_bmm``: queries to the latent (pre) and results back (post)."""
+    """All campaigns of ``mla_bmm``: queries to the latent (pre) and results back (post).
+
+    fp8 calls quantise their activations; the rows held out are those of ``gemm_rows.bmm_rows``.
+    """
     for names, rows in _read(data, table, ("bmm_dtype", "op_name"), ("num_heads", "num_tokens")):
         heads, tokens = rows.keys
         n, k = (512, 128) if rows.words["op_name"] == "mla_gen_pre" else (128, 512)
@@ -187,12 +191,14 @@ def read_mla_products(data: Path, table: str) -> Iterator[MlaCampaign]:
             "n": np.full_like(heads, n),
             "k": np.full_like(heads, k),
         }
+        kernel = rows.words["kernel_source"]
         variant = Variant(
-            DTYPES[rows.words["bmm_dtype"]], "", rows.words["backend"], rows.words["version"],
-            rows.words["kernel_source"], "graph",
+            dtype=DTYPES[rows.words["bmm_dtype"]], library=rows.words["backend"],
+            version=rows.words["version"], kernel="bmm" if kernel == "default" else kernel,
+            flags=(("includes_quantize", True),),
         )  # fmt: skip
         yield MlaCampaign(
             table, *names, newest=rows.newest, device=find_device(SYSTEMS[names[0]]),
             batch=OpBatch("gemm", variant, dims), latency_us=rows.latency_us,
-            held=np.ones(len(heads), dtype=bool),
+            held=heads_held_out(heads, dims["n"]),
         )  # fmt: skip

@@ -191,8 +191,8 @@ class LatentProducts(_Tables):
     name: ClassVar[str] = "mla-products"
     title: ClassVar[str] = "Batched products around the latent (aiconfigurator)"
     split: ClassVar[str] = (
-        "Newest version of each engine on each device; nothing was fitted on these rows: all are "
-        "scored."
+        "Newest version of each engine on each device; pairs of heads and direction: one in five, "
+        "never fitted (benchmarks/fit_gemm.py)."
     )
     source: ClassVar[tuple[str, ...]] = ("aiconfigurator/mla_bmm.parquet",)
     metrics: ClassVar[Mapping[str, tuple[str, ...]]] = {"product_us": ("mla_bmm",)}
