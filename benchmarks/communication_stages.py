@@ -13,12 +13,11 @@ from silicast.validation.collective_rows import CollectiveRows
 
 FITTED = {
     "ampere": ["A100"],
-    "hopper": ["H100"],
+    "hopper": ["H100", "H200", "H20", "H800"],
     "blackwell": ["B200", "GB200"],
     "ada": ["L40S", "RTX 6000 Ada"],
 }
-"""Architecture -> devices whose fitted rows may be used (GB200 and RTX 6000 Ada only for their
-hosts: stage ``grace``, the floor of eager launches, and PCIe staged in host memory)."""
+"""Architecture -> its measured devices."""
 
 Mask = Any
 Span = tuple[float, float, float]

@@ -1,19 +1,28 @@
 """Fits ``catalog/physics/communication.json`` from measured collectives, deterministically.
 
-    .venv/bin/python -m benchmarks.fit_communication [--dry-run]
+    .venv/bin/python -m benchmarks.fit_communication [--dry-run | --transfer]
 
 Stages run one after the other, each on the rows in which its constants decide: NCCL's ring on
-NVLink, point to point, NVLS, the engines' kernels, PCIe, host floors. Half of the points of the
-fitted devices (by a hash of device, operation, participants and size) and every point of the
-held-out devices stay unseen by all that is fitted (:mod:`silicast.validation.collective_rows`): the
-error model too is of fitted rows only, each third of them under constants of the other two.
+NVLink, point to point, NVLS, the engines' kernels, PCIe, host floors. Half of the points of each
+device (by a hash of device, operation, participants and size) stay unseen by all that is fitted
+(:mod:`silicast.validation.collective_rows`): the error model too is of fitted rows only, each third
+of them under constants of the other two.
+
+``--transfer`` writes what the suite holds out, and nothing else: for each architecture the
+constants that it would get without its rows (``validation/held_out/communication.json``), and
+constants and trees without any message of more than an eighth of the largest measured
+(``validation/held_out_sizes/``). How much doubt an octave beyond adds (``log_sd_per_octave``) is
+what long messages of the fitted half say of the latter.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,35 +30,44 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from benchmarks.communication_stages import FITTED, Mask, Stage, nccl, stages
+import silicast.validation
+from benchmarks.communication_stages import FITTED, Mask, Stage, stages
 from silicast.communication.collective import collective_times
-from silicast.communication.selection import sections, select
+from silicast.communication.selection import constants_of, sections, select, waits
 from silicast.communication.topology import Topology
 from silicast.core.catalog import CATALOG
-from silicast.core.hashing import content_hash
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
-from silicast.kernels.physics import Physics, PhysicsCard
+from silicast.hardware.device import Device
+from silicast.kernels.physics import Physics, PhysicsCard, load_physics
+from silicast.learning.artefact import FORMAT, Artefact, Card, read_artefact, write_artefact
 from silicast.validation.collective_rows import (
     OWN_NODES,
     SOURCE,
     CollectiveRows,
+    is_long,
     read_collectives,
 )
+from silicast.validation.collective_training import SPLIT, TABLES, fold_of, train_on
 from silicast.validation.suite import data_folder
 
 PATH = CATALOG / "physics" / "communication.json"
+HELD_OUT = Path(silicast.validation.__file__).parent / "held_out" / "communication.json"
+SHORT = Path(silicast.validation.__file__).parent / "held_out_sizes" / "communication.json"
 COMMAND = ".venv/bin/python -m benchmarks.fit_communication"
 HOSTS = 4
 DATE = "2026-11-21"
 PULL = 0.03
 """Weight of a constant's log distance from its start: keeps what the rows do not decide."""
 
+REFERENCE_HZ = 2e9
+PER_OCTAVE = (0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08)
+
 Constants = dict[str, float]
 
 
-def predict(rows: CollectiveRows, constants: Callable[[str], Mapping[str, float]]) -> Any:
-    """Seconds per row with constants by architecture."""
+def predict(rows: CollectiveRows, constants: Callable[[Device], Mapping[str, float]]) -> Any:
+    """Seconds per row with constants by device."""
     time = np.zeros(len(rows))
     for key, index in rows.groups().items():
         name, op, gpus, per_node, library, version, launch, dtype = key
@@ -59,7 +77,7 @@ def predict(rows: CollectiveRows, constants: Callable[[str], Mapping[str, float]
             op,
             rows.size[index],
             topology,
-            sections(constants(device.architecture)),
+            sections(constants(device)),
             library,
             launch,
             dtype,
@@ -93,12 +111,14 @@ def fit_stage(stage: Stage, rows: CollectiveRows, known: Constants, sweeps: int 
 
 
 def fit_all(
-    rows: CollectiveRows, default: Constants, *, verbose: bool = False
+    rows: CollectiveRows, default: Constants, *, verbose: bool = False, without: str = ""
 ) -> dict[str, Constants]:
-    """Constants of every architecture, stage by stage."""
-    found: dict[str, Constants] = {name: {} for name in FITTED}
+    """Constants of every architecture, stage by stage, but for the one left out."""
+    found: dict[str, Constants] = {name: {} for name in FITTED if name != without}
     for stage in stages():
         for architecture in stage.architectures:
+            if architecture == without:
+                continue
             mine = rows.fitted & np.isin(rows.device, FITTED[architecture]) & stage.select(rows)
             chosen = rows.take(mine)
             known = {**default, **found[architecture]}
@@ -111,7 +131,7 @@ def fit_all(
 
 def report_stage(stage: Stage, architecture: str, rows: CollectiveRows, known: Constants) -> None:
     """Prints the error on the fitted rows."""
-    after = predict(rows, dict.fromkeys(FITTED, known).__getitem__)
+    after = predict(rows, lambda _: known)
     error = np.abs(after / rows.seconds - 1.0)
     print(
         f"{stage.name:14} {architecture:10} {len(rows):5} rows, fitted error "
@@ -119,17 +139,24 @@ def report_stage(stage: Stage, architecture: str, rows: CollectiveRows, known: C
     )
 
 
+def scale_of(architecture: str, name: str) -> float:
+    """What brings a time of kernels to the clock that the means are kept at; else 1."""
+    clock = find_device(FITTED[architecture][0]).clocks.max_hz
+    return clock / REFERENCE_HZ if waits(name) else 1.0
+
+
 def means(found: dict[str, Constants], default: Constants) -> Constants:
-    """Defaults for architectures without data: geometric means over those with.
+    """Defaults for architectures without data: geometric means over those with, times of kernels
+    at one clock.
 
     PCIe contention is the exception, for it belongs to the host: of the four measured (two with
     L40S, Vidur's A100 and H100 with bridged pairs) one shares its paths and three do not. An
     unknown host slows four devices by the geometric mean of that, whatever their architecture.
     Single messages over PCIe were not measured: they reach what a pair's other operations reach.
     """
-    result = dict(default)
+    result = {**default, "reference_clock_hz": REFERENCE_HZ}
     for name in sorted({name for values in found.values() for name in values}):
-        values = [found[a][name] for a in sorted(found) if name in found[a]]
+        values = [found[a][name] * scale_of(a, name) for a in sorted(found) if name in found[a]]
         result[name] = float(f"{np.exp(np.mean(np.log(values))):.4g}")
     four = (1.0 + 3.0 * found.get("ada", {}).get("pcie.contention", 1.0)) ** (1.0 / HOSTS)
     result["pcie.contention"] = result["host.contention"] = float(f"{(four - 1.0) / 3.0:.4g}")
@@ -147,11 +174,9 @@ def _card(scores: dict[str, Any]) -> PhysicsCard:
     return PhysicsCard(
         data=[SOURCE, OWN_NODES],
         split=(
-            "Fitted: half of the points (hash of device, op, participants, size) of A100, H100, "
-            "B200, L40S, RTX 6000 Ada, and of GB200's eager calls (its host's floor only). "
-            "Held out: the other half, all else of GB200, all of H200, H20, H800. log_sd_*: the "
-            "fitted rows, each third of their points under constants fitted on the other two "
-            "thirds. Scores: all held-out rows; nothing was fitted on them."
+            "Fitted: half of the points (hash of device, op, participants, size) of each device. "
+            "log_sd_*: the fitted rows, each third of their points under constants fitted on the "
+            "other two thirds. Scores: the other half, without learned corrections."
         ),
         command=COMMAND,
         date=DATE,
@@ -163,15 +188,18 @@ def _card(scores: dict[str, Any]) -> PhysicsCard:
     )
 
 
-def predict_all(rows: CollectiveRows, physics: Physics) -> dict[str, Any]:
+def predict_all(
+    rows: CollectiveRows, physics: Physics, artefact: Artefact | None = None
+) -> dict[str, Any]:
     """Estimate, interval and share of the host's floor, per row."""
     out = {name: np.zeros(len(rows)) for name in ("estimate", "p05", "p95", "floor")}
     for key, index in rows.groups().items():
         name, op, gpus, per_node, library, version, launch, dtype = key
         topology = Topology.of(find_device(name), gpus, gpus_per_node=per_node)
         times = collective_times(
-            op, rows.size[index], gpus, topology, library, launch, dtype, version, physics=physics
-        )
+            op, rows.size[index], gpus, topology, library, launch, dtype, version,
+            physics=physics, artefact=artefact,
+        )  # fmt: skip
         graph = collective_times(
             op, rows.size[index], gpus, topology, library, "graph", dtype, version, physics=physics
         )
@@ -181,21 +209,13 @@ def predict_all(rows: CollectiveRows, physics: Physics) -> dict[str, Any]:
     return out
 
 
-def third_of(rows: CollectiveRows) -> NDArray[np.int64]:
-    """0, 1 or 2 for every point; all versions, libraries and launches of it have the same."""
-    keys = zip(rows.device, rows.op, rows.gpus, rows.size, strict=True)
-    return np.array(
-        [int(content_hash(["third", str(d), str(o), int(g), int(s)])[:4], 16) % 3
-         for d, o, g, s in keys]
-    )  # fmt: skip
-
-
 def table_of(found: dict[str, Constants], old: Constants) -> Physics:
     """The constants file without a card; sharing of PCIe belongs to the host, not to Ada."""
     default = means(found, old)
     own = {name: dict(values) for name, values in found.items()}
-    del own["ada"]["pcie.contention"]
-    return Physics(1, _card({}), default, own, FALLBACK)
+    own.get("ada", {}).pop("pcie.contention", None)
+    fallback = {name: other for name, other in FALLBACK.items() if other in own}
+    return Physics(1, _card({}), default, own, fallback)
 
 
 def unseen_errors(rows: CollectiveRows, old: Constants) -> tuple[Any, Any]:
@@ -203,7 +223,7 @@ def unseen_errors(rows: CollectiveRows, old: Constants) -> tuple[Any, Any]:
 
     Each third of the points is predicted with constants that were fitted on the other two.
     """
-    third = third_of(rows)
+    third = fold_of(rows)
     error, floor = np.zeros(len(rows)), np.zeros(len(rows), dtype=bool)
     for number in range(3):
         out = third == number
@@ -247,16 +267,21 @@ def host_spread(physics: Physics) -> float:
 
 
 def architecture_spread(rows: CollectiveRows, found: dict[str, Constants], old: Constants) -> float:
-    """Log sd of what each NVLink architecture's rows say of the means of the others'."""
+    """Log sd of what each NVLink architecture's rows say of the means of the others', wider by the
+    error that a mean of few has itself.
+    """
     errors = []
     for architecture, devices in FITTED.items():
+        if architecture not in found:
+            continue
         others = {name: values for name, values in found.items() if name != architecture}
         fitted = rows.fitted & np.isin(rows.device, devices)
-        mine = rows.take(fitted & nccl(rows) & (rows.device != "L40S"))
+        mine = rows.take(fitted & (rows.launch == "graph") & (rows.device != "L40S"))
         if len(mine) and architecture != "ada":
-            constants = means(others, old)
-            time = predict(mine, dict.fromkeys(FITTED, constants).__getitem__)
-            errors.append(np.abs(np.log(time / mine.seconds)))
+            constants = partial(constants_of, table_of(others, old))
+            time = predict(mine, constants)
+            few = math.sqrt(1.0 + 1.0 / (len(others) - ("ada" in others)))
+            errors.append(few * np.abs(np.log(time / mine.seconds)))
     return float(f"{np.quantile(np.concatenate(errors), 0.9) / Z90:.3g}")
 
 
@@ -287,10 +312,101 @@ def scores(rows: CollectiveRows, physics: Physics) -> dict[str, Any]:
     return table
 
 
+def write_transfer(rows: CollectiveRows, old: Constants) -> None:
+    """What the suite holds out: an architecture, and long messages."""
+    fitted = rows.take(rows.fitted)
+    bodies = {}
+    for architecture in FITTED:
+        found = fit_all(fitted, old, without=architecture)
+        physics = with_spreads(table_of(found, old), old, fitted, found)
+        bodies[architecture] = body(physics)
+        print(architecture, scores(of_architecture(rows, architecture), physics)["all"])
+    HELD_OUT.parent.mkdir(exist_ok=True)
+    HELD_OUT.write_bytes(msgspec.json.format(msgspec.json.encode(bodies, order="sorted")) + b"\n")
+    write_short(rows, old)
+
+
+def write_short(rows: CollectiveRows, old: Constants) -> None:
+    """Constants and trees that have seen no long message, and what long ones say of them."""
+    long = is_long(rows)
+    fitted = rows.take(rows.fitted & ~long)
+    physics = table_of(fit_all(fitted, old), old)
+    own = {**widths(old), "log_sd_per_octave": old["log_sd_per_octave"]}
+    physics = msgspec.structs.replace(physics, default={**physics.default, **own})
+    trained, trees = train_on(rows, ~rows.fitted | long, physics, print)
+    split = f"{SPLIT}, and of those no message of more than an eighth of the largest measured"
+    card = Card(
+        FORMAT, "collective", list(TABLES), split, f"{COMMAND} --transfer", DATE, "", trained
+    )
+    SHORT.parent.mkdir(exist_ok=True)
+    write_artefact(SHORT.with_name("collective.json"), card, trees)
+    artefact = read_artefact(SHORT.with_name("collective.json"))
+    seen = rows.take(rows.fitted & long)
+    found = per_octave(seen, physics, artefact)
+    print(f"log_sd_per_octave {found} on {len(seen)} rows")
+    physics = msgspec.structs.replace(
+        physics, default={**physics.default, "log_sd_per_octave": found}
+    )
+    SHORT.write_bytes(msgspec.json.format(msgspec.json.encode(body(physics), order="sorted")))
+    shipped = load_physics("communication")
+    write(msgspec.structs.replace(shipped, default={**shipped.default, "log_sd_per_octave": found}))
+
+
+def per_octave(rows: CollectiveRows, physics: Physics, artefact: Artefact) -> float:
+    """The least of a few values under which nine in ten rows lie in their 90 % interval; never 0,
+    for nothing was measured beyond.
+    """
+    for value in PER_OCTAVE:
+        doubt = {**physics.default, "log_sd_per_octave": value}
+        trial = msgspec.structs.replace(physics, default=doubt)
+        found = predict_all(rows, trial, artefact)
+        inside = (rows.seconds >= found["p05"]) & (rows.seconds <= found["p95"])
+        if inside.mean() >= 0.9:
+            return value
+    return PER_OCTAVE[-1]
+
+
+def write(physics: Physics) -> None:
+    """The constants file."""
+    text = msgspec.json.format(msgspec.json.encode(physics, order="sorted"), indent=1)
+    PATH.write_bytes(text + b"\n")
+
+
+def body(physics: Physics) -> dict[str, Any]:
+    """The constants without their card."""
+    return {
+        "default": physics.default,
+        "architectures": physics.architectures,
+        "fallback": physics.fallback,
+    }
+
+
+def widths(constants: Constants) -> Constants:
+    return {name: value for name, value in constants.items() if name.startswith("log_sd_")}
+
+
+def with_spreads(
+    physics: Physics, old: Constants, fitted: CollectiveRows, found: dict[str, Constants]
+) -> Physics:
+    """With the doubt of an unmeasured device as the fitted architectures show it."""
+    own = {
+        **widths(old),
+        "log_sd_device_unmeasured": architecture_spread(fitted, found, old),
+    }
+    return msgspec.structs.replace(physics, default={**physics.default, **own})
+
+
+def of_architecture(rows: CollectiveRows, architecture: str) -> CollectiveRows:
+    return rows.take(~rows.fitted & np.isin(rows.device, FITTED[architecture]))
+
+
 def main() -> None:
     """Fits, scores and writes the constants file."""
     rows = read_collectives(data_folder())
     old = json.loads(PATH.read_text())["default"]
+    if "--transfer" in sys.argv:
+        write_transfer(rows, old)
+        return
     fitted, unseen = rows.take(rows.fitted), rows.take(~rows.fitted)
     found = fit_all(fitted, old, verbose=True)
     table = table_of(found, old)
@@ -303,8 +419,7 @@ def main() -> None:
     report = scores(unseen, table)
     physics = msgspec.structs.replace(table, card=_card(report))
     if "--dry-run" not in sys.argv:
-        text = msgspec.json.format(msgspec.json.encode(physics, order="sorted"), indent=1)
-        PATH.write_bytes(text + b"\n")
+        write(physics)
     for name, row in report.items():
         print(f"{name:28}", row)
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 
 from silicast.communication.algorithm import COLLECTIVES, Collective, Constants
+from silicast.communication.correction import Curve, Model, curve, shipped_curve
+from silicast.communication.features import Call
 from silicast.communication.selection import (
     LAUNCHES,
     Launch,
+    Sections,
     Selection,
+    constants_of,
     sections,
     select,
     shipped_sections,
@@ -24,8 +28,10 @@ from silicast.core.prediction import Z90, Tier
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import positive
 from silicast.kernels.physics import Physics, load_physics
+from silicast.learning.artefact import Artefact
 from silicast.workload.op import OpBatch
 
+SHARED_PCIE = "hosts differ several times over in what more than two devices reach over PCIe"
 NCCL_ALGORITHMS = frozenset({"ring", "short_ring", "tree", "exchange", "nvls"})
 
 
@@ -42,6 +48,8 @@ class CollectiveTimes:
         shared_log_sd: log sd of error factors that all rows share ("network", "device").
         independent_log_sd: log sd of the rest, per row.
         choice: algorithm expected for each row.
+        learned: weight of a learned correction, 0..1 per row; None = there is none.
+        analytic_s: the estimate without it, where there is one.
     """
 
     estimate_s: F64
@@ -52,8 +60,15 @@ class CollectiveTimes:
     shared_log_sd: Mapping[str, float]
     independent_log_sd: F64
     choice: tuple[str, ...]
-    tier: Tier = "analytic"
     warnings: tuple[str, ...] = ()
+    learned: F64 | None = None
+    analytic_s: F64 | None = None
+
+    def tiers(self) -> list[Tier]:
+        """The tier of each row: learned where a correction had any weight."""
+        if self.learned is None:
+            return ["analytic"] * len(self.estimate_s)
+        return ["cross-device" if weight > 0.0 else "analytic" for weight in self.learned.tolist()]
 
     def bound_by(self) -> list[str]:
         """What dominates each row: "link" or "latency"."""
@@ -72,6 +87,8 @@ def collective_times(
     version: str = "",
     *,
     physics: Physics | None = None,
+    artefact: Artefact | None = None,
+    learned: bool = True,
 ) -> CollectiveTimes:
     """Times of ``op`` at every size.
 
@@ -88,6 +105,9 @@ def collective_times(
         dtype: element format; the switch cannot add integers.
         version: of the library, "" = the kernels that most of its releases have.
         physics: constants; None = the shipped ones.
+        artefact: of learned corrections on these constants; None = the shipped one with the
+            shipped constants, and none with others.
+        learned: False = without any correction.
 
     Raises:
         SilicastError: unknown operation, library or launch; sizes or participants out of range.
@@ -103,19 +123,106 @@ def collective_times(
     _check(op, size, gpus, topology, launch)
     if gpus == 1 or len(size) == 0:
         return _nothing(len(size))
+    call = Call(op, topology, implementation, launch, dtype, version)
     architecture = topology.device.architecture
     known = physics or load_physics("communication")
-    constants = (
-        sections(known.constants(architecture)) if physics else shipped_sections(architecture)
-    )
-    found = select(op, size, topology, constants, implementation, launch, dtype, version)
+    device = topology.device
+    constants = sections(constants_of(physics, device)) if physics else shipped_sections(device)
+    found = _selected(call, size, constants)
     bound = link_bound(op, size.astype(np.float64), topology)
     shared = _shared(known.is_measured(architecture), topology, constants[""])
     own = _independent(found, topology, constants[""], launch)
-    return _with_interval(found, bound, shared, own, topology)
+    analytic = _with_interval(found, bound, shared, own, topology)
+    if not learned or not known.is_measured(architecture):
+        return analytic
+    if artefact is not None:
+        taught = curve(call, artefact, _model(lambda _: constants))
+    else:
+        taught = None if physics else shipped_curve(call, _shipped_model)
+    if taught is None:
+        return analytic
+    common = constants[""]
+    return _corrected(
+        analytic, taught, size, found, topology,
+        common["log_sd_network_pcie"], common["log_sd_per_octave"],
+    )  # fmt: skip
 
 
-def collective_batch_times(batch: OpBatch, where: Device | Topology) -> CollectiveTimes:
+def _selected(call: Call, size: I64, constants: Sections) -> Selection:
+    return select(
+        call.op, size, call.topology, constants, call.library, call.launch, call.dtype, call.version
+    )
+
+
+def _model(sections_of: Callable[[Device], Sections]) -> Model:
+    """The analytic model under the constants of a device."""
+
+    def model(call: Call, size: I64) -> tuple[Selection, F64]:
+        constants = sections_of(call.topology.device)
+        found = _selected(call, size, constants)
+        return found, link_bound(call.op, size.astype(np.float64), call.topology)
+
+    return model
+
+
+_shipped_model = _model(shipped_sections)
+
+
+def analytic_model(physics: Physics) -> Model:
+    """Selections and bounds under given constants, as trees are trained on them."""
+    return _model(lambda device: sections(constants_of(physics, device)))
+
+
+def _corrected(
+    analytic: CollectiveTimes,
+    taught: Curve,
+    size: I64,
+    found: Selection,
+    topology: Topology,
+    network_log_sd: float,
+    per_octave: float,
+) -> CollectiveTimes:
+    """With what the trees say; the errors shared and apart shrink to theirs by their weight.
+
+    What PCIe shares among more than two devices is the host's affair, of which a correction knows
+    those measured: ``network_log_sd`` of it is left in doubt. ``per_octave`` is added for every
+    octave beyond the longest message learned.
+    """
+    time, weight = taught.at(size, found)
+    estimate = np.maximum(time, analytic.bound_s)
+    trained = taught.trained
+    known = topology.device.name in trained.devices
+    shared = {
+        "network": network_log_sd if shares_pcie(topology) else trained.shared_log_sd,
+        "device": trained.shared_log_sd if known else trained.device_log_sd,
+    }
+    variance = sum(value * value for value in shared.values())
+    before = sum(value * value for value in analytic.shared_log_sd.values())
+    apart = analytic.independent_log_sd
+    further = taught.octaves_beyond(size) * per_octave
+    left = taught.rest_log_sd() ** 2 + further * further
+    faded = apart * apart + np.maximum(before - variance, 0.0)
+    own = np.sqrt(weight * left + (1.0 - weight) * faded)
+    spread = exp_fixed(Z90 * np.sqrt(variance + own * own))
+    return replace(
+        analytic,
+        estimate_s=estimate,
+        p05_s=np.maximum(estimate / spread, analytic.bound_s),
+        p95_s=estimate * spread,
+        resource_s={
+            **analytic.resource_s,
+            "latency": np.minimum(analytic.resource_s["latency"], estimate),
+        },
+        shared_log_sd=shared,
+        independent_log_sd=own,
+        learned=weight,
+        analytic_s=analytic.estimate_s,
+    )
+
+
+def collective_batch_times(
+    batch: OpBatch, where: Device | Topology, *, learned: bool = True
+) -> CollectiveTimes:
     """The same for graph nodes: dims ``bytes`` and ``gpus``, library and launch in the variant.
 
     All rows of a batch have the same number of participants.
@@ -136,6 +243,7 @@ def collective_batch_times(batch: OpBatch, where: Device | Topology) -> Collecti
         launch,
         batch.variant.dtype,
         batch.variant.version,
+        learned=learned,
     )
 
 
@@ -208,6 +316,11 @@ def _independent(found: Selection, topology: Topology, common: Constants, launch
     return total
 
 
+def shares_pcie(topology: Topology) -> bool:
+    """Whether more than two devices of a node share what PCIe its host has."""
+    return topology.fabric in {"pcie", "host"} and topology.local > 2
+
+
 def _shared(measured: bool, topology: Topology, common: Constants) -> dict[str, float]:
     network, device = common["log_sd_network"], common["log_sd_device"]
     if not measured:
@@ -227,6 +340,8 @@ def _with_interval(
     if topology.assumed_inter and topology.inter is not None:
         gbit = topology.inter.bandwidth_bytes_per_s * 8e-9
         warnings = (f"network between nodes not stated: {gbit:.0f} Gb/s per device assumed",)
+    if shares_pcie(topology):
+        warnings = (*warnings, SHARED_PCIE)
     return CollectiveTimes(
         estimate_s=estimate,
         p05_s=np.maximum(estimate / spread, bound),

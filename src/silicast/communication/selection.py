@@ -14,7 +14,8 @@ from silicast.communication.library import Choice, choices
 from silicast.communication.protocol import MICRO
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64, I64
-from silicast.kernels.physics import load_physics
+from silicast.hardware.device import Device
+from silicast.kernels.physics import Physics, load_physics
 
 Launch = Literal["graph", "eager", "torch"]
 LAUNCHES: tuple[Launch, ...] = ("graph", "eager", "torch")
@@ -38,10 +39,34 @@ def sections(constants: Constants) -> Sections:
     return found
 
 
+HOST_TIMES = ("eager_floor_us", "grace_eager_floor_us", "torch_floor_us", "network_step_us")
+"""Times that the device's clock has no part in."""
+
+
+def constants_of(physics: Physics, device: Device) -> Constants:
+    """The constants of a device.
+
+    One whose architecture was not measured takes the means of the others': what kernels wait for
+    counts in cycles, so that its own clock makes microseconds of them.
+    """
+    architecture = device.architecture
+    found = physics.constants(architecture)
+    own = physics.is_measured(architecture) or architecture in physics.fallback
+    if own or device.execution_model != "simt":
+        return found
+    scale = found["reference_clock_hz"] / device.clocks.max_hz
+    return {name: value * scale if waits(name) else value for name, value in found.items()}
+
+
+def waits(name: str) -> bool:
+    """Whether a constant is a time that kernels wait."""
+    return name.endswith("_us") and name.rpartition(".")[2] not in HOST_TIMES
+
+
 @cache
-def shipped_sections(architecture: str) -> Sections:
-    """The shipped constants for one architecture."""
-    return sections(load_physics("communication").constants(architecture))
+def shipped_sections(device: Device) -> Sections:
+    """The shipped constants of one device."""
+    return sections(constants_of(load_physics("communication"), device))
 
 
 @final
@@ -55,6 +80,8 @@ class Selection:
         picked: index into ``names`` of the algorithm.
         names: algorithms in play.
         floor_s: the time that the host or the ranks' skew keep a call from beating.
+        rule: index of the library's rule that serves the size; limit: the largest size it serves.
+        copy_s: the part that an engine's own copy takes.
     """
 
     time_s: F64
@@ -62,6 +89,9 @@ class Selection:
     picked: I64
     names: tuple[str, ...]
     floor_s: float
+    rule: I64
+    limit: I64
+    copy_s: F64
 
 
 def select(
@@ -77,17 +107,28 @@ def select(
     """What ``library`` runs for every size, and how long that takes."""
     bytes_ = size.astype(np.float64)
     rules = choices(library, op, topology, dtype, version)
-    time, latency, picked, names = _by_rule(rules, op, size, bytes_, topology, constants)
+    time, latency, picked, names, rule = _by_rule(rules, op, size, bytes_, topology, constants)
     floor = _floor(op, topology, constants, launch)
+    copy = np.zeros(len(size))
     if launch == "eager" and library not in {"nccl", ""} and op == "all_reduce":
-        time = time + _copy(bytes_, topology, constants[""])
+        copy = _copy(bytes_, topology, constants[""])
+        time = time + copy
     if floor > 0.0:
         # symmetric memory: a copy in and a copy out beside the kernel, each launched by the host
         calls = constants[""]["multimem_calls"]
         table = np.array([floor * calls if name == "multimem" else floor for name in names])
         time, latency = np.maximum(time, table[picked]), np.maximum(latency, table[picked])
     sent = size > 0
-    return Selection(np.where(sent, time, 0.0), np.where(sent, latency, 0.0), picked, names, floor)
+    return Selection(
+        time_s=np.where(sent, time, 0.0),
+        latency_s=np.where(sent, latency, 0.0),
+        picked=picked,
+        names=names,
+        floor_s=floor,
+        rule=rule,
+        limit=np.array([each.largest for each in rules], dtype=np.int64)[rule],
+        copy_s=copy,
+    )
 
 
 def _by_rule(
@@ -97,17 +138,19 @@ def _by_rule(
     bytes_: F64,
     topology: Topology,
     constants: Sections,
-) -> tuple[F64, F64, I64, tuple[str, ...]]:
+) -> tuple[F64, F64, I64, tuple[str, ...], I64]:
     """Each row takes the first rule that serves its size, and of that the fastest candidate."""
     time, latency = np.zeros(len(size)), np.zeros(len(size))
     picked = np.zeros(len(size), dtype=np.int64)
     names: list[str] = []
     open_rows = np.ones(len(size), dtype=bool)
-    for rule in rules:
+    number = np.zeros(len(size), dtype=np.int64)
+    for place, rule in enumerate(rules):
         rows = np.flatnonzero(open_rows & (size <= rule.largest))
         if not len(rows):
             continue
         open_rows[rows] = False
+        number[rows] = place
         best = np.full(len(rows), np.inf)
         for name, section in rule.candidates:
             found = algorithm(name).times(op, bytes_[rows], topology, constants[section])
@@ -117,7 +160,7 @@ def _by_rule(
             time[taken], latency[taken] = found.time_s[better], found.latency_s[better]
             picked[taken] = len(names)
             names.append(name)
-    return time, latency, picked, tuple(names)
+    return time, latency, picked, tuple(names), number
 
 
 def _floor(op: str, topology: Topology, constants: Sections, launch: Launch) -> float:

@@ -135,9 +135,9 @@ class Timer:
             time_s[selected] = result.estimate_s.reshape(grid)
             bound_s[selected] = result.bound_s.reshape(grid)
             independent[selected] = result.independent_log_sd.reshape(grid)
+            places = [TIERS.index(tier) for tier in result.tiers()]
+            tiers[selected] = np.array(places).reshape(grid)
             if isinstance(result, KernelTimes):
-                places = [TIERS.index(tier) for tier in result.tiers()]
-                tiers[selected] = np.array(places).reshape(grid)
                 demand = result.analysis.demand
                 for target, table, name in (
                     (flops, demand.pipe_work, "tensor"),
@@ -188,7 +188,7 @@ class Timer:
         if family in COLLECTIVES:
             batch = OpBatch(family, variant, columns(ops, symbols, len(rows)))
             links = topology(self.deployment, ops[0], crosses=key.crosses)
-            return collective_batch_times(batch, links)
+            return collective_batch_times(batch, links, learned=self.deployment.evidence.learned)
         implementation = implementation_for(family, device.execution_model)
         if implementation is None:
             raise SilicastError(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silicast.core.hashing import content_hash
 from silicast.core.numerics import F64, I64
@@ -20,10 +21,6 @@ from silicast.validation.suite import Labels
 
 SOURCE = "training/collectives_measured.parquet"
 OWN_NODES = "pipeweave/collectives.parquet"
-HELD_OUT_DEVICES = ("H200", "GB200", "H20", "H800")
-"""No constant is fitted on any row of these, but for half of GB200's eager calls: they set the
-floor of its Grace host and are not scored."""
-
 _DEVICES = {
     "a100_sxm": "A100",
     "h100_sxm": "H100",
@@ -119,6 +116,22 @@ def read_collectives(data: Path, *, thin: int = 12) -> CollectiveRows:
     return _rows(points)
 
 
+LONG = 8
+"""A message of more than one over so many of the largest of its kind is a long one."""
+
+
+def is_long(rows: CollectiveRows) -> NDArray[np.bool_]:
+    """Which messages are long, of all measured of a device, operation, group, library and launch.
+
+    Shape (n,).
+    """
+    keys = list(zip(rows.device, rows.op, rows.gpus, rows.library, rows.launch, strict=True))
+    largest: dict[tuple[Any, ...], int] = {}
+    for key, size in zip(keys, rows.size.tolist(), strict=True):
+        largest[key] = max(largest.get(key, 0), size)
+    return rows.size * LONG > np.array([largest[key] for key in keys])
+
+
 def _aiconfigurator_key(device: str, row: dict[str, Any]) -> tuple[Any, ...]:
     library = row["kernel"].split(":")[0]
     if row["kernel"] == "sglang:TRTLLM":
@@ -161,8 +174,5 @@ def _rows(points: dict[tuple[Any, ...], list[float]]) -> CollectiveRows:
 
 
 def _is_fitted(key: tuple[Any, ...]) -> bool:
-    """Half of the points of the devices that may be fitted, the same half for all versions."""
-    grace_host = key[0] == "GB200" and key[7] == "eager"
-    if key[0] in HELD_OUT_DEVICES and not grace_host:
-        return False
+    """Half of the points of each device, the same half for all versions."""
     return int(content_hash([*key[:3], key[4]])[:4], 16) % 2 == 0

@@ -3,14 +3,55 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import final
 
+from silicast.communication.correction import FAMILY as COLLECTIVE
 from silicast.core.errors import SilicastError
 from silicast.kernels.implementation import implementation_for
-from silicast.learning.artefact import FORMAT, Card, folder, write_artefact
+from silicast.learning.artefact import FORMAT, Card, Learned, Trained, folder, write_artefact
 from silicast.learning.training import train_family
-from silicast.validation.source import sources
+from silicast.validation import collective_training
+from silicast.validation.source import Source, sources
+
+Said = Callable[[str], None]
+Made = tuple[list[Trained], dict[str, Learned]]
+"""Descriptions of corrections, and by key their arrays."""
+
+
+@final
+@dataclass(frozen=True)
+class Trainer:
+    """How the artefact of one family is made: from which tables, on which split, and by what."""
+
+    family: str
+    tables: tuple[str, ...]
+    split: str
+    train: Callable[[Path, Said], Made]
+
+
+def trainers() -> Mapping[str, Trainer]:
+    """All by family: those of kernels, and that of collectives."""
+    found = {
+        name: Trainer(name, source.tables, source.split, partial(_train_kernels, source))
+        for name, source in sources().items()
+    }
+    found[COLLECTIVE] = Trainer(
+        COLLECTIVE,
+        collective_training.TABLES,
+        collective_training.SPLIT,
+        collective_training.train_from,
+    )
+    return found
+
+
+def _train_kernels(source: Source, data: Path, said: Said) -> Made:
+    model = implementation_for(source.family, "simt")
+    assert model is not None
+    return train_family(model, list(source.read(data)), source.settings, said)
 
 
 def train_kernels(
@@ -18,7 +59,7 @@ def train_kernels(
     families: Sequence[str] = (),
     *,
     output: Path | None = None,
-    said: Callable[[str], None] = lambda _: None,
+    said: Said = lambda _: None,
 ) -> list[Card]:
     """Trains the corrections of ``families`` (all if none is named) and writes their artefacts.
 
@@ -30,28 +71,26 @@ def train_kernels(
     Raises:
         SilicastError: an unknown family, or a table is not there.
     """
-    known = sources()
+    known = trainers()
     cards = []
     for name in families or known:
-        source = known.get(name)
-        if source is None:
+        trainer = known.get(name)
+        if trainer is None:
             raise SilicastError(
                 f"no measured rows for {name!r}",
                 kind="unknown_name",
                 field="family",
                 hint=f"one of {', '.join(known)}",
             )
-        for table in source.tables:
+        for table in trainer.tables:
             if not (data / table).is_file():
                 raise SilicastError("no such table", kind="io", file=str(data / table))
-        model = implementation_for(name, "simt")
-        assert model is not None
-        trained, parts = train_family(model, list(source.read(data)), source.settings, said)
+        trained, parts = trainer.train(data, said)
         card = Card(
             format=FORMAT,
             family=name,
-            data=list(source.tables),
-            split=source.split,
+            data=list(trainer.tables),
+            split=trainer.split,
             command=f"silicast train-kernels {name}",
             date=datetime.datetime.now(datetime.UTC).date().isoformat(),
             sha256="",

@@ -81,12 +81,15 @@ def test_the_host_sets_a_floor_for_eager_launches() -> None:
     graph = collective_times("all_reduce", SIZES, 8, H100, "vllm", "graph")
     assert eager.estimate_s[0] > 2 * graph.estimate_s[0]
     assert (eager.estimate_s > graph.estimate_s).all()
-    assert eager.independent_log_sd[0] > eager.independent_log_sd[2]
+    plain = collective_times("all_reduce", SIZES, 8, H100, "vllm", "eager", learned=False)
+    assert plain.independent_log_sd[0] > plain.independent_log_sd[2]
 
 
 def test_pairs_that_send_show_no_skew() -> None:
-    torch = collective_times("send_recv", SIZES, 2, H100, "nccl", "torch").estimate_s
-    graph = collective_times("send_recv", SIZES, 2, H100, "nccl", "graph").estimate_s
+    torch, graph = (
+        collective_times("send_recv", SIZES, 2, H100, "nccl", launch, learned=False).estimate_s
+        for launch in ("torch", "graph")
+    )
     assert (torch == graph).all()
 
 

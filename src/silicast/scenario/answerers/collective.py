@@ -48,6 +48,7 @@ class CollectiveAnswerer(Answerer):
             work.implementation or "",
             work.launch or "graph",
             work.dtype,
+            learned=scenario.raw.tier not in ("bound", "analytic"),
         )
         estimate, low, high, bound = (
             float(row[0]) for row in (found.estimate_s, found.p05_s, found.p95_s, found.bound_s)
@@ -67,7 +68,7 @@ class CollectiveAnswerer(Answerer):
         return answer(
             metrics={"latency_us": latency.times(1e6), "bus_bandwidth_gbs": bandwidth},
             bound={"latency_us": bound * 1e6},
-            tier="bound" if bound_only else found.tier,
+            tier="bound" if bound_only else found.tiers()[0],
             domain=domain,
             warnings=warnings,
             why=_why(work, latency, bound, found.bound_by()[0], found.choice[0]),

@@ -1,0 +1,141 @@
+"""What measured collectives of an architecture taught about its times.
+
+The trees speak at sizes of a fixed grid, four an octave. Their times there are made to grow with
+the size within each kernel, and other sizes lie on straight lines between; where a library changes
+kernels between two points of the grid, each kernel keeps the factor of its own side. So more bytes
+never take less time of one kernel, whatever the trees say, and a size has one answer in any batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import final
+
+import numpy as np
+
+from silicast.communication.features import MEBIBYTE, MEBIBYTES, Call, for_trees, strange, table
+from silicast.communication.selection import Selection
+from silicast.core.numerics import F64, I64, exp_fixed
+from silicast.learning.artefact import Artefact, Trained, load_artefact
+from silicast.learning.correction import OTHER_RELEASE, inside
+from silicast.learning.oblivious import STEPS, codes
+
+FAMILY = "collective"
+"""Name of the artefact; its corrections are told apart by launch where kernels' are by format."""
+
+_STEPS = (1.0, 1.189207115002721, 1.4142135623730951, 1.681792830507429)
+GRID: I64 = np.unique([int(step * 2.0**k) for k in range(41) for step in _STEPS])
+"""Sizes in bytes: four an octave up to 2 TB, all powers of two among them."""
+
+LEAST_LOG_SD = 0.01
+"""Errors of rows that are not shared are never taken for smaller."""
+
+Model = Callable[[Call, I64], tuple[Selection, F64]]
+"""The analytic selection of a call, and its bound, at some sizes."""
+
+
+@final
+@dataclass(frozen=True)
+class Curve:
+    """A corrected call at the sizes of :data:`GRID`, arrays of shape (G,), seconds.
+
+    Attributes:
+        trained: whose trees; names_release: whether it learned from the very release.
+        time_s, analytic_s: with and without the correction.
+        weight: 0..1, how far the trees count.
+        rule: that serves the size.
+        joined: shape (G - 1,): the same kernel or rule on both sides of a gap.
+        longest: code of the longest message learned from.
+    """
+
+    trained: Trained
+    names_release: bool
+    time_s: F64
+    analytic_s: F64
+    weight: F64
+    rule: I64
+    joined: np.ndarray
+    longest: int
+
+    def octaves_beyond(self, size: I64) -> F64:
+        """Factors of two by which a message is longer than all that were learned from."""
+        found: F64 = np.maximum(codes(size / MEBIBYTE) - self.longest, 0) * (1.0 / STEPS)
+        return found
+
+    def at(self, size: I64, selection: Selection) -> tuple[F64, F64]:
+        """Time and weight of the correction at every size, of the same call's selection."""
+        last = len(GRID) - 1
+        left = np.clip(np.searchsorted(GRID, size, side="right") - 1, 0, last)
+        right = np.minimum(left + 1, last)
+        gap = np.minimum(left, last - 1)
+        on_line = self.joined[gap] & (left < last) & (size >= GRID[left])
+        per_byte = (self.time_s[right] - self.time_s[left]) / np.maximum(
+            GRID[right] - GRID[left], 1
+        )
+        line = self.time_s[left] + (size - GRID[left]) * per_byte
+        side = np.where(self.rule[left] == selection.rule, left, right)
+        known = self.rule[side] == selection.rule
+        factor = np.where(known, self.time_s[side] / self.analytic_s[side], 1.0)
+        time: F64 = np.where(on_line, line, selection.time_s * factor)
+        weight: F64 = np.where(known | on_line, self.weight[np.where(on_line, left, side)], 0.0)
+        return np.where(size > 0, time, 0.0), weight
+
+    def rest_log_sd(self) -> float:
+        """Log sd of what is left over, and not shared, where the trees count fully."""
+        trained, left = self.trained, self.trained.log_sd
+        if not self.names_release and trained.blank_log_sd:
+            left = OTHER_RELEASE * max(trained.blank_log_sd, left)
+        return math.sqrt(max(left**2 - 2.0 * trained.shared_log_sd**2, LEAST_LOG_SD**2))
+
+
+def curve(call: Call, artefact: Artefact, model: Model) -> Curve | None:
+    """The corrected call, or None where nothing was learned of such calls."""
+    trained = artefact.find(call.topology.device.architecture, call.launch)
+    if trained is None:
+        return None
+    names = artefact.names(trained)
+    selection, bound = model(call, GRID)
+    found = codes(for_trees(table(call, GRID, selection, bound, names)))
+    ranges = artefact.ranges(trained).copy()
+    longest, ranges[MEBIBYTES] = int(ranges[MEBIBYTES, 1]), 0
+    weight = inside(found, ranges)
+    weight = np.where(strange(call, selection, names), 0.0, weight)
+    if not weight.any():
+        return None
+    log_factor = weight * artefact.trees(trained).of_codes(found)
+    analytic = np.maximum(selection.time_s, bound)
+    kernel = np.array(selection.names)[selection.picked]
+    joined = (selection.rule[1:] == selection.rule[:-1]) | (kernel[1:] == kernel[:-1])
+    time = growing(np.maximum(analytic * exp_fixed(log_factor), bound), joined)
+    mine = {mark for mark in call.marks() if mark.startswith("release:")}
+    told = {name for name in names if name.startswith(f"release:{call.library or 'nccl'} ")}
+    named = mine <= set(names) if mine else not told
+    return Curve(trained, named, time, analytic, weight, selection.rule, joined, longest)
+
+
+def growing(time: F64, joined: np.ndarray) -> F64:
+    """The mean of the largest so far and of the smallest to come, within each run of joined
+    points: never falling, and unchanged where nothing fell.
+
+    >>> growing(np.array([1.0, 3.0, 2.0, 1.0]), np.array([True, True, False])).tolist()
+    [1.0, 2.5, 2.5, 1.0]
+    """
+    found = np.empty_like(time)
+    borders = [0, *(np.flatnonzero(~joined) + 1).tolist(), len(time)]
+    for first, last in pairwise(borders):
+        part = time[first:last]
+        above = np.maximum.accumulate(part)
+        below = np.minimum.accumulate(part[::-1])[::-1]
+        found[first:last] = 0.5 * (above + below)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def shipped_curve(call: Call, model: Model) -> Curve | None:
+    """The same with the shipped artefact, remembered."""
+    artefact = load_artefact(FAMILY)
+    return None if artefact is None else curve(call, artefact, model)

@@ -1,0 +1,150 @@
+"""What learned corrections read of a collective: dimensionless numbers, none negative.
+
+    bound_share, latency_share, floor_share, copy_share   what the bound, the part that no size
+                 changes, the host's floor and an engine's own copy are of the analytic time
+    piece        one device's piece of the message over what NCCL's buffer holds
+    of_limit     the message over the largest that the library's rule in force serves
+    gpus, per_node, of_node               participants, devices of a node, share of it in use
+    link_of_memory                        the link's datasheet rate over the device memory's
+    mebibytes    of the message; only its range is kept, for no tree sees it
+    op:NAME, algorithm:NAME, fabric:NAME, library:NAME, release:NAME      1 where it is that, else 0
+    integers, grace, between              formats the switch cannot add; hosts; groups of more nodes
+
+Shares and sizes end where they say no more than "short" or "long": a call that is longer than all
+that were measured is, to the trees, as long as the longest, and takes the same share of the link.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from silicast.communication.algorithm import Collective
+from silicast.communication.library import RING_DTYPES, UNLIMITED
+from silicast.communication.selection import Launch, Selection
+from silicast.communication.topology import Topology
+from silicast.core.numerics import F64, I64
+
+BUFFER = 4 << 20
+"""Bytes of one NCCL buffer, ``NCCL_BUFFSIZE``."""
+LONGEST = 4.0
+"""Buffers from which on a piece is long."""
+SHORTEST = 2.0**-13
+"""Buffers up to which a piece is short: 512 bytes."""
+SMALLEST_SHARE = 2.0**-5
+SMALLEST_OF_LIMIT = 2.0**-8
+
+SCALARS = (
+    "bound_share", "latency_share", "floor_share", "copy_share", "piece", "of_limit", "gpus",
+    "per_node", "of_node", "link_of_memory", "mebibytes",
+)  # fmt: skip
+MEBIBYTES = SCALARS.index("mebibytes")
+MEBIBYTE = 1 << 20
+RELEASE = "release:"
+
+
+@final
+@dataclass(frozen=True)
+class Call:
+    """One collective, whatever its size.
+
+    Attributes:
+        library, version: who carries it out; "" = NCCL, and a release that is not named.
+    """
+
+    op: Collective
+    topology: Topology
+    library: str = ""
+    launch: Launch = "graph"
+    dtype: str = "bf16"
+    version: str = ""
+
+    def marks(self) -> frozenset[str]:
+        """Features that are 1 for all sizes."""
+        topology, library = self.topology, self.library or "nccl"
+        found = {f"op:{self.op}", f"fabric:{topology.fabric}", f"library:{library}"}
+        if self.version:
+            found.add(f"{RELEASE}{library} {self.version}")
+        if self.op == "all_reduce" and self.dtype in RING_DTYPES:
+            found.add("integers")
+        if topology.grace_host:
+            found.add("grace")
+        if topology.inter is not None:
+            found.add("between")
+        return frozenset(found)
+
+
+def names_of(calls: list[tuple[Call, Selection]]) -> tuple[str, ...]:
+    """All features that occur in calls, in a fixed order."""
+    found: set[str] = set()
+    for call, selection in calls:
+        found |= call.marks()
+        found |= {f"algorithm:{selection.names[i]}" for i in np.unique(selection.picked).tolist()}
+    return (*SCALARS, *sorted(found))
+
+
+def table(call: Call, size: I64, selection: Selection, bound_s: F64, names: tuple[str, ...]) -> F64:
+    """Features ``names`` of a call at every size, shape (F, n)."""
+    topology, count = call.topology, len(size)
+    time = np.maximum(selection.time_s, 1e-12)
+    bytes_ = size.astype(np.float64)
+    limit = np.where(selection.limit < UNLIMITED, selection.limit, np.inf)
+    one = np.ones(count)
+    scalars = {
+        "bound_share": _share(bound_s / time),
+        "latency_share": _share(selection.latency_s / time),
+        "floor_share": _share(selection.floor_s / time),
+        "copy_share": _share(selection.copy_s / time),
+        "piece": np.clip(bytes_ / (topology.gpus * BUFFER), SHORTEST, LONGEST),
+        "of_limit": np.maximum(bytes_ / limit, SMALLEST_OF_LIMIT),
+        "gpus": one * topology.gpus,
+        "per_node": one * topology.gpus_per_node,
+        "of_node": one * (topology.local / topology.gpus_per_node),
+        "link_of_memory": one * link_of_memory(topology),
+        "mebibytes": bytes_ / MEBIBYTE,
+    }
+    marks = call.marks()
+    found = np.zeros((len(names), count))
+    for row, name in enumerate(names):
+        kind, _, of = name.partition(":")
+        if name in scalars:
+            found[row] = scalars[name]
+        elif kind == "algorithm":
+            found[row] = _runs(of, selection)
+        elif name in marks:
+            found[row] = 1.0
+    return found
+
+
+def for_trees(columns: F64) -> F64:
+    """The same features without what trees do not see."""
+    found = columns.copy()
+    found[MEBIBYTES] = 0.0
+    return found
+
+
+def link_of_memory(topology: Topology) -> float:
+    """The link's datasheet rate, to and from, over that of the device's memory."""
+    return topology.link.bandwidth_bytes_per_s / topology.device.dram.bandwidth_bytes_per_s
+
+
+def strange(call: Call, selection: Selection, names: tuple[str, ...]) -> np.ndarray:
+    """Rows of a kind that ``names`` has no mark for; a release may be new. Shape (n,)."""
+    known = frozenset(names)
+    if any(mark not in known for mark in call.marks() if not mark.startswith(RELEASE)):
+        return np.ones(len(selection.picked), dtype=np.bool_)
+    new = np.array([f"algorithm:{name}" not in known for name in selection.names])
+    found: np.ndarray = new[selection.picked]
+    return found
+
+
+def _share(values: F64) -> F64:
+    return np.maximum(np.minimum(values, 1.0), SMALLEST_SHARE)
+
+
+def _runs(name: str, selection: Selection) -> F64:
+    table = np.array([1.0 if other == name else 0.0 for other in selection.names])
+    found: F64 = table[selection.picked]
+    return found

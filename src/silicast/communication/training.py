@@ -1,0 +1,206 @@
+"""From measured collectives to trees: one correction for each architecture and launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silicast.communication.correction import Model
+from silicast.communication.features import RELEASE, Call, for_trees, names_of, table
+from silicast.core.numerics import F64, I64
+from silicast.core.prediction import Z90
+from silicast.learning.artefact import Learned, Trained
+from silicast.learning.boosting import Settings, train, train_forest, train_quantile
+from silicast.learning.ceiling import QUANTILE, without_who
+from silicast.learning.oblivious import codes
+
+MIN_ROWS = 60
+"""Fewer rows than that teach no correction."""
+BLANK_EVERY = 3
+"""One row in so many is also learned from without a release, as many queries name none."""
+SHARED_FLOOR, UNSEEN_DEVICE_FLOOR = 0.01, 0.04
+
+OF_CEILING = Settings(trees=60, depth=6, rate=0.15)
+
+Made = tuple[list[Trained], dict[str, Learned]]
+
+
+@final
+@dataclass(frozen=True)
+class MeasuredCalls:
+    """One collective measured at some sizes; arrays of shape (n,).
+
+    Attributes:
+        seconds: of one call.
+        held_out: rows to score on, never to learn from.
+        fold: 0, 1 or 2: what is left over is estimated for each fold by trees of the others.
+    """
+
+    call: Call
+    size: I64
+    seconds: F64
+    held_out: NDArray[np.bool_]
+    fold: I64
+
+
+@final
+@dataclass(frozen=True)
+class _Table:
+    """Features, shape (F, n), and logs of measured over analytic time of some rows."""
+
+    columns: F64
+    target: F64
+    held_out: NDArray[np.bool_]
+    fold: I64
+    device: I64
+    blank: NDArray[np.bool_]
+
+
+def train_collectives(
+    parts: Sequence[MeasuredCalls],
+    model: Model,
+    settings: Settings,
+    said: Callable[[str], None] = lambda _: None,
+) -> Made:
+    """Corrections of every architecture and launch.
+
+    Returns:
+        Their descriptions, and by key their arrays.
+    """
+    groups: dict[tuple[str, str], list[MeasuredCalls]] = {}
+    for part in parts:
+        architecture = part.call.topology.device.architecture
+        groups.setdefault((architecture, part.call.launch), []).append(part)
+    described: list[Trained] = []
+    found: dict[str, Learned] = {}
+    for (architecture, launch), members in sorted(groups.items()):
+        one = _train_one(f"{launch}.{architecture}", members, model, settings)
+        if one is not None:
+            described.append(one[0])
+            found[one[0].key] = one[1]
+            said(f"collective {one[0].key}: {one[0].scores}")
+    return described, found
+
+
+def _train_one(
+    key: str, parts: Sequence[MeasuredCalls], model: Model, settings: Settings
+) -> tuple[Trained, Learned] | None:
+    devices = sorted({part.call.topology.device.name for part in parts})
+    names = names_of([(part.call, model(part.call, part.size)[0]) for part in parts])
+    rows = _joined([_table(part, model, names, devices) for part in parts])
+    fit = ~rows.held_out
+    if int(fit.sum()) < MIN_ROWS:
+        return None
+    reached = ranges(rows.columns[:, fit])
+    rows = replace(rows, columns=for_trees(rows.columns))
+    trees = train_forest(rows.columns[:, fit], rows.target[fit], settings)
+    across = np.zeros(len(rows.target))
+    for number in range(3):
+        out, others = fit & (rows.fold == number), fit & (rows.fold != number)
+        part = train(rows.columns[:, others], rows.target[others], settings)
+        across[out] = part.evaluate(rows.columns[:, out]) - rows.target[out]
+    named, blank = fit & ~rows.blank, fit & rows.blank
+    if _ape(across[named]) >= _ape(-rows.target[named]):
+        return None
+    held = rows.held_out & ~rows.blank
+    left = trees.evaluate(rows.columns[:, held]) - rows.target[held]
+    architecture, launch = parts[0].call.topology.device.architecture, parts[0].call.launch
+    trained = Trained(
+        key=key,
+        architecture=architecture,
+        dtypes=[launch],
+        devices=devices,
+        features=list(names),
+        log_sd=_sd(across[named]),
+        blank_log_sd=_sd(across[blank]) if blank.any() else 0.0,
+        shared_log_sd=_shared(across[named], rows.device[named], len(devices)),
+        device_log_sd=max(UNSEEN_DEVICE_FLOOR, _unseen(rows, named, len(devices), settings)),
+        rows=int(named.sum()),
+        scores={
+            "analytic": round(_ape(-rows.target[held]), 2) if held.any() else 0.0,
+            "learned": round(_ape(left), 2) if held.any() else 0.0,
+            "rows": int(held.sum()),
+        },
+    )
+    ceiling = train_quantile(
+        trees.common.bins,
+        without_who(rows.columns[:, named], names),
+        rows.target[named],
+        QUANTILE,
+        OF_CEILING,
+    )
+    return trained, Learned(trees, ceiling, reached)
+
+
+def _table(part: MeasuredCalls, model: Model, names: tuple[str, ...], devices: list[str]) -> _Table:
+    """One part's rows, and a share of them again as if no release had been named."""
+    selection, bound = model(part.call, part.size)
+    columns = table(part.call, part.size, selection, bound, names)
+    count = len(part.size)
+    named = _Table(
+        columns,
+        np.log(part.seconds / np.maximum(selection.time_s, bound)),
+        part.held_out,
+        part.fold,
+        np.full(count, devices.index(part.call.topology.device.name)),
+        np.zeros(count, dtype=np.bool_),
+    )
+    released = [row for row, name in enumerate(names) if name.startswith(RELEASE)]
+    if not columns[released].any():
+        return named
+    some = np.arange(0, count, BLANK_EVERY)
+    bare = columns[:, some]
+    bare[released] = 0.0
+    unnamed = _Table(
+        bare, named.target[some], named.held_out[some], named.fold[some], named.device[some],
+        ~named.blank[some],
+    )  # fmt: skip
+    return _joined([named, unnamed])
+
+
+def _joined(tables: Sequence[_Table]) -> _Table:
+    return _Table(
+        np.concatenate([each.columns for each in tables], axis=1),
+        *(
+            np.concatenate([getattr(each, name) for each in tables])
+            for name in ("target", "held_out", "fold", "device", "blank")
+        ),
+    )
+
+
+def ranges(columns: F64) -> NDArray[np.int64]:
+    """Smallest and largest code of each feature, shape (F, 2)."""
+    found = codes(columns)
+    return np.stack([found.min(axis=1), found.max(axis=1)], axis=1)
+
+
+def _unseen(rows: _Table, named: NDArray[np.bool_], devices: int, settings: Settings) -> float:
+    """How far trees of the other devices are off on one that they never saw; 0 with one device."""
+    worst = 0.0
+    quick = replace(settings, trees=max(20, settings.trees // 4), rate=min(1.0, settings.rate * 2))
+    for number in range(devices if devices > 1 else 0):
+        others, here = named & (rows.device != number), named & (rows.device == number)
+        if int(others.sum()) >= MIN_ROWS and here.any():
+            trees = train(rows.columns[:, others], rows.target[others], quick)
+            left = trees.evaluate(rows.columns[:, here]) - rows.target[here]
+            worst = max(worst, float(abs(np.median(left))))
+    return worst
+
+
+def _shared(left: F64, device: I64, devices: int) -> float:
+    """Median error of a device's rows, root mean square over the devices."""
+    medians = [float(np.median(left[device == n])) for n in range(devices) if (device == n).any()]
+    return max(SHARED_FLOOR, float(np.sqrt(np.mean(np.square(medians)))))
+
+
+def _sd(left: F64) -> float:
+    """The sd of the normal law that has the same share of errors inside its 90 % interval."""
+    return float(np.quantile(np.abs(left), 0.9)) / Z90
+
+
+def _ape(left: F64) -> float:
+    return float(100.0 * np.abs(np.exp(left) - 1.0).mean())
