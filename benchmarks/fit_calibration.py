@@ -50,9 +50,9 @@ from silicast.validation.suites.calibrated import CalibratedKernels
 
 OUT = Path(__file__).resolve().parents[1] / "src/silicast/catalog/physics/calibration.json"
 SISTERS = ("H200-SXM-141GB", "GB200")
-ROWS = 200
+ROWS = 120
 """Rows of a table that priors are estimated with."""
-PAIRED = 1500
+PAIRED = 2000
 """Rows of a table that are paired with those of other devices, at most."""
 ROUNDS = 2
 LEAST_SPREAD = 0.3
