@@ -1,12 +1,12 @@
 """Fits energy per operation and heating times and writes catalog/physics/power.json.
 
-    python benchmarks/fit_power.py [--dry]
+    python benchmarks/fit_power.py [--dry] [--transfer]
 
 Large products keep the tensor cores busy at a nearly constant share of their clock, so what they
 reach says which clock the board held. Free per architecture: energy per operation, heating time of
 a campaign, and that share (pulled weakly to 0.9; it goes into the card only, for the models of
-kernels have their own). Fused-MoE products of four boards, three of them not fitted, are predicted
-as a check: none of those rows is fitted, no constant is a board's own.
+kernels have their own). Fused-MoE products of two Ada boards say below which clock the
+voltage stays; those of four boards are predicted as a check.
 """
 
 from __future__ import annotations
@@ -27,29 +27,45 @@ from silicast.hardware.device import Device
 from silicast.kernels.power import Activity, budget_from, share_within
 from silicast.validation.gemm_rows import Rows, bf16_rows, sample, vidur_rows
 from silicast.validation.suite import data_folder
+from silicast.validation.suites._moe_rows import layer_held_out
 
 F = NDArray[np.float64]
 Constants = Mapping[str, float]
 DATA = data_folder()
-OUT = Path(__file__).resolve().parents[1] / "src/silicast/catalog/physics/power.json"
+SOURCE = Path(__file__).resolve().parents[1] / "src/silicast"
+OUT = SOURCE / "catalog/physics/power.json"
+HELD_OUT = SOURCE / "validation/held_out/power.json"
 ASSUMED = {
     "dram_byte_j": 5e-11,  # HBM2e and HBM3 with interface, about 6 pJ a bit
     "idle_share": 0.15,
     "relative_energy.fp8": 0.55,
     "relative_energy.int8": 0.5,
     "relative_energy.nvfp4": 0.3,
+    "relative_energy.mxfp4": 0.3,
     "relative_energy.tf32": 2.0,
     "relative_energy.fp32": 8.0,  # fused multiply-adds outside the tensor cores
 }
+DEFAULT = {**ASSUMED, "operation_j": 1.5e-12, "reference_hz": 1.7e9, "campaign_heat_s": 1e-3}
 GDDR_BYTE_J = 8e-11
+UNCHANGED = (
+    "volta", "pascal", "maxwell", "turing", "gcn5", "cdna", "cdna2", "cdna3", "cdna4",
+    "ampere-ga10b", "rubin", "xe-hpc", "xe2-hpg", "xehpg",
+)  # fmt: skip
+"""Architectures whose kernels were fitted under the default energy: no multiple of their limit."""
+BOARDS = {"hopper": "H100-SXM-80GB", "ampere": "A100-SXM-80GB", "ada": "L40S",
+          "blackwell": "B200-SXM-180GB"}  # fmt: skip
 GDDR = ("ada", "ampere-ga10x", "blackwell-rtx", "turing")
 TENSOR_PULL = 30.0
 HOT_S = 1.0
 DRAM_SHARE = 0.2
 """Activity of main memory assumed under large products."""
 CHECKED = {
-    "L20": "not fitted", "RTX 6000 Ada": "not fitted", "A40": "fitted", "H20": "not fitted",
+    "L20": "its tensor share only", "RTX 6000 Ada": "its floor only", "A40": "fitted",
+    "H20": "not fitted",
 }  # fmt: skip
+FLOOR_BOARDS = ("L20", "RTX 6000 Ada")
+"""Boards of one die family and one kernel: the first stays within its limit, the second far over
+it, so that it says how far power falls with the clock."""
 
 
 def busy(rows: Rows) -> Rows:
@@ -107,6 +123,32 @@ def fit(parts: list[Rows], reference_hz: float) -> tuple[float, float, float]:
     return float(energy), float(heat_s), float(tensor)
 
 
+def moe_reached(gpu: str) -> float:
+    """Share of peak of large fused-MoE products of one board, the 90th percentile."""
+    table = pq.read_table(DATA / "pipeweave/kernel_moe_w13.parquet", filters=[("gpu", "=", gpu)])
+    c = {x: table[x].to_numpy(zero_copy_only=False) for x in table.column_names}
+    m, topk, h, n, e = (c[x].astype(np.int64) for x in ("M", "topk", "H", "N", "E"))
+    sizes = np.stack((m, e, topk, h, n, np.ones_like(m), np.ones_like(m)))
+    here = (m * topk >= 512 * e) & ~layer_held_out(sizes)
+    peak = find_device(gpu).peak_per_s("tensor", "bf16")
+    reached = 4.0 * m[here] * topk[here] * h[here] * n[here] / (c["latency_us"][here] * 1e-6) / peak
+    return float(np.quantile(reached, 0.9))
+
+
+def floor_hz(constants: Constants) -> float:
+    """The clock below which voltage stays, from a board far over its limit.
+
+    With the tensor share that the other board's kernel reaches, power in proportion to the clock
+    below the floor is the limit at the clock that this one's kernel reaches.
+    """
+    free, capped = (moe_reached(gpu) for gpu in FLOOR_BOARDS)
+    device = find_device(FLOOR_BOARDS[1])
+    watts = budget_from(device, "bf16", constants)
+    left = watts.cap_w - watts.idle_w - DRAM_SHARE * watts.dram_w
+    growth = left / (capped * watts.core_w)
+    return float(growth**0.6 * device.clocks.boost_hz) if capped < free else 0.0
+
+
 def moe_check(
     fitted: Mapping[str, Constants], tensor: Mapping[str, float]
 ) -> dict[str, dict[str, float | str]]:
@@ -155,23 +197,65 @@ def main() -> None:
             "operation_j": energy, "reference_hz": reference, "campaign_heat_s": heat_s,
         }  # fmt: skip
         print(architecture, {n: float(f"{v:.3g}") for n, v in fitted[architecture].items()})
+    ada = constants_of("ada", **fitted["ada"])
+    fitted["ada"]["floor_hz"] = floor_hz(ada)
+    print("ada floor", f"{fitted['ada']['floor_hz'] / 1e6:.0f} MHz")
     check = moe_check(fitted, tensor)
     for gpu, figures in check.items():
         print(f"{gpu:14}", figures)
-    ada, data_centre = fitted["ada"], fitted["blackwell"]
+    workshop, data_centre = fitted["ada"], fitted["blackwell"]
     workstation = find_device("RTX PRO 6000 Blackwell Server").clocks.boost_hz
     blend = math.sqrt(
-        at_clock(ada["operation_j"], ada["reference_hz"], workstation)
+        at_clock(workshop["operation_j"], workshop["reference_hz"], workstation)
         * at_clock(data_centre["operation_j"], data_centre["reference_hz"], workstation)
     )
     fitted["blackwell-rtx"] = {
         "operation_j": blend, "reference_hz": workstation,
-        "campaign_heat_s": ada["campaign_heat_s"],
+        "campaign_heat_s": workshop["campaign_heat_s"],
     }  # fmt: skip
+    if "--transfer" in sys.argv:
+        write_transfer(fitted)
+        return
     for architecture in GDDR:
         fitted.setdefault(architecture, {})["dram_byte_j"] = GDDR_BYTE_J
     if "--dry" not in sys.argv:
         write(fitted, tensor, check)
+
+
+def limit_multiple(fitted: Mapping[str, Constants], without: str = "") -> float:
+    """What full use of the matrix units takes of the boards' limits, their geometric mean."""
+    logs = []
+    for architecture, name in BOARDS.items():
+        if architecture == without:
+            continue
+        board = find_device(name)
+        watts = budget_from(board, "bf16", constants_of(architecture, **fitted[architecture]))
+        logs.append(math.log(watts.core_w / watts.cap_w))
+    return math.exp(sum(logs) / len(logs))
+
+
+def write_transfer(fitted: Mapping[str, Constants]) -> None:
+    """Writes constants without each architecture: its boards' energy comes from their limits."""
+    bodies: dict[str, dict[str, object]] = {}
+    for architecture in BOARDS:
+        dram = {"dram_byte_j": GDDR_BYTE_J} if architecture in GDDR else {}
+        bodies[architecture] = {
+            "default": rounded({
+                **DEFAULT, **dram, "limit_multiple": limit_multiple(fitted, architecture),
+            }),
+            "architectures": {
+                name: rounded({**table, "limit_multiple": 0.0})
+                for name, table in sorted(fitted.items()) if name != architecture
+            },
+            "fallback": {},
+        }  # fmt: skip
+    HELD_OUT.parent.mkdir(exist_ok=True)
+    HELD_OUT.write_text(json.dumps(bodies, indent=1) + "\n")
+
+
+def rounded(table: Mapping[str, float]) -> dict[str, float]:
+    """Four digits of every constant, by name."""
+    return {name: float(f"{value:.4g}") for name, value in sorted(table.items())}
 
 
 def write(
@@ -180,18 +264,20 @@ def write(
     check: dict[str, dict[str, float | str]],
 ) -> None:
     """Writes the constants with their card."""
-    default = {
-        **ASSUMED, "operation_j": 1.5e-12, "reference_hz": 1.7e9, "campaign_heat_s": 1e-3,
-    }  # fmt: skip
+    default = {**DEFAULT, "limit_multiple": limit_multiple(fitted)}
+    for architecture in (*UNCHANGED, *fitted):
+        fitted.setdefault(architecture, {})["limit_multiple"] = 0.0
     content = {
         "format": 1,
         "card": {
             "data": [
                 "kernels/aic_gemm_bf16_repeats.parquet: shapes with every dimension >= 2048",
                 "serving/vidur_linear_ops.parquet: A40, 2048 tokens or more",
+                "pipeweave/kernel_moe_w13.parquet: L20 and RTX 6000 Ada, for the floor",
             ],
-            "split": "one in five (n, k) pairs never fitted; pipeweave/kernel_moe_w13 only "
-            "checked: none of its rows is fitted, but A40 is a fitted board",
+            "split": "one in five (n, k) pairs and one in five layers of experts never fitted; of "
+            "pipeweave/kernel_moe_w13 L20 and RTX 6000 Ada say the floor, A40 and H20 are only "
+            "checked",
             "command": "python benchmarks/fit_power.py",
             "date": "2026-11-21",
             "scores": {
@@ -206,11 +292,8 @@ def write(
             "has GDDR's energy a byte and else the default; pascal has the default, HBM's, "
             "although P4 has GDDR5",
         },
-        "default": default,
-        "architectures": {
-            a: {n: float(f"{v:.4g}") for n, v in sorted(table.items())}
-            for a, table in sorted(fitted.items())
-        },
+        "default": rounded(default),
+        "architectures": {name: rounded(table) for name, table in sorted(fitted.items())},
         "fallback": {},
     }
     OUT.write_text(json.dumps(content, indent=1) + "\n")

@@ -20,14 +20,12 @@ from typing import Any, final
 import numpy as np
 
 from silicast.core.dtypes import RECIPES
-from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90, Quantity
-from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, KernelTimes
 from silicast.kernels.physics import load_physics
-from silicast.kernels.power import energy_growth
+from silicast.kernels.power import as_built, energy_growth, voltage_hz
 from silicast.workload.op import OpBatch, Variant
 
 PHYSICS = "energy"
@@ -239,11 +237,11 @@ def energies_from(
         raise ValueError(f"no power limit of {device.name} is known")
     pipe, compute = _matrix(device, variant)
     own = board_w(device, c)
-    scale = 1.0 if measured else _scale(_as_built(device), c)
+    scale = 1.0 if measured else _scale(device, c)
     relative = c.get(f"relative_energy.{compute}", 1.0)
     if pipe == "fma":
         relative = c.get(f"relative_energy.fma.{compute}", relative)
-    growth = scale * energy_growth(device.clocks.boost_hz / c["reference_hz"])
+    growth = scale * energy_growth(voltage_hz(device) / c["reference_hz"])
     log_sd = c.get(f"log_sd.{family}", c["log_sd"])
     if not measured:
         log_sd = max(log_sd, c["unmeasured_log_sd"])
@@ -275,7 +273,7 @@ class BoardPower:
 def board_w(device: Device, c: Mapping[str, float]) -> BoardPower:
     """Where a board's watts go by energies per action alone, its limit left aside."""
     assert device.power_cap_w is not None
-    growth = energy_growth(device.clocks.boost_hz / c["reference_hz"])
+    growth = energy_growth(voltage_hz(device) / c["reference_hz"])
     pipe, compute = _matrix(device, Variant("bf16"))
     relative = c.get(f"relative_energy.fma.{compute}", 1.0) if pipe == "fma" else 1.0
     rate = NOMINAL["tensor"] * device.peak_per_s(pipe, compute)
@@ -295,15 +293,6 @@ def dram_byte_j(device: Device, c: Mapping[str, float]) -> float:
     return c["dram_byte_j"] * (1.0 if stacked else c["board_memory_relative"])
 
 
-def _as_built(device: Device) -> Device:
-    """The catalog's device of that name, whose clock nobody has limited; else the device itself."""
-    try:
-        found = find_device(device.name)
-    except SilicastError:
-        return device
-    return found if speaks_for(found) else device
-
-
 def _scale(device: Device, c: Mapping[str, float]) -> float:
     """Energy of the cores' actions relative to the measured boards'.
 
@@ -311,8 +300,10 @@ def _scale(device: Device, c: Mapping[str, float]) -> float:
     the measured boards' products take of theirs, this one's would take of its own. The scale lies
     half-way, in logarithms, between that and the measured boards' energies as they are.
     """
-    own = board_w(device, c)
-    memory = NOMINAL["dram"] * device.dram.bandwidth_bytes_per_s * dram_byte_j(device, c)
+    built = as_built(device)
+    built = built if speaks_for(built) else device
+    own = board_w(built, c)
+    memory = NOMINAL["dram"] * built.dram.bandwidth_bytes_per_s * dram_byte_j(built, c)
     room = c["products_share"] * own.cap_w - own.static_w - memory
     return math.sqrt(max(room, 0.1 * own.cap_w) / (own.core_w + own.products_w))
 

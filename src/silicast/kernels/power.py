@@ -3,7 +3,8 @@
 Power = idle + energy per operation x rate x (clock / reference) ** 5/3 + energy per byte x rate.
 The exponent is the square of the voltage, which falls with roughly the 0.83rd power of the clock
 in the upper range; with the rate itself, core power goes as clock ** 8/3
-(docs/explanation/gemm.md).
+(docs/explanation/power-and-energy.md). Below a floor the voltage stays, and core power goes as the
+clock alone.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import final
 import numpy as np
 
 from silicast.core.dtypes import recipe_for
+from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
+from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.physics import load_physics
 
@@ -54,6 +57,7 @@ class Budget:
         dram_w: of main memory at its datasheet bandwidth.
         core_w: of the cores at the peak rate of the format.
         heat_s: duration of a kernel at which a measurement campaign is half as hot as for ever.
+        floor: share of the boost clock below which voltage falls no further, 0..1.
     """
 
     cap_w: float
@@ -61,6 +65,7 @@ class Budget:
     dram_w: float
     core_w: float
     heat_s: float
+    floor: float = 0.0
 
 
 @lru_cache(maxsize=512)
@@ -76,8 +81,8 @@ def budget_from(device: Device, dtype: str, c: Mapping[str, float]) -> Budget:
     """:func:`budget` under constants that are being fitted."""
     compute = recipe_for(dtype).compute
     relative = c.get(f"relative_energy.{compute}", 1.0)
-    clock = device.clocks.boost_hz / c["reference_hz"]
-    energy = c["operation_j"] * relative * energy_growth(clock)
+    floor_hz = c.get("floor_hz", 0.0)
+    energy = _operation_j(device, c, floor_hz) * relative
     cap = math.inf if device.power_cap_w is None else device.power_cap_w
     idle = device.idle_power_w
     if idle is None:
@@ -88,7 +93,41 @@ def budget_from(device: Device, dtype: str, c: Mapping[str, float]) -> Budget:
         dram_w=device.dram.bandwidth_bytes_per_s * c["dram_byte_j"],
         core_w=device.peak_per_s(device.matrix_pipe(compute), compute) * energy,
         heat_s=c["campaign_heat_s"],
+        floor=min(floor_hz / device.clocks.boost_hz, 1.0),
     )
+
+
+def _operation_j(device: Device, c: Mapping[str, float], floor_hz: float) -> float:
+    """Energy of a 16-bit operation: of the architecture, or of what the board was built for.
+
+    Where nothing was measured, full use of the matrix units takes the same multiple of a board's
+    limit as it does of the measured boards'.
+    """
+    boost_hz = max(device.clocks.boost_hz, floor_hz)
+    multiple, built = c.get("limit_multiple", 0.0), as_built(device)
+    if multiple <= 0.0 or built.power_cap_w is None or not _has_matrix_units(built):
+        return c["operation_j"] * energy_growth(boost_hz / c["reference_hz"])
+    own = multiple * built.power_cap_w / built.peak_per_s("tensor", "bf16")
+    return own * energy_growth(boost_hz / built.clocks.boost_hz)
+
+
+def _has_matrix_units(device: Device) -> bool:
+    return device.rate_per_core("tensor", "bf16") > 0.0
+
+
+def as_built(device: Device) -> Device:
+    """The catalog's device of that name, which nobody has limited; else the device itself."""
+    try:
+        return find_device(device.name)
+    except SilicastError:
+        return device
+
+
+@lru_cache(maxsize=512)
+def voltage_hz(device: Device) -> float:
+    """The clock whose voltage the device runs at: its boost clock, but not below the floor."""
+    constants = load_physics(PHYSICS).constants(device.architecture)
+    return max(device.clocks.boost_hz, constants.get("floor_hz", 0.0))
 
 
 def energy_growth(clock: float) -> float:
@@ -140,7 +179,10 @@ def share_within(watts: Budget, activity: Activity, *, power_w: float | None = N
         return np.ones_like(busy)
     ratio = np.maximum(left, 1e-9) / busy
     quarter = np.sqrt(np.sqrt(ratio))  # ratio ** 0.375 undoes clock ** (8/3)
-    share: F64 = np.minimum(np.maximum(quarter * np.sqrt(quarter), MIN_CLOCK_SHARE), 1.0)
+    free = quarter * np.sqrt(quarter)
+    if watts.floor > 0.0:  # from the floor down, power is in proportion to the clock
+        free = np.minimum(free, ratio * watts.floor ** (-5.0 / 3.0))
+    share: F64 = np.minimum(np.maximum(free, MIN_CLOCK_SHARE), 1.0)
     return share
 
 

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from silicast.hardware.catalog import find_device
-from silicast.kernels.power import Activity, board_power, budget, clock_share, sustained_clock
+from silicast.kernels.physics import load_physics
+from silicast.kernels.power import (
+    Activity,
+    board_power,
+    budget,
+    budget_from,
+    clock_share,
+    sustained_clock,
+)
 
 H100 = find_device("H100-SXM-80GB")
 
@@ -73,3 +81,29 @@ def test_a_byte_costs_more_energy_on_gddr_than_on_hbm() -> None:
 
     for name in ("T4", "L20", "A40"):
         assert joules(name) > 1.3 * joules("H100-SXM-80GB"), name
+
+
+def test_below_the_floor_of_voltage_power_falls_with_the_clock_alone() -> None:
+    card = replace(find_device("RTX 6000 Ada"), name="card", power_cap_w=150.0)
+    watts = budget(card, "bf16")
+    assert 0.5 < watts.floor < 1.0
+    share = float(clock_share(card, Activity(0.9)))
+    assert share < watts.floor
+    used = watts.idle_w + 0.9 * watts.core_w * share * watts.floor ** (5 / 3)
+    assert used == pytest.approx(150.0, rel=1e-9)
+
+
+def test_the_clock_falls_steadily_through_the_floor() -> None:
+    card = find_device("RTX 6000 Ada")
+    clocks = sustained_clock(card, Activity(np.linspace(0.3, 1.0, 400)))
+    assert (np.diff(clocks) <= 0).all()
+    assert np.diff(clocks).min() > -0.01 * card.clocks.boost_hz
+
+
+def test_boards_of_unmeasured_architectures_are_built_for_their_limit() -> None:
+    """Energy an operation follows from the limit, whatever clock the user set."""
+    constants = {**load_physics("power").default}
+    watts = budget_from(H100, "bf16", constants)
+    assert watts.core_w == pytest.approx(constants["limit_multiple"] * watts.cap_w)
+    slow = budget_from(H100.at_clock(0.5 * H100.clocks.boost_hz), "bf16", constants)
+    assert slow.core_w < 0.25 * watts.core_w

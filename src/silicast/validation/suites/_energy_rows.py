@@ -29,7 +29,7 @@ from silicast.workload.op import OpBatch, Variant
 LONG_S = {
     "scale_matrix": 1e-4, "context_attention": 3e-4, "encoder_attention": 3e-4,
     "generation_attention": 3e-4, "context_mla": 3e-4, "generation_mla": 3e-4, "moe": 1e-3,
-    "gemm": 1e-3, "mla_bmm": 1e-3, "gdn": 2e-3, "mamba2": 1e-3,
+    "gemm": 2e-4, "mla_bmm": 1e-3, "gdn": 2e-3, "mamba2": 1e-3,
 }  # fmt: skip
 """Table -> seconds from which a call's power is what the board draws while it repeats for ever.
 
