@@ -1,8 +1,10 @@
 """Fits the sparse attention modules and writes catalog/physics/sparse_modules.json.
 
-    python benchmarks/fit_sparse_modules.py [--dry] [--only dsa_module] [--warm]
+    python benchmarks/fit_sparse_modules.py [--dry] [--only dsa_module] [--warm] [--transfer]
 
 ``--warm`` starts from the constants that the file has, ``--only`` leaves other modules' alone.
+``--transfer`` writes the constants that every architecture would get without its rows,
+validation/held_out/sparse_modules.json, and scores them.
 
 One problem an architecture, module, library and phase: what a library's own attention kernel takes
 (they are timed inside modules only), factors on kinds of parts, what is between the parts, and
@@ -25,6 +27,9 @@ from fit_sparse import (  # type: ignore[import-not-found]
     OWN_START,
     F,
     Tables,
+    body_without,
+    mean_of,
+    physics,
     rounded,
     score,
     show,
@@ -37,7 +42,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.composite import Composite
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.module_parts import is_decode
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics import load_physics, replaced
 from silicast.kernels.sparse_attention import style_of
 from silicast.kernels.sparse_constants import (
     GROUP,
@@ -51,8 +56,10 @@ from silicast.workload.op import OpBatch
 
 DATA = data_folder()
 OUT = Path(__file__).resolve().parents[1] / "src/silicast/catalog/physics/sparse_modules.json"
+HELD_OUT = OUT.parents[2] / "validation/held_out/sparse_modules.json"
 ROWS = 40
 """Rows of each campaign that are fitted."""
+ROWS_TO_TRANSFER = 6
 
 FACTORS = ("products.efficiency", "moves.efficiency", "attention.efficiency",
            "attention_narrow.efficiency")  # fmt: skip
@@ -102,6 +109,7 @@ EAGER = ("dsa_sglang",)
 """Modules and libraries whose time between large kernels cannot be told from the host's."""
 TILES = ((64.0, 1.0, 64.0), (64.0, 1.0, 16.0), (128.0, 1.0, 16.0), (128.0, 2.0, 128.0))
 """Heads of a block, cores it takes, and heads that it multiplies at least."""
+MODULES_OF_ALL = ("csa", "dsa", "hca", "msa")
 UNSEEN = 1.15
 """Shapes that were not fitted err so much more than those that were."""
 LOWEST, HIGHEST = 0.4, 2.5
@@ -153,7 +161,7 @@ def campaign(rows: Rows) -> Campaign:
         own = implementation_for(family, "simt")
         time = own.times(batch, device).estimate_s * part.count  # type: ignore[union-attr]
         factored[part.name] = factored.get(part.name, 0.0) + time
-    style = model.constants_style(variant, device)
+    style = model.constants_styles(variant, device)[-1]
     batch_size = rows.sizes[0].astype(np.float64)
     long = "skip_host_s" if variant.flag("skip_indexer") else "host_s"
     return Campaign(device, rows.seconds, style, factored, nested, long, short, batch_size)
@@ -354,13 +362,43 @@ def _without_rows(table: dict[str, float]) -> dict[str, float]:
 
 
 def complete(tables: Tables) -> dict[str, Any]:
-    """Default, architectures and stand-ins as the file has them."""
+    """Default, architectures and stand-ins as the file has them: an architecture that nobody
+    measured gets the geometric mean of those that were.
+    """
     plain = {**START, **SPREAD, "module_s": 1e-4, "graph_batch": 1e9}
+    found: dict[str, list[float]] = defaultdict(list)
+    for table in tables.values():
+        for name, value in table.items():
+            found[name].append(value)
+    default = {name: mean_of(values) for name, values in found.items()}
+    general: dict[str, list[float]] = defaultdict(list)
+    for name, value in default.items():
+        style, _, last = name.partition(".")
+        words = style.removesuffix("_early").removesuffix("_grace").split("_")
+        if words[0] in MODULES_OF_ALL:
+            general[f"{words[0]}_{words[-1]}.{last}"].append(value)
+            general[f"{words[0]}_{words[1]}_{words[-1]}.{last}"].append(value)
+    medians = {name: float(np.median(values)) for name, values in general.items()}
     return {
-        "default": rounded({**plain, **tables["hopper"]}),
+        "default": rounded({**plain, **default, **medians}),
         "architectures": {k: rounded(v) for k, v in sorted(tables.items())},
-        "fallback": {"blackwell-rtx": "ada"},
+        "fallback": {},
     }
+
+
+def transfer() -> None:
+    """Writes and scores what architectures get without their rows."""
+    shipped = load_physics(MODULES).architectures
+    bodies = {}
+    for out in shipped:
+        bodies[out] = complete({k: dict(v) for k, v in shipped.items() if k != out})
+    HELD_OUT.write_text(json.dumps(bodies, indent=1) + "\n")
+    rows = rows_of(ROWS_TO_TRANSFER, held_out=True)
+    for out, body in bodies.items():
+        kernels = body_without(out) if out in load_physics(GROUP).architectures else None
+        changed = {MODULES: physics(body)} | ({GROUP: physics(kernels)} if kernels else {})
+        with replaced(changed):
+            show(score([p for p in rows if find_device(p.device).architecture == out]))
 
 
 def write(tables: Tables, scores: dict[str, Any]) -> None:
@@ -387,6 +425,9 @@ def rows_of(count: int, *, held_out: bool) -> list[Rows]:
 
 def main() -> None:
     """Fits, scores and writes."""
+    if "--transfer" in sys.argv:
+        transfer()
+        return
     only = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else ""
     tables = fit([p for p in rows_of(ROWS, held_out=False) if p.batch.family.startswith(only)])
     if only:
@@ -394,13 +435,9 @@ def main() -> None:
         tables = {name: kept.get(name, {}) | tables.get(name, {}) for name in {*kept, *tables}}
     if "--dry" in sys.argv:
         return
-    write(tables, {})
-    from silicast.kernels.physics import has_physics, load_physics
-
-    for cached in (has_physics, load_physics, sparse_constants):
-        cached.cache_clear()
-    scores = score(rows_of(ROWS, held_out=True))
-    show(scores)
+    with replaced({MODULES: physics(complete(tables))}):
+        scores = score(rows_of(ROWS, held_out=True))
+        show(scores)
     write(tables, {"held-out shapes": scores})
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar, final
 
 import numpy as np
@@ -91,7 +92,7 @@ class Composite(Implementation):
         group: constants file; its names are "efficiency", "module_s" and the errors
             "independent_log_sd", "device_log_sd", "family_log_sd", "unmeasured_widening".
             "<part>.efficiency" is a factor on one part. A prefix "<style>." puts a constant over
-            the plain one for rows of that :meth:`constants_style`.
+            the plain one for rows of that style (:meth:`constants_styles`).
     """
 
     group: ClassVar[str]
@@ -115,9 +116,9 @@ class Composite(Implementation):
         """See :meth:`Implementation.style`: whose kernels."""
         return variant.library
 
-    def constants_style(self, variant: Variant, device: Device) -> str:
-        """Whose constants to use, :meth:`style`'s by default; "" = the plain ones."""
-        return self.style(variant, device)
+    def constants_styles(self, variant: Variant, device: Device) -> tuple[str, ...]:
+        """Whose constants to use, each put over those before it; by default :meth:`style`'s."""
+        return (self.style(variant, device),)
 
     def chosen_products_s(self, batch: OpBatch, device: Device) -> F64 | float:  # noqa: ARG002
         """Products at their bound rate of work that can be done in several ways: the least of all
@@ -181,10 +182,7 @@ class Composite(Implementation):
     @final
     def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """Constants of the device's architecture, with those of the style put over them."""
-        found = load_physics(self.group).constants(device.architecture)
-        prefix = self.constants_style(variant, device) + "."
-        own = {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)}
-        return {**found, **own}
+        return _constants(self.group, device.architecture, self.constants_styles(variant, device))
 
     @final
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
@@ -238,6 +236,18 @@ class Composite(Implementation):
             "dram": forced / device.dram.bandwidth_bytes_per_s,
             "chip": (read + written) / chip_per_s,
         }
+
+
+@lru_cache(maxsize=1024)
+def _constants(group: str, architecture: str, styles: tuple[str, ...]) -> Mapping[str, float]:
+    table = load_physics(group).constants(architecture)
+    found = {name: value for name, value in table.items() if "." not in name}
+    factors = {name: value for name, value in table.items() if name.endswith(".efficiency")}
+    found |= {name: value for name, value in factors.items() if name.count(".") == 1}
+    for style in styles:
+        prefix = style + "."
+        found |= {k.removeprefix(prefix): v for k, v in table.items() if k.startswith(prefix)}
+    return found
 
 
 def _chip_bound(device: Device) -> tuple[float, float]:

@@ -41,17 +41,22 @@ def is_decode(variant: Variant) -> bool:
     return variant.flag("generation")
 
 
-def module_style(variant: Variant, device: Device) -> str:
-    """Whose constants: library, format of the linear layers, phase, and where launching counts (in
-    a prefill) whether the host is one with a link of its own to the device (Grace) or PCIe's.
+def module_styles(module: str, variant: Variant, device: Device) -> tuple[str, ...]:
+    """Whose constants, from the least to the most particular: module and phase; library; format of
+    the linear layers; whether the host is one with a link of its own to the device (Grace) or
+    PCIe's, where launching counts; a library's release.
     """
     recipe = linear_recipe(variant).name
     narrow = recipe if recipe in ("fp8_block", "nvfp4") else "bf16"
     phase = "generation" if is_decode(variant) else "context"
-    host = "_grace" if "nvlink_c2c" in device.links else ""
     library = variant.library or "sglang"
+    found = [f"{module}_{phase}", f"{module}_{library}_{phase}"]
+    style = f"{module}_{library}_{narrow}_{phase}"
     early = "_early" if variant.version in EARLY.get(library, ()) else ""
-    return f"{library}_{narrow}_{phase}{host}{early}"
+    for suffix in ("", "_grace" if "nvlink_c2c" in device.links else "", early):
+        style += suffix
+        found.append(style)
+    return tuple(dict.fromkeys(found))
 
 
 def launching_s(c: Mapping[str, float], batch: I64, kv: I64, *, skips: bool = False) -> F64:

@@ -20,7 +20,7 @@ from silicast.kernels.module_parts import (
     is_decode,
     launching_s,
     linear_recipe,
-    module_style,
+    module_styles,
     weight_bytes,
 )
 from silicast.workload.op import OpBatch, Variant
@@ -64,13 +64,15 @@ class SparseModule(Composite):
     @final
     def style(self, variant: Variant, device: Device) -> str:
         """See :meth:`Implementation.style`: whose constants, and whether the host is in them."""
-        found = self.constants_style(variant, device)
+        found = self.constants_styles(variant, device)[-1]
         return found if is_decode(variant) or _with_host(variant) else found + UNTIMED
 
     @final
-    def constants_style(self, variant: Variant, device: Device) -> str:
-        """See :meth:`Composite.constants_style`."""
-        return f"{self.family.removesuffix('_module')}_{module_style(variant, device)}"
+    def constants_styles(self, variant: Variant, device: Device) -> tuple[str, ...]:
+        """See :meth:`Composite.constants_styles`: of the module and phase with any library, and so
+        on to the very one.
+        """
+        return module_styles(self.family.removesuffix("_module"), variant, device)
 
     @final
     def host_floor_s(self, batch: OpBatch, c: Mapping[str, float]) -> F64 | float:
