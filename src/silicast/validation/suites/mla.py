@@ -198,5 +198,5 @@ class LatentProducts(_Tables):
     metrics: ClassVar[Mapping[str, tuple[str, ...]]] = {"product_us": ("mla_bmm",)}
     reader: ClassVar[Reader] = staticmethod(read_mla_products)
     thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
-        "product_us": {"mean_ape": 24.0, "bias_pct": 18.0}
+        "product_us": {"mean_ape": 12.0, "bias_pct": 5.0}
     }
