@@ -36,6 +36,7 @@ class Part:
         bound_ps: the physical lower limit of the exposed time.
         bound_by: what sets the bound ("tensor", "dram", "l2", "link", "host", ...).
         count: how many times it runs within the parent; times are for all of them.
+        ceiling_ps: the time of the quick kernels of such problems; 0 = not known.
         children: parts of this part; empty for a leaf.
     """
 
@@ -46,6 +47,7 @@ class Part:
     bound_by: str = ""
     count: int = 1
     children: tuple[Part, ...] = ()
+    ceiling_ps: int = 0
 
     def __post_init__(self) -> None:
         if self.children and sum(child.exposed_ps for child in self.children) != self.exposed_ps:

@@ -95,6 +95,7 @@ class KernelTimes:
         measured: kernels of this family and format were measured on this architecture.
         learned: weight of a learned correction, 0..1 per row; None = there is none.
         analytic_s: the estimate without it, where there is one.
+        ceiling_s: what the quick kernels of such problems reached; None = not known or not asked.
         calibrated: weight of a user's calibration, 0..1 per row; None = there is none.
         scaled: the same of a calibration of another device.
     """
@@ -111,6 +112,7 @@ class KernelTimes:
     measured: bool = True
     learned: F64 | None = None
     analytic_s: F64 | None = None
+    ceiling_s: F64 | None = None
     calibrated: F64 | None = None
     scaled: F64 | None = None
 

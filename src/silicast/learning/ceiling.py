@@ -8,41 +8,43 @@ better implementation; one at its ceiling is as good as what is known, however f
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 
-from silicast.core.numerics import F64, exp_fixed
-from silicast.hardware.device import Device
-from silicast.kernels.implementation import Implementation
-from silicast.learning.artefact import load_artefact
-from silicast.learning.correction import inside
-from silicast.learning.features import WHO, Kernels
-from silicast.learning.oblivious import codes
-from silicast.workload.op import OpBatch
+from silicast.core.numerics import F64, I64, exp_fixed
+from silicast.kernels.implementation import KernelTimes
+from silicast.learning.artefact import Artefact, Trained
+from silicast.learning.features import WHO
+
+_Columns = TypeVar("_Columns", F64, I64)
 
 QUANTILE = 0.1
 """Of measured times: one kernel in ten was quicker than the ceiling."""
 
 
-def ceiling_times(model: Implementation, batch: OpBatch, device: Device) -> F64 | None:
-    """Times of the ceiling, shape (n,), seconds; None where nothing was measured.
+def ceiling_times(
+    times: KernelTimes, found: I64, weight: F64, artefact: Artefact, trained: Trained
+) -> F64 | None:
+    """Times of the ceiling, shape (n,), seconds; None where the artefact has none.
 
     Between the analytic estimate and the learned ceiling outside the measured range, as a
     correction is; never below the bound.
+
+    Args:
+        times: the analytic ones.
+        found: codes of the correction's features, shape (F, n); weight: as of the correction.
     """
-    times = model.times(batch, device)
-    artefact = load_artefact(model.family) if times.measured else None
-    trained = artefact and artefact.find(device.architecture, batch.variant.dtype)
-    trees = artefact.ceiling(trained) if artefact and trained else None
-    if artefact is None or trained is None or trees is None:
+    trees = artefact.ceiling(trained)
+    if trees is None:
         return None
-    names = artefact.names(trained)
-    found = codes(without_who(Kernels.of(model, times.analysis, batch, device).table(names), names))
-    weight = inside(found, artefact.ranges(trained))
-    return np.maximum(times.estimate_s * exp_fixed(weight * trees.of_codes(found)), times.bound_s)
+    anyone = without_who(found, artefact.names(trained))
+    factor = exp_fixed(weight * trees.of_codes(anyone))
+    return np.maximum(times.estimate_s * factor, times.bound_s)
 
 
-def without_who(columns: F64, names: tuple[str, ...]) -> F64:
-    """Features of shape (F, n) with the marks of who provides a kernel cleared."""
+def without_who(columns: _Columns, names: tuple[str, ...]) -> _Columns:
+    """Features or their codes, shape (F, n), with the marks of who provides a kernel cleared."""
     cleared = columns.copy()
-    cleared[[row for row, name in enumerate(names) if name.startswith(WHO)]] = 0.0
+    cleared[[row for row, name in enumerate(names) if name.startswith(WHO)]] = 0
     return cleared

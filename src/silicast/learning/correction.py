@@ -17,6 +17,7 @@ from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation, KernelTimes
 from silicast.learning.artefact import Artefact, Trained, load_artefact
+from silicast.learning.ceiling import ceiling_times
 from silicast.learning.features import WHO, Kernels
 from silicast.learning.oblivious import STEPS, codes
 from silicast.workload.op import OpBatch
@@ -26,8 +27,13 @@ OTHER_RELEASE = 1.25
 """Judged, where fewer than two releases were measured: how much further off another's are."""
 
 
-def learned_times(model: Implementation, batch: OpBatch, device: Device) -> KernelTimes:
+def learned_times(
+    model: Implementation, batch: OpBatch, device: Device, *, ceilings: bool = False
+) -> KernelTimes:
     """Times of a batch, corrected where something was learned of its family on its architecture.
+
+    Args:
+        ceilings: say too what the quick kernels of such problems reached.
 
     Raises:
         SilicastError: the device cannot run it, or an artefact is broken.
@@ -36,11 +42,17 @@ def learned_times(model: Implementation, batch: OpBatch, device: Device) -> Kern
     artefact = load_artefact(model.family) if times.measured else None
     if artefact is None:
         return times
-    return corrected(times, Kernels.of(model, times.analysis, batch, device), device, artefact)
+    kernels = Kernels.of(model, times.analysis, batch, device)
+    return corrected(times, kernels, device, artefact, ceilings=ceilings)
 
 
 def corrected(
-    times: KernelTimes, kernels: Kernels, device: Device, artefact: Artefact
+    times: KernelTimes,
+    kernels: Kernels,
+    device: Device,
+    artefact: Artefact,
+    *,
+    ceilings: bool = False,
 ) -> KernelTimes:
     """``times`` with an artefact's correction; unchanged where it has none for them.
 
@@ -65,6 +77,7 @@ def corrected(
         independent_log_sd=apart,
         learned=weight,
         analytic_s=times.estimate_s,
+        ceiling_s=ceiling_times(times, found, weight, artefact, trained) if ceilings else None,
     )
 
 

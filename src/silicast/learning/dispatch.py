@@ -37,6 +37,7 @@ class KernelTime:
 
     Attributes:
         energy_j: energy of one call, None where the device has no power model.
+        ceiling_s: what the quick kernels of such problems reached, None = not known or not asked.
         power_measured: power of kernels was measured on the device's architecture.
     """
 
@@ -55,6 +56,7 @@ class KernelTime:
     measured: bool = True
     energy_j: Quantity | None = None
     power_measured: bool = True
+    ceiling_s: float | None = None
 
 
 _memo: dict[tuple[Device, Evidence], dict[Op, KernelTime]] = {}
@@ -142,13 +144,15 @@ def _rows(
         times.domains(),
         times.tiers(),
         [None] * len(ops) if energy is None else energy.quantities(),
+        [None] * len(ops) if times.ceiling_s is None else times.ceiling_s.tolist(),
         strict=True,
     )
     power_measured = energy is None or energy.measured
     return [
         KernelTime(
             op, estimate, low, high, bound, by, times.shared_log_sd, own, tier, choice,
-            times.warnings, domain, times.measured, joules, power_measured,
+            times.warnings, domain, times.measured, joules, power_measured, ceiling,
         )
-        for op, estimate, low, high, bound, by, own, choice, domain, tier, joules in columns
+        for op, estimate, low, high, bound, by, own, choice, domain, tier, joules, ceiling
+        in columns
     ]  # fmt: skip

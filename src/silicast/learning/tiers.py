@@ -29,11 +29,13 @@ class Evidence:
         calibrators: what was measured on the very device; the first that speaks for a family and
             format counts.
         scaled: what was measured on other devices, where nothing was on this one; likewise.
+        ceilings: whether to say what the quick kernels of such problems reached.
     """
 
     learned: bool = True
     calibrators: tuple[Calibrator, ...] = ()
     scaled: tuple[ScaledCalibrator, ...] = ()
+    ceilings: bool = False
 
     def warnings(self, device: Device) -> tuple[str, ...]:
         """What a reader must know of it."""
@@ -52,8 +54,11 @@ def kernel_times(
     Raises:
         SilicastError: the device cannot run it, or an artefact is broken.
     """
-    found = learned_times if evidence.learned else Implementation.times
-    times = _with_cache(found(model, batch, device), batch, device)
+    if evidence.learned:
+        times = learned_times(model, batch, device, ceilings=evidence.ceilings)
+    else:
+        times = model.times(batch, device)
+    times = _with_cache(times, batch, device)
     measured: tuple[Calibrator | ScaledCalibrator, ...] = (*evidence.calibrators, *evidence.scaled)
     for calibrator in measured:
         if calibrator.speaks_for(model.family, batch.variant.dtype):

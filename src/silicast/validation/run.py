@@ -134,7 +134,7 @@ def _something_was_learned() -> bool:
 def _scored(suite: Suite, data: Path, limit: int | None) -> list[Scored]:
     """A suite in the best tier, with the analytic one among the baselines."""
     best = suite.score(data, limit)
-    if not _something_was_learned():
+    if not (suite.both_tiers and _something_was_learned()):
         return best
     with resting(Evidence(learned=False)):
         analytic = suite.score(data, limit)

@@ -82,6 +82,7 @@ class Suite(ABC):
         source: table files, relative to the data folder, that are read.
         thresholds: metric -> figure name -> largest value CI accepts for the committed results
             (with a margin above what was measured).
+        both_tiers: scored in the analytic tier too, as a baseline; no = the suite sees to it.
     """
 
     name: ClassVar[str]
@@ -89,6 +90,7 @@ class Suite(ABC):
     split: ClassVar[str]
     source: ClassVar[tuple[str, ...]]
     thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {}
+    both_tiers: ClassVar[bool] = True
 
     @abstractmethod
     def score(self, data: Path, limit: int | None = None) -> list[Scored]:

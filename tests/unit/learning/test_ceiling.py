@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
-from silicast.kernels.check import default_variants, draw_batch
-from silicast.kernels.implementation import implementation_for
-from silicast.learning.artefact import load_artefact
+from silicast.kernels.check import default_variants, draw_batch, take
+from silicast.kernels.implementation import Implementation, KernelTimes, implementation_for
 from silicast.learning.boosting import Settings, bin_tables, train_quantile
-from silicast.learning.ceiling import ceiling_times, without_who
+from silicast.learning.ceiling import without_who
+from silicast.learning.tiers import Evidence, kernel_times
+from silicast.workload.op import OpBatch
 
 
 def test_quantile_trees_find_the_quantile_of_every_group() -> None:
@@ -36,26 +39,42 @@ def test_marks_of_who_provides_a_kernel_are_cleared() -> None:
 
 @pytest.mark.parametrize("device", ["H100", "B200", "L40S"])
 def test_ceilings_keep_above_the_bound_and_repeat_alone(device: str) -> None:
-    model, card = implementation_for("gemm", "simt"), find_device(device)
-    assert model is not None
-    artefact = load_artefact("gemm")
-    assert artefact is not None
-    trained = artefact.find(card.architecture, "bf16")
-    assert trained is not None
-    assert artefact.ceiling(trained) is not None
-    variant = next(v for v in default_variants(model) if v.dtype == "bf16")
-    batch = draw_batch(model, variant, 50, np.random.default_rng(2))
-    found = ceiling_times(model, batch, card)
+    batch = products(50)
+    found = asked(batch, device)
+    assert found.ceiling_s is not None
+    assert (found.ceiling_s >= found.bound_s).all()
+    alone = asked(take(batch, np.array([7])), device)
+    assert alone.ceiling_s is not None
+    assert alone.ceiling_s[0] == found.ceiling_s[7]
+    # asking changes nothing else
+    assert (found.estimate_s == kernel_times(gemm(), batch, find_device(device)).estimate_s).all()
+
+
+def test_who_provides_a_kernel_changes_no_ceiling() -> None:
+    batch = products(20)
+    other = replace(batch, variant=replace(batch.variant, library="vllm"))
+    one, two = asked(batch, "H100"), asked(other, "H100")
+    assert one.ceiling_s is not None
+    assert two.ceiling_s is not None
+    assert (one.ceiling_s == two.ceiling_s).all()
+
+
+def test_nothing_measured_and_nothing_asked_have_no_ceiling() -> None:
+    batch = products(3)
+    assert asked(batch, "MI300X").ceiling_s is None
+    assert kernel_times(gemm(), batch, find_device("H100")).ceiling_s is None
+
+
+def gemm() -> Implementation:
+    found = implementation_for("gemm", "simt")
     assert found is not None
-    assert (found >= model.times(batch, card).bound_s).all()
-    again = ceiling_times(model, batch, card)
-    assert again is not None
-    assert (again == found).all()
+    return found
 
 
-def test_nothing_measured_has_no_ceiling() -> None:
-    model = implementation_for("gemm", "simt")
-    assert model is not None
-    variant = next(v for v in default_variants(model) if v.dtype == "bf16")
-    batch = draw_batch(model, variant, 3, np.random.default_rng(2))
-    assert ceiling_times(model, batch, find_device("MI300X")) is None
+def products(count: int) -> OpBatch:
+    variant = next(v for v in default_variants(gemm()) if v.dtype == "bf16")
+    return draw_batch(gemm(), variant, count, np.random.default_rng(2))
+
+
+def asked(batch: OpBatch, device: str) -> KernelTimes:
+    return kernel_times(gemm(), batch, find_device(device), Evidence(ceilings=True))

@@ -316,6 +316,7 @@ def _why(case: _Prepared, time: KernelTime, latency: Quantity) -> dict[str, Any]
         exposed_ps=to_picoseconds(latency.estimate),
         bound_ps=to_picoseconds(time.bound_s),
         bound_by=time.bound_by,
+        ceiling_ps=to_picoseconds(time.ceiling_s or 0.0),
     )
     found = why_tree(part)
     if time.choice:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ UNGATED = ((22, 2048), (22, 8192), (6, 2688))
 so; that their times are below what three matrices an expert would take at full bandwidth does."""
 
 SHARE = 40
+"""One in so many rows of a campaign is read, unless told otherwise."""
 
 PIPEWEAVE_DEVICES = {
     "A100": "A100-SXM-80GB", "A40": "A40", "H20": "H20", "H800": "H800-SXM-80GB", "L20": "L20",
@@ -65,6 +67,15 @@ class Rows:
             self.seconds[index], self.held_out[index],
         )  # fmt: skip
 
+    def only(self, held_out: bool | None, known_layer: bool | None) -> Rows:
+        """The rows that are (or are not) held out, of layers known (or not); None = either."""
+        wanted = np.ones(len(self), dtype=np.bool_)
+        if held_out is not None:
+            wanted &= self.held_out == held_out
+        if known_layer is not None:
+            wanted &= layer_held_out(self.sizes) != known_layer
+        return self if wanted.all() else self.take(wanted)
+
     @property
     def dims(self) -> dict[str, I64]:
         """Dimensions as an OpBatch takes them."""
@@ -85,23 +96,47 @@ def layer_held_out(sizes: I64) -> NDArray[np.bool_]:
     return held
 
 
+def shape_held_out(sizes: I64) -> NDArray[np.bool_]:
+    """One in five shares of a layer on a rank (the layer, ep, tp), on no device fitted either."""
+    held: NDArray[np.bool_] = mixed(*sizes[1:7], seed=13) % np.uint64(5) == 0
+    return held
+
+
+def problem_held_out(sizes: I64) -> NDArray[np.bool_]:
+    """One in five problems (tokens and the layer), on no device fitted either."""
+    held: NDArray[np.bool_] = mixed(*sizes[:5], seed=13) % np.uint64(5) == 0
+    return held
+
+
 def sample(rows: Rows, count: int) -> Rows:
-    """A deterministic subsample of about so many rows, by hash of the sizes."""
+    """A deterministic subsample of about so many rows, by hash; another one for every variant, so
+    that all of them together hold more sizes.
+    """
     if len(rows) <= count:
         return rows
-    key = mixed(*rows.sizes, seed=1)
+    salt = crc32(f"{rows.device} {rows.variant}".encode())
+    key = mixed(*rows.sizes, np.full(len(rows), salt, dtype=np.int64), seed=1)
     return rows.take(np.sort(np.argsort(key, kind="stable")[:count]))
 
 
-def aic_rows(data: Path, count: int, *, held_out: bool | None = None) -> list[Rows]:
+def aic_rows(
+    data: Path,
+    count: int,
+    *,
+    held_out: bool | None = None,
+    known_layer: bool | None = None,
+    share: int = SHARE,
+) -> list[Rows]:
     """Up to ``count`` rows of each device, backend, version, format, kernel and distribution.
 
-    A group gives at most one in :data:`SHARE` of its rows, so that large campaigns count for more.
+    A group gives at most one in ``share`` of its rows, so that large campaigns count for more.
 
     Args:
         data: the data folder.
         count: rows of each group.
         held_out: only rows that are (or are not) held out.
+        known_layer: only rows of layers of which some rows are (or none is) fitted.
+        share: one in so many rows of a group is read.
     """
     import pyarrow.parquet as pq
 
@@ -135,18 +170,18 @@ def aic_rows(data: Path, count: int, *, held_out: bool | None = None) -> list[Ro
                 dtype=recipe_for(dtype).name, library=backend, version=version, kernel=kernel,
                 flags=flags,
             )  # fmt: skip
-            held = layer_held_out(sizes[:, part])
+            held = layer_held_out(sizes[:, part]) | shape_held_out(sizes[:, part])
             rows = Rows(
                 "aic", AIC_DEVICES[system], variant, sizes[:, part], micros[part] * 1e-6, held
-            )
-            if held_out is not None:
-                rows = rows.take(rows.held_out == held_out)
+            ).only(held_out, known_layer)
             if len(rows):
-                found.append(sample(rows, min(count, max(20, len(rows) // SHARE))))
+                found.append(sample(rows, min(count, max(20, len(rows) // share))))
     return found
 
 
-def pipeweave_rows(data: Path, count: int, *, held_out: bool | None = None) -> list[Rows]:
+def pipeweave_rows(
+    data: Path, count: int, *, held_out: bool | None = None, known_layer: bool | None = None
+) -> list[Rows]:
     """The first product (gate and up) of Triton's fused kernel in bf16, routed round-robin."""
     import pyarrow.parquet as pq
 
@@ -163,11 +198,9 @@ def pipeweave_rows(data: Path, count: int, *, held_out: bool | None = None) -> l
             "pipeweave", device,
             Variant(dtype="bf16", library="triton", kernel="triton",
                     flags=(("balanced", True), ("gated", True), ("w13", True))),
-            sizes, c["latency_us"][here] * 1e-6, layer_held_out(sizes),
+            sizes, c["latency_us"][here] * 1e-6, layer_held_out(sizes) | problem_held_out(sizes),
         )  # fmt: skip
-        if held_out is not None:
-            rows = rows.take(rows.held_out == held_out)
-        found.append(sample(rows, count))
+        found.append(sample(rows.only(held_out, known_layer), count))
     return found
 
 

@@ -65,8 +65,8 @@ def _kernels(device: str, rows: list[dict[str, object]]) -> tuple[KernelTimes, .
         column(name) for name in ("num_token", "hidden_size", "intermediate_size")
     )
     product = Variant(
-        dtype=recipe_for(str(rows[0]["quant_type"])).name, library="sglang", launch="graph",
-        flags=(("includes_quantize", True),),
+        dtype=recipe_for(str(rows[0]["quant_type"])).name, library="sglang",
+        version=str(rows[0]["version"]), launch="graph", flags=(("includes_quantize", True),),
     )  # fmt: skip
     one = np.ones_like(tokens)
     batches = (
