@@ -16,9 +16,9 @@ from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.conv2d_model import (
-    ALGORITHMS,
     PHYSICS,
     Setting,
+    algorithms,
     called,
     every_algorithm,
     expected,
@@ -26,11 +26,13 @@ from silicast.kernels.conv2d_model import (
     setting_of,
 )
 from silicast.kernels.conv2d_shapes import Shape, fewest_products
-from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.implementation import Analysis, Demand, Implementation, positive, register
 from silicast.kernels.physics import load_physics
 from silicast.workload.op import Op, OpBatch, Variant
 
 LABELLED_ROWS = 1000
+FAR = 16.0
+"""Times slower than the estimate beyond which an algorithm is out of the question."""
 
 
 @register
@@ -99,7 +101,7 @@ def _bytes(shape: Shape, variant: Variant) -> int:
 def analyse_shape(setting: Setting, shape: Shape, variant: Variant, device: Device) -> Analysis:
     """The analysis of rows of one setting."""
     sizes = shape.floats()
-    every = every_algorithm(setting, shape)
+    every, names = every_algorithm(setting, shape), algorithms(setting)
     time, best = expected(every)
     if variant.launch == "stream":
         time = called(time, setting.c)
@@ -113,6 +115,7 @@ def analyse_shape(setting: Setting, shape: Shape, variant: Variant, device: Devi
     resource_s = _bounds(setting, sizes, variant, device)
     bound = np.maximum(resource_s[setting.pipe], resource_s["dram"])
     cores = setting.machine.cores
+    moved_s = (sizes.elements_in + sizes.elements_out) / device.dram.bandwidth_bytes_per_s
     return Analysis(
         time_s=time,
         bound_s=bound,
@@ -129,9 +132,16 @@ def analyse_shape(setting: Setting, shape: Shape, variant: Variant, device: Devi
             "dram_share": of_best("dram_s") / time,
             "padding": issued / (2.0 * sizes.macs),
             "per_core": blocks / cores,
+            "positions": sizes.p * sizes.q,
+            "taps": sizes.r * sizes.s,
+            "intensity": resource_s[setting.pipe] / positive(resource_s["dram"] + moved_s),
+            **{
+                f"over_{name}": np.minimum(one.time / time, FAR)
+                for name, one in zip(names, every, strict=True)
+            },
         },
         independent_log_sd=np.full_like(time, setting.c["independent_log_sd"]),
-        choice=tuple(f"{ALGORITHMS[i]} {pass_of(variant)}" for i in best.tolist())
+        choice=tuple(f"{names[i]} {pass_of(variant)}" for i in best.tolist())
         if len(time) <= LABELLED_ROWS
         else (),
     )

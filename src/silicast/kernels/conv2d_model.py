@@ -14,12 +14,13 @@ those of :mod:`silicast.kernels.gemm_model`. See docs/explanation/convolution.md
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silicast.core.dtypes import RECIPES, Recipe
 from silicast.core.numerics import F64, I64, smooth_max
@@ -33,15 +34,19 @@ from silicast.workload.op import Variant
 
 PHYSICS = "conv2d"
 
+ALWAYS = ("implicit", "direct")
 ALGORITHMS = ("implicit", "winograd-fused", "winograd", "fft", "direct")
+"""All; matrix units outrun the transforms of the fast ones, and transformed integers need more bits
+than 8, so that those run :data:`ALWAYS` only."""
+
 FORWARD, DATA, WEIGHTS = "forward", "data", "weights"
 
 ALIGNMENT = 8.0
 """Channels of a tap that tensor cores take together: fewer are padded."""
 
 FFT_TILE = 32.0
-NEVER = 1e6
-"""Factor on the time of an algorithm that does not apply."""
+NEVER_S = 1e30
+"""Time of an algorithm that does not apply."""
 
 
 def pass_of(variant: Variant) -> str:
@@ -173,16 +178,45 @@ class Found:
     blocks: F64
 
 
+def algorithms(setting: Setting) -> tuple[str, ...]:
+    """Those that a format runs on its pipe, in the order of :func:`every_algorithm`."""
+    transforms = setting.pipe == "fma" and not setting.recipe.compute.startswith("int")
+    return ALGORITHMS if transforms else ALWAYS
+
+
 def every_algorithm(setting: Setting, shape: Shape) -> list[Found]:
-    """All of :data:`ALGORITHMS`, in that order."""
+    """All of :func:`algorithms`, in that order."""
     f = shape.floats(columns=True)
+    always = [_implicit(setting, f), _direct(setting, f)]
+    if algorithms(setting) == ALWAYS:
+        return always
+    unit = (f.stride_h * f.stride_w == 1.0)[0]
+    square = unit & (f.r == f.s)[0]
+    three, five = square & (f.r == 3.0)[0], square & (f.r == 5.0)[0]
+    small = unit & (np.maximum(f.r, f.s) <= FFT_TILE / 2.0)[0]
     return [
-        _implicit(setting, f),
-        _winograd(setting, f, 2.0, fused=True),
-        _winograd(setting, f, 4.0, fused=False),
-        _fft(setting, f),
-        _direct(setting, f),
+        always[0],
+        _where(three, f, lambda some: _winograd(setting, some, 2.0, fused=True)),
+        _where(three | five, f, lambda some: _winograd(setting, some, 4.0, fused=False)),
+        _where(small, f, lambda some: _fft(setting, some)),
+        always[1],
     ]
+
+
+def _where(fits: NDArray[np.bool_], f: Shape, run: Callable[[Shape], Found]) -> Found:
+    """An algorithm on the rows that it applies to; on the others it takes forever."""
+    rows = np.flatnonzero(fits)
+    if len(rows) == len(fits):
+        return run(f)
+    none = np.zeros(len(fits))
+    found = Found(np.full(len(fits), NEVER_S), none, none, none, none, none)
+    if not len(rows):
+        return found
+    some = run(Shape(**{name: sizes[:, rows] for name, sizes in vars(f).items()}))
+    spread = {name: values.copy() for name, values in vars(found).items()}
+    for name, values in vars(some).items():
+        spread[name][rows] = values
+    return Found(**spread)
 
 
 def expected(found: list[Found]) -> tuple[F64, I64]:
@@ -250,12 +284,10 @@ def _winograd(setting: Setting, f: Shape, tile: float, *, fused: bool) -> Found:
     down, across = (f.h, f.w) if setting.direction == DATA else (f.p, f.q)
     tiles = f.n * np.ceil(down / tile) * np.ceil(across / tile)
     sizes = (tiles, f.k_of_group, f.c_of_group)
-    fits = (f.r == f.s) & (f.stride_h * f.stride_w == 1.0)
-    fits = fits & ((f.r == 3.0) if fused else ((f.r == 3.0) | (f.r == 5.0)))
     between = 0.0 if fused else 2.0 * 4.0 * points * tiles * (f.c + f.k)
     between = between + 4.0 * points * f.k * f.c_of_group
     name = "fused" if fused else "unfused"
-    return _transformed(setting, f, sizes, points * f.groups, between, fits, name)
+    return _transformed(setting, f, sizes, points * f.groups, between, name)
 
 
 def _fft(setting: Setting, f: Shape) -> Found:
@@ -265,15 +297,13 @@ def _fft(setting: Setting, f: Shape) -> Found:
     results_w = np.maximum(FFT_TILE + 1.0 - f.s, 1.0)
     tiles = f.n * np.ceil(down / results_h) * np.ceil(across / results_w)
     points = FFT_TILE * (FFT_TILE / 2.0 + 1.0)
-    fits = (f.stride_h * f.stride_w == 1.0) & (np.maximum(f.r, f.s) <= FFT_TILE / 2.0)
     sizes = (tiles, f.k_of_group, f.c_of_group)
     between = 2.0 * 8.0 * points * (tiles * (f.c + f.k) + f.k * f.c_of_group)
-    return _transformed(setting, f, sizes, 4.0 * points * f.groups, between, fits, "fft")
+    return _transformed(setting, f, sizes, 4.0 * points * f.groups, between, "fft")
 
 
 def _transformed(
-    setting: Setting, f: Shape, sizes: tuple[F64, F64, F64], batch: F64, between: F64,
-    fits: F64, name: str,
+    setting: Setting, f: Shape, sizes: tuple[F64, F64, F64], batch: F64, between: F64, name: str
 ) -> Found:  # fmt: skip
     """Products between transforms: tiles x channels out x channels in, many small ones.
 
@@ -288,11 +318,7 @@ def _transformed(
     busy, issued, blocks = _product(setting, setting.fast_steps, m, n, k, batch)
     busy = busy * setting.c[f"{name}_cost"]
     kernels = setting.c["kernels"] * (1.0 if name == "fused" else 3.0)
-    found = _with_memory(setting, f, busy, issued, blocks, between, kernels)
-    # matrix units outrun the transforms, and transformed integers need more bits
-    able = setting.pipe == "fma" and not setting.recipe.compute.startswith("int")
-    time = np.where(fits[0] & able, found.time, found.time * NEVER)
-    return replace(found, time=time)
+    return _with_memory(setting, f, busy, issued, blocks, between, kernels)
 
 
 def _direct(setting: Setting, f: Shape) -> Found:
