@@ -38,6 +38,7 @@ class KernelTime:
     Attributes:
         energy_j: energy of one call, None where the device has no power model.
         ceiling_s: what the quick kernels of such problems reached, None = not known or not asked.
+        waves: rounds of work that the device's cores go through; a fraction is a last, idle round.
         power_measured: power of kernels was measured on the device's architecture.
     """
 
@@ -57,6 +58,7 @@ class KernelTime:
     energy_j: Quantity | None = None
     power_measured: bool = True
     ceiling_s: float | None = None
+    waves: float = 0.0
 
 
 _memo: dict[tuple[Device, Evidence], dict[Op, KernelTime]] = {}
@@ -145,14 +147,15 @@ def _rows(
         times.tiers(),
         [None] * len(ops) if energy is None else energy.quantities(),
         [None] * len(ops) if times.ceiling_s is None else times.ceiling_s.tolist(),
+        times.analysis.demand.waves.tolist(),
         strict=True,
     )
     power_measured = energy is None or energy.measured
     return [
         KernelTime(
             op, estimate, low, high, bound, by, times.shared_log_sd, own, tier, choice,
-            times.warnings, domain, times.measured, joules, power_measured, ceiling,
+            times.warnings, domain, times.measured, joules, power_measured, ceiling, waves,
         )
-        for op, estimate, low, high, bound, by, own, choice, domain, tier, joules, ceiling
+        for op, estimate, low, high, bound, by, own, choice, domain, tier, joules, ceiling, waves
         in columns
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from rich.text import Text
 
 from silicast.report.numbers import Shown, percent, rounded, split_metric
 from silicast.report.tables import listing
-from silicast.report.why import bound_words, cause_of, find_part, verdict, why_table
+from silicast.report.why import bound_words, cause_of, ceiling, find_part, verdict, why_table
 
 Answer = Mapping[str, Any]
 """An answer or refusal as plain tables, as ``silicast batch`` writes it."""
@@ -42,6 +43,10 @@ DOMAIN_WORDS = {
     "near": "near measured ground",
     "out": "outside measured ground",
 }
+
+
+WORTH_SAYING = 0.15
+"""Of the cores' time, how much must be idle in a last round."""
 
 
 def title(scenario: Mapping[str, Any]) -> str:
@@ -141,6 +146,7 @@ def notes(answer: Answer) -> list[str]:
             lines.append(f"too short to use the device: at {reached} of what {limit} would allow")
         else:
             lines.append(f"at {reached} of what {limit} would allow")
+        lines += [line for line in (ceiling_line(why), balance_line(why)) if line]
     lines += [
         f"expected {key}: {why[key]}" for key in ("configuration", "algorithm") if why.get(key)
     ]
@@ -149,6 +155,34 @@ def notes(answer: Answer) -> list[str]:
         f"{answer['tier']} tier ({TIER_WORDS[answer['tier']]}), {DOMAIN_WORDS[answer['domain']]}"
     )
     return lines
+
+
+def ceiling_line(why: Mapping[str, Any]) -> str:
+    """How near a kernel is to the quick ones that were measured.
+
+    >>> ceiling_line({"of_bound": 0.6, "of_ceiling": 0.8})
+    'the quickest tenth of measured kernels on such sizes: 75 %'
+    """
+    reached = ceiling(why)
+    return f"the quickest tenth of measured kernels on such sizes: {reached}" if reached else ""
+
+
+def balance_line(why: Mapping[str, Any]) -> str:
+    """Whether cores wait for others, where many do.
+
+    >>> balance_line({"waves": 2.25})
+    'uneven: the last of 3 rounds of work leaves 75 % of the cores idle'
+    >>> balance_line({"waves": 0.25}), balance_line({"waves": 2.9})
+    ('uneven: 75 % of the cores have no work', '')
+    """
+    waves = float(why.get("waves", 0.0))
+    rounds = math.ceil(waves)
+    idle = rounds - waves
+    if waves <= 0.0 or idle / rounds < WORTH_SAYING:
+        return ""
+    if rounds == 1:
+        return f"uneven: {percent(idle)} of the cores have no work"
+    return f"uneven: the last of {rounds} rounds of work leaves {percent(idle)} of the cores idle"
 
 
 def clock_line(why: Mapping[str, Any]) -> str:

@@ -45,9 +45,14 @@ def why_table(tree: Node, *, depth: int = 3, least: float = 0.0) -> RenderableTy
     """
     columns = {
         "where": "left", "time": "right", "share": "right", "runs": "right",
-        "of bound": "right", "bound by": "left",
+        "of bound": "right", "ceiling": "right", "bound by": "left",
     }  # fmt: skip
-    return listing(columns, list(_rows(tree, "", "", depth, least)))
+    rows = list(_rows(tree, "", "", depth, least))
+    place = list(columns).index("ceiling")
+    if not any(row[place] for row in rows):  # nothing is known of any
+        columns.pop("ceiling")
+        rows = [[*row[:place], *row[place + 1 :]] for row in rows]
+    return listing(columns, rows)
 
 
 def _rows(node: Node, lead: str, below: str, depth: int, least: float) -> Iterator[list[str]]:
@@ -61,6 +66,7 @@ def _rows(node: Node, lead: str, below: str, depth: int, least: float) -> Iterat
         percent(float(node["share"])),
         f"{node['count']:,}" if "count" in node else "",
         percent(float(reached)) if reached is not None else "",
+        ceiling(node),
         bound_words(str(node.get("bound_by", ""))),
     ]
     if depth <= 0:
@@ -70,6 +76,13 @@ def _rows(node: Node, lead: str, below: str, depth: int, least: float) -> Iterat
         last = number == len(parts)
         branch, under = ("└─ ", "   ") if last else ("├─ ", "│  ")
         yield from _rows(part, below + branch, below + under, depth - 1, least)
+
+
+def ceiling(node: Node) -> str:
+    """How much of the bound the quick tenth of measured kernels reach."""
+    if "of_ceiling" not in node or "of_bound" not in node:
+        return ""
+    return percent(float(node["of_bound"]) / float(node["of_ceiling"]))
 
 
 def _shown(parts: Any, least: float) -> list[Node]:

@@ -319,6 +319,8 @@ def _why(case: _Prepared, time: KernelTime, latency: Quantity) -> dict[str, Any]
         ceiling_ps=to_picoseconds(time.ceiling_s or 0.0),
     )
     found = why_tree(part)
+    if time.waves > 0.0:
+        found["waves"] = round(time.waves, 4)
     if time.choice:
         found["configuration"] = time.choice
     shares = {name: round(value, 6) for name, value in sorted(time.shared_log_sd.items())}
