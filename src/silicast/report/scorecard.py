@@ -35,7 +35,8 @@ READING = (
     "is the mean of predicted over measured, less one. Coverage is the share of measured values "
     "inside the 90 % interval; the interval score is its width plus 20 times what it misses by, "
     "relative to the truth, and less is better. The roofline's constant is the best one per device "
-    "on the very rows it is scored on, which flatters it (with few rows, on all but the one it predicts)."
+    "on the very rows it is scored on, which flatters it (with few rows, on all but the one it "
+    "predicts)."
 )
 
 
