@@ -200,7 +200,7 @@ def _corrected(
     before = sum(value * value for value in analytic.shared_log_sd.values())
     apart = analytic.independent_log_sd
     further = taught.octaves_beyond(size) * per_octave
-    left = taught.rest_log_sd() ** 2 + further * further
+    left = taught.rest_log_sd(found) ** 2 + further * further
     faded = apart * apart + np.maximum(before - variance, 0.0)
     own = np.sqrt(weight * left + (1.0 - weight) * faded)
     spread = exp_fixed(Z90 * np.sqrt(variance + own * own))

@@ -17,7 +17,15 @@ from typing import final
 
 import numpy as np
 
-from silicast.communication.features import MEBIBYTE, MEBIBYTES, Call, for_trees, strange, table
+from silicast.communication.features import (
+    MEBIBYTE,
+    MEBIBYTES,
+    Call,
+    for_trees,
+    is_short,
+    strange,
+    table,
+)
 from silicast.communication.selection import Selection
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.learning.artefact import Artefact, Trained, load_artefact
@@ -31,6 +39,8 @@ _STEPS = (1.0, 1.189207115002721, 1.4142135623730951, 1.681792830507429)
 GRID: I64 = np.unique([int(step * 2.0**k) for k in range(41) for step in _STEPS])
 """Sizes in bytes: four an octave up to 2 TB, all powers of two among them."""
 
+SHORT, LONG = "log_sd_short", "log_sd_long"
+"""Among an artefact's scores: sd of what is left over of short and of long messages."""
 LEAST_LOG_SD = 0.01
 """Errors of rows that are not shared are never taken for smaller."""
 
@@ -84,12 +94,16 @@ class Curve:
         weight: F64 = np.where(known | on_line, self.weight[np.where(on_line, left, side)], 0.0)
         return np.where(size > 0, time, 0.0), weight
 
-    def rest_log_sd(self) -> float:
-        """Log sd of what is left over, and not shared, where the trees count fully."""
-        trained, left = self.trained, self.trained.log_sd
+    def rest_log_sd(self, selection: Selection) -> F64:
+        """Log sd of what is left over, and not shared, where the trees count fully; shape (n,)."""
+        trained = self.trained
+        left = [trained.scores.get(kind, trained.log_sd) for kind in (LONG, SHORT)]
         if not self.names_release and trained.blank_log_sd:
-            left = OTHER_RELEASE * max(trained.blank_log_sd, left)
-        return math.sqrt(max(left**2 - 2.0 * trained.shared_log_sd**2, LEAST_LOG_SD**2))
+            left = [OTHER_RELEASE * max(trained.blank_log_sd, each) for each in left]
+        least = LEAST_LOG_SD**2
+        own = [math.sqrt(max(each**2 - 2.0 * trained.shared_log_sd**2, least)) for each in left]
+        found: F64 = np.array(own)[is_short(selection).astype(np.int64)]
+        return found
 
 
 def curve(call: Call, artefact: Artefact, model: Model) -> Curve | None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silicast.communication.algorithm import Collective
 from silicast.communication.library import RING_DTYPES, UNLIMITED
@@ -115,6 +116,12 @@ def table(call: Call, size: I64, selection: Selection, bound_s: F64, names: tupl
             found[row] = _runs(of, selection)
         elif name in marks:
             found[row] = 1.0
+    return found
+
+
+def is_short(selection: Selection) -> NDArray[np.bool_]:
+    """Whether most of the analytic time is what no size changes; shape (n,)."""
+    found: NDArray[np.bool_] = selection.latency_s > 0.5 * selection.time_s
     return found
 
 

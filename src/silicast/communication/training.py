@@ -9,8 +9,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.communication.correction import Model
-from silicast.communication.features import RELEASE, Call, for_trees, names_of, table
+from silicast.communication.correction import LONG, SHORT, Model
+from silicast.communication.features import RELEASE, Call, for_trees, is_short, names_of, table
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Z90
 from silicast.learning.artefact import Learned, Trained
@@ -22,6 +22,8 @@ MIN_ROWS = 60
 """Fewer rows than that teach no correction."""
 BLANK_EVERY = 3
 """One row in so many is also learned from without a release, as many queries name none."""
+FEWEST_OF_KIND = 20
+"""Short or long rows from which on their errors count apart."""
 SHARED_FLOOR, UNSEEN_DEVICE_FLOOR = 0.01, 0.04
 
 OF_CEILING = Settings(trees=60, depth=6, rate=0.15)
@@ -50,13 +52,16 @@ class MeasuredCalls:
 @final
 @dataclass(frozen=True)
 class _Table:
-    """Features, shape (F, n), and logs of measured over analytic time of some rows."""
+    """Features, shape (F, n), and logs of measured over analytic time of some rows; whether they
+    are short, and repeats that name no release.
+    """
 
     columns: F64
     target: F64
     held_out: NDArray[np.bool_]
     fold: I64
     device: I64
+    short: NDArray[np.bool_]
     blank: NDArray[np.bool_]
 
 
@@ -124,6 +129,8 @@ def _train_one(
             "analytic": round(_ape(-rows.target[held]), 2) if held.any() else 0.0,
             "learned": round(_ape(left), 2) if held.any() else 0.0,
             "rows": int(held.sum()),
+            SHORT: _sd_of(across, named & rows.short, named),
+            LONG: _sd_of(across, named & ~rows.short, named),
         },
     )
     ceiling = train_quantile(
@@ -147,6 +154,7 @@ def _table(part: MeasuredCalls, model: Model, names: tuple[str, ...], devices: l
         part.held_out,
         part.fold,
         np.full(count, devices.index(part.call.topology.device.name)),
+        is_short(selection),
         np.zeros(count, dtype=np.bool_),
     )
     released = [row for row, name in enumerate(names) if name.startswith(RELEASE)]
@@ -157,7 +165,7 @@ def _table(part: MeasuredCalls, model: Model, names: tuple[str, ...], devices: l
     bare[released] = 0.0
     unnamed = _Table(
         bare, named.target[some], named.held_out[some], named.fold[some], named.device[some],
-        ~named.blank[some],
+        named.short[some], ~named.blank[some],
     )  # fmt: skip
     return _joined([named, unnamed])
 
@@ -167,7 +175,7 @@ def _joined(tables: Sequence[_Table]) -> _Table:
         np.concatenate([each.columns for each in tables], axis=1),
         *(
             np.concatenate([getattr(each, name) for each in tables])
-            for name in ("target", "held_out", "fold", "device", "blank")
+            for name in ("target", "held_out", "fold", "device", "short", "blank")
         ),
     )
 
@@ -200,6 +208,11 @@ def _shared(left: F64, device: I64, devices: int) -> float:
 def _sd(left: F64) -> float:
     """The sd of the normal law that has the same share of errors inside its 90 % interval."""
     return float(np.quantile(np.abs(left), 0.9)) / Z90
+
+
+def _sd_of(left: F64, some: NDArray[np.bool_], all_: NDArray[np.bool_]) -> float:
+    """The same of some rows, or of all where those are few."""
+    return round(_sd(left[some if int(some.sum()) >= FEWEST_OF_KIND else all_]), 4)
 
 
 def _ape(left: F64) -> float:
