@@ -1,10 +1,13 @@
 """Fits the constants of attention prefill and decode and writes catalog/physics/attention_*.json.
 
-    python benchmarks/fit_attention.py [--check] [--family attention_prefill]
+    python benchmarks/fit_attention.py [--check] [--transfer] [--family attention_prefill]
 
 Reads the aiconfigurator attention tables (SILICAST_DATA or ../shared/data), newest version of each
 engine on each device, at most 20,000 rows a device. One head geometry (heads, key-value heads,
 width) in four is held out by hash and never fitted; scores are on those rows. Deterministic.
+
+With --transfer it writes validation/held_out/attention_*.json instead: for every architecture what
+its devices get if no row of it was ever seen.
 """
 
 from __future__ import annotations
@@ -13,12 +16,14 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+import silicast.validation
 from silicast.core.catalog import CATALOG
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
@@ -30,15 +35,17 @@ from silicast.validation.suite import data_folder
 from silicast.validation.suites._attention_rows import Campaign, read_campaigns, read_library_runs
 from silicast.workload.op import OpBatch
 
+HELD_OUT = Path(silicast.validation.__file__).parent / "held_out"
 ROWS_PER_DEVICE = 20_000
-ROWS_PER_FIT = 6_000
+ROWS_PER_FIT = 3_000
+ROWS_PER_TRANSFER = 1_200
 Z90 = 1.6448536269514722
 
 Prior = tuple[float, float, float]
 """Where a constant starts and is drawn to, and the range it may take."""
 
 SHARED: dict[str, Prior] = {
-    "launch_s": (6e-6, 1e-6, 3e-5),
+    "launch_cycles": (1.4e4, 2e3, 6e4),
     "narrow_launch": (1.1, 0.4, 3.0),
     "tensor_efficiency": (0.8, 0.25, 1.0),
     "softmax_ops": (6.0, 2.0, 40.0),
@@ -88,11 +95,11 @@ FIXED: dict[str, dict[str, float]] = {
     "attention_prefill": {
         "merge_s": 2e-6,
         "split_tiles": 2.0,
-        "append_launch_s": 1e-6,
+        "append_launch_cycles": 1.7e3,
         "independent_log_sd": 0.2,
     },
     "attention_decode": {
-        "append_launch_s": 1e-6,
+        "append_launch_cycles": 1.7e3,
         "split_tiles": 2.0,
         "plan_ctas": 2.0,
         "widened_bytes": 0.0,
@@ -149,6 +156,7 @@ def fit(
     family: str,
     parts: Sequence[Rows],
     start: Mapping[str, float],
+    rows: int = ROWS_PER_FIT,
 ) -> dict[str, float]:
     """Constants of one caller on one architecture: soft L1 on the log ratio, drawn to ``start``."""
     priors = PRIORS[family]
@@ -156,7 +164,7 @@ def fit(
     low = np.log([priors[n][1] for n in names])
     high = np.log([priors[n][2] for n in names])
     origin = np.clip(np.log([start[n] for n in names]), low + 1e-6, high - 1e-6)
-    parts = sample(parts, ROWS_PER_FIT)
+    parts = sample(parts, rows)
     pull = PRIOR_WEIGHT * np.sqrt(sum(len(p.latency_us) for p in parts) / len(names))
 
     def residuals(x: F64) -> F64:
@@ -207,22 +215,32 @@ def grouped(campaigns: Sequence[Campaign]) -> dict[tuple[str, str], list[Campaig
     return dict(sorted(found.items()))
 
 
-def fit_family(family: str) -> dict[str, Any]:
-    """The constants file of one family."""
+Groups = dict[tuple[str, str], list[Campaign]]
+Constants = dict[str, dict[str, float]]
+
+
+def read_groups(family: str) -> Groups:
+    """All campaigns of a family by (architecture, caller)."""
     campaigns = list(read_campaigns(data_folder(), TABLES[family], ROWS_PER_DEVICE))
     campaigns += [c for c in read_library_runs(data_folder(), family) if c.device.name in SINGLE]
-    groups = grouped(campaigns)
+    return grouped(campaigns)
+
+
+def fit_groups(
+    family: str, groups: Groups, rows: int = ROWS_PER_FIT
+) -> tuple[dict[str, float], Constants, dict[tuple[str, str], dict[str, float]]]:
+    """Default constants, those by architecture, and what was fitted by (architecture, caller)."""
     start = {n: p[0] for n, p in PRIORS[family].items()} | FIXED[family]
-    by_caller: dict[str, dict[str, float]] = {}
+    by_caller: Constants = {}
     for caller in sorted({k[1] for k in groups}):
         parts = [p for k, g in groups.items() if k[1] == caller for p in split(g, held=False)]
-        by_caller[caller] = fit(family, parts, start)
+        by_caller[caller] = fit(family, parts, start, rows)
     fitted: dict[tuple[str, str], dict[str, float]] = {}
     for key, group in groups.items():  # "ada" comes before "hopper"
         prior = by_caller[key[1]]
-        if key[1] == "flashinfer":  # few rows: drawn to the same library on Ada
+        if key[1] == "flashinfer" and ("ada", "sglang") in fitted:  # few rows: drawn to Ada's
             prior = _bare(fitted["ada", "sglang"], start)
-        fitted[key] = fit(family, split(group, held=False), prior)
+        fitted[key] = fit(family, split(group, held=False), prior, rows)
     spread = {
         key: _log_sd(family, split(group, held=False), fitted[key]) for key, group in groups.items()
     }
@@ -231,22 +249,31 @@ def fit_family(family: str) -> dict[str, Any]:
     default["independent_log_sd"] = round(max(spread.values()), 3)
     for caller, constants in by_caller.items():
         default |= _prefixed(caller, constants, start)
-    architectures: dict[str, dict[str, float]] = {}
+    architectures: Constants = {}
     for (architecture, caller), constants in fitted.items():
         own = {**constants, "independent_log_sd": spread[architecture, caller]}
         architectures.setdefault(architecture, {}).update(_prefixed(caller, own, {}))
-    _bare_libraries(architectures, default)
+    _bare_libraries(family, architectures, default)
+    return default, architectures, fitted
+
+
+def fit_family(family: str) -> dict[str, Any]:
+    """The constants file of one family."""
+    groups = read_groups(family)
+    default, architectures, fitted = fit_groups(family, groups)
     card = {
         "data": [
             f"aiconfigurator/{TABLES[family]}_attention.parquet",
-            "serving/vidur_attention_available.parquet",
             "serving/infersim_bench_data.parquet",
         ],
         "split": "newest version of each engine per device; one head geometry in four, by hash,"
         " held out and scored",
         "command": "python benchmarks/fit_attention.py",
         "date": "2026-11-21",
-        "scores": _scores(family, groups, fitted, start),
+        "scores": {
+            ".".join(key): score(family, split(group, held=True), fitted[key])
+            for key, group in groups.items()
+        },
     }
     return {
         "format": 1,
@@ -255,6 +282,52 @@ def fit_family(family: str) -> dict[str, Any]:
         "architectures": architectures,
         "fallback": FALLBACK,
     }
+
+
+STAND_IN = {
+    "attention_prefill": {
+        "ada": "ampere",
+        "ampere": "ada",
+        "hopper": "blackwell",
+        "blackwell": "hopper",
+    },
+    "attention_decode": {},
+}
+"""Whose prefill constants stand in for an architecture: that with the same kind of main loop, in
+which warps issue matrix products themselves or hand them to an asynchronous unit. Decode streams
+memory alike everywhere, and takes what fits all others."""
+
+
+def transfer(family: str) -> dict[str, Any]:
+    """Architecture -> constants fitted without a row of it, and who stands in for it."""
+    groups = read_groups(family)
+    found = {}
+    for unseen in sorted({k[0] for k in groups}):
+        rest = {k: g for k, g in groups.items() if k[0] != unseen}
+        default, architectures, _ = fit_groups(family, rest, ROWS_PER_TRANSFER)
+        fallback = {k: v for k, v in FALLBACK.items() if v != unseen}
+        fallback |= {k: v for k, v in STAND_IN[family].items() if k == unseen}
+        found[unseen] = {
+            "default": default, "architectures": architectures, "fallback": fallback
+        }  # fmt: skip
+        print(family, unseen, transfer_score(family, groups, unseen, found[unseen]), flush=True)
+    return found
+
+
+def transfer_score(
+    family: str, groups: Groups, unseen: str, body: Mapping[str, Any]
+) -> dict[str, float]:
+    """Mean APE on the held-out rows of the architecture, by caller and in all."""
+    name = body["fallback"].get(unseen, "")
+    constants = {**body["default"], **body["architectures"].get(name, {})}
+    found, ratio = {}, []
+    for (architecture, caller), group in groups.items():
+        if architecture == unseen and (rows := split(group, held=True)):
+            own = {k.split(".")[1]: v for k, v in constants.items() if k.startswith(caller + ".")}
+            c = {**{k: v for k, v in constants.items() if "." not in k}, **own}
+            ratio.append(np.concatenate([ratios(family, p, c) for p in rows]))
+            found[caller] = figures(ratio[-1])["mape"]
+    return {**found, "all": figures(np.concatenate(ratio))["mape"]}
 
 
 SINGLE = ("H20",)
@@ -276,33 +349,34 @@ BARE = (
 )
 """A bare library on an architecture takes the constants of an engine measured calling it.
 
-SGLang calls FlashInfer on Ada but FlashAttention-3's sources on Ampere, so that FlashInfer on
-Ampere, the same kernels as on Ada, takes Ada's, its launch scaled as vLLM's between the two.
+SGLang calls FlashInfer on Ada but FlashAttention-3's sources on Ampere, so that FlashInfer's decode
+on Ampere, the same kernels as on Ada, takes Ada's.
 """
+MAIN_LOOP = {("attention_prefill", "ampere", "flashinfer"): ("ampere", "vllm")}
+"""In prefill the tensor cores decide: FlashInfer's main loop is FlashAttention-2's, measured on
+Ampere itself. Its tiles and parts are its own either way."""
 TRANSFER_LOG_SD = 0.2
 """Added for bare libraries, fitted on equal lengths or not at all: an allowance, not measured."""
 
 
 def _bare(constants: Mapping[str, float], fixed: Mapping[str, float]) -> dict[str, float]:
     """Constants of an engine's call less its append kernel."""
-    launch = constants["launch_s"] - fixed["append_launch_s"]
-    return {**constants, "launch_s": float(f"{launch:.4g}")}
+    launch = constants["launch_cycles"] - fixed["append_launch_cycles"]
+    return {**constants, "launch_cycles": float(f"{launch:.4g}")}
 
 
-def _bare_libraries(
-    architectures: dict[str, dict[str, float]], default: Mapping[str, float]
-) -> None:
+def _bare_libraries(family: str, architectures: Constants, default: Mapping[str, float]) -> None:
     """Adds the bare libraries that were not fitted themselves."""
-    for architecture, library, source, engine in BARE:
+    for architecture, library, *usual in BARE:
+        source, engine = MAIN_LOOP.get((family, architecture, library), usual)
+        if architecture not in architectures or source not in architectures:
+            continue
         own = architectures[architecture]
-        fitted = f"{library}.launch_s" in own
+        fitted = f"{library}.launch_cycles" in own
         home, prefix = (own, library) if fitted else (architectures[source], engine)
         found = {k.split(".")[1]: v for k, v in home.items() if k.startswith(f"{prefix}.")}
         if not fitted:
             found = _bare(found, default)
-        if source != architecture:
-            ratio = own["vllm.launch_s"] / architectures[source]["vllm.launch_s"]
-            found["launch_s"] = float(f"{found['launch_s'] * ratio:.4g}")
         spread = float(np.hypot(found["independent_log_sd"], TRANSFER_LOG_SD))
         found["independent_log_sd"] = round(spread, 3)
         own |= _prefixed(library, found, {})
@@ -321,42 +395,24 @@ def _log_sd(family: str, parts: Sequence[Rows], c: Mapping[str, float]) -> float
     return round(float(np.sqrt(max(total**2 - 0.04**2 - 0.05**2, 0.03**2))), 3)
 
 
-def _scores(
-    family: str,
-    groups: Mapping[tuple[str, str], list[Campaign]],
-    fitted: Mapping[tuple[str, str], Mapping[str, float]],
-    start: Mapping[str, float],
-) -> dict[str, Any]:
-    """Held-out figures by architecture and caller, and with the architecture left out."""
-    found: dict[str, Any] = {}
-    for (architecture, caller), group in groups.items():
-        test = split(group, held=True)
-        entry: dict[str, Any] = score(family, test, fitted[architecture, caller])
-        others = [
-            p
-            for (a, k), g in groups.items()
-            if k == caller and a != architecture
-            for p in split(g, held=False)
-        ]
-        if others:
-            moved = fit(family, others, start)
-            entry["architecture_held_out"] = score(family, test, moved)["mape"]
-        found[f"{architecture}.{caller}"] = entry
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare with the committed files")
+    parser.add_argument("--transfer", action="store_true", help="leave architectures out")
     parser.add_argument("--family", choices=sorted(PRIORS), help="only this one")
     wanted = parser.parse_args()
     for family in [wanted.family] if wanted.family else list(PRIORS):
-        text = json.dumps(fit_family(family), indent=1) + "\n"
-        path = CATALOG / "physics" / f"{family}.json"
+        made = transfer(family) if wanted.transfer else fit_family(family)
+        text = json.dumps(made, indent=1) + "\n"
+        path = HELD_OUT if wanted.transfer else CATALOG / "physics"
+        path = path / f"{family}.json"
         if wanted.check:
             print(family, "same" if path.read_text() == text else "DIFFERENT")
             continue
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text)
+        if wanted.transfer:
+            continue
         for name, entry in json.loads(text)["card"]["scores"].items():
             print(f"{family:18s} {name:20s}", " ".join(f"{k}={v}" for k, v in entry.items()))
 

@@ -1,12 +1,16 @@
 """Fits what sets encoders' attention apart and writes catalog/physics/attention_encoder.json.
 
-    python benchmarks/fit_encoder_attention.py [--dry]
+    python benchmarks/fit_encoder_attention.py [--dry | --transfer]
 
 For each architecture and caller: the launch of a call without a cache, what a tile costs beyond a
 causal one, and the cost of a step at three widths, over the constants of prefill
 (benchmarks/fit_attention.py). Robust least squares (soft L1) on log ratios with a weak prior.
 Newest campaign of every engine; held-out head geometries are only scored. Needs SILICAST_DATA or
 ../shared/data. Deterministic; about a minute.
+
+With --transfer it writes validation/held_out/attention_encoder.json instead, from the fitted file:
+an architecture's constants come from its own rows alone, so that leaving one out is leaving it
+away, and what stands in for it is the geometric mean of the others, engine by engine.
 """
 
 from __future__ import annotations
@@ -15,11 +19,13 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+import silicast.validation
 from silicast.core.catalog import CATALOG
 from silicast.core.prediction import Z90
 from silicast.kernels.attention_prefill import AttentionPrefill, attention_constants
@@ -30,9 +36,10 @@ from silicast.validation.suites._encoder_rows import Campaign, encoder_campaigns
 
 F = NDArray[np.float64]
 TARGET = CATALOG / "physics" / "attention_encoder.json"
+HELD_OUT = Path(silicast.validation.__file__).parent / "held_out" / "attention_encoder.json"
 DATE = "2026-11-21"
 ROWS = 900
-NAMES = ("launch_s", "task_cycles", "encoder_64", "encoder_72", "encoder_80")
+NAMES = ("launch_cycles", "task_cycles", "encoder_64", "encoder_72", "encoder_80")
 DEFAULT = {
     "encoder_64": 1.0,
     "encoder_72": 1.0,
@@ -76,10 +83,8 @@ def fit(campaigns: list[Campaign]) -> dict[str, float]:
     first = campaigns[0]
     scheme = scheme_for(first.batch.variant, first.device)
     base = attention_constants("attention_prefill", first.device, scheme)
-    guess = np.array(
-        [max(float(base[n]), 100.0 if n == "task_cycles" else 1e-9) for n in NAMES[:2]] + [1.0] * 3
-    )
-    guess[0] = max(guess[0], 2e-6)
+    guess = np.array([max(float(base[n]), 100.0) for n in NAMES[:2]] + [1.0] * 3)
+    guess[0] = max(guess[0], 4e3)
 
     def residuals(logs: F) -> F:
         own = dict(zip(NAMES, (guess * np.exp(logs)).tolist(), strict=True))
@@ -92,8 +97,38 @@ def fit(campaigns: list[Campaign]) -> dict[str, float]:
     return {name: float(f"{x:.4g}") for name, x in zip(NAMES, values.tolist(), strict=True)}
 
 
+def means(tables: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Geometric mean over architectures of every constant, by name ("vllm.encoder_72")."""
+    names = sorted({name for table in tables.values() for name in table})
+    found = {}
+    for name in names:
+        logs = [np.log(table[name]) for table in tables.values() if name in table]
+        found[name] = float(f"{np.exp(np.mean(logs)):.4g}")
+    return found
+
+
+def defaults(tables: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Constants of architectures that nothing stands in for."""
+    return {**DEFAULT, "device_log_sd": 0.03, "family_log_sd": 0.03, **means(tables)}
+
+
+def transfer() -> None:
+    """What each architecture gets if no row of it was ever seen."""
+    tables = json.loads(TARGET.read_text(encoding="utf-8"))["architectures"]
+    found = {}
+    for unseen in tables:
+        rest = {name: table for name, table in tables.items() if name != unseen}
+        fallback = {k: v for k, v in FALLBACK.items() if v != unseen}
+        found[unseen] = {"default": defaults(rest), "architectures": rest, "fallback": fallback}
+    HELD_OUT.parent.mkdir(exist_ok=True)
+    HELD_OUT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> int:
     """Fits, prints the scores of held-out rows, writes the file."""
+    if "--transfer" in sys.argv:
+        transfer()
+        return 0
     groups: dict[tuple[str, str], list[Campaign]] = defaultdict(list)
     for campaign in encoder_campaigns(data_folder(), ROWS):
         if campaign.newest:
@@ -128,7 +163,7 @@ def main() -> int:
             "date": DATE,
             "scores": scores,
         },
-        "default": {**DEFAULT, "device_log_sd": 0.03, "family_log_sd": 0.03},
+        "default": defaults(tables),
         "architectures": {name: dict(table) for name, table in sorted(tables.items())},
         "fallback": FALLBACK,
     }

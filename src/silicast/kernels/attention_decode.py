@@ -14,9 +14,10 @@ import numpy as np
 
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
+from silicast.kernels.attention_features import shape_features
 from silicast.kernels.attention_memory import attention_bound, prefill_traffic
 from silicast.kernels.attention_prefill import attention_constants, shared_errors
-from silicast.kernels.attention_schemes import Scheme, decode_tasks, scheme_for
+from silicast.kernels.attention_schemes import Scheme, decode_tasks, scheme_for, style_of
 from silicast.kernels.attention_work import (
     Sequences,
     column,
@@ -29,6 +30,7 @@ from silicast.kernels.attention_work import (
 )
 from silicast.kernels.data_rate import cache_rate
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.softmax_rates import softmax_rates
 from silicast.workload.op import Op, OpBatch, Variant
 
 KEY_TILE = 64
@@ -65,7 +67,7 @@ class AttentionDecode(Implementation):
 
     def style(self, variant: Variant, device: Device) -> str:
         """See :meth:`Implementation.style`: the library that runs."""
-        return scheme_for(variant, device).library
+        return style_of(variant, device)
 
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
         """Log sd of the family's and the device's error factors."""
@@ -96,9 +98,9 @@ class _Decode:
         self.window = windows(batch, work)
         self.dtype = compute_format(batch.variant.dtype)
         self.pipe = device.matrix_pipe(self.dtype)
-        self.traffic = prefill_traffic(batch, work, device, scheme, c)
         group = np.maximum(1, self.heads // np.maximum(self.groups, 1))
         self.keys = live_keys(work.q, work.kv, self.window)
+        self.traffic = prefill_traffic(batch, work, device, scheme, c, self.keys)
         self.narrow = self.traffic.kv_bytes < 2.0
         group_of = work.spread(group)
         blocks = work.total(np.maximum(work.kv // 128, 1).astype(np.float64)) * self.groups
@@ -114,6 +116,7 @@ class _Decode:
         )
         self.rows = self.tasking.rows
         self.reread = group_of / self.tasking.shared
+        self.any_scalar = bool(self.tasking.scalar.any())
         self.scalar = work.largest(self.tasking.scalar.astype(np.float64)) > 0.0
         self._plan()
 
@@ -137,7 +140,8 @@ class _Decode:
         c, device, work, traffic = self.c, self.device, self.work, self.traffic
         cores, clock = device.cores, device.clocks.boost_hz
         fixed = c["task_cycles"] + c["task_width_cycles"] * (self.width / 128.0)
-        fixed = np.where(self.scalar, c["scalar_task_cycles"], fixed)
+        if self.any_scalar:
+            fixed = np.where(self.scalar, c["scalar_task_cycles"], fixed)
         fixed = fixed * (c["narrow_task"] if self.narrow else 1.0)
         token_cycles = self._token_cycles()
         # A core's CTAs hide each other's fixed latencies: slots, not cores, take tasks.
@@ -158,12 +162,13 @@ class _Decode:
         partial = work.total(self.splits * work.q) * self.heads * self.width * 8.0
         inner = cache_rate(device) * c["l2_efficiency"]
         merge_s = np.where(self.split, c["merge_s"] + partial / inner, 0.0)
-        launch = c["launch_s"] * np.where(
+        launch = c["launch_cycles"] / clock * np.where(
             self.scalar, c["scalar_launch"], c["narrow_launch"] if self.narrow else 1.0
         )
-        omitted = self.scheme.omitted * c["append_launch_s"]
+        omitted = self.scheme.omitted * c["append_launch_cycles"] / clock
         launch = np.maximum(launch - omitted, 0.25 * launch)
         launch = launch + c["irregular_launch_s"] * (self.width & (self.width - 1) != 0)
+        self.launch_s = c["launch_cycles"] / clock
         time_s = launch + together + merge_s + traffic.append_s
         shares = {
             "core_share": core_s / time_s,
@@ -184,11 +189,12 @@ class _Decode:
         width = self.work.spread(self.width)
         rate = device.rate_per_core(self.pipe, self.dtype)
         mma = 4.0 * self.rows * width / (rate * c["tensor_efficiency"])
-        xu = device.rate_per_core("xu", "fp32") or 16.0
-        fma = device.rate_per_core("fma", "fp32") or 128.0
+        xu, fma = softmax_rates(device)
         softmax = self.rows * (1.0 / xu + c["softmax_ops"] / fma)
         convert = 2.0 * width * c["convert_ops"] / fma if self.narrow else 0.0
-        grouped = mma + softmax + convert
+        grouped: F64 = mma + softmax + convert
+        if not self.any_scalar:
+            return grouped
         one = 4.0 * width * (c["scalar_ops"] + (c["scalar_convert_ops"] if self.narrow else 0.0))
         return np.where(self.tasking.scalar, one / fma, grouped)
 
@@ -206,7 +212,7 @@ class _Decode:
         return Analysis(
             time_s=time_s,
             bound_s=bound,
-            resource_s={**resource_s, "launch": np.full(len(time_s), self.c["launch_s"])},
+            resource_s={**resource_s, "launch": np.full(len(time_s), self.launch_s)},
             demand=Demand(
                 tasks=self.tasks,
                 waves=shares["waves"],
@@ -215,6 +221,10 @@ class _Decode:
                 level_bytes={"dram": traffic.dram_bytes, "l2": traffic.moved},
                 core_level_bytes={"l2": busiest_bytes},
             ),
-            features={**shares, "padding": flops / padded},
+            features={
+                **shares,
+                "padding": flops / padded,
+                **shape_features(self.batch, work, self.heads, self.groups, device.cores),
+            },
             independent_log_sd=np.full(len(time_s), self.c["independent_log_sd"]),
         )

@@ -8,10 +8,10 @@ from typing import final
 
 import numpy as np
 
-from silicast.core.numerics import F64
+from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_schemes import Scheme
-from silicast.kernels.attention_work import Sequences, column, element_bytes, live_keys, windows
+from silicast.kernels.attention_work import Sequences, column, element_bytes
 from silicast.kernels.data_rate import cache_rate, data_rate
 from silicast.workload.op import OpBatch
 
@@ -50,42 +50,56 @@ def prefill_traffic(
     device: Device,
     scheme: Scheme,
     c: Mapping[str, float],
+    keys: I64,
 ) -> Traffic:
-    """Traffic of prefill or decode attention over ``work``."""
+    """Traffic of prefill or decode attention over ``work``, whose live keys are ``keys``."""
     heads, groups = column(batch, "num_heads", 1), column(batch, "num_kv_heads", 1)
     width = column(batch, "head_dim", 128)
     kv_bytes = element_bytes(batch.variant.kv_dtype or batch.variant.dtype)
     q_bytes = element_bytes(batch.variant.dtype)
-    keys = live_keys(work.q, work.kv, windows(batch, work))
-    tokens = work.total(work.q.astype(np.float64))
-    queries = tokens * heads * width * q_bytes
-    results = tokens * heads * width * 2.0
-    cached = 2.0 * work.total(keys.astype(np.float64)) * groups * width * kv_bytes
-    appended = np.zeros_like(cached)
+    tokens = work.total(work.q)
+    elements = tokens * heads * width
+    queries = elements * q_bytes
+    results = elements * 2.0
+    cached = 2.0 * work.total(keys) * groups * width * kv_bytes
+    appended = np.zeros(work.ops)
     if scheme.appends:
         appended = 2.0 * tokens * groups * width * (2.0 + kv_bytes)
     if scheme.appends and q_bytes < 2.0:
-        appended = appended + tokens * heads * width * (2.0 + q_bytes)
+        appended = appended + elements * (2.0 + q_bytes)
     if scheme.rotates:
-        appended = appended + tokens * heads * width * (2.0 + q_bytes)
-    if kv_bytes < q_bytes and scheme.caller == "vllm":
-        # It widens the whole cache into a buffer before kernels that take no narrow one.
+        appended = appended + elements * (2.0 + q_bytes)
+    if kv_bytes < q_bytes and scheme.caller == "vllm" and not scheme.plans:
+        # It widens the whole cache into a buffer before kernels that take no narrow one;
+        # FlashInfer's own take it.
         appended = appended + cached * c["widened_bytes"]
     moved = queries + cached + results
-    outside = outside_l2(moved + 0.5 * appended, device, c, batch.variant.cache)
+    footprint = (moved + 0.5 * appended) * l2_copies(device)
+    outside = outside_l2(footprint, device, c, batch.variant.cache)
     bandwidth = data_rate(device) * c["dram_efficiency"]
     inner = cache_rate(device) * c["l2_efficiency"]
     per_byte = outside / bandwidth + (1.0 - outside) / inner
+    dram_bytes = moved * outside
     return Traffic(
         reads=queries + cached,
         writes=results,
         cached=cached,
         moved=moved,
-        dram_bytes=moved * outside,
-        dram_s=moved * outside / bandwidth,
+        dram_bytes=dram_bytes,
+        dram_s=dram_bytes / bandwidth,
         append_s=appended * per_byte,
         kv_bytes=kv_bytes,
     )
+
+
+SPLIT_L2 = frozenset(("ampere", "hopper", "blackwell"))
+"""Architectures whose L2 is two halves, each for the cores beside it (NVIDIA's A100 and H100
+architecture white papers): what cores of both halves read is kept twice."""
+
+
+def l2_copies(device: Device) -> float:
+    """How often the L2 keeps a byte that all cores read."""
+    return 2.0 if device.architecture in SPLIT_L2 else 1.0
 
 
 def outside_l2(footprint: F64, device: Device, c: Mapping[str, float], cache: str) -> F64:
@@ -95,7 +109,7 @@ def outside_l2(footprint: F64, device: Device, c: Mapping[str, float], cache: st
     again, so that the fraction rises steeply once the capacity is passed.
     """
     if cache == "cold":
-        return np.ones_like(footprint)
+        return np.ones(len(footprint))
     usable = c["l2_usable"] * device.l2.capacity_bytes
     return np.minimum(np.maximum((footprint / usable - 1.0) / c["l2_fade"], 0.0), 1.0)
 

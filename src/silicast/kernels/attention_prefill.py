@@ -13,10 +13,13 @@ from functools import cache
 from typing import ClassVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from silicast.core.numerics import F64, I64, ceil_div
+from silicast.core.numerics import F64, I64, ceil_div, smooth_max
 from silicast.hardware.device import Device
+from silicast.kernels.attention_features import row_rest, shape_features
 from silicast.kernels.attention_memory import Traffic, attention_bound, prefill_traffic
+from silicast.kernels.attention_plan import chunk_keys, mean_rows
 from silicast.kernels.attention_schemes import (
     Scheme,
     key_rows,
@@ -24,6 +27,7 @@ from silicast.kernels.attention_schemes import (
     query_rows,
     resident_ctas,
     scheme_for,
+    style_of,
     token_tile,
 )
 from silicast.kernels.attention_work import (
@@ -32,6 +36,7 @@ from silicast.kernels.attention_work import (
     compute_format,
     element_bytes,
     live_blocks,
+    live_keys,
     live_scores,
     longest_row,
     useful_bytes,
@@ -41,6 +46,7 @@ from silicast.kernels.attention_work import (
 from silicast.kernels.data_rate import cache_rate
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.physics import load_physics
+from silicast.kernels.softmax_rates import softmax_rates
 from silicast.workload.op import Op, OpBatch, Variant
 
 WHOLE_PARTS = 0.5
@@ -86,7 +92,7 @@ class AttentionPrefill(Implementation):
 
     def style(self, variant: Variant, device: Device) -> str:
         """See :meth:`Implementation.style`: the library that runs."""
-        return scheme_for(variant, device).library
+        return style_of(variant, device)
 
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
         """Log sd of the family's and the device's error factors."""
@@ -102,7 +108,7 @@ class AttentionPrefill(Implementation):
 
 
 def attention_constants(group: str, device: Device, scheme: Scheme) -> Mapping[str, float]:
-    """Constants of an architecture with those of the caller ("vllm.launch_s") put over them.
+    """Constants of an architecture with those of the caller ("vllm.launch_cycles") put over them.
 
     Encoders have some of their own besides: kernels tuned for other widths, no cache to look up.
     """
@@ -158,10 +164,14 @@ class PrefillModel:
         """Tiles and tasks: rows of a tile, tokens they hold, key-value tiles they visit."""
         work, scheme = self.work, self.scheme
         group = np.maximum(1, self.heads // np.maximum(self.groups, 1))
-        single = work.largest(work.q.astype(np.float64)) <= 1.0
-        packs = np.where(scheme.packs | (scheme.packs_single & single), group, 1)
+        packs = group
+        if not scheme.packs:
+            single = scheme.packs_single & (work.largest(work.q.astype(np.float64)) <= 1.0)
+            packs = np.where(single, group, 1)
         packed, width = work.spread(packs), work.spread(self.width)
-        self.rows = query_rows(scheme, width, work.q * packed, self.device)
+        brought = work.q * packed
+        judged = mean_rows(brought, work) if scheme.plans else brought
+        self.rows = query_rows(scheme, width, judged, self.device)
         self.tile_kv = key_rows(scheme, width)
         self.tile_q = token_tile(self.rows, packed)
         self.blocks = live_blocks(
@@ -170,8 +180,10 @@ class PrefillModel:
         self.longest = longest_row(work.q, work.kv, self.window, self.tile_q, self.tile_kv)
         self.tiles = ceil_div(work.q, self.tile_q)
         # A tile holds rows // group tokens, not a power of two: fewer tiles, as full as they come.
-        alone = ceil_div(work.q * packed, self.rows).astype(np.float64)
-        self.fill: F64 = np.where(self.tiles > 1, self.tile_q * packed / self.rows, alone)
+        self.row_tiles = ceil_div(brought, self.rows)
+        self.fill: F64 = np.where(
+            self.tiles > 1, self.tile_q * packed / self.rows, self.row_tiles.astype(np.float64)
+        )
         self.units = (self.heads // packs).astype(np.float64)
         resident = resident_ctas(scheme, width, self.rows, self.tile_kv, self.device)
         self.resident = work.largest(resident.astype(np.float64))
@@ -180,19 +192,21 @@ class PrefillModel:
     def _split(self) -> None:
         """Cuts long rows into parts where tiles are too few to fill the device.
 
-        Planners look for the most parts that still run in one wave (FlashInfer by bisection,
-        FlashAttention-3 by the share of the wave it fills), with rules that differ by release.
-        The model takes the middle between that whole number and an even share, so that neither
-        a second, nearly empty wave nor a lost part hangs on one token.
+        Planners look for the most parts that still run in one wave. FlashInfer's is known; of
+        FlashAttention-3's, whose rules differ by release, the model takes the middle between a
+        whole number of parts and an even share, so that neither a second, nearly empty wave nor a
+        lost part hangs on one token.
         """
         work, scheme, cores = self.work, self.scheme, self.device.cores
-        self.parts: F64 = np.ones(len(work.q))
+        self.parts: F64 | float = 1.0
         self.tasks = work.total(self.tiles * self.fill) * self.units
         self.merges = np.zeros_like(self.tasks)
-        self.planned = np.zeros(len(self.tasks), dtype=bool)
+        self.planned: NDArray[np.bool_] | None = None
         self.furthest: F64 = self.longest.astype(np.float64)
         slots = cores * self.resident
-        if scheme.splits and (self.tasks < slots).any():  # rows with more tasks stay as they are
+        if scheme.plans:
+            self._plan()
+        elif scheme.splits and (self.tasks < slots).any():  # rows with more tasks stay as they are
             every = work.total(self.fill * self.blocks) * self.units
             chunk = np.maximum(every / slots, self.c["split_tiles"])
             chunk = np.where(self.tasks < slots, chunk, float(1 << 40))
@@ -207,31 +221,51 @@ class PrefillModel:
             self.tasks = np.where(self.planned, np.minimum(planned, slots), self.tasks)
         self.share = np.minimum(np.maximum(self.tasks / cores, 1.0), self.resident)
 
+    def _plan(self) -> None:
+        """FlashInfer's parts: chunks of one length for all sequences of a batch."""
+        work, cores = self.work, self.device.cores
+        seen = np.where(self.window > 0, np.minimum(work.kv, self.window + self.tile_q), work.kv)
+        heads = np.maximum(self.units, 1.0)
+        chunk = work.spread_f(chunk_keys(self.tiles * self.fill, seen, heads, work, cores))
+        self.parts = np.maximum(seen / chunk, 1.0)
+        self.merges = np.minimum(work.largest(self.parts) - 1.0, 1.0)
+        self.furthest = np.minimum(self.furthest, np.maximum(chunk / self.tile_kv, 1.0))
+        tasks = work.total(self.tiles * self.fill * self.parts) * self.units
+        self.planned = tasks > self.tasks
+        self.tasks = tasks
+
     def analysis(self) -> Analysis:
         """Time, bound, demand and features of the batch."""
         c, device, work = self.c, self.device, self.work
         cores, clock = device.cores, device.clocks.boost_hz
         step = self._step_cycles(work.spread_f(self.share))
-        fixed: F64 = np.full(len(step), c["task_cycles"])
+        fixed: F64 | float = c["task_cycles"]
+        longest_fixed = fixed
         if self.window.any():
             fixed = fixed + c["window_steps"] * step * (self.window > 0)
+            longest_fixed = work.largest(fixed)
         visited, longest_visit = self._visited()
         total = (
             work.total(self.fill * (visited * step + self.tiles * self.parts * fixed)) * self.units
         )
         longest = work.largest(longest_visit * step) * self.share
         merge_s = self.merges * c["merge_s"]
-        busiest = self._makespan(total, longest + work.largest(fixed))
+        busiest = self._makespan(total, longest + longest_fixed)
         core_s = busiest / clock
 
-        traffic = prefill_traffic(self.batch, work, device, self.scheme, c)
-        loads = work.total((self.fill * self.blocks * self.tile_kv).astype(np.float64))
+        keys = live_keys(work.q, work.kv, self.window)
+        traffic = prefill_traffic(self.batch, work, device, self.scheme, c, keys)
+        # A tile loads no key beyond the cache's end.
+        keys_loaded = np.minimum(self.blocks * self.tile_kv, self.tiles * work.kv)
+        loads = work.total(self.fill * keys_loaded)
         l2_bytes = traffic.moved + loads * self.units * 2.0 * self.width * traffic.kv_bytes
         l2_s = l2_bytes / (cache_rate(device) * c["l2_efficiency"])
         memory_s = np.maximum(traffic.dram_s, l2_s)
         together = np.maximum(core_s, memory_s) + c["serial"] * np.minimum(core_s, memory_s)
-        launch = c["launch_s"] * (c["narrow_launch"] if traffic.kv_bytes < 2.0 else 1.0)
-        launch = max(launch - self.scheme.omitted * c["append_launch_s"], 0.25 * launch)
+        self.launch_s = c["launch_cycles"] / clock
+        launch = self.launch_s * (c["narrow_launch"] if traffic.kv_bytes < 2.0 else 1.0)
+        omitted_s = self.scheme.omitted * c["append_launch_cycles"] / clock
+        launch = max(launch - omitted_s, 0.25 * launch)
         time_s = launch + together + traffic.append_s + merge_s
         return self._result(time_s, core_s, l2_s, traffic, busiest * cores / total)
 
@@ -256,8 +290,7 @@ class PrefillModel:
         if self.dtype == "fp8":
             rate = rate * c["fp8_efficiency"]
         mma = 4.0 * scores * padded_width(self.scheme, width) / rate * self._width_factor(width)
-        xu = device.rate_per_core("xu", "fp32") or 16.0
-        fma = device.rate_per_core("fma", "fp32") or 128.0
+        xu, fma = softmax_rates(device)
         softmax = scores * (1.0 / xu + c["softmax_ops"] / fma)
         if self.converts:
             softmax = softmax + 2.0 * self.tile_kv * width * (c["convert_ops"] / fma)
@@ -266,7 +299,10 @@ class PrefillModel:
             mma, softmax = mma * tuned, softmax * tuned
         floor = np.maximum(mma, softmax)
         serial = mma + softmax + c["step_cycles"]
-        return floor + c["exposed"] * (serial - floor) / share
+        exposed = c["exposed"] * (serial - floor)
+        if self.scheme.mainloop == "fa2":  # another CTA computes while one waits
+            return smooth_max((floor, (floor + exposed) / share))
+        return floor + exposed / share
 
     def _width_factor(self, width: I64) -> F64:
         """Cost of a step beyond that of heads 128 wide: kernels are tuned one width at a time."""
@@ -292,8 +328,9 @@ class PrefillModel:
         mean = total / self.tasks
         evenness = np.minimum(np.maximum(2.0 * mean / longest - 1.0, 0.0), 1.0)
         idle = np.ceil(waves) - waves
-        begun = WAVE_EDGE * (waves - np.floor(waves))
-        idle = np.where(self.planned & (waves > 1.0), np.minimum(idle, begun), idle)
+        if self.planned is not None:
+            begun = WAVE_EDGE * (waves - np.floor(waves))
+            idle = np.where(self.planned & (waves > 1.0), np.minimum(idle, begun), idle)
         quantum = idle * mean
         tail = self.c["tail_sorted"] if self.scheme.longest_first else self.c["tail"]
         ragged = tail * longest * np.minimum(1.0, waves)
@@ -317,7 +354,7 @@ class PrefillModel:
         return Analysis(
             time_s=time_s,
             bound_s=bound,
-            resource_s={**resource_s, "launch": np.full(len(time_s), self.c["launch_s"])},
+            resource_s={**resource_s, "launch": np.full(len(time_s), self.launch_s)},
             demand=Demand(
                 tasks=self.tasks,
                 waves=waves,
@@ -331,11 +368,12 @@ class PrefillModel:
                 "tensor_share": resource_s["tensor"] / time_s,
                 "dram_share": traffic.dram_s / time_s,
                 "l2_share": l2_s / time_s,
-                "append_share": traffic.append_s / time_s,
-                "launch_share": self.c["launch_s"] / time_s,
+                "launch_share": self.launch_s / time_s,
                 "padding": flops / padded,
                 "waves": waves,
                 "imbalance": imbalance,
+                "row_rest": row_rest(work, self.heads, self.groups),
+                **shape_features(self.batch, work, self.heads, self.groups, device.cores),
             },
             independent_log_sd=np.full(len(time_s), self.c["independent_log_sd"]),
         )

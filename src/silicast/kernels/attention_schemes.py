@@ -44,6 +44,7 @@ class Scheme:
         omitted: kernels that the engine's call holds and this one does not (append, RoPE).
         visits_masked: tiles wholly outside a window are looked at and skipped one by one.
         encoder: every query sees every key, and there is no cache: a vision or text encoder.
+        plans: FlashInfer's plan decides on tiles and parts (:mod:`~.attention_plan`).
     """
 
     library: str
@@ -58,6 +59,7 @@ class Scheme:
     omitted: int
     visits_masked: bool
     encoder: bool
+    plans: bool
 
 
 _USUAL = {"hopper": "fa3", "blackwell": "trtllm"}
@@ -118,7 +120,27 @@ def _scheme(variant: Variant, architecture: str) -> Scheme:
         + int(usual.holds(_CALL, "rope") and not rotates),
         visits_masked=name == "triton" and variant.library == "sglang",
         encoder=not (causal or appends),
+        plans=name == "flashinfer" and mainloop == "fa2",
     )
+
+
+_OWN_KERNELS = {"flashinfer": "flashinfer", "torch_flow_flashinfer": "flashinfer"}
+"""Named kernels that share a model with others, but are not those that an engine usually runs."""
+
+
+def style_of(variant: Variant, device: Device) -> str:
+    """What corrections take a kernel for: the library that runs, or a kernel beside its usual one.
+
+    >>> from silicast.hardware.catalog import find_device
+    >>> style_of(Variant(library="vllm", kernel="vllm_flash_attn_fa4"), find_device("H100"))
+    'fa4'
+    """
+    scheme = scheme_for(variant, device)
+    if scheme.encoder:
+        return scheme.library
+    if variant.kernel.endswith("fa4"):
+        return "fa4"
+    return _OWN_KERNELS.get(variant.kernel, scheme.library)
 
 
 @final

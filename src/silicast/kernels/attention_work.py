@@ -88,7 +88,10 @@ class Sequences:
 
 def windows(batch: OpBatch, work: Sequences) -> I64:
     """Window of each entry of ``work``; one that reaches every key is none (0)."""
-    window = work.spread(column(batch, "window", 0))
+    given = batch.dims.get("window")
+    if given is None or not given.any():
+        return np.zeros(len(work.kv), dtype=np.int64)
+    window = work.spread(given)
     return np.where(window < work.kv, window, 0)
 
 
