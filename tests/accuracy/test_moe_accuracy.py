@@ -11,7 +11,13 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.kernels.moe import Moe
 from silicast.validation.suite import Scored, data_folder, suites
-from silicast.validation.suites._moe_rows import aic_rows, layer_held_out
+from silicast.validation.suites._moe_rows import (
+    aic_rows,
+    layer_held_out,
+    pipeweave_rows,
+    problem_held_out,
+    shape_held_out,
+)
 from silicast.workload.op import OpBatch
 
 pytestmark = pytest.mark.data
@@ -73,7 +79,24 @@ def test_bounds_are_honest(data: Path) -> None:
     assert below <= rows / 500
 
 
-def test_held_out_layers_are_held_out_everywhere(data: Path) -> None:
+def test_what_is_held_out_is_held_out_everywhere(data: Path) -> None:
     fitted = aic_rows(data, 30, held_out=False)
     assert fitted
     assert not any(layer_held_out(part.sizes).any() for part in fitted)
+    assert not any(shape_held_out(part.sizes).any() for part in fitted)
+    first = pipeweave_rows(data, 100, held_out=False)
+    assert first
+    assert not any(problem_held_out(part.sizes).any() for part in first)
+
+
+def test_shares_and_problems_that_are_scored_are_of_known_layers(data: Path) -> None:
+    shapes = aic_rows(data, 30, held_out=True, known_layer=True)
+    problems = pipeweave_rows(data, 100, held_out=True, known_layer=True)
+    assert shapes
+    assert problems
+    for part in shapes:
+        assert not layer_held_out(part.sizes).any()
+        assert shape_held_out(part.sizes).all()
+    for part in problems:
+        assert not layer_held_out(part.sizes).any()
+        assert problem_held_out(part.sizes).all()
