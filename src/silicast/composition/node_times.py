@@ -66,6 +66,7 @@ class NodeTimes:
         shared: per node, loadings on shared error factors.
         tensor_flops, dram_bytes: demand of each node, for the power state.
         tiers: of each node, as a place in ``core.prediction.TIERS``.
+        ceiling_s: what the quick ones of measured kernels reached; 0 = not known or not asked.
     """
 
     time_s: F64
@@ -76,6 +77,7 @@ class NodeTimes:
     tensor_flops: F64
     dram_bytes: F64
     tiers: I64
+    ceiling_s: F64
 
 
 @final
@@ -125,6 +127,7 @@ class Timer:
         shape = (len(self.placed), len(states))
         time_s, bound_s = np.zeros(shape), np.zeros(shape)
         independent, flops, dram = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        ceiling_s = np.zeros(shape)
         tiers = np.full(shape, TIERS.index("analytic"))
         bound_by = np.full(shape, "", dtype="U16")
         shared: list[Mapping[str, float]] = [{}] * len(self.placed)
@@ -138,6 +141,8 @@ class Timer:
             places = [TIERS.index(tier) for tier in result.tiers()]
             tiers[selected] = np.array(places).reshape(grid)
             if isinstance(result, KernelTimes):
+                if result.ceiling_s is not None:
+                    ceiling_s[selected] = result.ceiling_s.reshape(grid)
                 demand = result.analysis.demand
                 for target, table, name in (
                     (flops, demand.pipe_work, "tensor"),
@@ -148,7 +153,9 @@ class Timer:
             bound_by[selected] = np.array(result.bound_by()).reshape(grid)
             for index in members:
                 shared[index] = result.shared_log_sd
-        return NodeTimes(time_s, bound_s, independent, bound_by, tuple(shared), flops, dram, tiers)
+        return NodeTimes(
+            time_s, bound_s, independent, bound_by, tuple(shared), flops, dram, tiers, ceiling_s
+        )
 
     def _calls(self, states: BatchStates) -> Iterator[tuple[Kind, list[int], I64]]:
         """Kinds of nodes, their members and the states in which they run, none of them empty.

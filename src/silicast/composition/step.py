@@ -161,6 +161,7 @@ class StepModel:
         """The tree of parts of the weighted sum of states (``weights`` of shape (n,))."""
         seconds = over_states(times.nodes.time_s, weights)
         bounds = over_states(times.nodes.bound_s, weights)
+        ceilings = over_states(times.nodes.ceiling_s, weights)
         typical = int(np.argmax(weights))
         blocks: dict[tuple[int, str], list[Part]] = {}
         for index, placed in enumerate(self.placed):
@@ -176,6 +177,7 @@ class StepModel:
                 bound_ps=min(bound, exposed),  # the two may round apart by a picosecond
                 bound_by=str(times.nodes.bound_by[index, typical]),
                 count=placed.count,
+                ceiling_ps=to_picoseconds(ceilings[index] * placed.count),
             )
             blocks.setdefault((placed.stage, placed.block), []).append(leaf)
         children = []

@@ -265,6 +265,7 @@ def evidence_of(scenario: Scenario, device: Device) -> Evidence:
         learned=tier not in ("bound", "analytic"),
         calibrators=tuple(own) if tier in ("auto", "calibrated") else (),
         scaled=tuple(scaled) if tier in ("auto", "scaled", "calibrated") else (),
+        ceilings=scenario.raw.why == "full",
     )
 
 

@@ -209,5 +209,6 @@ class RawScenario(Table, frozen=True):
     colocation: ColocationTable | None = None
     calibration: Name | Annotated[list[Name], Meta(min_length=1, max_length=64)] | None = None
     tier: TierChoice = "auto"
+    why: Literal["short", "full"] = "short"
     workload: dict[str, Any] | None = None
     kernel: dict[str, Any] | None = None

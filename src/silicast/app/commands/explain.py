@@ -43,7 +43,7 @@ def explain(
         raise SilicastError(
             "a scenario file and flags are both given", field="explain", hint="keep one of them"
         )
-    tree = with_calibrations(tree, calibration)
+    tree = {"why": "full", **with_calibrations(tree, calibration)}
     reply = predicted(tree, scenario)
 
     from silicast.report.answers import explanation

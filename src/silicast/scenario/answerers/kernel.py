@@ -214,7 +214,7 @@ def _prepare(scenario: Scenario) -> _Prepared:
     variant = kernel.op.variant
     if (kernel.op.family, variant.library, variant.dtype) == ("gemm", "vllm", "fp8_block"):
         warnings.append(TIMED_WITH_HOST)
-    evidence = evidence_of(scenario, device)
+    evidence = replace(evidence_of(scenario, device), ceilings=True)
     warnings += evidence.warnings(device)
     held_hz = 0.0
     if raw.limits.power_w is not None:
