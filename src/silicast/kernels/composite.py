@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import ClassVar, final
 
@@ -30,59 +30,13 @@ from silicast.kernels.implementation import (
     Analysis,
     Demand,
     Implementation,
-    KernelTimes,
     implementation_for,
 )
 from silicast.kernels.knowledge import substitute_error
 from silicast.kernels.physics import load_physics
-from silicast.kernels.streaming import StreamingKernel
+from silicast.kernels.timed_parts import PartBatch, TimedPart, model_of, queued, timed
 from silicast.kernels.work_model import UNCERTAIN_BANDWIDTH, on_chip
 from silicast.workload.op import Op, OpBatch, Variant
-
-
-@final
-@dataclass(frozen=True)
-class PartBatch:
-    """One part of every op of a module's batch.
-
-    Attributes:
-        name: of the part; constants and features carry it.
-        batch: the part's op for each of the module's ops, in their order; ``cache`` of its
-            variant is the state in which the parts before it leave its operands.
-        count: how often it runs, a number or one an op of shape (n,); 0 where an op has none (its
-            dimensions are then any valid ones).
-        least: how often any library must run it, for the bound; None = ``count``.
-    """
-
-    name: str
-    batch: OpBatch
-    count: int | I64 = 1
-    least: int | I64 | None = None
-
-
-@final
-@dataclass(frozen=True)
-class TimedPart:
-    """A part of every op of a batch on one device.
-
-    Attributes:
-        name: of the part.
-        count: how often it runs, shape (n,).
-        least: how often it must run, shape (n,).
-        times: of one call.
-        streams: it multiplies no matrices.
-    """
-
-    name: str
-    count: F64
-    least: F64
-    times: KernelTimes
-    streams: bool
-
-    @property
-    def total_s(self) -> F64:
-        """Time of all its calls."""
-        return self.times.estimate_s * self.count
 
 
 class Composite(Implementation):
@@ -138,28 +92,28 @@ class Composite(Implementation):
     @final
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         """As :meth:`analyse`, with given constants: for fitting them."""
-        timed = self.timed_parts(batch, device)
+        parts = self.timed_parts(batch, device)
         shares: dict[str, F64] = {}
-        for part in timed:
+        for part in parts:
             own = part.total_s * c.get(f"{part.name}.efficiency", 1.0) * c["efficiency"]
             shares[part.name] = shares[part.name] + own if part.name in shares else own
         time = _sum(shares.values()) + c["module_s"]
         time = np.maximum(time, self.host_floor_s(batch, c))
         if batch.variant.launch == "stream":
             time = time + self._host_s(batch, device)
-        resource_s = self._bounds(batch, device, timed)
+        resource_s = self._bounds(batch, device, parts)
         bound = _largest(resource_s.values())
         return Analysis(
             time_s=time,
             bound_s=bound,
             resource_s={**resource_s, "launch": np.full(len(batch), c["module_s"])},
-            demand=_demand(timed),
+            demand=_demand(parts),
             features={
                 **{f"{name}_share": share / time for name, share in shares.items()},
                 "bound_share": bound / time,
             },
             independent_log_sd=np.full(len(batch), c["independent_log_sd"]),
-            warnings=tuple(dict.fromkeys(said for part in timed for said in part.times.warnings)),
+            warnings=tuple(dict.fromkeys(said for part in parts for said in part.warnings)),
         )
 
     @final
@@ -169,15 +123,7 @@ class Composite(Implementation):
         Raises:
             SilicastError: a part has no model on this device, or not in its format.
         """
-        timed = []
-        for part in self.parts(batch, device):
-            model = _model_of(part, device)
-            found = model.times(_queued(part.batch), device)
-            count = np.zeros(len(batch)) + part.count
-            least = count if part.least is None else np.minimum(part.least, count)
-            streams = isinstance(model, StreamingKernel)
-            timed.append(TimedPart(part.name, count, least, found, streams))
-        return timed
+        return timed(self.parts(batch, device), device, len(batch))
 
     @final
     def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
@@ -193,8 +139,7 @@ class Composite(Implementation):
         found = {
             f"family:{self.family}": c["family_log_sd"], "device": c["device_log_sd"] * wider
         }  # fmt: skip
-        formats = {part.batch.variant.dtype for part in self.parts(batch, device)}
-        if any(with_format(device, name)[1] for name in formats):
+        if any(with_format(device, name)[1] for name in _formats(self, batch.variant, device)):
             found["format"] = substitute_error(device)
         return found
 
@@ -218,24 +163,32 @@ class Composite(Implementation):
     def _host_s(self, batch: OpBatch, device: Device) -> F64:
         """What launching from the host adds: parts queue behind the first one."""
         first = self.parts(batch, device)[0]
-        model = _model_of(first, device)
-        queued = model.times(_queued(first.batch), device).estimate_s
+        model = model_of(first, device)
+        behind = model.times(queued(first.batch), device).estimate_s
         variant = replace(first.batch.variant, launch="stream")
         alone = model.times(replace(first.batch, variant=variant), device).estimate_s
-        return np.maximum(alone - queued, 0.0)
+        return np.maximum(alone - behind, 0.0)
 
-    def _bounds(self, batch: OpBatch, device: Device, timed: Sequence[TimedPart]) -> dict[str, F64]:
+    def _bounds(self, batch: OpBatch, device: Device, parts: Sequence[TimedPart]) -> dict[str, F64]:
         """Products of all parts one after another; the module's bytes through each memory."""
         read, written = (side.astype(np.float64) for side in self.operands(batch))
         capacity, chip_per_s = _chip_bound(device)
         beyond = np.maximum(read + written - capacity, 0.0)
         forced = np.maximum(read, beyond) if batch.variant.cache == "cold" else beyond
         return {
-            "tensor": _sum(_products_s(part) for part in timed)
+            "tensor": _sum(part.products_s * part.least for part in parts)
             + self.chosen_products_s(batch, device),
             "dram": forced / device.dram.bandwidth_bytes_per_s,
             "chip": (read + written) / chip_per_s,
         }
+
+
+@lru_cache(maxsize=1024)
+def _formats(model: Composite, variant: Variant, device: Device) -> frozenset[str]:
+    """Formats of the parts, which no size changes: those of the smallest op."""
+    sizes = {name: low for name, (low, _) in model.dims.items()}
+    parts = model.parts(OpBatch.of([Op.make(model.family, variant, **sizes)]), device)
+    return frozenset(part.batch.variant.dtype for part in parts)
 
 
 @lru_cache(maxsize=1024)
@@ -259,30 +212,6 @@ def _chip_bound(device: Device) -> tuple[float, float]:
     return capacity, per_s * (1.0 if published else UNCERTAIN_BANDWIDTH)
 
 
-def _model_of(part: PartBatch, device: Device) -> Implementation:
-    model = implementation_for(part.batch.family, device.execution_model)
-    if model is None:
-        raise ValueError(f"no model of {part.batch.family} for {device.execution_model}")
-    return model
-
-
-def _queued(batch: OpBatch) -> OpBatch:
-    """As a part runs: behind others, so that its launch does not wait for the host."""
-    variant = batch.variant
-    return replace(batch, variant=replace(variant, launch="")) if variant.launch else batch
-
-
-def _products_s(part: TimedPart) -> F64:
-    """Time of a part's matrix products at their bound rate, on whichever pipe forms them; what
-    streaming kernels put on the FMA pipe is left out, for a fusion may avoid it.
-    """
-    resource_s = part.times.analysis.resource_s
-    found = resource_s.get("tensor", resource_s.get("fma"))
-    if found is None or part.streams:
-        return np.zeros_like(part.least)
-    return found * part.least
-
-
 def _sum(terms: Iterable[F64]) -> F64:
     """Sum in the order given: the same bits for any number of rows."""
     total: F64 | None = None
@@ -302,20 +231,21 @@ def _largest(terms: Iterable[F64]) -> F64:
     return largest
 
 
-def _demand(timed: Sequence[TimedPart]) -> Demand:
+def _demand(parts: Sequence[TimedPart]) -> Demand:
     """Work of all parts; the occupancy is the largest of those that run."""
     pipes: dict[str, F64] = {}
     levels: dict[str, F64] = {}
-    for part in timed:
-        demand = part.times.analysis.demand
-        for into, given in ((pipes, demand.pipe_work), (levels, demand.level_bytes)):
+    for part in parts:
+        for into, given in (
+            (pipes, part.demand.pipe_work), (levels, part.demand.level_bytes)
+        ):  # fmt: skip
             for name, amount in given.items():
                 into[name] = into.get(name, np.zeros_like(part.count)) + amount * part.count
     return Demand(
-        tasks=_sum(part.times.analysis.demand.tasks * part.count for part in timed),
-        waves=_sum(part.times.analysis.demand.waves * part.count for part in timed),
+        tasks=_sum(part.demand.tasks * part.count for part in parts),
+        waves=_sum(part.demand.waves * part.count for part in parts),
         occupancy=_largest(
-            np.where(part.count > 0.0, part.times.analysis.demand.occupancy, 0.0) for part in timed
+            np.where(part.count > 0.0, part.demand.occupancy, 0.0) for part in parts
         ),
         pipe_work=pipes,
         level_bytes=levels,

@@ -15,11 +15,11 @@ import numpy as np
 
 from silicast.core.numerics import I64
 from silicast.hardware.device import Device
-from silicast.kernels.composite import PartBatch
 from silicast.kernels.implementation import register
 from silicast.kernels.module_parts import is_decode, moves, products
 from silicast.kernels.sparse_attention import runs_dense
 from silicast.kernels.sparse_module import Sizes, SparseModule
+from silicast.kernels.timed_parts import PartBatch
 from silicast.workload.op import OpBatch, Variant
 
 

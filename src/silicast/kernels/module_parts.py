@@ -9,7 +9,7 @@ import numpy as np
 from silicast.core.dtypes import RECIPES, Recipe, recipe_for
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
-from silicast.kernels.composite import PartBatch
+from silicast.kernels.timed_parts import PartBatch
 from silicast.workload.op import OpBatch, Variant
 
 GEMM = "gemm_"

@@ -16,10 +16,10 @@ import numpy as np
 from silicast.core.numerics import I64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_work import element_bytes
-from silicast.kernels.composite import PartBatch
 from silicast.kernels.implementation import register
 from silicast.kernels.module_parts import is_decode, moves, products
 from silicast.kernels.sparse_module import Sizes, SparseModule
+from silicast.kernels.timed_parts import PartBatch
 from silicast.workload.op import OpBatch, Variant
 
 

@@ -14,9 +14,10 @@ from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels import composite
 from silicast.kernels.check import check_kernel
-from silicast.kernels.composite import Composite, PartBatch
+from silicast.kernels.composite import Composite
 from silicast.kernels.implementation import Implementation, implementation_for
 from silicast.kernels.physics import Physics, PhysicsCard, load_physics
+from silicast.kernels.timed_parts import PartBatch
 from silicast.kernels.twins import ModuleTwin
 from silicast.workload.op import Op, OpBatch, Variant
 
