@@ -7,7 +7,8 @@ nobody had measured it:
 
 - how far known devices lie from such predictions (of all kernels together, of each resource, of
   kernel to kernel, of noise): the priors of a calibration. Empirical Bayes: fits of tables under
-  wide priors, whose logs give the means and spreads; repeated until the priors stand still.
+  wide priors, whose results give means and spreads. One round: a second one would take what the
+  first has drawn toward none for what devices differ in, and end at nothing.
 - how much of what one device shows holds on another one, for kernels that are wholly alike there,
   between sisters and between architectures: the slope of the one on the other over the same
   kernels, and what it leaves.
@@ -25,6 +26,7 @@ import numpy as np
 
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
+from silicast.hardware.catalog import find_device
 from silicast.kernels.check import op_at
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.physics import PhysicsCard, load_physics, replaced
@@ -54,7 +56,16 @@ ROWS = 120
 """Rows of a table that priors are estimated with."""
 PAIRED = 2000
 """Rows of a table that are paired with those of other devices, at most."""
-ROUNDS = 2
+WIDE = {
+    "offset_log_sd": 0.2,
+    "trend_log_sd": 0.15,
+    "field_log_sd": 0.15,
+    "noise_log_sd": 0.05,
+    "scale": 0.3,
+    "scale_spread": 1.0,
+    "sd_spread": 1.0,
+}
+"""Judged: what is known before any device was seen."""
 LEAST_SPREAD = 0.3
 LARGEST = 1.0
 """Ratios beyond e are not what one device tells about another."""
@@ -73,15 +84,9 @@ class Ratios:
 def main() -> None:
     """Fits, prints and writes."""
     found = tables(data_folder(), (*DEVICES, *SISTERS))
-    first = [
-        table
-        for table in found
-        if table.device in {t.device for t in tables(data_folder(), DEVICES)}
-    ]
-    constants = dict(load_physics(PHYSICS).default)
-    for _ in range(ROUNDS):
-        constants |= _priors(first, constants)
-        print({name: round(value, 4) for name, value in constants.items()}, flush=True)
+    devices = {find_device(name).name for name in DEVICES}
+    first = [table for table in found if find_device(table.device).name in devices]
+    constants = _priors(first, WIDE)
     ratios = [_ratios(table) for table in found]
     constants |= _carried(ratios)
     print({name: round(value, 4) for name, value in constants.items()}, flush=True)

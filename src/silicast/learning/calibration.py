@@ -23,7 +23,7 @@ from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.check import op_at
 from silicast.kernels.implementation import Implementation, KernelTimes
-from silicast.learning.calibration_fit import op_hash
+from silicast.learning.calibration_fit import NOISE_FLOOR, op_hash
 from silicast.learning.correction import inside
 from silicast.learning.features import Kernels
 from silicast.learning.interpolation import Fitted, from_data, placed, trend_of
@@ -33,8 +33,6 @@ from silicast.workload.op import OpBatch
 SIZES = ("size", "max", "sequences")
 KINDS = ("style", "kv", "stream")
 PROVIDER, STYLE = "library:", "style:"
-NOISE_FLOOR = 0.01
-"""Repeats of a kernel are never taken for closer than that, in logs."""
 
 
 @final

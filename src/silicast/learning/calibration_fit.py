@@ -55,6 +55,8 @@ CLEARLY_WORSE = 1.1
 """From :data:`MANY_ROWS` on nothing but the offset is kept where more is so much worse; with fewer
 rows the priors hold the interpolation back, and rows left out of so few say little."""
 SD_FLOOR = 0.02
+NOISE_FLOOR = 0.01
+"""Campaigns of one kernel are never closer than that, in logs."""
 FIRST_SD = 0.1
 """With one or two rows nothing is known of what they leave: at least so much."""
 
@@ -241,7 +243,7 @@ def _widened(data: Interpolation, fitted: Fitted, left: _Left, scatter: F64) -> 
         coordinates=data.coordinates, scales=data.scales, anchors=data.anchors,
         weights=data.weights, trend=data.trend,
         field_log_sd=min(5.0, factor * data.field_log_sd),
-        noise_log_sd=min(5.0, factor * data.noise_log_sd),
+        noise_log_sd=min(5.0, max(NOISE_FLOOR, factor * data.noise_log_sd)),
     )  # fmt: skip
 
 
