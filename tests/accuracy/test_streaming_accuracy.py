@@ -86,3 +86,26 @@ def test_bounds_lie_below_every_measurement(rows: list[Rows]) -> None:
         total += len(bound_us)
     assert total > 100_000
     assert above == 0
+
+
+def test_operators_of_unseen_models(data: Path) -> None:
+    """Long kernels and short ones, which the clock of whole microseconds blurs."""
+    suite = suites()["vidur_operators"]
+    long, short = suite.score(data)
+    for scored in (long, short):
+        figures = point_figures(scored.measured, scored.estimate)
+        for name, limit in suite.thresholds[scored.metric].items():
+            assert figures[name] <= limit
+    assert float(long.measured.min()) >= 20.0 > float(short.measured.max())
+
+
+def test_no_shape_of_an_unseen_model_is_fitted(rows: list[Rows]) -> None:
+    checked = 0
+    for part in rows:
+        if not part.source.startswith("vidur"):
+            continue
+        shapes = np.stack(list(part.batch.dims.values()), axis=1)
+        fitted = {tuple(row) for row in shapes[part.fitted].tolist()}
+        assert fitted.isdisjoint(tuple(row) for row in shapes[~part.fitted].tolist())
+        checked += int((~part.fitted).sum())
+    assert checked > 1000

@@ -250,3 +250,71 @@ def test_formats_that_hold_no_activations_are_refused() -> None:
     with pytest.raises(SilicastError) as caught:
         element_bytes("int4")
     assert caught.value.field == "dtype"
+
+
+def test_what_is_written_in_place_takes_no_room_of_its_own() -> None:
+    """Twice the cache's bytes moved in place are one working set of its size."""
+    hidden = 8192
+    tokens = int(H100.l2.capacity_bytes * 0.4) // (hidden * 4)
+    fused = Op.make("rmsnorm", tokens=tokens, hidden=hidden, residual=1)
+    copied = elementwise_op("copy", 2 * tokens * hidden)
+    apart = [float(predict(op).analysis.demand.level_bytes["dram"][0]) for op in (fused, copied)]
+    assert apart[0] < apart[1]
+    assert model(fused).compulsory_bytes(fused) == pytest.approx(tokens * hidden * 8, rel=1e-3)
+
+
+def test_bound_of_a_kernel_in_place_counts_what_is_read_and_written_back() -> None:
+    hidden = 8192
+    tokens = 4 * int(H100.l2.capacity_bytes) // (hidden * 4)
+    op = Op.make("rmsnorm", tokens=tokens, hidden=hidden, residual=1)
+    working_set = tokens * hidden * 4 + hidden * 2
+    least = working_set - H100.l2.capacity_bytes + tokens * hidden * 4 - H100.l2.capacity_bytes
+    bound = float(predict(op).bound_s[0])
+    assert bound == pytest.approx(least / H100.dram.bandwidth_bytes_per_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("family", ["rmsnorm", "silu_mul"])
+def test_other_kernels_of_a_pass_leave_less_in_the_cache(family: str) -> None:
+    wide = {"rmsnorm": "hidden", "silu_mul": "width"}[family]
+    for tokens in (256, 512, 1024):
+        replayed, between = (
+            estimate(Op.make(family, Variant(cache=cache), tokens=tokens, **{wide: 8192}))
+            for cache in ("", "between")
+        )
+        assert replayed <= between
+    warm = Op.make(family, Variant(cache="warm"), tokens=256, **{wide: 8192})
+    assert estimate(warm) == estimate(Op.make(family, tokens=256, **{wide: 8192}))
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        Op.make("rmsnorm", Variant("fp16"), tokens=2048, hidden=8192),
+        Op.make("silu_mul", Variant("fp16"), tokens=2048, width=16384),
+        Op.make("embedding", Variant("fp16"), tokens=2048, hidden=8192),
+        Op.make("rope", Variant("fp16"), tokens=2048, num_heads=64, num_kv_heads=8, head_dim=128),
+    ],
+)
+def test_scalar_kernels_are_slower_and_a_style_of_their_own(op: Op) -> None:
+    old = replace(op, variant=replace(op.variant, library="sarathi"))
+    assert estimate(old) > (1.2 if op.family != "rope" else 0.999) * estimate(op)
+    styles = [model(each).style(each.variant, H100) for each in (op, old)]
+    assert styles == ["vectorised", "scalar"]
+
+
+def test_rows_off_vector_boundaries_are_dearer() -> None:
+    aligned, odd = (
+        estimate(Op.make("softmax", Variant("fp32"), rows=2**18, cols=cols)) for cols in (900, 901)
+    )
+    assert 1.02 < odd / aligned < 1.3
+
+
+def test_the_middle_of_the_measured_stands_for_what_nobody_measured() -> None:
+    physics = load_physics("streaming")
+    shares = sorted(
+        min(table["dram_fraction"], 1.0)
+        for name, table in physics.architectures.items()
+        if name in {"ampere", "blackwell", "hopper", "pascal", "volta"}
+    )
+    assert physics.default["dram_fraction"] == pytest.approx(shares[2], rel=1e-3)
+    assert physics.default["dram_fraction"] * physics.default["gddr.dram_fraction"] <= 1.0

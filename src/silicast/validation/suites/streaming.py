@@ -22,9 +22,12 @@ SPLIT = (
     "Constants and interval sizes fitted on the sources' train rows only, by "
     "benchmarks/fit_streaming.py; scored: the test splits of PipeWeave (H800, L20: devices never "
     "fitted) and NeuSight, every second hidden size of the quantisation tables, every second token "
-    "count of the layer profiles (element count of additions)."
+    "count of the layer profile."
 )
 MICRO = 1e6
+VIDUR = "vidur"
+LONG_US = 20.0
+"""From here on Vidur's clock, which ticks in microseconds, is no floor of the error."""
 
 
 class _StreamingSuite(Suite):
@@ -35,7 +38,7 @@ class _StreamingSuite(Suite):
 
     def score(self, data: Path, limit: int | None = None) -> list[Scored]:
         """Predicts every held-out row; see :meth:`Suite.score`."""
-        rows = [r for r in load_rows(data) if r.batch.family in self.families]
+        rows = [r for r in load_rows(data) if self.takes(r)]
         held = [part for r in rows if len((part := r.at(~r.fitted)).measured_us)]
         total = sum(len(part.measured_us) for part in held)
         kept = np.zeros(total, dtype=bool)
@@ -46,10 +49,18 @@ class _StreamingSuite(Suite):
             if kept[start:end].any():
                 parts.append(part.at(kept[start:end]))
             start = end
+        return self.metrics(parts)
+
+    def takes(self, rows: Rows) -> bool:
+        """Whether the suite scores rows of this source and family: Vidur's have their own."""
+        return rows.batch.family in self.families and not rows.source.startswith(VIDUR)
+
+    def metrics(self, parts: Sequence[Rows]) -> list[Scored]:
+        """The held-out rows as metrics."""
         return [_scored(parts)]
 
 
-def _scored(parts: Sequence[Rows]) -> Scored:
+def _scored(parts: Sequence[Rows], metric: str = "latency_us") -> Scored:
     """All parts as one metric."""
     columns: dict[str, list[F64]] = {}
     labels: dict[str, list[str]] = {"device": [], "regime": [], "source": [], "family": []}
@@ -75,7 +86,7 @@ def _scored(parts: Sequence[Rows]) -> Scored:
     joined = {name: np.concatenate(arrays) for name, arrays in columns.items()}
     peers = {} if np.isnan(joined["peer"]).all() else {"pipeweave": joined["peer"]}
     return Scored(
-        metric="latency_us",
+        metric=metric,
         measured=joined["measured"],
         estimate=joined["estimate"],
         p05=joined["p05"],
@@ -131,11 +142,10 @@ class ElementwiseSuite(_StreamingSuite):
     """Elementwise kernels, RoPE and embedding."""
 
     name: ClassVar[str] = "elementwise"
-    title: ClassVar[str] = "Eager elementwise kernels (fp32), residual additions and RoPE (fp16)"
+    title: ClassVar[str] = "Eager elementwise kernels (fp32); RoPE and embedding of a pass (bf16)"
     families: ClassVar[frozenset[str]] = frozenset({"elementwise", "rope", "embedding"})
     source: ClassVar[tuple[str, ...]] = (
         "neusight/kernels_nvidia.parquet",
-        "serving/vidur_linear_ops.parquet",
         "serving/llmservingsim_profile_dense.parquet",
     )
     thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 11.0}}
@@ -169,3 +179,38 @@ class QuantizeSuite(_StreamingSuite):
         "aiconfigurator/computescale.parquet",
     )
     thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 15.5}}
+
+
+@register_suite
+@final
+class VidurOperators(_StreamingSuite):
+    """Norms, SiLU, RoPE, embedding and additions between the products of Vidur's models."""
+
+    name: ClassVar[str] = "vidur_operators"
+    title: ClassVar[str] = "Operators other than products in a pass (fp16, kernels of 2023)"
+    families: ClassVar[frozenset[str]] = frozenset(
+        {"rmsnorm", "layernorm", "silu_mul", "rope", "embedding", "elementwise"}
+    )
+    split: ClassVar[str] = (
+        "Models internlm-20b and Qwen-2-7B: never fitted, nor any shape of theirs. latency_us: "
+        "kernels of 20 us and more; short_latency_us: shorter ones, of which the clock tells "
+        "whole microseconds only."
+    )
+    source: ClassVar[tuple[str, ...]] = ("serving/vidur_linear_ops.parquet",)
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
+        "latency_us": {"mean_ape": 7.0, "median_ape": 4.5},
+        "short_latency_us": {"mean_ape": 11.0},
+    }
+
+    def takes(self, rows: Rows) -> bool:
+        """Vidur's rows, those of its fork too."""
+        return rows.batch.family in self.families and rows.source.startswith(VIDUR)
+
+    def metrics(self, parts: Sequence[Rows]) -> list[Scored]:
+        """Long and short kernels apart."""
+        long = [part.at(part.measured_us >= LONG_US) for part in parts]
+        short = [part.at(part.measured_us < LONG_US) for part in parts]
+        return [
+            _scored([part for part in some if len(part.measured_us)], metric)
+            for some, metric in ((long, "latency_us"), (short, "short_latency_us"))
+        ]
