@@ -145,6 +145,13 @@ def scale_of(architecture: str, name: str) -> float:
     return clock / REFERENCE_HZ if waits(name) else 1.0
 
 
+def starts_without(found: dict[str, Constants]) -> Constants:
+    """Where the fit of what nobody measured would start; ``default`` may know a left out one's."""
+    measured = {name for values in found.values() for name in values}
+    spans = {name: span for stage in stages() for name, span in stage.constants.items()}
+    return {name: start for name, (start, *_) in spans.items() if name not in measured}
+
+
 def means(found: dict[str, Constants], default: Constants) -> Constants:
     """Defaults for architectures without data: geometric means over those with, times of kernels
     at one clock.
@@ -154,7 +161,7 @@ def means(found: dict[str, Constants], default: Constants) -> Constants:
     unknown host slows four devices by the geometric mean of that, whatever their architecture.
     Single messages over PCIe were not measured: they reach what a pair's other operations reach.
     """
-    result = {**default, "reference_clock_hz": REFERENCE_HZ}
+    result = {**default, "reference_clock_hz": REFERENCE_HZ, **starts_without(found)}
     for name in sorted({name for values in found.values() for name in values}):
         values = [found[a][name] * scale_of(a, name) for a in sorted(found) if name in found[a]]
         result[name] = float(f"{np.exp(np.mean(np.log(values))):.4g}")
