@@ -168,8 +168,7 @@ def selected(
         marks += [":bmm", f":{library}_bmm"]
     for of in ("", *lineage(recipe)):
         wanted = f"{of}." if of else ""
-        nearest = of != "" and of == NEAREST.get(recipe.name)
-        for mark in marks[:1] if nearest else marks:  # its libraries' kernels are others
+        for mark in marks:
             for name, value in table.items():
                 head, dot, tail = name.rpartition(".")
                 plain, colon, which = tail.partition(":")

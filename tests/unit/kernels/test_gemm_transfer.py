@@ -57,9 +57,9 @@ def test_measured_architectures_keep_what_was_fitted(device: Device) -> None:
     assert constants_for(device, RECIPES["bf16"]) == selected(table, RECIPES["bf16"], "")
 
 
-def test_formats_that_nothing_is_known_of_take_the_nearest_ones_without_its_libraries() -> None:
+def test_formats_that_nothing_is_known_of_take_the_nearest_ones() -> None:
     table = {"x": 1.0, "fp8.x": 2.0, "fp8.x:vllm": 3.0}
-    assert selected(table, RECIPES["nvfp4"], "vllm") == {"x": 2.0}
+    assert selected(table, RECIPES["nvfp4"], "vllm") == {"x": 3.0}
     assert selected({**table, "nvfp4.x": 4.0}, RECIPES["nvfp4"], "vllm") == {"x": 4.0}
 
 
