@@ -98,21 +98,17 @@ def budget_from(device: Device, dtype: str, c: Mapping[str, float]) -> Budget:
 
 
 def _operation_j(device: Device, c: Mapping[str, float], floor_hz: float) -> float:
-    """Energy of a 16-bit operation: of the architecture, or of what the board was built for.
+    """Energy of a 16-bit operation: of the architecture, or what the size of its cores suggests.
 
-    Where nothing was measured, full use of the matrix units takes the same multiple of a board's
-    limit as it does of the measured boards'.
+    Where nothing was measured: operands are fetched once for all that a core computes of them, so
+    that wide cores spend less an operation.
     """
-    boost_hz = max(device.clocks.boost_hz, floor_hz)
-    multiple, built = c.get("limit_multiple", 0.0), as_built(device)
-    if multiple <= 0.0 or built.power_cap_w is None or not _has_matrix_units(built):
-        return c["operation_j"] * energy_growth(boost_hz / c["reference_hz"])
-    own = multiple * built.power_cap_w / built.peak_per_s("tensor", "bf16")
-    return own * energy_growth(boost_hz / built.clocks.boost_hz)
-
-
-def _has_matrix_units(device: Device) -> bool:
-    return device.rate_per_core("tensor", "bf16") > 0.0
+    clock = max(device.clocks.boost_hz, floor_hz) / c["reference_hz"]
+    energy = c["operation_j"] * energy_growth(clock)
+    exponent, rate = c.get("rate_exponent", 0.0), device.rate_per_core("tensor", "bf16")
+    if exponent <= 0.0 or rate <= 0.0:
+        return energy
+    return float(energy * (c["reference_rate"] / rate) ** exponent)
 
 
 def as_built(device: Device) -> Device:

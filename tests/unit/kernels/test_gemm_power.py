@@ -100,10 +100,13 @@ def test_the_clock_falls_steadily_through_the_floor() -> None:
     assert np.diff(clocks).min() > -0.01 * card.clocks.boost_hz
 
 
-def test_boards_of_unmeasured_architectures_are_built_for_their_limit() -> None:
-    """Energy an operation follows from the limit, whatever clock the user set."""
+def test_wide_cores_of_unmeasured_architectures_spend_less_an_operation() -> None:
     constants = {**load_physics("power").default}
-    watts = budget_from(H100, "bf16", constants)
-    assert watts.core_w == pytest.approx(constants["limit_multiple"] * watts.cap_w)
+    narrow, wide = find_device("RTX 4090"), find_device("H100")
+    spent = [
+        budget_from(device, "bf16", constants).core_w / device.peak_per_s("tensor", "bf16")
+        for device in (wide, narrow)
+    ]
+    assert spent[0] < spent[1]
     slow = budget_from(H100.at_clock(0.5 * H100.clocks.boost_hz), "bf16", constants)
-    assert slow.core_w < 0.25 * watts.core_w
+    assert slow.core_w < 0.25 * budget_from(H100, "bf16", constants).core_w
