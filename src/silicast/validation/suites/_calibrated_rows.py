@@ -93,7 +93,7 @@ class Table:
 
 @lru_cache(maxsize=4)
 def tables(data: Path, devices: tuple[str, ...]) -> tuple[Table, ...]:
-    """Tables of some devices: of every family and format the library with the most rows."""
+    """Tables of some devices: of products every library, else the library with the most rows."""
     wanted = {find_device(name).name for name in devices}
     found: dict[tuple[str, str, str], dict[str, list[MeasuredKernels]]] = {}
     for part in _all(data):
@@ -104,10 +104,11 @@ def tables(data: Path, devices: tuple[str, ...]) -> tuple[Table, ...]:
     chosen = []
     for (family, dtype, device), by_library in sorted(found.items()):
         # of equals the first by name
-        library = min(by_library, key=lambda name: (-_count(by_library[name]), name))
-        table = Table(family, dtype, library, device, tuple(by_library[library]))
-        if len(table) >= AT_LEAST and table.held_out.any():
-            chosen.append(table)
+        ranked = sorted(by_library, key=lambda name: (-_count(by_library[name]), name))
+        for library in ranked if family == "gemm" else ranked[:1]:
+            table = Table(family, dtype, library, device, tuple(by_library[library]))
+            if len(table) >= AT_LEAST and table.held_out.any():
+                chosen.append(table)
     return tuple(chosen)
 
 

@@ -61,8 +61,8 @@ class CalibratedKernels(Suite):
     title: ClassVar[str] = "Kernels after a calibration"
     split: ClassVar[str] = (
         "Of each architecture one device is predicted as if nobody had measured it or its sisters: "
-        "constants of the others, no learned correction. Of one library's newest campaign a family "
-        f"and format {ROWS} random rows are then given to `silicast calibrate`; scored are rows "
+        "constants of the others, no learned correction. Of a library's newest campaign in a "
+        f"family and format {ROWS} random rows are then given to `silicast calibrate`; scored are rows "
         "that were not drawn and that no constant is fitted on. The baselines have fewer or more "
         f"rows, the same for all. Scaled: {HAD_ROWS} rows of the {HAVE}, wanted on other devices."
     )
@@ -76,14 +76,14 @@ class CalibratedKernels(Suite):
         "aiconfigurator/moe.parquet",
     )
     thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
-        "gemm_bf16_us": {"mean_ape": 9.0, "bias_pct": 4.0},
-        "gemm_fp8_us": {"mean_ape": 10.0, "bias_pct": 4.0},
-        "gemm_fp8_block_us": {"mean_ape": 10.0, "bias_pct": 4.0},
-        "gemm_nvfp4_us": {"mean_ape": 8.0, "bias_pct": 4.0},
-        "attention_prefill_us": {"mean_ape": 9.0, "bias_pct": 4.0},
-        "attention_decode_us": {"mean_ape": 12.0, "bias_pct": 4.0},
+        "gemm_bf16_us": {"mean_ape": 9.0, "bias_pct": 5.0},
+        "gemm_fp8_us": {"mean_ape": 11.0, "bias_pct": 5.0},
+        "gemm_fp8_block_us": {"mean_ape": 12.0, "bias_pct": 5.0},
+        "gemm_nvfp4_us": {"mean_ape": 9.0, "bias_pct": 5.0},
+        "attention_prefill_us": {"mean_ape": 9.0, "bias_pct": 5.0},
+        "attention_decode_us": {"mean_ape": 12.0, "bias_pct": 5.0},
         "moe_us": {"mean_ape": 18.0, "bias_pct": 7.0},
-        "mla_us": {"mean_ape": 10.0, "bias_pct": 4.0},
+        "mla_us": {"mean_ape": 12.0, "bias_pct": 5.0},
     }
 
     def score(self, data: Path, limit: int | None = None) -> list[Scored]:
