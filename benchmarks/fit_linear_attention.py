@@ -2,6 +2,9 @@
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/fit_linear_attention.py [--dry] [--transfer]
 
+``--transfer`` writes the constants that every architecture would get without its rows,
+validation/held_out/linear_attention.json, and their scores, and nothing else.
+
 One problem a style of kernel: constants that all architectures share and some of each
 architecture. Robust (soft L1) on log ratios; priors pull every constant to its start.
 Deterministic. Rows marked held out are never fitted, only scored.
@@ -34,6 +37,8 @@ from silicast.validation.suites._linear_attention_rows import COLUMNS, Rows, rea
 
 F = NDArray[np.float64]
 OUT = Path(__file__).resolve().parents[1] / "src/silicast/catalog/physics/linear_attention.json"
+HELD_OUT = OUT.parents[2] / "validation/held_out/linear_attention.json"
+ROWS_TO_TRANSFER, STEPS_TO_TRANSFER = 120, 25
 ROWS = 700
 """Rows of each device, campaign and kernel that are fitted."""
 
@@ -268,8 +273,11 @@ def averaged(tables: Tables) -> Tables:
     return {**tables, "": common}
 
 
-def with_defaults(tables: Tables) -> Tables:
-    """Averages for architectures that nobody measured, and constants for such styles."""
+def with_defaults(tables: Tables, *, everywhere: bool = True) -> Tables:
+    """Averages for architectures that nobody measured, and constants for such styles.
+
+    ``everywhere``: every style was fitted somewhere; else others have what fits start from.
+    """
     merged = averaged(tables)
     common = merged[""]
     for style, other in STAND_INS.items():
@@ -280,7 +288,9 @@ def with_defaults(tables: Tables) -> Tables:
                 if head == other and (table is common or last != "launch_s"):
                     table.setdefault(f"{style}.{last}", value)
     missing = set(STYLES) - {name.partition(".")[0] for name in common}
-    assert not missing, f"no constants for {missing}"
+    assert not (missing and everywhere), f"no constants for {missing}"
+    for style in sorted(missing):
+        common.update({f"{style}.{name}": value for name, value in start_of(STYLES[style]).items()})
     return merged
 
 
@@ -321,26 +331,41 @@ def show(title: str, scores: Mapping[str, Mapping[str, float]]) -> None:
         print(f"{title}: mean {name} {float((values * count).sum() / count.sum()):.1f}")
 
 
-def transfer(parts: Sequence[Rows]) -> dict[str, Any]:
-    """Every architecture predicted from constants fitted on the others."""
-    found: dict[str, Any] = {}
-    styles = grouped([sample(part, ROWS // 3) for part in parts if not sick(part)])
-    for out in ("ada", "hopper", "blackwell"):
+def transfer(parts: Sequence[Rows], held: Sequence[Rows]) -> dict[str, Any]:
+    """What every architecture would get without its rows; prints scores of its held-out rows under
+    the means of the others, and under those of each other architecture.
+    """
+    bodies: dict[str, Any] = {}
+    styles = grouped([sample(part, ROWS_TO_TRANSFER) for part in parts if not sick(part)])
+    scored = grouped(held)
+    architectures = sorted({g.architecture for groups in styles.values() for g in groups})
+    for out in architectures:
         others = {
             style: [g for g in groups if g.architecture != out] for style, groups in styles.items()
         }
-        tables = fit({s: g for s, g in others.items() if g}, steps=30)
-        common = {style for style, groups in others.items() if groups}
-        tables = averaged(tables)
+        fitted = fit({s: g for s, g in others.items() if g}, steps=STEPS_TO_TRANSFER)
+        tables = with_defaults(fitted, everywhere=False)
         mine = {
             style: [g for g in groups if g.architecture == out]
-            for style, groups in styles.items()
-            if style in common
+            for style, groups in scored.items()
+            if others.get(style)
         }
-        scores = evaluate(mine, tables, "unmeasured_device_log_sd")
-        show(f"{out} held out", scores)
-        found |= scores
-    return found
+        for other in ("", *(a for a in architectures if a != out)):
+            same = {**tables, out: tables[other]}
+            scores = evaluate(mine, same, "unmeasured_device_log_sd")
+            count = np.array([row["rows"] for row in scores.values()])
+            off = np.array([row["mape"] for row in scores.values()])
+            print(
+                f"{out} held out, {other or 'means of the others'}: {off @ count / count.sum():.1f}"
+            )
+            if not other:
+                show(f"{out} held out", scores)
+        bodies[out] = {
+            "default": rounded(tables[""]),
+            "architectures": {a: rounded(t) for a, t in sorted(tables.items()) if a},
+            "fallback": {},
+        }
+    return bodies
 
 
 def sick(part: Rows) -> bool:
@@ -351,14 +376,16 @@ def sick(part: Rows) -> bool:
 def main() -> None:
     data = data_folder()
     parts = [part for family in COLUMNS for part in read_rows(data, family, held_out=False)]
+    rows = [part for family in COLUMNS for part in read_rows(data, family, held_out=True)]
+    if "--transfer" in sys.argv:
+        bodies = transfer(parts, rows)
+        HELD_OUT.write_text(json.dumps(bodies, indent=1) + "\n", encoding="utf-8")
+        return
     styles = grouped([sample(part, ROWS) for part in parts if not sick(part)])
     tables = with_defaults(fit(styles))
     show("fitted", evaluate(styles, tables))
-    rows = [part for family in COLUMNS for part in read_rows(data, family, held_out=True)]
     scores: dict[str, Any] = {"held out": evaluate(grouped(rows), tables)}
     show("held out", scores["held out"])
-    if "--transfer" in sys.argv:
-        scores["architecture held out"] = transfer(parts)
     if "--dry" not in sys.argv:
         write(tables, scores)
 
@@ -371,7 +398,7 @@ def write(tables: Tables, scores: dict[str, Any]) -> None:
             "in any campaign; at most 700 other rows of each device, campaign and kernel are; none "
             "of SGLang 0.5.14 on H200, which slowed down the longer it ran"
         ),
-        "command": "python benchmarks/fit_linear_attention.py --transfer",
+        "command": "python benchmarks/fit_linear_attention.py",
         "date": "2026-11-21",
         "scores": scores,
         "notes": (

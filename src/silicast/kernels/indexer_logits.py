@@ -26,7 +26,7 @@ from silicast.kernels.sparse_constants import (
     sparse_errors,
 )
 from silicast.kernels.sparse_work import in_rounds, seen
-from silicast.workload.op import Op, OpBatch
+from silicast.workload.op import Op, OpBatch, Variant
 
 ROWS = 128
 """Rows of the matrix unit that queries and their heads fill."""
@@ -125,6 +125,10 @@ class IndexerLogits(Implementation):
             features={"core_share": core_s / time, "dram_share": dram_s / time, "waves": waves},
             independent_log_sd=np.full_like(time, c["independent_log_sd"]),
         )
+
+    def style(self, variant: Variant, device: Device) -> str:  # noqa: ARG002
+        """See :meth:`Implementation.style`: a library's own kernel, which modules alone show."""
+        return variant.library
 
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""

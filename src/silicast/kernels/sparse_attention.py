@@ -28,7 +28,7 @@ from silicast.kernels.sparse_constants import (
     sparse_errors,
 )
 from silicast.kernels.sparse_work import in_rounds, seen
-from silicast.workload.op import Op, OpBatch
+from silicast.workload.op import Op, OpBatch, Variant
 
 KEY_TILE = 64
 LATENT_WIDTH = 576
@@ -149,6 +149,10 @@ class SparseAttention(Implementation):
         ops = 2.0 * size.work.total(size.entries) * size.heads * size.dense_width
         found: F64 = ops / (rate * slots * c["dense_efficiency"])
         return found
+
+    def style(self, variant: Variant, device: Device) -> str:  # noqa: ARG002
+        """See :meth:`Implementation.style`: a library's own kernel, which modules alone show."""
+        return variant.library
 
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""

@@ -23,7 +23,7 @@ from silicast.kernels.sparse_constants import (
     sparse_errors,
 )
 from silicast.kernels.sparse_work import in_rounds, seen
-from silicast.workload.op import Op, OpBatch
+from silicast.workload.op import Op, OpBatch, Variant
 
 SCORE_BYTES = 4
 INDEX_BYTES = 4
@@ -90,6 +90,10 @@ class TopK(Implementation):
             features={"row_share": rounds * row_s / time, "dram_share": dram_s / time},
             independent_log_sd=np.full_like(time, c["independent_log_sd"]),
         )
+
+    def style(self, variant: Variant, device: Device) -> str:  # noqa: ARG002
+        """See :meth:`Implementation.style`: a library's own kernel, which modules alone show."""
+        return variant.library
 
     def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""

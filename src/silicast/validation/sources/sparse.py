@@ -1,4 +1,4 @@
-"""Rows of sparse attention blocks."""
+"""Rows of sparse attention: its kernels, and the modules made of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from silicast.learning.training import MeasuredKernels
-from silicast.validation.source import AIC, DEEP, Read, Source
+from silicast.validation.source import AIC, DEEP, MANY, Read, Source
 from silicast.validation.suites import _sparse_rows
 
 PER_GROUP = {"dsa": 300, "csa": 400, "hca": 250, "msa": 1200}
@@ -14,11 +14,14 @@ PER_GROUP = {"dsa": 300, "csa": 400, "hca": 250, "msa": 1200}
 groups, or where errors are large."""
 
 
+LOWERED = {**_sparse_rows.KERNEL_TABLES, **_sparse_rows.MODULE_TABLES}
+
+
 def _sparse(name: str, *tables: str) -> Read:
     def read(data: Path) -> Iterator[MeasuredKernels]:
         for table in tables:
-            lower = _sparse_rows.MODULE_TABLES[table]
-            for part in _sparse_rows.table_rows(data, table, lower, PER_GROUP[name]):
+            count = PER_GROUP.get(name, MANY)
+            for part in _sparse_rows.table_rows(data, table, LOWERED[table], count):
                 held = _sparse_rows.shape_held_out(part.sizes)
                 yield MeasuredKernels(part.batch, part.device, part.seconds, held)
 
@@ -32,8 +35,15 @@ _MODULES = {
     "msa": ("msa_context_module", "msa_generation_module"),
 }
 
+_KERNELS = {
+    "indexer_logits": ("glm5_mqa_logits_module", "dsv4_paged_mqa_logits_module"),
+    "topk": ("glm5_topk_module", "dsv4_csa_topk_calib"),
+    "sparse_attention": ("glm5_dsa_attn_module", "dsv4_hca_attn_module"),
+}
+_FAMILIES = {**_KERNELS, **{f"{name}_module": tables for name, tables in _MODULES.items()}}
+
 SOURCES = tuple(
-    Source(f"{name}_module", tuple(f"{AIC}{table}.parquet" for table in tables),
-           "one shape in five, by hash", _sparse(name, *tables), DEEP)
-    for name, tables in _MODULES.items()
+    Source(family, tuple(f"{AIC}{table}.parquet" for table in tables),
+           "one shape in five, by hash", _sparse(family.removesuffix("_module"), *tables), DEEP)
+    for family, tables in _FAMILIES.items()
 )  # fmt: skip
