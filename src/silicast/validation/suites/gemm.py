@@ -53,19 +53,19 @@ class DenseGemm(Suite):
         "serving/vidur_linear_ops.parquet",
     )
     thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
-        "bf16_us": {"mean_ape": 9.0, "bias_pct": 4.0},
-        "fp16_us": {"mean_ape": 16.0, "bias_pct": 14.0},
-        "fp8_us": {"mean_ape": 15.0, "bias_pct": 5.0},
-        "fp8_block_us": {"mean_ape": 15.0, "bias_pct": 5.0},
-        "fp8_static_us": {"mean_ape": 21.0, "bias_pct": 5.0},
-        "nvfp4_us": {"mean_ape": 10.0, "bias_pct": 4.0},
-        "int4_wo_us": {"mean_ape": 12.0, "bias_pct": 5.0},
-        "int8_wo_us": {"mean_ape": 11.0, "bias_pct": 5.0},
-        "sq_us": {"mean_ape": 12.0, "bias_pct": 5.0},
-        "fp8_scaled_mm_us": {"mean_ape": 16.0, "bias_pct": 8.0},
-        "bmm_us": {"mean_ape": 11.0, "bias_pct": 5.0},
-        "bmm_fp8_us": {"mean_ape": 10.0, "bias_pct": 5.0},
-        "fp32_us": {"mean_ape": 16.0, "bias_pct": 8.0},
+        "bf16_us": {"mean_ape": 5.0, "bias_pct": 4.0},
+        "fp16_us": {"mean_ape": 10.0, "bias_pct": 7.0},
+        "fp8_us": {"mean_ape": 6.0, "bias_pct": 5.0},
+        "fp8_block_us": {"mean_ape": 6.0, "bias_pct": 5.0},
+        "fp8_static_us": {"mean_ape": 10.0, "bias_pct": 5.0},
+        "nvfp4_us": {"mean_ape": 6.0, "bias_pct": 4.0},
+        "int4_wo_us": {"mean_ape": 8.0, "bias_pct": 5.0},
+        "int8_wo_us": {"mean_ape": 8.0, "bias_pct": 5.0},
+        "sq_us": {"mean_ape": 8.0, "bias_pct": 5.0},
+        "fp8_scaled_mm_us": {"mean_ape": 3.0, "bias_pct": 8.0},
+        "bmm_us": {"mean_ape": 9.0, "bias_pct": 5.0},
+        "bmm_fp8_us": {"mean_ape": 9.0, "bias_pct": 5.0},
+        "fp32_us": {"mean_ape": 14.0, "bias_pct": 8.0},
     }
 
     def score(self, data: Path, limit: int | None = None) -> list[Scored]:
