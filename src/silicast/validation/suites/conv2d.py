@@ -32,7 +32,7 @@ class Convolutions(Suite):
     )
     source: ClassVar[tuple[str, ...]] = ("kernels/deepbench.csv.gz",)
     thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
-        "latency_us": {"mean_ape": 30.0, "bias_pct": 12.0}
+        "latency_us": {"mean_ape": 26.0, "bias_pct": 12.0}
     }
 
     def score(self, data: Path, limit: int | None = None) -> list[Scored]:

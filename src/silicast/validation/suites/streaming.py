@@ -118,7 +118,7 @@ class Norms(_StreamingSuite):
         "neusight/kernels_nvidia.parquet",
         "serving/llmservingsim_profile_dense.parquet",
     )
-    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 12.0}}
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 10.0}}
 
 
 @register_suite
@@ -133,7 +133,7 @@ class SiluMulSuite(_StreamingSuite):
         "pipeweave/kernel_elementwise_sample.parquet",
         "serving/llmservingsim_profile_dense.parquet",
     )
-    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 23.0}}
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 16.0}}
 
 
 @register_suite
@@ -148,7 +148,7 @@ class ElementwiseSuite(_StreamingSuite):
         "neusight/kernels_nvidia.parquet",
         "serving/llmservingsim_profile_dense.parquet",
     )
-    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 11.0}}
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 4.0}}
 
 
 @register_suite
@@ -163,7 +163,7 @@ class SoftmaxSuite(_StreamingSuite):
         "neusight/kernels_nvidia.parquet",
         "serving/llmservingsim_profile_per_sequence.parquet",
     )
-    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 15.0}}
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 13.0}}
 
 
 @register_suite
@@ -178,7 +178,7 @@ class QuantizeSuite(_StreamingSuite):
         "aiconfigurator/scale_matrix.parquet",
         "aiconfigurator/computescale.parquet",
     )
-    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 15.5}}
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {"latency_us": {"mean_ape": 6.5}}
 
 
 @register_suite
