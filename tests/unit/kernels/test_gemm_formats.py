@@ -154,7 +154,9 @@ def test_formats_without_data_take_the_constants_of_their_units() -> None:
     assert lineage(RECIPES["w4afp8"]) == ("fp8", "w4afp8")
     assert constants_for(find_device("H100"), RECIPES["w4afp8"])["widen_ops"] > 0
     # what TensorRT's engine adds to its plugins is not Marlin's
-    plugin, other = (constants_for(find_device("A100"), RECIPES["int4_wo"], x) for x in ("trtllm", "vllm"))
+    plugin, other = (
+        constants_for(find_device("A100"), RECIPES["int4_wo"], x) for x in ("trtllm", "vllm")
+    )
     assert plugin["extra_s"] > other["extra_s"] == 0.0
 
 
