@@ -162,13 +162,13 @@ class _Decode:
         partial = work.total(self.splits * work.q) * self.heads * self.width * 8.0
         inner = cache_rate(device) * c["l2_efficiency"]
         merge_s = np.where(self.split, c["merge_s"] + partial / inner, 0.0)
-        launch = c["launch_cycles"] / clock * np.where(
+        self.launch_s = c["launch_cycles"] / clock
+        launch = self.launch_s * np.where(
             self.scalar, c["scalar_launch"], c["narrow_launch"] if self.narrow else 1.0
         )
         omitted = self.scheme.omitted * c["append_launch_cycles"] / clock
         launch = np.maximum(launch - omitted, 0.25 * launch)
         launch = launch + c["irregular_launch_s"] * (self.width & (self.width - 1) != 0)
-        self.launch_s = c["launch_cycles"] / clock
         time_s = launch + together + merge_s + traffic.append_s
         shares = {
             "core_share": core_s / time_s,
