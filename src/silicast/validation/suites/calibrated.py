@@ -62,9 +62,9 @@ class CalibratedKernels(Suite):
     split: ClassVar[str] = (
         "Of each architecture one device is predicted as if nobody had measured it or its sisters: "
         "constants of the others, no learned correction. Of a library's newest campaign in a "
-        f"family and format {ROWS} random rows are then given to `silicast calibrate`; scored are rows "
-        "that were not drawn and that no constant is fitted on. The baselines have fewer or more "
-        f"rows, the same for all. Scaled: {HAD_ROWS} rows of the {HAVE}, wanted on other devices."
+        f"family and format {ROWS} random rows are then given to `silicast calibrate`; scored are "
+        "rows that were not drawn and that no constant is fitted on. The baselines have fewer or "
+        f"more rows, the same for all. Scaled: {HAD_ROWS} rows of the {HAVE}, wanted on others."
     )
     source: ClassVar[tuple[str, ...]] = (
         "kernels/aic_gemm_bf16_repeats.parquet",
