@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +12,8 @@ from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.gemm import Gemm
 from silicast.kernels.gemm_constants import SCALED, constants_for, from_specification, selected
-from silicast.kernels.physics import load_physics, replaced
-from silicast.validation.suites.gemm_transfer import HELD_OUT, held_out_constants
+from silicast.kernels.physics import load_physics
+from silicast.validation.held_out import held_out, unmeasured
 from silicast.workload.op import OpBatch, Variant
 
 A100, H100, B200, L40S = (find_device(x) for x in ("A100", "H100", "B200", "L40S"))
@@ -23,7 +22,7 @@ SIZES = {
     "n": np.array([4096, 512, 14336, 4096]),
     "k": np.array([4096, 8192, 4096, 192]),
 }
-HELD = sorted(json.loads(HELD_OUT.read_bytes()))
+HELD = sorted(held_out("gemm"))
 
 
 def _faster(device: Device, factor: float) -> Device:
@@ -65,8 +64,7 @@ def test_formats_that_nothing_is_known_of_take_the_nearest_ones() -> None:
 
 @pytest.mark.parametrize("held", HELD)
 def test_held_out_constants_hold_nothing_of_the_architecture(held: str) -> None:
-    found = held_out_constants(held)
-    assert found is not None
+    found = held_out("gemm")[held]
     assert held not in found.architectures
     assert found.fallback.get(held) in found.architectures
     missing = set(load_physics("gemm").default) - set(found.default)
@@ -75,11 +73,9 @@ def test_held_out_constants_hold_nothing_of_the_architecture(held: str) -> None:
 
 
 def test_a_held_out_architecture_is_not_measured_and_gains_from_its_clock() -> None:
-    found = held_out_constants("hopper")
-    assert found is not None
     batch, model = OpBatch("gemm", Variant(), SIZES), Gemm()
     shipped = model.times(batch, H100)
-    with replaced({"gemm": found}):
+    with unmeasured("hopper"):
         held = model.times(batch, H100)
         quick = model.times(batch, _faster(H100, 1.2))
     assert shipped.measured

@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import ClassVar, final
 
-import msgspec
 import numpy as np
 
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.gemm import Gemm
 from silicast.kernels.implementation import KernelTimes
-from silicast.kernels.physics import Physics, PhysicsCard, replaced
 from silicast.validation.gemm_rows import Rows, fp32_rows, roofline_s, sample, vidur_rows
+from silicast.validation.held_out import unmeasured
 from silicast.validation.suite import Scored, Suite, register_suite, timed
 from silicast.workload.op import OpBatch
 
-HELD_OUT = Path(__file__).resolve().parents[1] / "held_out" / "gemm.json"
 TICKS_S = 20e-6
 """Vidur's clock ticks in microseconds: products shorter than that are reported apart."""
 ROWS_PER_DEVICE = 6000
-
-
-@cache
-def held_out_constants(architecture: str) -> Physics | None:
-    """Constants that were fitted on no row of an architecture; None where none were fitted at all.
-
-    Written by ``benchmarks/fit_gemm.py --transfer``.
-    """
-    body = json.loads(HELD_OUT.read_bytes()).get(architecture)
-    if body is None:
-        return None
-    command = "python -m benchmarks.fit_gemm --transfer"
-    card = PhysicsCard(data=[], split=f"without {architecture}", command=command, date="")
-    return msgspec.convert({"format": 1, "card": card, **body}, Physics)
 
 
 @register_suite
@@ -94,9 +76,7 @@ def _times(part: Rows, known: bool) -> KernelTimes:
     device, batch = find_device(part.device), OpBatch("gemm", part.variant, part.dims)
     if known:
         return timed(Gemm(), batch, device)
-    constants = held_out_constants(device.architecture)
-    assert constants is not None, f"no held-out constants of {device.architecture}"
-    with replaced({"gemm": constants}):
+    with unmeasured(device.architecture):
         return timed(Gemm(), batch, device)
 
 
