@@ -37,7 +37,7 @@ from silicast.workload.op import OpBatch
 
 HELD_OUT = Path(silicast.validation.__file__).parent / "held_out"
 ROWS_PER_DEVICE = 20_000
-ROWS_PER_FIT = 3_000
+ROWS_PER_FIT = {"attention_prefill": 3_000, "attention_decode": 4_000}
 ROWS_PER_TRANSFER = 1_200
 Z90 = 1.6448536269514722
 
@@ -156,7 +156,7 @@ def fit(
     family: str,
     parts: Sequence[Rows],
     start: Mapping[str, float],
-    rows: int = ROWS_PER_FIT,
+    rows: int,
 ) -> dict[str, float]:
     """Constants of one caller on one architecture: soft L1 on the log ratio, drawn to ``start``."""
     priors = PRIORS[family]
@@ -227,7 +227,7 @@ def read_groups(family: str) -> Groups:
 
 
 def fit_groups(
-    family: str, groups: Groups, rows: int = ROWS_PER_FIT
+    family: str, groups: Groups, rows: int
 ) -> tuple[dict[str, float], Constants, dict[tuple[str, str], dict[str, float]]]:
     """Default constants, those by architecture, and what was fitted by (architecture, caller)."""
     start = {n: p[0] for n, p in PRIORS[family].items()} | FIXED[family]
@@ -260,7 +260,7 @@ def fit_groups(
 def fit_family(family: str) -> dict[str, Any]:
     """The constants file of one family."""
     groups = read_groups(family)
-    default, architectures, fitted = fit_groups(family, groups)
+    default, architectures, fitted = fit_groups(family, groups, ROWS_PER_FIT[family])
     card = {
         "data": [
             f"aiconfigurator/{TABLES[family]}_attention.parquet",
