@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -27,6 +27,10 @@ class Features(Mapping[str, F64]):
 
     def __getitem__(self, name: str) -> F64:
         return self._values[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As of any mapping, but without an exception for what is not there."""
+        return self._values.get(name, default)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)

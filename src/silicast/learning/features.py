@@ -96,9 +96,7 @@ class Kernels:
         found[floored] = np.maximum(found[floored], 0.0)
         if len(layout.left):
             found[layout.left] = found[layout.left_of] % layout.base * layout.per_base
-        for row, name in layout.marks:
-            if name in self.own:
-                found[row] = 1.0
+        found[_marked(names, self.own)] = 1.0
         return found
 
 
@@ -159,6 +157,12 @@ def _layout(names: tuple[str, ...]) -> _Layout:
         per_base=1.0 / base,
         marks=by_kind["mark"],
     )
+
+
+@lru_cache(maxsize=4096)
+def _marked(names: tuple[str, ...], own: frozenset[str]) -> I64:
+    """Rows of the marks that a kernel has."""
+    return np.array([row for row, name in _layout(names).marks if name in own], dtype=np.int64)
 
 
 def all_names(model: Implementation, parts: Iterable[tuple[OpBatch, Device]]) -> tuple[str, ...]:

@@ -102,8 +102,8 @@ class Trees:
         answers = binned[self.features.reshape(-1)] >= self.thresholds.reshape(-1, 1)
         # the answers of a tree are the bits of one byte, the first the lowest
         numbers = np.packbits(answers.reshape(trees, depth, -1), axis=1, bitorder="little")[:, 0]
-        picked = np.take_along_axis(self.leaves, numbers.astype(np.int64), axis=1)
-        total: I64 = picked.sum(axis=0, dtype=np.int64)
+        first = np.arange(0, trees << depth, 1 << depth).reshape(-1, 1)
+        total: I64 = self.leaves.reshape(-1)[first + numbers].sum(axis=0, dtype=np.int64)
         return total
 
     def _many(self, binned: U8) -> I64:
