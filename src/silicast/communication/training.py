@@ -16,7 +16,7 @@ from silicast.core.prediction import Z90
 from silicast.learning.artefact import Learned, Trained
 from silicast.learning.boosting import Settings, train, train_forest, train_quantile
 from silicast.learning.ceiling import QUANTILE, without_who
-from silicast.learning.oblivious import codes
+from silicast.learning.oblivious import codes, no_trees
 
 MIN_ROWS = 60
 """Fewer rows than that teach no correction."""
@@ -140,7 +140,7 @@ def _train_one(
         QUANTILE,
         OF_CEILING,
     )
-    return trained, Learned(trees, ceiling, reached)
+    return trained, Learned(trees, ceiling, no_trees(trees.common.bins), reached)
 
 
 def _table(part: MeasuredCalls, model: Model, names: tuple[str, ...], devices: list[str]) -> _Table:

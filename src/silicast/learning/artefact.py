@@ -17,7 +17,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.files import write_atomically
 from silicast.core.tensors import read_tensors, write_tensors
 from silicast.learning.forest import Forest
-from silicast.learning.oblivious import CODES, Trees
+from silicast.learning.oblivious import CODES, Trees, no_trees
 
 FORMAT = 2
 """Layout of card and tensors; readers take this one and the one before it, without regions."""
@@ -73,10 +73,13 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @final
 @dataclass(frozen=True)
 class Learned:
-    """The arrays of one correction: trees, the ceiling's, codes between which each feature lies."""
+    """The arrays of one correction: trees, the ceiling's, those of the log of how far a row is off
+    beside a usual one, and codes between which each feature lies.
+    """
 
     trees: Forest
     ceiling: Trees
+    spread: Trees
     ranges: NDArray[np.int64]
 
 
@@ -93,7 +96,7 @@ class Artefact:
         self.card = card
         self._tensors = tensors
         self._trees: dict[str, Forest] = {}
-        self._ceilings: dict[str, Trees] = {}
+        self._others: dict[str, Trees] = {}
         self._ranges: dict[str, NDArray[np.int64]] = {}
         self._names = {one.key: tuple(one.features) for one in card.trained}
         self._found = {(one.architecture, x): one for one in card.trained for x in one.dtypes}
@@ -117,16 +120,21 @@ class Artefact:
 
     def ceiling(self, trained: Trained) -> Trees | None:
         """Trees of the ceiling's log over the analytic estimate; None in artefacts of format 1."""
-        head = f"{trained.key}/ceiling/"
-        if f"{head}features" not in self._tensors:
+        if f"{trained.key}/ceiling/features" not in self._tensors:
             return None
-        if trained.key in self._ceilings:
-            return self._ceilings[trained.key]
-        part = {name: self._tensors[head + name] for name in ("features", "thresholds", "leaves")}
-        leaves = part["leaves"].astype(np.int16) << self._tensors[f"{head}steps"].reshape(-1, 1)
-        bins = self.trees(trained).common.bins
-        found = Trees(bins, part["features"].astype(np.int16), part["thresholds"], leaves)
-        self._ceilings[trained.key] = found
+        return self._more(trained, "ceiling")
+
+    def spread(self, trained: Trained) -> Trees:
+        """Trees of the log of a row's sd over a usual one's; of format 1, none: all rows are."""
+        return self._more(trained, "spread")
+
+    def _more(self, trained: Trained, name: str) -> Trees:
+        head = f"{trained.key}/{name}/"
+        found = self._others.get(head)
+        if found is None:
+            bins = self.trees(trained).common.bins
+            mine = {n.removeprefix(head): x for n, x in self._tensors.items() if n.startswith(head)}
+            found = self._others[head] = _trees(bins, mine) if mine else no_trees(bins)
         return found
 
     def ranges(self, trained: Trained) -> NDArray[np.int64]:
@@ -156,18 +164,23 @@ def _bins(edges: NDArray[np.uint16]) -> NDArray[np.uint8]:
 def _forest(tensors: Mapping[str, NDArray[Any]]) -> Forest:
     """A forest from its tensors; those of format 1 have no regions and whole leaves."""
     bins = np.stack([_bins(row) for row in tensors["edges"]])
-    features = tensors["features"].astype(np.int16)
-    leaves = tensors["leaves"].astype(np.int16)
-    if "steps" in tensors:
-        leaves = leaves << tensors["steps"].astype(np.int16).reshape(-1, 1)
-    counts = tensors["counts"].tolist() if "counts" in tensors else [len(features)]
+    whole = _trees(bins, tensors)
+    counts = tensors["counts"].tolist() if "counts" in tensors else [len(whole.features)]
     parts, at = [], 0
     for count in counts:
         some = slice(at, at + count)
-        parts.append(Trees(bins, features[some], tensors["thresholds"][some], leaves[some]))
+        parts.append(Trees(bins, whole.features[some], whole.thresholds[some], whole.leaves[some]))
         at += count
     splits = tensors.get("splits", np.zeros((0, 3), np.int16))
     return Forest(parts[0], splits, tuple(parts[1:]))
+
+
+def _trees(bins: NDArray[np.uint8], tensors: Mapping[str, NDArray[Any]]) -> Trees:
+    """Trees from their questions and leaves."""
+    leaves = tensors["leaves"].astype(np.int16)
+    if "steps" in tensors:
+        leaves = leaves << tensors["steps"].astype(np.int16).reshape(-1, 1)
+    return Trees(bins, tensors["features"].astype(np.int16), tensors["thresholds"], leaves)
 
 
 def _tensors(forest: Forest) -> dict[str, NDArray[Any]]:
@@ -247,8 +260,8 @@ def write_artefact(path: Path, card: Card, parts: Mapping[str, Learned]) -> Card
     tensors: dict[str, NDArray[Any]] = {}
     for key, part in parts.items():
         tensors |= {f"{key}/{name}": value for name, value in _tensors(part.trees).items()}
-        ceiling = _of_trees([part.ceiling])
-        tensors |= {f"{key}/ceiling/{name}": value for name, value in ceiling.items()}
+        for kind, trees in (("ceiling", part.ceiling), ("spread", part.spread)):
+            tensors |= {f"{key}/{kind}/{name}": x for name, x in _of_trees([trees]).items()}
         tensors[f"{key}/ranges"] = part.ranges.astype(np.uint16)
     digest = write_tensors(path.with_suffix(".safetensors"), tensors)
     card = msgspec.structs.replace(card, sha256=digest)

@@ -76,14 +76,14 @@ def train(columns: F64, target: F64, settings: Settings = Settings()) -> Trees:
         target: shape (n,), logs of ratios.
     """
     tables = bin_tables(columns)
-    return _grown(tables, binned(tables, codes(columns)), target, settings)
+    return grown(tables, binned(tables, codes(columns)), target, settings)
 
 
 def train_forest(columns: F64, target: F64, settings: Settings = Settings()) -> Forest:
     """Common trees, regions and the trees of each; arguments as of :func:`train`."""
     tables = bin_tables(columns)
     bins = binned(tables, codes(columns))
-    common = _grown(tables, bins, target, settings)
+    common = grown(tables, bins, target, settings)
     count = min(settings.regions, len(target) // ROWS_A_REGION)
     splits = _splits(bins, target, count)
     if not len(splits):
@@ -94,7 +94,7 @@ def train_forest(columns: F64, target: F64, settings: Settings = Settings()) -> 
     own = []
     for number in range(len(splits) + 1):
         rows = np.flatnonzero(region == number)
-        own.append(_grown(tables, bins[:, rows], left[rows], apart))
+        own.append(grown(tables, bins[:, rows], left[rows], apart))
     return Forest(common, splits, tuple(own))
 
 
@@ -108,7 +108,7 @@ def train_quantile(
         columns, target: as of :func:`train`.
         quantile: 0..1.
     """
-    return _grown(bins, binned(bins, codes(columns)), target, settings, quantile)
+    return grown(bins, binned(bins, codes(columns)), target, settings, quantile)
 
 
 def _splits(bins: U8, target: F64, count: int) -> NDArray[np.int16]:
@@ -147,10 +147,16 @@ def _best_split(bins: U8, target: F64) -> tuple[float, int, int]:
     return best
 
 
-def _grown(
+def grown(
     tables: U8, binned_rows: U8, target: F64, settings: Settings, quantile: float | None = None
 ) -> Trees:
-    """Trees over rows whose bins are known; of a quantile, None = of the middle."""
+    """Trees over rows whose bins are known.
+
+    Args:
+        tables: as of :func:`bin_tables`.
+        binned_rows: bins of shape (F, n).
+        quantile: the quantile they approximate, None = the middle.
+    """
     rng = np.random.default_rng(settings.seed)
     count, depth = len(target), settings.depth
     residual = np.array(target, dtype=np.float64)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from silicast.learning.oblivious import STEPS, codes
 from silicast.workload.op import OpBatch
 
 FADE_OCTAVES = 1.0
+FAMILY_LOG_SD = 0.01
+"""What all devices of a family are off together: they were learned from, each on its own."""
 OTHER_RELEASE = 1.25
 """Judged, where fewer than two releases were measured: how much further off another's are."""
 
@@ -59,13 +62,17 @@ def corrected(
     Nothing was learned of a style or format of the cache that no training row had.
     """
     trained = artefact.find(device.architecture, kernels.batch.variant.dtype)
-    if trained is None or not _known(kernels.own, trained):
+    if trained is None or not _known(kernels.own, artefact.names(trained)):
         return times
     found = codes(kernels.table(artefact.names(trained)))
     weight = inside(found, artefact.ranges(trained))
     factor = exp_fixed(weight * artefact.trees(trained).of_codes(found))
     estimate = np.maximum(times.estimate_s * factor, times.bound_s)
-    shared, apart = _errors(times, trained, device, weight, kernels)
+    named = _is_named(kernels.own, artefact.names(trained))
+    shared, left = _left(times, trained, device, kernels.batch.family, named=named)
+    apart = _apart(
+        times, shared, weight, left * exp_fixed(artefact.spread(trained).of_codes(found))
+    )
     variance = sum(value * value for value in shared.values())
     spread = exp_fixed(Z90 * np.sqrt(variance + apart * apart))
     return replace(
@@ -92,48 +99,55 @@ def inside(found: I64, ranges: I64) -> F64:
     return np.maximum(weight, 0.0)
 
 
-def _known(own: frozenset[str], trained: Trained) -> bool:
+@lru_cache(maxsize=4096)
+def _known(own: frozenset[str], features: tuple[str, ...]) -> bool:
     """Whether training rows had every style and cache format that is marked; a library may be new,
     for rows without one were learned from too.
     """
-    return all(name in trained.features for name in own if not name.startswith(WHO))
+    return all(name in features for name in own if not name.startswith(WHO))
 
 
-def _is_named(own: frozenset[str], trained: Trained) -> bool:
+@lru_cache(maxsize=4096)
+def _is_named(own: frozenset[str], features: tuple[str, ...]) -> bool:
     """Whether rows of the very release were learned from; of the library, where its releases are
     not told apart.
     """
-    for name in own & set(trained.features):
+    for name in own & set(features):
         kind, _, of = name.partition(":")
         if kind == "release":
             return True
-        told = any(other.startswith(f"release:{of} ") for other in trained.features)
+        told = any(other.startswith(f"release:{of} ") for other in features)
         if kind == "library" and not told:
             return True
     return False
 
 
-def _errors(
-    times: KernelTimes, trained: Trained, device: Device, weight: F64, kernels: Kernels
-) -> tuple[Mapping[str, float], F64]:
-    """Shared loadings, and each row's own: between the learned and the analytic ones by weight."""
+def _left(
+    times: KernelTimes, trained: Trained, device: Device, family: str, *, named: bool
+) -> tuple[Mapping[str, float], float]:
+    """Shared loadings where the correction has its whole weight, and a usual row's own sd."""
     known = device.name in trained.devices
-    device_sd = trained.shared_log_sd if known else trained.device_log_sd
-    shared: dict[str, float] = {}
-    for name, value in times.shared_log_sd.items():
-        kind = name.partition(":")[0]
-        learned = {"device": device_sd, "family": trained.shared_log_sd}.get(kind, value)
-        shared[name] = min(learned, value)
-    left = trained.log_sd
-    if not _is_named(kernels.own, trained):
-        left = max(left, trained.blank_log_sd, trained.release_log_sd)
-        if trained.campaign_log_sd:
-            shared[f"campaign:{kernels.batch.family}"] = trained.campaign_log_sd
-        else:
-            left *= OTHER_RELEASE
+    learned = {
+        "device": trained.shared_log_sd if known else trained.device_log_sd,
+        "family": FAMILY_LOG_SD,
+    }
+    shared = {
+        name: min(learned.get(name.partition(":")[0], value), value)
+        for name, value in times.shared_log_sd.items()
+    }
+    if named:
+        return shared, trained.log_sd
+    left = max(trained.log_sd, trained.blank_log_sd, trained.release_log_sd)
+    if not trained.campaign_log_sd:
+        return shared, left * OTHER_RELEASE
+    return {**shared, f"campaign:{family}": trained.campaign_log_sd}, left
+
+
+def _apart(times: KernelTimes, shared: Mapping[str, float], weight: F64, left: F64) -> F64:
+    """Each row's own sd: between the learned and the analytic one by weight."""
     faded = 1.0 - weight
     analytic = times.independent_log_sd
     # what the shared parts have lost by the correction comes back with distance
     lost = sum(v * v - shared[name] * shared[name] for name, v in times.shared_log_sd.items())
     variance = weight * left * left + faded * (analytic * analytic + lost)
-    return shared, np.sqrt(np.maximum(variance, analytic * analytic * faded))
+    return np.sqrt(np.maximum(variance, analytic * analytic * faded))

@@ -99,6 +99,8 @@ class Trees:
     def _few(self, binned: U8) -> I64:
         """All trees of some rows at once."""
         trees, depth = self.features.shape
+        if not trees:
+            return np.zeros(binned.shape[1], dtype=np.int64)
         answers = binned[self.features.reshape(-1)] >= self.thresholds.reshape(-1, 1)
         # the answers of a tree are the bits of one byte, the first the lowest
         numbers = np.packbits(answers.reshape(trees, depth, -1), axis=1, bitorder="little")[:, 0]
@@ -124,3 +126,14 @@ class Trees:
             np.take(leaves, number, out=leaf)
             np.add(total, leaf, out=total)
         return total.astype(np.int64)
+
+
+def no_trees(bins: U8) -> Trees:
+    """Trees whose sum is 0.
+
+    >>> no_trees(np.zeros((2, CODES), dtype=np.uint8)).evaluate(np.ones((2, 3))).tolist()
+    [0.0, 0.0, 0.0]
+    """
+    return Trees(
+        bins, np.zeros((0, 1), np.int16), np.zeros((0, 1), np.uint8), np.zeros((0, 2), np.int16)
+    )

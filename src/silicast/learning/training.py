@@ -18,6 +18,7 @@ from silicast.learning.boosting import Settings, train, train_forest, train_quan
 from silicast.learning.ceiling import QUANTILE, without_who
 from silicast.learning.features import WHO, Kernels, all_names
 from silicast.learning.oblivious import U8, Trees, codes
+from silicast.learning.spread import spread_of
 from silicast.workload.op import OpBatch
 
 BLANK_SHARE = 0.25
@@ -121,16 +122,19 @@ def _train_one(
     if not _better(left[scored], table.target[scored]):
         return None
     ceiling = _ceiling(trees.common.bins, table, fit, names)
+    spread = spread_of(trees.common.bins, table.columns[:, fit], table.target[fit])
+    usual = np.exp(spread.evaluate(table.columns))
+    apart = (left - _medians(left, table.device, scored)) / usual
     above = ceiling.evaluate(without_who(table.columns[:, scored], names)) > table.target[scored]
-    campaign, release = _other_release(table, fit, len(releases), settings)
+    campaign, release = _other_release(table, fit, usual, len(releases), settings)
     trained = Trained(
         key=key,
         architecture=architecture,
         dtypes=[dtype],
         devices=[find_device(name).name for name in devices],
         features=list(names),
-        log_sd=_sd(left[scored]),
-        blank_log_sd=_sd(left[blank]) if blank.any() else 0.0,
+        log_sd=_sd(apart[scored]),
+        blank_log_sd=_sd(left[blank] / usual[blank]) if blank.any() else 0.0,
         shared_log_sd=shared,
         device_log_sd=max(UNSEEN_DEVICE_FLOOR, _unseen(table, fit, devices, settings)),
         rows=int(fit.sum()),
@@ -143,7 +147,7 @@ def _train_one(
         campaign_log_sd=campaign,
         release_log_sd=release,
     )
-    return trained, Learned(trees, ceiling, _ranges(table.columns[:, fit]))
+    return trained, Learned(trees, ceiling, spread, _ranges(table.columns[:, fit]))
 
 
 def _release(part: MeasuredKernels) -> str:
@@ -159,7 +163,7 @@ def _ceiling(bins: U8, table: _Table, fit: NDArray[np.bool_], names: tuple[str, 
 
 
 def _other_release(
-    table: _Table, fit: NDArray[np.bool_], releases: int, settings: Settings
+    table: _Table, fit: NDArray[np.bool_], usual: F64, releases: int, settings: Settings
 ) -> tuple[float, float]:
     """How far trees are off on a release that they never saw: together, and row by row.
 
@@ -179,7 +183,7 @@ def _other_release(
         trees = train(some.columns, some.target, settings=quick)
         left = trees.evaluate(table.columns[:, here]) - table.target[here]
         medians.append(float(np.median(left)))
-        rest.append(left - medians[-1])
+        rest.append((left - medians[-1]) / usual[here])
     if len(medians) < 2:
         return 0.0, 0.0
     return float(np.sqrt(np.mean(np.square(medians)))), _sd(np.concatenate(rest))
@@ -249,6 +253,14 @@ def _unseen(table: _Table, fit: NDArray[np.bool_], devices: list[str], settings:
 def _ranges(columns: F64) -> NDArray[np.int64]:
     found = codes(columns)
     return np.stack([found.min(axis=1), found.max(axis=1)], axis=1)
+
+
+def _medians(left: F64, device: NDArray[np.int64], scored: NDArray[np.bool_]) -> F64:
+    """Per row the median error of its device's scored rows."""
+    found = np.zeros(len(left))
+    for number in np.unique(device[scored]):
+        found[device == number] = np.median(left[scored & (device == number)])
+    return found
 
 
 def _shared(left: F64, device: NDArray[np.int64], devices: int) -> float:

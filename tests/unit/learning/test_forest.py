@@ -82,7 +82,8 @@ def written(forest: Forest, path: Path) -> Card:
     ranges = np.zeros((3, 2), dtype=np.int64)
     one = Trained("bf16.x", "x", ["bf16"], ["H100"], ["a", "b", "c"], 0.1, 0.1, 0.1, 0.1, 9, {})
     card = Card(FORMAT, "gemm", ["none"], "none", "a test", "2026-11-21", "", [one])
-    return write_artefact(path, card, {"bf16.x": Learned(forest, forest.common, ranges)})
+    part = Learned(forest, forest.common, forest.own[0] if forest.own else forest.common, ranges)
+    return write_artefact(path, card, {"bf16.x": part})
 
 
 def test_artefacts_keep_every_bit(forest: Forest, tmp_path: Path) -> None:
@@ -96,6 +97,8 @@ def test_artefacts_keep_every_bit(forest: Forest, tmp_path: Path) -> None:
     ceiling = found.ceiling(found.card.trained[0])
     assert ceiling is not None
     assert (ceiling.evaluate(rows) == forest.common.evaluate(rows)).all()
+    spread = found.spread(found.card.trained[0])
+    assert (spread.evaluate(rows) == forest.own[0].evaluate(rows)).all()
 
 
 def test_artefacts_of_format_1_are_read(forest: Forest, tmp_path: Path) -> None:
@@ -115,3 +118,5 @@ def test_artefacts_of_format_1_are_read(forest: Forest, tmp_path: Path) -> None:
     rows = rows_of(500, seed=5)
     again = found.trees(found.card.trained[0])
     assert (again.evaluate(rows) == plain.evaluate(rows)).all()
+    assert found.ceiling(found.card.trained[0]) is None
+    assert not found.spread(found.card.trained[0]).evaluate(rows).any()
