@@ -1,0 +1,257 @@
+"""Fits which tile AMD's libraries were tuned to run a product with; see kernels/gemm_choice.py.
+
+    OPENBLAS_NUM_THREADS=1 python benchmarks/fit_gemm_choice.py [--dry]
+
+A softmax over candidate tiles on Tensile's tables. One shape in four, by a checksum of its sizes,
+is never fitted; scores are on those, on architectures that were fitted and with each of them left
+out. Deterministic; two minutes on one core.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from silicast.core.catalog import CATALOG
+from silicast.core.files import write_atomically
+from silicast.kernels.gemm_choice import (
+    FORMATS,
+    PHYSICS,
+    SIDES,
+    SLOPES,
+    TERMS,
+    slopes_of,
+    terms_of,
+    weight_name,
+)
+from silicast.kernels.physics import Physics, PhysicsCard
+from silicast.validation.suite import data_folder
+from silicast.validation.suites._tensile_rows import (
+    TABLE,
+    Tuned,
+    candidate_times,
+    chosen_candidate,
+    groups_of,
+    tuned_rows,
+)
+
+F = NDArray[np.float64]
+I = NDArray[np.int64]  # noqa: E741
+FITTED_ROWS, SCORED_ROWS = 2000, 500
+"""Of each architecture and format, drawn at random."""
+PULL, OWN_PULL = 0.3, 0.9
+"""Of weights toward zero, and of an architecture's toward its format's."""
+STEPS = 200
+COUNT = len(SIDES)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows of one architecture and format; terms of shape (terms, candidates, rows)."""
+
+    architecture: str
+    dtype: str
+    terms: NDArray[np.float32]
+    slopes: F
+    near: F
+    chosen: I
+
+    @staticmethod
+    def of(rows: Tuned) -> Group:
+        time = candidate_times(rows)
+        near = time.min(axis=0) / time
+        sizes = rows.m, rows.n, rows.k, rows.batch, rows.cores
+        return Group(
+            str(rows.architecture[0]),
+            str(rows.dtype[0]),
+            terms_of(*sizes, near).astype(np.float32),
+            slopes_of(*sizes),
+            near,
+            chosen_candidate(rows),
+        )
+
+    def known(self) -> Group:
+        """The rows whose winner is a candidate."""
+        here = np.flatnonzero(self.chosen >= 0)
+        return Group(
+            self.architecture, self.dtype, self.terms[:, :, here], self.slopes[:, here],
+            self.near[:, here], self.chosen[here],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Shared; each format's, shape (candidates, slopes); and what an architecture adds to it."""
+
+    shared: F
+    of_format: dict[str, F]
+    added: dict[tuple[str, str], F]
+
+    def logits(self, group: Group) -> F:
+        own = self.of_format[group.dtype] + self.added.get((group.architecture, group.dtype), 0.0)
+        found: F = np.tensordot(self.shared, group.terms, 1) + own @ group.slopes
+        return found
+
+
+def fit(groups: Sequence[Group]) -> Weights:
+    """Weights that make the winners of all groups likeliest."""
+    groups = [group.known() for group in groups]
+    shapes = (len(TERMS), len(FORMATS) * COUNT * len(SLOPES), len(groups) * COUNT * len(SLOPES))
+    ends = np.cumsum(shapes)
+    rows = sum(len(group.chosen) for group in groups)
+
+    def parts(flat: F) -> tuple[F, F, F]:
+        return (
+            flat[: ends[0]],
+            flat[ends[0] : ends[1]].reshape(len(FORMATS), COUNT, -1),
+            flat[ends[1] :].reshape(len(groups), COUNT, -1),
+        )
+
+    def loss(flat: F) -> tuple[float, F]:
+        shared, of_format, added = parts(flat)
+        slope = [PULL * shared, PULL * of_format, OWN_PULL * added]
+        value = sum(0.5 * float((w * s).sum()) for w, s in zip(parts(flat), slope, strict=True))
+        single = shared.astype(np.float32)
+        for number, group in enumerate(groups):
+            which = FORMATS.index(group.dtype)
+            logits = np.tensordot(single, group.terms, 1).astype(np.float64)
+            logits += (of_format[which] + added[number]) @ group.slopes
+            logits -= logits.max(axis=0)
+            raised = np.exp(logits)
+            total = raised.sum(axis=0)
+            at = (group.chosen, np.arange(len(group.chosen)))
+            value -= float((logits[at] - np.log(total)).sum())
+            off = raised / total
+            off[at] -= 1.0
+            flat_off = off.reshape(-1).astype(np.float32)
+            slope[0] = slope[0] + group.terms.reshape(len(TERMS), -1) @ flat_off
+            own = off @ group.slopes.T
+            slope[1][which] += own
+            slope[2][number] += own
+        return value / rows, np.concatenate([x.reshape(-1) for x in slope]) / rows
+
+    found = minimize(
+        loss, np.zeros(ends[-1]), jac=True, method="L-BFGS-B", options={"maxiter": STEPS}
+    )
+    shared, of_format, added = parts(np.asarray(found.x))
+    return Weights(
+        shared,
+        dict(zip(FORMATS, of_format, strict=True)),
+        {(g.architecture, g.dtype): x for g, x in zip(groups, added, strict=True)},
+    )
+
+
+def score(groups: Sequence[Group], logits: Sequence[F]) -> dict[str, float]:
+    """How often the winner is the first or among the first three, and what the pick costs.
+
+    ``time_ratio`` is the analytic time of the pick over the winner's, where the winner is a
+    candidate; ``far`` is the share of picks that the model times 10 % above or below the winner.
+    """
+    first, three, ratio = [], [], []
+    for group, values in zip(groups, logits, strict=True):
+        order = np.argsort(-values, axis=0, kind="stable")
+        first.append(order[0] == group.chosen)
+        three.append((order[:3] == group.chosen).any(axis=0))
+        known = np.flatnonzero(group.chosen >= 0)
+        ratio.append(group.near[group.chosen[known], known] / group.near[order[0, known], known])
+    ratios = np.concatenate(ratio)
+    found = {
+        "top1": float(np.concatenate(first).mean()),
+        "top3": float(np.concatenate(three).mean()),
+        "time_ratio": float(ratios.mean()),
+        "far": float((np.abs(ratios - 1.0) > 0.1).mean()),
+    }
+    return {name: round(value, 3) for name, value in found.items()}
+
+
+def usual(fitted: Sequence[Group], group: Group) -> F:
+    """How often each candidate won in this architecture's fitted rows of the format."""
+    own = [g for g in fitted if (g.architecture, g.dtype) == (group.architecture, group.dtype)]
+    counts = np.bincount(own[0].known().chosen, minlength=COUNT).astype(np.float64)
+    return counts[:, None] + np.zeros_like(group.near)
+
+
+def agreement(rows: Tuned) -> float:
+    """Share of repeated problems (other transposes, files) that their commonest tile runs."""
+    keys = (rows.m, rows.n, rows.k, rows.batch, rows.cores)
+    _, place, count = np.unique(
+        np.stack(keys, axis=1), axis=0, return_inverse=True, return_counts=True
+    )
+    tile = rows.tile_m * 4096.0 + rows.tile_n
+    pairs, times = np.unique(np.stack((place.reshape(-1), tile)), axis=1, return_counts=True)
+    best = np.zeros(len(count))
+    np.maximum.at(best, pairs[0].astype(np.int64), times.astype(np.float64))
+    many = count > 1
+    return round(float(best[many].sum() / count[many].sum()), 3) if many.any() else 1.0
+
+
+def main() -> None:
+    rows = tuned_rows(data_folder())
+    fitted = [Group.of(part) for part in groups_of(rows, unseen=False, most=FITTED_ROWS)]
+    scored = [Group.of(part) for part in groups_of(rows, unseen=True, most=SCORED_ROWS)]
+    weights = fit(fitted)
+    scores: dict[str, Any] = {}
+    for architecture in sorted({group.architecture for group in fitted}):
+        mine = [group for group in scored if group.architecture == architecture]
+        others = fit([group for group in fitted if group.architecture != architecture])
+        scores[architecture] = {
+            "rows": sum(len(group.chosen) for group in mine),
+            "repeats_agree": agreement(rows.take(np.flatnonzero(rows.architecture == architecture))),
+            "learned": score(mine, [weights.logits(group) for group in mine]),
+            "left_out": score(mine, [others.logits(group) for group in mine]),
+            "fastest": score(mine, [group.near for group in mine]),
+            "commonest": score(mine, [usual(fitted, group) for group in mine]),
+        }
+        for name, values in scores[architecture].items():
+            print(architecture, name, values, flush=True)
+    if "--dry" not in sys.argv:
+        write(weights, scores, sum(len(group.chosen) for group in fitted))
+
+
+def write(weights: Weights, scores: dict[str, Any], count: int) -> None:
+    """The constants file: an architecture's weights are its format's and what it adds."""
+    default = dict(zip(TERMS, np.round(weights.shared, 4).tolist(), strict=True))
+    for dtype, own in weights.of_format.items():
+        default |= _named(dtype, own)
+    architectures: dict[str, dict[str, float]] = {}
+    for (architecture, dtype), added in weights.added.items():
+        own = _named(dtype, weights.of_format[dtype] + added)
+        architectures.setdefault(architecture, {}).update(own)
+    physics = Physics(
+        format=1,
+        card=PhysicsCard(
+            data=[f"{TABLE} (rocBLAS and hipBLASLt, October 2024; {count} rows drawn)"],
+            split="one shape in four, by checksum of its sizes, is never fitted; scores are on "
+            "those, 'left_out' without any row of the architecture",
+            command="python benchmarks/fit_gemm_choice.py",
+            date="2026-11-21",
+            scores=scores,
+            notes="learned, fastest (by the analytic model), commonest (of the format on the "
+            "architecture): top1 and top3 of candidates against the tuned winner; time_ratio: "
+            "analytic time of the pick over that of the winner; far: share of picks whose time is "
+            "10 % off; repeats_agree: what no model that does not know transposes can pass",
+        ),
+        default=default,
+        architectures=architectures,
+    )
+    path = CATALOG / "physics" / f"{PHYSICS}.json"
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(physics), indent=1) + b"\n")
+
+
+def _named(dtype: str, own: F) -> dict[str, float]:
+    return {
+        weight_name(dtype, side, slope): round(float(own[row, column]), 3)
+        for row, side in enumerate(SIDES)
+        for column, slope in enumerate(SLOPES)
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""Which tile AMD's libraries run a matrix product with: their tuning tables as a model.
+
+Tensile tunes rocBLAS and hipBLASLt by timing kernels on thousands of problems and keeping the
+winner of each. A softmax over candidate tiles stands for those tables. It sees ratios of a
+candidate to the problem and to the device (waves, fill, padding, depth, the analytic time over the
+best one's) and which tiles the kernels of a format come in, on an architecture where that was
+seen. Weights: catalog/physics/gemm_choice.json, fitted by benchmarks/fit_gemm_choice.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+
+from silicast.core.numerics import F64, exp_fixed
+from silicast.kernels.gemm_tiles import Tiles
+from silicast.kernels.physics import load_physics
+from silicast.kernels.routing import folded, log_fixed
+
+PHYSICS = "gemm_choice"
+
+SIDES = (
+    (4, 64), (8, 8), (8, 32), (16, 16), (16, 32), (16, 64), (16, 256), (32, 16), (32, 32),
+    (32, 64), (32, 96), (32, 128), (48, 64), (48, 128), (64, 16), (64, 32), (64, 48), (64, 64),
+    (64, 96), (64, 128), (64, 256), (96, 32), (96, 64), (96, 96), (96, 128), (128, 32), (128, 64),
+    (128, 96), (128, 128), (128, 256), (144, 128), (160, 128), (192, 128), (256, 128), (256, 160),
+    (256, 256),
+)  # fmt: skip
+"""Rows and columns of the tiles that won most often, of row-major results."""
+
+RESIDENT_AREA = 32768.0
+"""Accumulators that a core's registers hold for all its blocks."""
+MOST_RESIDENT = 8.0
+
+FORMATS = ("fp64", "fp32", "fp16", "bf16", "int8")
+"""Formats of arithmetic that the tables hold."""
+
+SLOPES = ("own", "work", "depth", "aspect", "work2")
+"""What a tile's own weights are multiplied with: one, and logarithms of the problem's ratios."""
+
+TERMS = (
+    "wave", "wave_-4", "wave_-2", "wave_-1", "wave_0", "wave_1", "wave_2", "wave_4",
+    "fill", "fill_few", "pad_m", "pad_n", "pad_m_1", "pad_n_1", "pad_m_work", "pad_n_work",
+    "slow", "slow_0.2", "slow_1", "slow_work", "slow_depth", "wave_depth", "wave2",
+    "m_rows", "m_rows2", "n_columns", "n_columns2",
+)  # fmt: skip
+"""Ratios of a candidate that all tiles share weights of."""
+
+_WAVE_BENDS = (-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0)
+_DEPTH = 16.0
+_LEAST_NEAR = 1.0 / 1024.0
+_LOG2 = 1.0 / 0.6931471805599453
+_LEAST = -40.0
+
+_SIDES = np.array(SIDES, dtype=np.float64)
+_M, _N = _SIDES[:, 0:1].copy(), _SIDES[:, 1:2].copy()
+_LOG_M, _LOG_N = log_fixed(_M) * _LOG2, log_fixed(_N) * _LOG2
+
+
+@lru_cache(maxsize=4)
+def amd_tiles(k_bytes: float) -> Tiles:
+    """The candidates of AMD's libraries, with a main-loop step of ``k_bytes``.
+
+    >>> amd_tiles(64.0).labels[-1]
+    'tensile 256x256'
+    """
+    return Tiles(
+        family="tensile",
+        m=_M,
+        n=_N,
+        k_bytes=k_bytes,
+        resident=np.minimum(np.maximum(np.floor(RESIDENT_AREA / (_M * _N)), 1.0), MOST_RESIDENT),
+        labels=tuple(f"tensile {rows}x{columns}" for rows, columns in SIDES),
+        fetched=np.ones_like(_M),
+    )
+
+
+def step_bytes(tiles: Tiles) -> float:
+    """Depth of a main-loop step of an architecture's usual tiles, in bytes of an operand row."""
+    return float(np.min(tiles.k_bytes))
+
+
+def is_tuned(architecture: str, compute: str) -> bool:
+    """Whether the tables hold products of a format on an architecture.
+
+    >>> is_tuned("cdna3", "bf16"), is_tuned("hopper", "bf16")
+    (True, False)
+    """
+    table = load_physics(PHYSICS).architectures.get(architecture, {})
+    return weight_name(compute, SIDES[0], SLOPES[0]) in table
+
+
+def tile_probabilities(
+    sizes: tuple[F64, F64, F64, F64], cores: float, near: F64, architecture: str, compute: str
+) -> F64:
+    """How likely a library runs each candidate, shape (candidates, rows); columns add up to 1.
+
+    Args:
+        sizes: m, n, k and batch of the products, shape (rows,).
+        cores: of the device.
+        near: analytic time of the fastest candidate over each's, shape (candidates, rows).
+        architecture: of the device; of one without tables, what the others have in common holds.
+        compute: format of the arithmetic, one of :data:`FORMATS`.
+
+    >>> few, many = (np.array([x]) for x in (16.0, 8192.0))
+    >>> near = np.ones((len(SIDES), 1))
+    >>> rows = []
+    >>> for m in (few, many):
+    ...     found = tile_probabilities((m, many, many, few), 304.0, near, "cdna3", "bf16")
+    ...     rows.append(SIDES[int(found.argmax())][0])
+    >>> rows[0] < rows[1]
+    True
+    """
+    shared, own = _weights(architecture, compute)
+    across = np.full_like(sizes[0], cores)
+    logits = folded(shared * terms_of(*sizes, across, near))
+    logits = logits + folded(own * slopes_of(*sizes, across)[:, None, :])
+    raised = exp_fixed(np.maximum(logits - logits.max(axis=0), _LEAST))
+    found: F64 = raised / folded(raised)
+    return found
+
+
+def slopes_of(m: F64, n: F64, k: F64, batch: F64, cores: F64) -> F64:
+    """What each tile's own weights are multiplied with, shape (slopes, rows)."""
+    sizes = np.stack((m * n * batch / (cores * 4096.0), k / _DEPTH, m / n))
+    work, deep, aspect = log_fixed(sizes) * (_LOG2 * 0.125)
+    return np.stack((np.ones_like(work), work, deep, aspect, work * work))
+
+
+def terms_of(m: F64, n: F64, k: F64, batch: F64, cores: F64, near: F64) -> F64:
+    """What all tiles' logits are linear in, shape (terms, candidates, rows).
+
+    Args:
+        m, n, k, batch: sizes of products; cores: of the device. Shape (rows,).
+        near: as of :func:`tile_probabilities`.
+    """
+    grid_m, grid_n = np.ceil(m / _M), np.ceil(n / _N)
+    waves = grid_m * grid_n * batch / cores
+    fill = waves / np.ceil(waves)
+    ratios = (waves, grid_m * _M / m, grid_n * _N / n, np.maximum(near, _LEAST_NEAR))
+    wave, pad_m, pad_n, nearness = log_fixed(np.stack(ratios)) * _LOG2
+    slow = -nearness
+    work, deep = slopes_of(m, n, k, batch, cores)[1:3]
+    rows, columns = log_fixed(np.stack((m, n)) / 64.0) * (_LOG2 * 0.125)
+    found = (
+        wave * 0.25,
+        *(np.maximum(wave - bend, 0.0) * 0.25 for bend in _WAVE_BENDS),
+        fill,
+        fill * np.maximum(2.0 - wave, 0.0) * 0.5,
+        pad_m,
+        pad_n,
+        np.maximum(pad_m - 1.0, 0.0),
+        np.maximum(pad_n - 1.0, 0.0),
+        pad_m * work,
+        pad_n * work,
+        slow,
+        np.minimum(slow, 0.2),
+        np.minimum(slow, 1.0),
+        slow * work,
+        slow * deep,
+        wave * deep,
+        wave * wave * 0.0625,
+        _LOG_M * rows * 0.25,
+        _LOG_M * _LOG_M * rows * 0.0625,
+        _LOG_N * columns * 0.25,
+        _LOG_N * _LOG_N * columns * 0.0625,
+    )
+    return np.stack(found)
+
+
+def weight_name(compute: str, side: tuple[int, int], slope: str) -> str:
+    """The name of one of a tile's own weights in the constants file.
+
+    >>> weight_name("fp16", (64, 128), "work")
+    'fp16.64x128.work'
+    """
+    return f"{compute}.{side[0]}x{side[1]}.{slope}"
+
+
+@lru_cache(maxsize=64)
+def _weights(architecture: str, compute: str) -> tuple[F64, F64]:
+    """The shared weights, shape (terms, 1, 1), and the tiles' own, (slopes, candidates, 1)."""
+    table: Mapping[str, float] = load_physics(PHYSICS).constants(architecture)
+    shared = np.array([table[name] for name in TERMS])
+    own = [[table[weight_name(compute, side, slope)] for side in SIDES] for slope in SLOPES]
+    return shared[:, None, None], np.array(own)[:, :, None]

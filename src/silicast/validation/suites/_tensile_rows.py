@@ -1,0 +1,185 @@
+"""Problems and the tiles that AMD's libraries were tuned to run them with (Tensile's tables).
+
+Tensile counts columns first: its M are the columns of a row-major result, its N the rows. Problems
+are split by a checksum of their sizes alone: a shape is on one side for all formats and devices.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silicast.core.numerics import F64
+from silicast.hardware.catalog import find_device
+from silicast.kernels.gemm import Setting
+from silicast.kernels.gemm_choice import FORMATS as FORMATS_HELD
+from silicast.kernels.gemm_choice import SIDES, amd_tiles, step_bytes
+from silicast.kernels.gemm_model import ROWS_PER_CHUNK, Steps, evaluate
+from silicast.workload.op import Variant
+
+TABLE = "kernels/amd_tensile_logic.parquet"
+
+CHIPS = {
+    "vega10": ("gcn5", 64), "vega20": ("gcn5", 60), "arcturus": ("cdna", 120),
+    "aldebaran": ("cdna2", 110), "aldebaran_104cu": ("cdna2", 104), "aquavanjaram": ("cdna3", 228),
+    "aquavanjaram941": ("cdna3", 304), "aquavanjaram942": ("cdna3", 228),
+    "aquavanjaram942X": ("cdna3", 304), "navi31": ("rdna3", 96), "navi32": ("rdna3", 60),
+    "navi33": ("rdna3", 32),
+}  # fmt: skip
+"""Chip as the tables name it -> architecture and cores."""
+
+FORMATS = {
+    "DB": "fp64", "SB": "fp32", "HB": "fp16", "HHS": "fp16", "HSS": "fp16", "BBS": "bf16",
+    "BSS": "bf16", "BB": "bf16", "4xi8BH": "int8", "I8II": "int8",
+}  # fmt: skip
+"""Tensile's letters of a problem type -> format; complex numbers and others are left out."""
+
+
+@final
+@dataclass(frozen=True)
+class Tuned:
+    """Tuned problems, arrays of shape (rows,); ``tile_m`` x ``tile_n`` is what was chosen.
+
+    Attributes:
+        chip, architecture, dtype: labels.
+        cores: of the chip.
+        m, n, k, batch: of the row-major product.
+        splits: of k.
+        speed: as tuned: GFLOP/s where ``absolute``, else percent of a peak that is not stated.
+        unseen: never fitted.
+    """
+
+    chip: NDArray[np.str_]
+    architecture: NDArray[np.str_]
+    dtype: NDArray[np.str_]
+    cores: F64
+    m: F64
+    n: F64
+    k: F64
+    batch: F64
+    tile_m: F64
+    tile_n: F64
+    splits: F64
+    speed: F64
+    absolute: NDArray[np.bool_]
+    unseen: NDArray[np.bool_]
+
+    def take(self, rows: NDArray[np.int64]) -> Tuned:
+        """Some of the rows."""
+        return Tuned(**{name: values[rows] for name, values in vars(self).items()})
+
+    def __len__(self) -> int:
+        return len(self.m)
+
+
+def tuned_rows(data: Path) -> Tuned:
+    """All problems of real numbers that name a tile; of batches of pointers none, they repeat."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(data / TABLE)
+    columns = {name: _numbers(table[name]) for name in ("M", "N", "K", "B", "MT0", "MT1", "GSU")}
+    chips = _mapped(table["arch"], lambda name: name.split("/")[0])
+    kinds = _mapped(table["pt"], _format_of)
+    units, speed = _mapped(table["unit"], str), _numbers(table["speed"])
+    kept = np.isin(chips, tuple(CHIPS)) & (kinds != "") & (columns["MT0"] > 0.0) & (speed > 0.0)
+    here = np.flatnonzero(kept)
+    c = {name: values[here] for name, values in columns.items()}
+    chip = chips[here]
+    return Tuned(
+        chip=chip,
+        architecture=_looked_up(chip, {name: row[0] for name, row in CHIPS.items()}),
+        dtype=kinds[here],
+        cores=_looked_up(chip, {name: row[1] for name, row in CHIPS.items()}).astype(np.float64),
+        m=c["N"],
+        n=c["M"],
+        k=c["K"],
+        batch=c["B"],
+        tile_m=c["MT1"],
+        tile_n=c["MT0"],
+        splits=np.maximum(c["GSU"], 1.0),
+        speed=speed[here],
+        absolute=units[here] == "gflops",
+        unseen=_unseen(c["M"], c["N"], c["K"], c["B"]),
+    )
+
+
+def _numbers(column: Any) -> F64:
+    found: F64 = column.to_numpy(zero_copy_only=False).astype(np.float64)
+    return np.where(np.isnan(found), 0.0, found)
+
+
+def _mapped(column: Any, of: Callable[[str], str]) -> NDArray[np.str_]:
+    """A column of few names through ``of``."""
+    coded = column.combine_chunks()
+    names = np.array([of(name) for name in coded.dictionary.to_pylist()])
+    found: NDArray[np.str_] = names[coded.indices.to_numpy(zero_copy_only=False)]
+    return found
+
+
+def _looked_up(names: NDArray[np.str_], table: Mapping[str, Any]) -> NDArray[Any]:
+    known, places = np.unique(names, return_inverse=True)
+    found: NDArray[Any] = np.array([table[name] for name in known.tolist()])[places]
+    return found
+
+
+def _format_of(problem: str) -> str:
+    return "" if "_GB" in problem else FORMATS.get(problem.split("_")[3], "")
+
+
+def _unseen(*sizes: F64) -> NDArray[np.bool_]:
+    """One shape in four."""
+    rows, places = np.unique(np.stack(sizes, axis=1), axis=0, return_inverse=True)
+    marks = [zlib.crc32(",".join(f"{x:.0f}" for x in row).encode()) % 4 == 0 for row in rows]
+    found: NDArray[np.bool_] = np.array(marks)[places.reshape(-1)]
+    return found
+
+
+DEVICES = {
+    "gcn5": "MI25", "cdna": "MI100", "cdna2": "MI210", "cdna3": "MI300X",
+    "rdna3": "Radeon PRO W7900",
+}  # fmt: skip
+"""Architecture -> the device whose rates the analytic model takes; cores are each chip's own."""
+
+FEWEST = 100
+"""Rows of an architecture and format, or it is left out."""
+
+
+def groups_of(rows: Tuned, *, unseen: bool, most: int) -> Iterator[Tuned]:
+    """Rows of each architecture and format, at most so many drawn at random; the same each time."""
+    random = np.random.default_rng(0)
+    for architecture in DEVICES:
+        for dtype in FORMATS_HELD:
+            alike = (rows.architecture == architecture) & (rows.dtype == dtype)
+            here = np.flatnonzero(alike & (rows.unseen == unseen))
+            if alike.sum() >= 4 * FEWEST:
+                yield rows.take(np.sort(random.permutation(here)[:most]))
+
+
+def candidate_times(rows: Tuned) -> F64:
+    """Analytic time of every candidate, seconds, shape (candidates, rows); rows of one group."""
+    device = find_device(DEVICES[str(rows.architecture[0])])
+    setting = Setting.of(Variant(dtype=str(rows.dtype[0])), device)
+    tiles = amd_tiles(step_bytes(setting.tiles))
+    found = np.empty((len(tiles.labels), len(rows)))
+    for cores in np.unique(rows.cores).tolist():
+        machine = replace(setting.machine, cores=cores)
+        steps = Steps.of(tiles, machine, setting.constants)
+        here = np.flatnonzero(rows.cores == cores)
+        for start in range(0, len(here), ROWS_PER_CHUNK):
+            some = here[start : start + ROWS_PER_CHUNK]
+            sizes = [x[some][None] for x in (rows.m, rows.n, rows.k, rows.batch)]
+            found[:, some] = evaluate(*sizes, tiles, steps, machine, setting.constants).time
+    return found
+
+
+def chosen_candidate(rows: Tuned) -> NDArray[np.int64]:
+    """The index of the winner among the candidates, -1 where it is none of them."""
+    places = {side: index for index, side in enumerate(SIDES)}
+    tiles = zip(rows.tile_m.tolist(), rows.tile_n.tolist(), strict=True)
+    return np.array([places.get((int(m), int(n)), -1) for m, n in tiles])
