@@ -1,9 +1,11 @@
-"""The README's accuracy table, made from the committed results of `silicast validate`."""
+"""The accuracy tables of the README and of docs/accuracy-at-a-glance.md, made from the committed
+results of `silicast validate`."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from silicast.report.scorecard import figure, markdown_table
@@ -11,6 +13,25 @@ from tests.architecture.source_tree import ROOT
 
 RESULTS = ROOT / "docs" / "accuracy"
 PLACE = re.compile(r"(<!-- accuracy -->\n).*?(<!-- /accuracy -->)", re.DOTALL)
+UNMEASURED = re.compile(r"(<!-- unmeasured -->\n).*?(<!-- /unmeasured -->)", re.DOTALL)
+CHOSEN = {
+    "end-to-end": ("prefill_ms", "decode_step_ms", "total_ms"),
+    "graph": ("e2e_ms",),
+    "gemm": ("bf16_us", "fp8_us", "fp8_block_us", "nvfp4_us", "fp8_scaled_mm_us"),
+    "attention-prefill": ("latency_us",),
+    "attention-decode": ("latency_us",),
+    "attention-lengths": ("latency_us",),
+    "moe": ("layer_us", "shape_us", "w13_us"),
+    "mla": ("prefill_us", "decode_us"),
+    "sparse_modules": ("dsa_us", "msa_us"),
+    "linear_attention": ("gdn_us",),
+    "communication": ("latency_us",),
+    "norms": ("latency_us",),
+    "other_vendors": ("latency_us",),
+    "energy": ("energy_mj",),
+}
+"""Suites and metrics of the README."""
+GLANCE = ROOT / "docs" / "accuracy-at-a-glance.md"
 BASELINE = "roofline x constant"
 HEADINGS = (
     "suite", "metric", "rows", "mean APE %", "bias %", "in the 90 % interval", "noise floor %",
@@ -18,19 +39,53 @@ HEADINGS = (
 )  # fmt: skip
 
 
-def table() -> list[str]:
-    """The table's lines; one row a suite and metric."""
+def table(chosen: Mapping[str, Sequence[str]] | None = None) -> list[str]:
+    """The table's lines; one row a suite and metric, of all or of those chosen."""
     rows = []
-    for path in sorted(RESULTS.glob("*.json"), key=lambda p: (p.stem != "end-to-end", p.stem)):
-        result = json.loads(path.read_text(encoding="utf-8"))
-        rows += [_row(result["suite"], metric) for metric in result["metrics"]]
+    for result in _results():
+        rows += [
+            _row(result["suite"], metric)
+            for metric in result["metrics"]
+            if chosen is None or metric["metric"] in chosen.get(result["suite"], ())
+        ]
     return markdown_table(HEADINGS, rows)
 
 
-def with_table(text: str) -> str:
-    """The README with a current table."""
-    lines = "\n".join(table())
-    return PLACE.sub(lambda found: f"{found[1]}{lines}\n{found[2]}", text)
+def unmeasured_table() -> list[str]:
+    """What architectures get that were held out whole, beside others' ways."""
+    others = ("architecture known", "NeuSight's law", "wave scaling", BASELINE)
+    headings = ("kernel", "rows", "mean APE %", "in the 90 % interval", *others)
+    rows = []
+    for result in _results():
+        if result["suite"] == "architectures":
+            for metric in result["metrics"]:
+                ours = metric["silicast"]
+                rows.append(
+                    [
+                        metric["metric"].removesuffix("_us"),
+                        figure(int(ours["rows"])),
+                        figure(ours["mean_ape"]),
+                        f"{figure(ours['coverage_pct'])} %",
+                        *(
+                            figure(metric["others"].get(n, {}).get("mean_ape_where_answered"))
+                            for n in others
+                        ),
+                    ]
+                )
+    return markdown_table(headings, rows)
+
+
+def with_table(text: str, chosen: Mapping[str, Sequence[str]] | None = CHOSEN) -> str:
+    """A page with current tables, where it has a place for them."""
+    lines, others = "\n".join(table(chosen)), "\n".join(unmeasured_table())
+    text = PLACE.sub(lambda found: f"{found[1]}{lines}\n{found[2]}", text)
+    return UNMEASURED.sub(lambda found: f"{found[1]}{others}\n{found[2]}", text)
+
+
+def _results() -> list[dict[str, Any]]:
+    """Committed results, whole models first."""
+    paths = sorted(RESULTS.glob("*.json"), key=lambda p: (p.stem != "end-to-end", p.stem))
+    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
 
 
 def _row(suite: str, metric: dict[str, Any]) -> list[str]:

@@ -25,7 +25,7 @@ from pathlib import Path
 from silicast.app import status
 from silicast.app.cli import main
 from tests.architecture.source_tree import ROOT
-from tests.docs.accuracy_table import with_table
+from tests.docs.accuracy_table import CHOSEN, GLANCE, with_table
 from tests.docs.cli_page import PAGE, page
 
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -134,7 +134,7 @@ def _record() -> None:
     PAGE.write_text(page(), encoding="utf-8")
     for path in pages():
         old = path.read_text(encoding="utf-8")
-        new = with_table(_updated(old))
+        new = with_table(_updated(old), None if path == GLANCE else CHOSEN)
         if new != old:
             path.write_text(new, encoding="utf-8")
             print(f"rewrote {path.relative_to(ROOT)}")

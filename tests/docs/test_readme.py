@@ -6,7 +6,7 @@ import re
 import shlex
 
 from tests.architecture.source_tree import ROOT
-from tests.docs.accuracy_table import with_table
+from tests.docs.accuracy_table import GLANCE, with_table
 from tests.docs.console import steps
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -15,6 +15,11 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 def test_the_accuracy_table_shows_the_committed_results() -> None:
     assert with_table(README) == README, "`make record` writes it anew"
+
+
+def test_the_page_of_all_suites_shows_the_committed_results() -> None:
+    page = GLANCE.read_text(encoding="utf-8")
+    assert with_table(page, None) == page, "`make record` writes it anew"
 
 
 def test_the_two_commands_exist() -> None:

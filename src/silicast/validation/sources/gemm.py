@@ -20,7 +20,7 @@ from silicast.validation.gemm_rows import (
 from silicast.validation.source import AIC, MANY, Source
 from silicast.workload.op import OpBatch
 
-SETTINGS = Settings(trees=60, depth=7, rate=0.2, regions=24, own_trees=100)
+SETTINGS = Settings(trees=60, depth=7, rate=0.2, regions=20, own_trees=80)
 """Several libraries share the trees of a format: with fewer regions PipeWeave's and TensorRT-LLM's
 kernels keep the errors of others."""
 

@@ -13,7 +13,7 @@ from silicast.workload.op import OpBatch
 
 SHARE = 16
 """One in so many rows of a campaign is read: more teach little and cost minutes."""
-SETTINGS = Settings(trees=140, depth=8, rate=0.2, rows=0.5, columns=0.4, prior=6.0, clip=2.5)
+SETTINGS = Settings(trees=100, depth=7, rate=0.2, rows=0.5, columns=0.4, prior=6.0, clip=2.5)
 
 
 def _moe(data: Path) -> Iterator[MeasuredKernels]:
