@@ -123,7 +123,8 @@ def test_short_prefills_are_dense_where_a_library_has_that_path() -> None:
 
     def dense(library: str, *flags: tuple[str, bool]) -> list[bool]:
         batch = OpBatch("sparse_attention", Variant(library=library, flags=flags), dims)
-        return runs_dense(batch, H200).tolist()
+        found: list[bool] = runs_dense(batch, H200).tolist()
+        return found
 
     # all that is seen must be selected, and all sequences must fit SGLang's buffer of 128 Ki tokens
     assert dense("sglang") == [False, True, False]

@@ -133,9 +133,9 @@ def test_held_out_rows_are_not_learned_from() -> None:
     settings = Settings(trees=10, depth=3)
     (_, first), (_, second) = (train_family(model(), [p], settings) for p in (part, other))
     assert first.keys() == second.keys() == {"bf16.hopper"}
-    for key, part in first.items():
-        assert (part.trees.common.leaves == second[key].trees.common.leaves).all()
-        assert (part.ceiling.leaves == second[key].ceiling.leaves).all()
+    for key, learned in first.items():
+        assert (learned.trees.common.leaves == second[key].trees.common.leaves).all()
+        assert (learned.ceiling.leaves == second[key].ceiling.leaves).all()
 
 
 def test_a_broken_artefact_is_named(artefact: Artefact, tmp_path: Path) -> None:
