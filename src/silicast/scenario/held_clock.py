@@ -16,6 +16,7 @@ from silicast.workload.op import Op, OpBatch
 HALVINGS = 9
 """Steps of the search: the clock is found to a fifth of a percent of its range."""
 NOT_MODELLED = "limits.power_w is not modelled on this device: its own clock is assumed"
+NOT_HELD = "limits.power_w cannot be held: the slowest clock, {:.0f} MHz, is assumed"
 
 
 def clock_only(limits: LimitsTable) -> LimitsTable:
@@ -54,7 +55,10 @@ def held_device(
             low = middle
         else:
             high = middle
-    return board.at_clock(low), low, []
+    slowest = board.at_clock(low)
+    if low == MIN_CLOCK_SHARE * board.clocks.boost_hz and _power_w(op, board, evidence, low) > cap:
+        return slowest, low, [NOT_HELD.format(low / 1e6)]
+    return slowest, low, []
 
 
 def _power_w(op: Op, board: Device, evidence: Evidence, hz: float) -> float:

@@ -56,6 +56,14 @@ def test_a_power_limit_holds_and_costs_time(kernel: dict[str, Any]) -> None:
     assert limited.bound == plain.bound
 
 
+def test_a_limit_that_no_clock_holds_is_said() -> None:
+    found = answered(limits={"power_w": 120})
+    assert watts(found) > 120.0
+    assert found.why["clock_mhz"]["kernel"] == pytest.approx(183.0)
+    assert any("limits.power_w cannot be held" in line for line in found.warnings)
+    assert not any("limits.power_w" in line for line in answered(limits={"power_w": 300}).warnings)
+
+
 def test_tighter_limits_never_make_it_faster() -> None:
     times = [
         answered(limits={"power_w": cap}).metrics["latency_us"].estimate
