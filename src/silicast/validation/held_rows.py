@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.check import take
 from silicast.kernels.implementation import Implementation, KernelTimes, implementation_for
 from silicast.learning.training import MeasuredKernels
 from silicast.validation.source import sources
-from silicast.validation.suite import subsample, timed
+from silicast.validation.suite import Scored, subsample, timed
 
 ONE_METRIC = frozenset(
     {"elementwise", "softmax", "layernorm", "rmsnorm", "silu_mul", "rope", "embedding"}
@@ -21,6 +24,21 @@ ONE_METRIC = frozenset(
 """Families whose formats are reported together."""
 
 Parts = list[MeasuredKernels]
+
+
+@final
+@dataclass(frozen=True)
+class Predicted:
+    """Rows of one device and variant, predicted in every way.
+
+    Attributes:
+        part: the rows as measured.
+        times: what is scored; others: what stands beside it, seconds, each of shape (n,).
+    """
+
+    part: MeasuredKernels
+    times: KernelTimes
+    others: Mapping[str, F64]
 
 
 def by_device(data: Path) -> dict[tuple[str, str], Parts]:
@@ -69,3 +87,26 @@ def model_of(part: MeasuredKernels) -> Implementation:
 def predicted(part: MeasuredKernels) -> KernelTimes:
     """Times of a part on the evidence that suites are scored with."""
     return timed(model_of(part), part.batch, find_device(part.device))
+
+
+def scored(metric: str, rows: Sequence[Predicted]) -> Scored:
+    """Predicted rows as a suite reports them: microseconds, by device and architecture."""
+
+    def joined(columns: Iterator[F64]) -> F64:
+        return 1e6 * np.concatenate(list(columns))
+
+    lengths = [len(each.part.seconds) for each in rows]
+    devices = [find_device(each.part.device) for each in rows]
+    return Scored(
+        metric=metric,
+        measured=joined(each.part.seconds for each in rows),
+        estimate=joined(each.times.estimate_s for each in rows),
+        p05=joined(each.times.p05_s for each in rows),
+        p95=joined(each.times.p95_s for each in rows),
+        roofline=joined(each.times.bound_s for each in rows),
+        baselines={name: joined(each.others[name] for each in rows) for name in rows[0].others},
+        groups={
+            "device": np.repeat([device.name for device in devices], lengths),
+            "architecture": np.repeat([device.architecture for device in devices], lengths),
+        },
+    )

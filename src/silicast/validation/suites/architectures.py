@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar, final
 
@@ -10,12 +10,19 @@ import numpy as np
 
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
-from silicast.kernels.implementation import KernelTimes
 from silicast.learning.training import MeasuredKernels
 from silicast.validation.baselines.neusight import NeuSight
 from silicast.validation.baselines.wave_scaling import WaveScaling
 from silicast.validation.held_out import groups, held_out, unmeasured
-from silicast.validation.held_rows import Parts, by_device, model_of, predicted, some_rows
+from silicast.validation.held_rows import (
+    Parts,
+    Predicted,
+    by_device,
+    model_of,
+    predicted,
+    scored,
+    some_rows,
+)
 from silicast.validation.source import sources
 from silicast.validation.suite import Scored, Suite, register_suite
 
@@ -53,30 +60,17 @@ class Architectures(Suite):
         """One metric a family and format."""
         rows = by_device(data)
         wanted = {architecture for group in groups() for architecture in held_out(group)}
-        found: dict[str, list[_Rows]] = {}
+        found: dict[str, list[Predicted]] = {}
         for metric, device in rows:
             architecture = find_device(device).architecture
             if architecture in wanted:
                 found.setdefault(metric, []).extend(_device_rows(rows, metric, device, limit))
-        return [_scored(metric, found[metric]) for metric in sorted(found) if found[metric]]
-
-
-@final
-class _Rows:
-    """Rows of one device and variant, predicted in every way."""
-
-    def __init__(
-        self, part: MeasuredKernels, unknown: KernelTimes, known: F64, others: dict[str, F64]
-    ) -> None:
-        self.device = find_device(part.device)
-        self.seconds = part.seconds
-        self.unknown = unknown
-        self.others = {"architecture known": known, **others}
+        return [scored(metric, found[metric]) for metric in sorted(found) if found[metric]]
 
 
 def _device_rows(
     rows: Mapping[tuple[str, str], Parts], metric: str, device: str, limit: int | None
-) -> Iterator[_Rows]:
+) -> Iterator[Predicted]:
     """Rows of one metric and device; none if its family was not fitted without it."""
     count = ROWS if limit is None else max(10, limit // 20)
     parts = some_rows(rows[metric, device], count, held_out=True)
@@ -89,7 +83,8 @@ def _device_rows(
         return
     ways = _ways(rows, metric, architecture, parts) if limit is None else _none(parts)
     for part, without, own in zip(parts, unknown, known, strict=True):
-        yield _Rows(part, without, own, {name: say(part) for name, say in ways.items()})
+        others = {name: say(part) for name, say in ways.items()}
+        yield Predicted(part, without, {"architecture known": own, **others})
 
 
 def _ways(
@@ -118,23 +113,3 @@ def _none(parts: Parts) -> dict[str, Say]:
 
 def _unanswered(part: MeasuredKernels) -> F64:
     return np.full(len(part.seconds), np.nan)
-
-
-def _scored(metric: str, rows: Sequence[_Rows]) -> Scored:
-    def joined(columns: Iterator[F64]) -> F64:
-        return 1e6 * np.concatenate(list(columns))
-
-    lengths = [len(each.seconds) for each in rows]
-    return Scored(
-        metric=metric,
-        measured=joined(each.seconds for each in rows),
-        estimate=joined(each.unknown.estimate_s for each in rows),
-        p05=joined(each.unknown.p05_s for each in rows),
-        p95=joined(each.unknown.p95_s for each in rows),
-        roofline=joined(each.unknown.bound_s for each in rows),
-        baselines={name: joined(each.others[name] for each in rows) for name in rows[0].others},
-        groups={
-            "device": np.repeat([each.device.name for each in rows], lengths),
-            "architecture": np.repeat([each.device.architecture for each in rows], lengths),
-        },
-    )

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar, final
 
 import numpy as np
 
-from silicast.core.numerics import F64
-from silicast.hardware.catalog import find_device
-from silicast.kernels.implementation import KernelTimes
 from silicast.learning.tiers import Evidence
-from silicast.learning.training import MeasuredKernels
 from silicast.validation.baselines.raw_shapes import RawShapes
 from silicast.validation.baselines.throughput import Throughput
 from silicast.validation.baselines.wave_scaling import keys
-from silicast.validation.held_rows import Parts, by_device, model_of, predicted, some_rows
+from silicast.validation.held_rows import (
+    Parts,
+    Predicted,
+    by_device,
+    model_of,
+    predicted,
+    scored,
+    some_rows,
+)
 from silicast.validation.run import ANALYTIC
 from silicast.validation.source import sources
 from silicast.validation.suite import Scored, Suite, register_suite, resting
@@ -50,26 +54,14 @@ class Ways(Suite):
 
     def score(self, data: Path, limit: int | None = None) -> list[Scored]:
         """One metric a family and format."""
-        found: dict[str, list[_Rows]] = {}
+        found: dict[str, list[Predicted]] = {}
         for (metric, _), parts in by_device(data).items():
             if limit is None or metric not in found:
                 found.setdefault(metric, []).extend(_device_rows(parts, limit))
-        return [_scored(metric, found[metric]) for metric in sorted(found) if found[metric]]
+        return [scored(metric, found[metric]) for metric in sorted(found) if found[metric]]
 
 
-@final
-class _Rows:
-    """Rows of one device and variant, predicted in every way."""
-
-    def __init__(self, part: MeasuredKernels, others: dict[str, F64]) -> None:
-        self.device = find_device(part.device)
-        self.seconds = part.seconds
-        self.times: KernelTimes = predicted(part)
-        with resting(Evidence(learned=False)):
-            self.others = {ANALYTIC: predicted(part).estimate_s, **others}
-
-
-def _device_rows(parts: Parts, limit: int | None) -> Iterator[_Rows]:
+def _device_rows(parts: Parts, limit: int | None) -> Iterator[Predicted]:
     taught = some_rows(parts, LEARNT_FROM if limit is None else FEWEST, held_out=False)
     if sum(len(part.seconds) for part in taught) < FEWEST:
         return
@@ -77,9 +69,13 @@ def _device_rows(parts: Parts, limit: int | None) -> Iterator[_Rows]:
     trees, table = RawShapes(model, taught), Throughput(model, taught)
     medians = _medians(parts)
     for part in some_rows(parts, ROWS if limit is None else 20, held_out=True):
-        yield _Rows(
+        with resting(Evidence(learned=False)):
+            analytic = predicted(part).estimate_s
+        yield Predicted(
             part,
+            predicted(part),
             {
+                ANALYTIC: analytic,
                 "trees over raw sizes": trees.seconds(part),
                 "interpolated throughput": table.seconds(part),
                 "best without variant": np.array([medians.get(k, np.nan) for k in keys(part)]),
@@ -94,23 +90,3 @@ def _medians(parts: Parts) -> dict[tuple[object, ...], float]:
         for key, value in zip(keys(part), part.seconds.tolist(), strict=True):
             found.setdefault(key, []).append(value)
     return {key: float(np.median(values)) for key, values in found.items() if len(values) > 1}
-
-
-def _scored(metric: str, rows: Sequence[_Rows]) -> Scored:
-    def joined(columns: Iterator[F64]) -> F64:
-        return 1e6 * np.concatenate(list(columns))
-
-    lengths = [len(each.seconds) for each in rows]
-    return Scored(
-        metric=metric,
-        measured=joined(each.seconds for each in rows),
-        estimate=joined(each.times.estimate_s for each in rows),
-        p05=joined(each.times.p05_s for each in rows),
-        p95=joined(each.times.p95_s for each in rows),
-        roofline=joined(each.times.bound_s for each in rows),
-        baselines={name: joined(each.others[name] for each in rows) for name in rows[0].others},
-        groups={
-            "device": np.repeat([each.device.name for each in rows], lengths),
-            "architecture": np.repeat([each.device.architecture for each in rows], lengths),
-        },
-    )
