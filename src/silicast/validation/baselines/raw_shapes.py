@@ -15,7 +15,10 @@ from silicast.learning.features import MARKS, Kernels, all_names
 from silicast.learning.oblivious import Trees
 from silicast.learning.training import MeasuredKernels
 
-SETTINGS = Settings(trees=150, depth=8, rate=0.2, regions=1, prior=5.0)
+SETTINGS = Settings(trees=150, depth=8, rate=0.2, regions=1, prior=5.0, clip=20.0)
+"""Times span decades where corrections span shares: residuals clipped as tightly as those of
+corrections would leave the shortest kernels many times off.
+"""
 _SIZES = frozenset(("size", "max", "sequences"))
 
 

@@ -37,12 +37,11 @@ class Throughput:
 
     def __init__(self, model: Implementation, parts: Sequence[MeasuredKernels]) -> None:
         self._model = model
-        self._tables: dict[_Configuration, tuple[F64, F64]] = {}
+        found: dict[_Configuration, list[tuple[F64, F64]]] = {}
         for part in parts:
             where, work = self._placed(part)
-            step = max(1, len(work) // MOST)
-            table = (where[:, ::step], np.log(work / part.seconds)[::step])
-            self._tables.setdefault(_configuration(part), table)
+            found.setdefault(_configuration(part), []).append((where, np.log(work / part.seconds)))
+        self._tables = {key: _table(rows) for key, rows in found.items()}
 
     def seconds(self, part: MeasuredKernels) -> F64:
         """Predicted times, shape (n,); NaN where the configuration was never measured."""
@@ -65,6 +64,14 @@ class Throughput:
         kernels = Kernels.of(self._model, analysis, part.batch, device)
         names = tuple(n for n in kernels.names() if n.partition(":")[0] in ("size", "max"))
         return np.log2(np.maximum(kernels.table(names), 0.5)), analysis.bound_s
+
+
+def _table(rows: Sequence[tuple[F64, F64]]) -> tuple[F64, F64]:
+    """Places, shape (D, n), and logs of throughput of all parts of a configuration."""
+    where = np.concatenate([each[0] for each in rows], axis=1)
+    logs = np.concatenate([each[1] for each in rows])
+    step = max(1, len(logs) // MOST)
+    return where[:, ::step], logs[::step]
 
 
 def _configuration(part: MeasuredKernels) -> _Configuration:
