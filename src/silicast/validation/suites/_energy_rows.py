@@ -1,8 +1,9 @@
 """Measured board power of kernels: which rows of which tables, and which of them are held out.
 
-A row's power is the board's mean while one kernel repeats for a second or more (NVML, ten samples a
-second), so its energy is power x time of a hot, queued kernel. The split is that of the suites of
-the families' times: benchmarks/fit_energy.py fits none of the rows that are scored.
+A row's power is the board's mean while one kernel repeats (NVML, ten samples a second); of calls
+longer than :data:`LONG_S` that is what it draws for ever, so that power x time is the energy of a
+hot, queued kernel. The split is that of the suites of the families' times:
+benchmarks/fit_energy.py fits none of the rows that are scored.
 """
 
 from __future__ import annotations
