@@ -16,6 +16,8 @@ import numpy as np
 from silicast.core.dtypes import BITS, Recipe, recipe_for
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
+from silicast.kernels.formats import with_format
+from silicast.kernels.gemm_choice import is_tuned, likeliest
 from silicast.kernels.gemm_constants import (
     constants_for,
     measured_anywhere,
@@ -230,6 +232,19 @@ class Gemm(Implementation):
     def is_measured(self, variant: Variant, device: Device) -> bool:
         """See :meth:`Implementation.is_measured`: each format has constants of its own."""
         return Setting.of(variant, device).measured
+
+    def configurations(self, op: Op, device: Device) -> Mapping[str, float]:
+        """Tiles that AMD's libraries would take; see :meth:`Implementation.configurations`."""
+        device, _ = with_format(device, op.variant.dtype)
+        setting = Setting.of(op.variant, device)
+        compute = setting.recipe.compute
+        if not is_tuned(device.architecture, compute):
+            return {}
+        sizes = [np.array([[float(size)]]) for size in _sizes(op)]
+        depth = float(np.min(setting.tiles.k_bytes))
+        return likeliest(
+            sizes, depth, setting.machine, setting.constants, device.architecture, compute
+        )
 
     def flops(self, op: Op) -> int:
         """2 m n k per product."""

@@ -5,16 +5,19 @@ winner of each. A softmax over candidate tiles stands for those tables. It sees 
 candidate to the problem and to the device (waves, fill, padding, depth, the analytic time over the
 best one's) and which tiles the kernels of a format come in, on an architecture where that was
 seen. Weights: catalog/physics/gemm_choice.json, fitted by benchmarks/fit_gemm_choice.py.
+
+It names what is expected to run. Times do not rest on it: docs/explanation/kernel-choice.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from silicast.core.numerics import F64, exp_fixed
+from silicast.kernels.gemm_model import Machine, Steps, evaluate
 from silicast.kernels.gemm_tiles import Tiles
 from silicast.kernels.physics import load_physics
 from silicast.kernels.routing import folded, log_fixed
@@ -48,6 +51,9 @@ TERMS = (
 )  # fmt: skip
 """Ratios of a candidate that all tiles share weights of."""
 
+NAMED = 3
+"""Candidates that people are told of."""
+
 _WAVE_BENDS = (-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0)
 _DEPTH = 16.0
 _LEAST_NEAR = 1.0 / 1024.0
@@ -77,19 +83,39 @@ def amd_tiles(k_bytes: float) -> Tiles:
     )
 
 
-def step_bytes(tiles: Tiles) -> float:
-    """Depth of a main-loop step of an architecture's usual tiles, in bytes of an operand row."""
-    return float(np.min(tiles.k_bytes))
-
-
+@lru_cache(maxsize=256)
 def is_tuned(architecture: str, compute: str) -> bool:
-    """Whether the tables hold products of a format on an architecture.
+    """Whether the tables hold products of a format on an architecture, or on its stand-in.
 
-    >>> is_tuned("cdna3", "bf16"), is_tuned("hopper", "bf16")
-    (True, False)
+    >>> is_tuned("cdna3", "bf16"), is_tuned("cdna4", "bf16"), is_tuned("hopper", "bf16")
+    (True, True, False)
     """
-    table = load_physics(PHYSICS).architectures.get(architecture, {})
-    return weight_name(compute, SIDES[0], SLOPES[0]) in table
+    physics = load_physics(PHYSICS)
+    known = physics.fallback.get(architecture, architecture)
+    return weight_name(compute, SIDES[0], SLOPES[0]) in physics.architectures.get(known, {})
+
+
+def likeliest(
+    sizes: Sequence[F64], k_bytes: float, machine: Machine, constants: Mapping[str, float],
+    architecture: str, compute: str,
+) -> dict[str, float]:  # fmt: skip
+    """The three likeliest tiles of one product and their chances.
+
+    Args:
+        sizes: m, n, k and batch, each of shape (1, 1).
+        k_bytes: depth of a main-loop step.
+        machine, constants: as the analytic model takes them.
+        architecture, compute: as of :func:`tile_probabilities`.
+    """
+    tiles = amd_tiles(k_bytes)
+    m, n, k, batch = sizes
+    steps = Steps.of(tiles, machine, constants)
+    time = evaluate(m, n, k, batch, tiles, steps, machine, constants).time
+    flat = m[0], n[0], k[0], batch[0]
+    near = time.min(axis=0) / time
+    chances = tile_probabilities(flat, machine.cores, near, architecture, compute)[:, 0]
+    order = np.argsort(-chances, kind="stable")[:NAMED].tolist()
+    return {tiles.labels[index]: round(float(chances[index]), 4) for index in order}
 
 
 def tile_probabilities(

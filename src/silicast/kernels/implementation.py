@@ -244,6 +244,12 @@ class Implementation(ABC):
         found = load_physics(group if has_physics(group) else "streaming")
         return found.is_measured(device.architecture)
 
+    def configurations(self, op: Op, device: Device) -> Mapping[str, float]:  # noqa: ARG002
+        """What libraries' own tuning tables make likely to run, label -> chance, the likeliest
+        first; empty where no table is known. For people: times do not rest on it.
+        """
+        return {}
+
     def style(self, variant: Variant, device: Device) -> str:  # noqa: ARG002
         """Which kernel of several the model takes a variant for, "" = it tells none apart.
 

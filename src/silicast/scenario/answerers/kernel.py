@@ -321,7 +321,11 @@ def _why(case: _Prepared, time: KernelTime, latency: Quantity) -> dict[str, Any]
     found = why_tree(part)
     if time.waves > 0.0:
         found["waves"] = round(time.waves, 4)
-    if time.choice:
+    likely = implementation_of(case.op, case.device).configurations(case.op, case.device)
+    if likely:
+        found["configuration"] = next(iter(likely))
+        found["likely_configurations"] = dict(likely)
+    elif time.choice:
         found["configuration"] = time.choice
     shares = {name: round(value, 6) for name, value in sorted(time.shared_log_sd.items())}
     found["log_sd"] = {**shares, "independent": round(time.independent_log_sd, 6)}

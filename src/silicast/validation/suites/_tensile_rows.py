@@ -19,7 +19,7 @@ from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.gemm import Setting
 from silicast.kernels.gemm_choice import FORMATS as FORMATS_HELD
-from silicast.kernels.gemm_choice import SIDES, amd_tiles, step_bytes
+from silicast.kernels.gemm_choice import SIDES, amd_tiles
 from silicast.kernels.gemm_model import ROWS_PER_CHUNK, Steps, evaluate
 from silicast.workload.op import Variant
 
@@ -165,7 +165,7 @@ def candidate_times(rows: Tuned) -> F64:
     """Analytic time of every candidate, seconds, shape (candidates, rows); rows of one group."""
     device = find_device(DEVICES[str(rows.architecture[0])])
     setting = Setting.of(Variant(dtype=str(rows.dtype[0])), device)
-    tiles = amd_tiles(step_bytes(setting.tiles))
+    tiles = amd_tiles(float(np.min(setting.tiles.k_bytes)))
     found = np.empty((len(tiles.labels), len(rows)))
     for cores in np.unique(rows.cores).tolist():
         machine = replace(setting.machine, cores=cores)
@@ -173,8 +173,8 @@ def candidate_times(rows: Tuned) -> F64:
         here = np.flatnonzero(rows.cores == cores)
         for start in range(0, len(here), ROWS_PER_CHUNK):
             some = here[start : start + ROWS_PER_CHUNK]
-            sizes = [x[some][None] for x in (rows.m, rows.n, rows.k, rows.batch)]
-            found[:, some] = evaluate(*sizes, tiles, steps, machine, setting.constants).time
+            m, n, k, batch = (x[some][None] for x in (rows.m, rows.n, rows.k, rows.batch))
+            found[:, some] = evaluate(m, n, k, batch, tiles, steps, machine, setting.constants).time
     return found
 
 

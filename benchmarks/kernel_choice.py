@@ -1,0 +1,103 @@
+"""How often the analytic model's fastest tile is the one that cuBLAS ran, by names of kernels.
+
+    OPENBLAS_NUM_THREADS=1 python benchmarks/kernel_choice.py
+
+NeuSight's test rows of fp32 products name each kernel, and so its tile. Writes
+benchmarks/results/kernel_choice.json. Nothing is fitted. Deterministic; under a minute.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from silicast.core.files import write_atomically
+from silicast.hardware.catalog import find_device
+from silicast.kernels.gemm import Setting
+from silicast.kernels.gemm_model import evaluate
+from silicast.validation.suite import data_folder
+from silicast.workload.op import Variant
+
+TABLE = "neusight/kernels_nvidia.parquet"
+TARGET = Path(__file__).parent / "results" / "kernel_choice.json"
+MOST = 1000
+"""Rows of a device and operation."""
+EAGER = Variant(dtype="fp32", launch="stream")
+COLUMNS = ("op", "gpu", "split", "B", "M", "N", "K", "kernel_name", "tile_x", "tile_y")
+
+Row = dict[str, Any]
+
+
+def kind_of(row: Row) -> tuple[int, int, bool]:
+    """Rows and columns of the tile, and whether warps share its k."""
+    return int(row["tile_y"]), int(row["tile_x"]), "sliced" in row["kernel_name"]
+
+
+def candidate_kinds(labels: tuple[str, ...]) -> list[tuple[int, int, bool] | None]:
+    """The same of our candidates; None for those that cuBLAS calls no sgemm."""
+    found: list[tuple[int, int, bool] | None] = []
+    for label in labels:
+        sides = re.search(r"(\d+)x(\d+)", label)
+        plain = sides is not None and "streaming" not in label
+        found.append((int(sides[1]), int(sides[2]), "sliced" in label) if plain and sides else None)
+    return found
+
+
+def score(rows: list[Row], train: list[Row]) -> dict[str, float]:
+    setting = Setting.of(EAGER, find_device(rows[0]["gpu"]))
+    m, k, n = (np.array([[float(row[side]) for row in rows]]) for side in "MNK")
+    batch = np.array([[float(row["B"] or 1) for row in rows]])
+    tiles = setting.tiles
+    time = evaluate(m, n, k, batch, tiles, setting.steps, setting.machine, setting.constants).time
+    kinds = candidate_kinds(tiles.labels)
+    truth = [kind_of(row) for row in rows]
+    order = np.argsort(time, axis=0, kind="stable")
+    common = Counter(kind_of(row) for row in train).most_common(1)[0][0]
+
+    def share(hits: list[bool]) -> float:
+        return round(sum(hits) / len(rows), 3)
+
+    numbers = range(len(rows))
+    known = [i for i in numbers if truth[i] in kinds]
+    ratio: NDArray[np.float64] = np.array(
+        [time[kinds.index(truth[i]), i] / time[order[0, i], i] for i in known]
+    )
+    return {
+        "rows": len(rows),
+        "candidate": share([truth[i] in kinds for i in numbers]),
+        "top1": share([kinds[order[0, i]] == truth[i] for i in numbers]),
+        "top3": share([truth[i] in [kinds[x] for x in order[:3, i]] for i in numbers]),
+        "commonest": share([truth[i] == common for i in numbers]),
+        "time_of_winner_over_pick": round(float(ratio.mean()), 3) if len(ratio) else 0.0,
+        "winner_within_5_percent": round(float((ratio < 1.05).mean()), 3) if len(ratio) else 0.0,
+    }
+
+
+def main() -> None:
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(data_folder() / TABLE, columns=list(COLUMNS))
+    table = table.filter(pc.is_valid(table["tile_x"]))
+    random = np.random.default_rng(0)
+    found: dict[str, dict[str, float]] = {}
+    for gpu in sorted(set(table["gpu"].to_pylist())):
+        own = table.filter(pc.equal(table["gpu"], gpu))
+        for op in ("linear", "bmm"):
+            rows = own.filter(pc.equal(own["op"], op)).to_pylist()
+            test = [row for row in rows if row["split"] == "test"]
+            test = [test[i] for i in np.sort(random.permutation(len(test))[:MOST])]
+            train = [row for row in rows if row["split"] == "train"]
+            found[f"{gpu} {op}"] = score(test, train)
+            print(gpu, op, found[f"{gpu} {op}"], flush=True)
+    write_atomically(TARGET, msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+
+
+if __name__ == "__main__":
+    main()
