@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -242,7 +242,3 @@ def scaled(own: Constants, common: Mapping[str, float], parts: Sequence[Rows]) -
 
 def rounded(table: Mapping[str, float]) -> dict[str, float]:
     return {name: float(f"{value:.4g}") for name, value in sorted(table.items())}
-
-
-def replace_held(rows: Rows) -> Rows:
-    return replace(rows, held_out=np.ones(len(rows), dtype=np.bool_))

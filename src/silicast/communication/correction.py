@@ -20,6 +20,7 @@ import numpy as np
 from silicast.communication.features import (
     MEBIBYTE,
     MEBIBYTES,
+    RELEASE,
     Call,
     for_trees,
     is_short,
@@ -125,8 +126,8 @@ def curve(call: Call, artefact: Artefact, model: Model) -> Curve | None:
     kernel = np.array(selection.names)[selection.picked]
     joined = (selection.rule[1:] == selection.rule[:-1]) | (kernel[1:] == kernel[:-1])
     time = growing(np.maximum(analytic * exp_fixed(log_factor), bound), joined)
-    mine = {mark for mark in call.marks() if mark.startswith("release:")}
-    told = {name for name in names if name.startswith(f"release:{call.library or 'nccl'} ")}
+    mine = {mark for mark in call.marks() if mark.startswith(RELEASE)}
+    told = {name for name in names if name.startswith(f"{RELEASE}{call.library or 'nccl'} ")}
     named = mine <= set(names) if mine else not told
     return Curve(trained, named, time, analytic, weight, selection.rule, joined, longest)
 
