@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, final
 
+from silicast.core.calibration import load_calibration
 from silicast.core.errors import SilicastError
 from silicast.core.files import writing
 from silicast.scenario.answer import (
@@ -82,9 +83,12 @@ def run_batch_file(
         calibrations: files that every case rests on, before its own.
 
     Raises:
-        SilicastError: ``source`` cannot be read, is too large or no text, or ``target`` cannot be
-            written or is ``source`` (exit status 2). A bad case raises nothing.
+        SilicastError: ``source`` cannot be read, is too large or no text, a file of
+            ``calibrations`` is none, or ``target`` cannot be written or is ``source`` (exit
+            status 2). A bad case raises nothing.
     """
+    for path in calibrations:
+        load_calibration(path)
     with (
         _opened(source) as stream,
         writing(target, source=os.fstat(stream.fileno())) as out,

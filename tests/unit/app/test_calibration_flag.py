@@ -87,3 +87,15 @@ def test_a_file_that_is_none_is_named(
     asked = ["kernel", "gemm", "m=8", "n=8", "k=8", "--device", "h100"]
     assert main([*asked, "--calibration", path]) == 2
     assert str(tmp_path) in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_calibration_stops_a_batch_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = tmp_path / "cases.jsonl"
+    cases.write_text('{"task": "kernel"}\n', encoding="utf-8")
+    target = tmp_path / "answers.jsonl"
+    missing = str(tmp_path / "none.json")
+    assert main(["batch", str(cases), "-o", str(target), "--calibration", missing]) == 2
+    assert missing in capsys.readouterr().err
+    assert not target.exists()

@@ -56,6 +56,14 @@ def test_a_power_limit_holds_and_costs_time(kernel: dict[str, Any]) -> None:
     assert limited.bound == plain.bound
 
 
+@pytest.mark.parametrize("power_w", [200, 300, 400, 600])
+def test_the_interval_of_energy_stays_within_the_limit(power_w: float) -> None:
+    found = answered(limits={"power_w": power_w})
+    energy, latency = found.metrics["energy_mj"], found.metrics["latency_us"]
+    assert energy.p05 < energy.estimate < energy.p95
+    assert energy.p95 <= power_w * latency.p95 / 1e3 * (1 + 1e-9)
+
+
 def test_a_limit_that_no_clock_holds_is_said() -> None:
     found = answered(limits={"power_w": 120})
     assert watts(found) > 120.0

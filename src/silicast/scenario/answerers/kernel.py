@@ -99,6 +99,7 @@ class _Prepared:
     evidence: Evidence
     warnings: list[str]
     held_hz: float = 0.0
+    limit_w: float = math.inf
 
 
 @register
@@ -216,11 +217,13 @@ def _prepare(scenario: Scenario) -> _Prepared:
         warnings.append(TIMED_WITH_HOST)
     evidence = replace(evidence_of(scenario, device), ceilings=True)
     warnings += evidence.warnings(device)
-    held_hz = 0.0
+    held_hz, limit_w = 0.0, math.inf
     if raw.limits.power_w is not None:
         board = limited(find_any_device(raw.device or "", scenario.folder), clock_only(raw.limits))
         device, held_hz, said = held_device(kernel.op, board, device, evidence)
         warnings += said
+        if not said:
+            limit_w = raw.limits.power_w
     return _Prepared(
         op=kernel.op,
         device=device,
@@ -228,6 +231,7 @@ def _prepare(scenario: Scenario) -> _Prepared:
         evidence=evidence,
         warnings=warnings,
         held_hz=held_hz,
+        limit_w=limit_w,
     )
 
 
@@ -291,7 +295,7 @@ def _answer(case: _Prepared, time: KernelTime) -> Answer:
         warnings.append(f"sizes beyond the measured {case.op.family} kernels: interval widened")
     metrics = {"latency_us": latency.times(MICRO)}
     if time.energy_j is not None and not case.bound_only:
-        metrics["energy_mj"] = time.energy_j.times(MILLI)
+        metrics["energy_mj"] = _within(time.energy_j, case.limit_w * time.p95_s).times(MILLI)
         if not time.power_measured:
             warnings.append(UNMEASURED.format(case.device.architecture))
     return answer(
@@ -302,6 +306,12 @@ def _answer(case: _Prepared, time: KernelTime) -> Answer:
         warnings=warnings,
         why=_why(case, time, latency),
     )
+
+
+def _within(energy: Quantity, most: float) -> Quantity:
+    """An energy whose upper end a limit on power keeps from exceeding ``most``."""
+    high = max(energy.estimate, min(energy.p95, most))
+    return Quantity(energy.estimate, energy.p05, high)
 
 
 def _latency(case: _Prepared, time: KernelTime) -> tuple[Quantity, Tier]:
