@@ -168,21 +168,20 @@ def ceiling_line(why: Mapping[str, Any]) -> str:
 
 
 def balance_line(why: Mapping[str, Any]) -> str:
-    """Whether cores wait for others, where many do.
+    """Whether cores wait for others, where many do; a core may hold several pieces of work.
 
     >>> balance_line({"waves": 2.25})
-    'uneven: the last of 3 rounds of work leaves 75 % of the cores idle'
+    'uneven: the last of 3 rounds of work fills 25 % of the room on the cores'
     >>> balance_line({"waves": 0.25}), balance_line({"waves": 2.9})
-    ('uneven: 75 % of the cores have no work', '')
+    ('uneven: the work fills 25 % of the room on the cores', '')
     """
     waves = float(why.get("waves", 0.0))
     rounds = math.ceil(waves)
     idle = rounds - waves
     if waves <= 0.0 or idle / rounds < WORTH_SAYING:
         return ""
-    if rounds == 1:
-        return f"uneven: {percent(idle)} of the cores have no work"
-    return f"uneven: the last of {rounds} rounds of work leaves {percent(idle)} of the cores idle"
+    what = "the work" if rounds == 1 else f"the last of {rounds} rounds of work"
+    return f"uneven: {what} fills {percent(1.0 - idle)} of the room on the cores"
 
 
 def clock_line(why: Mapping[str, Any]) -> str:

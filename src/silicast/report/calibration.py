@@ -25,9 +25,10 @@ def calibration_lines(
         shift = _percent(offset.log_offset)
         width = _percent(Z90 * offset.log_sd)
         how = " and what differs from op to op" if offset.interpolation is not None else ""
+        rows = f"{offset.rows} row{'' if offset.rows == 1 else 's'}"
         yield (
-            f"{offset.family} {offset.dtype}: {offset.rows} rows, {error:.1f} % off before; "
-            f"offset {shift:+.1f} %{how}, 90 % interval now +{width:.1f} %"
+            f"{offset.family} {offset.dtype}: {rows}, {error:.1f} % off before; "
+            f"offset {shift:+.1f} %{how}, 90 % interval now ±{width:.1f} %"
         )
         if offset.interpolation is not None:
             trend = sorted(offset.interpolation.trend.items(), key=lambda each: -abs(each[1]))
