@@ -37,7 +37,7 @@ def _gemm(data: Path) -> Iterator[MeasuredKernels]:
         *vidur_rows(data, MANY),
     ]
     for part in parts:
-        yield _of_gemm(part)
+        yield of_rows(part)
 
 
 def _batched(parts: list[GemmRows], bf16: list[GemmRows]) -> Iterator[GemmRows]:
@@ -53,7 +53,8 @@ def _batched(parts: list[GemmRows], bf16: list[GemmRows]) -> Iterator[GemmRows]:
         yield replace(part, variant=variant)
 
 
-def _of_gemm(part: GemmRows) -> MeasuredKernels:
+def of_rows(part: GemmRows) -> MeasuredKernels:
+    """Rows of a table as corrections take them."""
     batch = OpBatch("gemm", part.variant, part.dims)
     return MeasuredKernels(batch, part.device, part.seconds, part.held_out)
 
