@@ -144,7 +144,9 @@ def _interval(
     seconds, p05_s, p95_s = times
     free = free_power(own, work, seconds, device)
     power = _least(free, own.limit_w)
-    low = power / _least(_most(free / own.spread, own.static_w), own.limit_w)
+    # a board that nobody measured may stay below a limit that the estimate is far above
+    known = free if own.measured else power
+    low = power / _least(_most(known / own.spread, own.static_w), own.limit_w)
     high = _least(free * own.spread, own.limit_w) / power
     # at fixed work the static part alone grows with time; at the limit all of it does
     slope = _most(own.static_w / free, 1.0 * (free >= own.limit_w))
