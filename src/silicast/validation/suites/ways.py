@@ -50,25 +50,72 @@ class Ways(Suite):
         sorted({table for each in sources().values() for table in each.tables})
     )
     both_tiers: ClassVar[bool] = False
-    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {}
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
+        "attention_decode_bf16_us": {"mean_ape": 5.0},
+        "attention_prefill_bf16_us": {"mean_ape": 5.0},
+        "attention_prefill_fp8_us": {"mean_ape": 5.0},
+        "combine_bf16_us": {"mean_ape": 8.0},
+        "combine_nvfp4_us": {"mean_ape": 6.0},
+        "csa_module_bf16_us": {"mean_ape": 4.0},
+        "dispatch_bf16_us": {"mean_ape": 7.0},
+        "dispatch_nvfp4_us": {"mean_ape": 5.0},
+        "dsa_module_bf16_us": {"mean_ape": 8.0},
+        "elementwise_us": {"mean_ape": 4.0},
+        "embedding_us": {"mean_ape": 6.0},
+        "gdn_bf16_us": {"mean_ape": 5.0},
+        "gemm_bf16_us": {"mean_ape": 5.0},
+        "gemm_fp16_us": {"mean_ape": 11.0},
+        "gemm_fp32_us": {"mean_ape": 14.0},
+        "gemm_fp8_block_us": {"mean_ape": 6.0},
+        "gemm_fp8_static_us": {"mean_ape": 9.0},
+        "gemm_fp8_us": {"mean_ape": 5.0},
+        "gemm_int4_wo_us": {"mean_ape": 7.0},
+        "gemm_int8_wo_us": {"mean_ape": 7.0},
+        "gemm_nvfp4_us": {"mean_ape": 5.0},
+        "gemm_sq_us": {"mean_ape": 7.0},
+        "hca_module_bf16_us": {"mean_ape": 3.0},
+        "indexer_logits_fp8_us": {"mean_ape": 14.0},
+        "kda_bf16_us": {"mean_ape": 8.0},
+        "layernorm_us": {"mean_ape": 8.0},
+        "mamba2_bf16_us": {"mean_ape": 6.0},
+        "mla_decode_bf16_us": {"mean_ape": 6.0},
+        "mla_module_bf16_us": {"mean_ape": 4.0},
+        "mla_module_fp8_us": {"mean_ape": 3.0},
+        "mla_prefill_bf16_us": {"mean_ape": 5.0},
+        "moe_bf16_us": {"mean_ape": 11.0},
+        "moe_fp8_block_us": {"mean_ape": 12.0},
+        "moe_fp8_us": {"mean_ape": 14.0},
+        "moe_int4_wo_us": {"mean_ape": 16.0},
+        "moe_nvfp4_us": {"mean_ape": 14.0},
+        "moe_w4a16_mxfp4_us": {"mean_ape": 15.0},
+        "moe_w4a8_mxfp4_mxfp8_us": {"mean_ape": 14.0},
+        "msa_module_bf16_us": {"mean_ape": 5.0},
+        "quantize_fp8_us": {"mean_ape": 7.0},
+        "rmsnorm_us": {"mean_ape": 10.0},
+        "rope_us": {"mean_ape": 9.0},
+        "silu_mul_us": {"mean_ape": 6.0},
+        "softmax_us": {"mean_ape": 13.0},
+        "sparse_attention_bf16_us": {"mean_ape": 8.0},
+        "topk_fp32_us": {"mean_ape": 5.0},
+    }
 
     def score(self, data: Path, limit: int | None = None) -> list[Scored]:
         """One metric a family and format."""
         found: dict[str, list[Predicted]] = {}
         for (metric, _), parts in by_device(data).items():
-            if limit is None or metric not in found:
+            if limit is None or not found.get(metric):
                 found.setdefault(metric, []).extend(_device_rows(parts, limit))
         return [scored(metric, found[metric]) for metric in sorted(found) if found[metric]]
 
 
 def _device_rows(parts: Parts, limit: int | None) -> Iterator[Predicted]:
-    taught = some_rows(parts, LEARNT_FROM if limit is None else FEWEST, held_out=False)
+    taught = some_rows(parts, LEARNT_FROM if limit is None else 2 * FEWEST, held_out=False)
     if sum(len(part.seconds) for part in taught) < FEWEST:
         return
     model = model_of(parts[0])
     trees, table = RawShapes(model, taught), Throughput(model, taught)
     medians = _medians(parts)
-    for part in some_rows(parts, ROWS if limit is None else 20, held_out=True):
+    for part in some_rows(parts, ROWS if limit is None else max(20, limit // 4), held_out=True):
         with resting(Evidence(learned=False)):
             analytic = predicted(part).estimate_s
         yield Predicted(
