@@ -96,9 +96,7 @@ class CalibratedKernels(Suite):
                 own = own[:1]
             if own:
                 found.append(_calibrated(metric, tuple(own), limit))
-        if limit is None:
-            found += [_scaled(data, device) for device in WANTED]
-        return found
+        return found + [_scaled(data, device, limit) for device in WANTED]
 
 
 @final
@@ -201,16 +199,19 @@ def _joined(scored: Table, found: Sequence[KernelTimes], by_rows: Mapping[int, F
     )
 
 
-def _scaled(data: Path, wanted: str) -> Scored:
-    """Kernels of a device after rows of another one."""
-    rows = []
-    for table in tables(data, (wanted,)):
-        if table.family not in SCALED:
-            continue
+def _scaled(data: Path, wanted: str, limit: int | None) -> Scored:
+    """Kernels of a device after rows of another one; with ``limit`` of one table."""
+    rows: list[_Predicted] = []
+    chosen = [table for table in tables(data, (wanted,)) if table.family in SCALED]
+    for table in chosen if limit is None else sorted(chosen, key=len, reverse=True):
+        if rows and limit is not None:
+            break
         model = implementation_for(table.family, "simt")
         assert model is not None
         some = np.flatnonzero(table.held_out)
-        scored = table.take(np.sort(some[subsample(len(some), SCORED)]))
+        scored = table.take(
+            np.sort(some[subsample(len(some), SCORED if limit is None else max(30, limit // 4))])
+        )
         unknown = scored.hardware.architecture
         baseline = not EVIDENCE.get().learned
         with unknown_architecture(unknown):
