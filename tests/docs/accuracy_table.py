@@ -78,6 +78,8 @@ def unmeasured_table() -> list[str]:
 def with_table(text: str, chosen: Mapping[str, Sequence[str]] | None = CHOSEN) -> str:
     """A page with current tables, where it has a place for them."""
     lines, others = "\n".join(table(chosen)), "\n".join(unmeasured_table())
+    if chosen is None:  # the page of all suites lies in docs itself
+        lines = lines.replace("](docs/", "](")
     text = PLACE.sub(lambda found: f"{found[1]}{lines}\n{found[2]}", text)
     return UNMEASURED.sub(lambda found: f"{found[1]}{others}\n{found[2]}", text)
 

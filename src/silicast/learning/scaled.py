@@ -63,10 +63,12 @@ class ScaledCalibrator:
         Raises:
             SilicastError: the device that was measured does not run such kernels.
         """
+        usual, usual_sd = self._carried(device)
+        if usual <= 0.0:
+            return times
         found = learned_times if self.learned else type(model).times
         there = found(model, batch, self.have)
         change = self.calibrator.change(there, model, batch, self.have)
-        usual, usual_sd = self._carried(device)
         share = usual * change.weight * alike(there.analysis, times.analysis)
         estimate = np.maximum(times.estimate_s * exp_fixed(share * change.log_ratio), times.bound_s)
 

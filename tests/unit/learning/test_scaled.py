@@ -28,18 +28,19 @@ def moved(have: str, wanted: str, offset: float) -> np.ndarray:
     model, device = Gemm(), find_device(wanted)
     before = learned_times(model, BATCH, device)
     after = scaled(have, offset).times(before, model, BATCH, device)
-    assert after.tiers() == ["scaled"] * len(SIZES)
+    sisters = find_device(have).architecture == device.architecture
+    assert after.tiers() == (["scaled"] * len(SIZES) if sisters else before.tiers())
     assert (after.p05_s <= after.estimate_s).all()
     assert (after.estimate_s <= after.p95_s).all()
     assert (after.bound_s <= after.p05_s).all()
     return np.log(after.estimate_s / before.estimate_s)
 
 
-def test_sisters_share_most_of_it_strangers_little() -> None:
+def test_sisters_share_most_of_it_strangers_nothing() -> None:
     sister, stranger = moved("H100", "H200-SXM", 0.3), moved("A100", "H200-SXM", 0.3)
-    assert (sister > 2.0 * stranger).all()
-    assert (stranger >= 0.0).all()
+    assert (sister > 0.15).all()
     assert (sister < 0.3).all()
+    assert (stranger == 0.0).all()
 
 
 @pytest.mark.parametrize("wanted", ["H200-SXM", "B200", "A100", "L40S"])
@@ -65,7 +66,7 @@ def test_alike_is_one_with_itself_only() -> None:
 
 
 def test_in_any_batch_to_the_bit() -> None:
-    model, device = Gemm(), find_device("B200")
+    model, device = Gemm(), find_device("H200-SXM")
     many = OpBatch("gemm", Variant(), {name: np.tile(SIZES, 40) for name in ("m", "n", "k")})
     changed = scaled("H100", 0.3)
     whole = changed.times(learned_times(model, many, device), model, many, device)
