@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.kernels.physics import load_physics
-from silicast.validation.suite import Scored, data_folder
+from silicast.validation.suite import Scored
 from silicast.validation.suites._attention_rows import held_out, read_campaigns
 from silicast.validation.suites.attention import (
     AttentionDecodeSuite,
@@ -20,14 +19,6 @@ from silicast.validation.suites.attention import (
 )
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
-
-@pytest.fixture(scope="module")
-def data() -> Path:
-    try:
-        return data_folder()
-    except SilicastError as error:
-        pytest.skip(f"NOT CHECKED, no measured data: {error}")
 
 
 def mean_ape(predicted: F64, measured: F64) -> float:

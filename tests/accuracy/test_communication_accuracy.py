@@ -8,19 +8,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.validation.collective_rows import LONG, is_long, read_collectives
-from silicast.validation.suite import Scored, data_folder, suites
+from silicast.validation.suite import Scored, suites
 from silicast.validation.suites.communication import HELD_OUT, without
-
-
-@pytest.fixture(scope="module")
-def data() -> Path:
-    try:
-        return data_folder()
-    except SilicastError as error:
-        pytest.skip(f"MEASURED DATA ABSENT, accuracy not recomputed: {error}")
 
 
 @pytest.fixture(scope="module")

@@ -7,20 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silicast.core.errors import SilicastError
 from silicast.validation.figures import ape
-from silicast.validation.suite import Scored, data_folder, suites
+from silicast.validation.suite import Scored, suites
 from silicast.validation.suites._energy_rows import LONG_S, power_rows
 
 pytestmark = pytest.mark.data
-
-
-@pytest.fixture(scope="module")
-def data() -> Path:
-    try:
-        return data_folder()
-    except SilicastError as error:
-        pytest.skip(f"MEASURED DATA ABSENT, energy not scored: {error}")
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.gemm import Gemm
@@ -22,7 +21,6 @@ from silicast.validation.gemm_rows import (
     roofline_s,
     vidur_rows,
 )
-from silicast.validation.suite import data_folder
 from silicast.workload.op import OpBatch
 
 pytestmark = pytest.mark.data
@@ -30,13 +28,6 @@ LIMITS = {
     "A100-SXM-80GB": 11.0, "H100-SXM-80GB": 7.0, "H200-SXM-141GB": 7.5, "L40S": 12.5,
     "B200-SXM-180GB": 9.5, "GB200": 9.5,
 }  # fmt: skip
-
-
-def data_or_skip() -> Path:
-    try:
-        return data_folder()
-    except SilicastError as error:
-        pytest.skip(f"MEASURED DATA ABSENT, accuracy not recomputed: {error}")
 
 
 def held_out(parts: list[Rows]) -> list[Rows]:
@@ -48,18 +39,17 @@ def ratios(part: Rows) -> F64:
     return Gemm().times(batch, find_device(part.device)).estimate_s / part.seconds
 
 
-def test_bf16_errors_by_device() -> None:
+def test_bf16_errors_by_device(data: Path) -> None:
     errors = {
         part.device: 100 * float(np.abs(ratios(part) - 1).mean())
-        for part in held_out(bf16_rows(data_or_skip()))
+        for part in held_out(bf16_rows(data))
     }
     assert set(errors) == set(LIMITS)
     assert {d: e for d, e in errors.items() if e > LIMITS[d]} == {}
 
 
-def test_better_than_a_constant_times_the_roofline_on_every_device() -> None:
+def test_better_than_a_constant_times_the_roofline_on_every_device(data: Path) -> None:
     """Though that constant is the median of the very rows that it is scored on."""
-    data = data_or_skip()
     narrow = [quantised_rows(data, (dtype,)) for dtype in CAMPAIGNS]
     others = [bmm_rows(data, ("bf16",)), bmm_rows(data, ("fp8",)), fp32_rows(data)]
     for parts in (bf16_rows(data), pipeweave_rows(data), vidur_rows(data), *narrow, *others):
@@ -72,8 +62,7 @@ def test_better_than_a_constant_times_the_roofline_on_every_device() -> None:
             assert ours < baseline, (mine[0].source, device, ours, baseline)
 
 
-def test_no_measured_product_is_faster_than_its_bound() -> None:
-    data = data_or_skip()
+def test_no_measured_product_is_faster_than_its_bound(data: Path) -> None:
     narrow = quantised_rows(data, tuple(CAMPAIGNS)) + bmm_rows(data)
     for part in bf16_rows(data) + fp32_rows(data) + pipeweave_rows(data) + narrow:
         batch = OpBatch("gemm", part.variant, part.dims)

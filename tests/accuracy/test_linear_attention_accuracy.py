@@ -7,23 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import implementation_for
 from silicast.scenario.kernel_case import kernel_case
 from silicast.validation.figures import one_constant
-from silicast.validation.suite import Scored, data_folder, suites
+from silicast.validation.suite import Scored, suites
 from silicast.validation.suites._linear_attention_rows import COLUMNS, read_rows, sample
 
 pytestmark = pytest.mark.data
-
-
-@pytest.fixture(scope="module")
-def data() -> Path:
-    try:
-        return data_folder()
-    except SilicastError as error:
-        pytest.skip(f"MEASURED DATA ABSENT, recurrent mixers not scored: {error}")
 
 
 @pytest.fixture(scope="module")

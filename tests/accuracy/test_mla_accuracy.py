@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silicast.core.errors import SilicastError
 from silicast.kernels.implementation import implementation_for
-from silicast.validation.suite import Scored, data_folder, suites
+from silicast.validation.suite import Scored, suites
 from silicast.validation.suites._mla_rows import (
     BLOCK_TABLES,
     held_out,
@@ -24,14 +23,6 @@ MOST = {
     "wide_context_us": 22.0, "wide_generation_us": 17.0,
 }  # fmt: skip
 """Mean absolute percentage error of held-out rows that a change must not pass."""
-
-
-@pytest.fixture(scope="module")
-def data() -> Path:
-    try:
-        return data_folder()
-    except SilicastError as error:
-        pytest.skip(f"MEASURED DATA ABSENT, latent attention not scored: {error}")
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.kernels.moe import Moe
-from silicast.validation.suite import Scored, data_folder, suites
+from silicast.validation.suite import Scored, suites
 from silicast.validation.suites._moe_rows import (
     aic_rows,
     layer_held_out,
@@ -21,14 +20,6 @@ from silicast.validation.suites._moe_rows import (
 from silicast.workload.op import OpBatch
 
 pytestmark = pytest.mark.data
-
-
-@pytest.fixture(scope="module")
-def data() -> Path:
-    try:
-        return data_folder()
-    except SilicastError as error:
-        pytest.skip(f"MEASURED DATA ABSENT, experts not scored: {error}")
 
 
 @pytest.fixture(scope="module")

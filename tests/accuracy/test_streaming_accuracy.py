@@ -7,23 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import implementation_for
 from silicast.validation.figures import ape, interval_figures, point_figures
-from silicast.validation.suite import Scored, data_folder, suites
+from silicast.validation.suite import Scored, suites
 from silicast.validation.suites._streaming_rows import Rows, load_rows
 
 pytestmark = pytest.mark.data
 NAMES = ("norms", "silu_mul", "elementwise", "softmax", "quantize")
-
-
-@pytest.fixture(scope="module")
-def data() -> Path:
-    try:
-        return data_folder()
-    except SilicastError as error:
-        pytest.skip(f"measured tables are absent: {error}")
 
 
 @pytest.fixture(scope="module")

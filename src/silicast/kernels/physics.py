@@ -89,6 +89,8 @@ def replaced(groups: Mapping[str, Physics]) -> Iterator[None]:
 
 
 _REPLACED: dict[str, Physics] = {}
+_RESTING = tuple(f"silicast.{x}." for x in ("kernels", "communication", "learning", "composition"))
+"""Packages that may remember what they made of constants."""
 
 
 @cache
@@ -98,9 +100,9 @@ def _shipped(group: str) -> Physics:
 
 
 def _forget() -> None:
-    """Empties the memories of all kernel models and of what rests on them."""
+    """Empties the memories of all kernel models and of what rests on them, not those of files."""
     for name, module in list(sys.modules.items()):
-        if name.startswith("silicast."):
+        if name.startswith(_RESTING):
             for found in list(vars(module).values()):
                 if hasattr(found, "cache_clear") and getattr(found, "__module__", "") == name:
                     found.cache_clear()

@@ -56,3 +56,9 @@ def sources() -> Mapping[str, Source]:
         for source in importlib.import_module(f"{package.__name__}.{module.name}").SOURCES:
             found[source.family] = source
     return found
+
+
+@cache
+def all_tables() -> tuple[str, ...]:
+    """Files that any source reads, sorted."""
+    return tuple(sorted({table for source in sources().values() for table in source.tables}))

@@ -24,7 +24,7 @@ from silicast.validation.held_rows import (
     scored,
     some_rows,
 )
-from silicast.validation.source import sources
+from silicast.validation.source import all_tables
 from silicast.validation.suite import Scored, Suite, register_suite
 
 ROWS = 1000
@@ -56,9 +56,7 @@ class Architectures(Suite):
         "learns from the same other architectures; wave scaling starts from the other device that "
         "has most of the very rows measured, and answers those only."
     )
-    source: ClassVar[tuple[str, ...]] = tuple(
-        sorted({table for each in sources().values() for table in each.tables})
-    )
+    source: ClassVar[tuple[str, ...]] = all_tables()
     both_tiers: ClassVar[bool] = False
     thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
         "attention_decode_bf16_us": {"mean_ape": 36.0},

@@ -22,7 +22,7 @@ from silicast.validation.held_rows import (
     some_rows,
 )
 from silicast.validation.run import ANALYTIC
-from silicast.validation.source import sources
+from silicast.validation.source import all_tables
 from silicast.validation.suite import Scored, Suite, register_suite, resting
 
 ROWS = 500
@@ -46,9 +46,7 @@ class Ways(Suite):
         "the median of what the campaigns of one problem measured, for problems with two or more; "
         "nobody who is not told library and version can be closer."
     )
-    source: ClassVar[tuple[str, ...]] = tuple(
-        sorted({table for each in sources().values() for table in each.tables})
-    )
+    source: ClassVar[tuple[str, ...]] = all_tables()
     both_tiers: ClassVar[bool] = False
     thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
         "attention_decode_bf16_us": {"mean_ape": 5.0},
