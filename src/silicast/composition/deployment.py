@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import final
 
 from silicast.composition.engine import Engine
-from silicast.hardware.cluster import Cluster, cluster_of
+from silicast.composition.machine import Machine
+from silicast.hardware.cluster import Cluster
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.learning.tiers import ALL_SHIPPED, Evidence
@@ -72,14 +74,22 @@ class Deployment:
             return False
         return ranks > moe.topk or not self.links.within_domain(ranks)
 
+    @cached_property
+    def machine(self) -> Machine:
+        """It without the model."""
+        return Machine(
+            device=self.device,
+            engine=self.engine,
+            plan=self.plan,
+            host=self.host,
+            cluster=self.cluster,
+            gpus_per_node=self.gpus_per_node,
+            power_w=self.power_w,
+            clock_hz=self.clock_hz,
+            evidence=self.evidence,
+        )
+
     @property
     def links(self) -> Cluster:
         """The cluster, stated or usual."""
-        return self.cluster or cluster_of(self.device, gpus_per_node=self.gpus_per_node or None)
-
-    @property
-    def limited_device(self) -> Device:
-        """The device under the power limit that the user set."""
-        if self.power_w is None:
-            return self.device
-        return replace(self.device, power_cap_w=self.power_w)
+        return self.machine.links

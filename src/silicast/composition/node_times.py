@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from silicast.communication.collective import CollectiveTimes, collective_batch_times
 from silicast.composition.as_run import COLLECTIVES
-from silicast.composition.deployment import Deployment
+from silicast.composition.machine import Machine
 from silicast.composition.node_rows import columns, in_chunks, ragged, running
 from silicast.composition.placed import Placed, topology
 from silicast.composition.states import BatchStates
@@ -82,15 +82,17 @@ class NodeTimes:
 
 @final
 class Timer:
-    """Times the nodes of a deployment.
+    """Times the nodes of a graph.
 
     Args:
-        deployment: what runs where.
-        placed: its nodes.
+        machine: what they run on.
+        placed: the nodes.
+        name: of what needs them, for messages.
     """
 
-    def __init__(self, deployment: Deployment, placed: Sequence[Placed]) -> None:
-        self.deployment = deployment
+    def __init__(self, machine: Machine, placed: Sequence[Placed], name: str = "") -> None:
+        self.machine = machine
+        self.name = name
         self.placed = placed
         self.groups = self._group()
 
@@ -112,7 +114,7 @@ class Timer:
         """Tokens that a step runs, shape (n,): those of a decode step that replays a graph are
         padded to the next batch that was captured.
         """
-        launch = self.deployment.engine.launch
+        launch = self.machine.engine.launch
         sizes = np.array(launch.graph_batch_sizes, dtype=np.int64)
         tokens = states.tokens
         if launch.decode != "graph" or not len(sizes):
@@ -183,7 +185,7 @@ class Timer:
         tokens = self.run_tokens(states)
         symbols = {
             TOKENS: tokens[rows],
-            ALL_TOKENS: states.all_tokens(self.deployment.plan.attention_dp, tokens)[rows],
+            ALL_TOKENS: states.all_tokens(self.machine.plan.attention_dp, tokens)[rows],
             LOGIT_ROWS: states.logit_rows[rows],
             PREFILL_KV_TOKENS: states.prefill_kv_tokens[rows],
             PREFILL_TOKENS: states.prefill_tokens[rows],
@@ -194,15 +196,15 @@ class Timer:
         ops: Sequence[Op] = [self.placed[index].op for index in members]
         if family in COLLECTIVES:
             batch = OpBatch(family, variant, columns(ops, symbols, len(rows)))
-            links = topology(self.deployment, ops[0], crosses=key.crosses)
-            return collective_batch_times(batch, links, learned=self.deployment.evidence.learned)
+            links = topology(self.machine, ops[0], crosses=key.crosses)
+            return collective_batch_times(batch, links, learned=self.machine.evidence.learned)
         implementation = implementation_for(family, device.execution_model)
         if implementation is None:
             raise SilicastError(
                 f"no model of {family} on {device.execution_model} devices such as {device.name}",
                 kind="not_yet",
                 field="device",
-                hint=f"{self.deployment.model.name} needs it",
+                hint=f"{self.name} needs it" if self.name else "",
             )
         if PREFILL_KV in dict(ops[0].dims).values():
             new, total, offsets = states.prefill_q, states.prefill_kv, states.prefill_offsets
@@ -216,9 +218,11 @@ class Timer:
             assert states.cross_kv is not None
             seen = states.cross_kv - 1  # of all that it sees, decoding counts one as new
             batch = ragged(ops, states.decode_offsets, rows, {"kv_len": seen})
+        elif any(isinstance(dim, tuple) for _, dim in ops[0].dims):
+            batch = OpBatch.of([op for op in ops for _ in rows])  # lengths that a program states
         else:
             batch = OpBatch(family, variant, columns(ops, symbols, len(rows)))
-        return kernel_times(implementation, batch, device, self.deployment.evidence)
+        return kernel_times(implementation, batch, device, self.machine.evidence)
 
 
 def _cut(

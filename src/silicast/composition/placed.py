@@ -9,6 +9,7 @@ from typing import final
 from silicast.communication.topology import Topology
 from silicast.composition.as_run import as_run
 from silicast.composition.deployment import Deployment
+from silicast.composition.machine import Machine
 from silicast.composition.node_rows import runs_in
 from silicast.hardware.device import Link
 from silicast.workload.graph import Graph
@@ -60,11 +61,11 @@ def launches(placed: Iterable[Placed], *, prefill: bool) -> float:
     return float(sum(p.count for p in placed if runs_in(p.op, prefill=prefill)))
 
 
-def topology(deployment: Deployment, op: Op, *, crosses: bool) -> Topology:
+def topology(machine: Machine, op: Op, *, crosses: bool) -> Topology:
     """The links that a collective of the graph uses."""
     gpus = op.dim("gpus")
     assert isinstance(gpus, int)
-    links = deployment.links
+    links = machine.links
     network = Link("network", links.inter_node.bandwidth_bytes_per_s)
     per_node = 1 if crosses else max(links.domain, links.gpus_per_node)
     return Topology.of(links.linked_device, gpus, gpus_per_node=per_node, inter=network)

@@ -19,6 +19,7 @@ from typing import final
 
 import numpy as np
 
+from silicast.composition.clock import held_clock
 from silicast.composition.deployment import Deployment
 from silicast.composition.node_rows import over_states, weighted_sum
 from silicast.composition.node_times import NodeTimes, Timer
@@ -31,11 +32,8 @@ from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.knowledge import stand_ins
 from silicast.kernels.physics import load_physics
-from silicast.kernels.power import Activity, sustained_clock
 from silicast.workload.decoder import build_graph
 from silicast.workload.graph import Graph
-
-_CLOCK_TOLERANCE = 0.005
 
 
 @final
@@ -84,7 +82,7 @@ class StepModel:
         self._caveats = () if graph else tuple(deployment.engine.caveats)
         self.placed: tuple[Placed, ...] = place(self.graph, deployment)
         self._matrix_format = RECIPES[precision.recipe].compute
-        self.timer = Timer(deployment, self.placed)
+        self.timer = Timer(deployment.machine, self.placed, deployment.model.name)
 
     def steps(self, states: BatchStates, clock_hz: float | None = None) -> StepTimes:
         """Times of all states at one clock; a state's result is the same in any batch.
@@ -92,8 +90,7 @@ class StepModel:
         Args:
             clock_hz: the cores' clock, None = boost (see :meth:`held_clock`).
         """
-        # the step's own clock law stands in for the throttling that single kernels were timed with
-        device = replace(self.deployment.device, power_cap_w=None)
+        device = self.deployment.machine.uncapped_device
         if clock_hz is not None and clock_hz != device.clocks.boost_hz:
             device = device.at_clock(clock_hz)
         nodes = self.timer.times(states, device)
@@ -138,24 +135,14 @@ class StepModel:
         Returns:
             Hertz; the boost clock where nothing limits it.
         """
-        dtype = self._matrix_format
-        device, _ = with_format(self.deployment.limited_device, dtype)
         counts = [float(placed.count) for placed in self.placed]
-        seconds = float(times.total_s[index])
-        flops = float(weighted_sum(times.nodes.tensor_flops, counts)[index])
-        dram = float(weighted_sum(times.nodes.dram_bytes, counts)[index])
-        activity = Activity(
-            tensor=np.float64(
-                flops / seconds / device.peak_per_s(device.matrix_pipe(dtype), dtype)
-            ),
-            dtype=dtype,
-            dram=dram / seconds / device.dram.bandwidth_bytes_per_s,
+        return held_clock(
+            self.deployment.machine,
+            self._matrix_format,
+            float(times.total_s[index]),
+            float(weighted_sum(times.nodes.tensor_flops, counts)[index]),
+            float(weighted_sum(times.nodes.dram_bytes, counts)[index]),
         )
-        hz = float(sustained_clock(device, activity))
-        limit = self.deployment.clock_hz
-        hz = hz if limit is None else min(hz, limit)
-        boost = device.clocks.boost_hz
-        return hz if hz < boost * (1.0 - _CLOCK_TOLERANCE) else boost
 
     def part(self, name: str, times: StepTimes, weights: F64) -> Part:
         """The tree of parts of the weighted sum of states (``weights`` of shape (n,))."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, replace
+from typing import Literal, final
 
 from silicast.workload.op import Op
+
+Direction = Literal["forward", "backward", "optimizer"]
 
 
 @final
@@ -18,12 +20,18 @@ class Node:
         name: role in the model ("qkv", "attention", "down").
         inputs: names of the nodes in the same block that it waits for; () = the block's input.
         stream: nodes of different streams may overlap where their inputs allow.
+        output_bytes: of the result that later nodes read; 0 = not stated, or written in place.
+        parameter_bytes: of the weights that it reads.
+        source: its name in the program that it was read from ("aten.convolution.default").
     """
 
     name: str
     op: Op
     inputs: tuple[str, ...] = ()
     stream: int = 0
+    output_bytes: int = 0
+    parameter_bytes: int = 0
+    source: str = ""
 
 
 @final
@@ -34,12 +42,14 @@ class Block:
     Attributes:
         layers: indices of the layers that look like this; () = not part of a layer (embedding,
             head), runs ``times`` times.
+        direction: which part of a training pass it belongs to.
     """
 
     name: str
     nodes: tuple[Node, ...]
     layers: tuple[int, ...] = ()
     times: int = 1
+    direction: Direction = "forward"
 
     @property
     def count(self) -> int:
@@ -61,12 +71,14 @@ class Graph:
             may interleave (``Block.layers`` says where); times do not depend on their order.
         phase: "inference" or "training".
         boundary: nodes that run at the end of every pipeline stage but the last.
+        parameter_bytes: of all weights, each counted once; 0 = not stated.
     """
 
     name: str
     blocks: tuple[Block, ...]
     phase: str = "inference"
     boundary: tuple[Node, ...] = ()
+    parameter_bytes: int = 0
 
     def nodes(self) -> Iterator[tuple[Block, Node]]:
         """Every node once, with its block."""
@@ -87,9 +99,9 @@ class Graph:
                 seen_layer = True
                 inside = tuple(i for i in block.layers if first <= i < last)
                 if inside:
-                    kept.append(Block(block.name, block.nodes, inside))
+                    kept.append(replace(block, layers=inside))
             elif (not seen_layer and first == 0) or (seen_layer and last == layers):
                 kept.append(block)
         if self.boundary and last < layers:
             kept.append(Block("stage_send", self.boundary))
-        return Graph(self.name, tuple(kept), self.phase)
+        return replace(self, blocks=tuple(kept), boundary=())

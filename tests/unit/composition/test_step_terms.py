@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from silicast.composition import step as step_module
+from silicast.composition import clock as clock_module
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.memory import static_batch_memory
@@ -126,7 +126,7 @@ def test_power_state_counts_matrix_work_and_memory_traffic(monkeypatch: pytest.M
         seen.append(activity)
         return 1e12
 
-    monkeypatch.setattr(step_module, "sustained_clock", law)
+    monkeypatch.setattr(clock_module, "sustained_clock", law)
     model = StepModel(deployment())
     times = model.steps(BatchStates.prefill([8192]).then(decode(*[500] * 4)))
     model.held_clock(times, 0)

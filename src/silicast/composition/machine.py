@@ -1,0 +1,56 @@
+"""What work runs on: devices, the software that drives them and the host beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import final
+
+from silicast.composition.engine import Engine
+from silicast.hardware.cluster import Cluster, cluster_of
+from silicast.hardware.device import Device
+from silicast.hardware.host import Host
+from silicast.learning.tiers import ALL_SHIPPED, Evidence
+from silicast.workload.plan import Plan
+
+
+@final
+@dataclass(frozen=True)
+class Machine:
+    """Everything that a time depends on beside the work itself.
+
+    Attributes:
+        power_w, clock_hz: limits the user set; None = the board's own.
+        cluster: the links between the devices; None = the device's usual system.
+        gpus_per_node: devices under one host where no cluster is given; 0 = the usual number.
+        evidence: what kernel times may rest on beside the analytic models.
+    """
+
+    device: Device
+    engine: Engine
+    plan: Plan = Plan()
+    host: Host = Host()
+    cluster: Cluster | None = None
+    gpus_per_node: int = 0
+    power_w: float | None = None
+    clock_hz: float | None = None
+    evidence: Evidence = ALL_SHIPPED
+
+    @cached_property
+    def links(self) -> Cluster:
+        """The cluster, stated or usual."""
+        return self.cluster or cluster_of(self.device, gpus_per_node=self.gpus_per_node or None)
+
+    @cached_property
+    def limited_device(self) -> Device:
+        """The device under the power limit that the user set."""
+        if self.power_w is None:
+            return self.device
+        return replace(self.device, power_cap_w=self.power_w)
+
+    @cached_property
+    def uncapped_device(self) -> Device:
+        """The device as kernels are timed in a pass, whose own clock law stands in for the
+        throttling that single kernels were timed with.
+        """
+        return replace(self.device, power_cap_w=None)
