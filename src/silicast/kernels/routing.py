@@ -204,9 +204,16 @@ def _uniform(tokens: I64, experts: I64, topk: I64, ep: I64) -> Loads:
     total = np.minimum(np.minimum(np.maximum(most, used), assignments), used * tokens)
     points = np.array(_NORMAL)[:, None]
     spread = np.maximum(mean / hit + points * np.sqrt(variance), 1.0)
-    scale = total / folded(spread * (used / 16.0))
-    each = np.minimum(np.maximum(spread * scale, 1.0), tokens)
-    return Loads(each, np.broadcast_to(used / 16.0, each.shape))
+    # an expert in use has one token; what there is beyond that spreads over them
+    beyond = spread - 1.0
+    spare = np.maximum(total / used - 1.0, 0.0)
+    scale = spare / np.maximum(folded(beyond) * (1.0 / len(_NORMAL)), 1e-12)
+    each = np.minimum(1.0 + beyond * scale, tokens)
+    each = np.concatenate((each, np.zeros_like(each[:1])))
+    weight = np.concatenate(
+        (np.broadcast_to(used / 16.0, spread.shape), np.maximum(local - used, 0.0)[None, :])
+    )
+    return Loads(each, weight)
 
 
 def largest_count(mean: F64, variance: F64, skew: F64, of: I64) -> F64:

@@ -161,3 +161,19 @@ def test_largest_of_normal_draws() -> None:
     found = largest_normal(np.array(list(exact)))
     assert found.tolist() == pytest.approx(list(exact.values()), rel=0.045)
     assert found[3:].tolist() == pytest.approx(list(exact.values())[3:], rel=0.01)
+
+
+def test_uniform_tokens_know_the_experts_that_are_not_used() -> None:
+    """Corrections see how many experts a rank has, not only those in use; a lone token's choices
+    are what even routing gives it."""
+    alone, even = (
+        busiest_loads(name, *(np.array([x]) for x in (1, 128, 4, 1)))
+        for name in ("uniform", "balanced")
+    )
+    for found in (alone, even):
+        assert float(found.weight.sum()) == pytest.approx(128.0)
+        assert float(found.experts_hit()[0]) == pytest.approx(4.0)
+        assert float(found.tokens()[0]) == pytest.approx(4.0)
+    several = busiest_loads("uniform", *(np.array([x]) for x in (4, 128, 4, 1)))
+    assert float(several.tokens()[0]) == pytest.approx(16.0)
+    assert float(several.weight.sum()) == pytest.approx(128.0)
