@@ -52,6 +52,8 @@ class HostTable(_Strict, frozen=True):
         transport_us: on top, where the model spans several devices.
         dispatch_us: host time to launch one kernel, in stream launch; hidden while the device
             is busy with earlier kernels.
+        backward_us: likewise in a backward pass, whose operations the framework's own engine
+            launches; 0 = as ``dispatch_us``.
         log_sd: log standard deviation of these constants between hosts and versions.
     """
 
@@ -60,6 +62,7 @@ class HostTable(_Strict, frozen=True):
     token_us: float
     transport_us: float
     dispatch_us: float
+    backward_us: float = 0.0
     log_sd: float = 0.5
 
 

@@ -54,16 +54,30 @@ class Timeline:
         return float(self.exposed_s.sum())
 
     @cached_property
-    def exposed_s(self) -> F64:
-        """Of each kernel the time in which no kernel before it in the list still runs, shape (n,).
-
-        Exposed times and the device's idle time add up to the total.
-        """
+    def _in_order(self) -> tuple[I64, F64]:
+        """Kernels by when they start, and until when those before each of them run."""
         order = np.lexsort((np.arange(len(self.start_s)), self.start_s))
-        start, end = self.start_s[order], self.end_s[order]
-        before = np.concatenate(([0.0], np.maximum.accumulate(end)[:-1]))
-        found = np.empty_like(end)
-        found[order] = np.maximum(end - np.maximum(start, before), 0.0)
+        before = np.concatenate(([0.0], np.maximum.accumulate(self.end_s[order])[:-1]))
+        return order, before
+
+    @cached_property
+    def exposed_s(self) -> F64:
+        """Of each kernel the time in which none that started before it still runs, shape (n,).
+
+        Exposed and waited times add up to the total.
+        """
+        order, before = self._in_order
+        found = np.empty_like(self.end_s)
+        start = np.maximum(self.start_s[order], before)
+        found[order] = np.maximum(self.end_s[order] - start, 0.0)
+        return found
+
+    @cached_property
+    def waited_s(self) -> F64:
+        """Before each kernel, the time in which the device waits for it, shape (n,)."""
+        order, before = self._in_order
+        found = np.empty_like(self.end_s)
+        found[order] = np.maximum(self.start_s[order] - before, 0.0)
         return found
 
     @property
