@@ -13,11 +13,12 @@ from silicast.communication.collective import CollectiveTimes, collective_batch_
 from silicast.composition.as_run import COLLECTIVES
 from silicast.composition.machine import Machine
 from silicast.composition.node_rows import columns, in_chunks, ragged, running
+from silicast.composition.pipes import Resources
 from silicast.composition.placed import Placed, topology
 from silicast.composition.states import BatchStates
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
-from silicast.core.prediction import TIERS
+from silicast.core.prediction import TIERS, Part
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import KernelTimes, implementation_for
 from silicast.kernels.moe_recipes import DISPATCHED, DISPATCHED_PREFILL
@@ -67,6 +68,8 @@ class NodeTimes:
         tensor_flops, dram_bytes: demand of each node, for the power state.
         tiers: of each node, as a place in ``core.prediction.TIERS``.
         ceiling_s: what the quick ones of measured kernels reached; 0 = not known or not asked.
+        fill: share of the device's cores that each keeps busy.
+        resources: what each node needs of each resource; None = not asked.
     """
 
     time_s: F64
@@ -78,6 +81,14 @@ class NodeTimes:
     dram_bytes: F64
     tiers: I64
     ceiling_s: F64
+    fill: F64
+    resources: Resources | None = None
+
+    def pipes(self, index: int, weights: F64, runs: float, exposed_ps: int) -> tuple[Part, ...]:
+        """What node ``index`` waits for over weighted states; () where it was not asked for."""
+        if self.resources is None:
+            return ()
+        return self.resources.of(index, self.time_s[index], weights, runs, exposed_ps)
 
 
 @final
@@ -129,9 +140,10 @@ class Timer:
         shape = (len(self.placed), len(states))
         time_s, bound_s = np.zeros(shape), np.zeros(shape)
         independent, flops, dram = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-        ceiling_s = np.zeros(shape)
+        ceiling_s, fill = np.zeros(shape), np.ones(shape)
         tiers = np.full(shape, TIERS.index("analytic"))
         bound_by = np.full(shape, "", dtype="U16")
+        resources = self._resources(shape, device)
         shared: list[Mapping[str, float]] = [{}] * len(self.placed)
         for key, members, rows in self._calls(states):
             result = self._evaluate(key, members, states, rows, device)
@@ -146,6 +158,7 @@ class Timer:
                 if result.ceiling_s is not None:
                     ceiling_s[selected] = result.ceiling_s.reshape(grid)
                 demand = result.analysis.demand
+                fill[selected] = np.minimum(demand.waves, 1.0).reshape(grid)
                 for target, table, name in (
                     (flops, demand.pipe_work, "tensor"),
                     (dram, demand.level_bytes, "dram"),
@@ -153,11 +166,21 @@ class Timer:
                     if name in table:
                         target[selected] = table[name].reshape(grid)
             bound_by[selected] = np.array(result.bound_by()).reshape(grid)
+            if resources is not None:
+                needs = result.analysis if isinstance(result, KernelTimes) else result
+                resources.put(members, rows, needs.resource_s, device, key.variant.dtype)
             for index in members:
                 shared[index] = result.shared_log_sd
         return NodeTimes(
-            time_s, bound_s, independent, bound_by, tuple(shared), flops, dram, tiers, ceiling_s
-        )
+            time_s, bound_s, independent, bound_by, tuple(shared), flops, dram, tiers, ceiling_s,
+            fill, resources,
+        )  # fmt: skip
+
+    def _resources(self, shape: tuple[int, int], device: Device) -> Resources | None:
+        """An empty table of resources, where the full tree of parts is asked for."""
+        if not self.machine.evidence.ceilings:
+            return None
+        return Resources(*shape, device.clocks.max_hz / device.clocks.boost_hz)
 
     def _calls(self, states: BatchStates) -> Iterator[tuple[Kind, list[int], I64]]:
         """Kinds of nodes, their members and the states in which they run, none of them empty.

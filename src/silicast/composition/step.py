@@ -23,6 +23,7 @@ from silicast.composition.clock import held_clock
 from silicast.composition.deployment import Deployment
 from silicast.composition.node_rows import over_states, weighted_sum
 from silicast.composition.node_times import NodeTimes, Timer
+from silicast.composition.pipes import host_part
 from silicast.composition.placed import Placed, launches, place
 from silicast.composition.states import BatchStates
 from silicast.core.dtypes import RECIPES
@@ -165,6 +166,7 @@ class StepModel:
                 bound_by=str(times.nodes.bound_by[index, typical]),
                 count=placed.count,
                 ceiling_ps=to_picoseconds(ceilings[index] * placed.count),
+                children=times.nodes.pipes(index, weights, placed.count, exposed),
             )
             blocks.setdefault((placed.stage, placed.block), []).append(leaf)
         children = []
@@ -172,13 +174,11 @@ class StepModel:
             title = f"stage_{stage}_{block}" if self.deployment.plan.pp > 1 else block
             children.append(Part.group(title, leaves, count=leaves[0].count))
         children.append(
-            Part(
-                "host",
-                exposed_ps=to_picoseconds(self._host_seconds(times, weights)),
-                hidden_ps=to_picoseconds(
-                    float((np.minimum(times.dispatch_s, times.device_s) * weights).sum())
-                ),
-                bound_by="host",
+            host_part(
+                self._host_seconds(times, weights),
+                float((times.dispatch_exposed_s * weights).sum()),
+                float((np.minimum(times.dispatch_s, times.device_s) * weights).sum()),
+                detailed=times.nodes.resources is not None,
             )
         )
         whole = Part.group(name, children)

@@ -38,6 +38,9 @@ class Part:
         count: how many times it runs within the parent; times are for all of them.
         ceiling_ps: the time of the quick kernels of such problems; 0 = not known.
         children: parts of this part; empty for a leaf.
+        kind: "pipe" = what a kernel waits for, "host" = the host's own work, "" = work of the
+            device.
+        work: of a pipe: bytes or operations that it moves or computes; 0 = not known.
     """
 
     name: str
@@ -48,6 +51,8 @@ class Part:
     count: int = 1
     children: tuple[Part, ...] = ()
     ceiling_ps: int = 0
+    kind: str = ""
+    work: float = 0.0
 
     def __post_init__(self) -> None:
         if self.children and sum(child.exposed_ps for child in self.children) != self.exposed_ps:
@@ -76,6 +81,9 @@ class ErrorFactors:
     A loading on a shared factor ("device", "family:gemm", "campaign", "host", "network") is an
     error that all predictions with that factor make together; ``independent`` is the rest.
 
+    Attributes:
+        causes: what ``independent`` is made of, where that is known; in quadrature not more.
+
     >>> e = ErrorFactors({"device": 0.06, "family:gemm": 0.08}, independent=0.0)
     >>> round(e.log_sd, 3)
     0.1
@@ -83,18 +91,41 @@ class ErrorFactors:
 
     loadings: Mapping[str, float] = field(default_factory=dict)
     independent: float = 0.0
+    causes: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def variance(self) -> float:
+        """Variance of log(measured / estimate)."""
+        shared = math.fsum(value * value for value in self.loadings.values())
+        return shared + self.independent * self.independent
 
     @property
     def log_sd(self) -> float:
         """Standard deviation of log(measured / estimate)."""
-        shared = math.fsum(value * value for value in self.loadings.values())
-        return math.sqrt(shared + self.independent * self.independent)
+        return math.sqrt(self.variance)
+
+    def shares(self) -> dict[str, float]:
+        """Factor or cause -> its share of the variance, the largest first; they add up to 1.
+
+        >>> ErrorFactors({"device": 0.3}, 0.4, {"shapes:gemm": 0.4}).shares()
+        {'shapes:gemm': 0.64, 'device': 0.36}
+        """
+        whole = self.variance
+        if whole <= 0.0:
+            return {}
+        parts = {**self.loadings, **self.causes}
+        found = {name: value * value / whole for name, value in parts.items() if value > 0.0}
+        rest = 1.0 - math.fsum(found.values())
+        if rest > 1e-9:
+            found["independent"] = rest
+        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
     def scaled(self, factor: float) -> ErrorFactors:
         """All loadings times ``factor`` (wider outside the domain)."""
         return ErrorFactors(
             {name: value * factor for name, value in self.loadings.items()},
             self.independent * factor,
+            {name: value * factor for name, value in self.causes.items()},
         )
 
     @staticmethod
@@ -109,12 +140,15 @@ class ErrorFactors:
         (0.1, 0.1414)
         """
         shared: dict[str, list[float]] = {}
+        causes: dict[str, list[float]] = {}
         squares: list[float] = []
         times: list[float] = []
         for time, factors in terms:
             times.append(time)
             for name, value in factors.loadings.items():
                 shared.setdefault(name, []).append(time * value)
+            for name, value in factors.causes.items():
+                causes.setdefault(name, []).append((time * value) ** 2)
             squares.append((time * factors.independent) ** 2)
         total = math.fsum(times)
         if total <= 0.0:
@@ -122,6 +156,7 @@ class ErrorFactors:
         return ErrorFactors(
             {name: math.fsum(values) / total for name, values in sorted(shared.items())},
             math.sqrt(math.fsum(squares)) / total,
+            {name: math.sqrt(math.fsum(v)) / total for name, v in sorted(causes.items())},
         )
 
 
@@ -169,6 +204,7 @@ class Prediction:
         part: the tree of parts; ``part.exposed_ps`` is the estimate.
         error: error factors of the model.
         spread: run-to-run log standard deviation of the thing itself, kept apart from ``error``.
+        narrowed: measurement (a family of kernels, "host", "network") -> the error it would leave.
         tier: what kind of knowledge it rests on; domain: how far from measured ground.
         warnings: named fallbacks and other things a reader must know.
         sources: where the numbers come from.
@@ -178,6 +214,7 @@ class Prediction:
     part: Part
     error: ErrorFactors
     spread: float = 0.0
+    narrowed: Mapping[str, ErrorFactors] = field(default_factory=dict)
     tier: Tier = "analytic"
     domain: Domain = "in"
     warnings: tuple[str, ...] = ()

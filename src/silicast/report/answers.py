@@ -11,7 +11,16 @@ from rich.text import Text
 
 from silicast.report.numbers import Shown, percent, rounded, split_metric
 from silicast.report.tables import listing
-from silicast.report.why import bound_words, cause_of, ceiling, find_part, verdict, why_table
+from silicast.report.why import (
+    bound_words,
+    cause_of,
+    ceiling,
+    find_part,
+    has_parts,
+    verdict,
+    waits_table,
+    why_table,
+)
 
 Answer = Mapping[str, Any]
 """An answer or refusal as plain tables, as ``silicast batch`` writes it."""
@@ -136,7 +145,7 @@ def notes(answer: Answer) -> list[str]:
     """What bounds the answer and how much is known, a line each."""
     why = answer["why"]
     lines = [line for line in (memory_line(why),) if line]
-    if "parts" in why:
+    if has_parts(why):
         named = [find_part(why, name) for name in ("prefill", "decode")]
         lines += [verdict(node) for node in named if node is not None] or [verdict(why)]
     elif "of_bound" in why:
@@ -193,13 +202,22 @@ def clock_line(why: Mapping[str, Any]) -> str:
     return f"clock held: {', '.join(dict.fromkeys(held))}"
 
 
-def explanation(scenario: Mapping[str, Any], answer: Answer, *, depth: int) -> RenderableType:
-    """The why tree of an answer with its verdicts."""
+def explanation(
+    scenario: Mapping[str, Any], answer: Answer, *, depth: int, pipes: bool = False
+) -> RenderableType:
+    """The why tree of an answer with its verdicts.
+
+    Args:
+        depth: levels of the tree; pipes: with what every kernel waits for.
+    """
     why = answer["why"]
     lines = [Text(line) for line in notes(answer)]
     warnings = [Text(f"warning: {line}", "yellow") for line in answer["warnings"]]
-    tree = why_table(why, depth=depth, least=0.005)
-    return Group(Text(title(scenario), "bold"), Text(""), tree, Text(""), *lines, *warnings)
+    shown: list[RenderableType] = [Text(title(scenario), "bold"), Text("")]
+    shown += [why_table(why, depth=depth, least=0.005, pipes=pipes), Text("")]
+    if (table := waits_table(why)) is not None:
+        shown += [table, Text("")]
+    return Group(*shown, *lines, *warnings)
 
 
 def memory_line(why: Mapping[str, Any]) -> str:

@@ -64,6 +64,18 @@ def duration(seconds: float) -> str:
     return f"{rounded(seconds * factor)} {unit}"
 
 
+def quantity(value: float, unit: str) -> str:
+    """A large amount with its unit, in steps of a thousand.
+
+    >>> quantity(1.5e12, "B"), quantity(320.0, "B")
+    ('1.50 TB', '320 B')
+    """
+    for size, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= 0.9995 * size:
+            return f"{rounded(value / size)} {prefix}{unit if len(unit) == 1 else ' ' + unit}"
+    return f"{rounded(value)} {unit}"
+
+
 def percent(share: float) -> str:
     """A share as a percentage without needless digits.
 

@@ -17,7 +17,7 @@ def listing(columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> Table:
     """Many things, one a line; a narrow terminal wraps words but never cuts a number.
 
     Args:
-        columns: heading -> "left" or "right".
+        columns: heading -> "left", "right", or "tree" (to the left, never wrapped).
         rows: one text per column.
     """
     kept = [list(row) for row in rows]
@@ -25,11 +25,11 @@ def listing(columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> Table:
         box=SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="bold"
     )
     for number, (heading, justify) in enumerate(columns.items()):
-        is_number = justify == "right"
+        is_number = justify != "left"
         longest = max((len(row[number]) for row in kept), default=0)
         table.add_column(
             heading,
-            justify=cast("Justify", justify),
+            justify=cast("Justify", "left" if justify == "tree" else justify),
             no_wrap=is_number,
             overflow="fold",
             min_width=longest if is_number else None,

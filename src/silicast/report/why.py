@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from silicast.report.numbers import duration, percent
+from silicast.report.numbers import duration, percent, quantity
 from silicast.report.tables import listing
 
 BOUND_WORDS = {
@@ -22,8 +22,42 @@ BOUND_WORDS = {
     "launch": "kernel launch",
     "host": "the host",
     "latency": "short kernels' latency",
+    "clock": "clock below the largest",
+    "inefficiency": "latency and inefficiency",
 }
-"""What a bound's name means, in words."""
+"""What a bound's, or a pipe's, name means, in words."""
+
+SHORT_WORDS = {
+    "tensor": "matrix pipes",
+    "fma": "FMA pipes",
+    "alu": "integer pipes",
+    "xu": "special pipes",
+    "dram": "memory",
+    "l2": "L2",
+    "smem": "shared memory",
+    "link": "links",
+    "clock": "lower clock",
+}
+"""The same where a line is short."""
+
+COLUMNS = {
+    "memory": ("dram",),
+    "L2": ("l2",),
+    "matrix": ("tensor",),
+    "other pipes": ("fma", "alu", "xu", "smem"),
+    "links": ("link",),
+    "clock": ("clock",),
+    "launch": ("launch", "latency"),
+    "inefficiency": ("inefficiency",),
+    "host": ("host",),
+}
+"""Heading -> pipes under it, in the table of what is waited for."""
+
+WAITS = frozenset(name for names in COLUMNS.values() for name in names if name != "host")
+KINDS = ("pipe", "host")
+
+WORTH_A_LINE = 0.01
+"""Of a kernel's time, what a pipe must take to have a line; ten times that if it is hidden."""
 
 FAR_FROM_BOUND = 0.2
 
@@ -35,47 +69,123 @@ def bound_words(name: str) -> str:
     return BOUND_WORDS.get(name, name.replace("_", " "))
 
 
-def why_table(tree: Node, *, depth: int = 3, least: float = 0.0) -> RenderableType:
+def why_table(
+    tree: Node, *, depth: int = 3, least: float = 0.0, pipes: bool = False
+) -> RenderableType:
     """The tree as an indented table.
 
     Args:
         tree: ``answer["why"]`` or one of its parts.
         depth: levels below the root that are shown.
         least: parts with a smaller share of the whole are summed into one line.
+        pipes: with a line for everything that a kernel waits for; they are no level of their own.
     """
     columns = {
-        "where": "left", "time": "right", "share": "right", "runs": "right",
+        "where": "tree", "time": "right", "hidden": "right", "share": "right", "runs": "right",
         "of bound": "right", "ceiling": "right", "bound by": "left",
     }  # fmt: skip
-    rows = list(_rows(tree, "", "", depth, least))
-    place = list(columns).index("ceiling")
-    if not any(row[place] for row in rows):  # nothing is known of any
-        columns.pop("ceiling")
-        rows = [[*row[:place], *row[place + 1 :]] for row in rows]
+    rows = list(_rows(tree, "", "", depth, least, pipes))
+    for heading in ("ceiling", "hidden", "runs"):  # nothing is known of any
+        place = list(columns).index(heading)
+        if not any(row[place] for row in rows):
+            columns.pop(heading)
+            rows = [[*row[:place], *row[place + 1 :]] for row in rows]
     return listing(columns, rows)
 
 
-def _rows(node: Node, lead: str, below: str, depth: int, least: float) -> Iterator[list[str]]:
+def _rows(
+    node: Node, lead: str, below: str, depth: int, least: float, pipes: bool
+) -> Iterator[list[str]]:
     """The line of a node and of what is under it; ``lead`` and ``below`` draw the branches."""
-    reached = node.get("of_bound")
+    is_pipe = node.get("kind") == "pipe"
+    reached = None if is_pipe else node.get("of_bound")
     hidden = float(node.get("hidden_ms", 0.0))
-    name = f"{lead}{node['name']}" + (f" (+{duration(hidden * 1e-3)} hidden)" if hidden else "")
+    name, limit = str(node["name"]), str(node.get("bound_by", ""))
     yield [
-        name,
+        f"{lead}{SHORT_WORDS.get(name, name) if is_pipe else name}",
         duration(float(node["exposed_ms"]) * 1e-3),
+        duration(hidden * 1e-3) if hidden else "",
         percent(float(node["share"])),
         f"{node['count']:,}" if "count" in node else "",
         percent(float(reached)) if reached is not None else "",
         ceiling(node),
-        bound_words(str(node.get("bound_by", ""))),
+        _amount(node) if is_pipe else SHORT_WORDS.get(limit, limit),
     ]
-    if depth <= 0:
+    parts = _parts(node, pipes)
+    if not parts or (depth <= 0 and parts[0].get("kind") != "pipe"):
         return
-    parts = _shown(node.get("parts", ()), least)
+    parts = _shown(parts, least)
     for number, part in enumerate(parts, start=1):
         last = number == len(parts)
         branch, under = ("└─ ", "   ") if last else ("├─ ", "│  ")
-        yield from _rows(part, below + branch, below + under, depth - 1, least)
+        yield from _rows(part, below + branch, below + under, depth - 1, least, pipes)
+
+
+def _parts(node: Node, pipes: bool) -> list[Node]:
+    """What is shown under a node; an only part that is all of it would say the same again."""
+    parts = list(node.get("parts", ()))
+    while len(parts) == 1 and parts[0].get("kind") != "pipe":
+        parts = list(parts[0].get("parts", ()))
+    return [part for part in parts if pipes or part.get("kind") != "pipe"]
+
+
+def _amount(pipe: Node) -> str:
+    """The work of a pipe, where it is known: bytes of memory, operations of the others."""
+    work = float(pipe.get("work", 0.0))
+    if work <= 0.0:
+        return ""
+    return quantity(work, "B" if pipe["name"] == "dram" else "ops")
+
+
+def waits_table(tree: Node, *, least: float = 0.02) -> RenderableType | None:
+    """What each phase of a full tree waits for, as shares of its time; None of a short one.
+
+    Args:
+        least: parts of the tree with a smaller share have no line.
+    """
+    lines = [tree, *(part for part in tree.get("parts", ()) if part.get("kind") not in KINDS)]
+    shares = [(node, dict(waits(node))) for node in lines if float(node["share"]) >= least]
+    if not any(name in WAITS for _, found in shares for name in found):
+        return None
+    shown = {
+        heading: names
+        for heading, names in COLUMNS.items()
+        if any(found.get(name, 0.0) >= 0.0005 for _, found in shares for name in names)
+    }
+    columns = {"waits for": "left", "time": "right", **dict.fromkeys(shown, "right")}
+    rows = [
+        [
+            str(node["name"]),
+            duration(float(node["exposed_ms"]) * 1e-3),
+            *(_share(sum(found.get(name, 0.0) for name in names)) for names in shown.values()),
+        ]
+        for node, found in shares
+    ]
+    return listing(columns, rows)
+
+
+def _share(value: float) -> str:
+    return percent(value) if value >= 0.0005 else ""
+
+
+def waits(tree: Node) -> list[tuple[str, float]]:
+    """Share of a full tree's exposed time by what it waits for, largest first.
+
+    >>> waits({"name": "x", "exposed_ms": 2.0, "share": 1.0, "parts": [
+    ...     {"name": "dram", "kind": "pipe", "exposed_ms": 1.5, "share": 0.75},
+    ...     {"name": "launch", "kind": "pipe", "exposed_ms": 0.5, "share": 0.25}]})
+    [('dram', 0.75), ('launch', 0.25)]
+    """
+    whole = float(tree["exposed_ms"])
+    times: dict[str, float] = {}
+    for leaf in _ends(tree):
+        kind = leaf.get("kind")
+        name = str(leaf["name"]) if kind == "pipe" else str(leaf.get("bound_by", "")) or "other"
+        times[name] = times.get(name, 0.0) + float(leaf["exposed_ms"])
+    if whole <= 0.0:
+        return []
+    shares = ((name, t / whole) for name, t in times.items() if t > 0.0)
+    return sorted(shares, key=lambda pair: (-pair[1], pair[0]))
 
 
 def ceiling(node: Node) -> str:
@@ -90,6 +200,8 @@ def _shown(parts: Any, least: float) -> list[Node]:
     ordered = sorted(parts, key=lambda part: -float(part["share"]))
     large = [part for part in ordered if float(part["share"]) >= least]
     small = ordered[len(large) :]
+    if ordered and ordered[0].get("kind") == "pipe":
+        return _pipes_shown(ordered, least)
     if len(small) <= 1:
         return ordered
     rest = {
@@ -100,13 +212,39 @@ def _shown(parts: Any, least: float) -> list[Node]:
     return [*large, rest]
 
 
+def _pipes_shown(pipes: list[Node], least: float) -> list[Node]:
+    """Pipes worth a line: those that take time, and those nearly as busy under another."""
+    whole = sum(float(pipe["exposed_ms"]) for pipe in pipes)
+    return [
+        pipe
+        for pipe in pipes
+        if float(pipe["exposed_ms"]) >= WORTH_A_LINE * whole
+        or float(pipe.get("hidden_ms", 0.0)) >= 10 * WORTH_A_LINE * whole
+        or float(pipe["share"]) >= least > 0.0
+    ]
+
+
 def leaves(tree: Node) -> Iterator[Node]:
-    """The parts that have no parts."""
-    parts = tree.get("parts") or ()
+    """The parts that have no parts; a kernel is one, whatever it waits for."""
+    parts = [part for part in tree.get("parts") or () if part.get("kind") != "pipe"]
     if not parts:
         yield tree
     for part in parts:
         yield from leaves(part)
+
+
+def has_parts(tree: Node) -> bool:
+    """Whether it is made of kernels; a kernel alone has at most pipes."""
+    return any(part.get("kind") != "pipe" for part in tree.get("parts") or ())
+
+
+def _ends(tree: Node) -> Iterator[Node]:
+    """The parts that have no parts, pipes of kernels too."""
+    parts = tree.get("parts") or ()
+    if not parts:
+        yield tree
+    for part in parts:
+        yield from _ends(part)
 
 
 def cause_of(leaf: Node) -> str:

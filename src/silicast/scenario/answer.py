@@ -135,7 +135,8 @@ def why_tree(part: Part, total_ps: int | None = None) -> dict[str, Any]:
     Keys: ``name``, ``exposed_ms``, ``share`` of the whole, ``hidden_ms`` where there is any,
     ``count`` above 1, ``bound_by`` and ``of_bound`` (bound over exposed time: 1 = at the limit),
     ``of_ceiling`` (the same for the quick tenth of measured kernels; above 1 = quicker than they
-    are), ``parts``.
+    are), ``kind`` ("pipe": what a kernel waits for, "host") and ``work`` of a pipe (bytes or
+    operations), ``parts``.
 
     >>> why_tree(Part("launch", 2_000_000, bound_ps=1_000_000))["of_bound"]
     0.5
@@ -156,6 +157,10 @@ def why_tree(part: Part, total_ps: int | None = None) -> dict[str, Any]:
         node["of_bound"] = round(part.bound_ps / part.exposed_ps, 6)
     if part.ceiling_ps and part.exposed_ps:
         node["of_ceiling"] = round(part.ceiling_ps / part.exposed_ps, 6)
+    if part.kind:
+        node["kind"] = part.kind
+    if part.work:
+        node["work"] = part.work
     if part.children:
         node["parts"] = [why_tree(child, whole) for child in _shown_children(part)]
     return node

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from silicast.app.flags import (
     Calibrations,
@@ -22,6 +25,7 @@ def explain(
     degrees: Degrees | None = None,
     *,
     depth: int = 4,
+    pipes: Annotated[bool, Parameter(negative="")] = False,
     calibration: Calibrations = None,
     json: Json = False,
 ) -> int:
@@ -30,6 +34,7 @@ def explain(
     Args:
         scenario: a scenario file; or give the flags of `silicast infer`.
         depth: levels of the tree to show.
+        pipes: a line also for everything that a kernel waits for.
         calibration: a file that `silicast calibrate` wrote; give it once for each of several.
         json: print the answer as JSON instead of a table.
     """
@@ -49,7 +54,10 @@ def explain(
     from silicast.report.answers import explanation
 
     return print_reply(
-        reply, lambda answer: explanation(tree, answer, depth=depth), json=json, file=scenario
+        reply,
+        lambda answer: explanation(tree, answer, depth=depth, pipes=pipes),
+        json=json,
+        file=scenario,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeGuard, final
 
+from silicast.composition.pipes import kernel_pipes
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Part, Quantity, Tier, to_picoseconds
 from silicast.hardware.device import Device
@@ -100,6 +101,7 @@ class _Prepared:
     warnings: list[str]
     held_hz: float = 0.0
     limit_w: float = math.inf
+    detailed: bool = False
 
 
 @register
@@ -229,6 +231,7 @@ def _prepare(scenario: Scenario) -> _Prepared:
         device=device,
         bound_only=raw.tier == "bound",
         evidence=evidence,
+        detailed=scenario.raw.why == "full",
         warnings=warnings,
         held_hz=held_hz,
         limit_w=limit_w,
@@ -328,6 +331,9 @@ def _why(case: _Prepared, time: KernelTime, latency: Quantity) -> dict[str, Any]
         bound_by=time.bound_by,
         ceiling_ps=to_picoseconds(time.ceiling_s or 0.0),
     )
+    if case.detailed:
+        waits = kernel_pipes(case.op, case.device, case.evidence, part.exposed_ps)
+        part = replace(part, children=waits)
     found = why_tree(part)
     if time.waves > 0.0:
         found["waves"] = round(time.waves, 4)
