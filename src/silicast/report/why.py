@@ -53,7 +53,6 @@ COLUMNS = {
 }
 """Heading -> pipes under it, in the table of what is waited for."""
 
-WAITS = frozenset(name for names in COLUMNS.values() for name in names if name != "host")
 KINDS = ("pipe", "host")
 
 WORTH_A_LINE = 0.01
@@ -143,10 +142,10 @@ def waits_table(tree: Node, *, least: float = 0.02) -> RenderableType | None:
     Args:
         least: parts of the tree with a smaller share have no line.
     """
+    if not any(leaf.get("kind") == "pipe" for leaf in _ends(tree)):
+        return None
     lines = [tree, *(part for part in tree.get("parts", ()) if part.get("kind") not in KINDS)]
     shares = [(node, dict(waits(node))) for node in lines if float(node["share"]) >= least]
-    if not any(name in WAITS for _, found in shares for name in found):
-        return None
     shown = {
         heading: names
         for heading, names in COLUMNS.items()
