@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from silicast.composition.machine import Machine
+from silicast.core.numerics import F64
 from silicast.kernels.formats import with_format
 from silicast.kernels.power import Activity, sustained_clock
 
@@ -12,29 +13,36 @@ TOLERANCE = 0.005
 """A clock this close to boost is boost."""
 
 
-def held_clock(
-    machine: Machine, dtype: str, seconds: float, flops: float, dram_bytes: float
-) -> float:
-    """The clock held over work that repeats.
+def held_clocks(machine: Machine, dtype: str, seconds: F64, flops: F64, dram_bytes: F64) -> F64:
+    """The clock held over work that repeats, for n kinds of work at once.
 
     Args:
+        machine: what it runs on.
         dtype: format of its matrix products.
-        seconds: what the work takes at the boost clock.
-        flops: of the matrix pipe.
-        dram_bytes: to and from memory.
+        seconds: what the work takes at the boost clock, shape (n,).
+        flops: of the matrix pipe, shape (n,).
+        dram_bytes: to and from memory, shape (n,).
 
     Returns:
-        Hertz; the boost clock where nothing limits it.
+        Hertz, shape (n,); the boost clock where nothing limits it.
     """
     device, _ = with_format(machine.limited_device, dtype)
     peak = device.peak_per_s(device.matrix_pipe(dtype), dtype)
     activity = Activity(
-        tensor=np.float64(flops / seconds / peak),
+        tensor=flops / seconds / peak,
         dtype=dtype,
         dram=dram_bytes / seconds / device.dram.bandwidth_bytes_per_s,
     )
-    hz = float(sustained_clock(device, activity))
-    limit = machine.clock_hz
-    hz = hz if limit is None else min(hz, limit)
+    hz = sustained_clock(device, activity)
+    if machine.clock_hz is not None:
+        hz = np.minimum(hz, machine.clock_hz)
     boost = device.clocks.boost_hz
-    return hz if hz < boost * (1.0 - TOLERANCE) else boost
+    return np.where(hz < boost * (1.0 - TOLERANCE), hz, boost)
+
+
+def held_clock(
+    machine: Machine, dtype: str, seconds: float, flops: float, dram_bytes: float
+) -> float:
+    """:func:`held_clocks` of one kind of work."""
+    one = (np.array([value]) for value in (seconds, flops, dram_bytes))
+    return float(held_clocks(machine, dtype, *one)[0])

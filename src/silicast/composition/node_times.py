@@ -145,8 +145,8 @@ class Timer:
         bound_by = np.full(shape, "", dtype="U16")
         resources = self._resources(shape, device)
         shared: list[Mapping[str, float]] = [{}] * len(self.placed)
-        for key, members, rows in self._calls(states):
-            result = self._evaluate(key, members, states, rows, device)
+        for key, members, rows in self.calls(states):
+            result = self.evaluate(key, members, states, rows, device)
             grid = (len(members), len(rows))
             selected = np.ix_(np.array(members), rows)
             time_s[selected] = result.estimate_s.reshape(grid)
@@ -182,7 +182,7 @@ class Timer:
             return None
         return Resources(*shape, device.clocks.max_hz / device.clocks.boost_hz)
 
-    def _calls(self, states: BatchStates) -> Iterator[tuple[Kind, list[int], I64]]:
+    def calls(self, states: BatchStates) -> Iterator[tuple[Kind, list[int], I64]]:
         """Kinds of nodes, their members and the states in which they run, none of them empty.
 
         Experts of dispatched tokens have a kernel for prefill and one for decode.
@@ -196,17 +196,10 @@ class Timer:
                 parts = ((prefill, rows[prefills[rows]]), (key, rows[~prefills[rows]]))
             yield from ((kind, members, part) for kind, part in parts if len(part))
 
-    def _evaluate(
-        self,
-        key: Kind,
-        members: Sequence[int],
-        states: BatchStates,
-        rows: I64,
-        device: Device,
-    ) -> KernelTimes | CollectiveTimes:
-        family, variant = key.family, key.variant
+    def symbols(self, states: BatchStates, rows: I64) -> dict[str, I64]:
+        """Values of all sizes that are one number a step, for ``rows`` of the states."""
         tokens = self.run_tokens(states)
-        symbols = {
+        return {
             TOKENS: tokens[rows],
             ALL_TOKENS: states.all_tokens(self.machine.plan.attention_dp, tokens)[rows],
             LOGIT_ROWS: states.logit_rows[rows],
@@ -216,35 +209,65 @@ class Timer:
             PREFILL_LONGEST: states.prefill_longest[rows],
             DECODE_TOKENS: states.decode_sequences[rows],
         }
-        ops: Sequence[Op] = [self.placed[index].op for index in members]
-        if family in COLLECTIVES:
-            batch = OpBatch(family, variant, columns(ops, symbols, len(rows)))
+
+    def sized(
+        self,
+        key: Kind,
+        members: Sequence[int],
+        symbols: Mapping[str, I64],
+        count: int,
+        device: Device,
+    ) -> KernelTimes | CollectiveTimes:
+        """Times of one kind of nodes for ``count`` values of the symbols that their sizes are made
+        of; rows of the first member first.
+        """
+        ops = [self.placed[index].op for index in members]
+        if any(isinstance(dim, tuple) for _, dim in ops[0].dims):  # lengths that a program states
+            batch = OpBatch.of([op for op in ops for _ in range(count)])
+        else:
+            batch = OpBatch(key.family, key.variant, columns(ops, symbols, count))
+        if key.family in COLLECTIVES:
             links = topology(self.machine, ops[0], crosses=key.crosses)
             return collective_batch_times(batch, links, learned=self.machine.evidence.learned)
-        implementation = implementation_for(family, device.execution_model)
+        return self._timed(batch, device)
+
+    def evaluate(
+        self,
+        key: Kind,
+        members: Sequence[int],
+        states: BatchStates,
+        rows: I64,
+        device: Device,
+    ) -> KernelTimes | CollectiveTimes:
+        """Times of one kind of nodes for ``rows`` of the states, those of the first member first."""
+        ops: Sequence[Op] = [self.placed[index].op for index in members]
+        lengths = [dim for _, dim in ops[0].dims]
+        if PREFILL_KV in lengths:
+            new, total, offsets = states.prefill_q, states.prefill_kv, states.prefill_offsets
+            ops, new, total, offsets = _cut(ops, new, total, offsets)
+            batch = ragged(ops, offsets, rows, {"q_len": new, "kv_len": total})
+        elif DECODE_KV in lengths:
+            total, offsets = states.decode_kv + 1, states.decode_offsets
+            ops, _, total, offsets = _cut(ops, np.ones_like(total), total, offsets)
+            batch = ragged(ops, offsets, rows, {"kv_len": total - 1})
+        elif CROSS_KV in lengths:
+            assert states.cross_kv is not None
+            seen = states.cross_kv - 1  # of all that it sees, decoding counts one as new
+            batch = ragged(ops, states.decode_offsets, rows, {"kv_len": seen})
+        else:
+            return self.sized(key, members, self.symbols(states, rows), len(rows), device)
+        return self._timed(batch, device)
+
+    def _timed(self, batch: OpBatch, device: Device) -> KernelTimes:
+        implementation = implementation_for(batch.family, device.execution_model)
         if implementation is None:
             raise SilicastError(
-                f"no model of {family} on {device.execution_model} devices such as {device.name}",
+                f"no model of {batch.family} on {device.execution_model} devices such as "
+                f"{device.name}",
                 kind="not_yet",
                 field="device",
                 hint=f"{self.name} needs it" if self.name else "",
             )
-        if PREFILL_KV in dict(ops[0].dims).values():
-            new, total, offsets = states.prefill_q, states.prefill_kv, states.prefill_offsets
-            ops, new, total, offsets = _cut(ops, new, total, offsets)
-            batch = ragged(ops, offsets, rows, {"q_len": new, "kv_len": total})
-        elif DECODE_KV in dict(ops[0].dims).values():
-            total, offsets = states.decode_kv + 1, states.decode_offsets
-            ops, _, total, offsets = _cut(ops, np.ones_like(total), total, offsets)
-            batch = ragged(ops, offsets, rows, {"kv_len": total - 1})
-        elif CROSS_KV in dict(ops[0].dims).values():
-            assert states.cross_kv is not None
-            seen = states.cross_kv - 1  # of all that it sees, decoding counts one as new
-            batch = ragged(ops, states.decode_offsets, rows, {"kv_len": seen})
-        elif any(isinstance(dim, tuple) for _, dim in ops[0].dims):
-            batch = OpBatch.of([op for op in ops for _ in rows])  # lengths that a program states
-        else:
-            batch = OpBatch(family, variant, columns(ops, symbols, len(rows)))
         return kernel_times(implementation, batch, device, self.machine.evidence)
 
 
