@@ -95,7 +95,7 @@ def test_dispatched_tokens_meet_a_kernel_of_their_phase() -> None:
     states = BatchStates.prefill([256]).then(BatchStates.decode([100] * 8, np.array([1])))
     kernels = {
         key.variant.kernel: rows.tolist()
-        for key, _, rows in model.timer._calls(states)
+        for key, _, rows in model.timer.calls(states)
         if key.family == "moe"
     }
     assert kernels == {"dispatched_prefill": [0], "dispatched": [1]}
