@@ -145,6 +145,20 @@ class BatchStates:
             None if self.cross_kv is None else self.cross_kv[:decode],
         )
 
+    def chosen(self, rows: I64) -> BatchStates:
+        """The states ``rows``, in that order."""
+        q = _taken(self.prefill_offsets, rows)
+        kv = _taken(self.decode_offsets, rows)
+        return BatchStates(
+            self.prefill_q[q[0]],
+            self.prefill_kv[q[0]],
+            q[1],
+            self.decode_kv[kv[0]],
+            kv[1],
+            None if self.elsewhere is None else self.elsewhere[rows],
+            None if self.cross_kv is None else self.cross_kv[kv[0]],
+        )
+
     def then(self, others: BatchStates) -> BatchStates:
         """These states followed by ``others``."""
         return BatchStates(
@@ -164,6 +178,14 @@ class BatchStates:
 
     def _elsewhere(self) -> I64:
         return np.full(len(self), -1) if self.elsewhere is None else self.elsewhere
+
+
+def _taken(offsets: I64, rows: I64) -> tuple[I64, I64]:
+    """Places of the sequences of ``rows``, and the offsets of those rows among them."""
+    counts = np.diff(offsets)[rows]
+    new = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    within = np.arange(new[-1]) - np.repeat(new[:-1], counts)
+    return np.repeat(offsets[:-1][rows], counts) + within, new
 
 
 def _joined(first: I64, second: I64) -> I64:

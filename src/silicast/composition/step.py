@@ -82,7 +82,7 @@ class StepModel:
         self.graph: Graph = graph or build_graph(deployment.model, deployment.plan, precision)
         self._caveats = () if graph else tuple(deployment.engine.caveats)
         self.placed: tuple[Placed, ...] = place(self.graph, deployment)
-        self._matrix_format = RECIPES[precision.recipe].compute
+        self.matrix_format = RECIPES[precision.recipe].compute
         self.timer = Timer(deployment.machine, self.placed, deployment.model.name)
 
     def steps(self, states: BatchStates, clock_hz: float | None = None) -> StepTimes:
@@ -97,6 +97,18 @@ class StepModel:
         nodes = self.timer.times(states, device)
         counts = [float(placed.count) for placed in self.placed]
         device_s = weighted_sum(nodes.time_s, counts)
+        dispatch_s, host_s = self.host(states)
+        return StepTimes(
+            nodes=nodes,
+            device_s=device_s,
+            dispatch_s=dispatch_s,
+            host_s=host_s,
+            bound_s=weighted_sum(nodes.bound_s, counts),
+            clock_hz=device.clocks.boost_hz,
+        )
+
+    def host(self, states: BatchStates) -> tuple[F64, F64]:
+        """Host time of launches, and of the rest of a step; seconds, shape (n,)."""
         engine = self.deployment.engine
         prefill = states.prefill_sequences > 0
         graph = {"graph": 0.0, "stream": 1.0}
@@ -117,14 +129,7 @@ class StepModel:
             + engine.host.request_us * states.logit_rows.astype(np.float64)
             + engine.host.token_us * np.where(prefill, states.tokens, 0).astype(np.float64)
         )
-        return StepTimes(
-            nodes=nodes,
-            device_s=device_s,
-            dispatch_s=dispatch_s,
-            host_s=host_us * per_us,
-            bound_s=weighted_sum(nodes.bound_s, counts),
-            clock_hz=device.clocks.boost_hz,
-        )
+        return dispatch_s, host_us * per_us
 
     def held_clock(self, times: StepTimes, index: int) -> float:
         """The clock that the power cap (or the user's limit) holds over steps like state ``index``.
@@ -139,7 +144,7 @@ class StepModel:
         counts = [float(placed.count) for placed in self.placed]
         return held_clock(
             self.deployment.machine,
-            self._matrix_format,
+            self.matrix_format,
             float(times.total_s[index]),
             float(weighted_sum(times.nodes.tensor_flops, counts)[index]),
             float(weighted_sum(times.nodes.dram_bytes, counts)[index]),

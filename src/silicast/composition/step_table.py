@@ -1,0 +1,194 @@
+"""Step times for serving and search: tables of what depends on one number of a step.
+
+Most nodes of a step depend on its batch through one number: its tokens, its sequences. Their sum
+is looked up in a table, filled with the full model for the values that occur, so that a value
+costs its evaluation once and nothing is interpolated. Attention depends on every sequence's length
+and is evaluated. Clock and power are a state of each step: its own mix of work sets the clock;
+below boost, times are taken between clocks of a grid, where they are linear in one over the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from silicast.communication.collective import CollectiveTimes
+from silicast.composition.clock import held_clocks
+from silicast.composition.node_times import Kind
+from silicast.composition.states import BatchStates
+from silicast.composition.step import StepModel
+from silicast.core.numerics import F64, I64
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import KernelTimes
+from silicast.workload.op import Affine
+from silicast.workload.symbols import CROSS_KV, DECODE_KV, PREFILL_KV, PREFILL_Q
+
+CLOCKS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
+"""Shares of the boost clock at which steps are evaluated."""
+
+_RAGGED = frozenset((PREFILL_Q, PREFILL_KV, DECODE_KV, CROSS_KV))
+_LARGEST = 1 << 16
+"""Values of a symbol up to which a table is kept; larger ones are evaluated every time."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FastSteps:
+    """Predicted engine steps, arrays of shape (n,).
+
+    Attributes:
+        total_s: the step; device_s: of it, the device's work.
+        clock_hz: the clock that each step's mix of work holds.
+    """
+
+    total_s: F64
+    device_s: F64
+    clock_hz: F64
+
+
+@final
+class _Table:
+    """Sums over nodes for each value of one symbol: seconds, FLOPs, bytes of memory."""
+
+    def __init__(self) -> None:
+        self.known = np.zeros(0, dtype=bool)
+        self.sums: F64 = np.zeros((3, 0))
+
+    def missing(self, values: I64) -> I64:
+        """Values that are not in it yet, ascending, each once."""
+        size = int(values.max()) + 1
+        if size > len(self.known):
+            grown = 1 << (size - 1).bit_length()
+            self.known = np.concatenate((self.known, np.zeros(grown - len(self.known), dtype=bool)))
+            more = np.zeros((3, grown - self.sums.shape[1]))
+            self.sums = np.concatenate((self.sums, more), axis=1)
+        fresh: I64 = np.unique(values[~self.known[values]])
+        return fresh
+
+    def put(self, values: I64, sums: F64) -> None:
+        """Keeps the sums, shape (3, len(values))."""
+        self.sums[:, values] = sums
+        self.known[values] = True
+
+
+@final
+class StepTable:
+    """A step model as a function of batch states that is quick in a loop.
+
+    Equal to :meth:`StepModel.steps` at each step's own clock: to the last bits at the boost clock,
+    within half a percent where power holds the clock below it.
+
+    Args:
+        model: the full composition.
+    """
+
+    def __init__(self, model: StepModel) -> None:
+        self.model = model
+        self.machine = model.deployment.machine
+        self._tables: dict[tuple[Kind, float], _Table] = {}
+        self._boost = self.machine.uncapped_device.clocks.boost_hz
+
+    def steps(self, states: BatchStates) -> FastSteps:
+        """Times of all states, each at its own clock; a result does not depend on the others."""
+        dispatch_s, host_s = self.model.host(states)
+
+        def whole(device_s: F64) -> F64:
+            total: F64 = np.maximum(device_s, dispatch_s) + host_s
+            return total
+
+        seconds, flops, dram = self._at(states, 1.0)
+        clocks = held_clocks(self.machine, self.model.matrix_format, whole(seconds), flops, dram)
+        slow = np.flatnonzero(clocks < self._boost)
+        if len(slow):
+            seconds[slow] = self._below(states, slow, clocks[slow] / self._boost)
+        return FastSteps(whole(seconds), seconds, clocks)
+
+    def _below(self, states: BatchStates, slow: I64, share: F64) -> F64:
+        """Device seconds of the states ``slow`` at shares of the boost clock."""
+        grid = np.array(CLOCKS)
+        upper = np.clip(np.searchsorted(-grid, -share, side="right") - 1, 0, len(grid) - 2)
+        found = np.empty(len(slow))
+        for place in np.unique(upper).tolist():
+            chosen = np.flatnonzero(upper == place)
+            some = states.chosen(slow[chosen])
+            fast, slower = (self._at(some, CLOCKS[place + side])[0] for side in (0, 1))
+            high, low = 1.0 / CLOCKS[place], 1.0 / CLOCKS[place + 1]
+            weight = (1.0 / share[chosen] - high) / (low - high)
+            found[chosen] = fast + weight * (slower - fast)
+        return found
+
+    def _at(self, states: BatchStates, share: float) -> F64:
+        """Device seconds, FLOPs and bytes of all states at one clock, shape (3, n)."""
+        device = self.machine.uncapped_device
+        if share < 1.0:
+            device = device.at_clock(device.clocks.boost_hz * share)
+        sums = np.zeros((3, len(states)))
+        for key, members, rows in self.model.timer.calls(states):
+            symbol = self._symbol(members)
+            for parts, values in self._looked_up(key, members, states, rows, symbol, share, device):
+                sums[:, parts] += values
+        return sums
+
+    def _looked_up(
+        self,
+        key: Kind,
+        members: Sequence[int],
+        states: BatchStates,
+        rows: I64,
+        symbol: str | None,
+        share: float,
+        device: Device,
+    ) -> Iterator[tuple[I64, F64]]:
+        """Sums over the nodes of one kind: which states, and three numbers for each."""
+        timer = self.model.timer
+        if symbol is None:
+            found = timer.evaluate(key, members, states, rows, device)
+            yield rows, self._sums(found, members, len(rows))
+            return
+        values = timer.symbols(states, rows)[symbol]
+        table = self._tables.setdefault((key, share), _Table())
+        small = values <= _LARGEST
+        if not small.all():
+            large = np.flatnonzero(~small)
+            found = timer.sized(key, members, {symbol: values[large]}, len(large), device)
+            yield rows[large], self._sums(found, members, len(large))
+            rows, values = rows[small], values[small]
+        if len(values):
+            fresh = table.missing(values)
+            if len(fresh):
+                found = timer.sized(key, members, {symbol: fresh}, len(fresh), device)
+                table.put(fresh, self._sums(found, members, len(fresh)))
+            yield rows, table.sums[:, values]
+
+    def _symbol(self, members: Sequence[int]) -> str | None:
+        """The one symbol that the sizes of nodes depend on; None if lengths or several do."""
+        found: set[str] = set()
+        for index in members:
+            for _, dim in self.model.placed[index].op.dims:
+                if isinstance(dim, str):
+                    found.add(dim)
+                elif isinstance(dim, Affine):
+                    found.add(dim.symbol)
+        if len(found) == 1 and not found & _RAGGED:
+            return found.pop()
+        return None
+
+    def _sums(
+        self, times: KernelTimes | CollectiveTimes, members: Sequence[int], count: int
+    ) -> F64:
+        """Seconds, FLOPs and bytes over nodes, as often as each runs, shape (3, count)."""
+        tables: list[F64 | None] = [times.estimate_s]
+        if isinstance(times, KernelTimes):
+            demand = times.analysis.demand
+            tables += [demand.pipe_work.get("tensor"), demand.level_bytes.get("dram")]
+        sums = np.zeros((3, count))
+        for row, table in enumerate(tables):
+            if table is None:
+                continue
+            grid = table.reshape(len(members), count)
+            for member, index in enumerate(members):
+                sums[row] += grid[member] * float(self.model.placed[index].count)
+        return sums
