@@ -26,7 +26,7 @@ from silicast.kernels.implementation import KernelTimes
 from silicast.workload.op import Affine
 from silicast.workload.symbols import CROSS_KV, DECODE_KV, PREFILL_KV, PREFILL_Q
 
-CLOCKS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
+CLOCKS = tuple(share / 20 for share in range(20, 1, -1))
 """Shares of the boost clock at which steps are evaluated."""
 
 _RAGGED = frozenset((PREFILL_Q, PREFILL_KV, DECODE_KV, CROSS_KV))
@@ -75,6 +75,16 @@ class _Table:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Nodes of one kind whose sizes depend on one symbol, "" = on lengths or on several."""
+
+    key: Kind
+    members: Sequence[int]
+    symbol: str
+
+
+@final
 class StepTable:
     """A step model as a function of batch states that is quick in a loop.
 
@@ -88,7 +98,7 @@ class StepTable:
     def __init__(self, model: StepModel) -> None:
         self.model = model
         self.machine = model.deployment.machine
-        self._tables: dict[tuple[Kind, float], _Table] = {}
+        self._tables: dict[tuple[Kind, str, float], _Table] = {}
         self._boost = self.machine.uncapped_device.clocks.boost_hz
 
     def steps(self, states: BatchStates) -> FastSteps:
@@ -127,29 +137,23 @@ class StepTable:
             device = device.at_clock(device.clocks.boost_hz * share)
         sums = np.zeros((3, len(states)))
         for key, members, rows in self.model.timer.calls(states):
-            symbol = self._symbol(members)
-            for parts, values in self._looked_up(key, members, states, rows, symbol, share, device):
-                sums[:, parts] += values
+            for symbol, alike in self._by_symbol(members).items():
+                call = _Call(key, alike, symbol)
+                for parts, values in self._looked_up(call, states, rows, share, device):
+                    sums[:, parts] += values
         return sums
 
     def _looked_up(
-        self,
-        key: Kind,
-        members: Sequence[int],
-        states: BatchStates,
-        rows: I64,
-        symbol: str | None,
-        share: float,
-        device: Device,
+        self, call: _Call, states: BatchStates, rows: I64, share: float, device: Device
     ) -> Iterator[tuple[I64, F64]]:
-        """Sums over the nodes of one kind: which states, and three numbers for each."""
-        timer = self.model.timer
-        if symbol is None:
+        """Sums over the nodes of one call: which states, and three numbers for each."""
+        timer, key, members, symbol = self.model.timer, call.key, call.members, call.symbol
+        if not symbol:
             found = timer.evaluate(key, members, states, rows, device)
             yield rows, self._sums(found, members, len(rows))
             return
         values = timer.symbols(states, rows)[symbol]
-        table = self._tables.setdefault((key, share), _Table())
+        table = self._tables.setdefault((key, symbol, share), _Table())
         small = values <= _LARGEST
         if not small.all():
             large = np.flatnonzero(~small)
@@ -163,18 +167,16 @@ class StepTable:
                 table.put(fresh, self._sums(found, members, len(fresh)))
             yield rows, table.sums[:, values]
 
-    def _symbol(self, members: Sequence[int]) -> str | None:
-        """The one symbol that the sizes of nodes depend on; None if lengths or several do."""
-        found: set[str] = set()
+    def _by_symbol(self, members: Sequence[int]) -> dict[str, list[int]]:
+        """Nodes by the one symbol that their sizes depend on; "" if lengths or several do."""
+        found: dict[str, list[int]] = {}
         for index in members:
-            for _, dim in self.model.placed[index].op.dims:
-                if isinstance(dim, str):
-                    found.add(dim)
-                elif isinstance(dim, Affine):
-                    found.add(dim.symbol)
-        if len(found) == 1 and not found & _RAGGED:
-            return found.pop()
-        return None
+            op = self.model.placed[index].op
+            named = (dim.symbol if isinstance(dim, Affine) else dim for _, dim in op.dims)
+            symbols = {name for name in named if isinstance(name, str)}
+            alone = len(symbols) == 1 and not symbols & _RAGGED
+            found.setdefault(symbols.pop() if alone else "", []).append(index)
+        return found
 
     def _sums(
         self, times: KernelTimes | CollectiveTimes, members: Sequence[int], count: int

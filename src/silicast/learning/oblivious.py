@@ -31,7 +31,10 @@ LEAF_SCALE = 1.0 / 4096.0
 _SHIFT = np.int64(52 - 4)
 _LOWEST = np.int64((1023 - OCTAVES) * STEPS)
 _CHUNK = 1 << 14
-_FEW = 2048
+_FEW = 16
+_SOME = 8192
+_BLOCK = 256
+"""Rows whose answers to all trees stay in a core's cache."""
 
 
 def codes(values: F64) -> I64:
@@ -47,7 +50,8 @@ def codes(values: F64) -> I64:
 
 def binned(bins: U8, found: I64) -> U8:
     """The bins of codes, both with a row a feature; shape as ``found``."""
-    picked: U8 = bins[np.arange(len(bins)).reshape(-1, 1), found]
+    places = found + np.arange(0, bins.size, bins.shape[1]).reshape(-1, 1)
+    picked: U8 = bins.reshape(-1).take(places)
     return picked
 
 
@@ -90,6 +94,8 @@ class Trees:
         count = found.shape[1]
         if count <= _FEW:
             return self._few(found)
+        if count <= _SOME:
+            return self._some(found)
         total = np.empty(count, dtype=np.int64)
         for start in range(0, count, _CHUNK):
             chunk = slice(start, start + _CHUNK)
@@ -106,6 +112,29 @@ class Trees:
         numbers = np.packbits(answers.reshape(trees, depth, -1), axis=1, bitorder="little")[:, 0]
         first = np.arange(0, trees << depth, 1 << depth).reshape(-1, 1)
         total: I64 = self.leaves.reshape(-1)[first + numbers].sum(axis=0, dtype=np.int64)
+        return total
+
+    def _some(self, binned: U8) -> I64:
+        """All trees of a block of rows at once, one block after the other."""
+        trees, depth = self.features.shape
+        count = binned.shape[1]
+        total = np.zeros(count, dtype=np.int64)
+        if not trees:
+            return total
+        features = self.features.T.reshape(-1)
+        thresholds = self.thresholds.T.reshape(-1, 1)
+        first = np.arange(0, trees << depth, 1 << depth).reshape(-1, 1)
+        leaves = self.leaves.reshape(-1)
+        for start in range(0, count, _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            block = np.ascontiguousarray(binned[:, rows])
+            # level by level, so that each is one run of memory
+            answers = (block[features] >= thresholds).view(np.uint8).reshape(depth, trees, -1)
+            numbers = answers[depth - 1].copy()
+            for level in range(depth - 2, -1, -1):
+                np.add(numbers, numbers, out=numbers)
+                np.bitwise_or(numbers, answers[level], out=numbers)
+            total[rows] = leaves.take(first + numbers).sum(axis=0, dtype=np.int64)
         return total
 
     def _many(self, binned: U8) -> I64:
