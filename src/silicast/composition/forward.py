@@ -1,19 +1,36 @@
-"""One forward pass of a whole model over a batch of equal lengths, as a framework runs it."""
+"""One pass of a whole model over a batch of equal lengths, as a framework runs it.
+
+Forward and backward are composed each on its own: the device's work, what the host's launches add
+where they take longer than it, and a round trip for every answer of the device that the model's
+code waits for.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 
+from silicast.composition.clock import held_clock
 from silicast.composition.deployment import Deployment
+from silicast.composition.engine import Engine
+from silicast.composition.node_rows import weighted_sum
 from silicast.composition.states import BatchStates
-from silicast.composition.step import StepModel
+from silicast.composition.step import StepModel, StepTimes
 from silicast.core.numerics import F64
-from silicast.core.prediction import Part, Prediction, to_picoseconds
+from silicast.core.prediction import ErrorFactors, Part, Prediction, to_picoseconds
+from silicast.hardware.device import Device
+from silicast.kernels.physics import load_physics
 from silicast.workload.decoder import build_graph
 from silicast.workload.eager import Framework, framework_graph
+from silicast.workload.gradients import HOST_WAITS
+from silicast.workload.graph import Direction, Graph
+
+PHYSICS = "frameworks"
+_ONE: F64 = np.ones(1)
 
 
 @final
@@ -25,11 +42,13 @@ class ForwardPass:
         forward: the device's work and the launches that it waits for.
         total: with the host's work between two passes.
         clock_hz: the clock that is held when passes follow each other.
+        backward: of a pass that trains; None = inference.
     """
 
     forward: Prediction
     total: Prediction
     clock_hz: float
+    backward: Prediction | None = None
 
 
 def predict_forward(
@@ -37,38 +56,154 @@ def predict_forward(
 ) -> ForwardPass:
     """Predicts one pass over ``batch`` sequences of ``seq_len`` tokens, logits of all of them.
 
+    Where ``framework.training`` is given, the pass has a backward half; no optimizer runs.
+
     Raises:
         SilicastError: a part of the model has no kernel model on the device.
     """
     precision = deployment.precision or deployment.model.default_precision
     graph = build_graph(deployment.model, deployment.plan, precision)
     lowered = framework_graph(graph, deployment.model, batch, seq_len, framework, precision.hidden)
-    model = StepModel(deployment, lowered)
     states = BatchStates.prefill([seq_len] * batch)
-    times = model.steps(states)
-    hz = model.held_clock(times, 0)
-    if hz != deployment.device.clocks.boost_hz:
-        times = model.steps(states, hz)
-    weights: F64 = np.ones(1)
-    whole = model.part("e2e", times, weights)
-    between_s = float(times.host_s[0])
-    error, tier = model.error(times, weights), model.tier(times, weights)
+    halves = [_Half("forward", deployment, lowered, states)]
+    if framework.training is not None:
+        halves.append(_Half("backward", deployment, lowered, states))
+    boost = deployment.device.clocks.boost_hz
+    hz = min(_held_clock(halves), power_state(deployment.device).clock_share * boost)
+    if hz != boost:
+        for half in halves:
+            half.at(hz)
+    return _composed(halves, hz)
 
-    def prediction(part: Part) -> Prediction:
+
+def _composed(halves: Sequence[_Half], hz: float) -> ForwardPass:
+    parts = [half.part() for half in halves]
+    errors = [half.error() for half in halves]
+    first = halves[0].model
+    between_s = halves[0].between_s
+
+    def prediction(part: Part, error: ErrorFactors) -> Prediction:
+        tier = first.tier(halves[0].times, _ONE)
         return Prediction(
-            part=part, error=error, tier=tier, domain=model.domain, warnings=model.warnings
+            part=part, error=error, tier=tier, domain=first.domain, warnings=first.warnings
         )
 
-    return ForwardPass(prediction(_without(whole, between_s)), prediction(whole), hz)
+    whole_error = errors[0]
+    if len(halves) > 1:
+        whole_error = ErrorFactors.of_sum(
+            [(part.exposed_ps * 1e-12, error) for part, error in zip(parts, errors, strict=True)]
+        )
+    forward, *rest = [prediction(*pair) for pair in zip(parts, errors, strict=True)]
+    total = prediction(_joined(parts, between_s), whole_error)
+    return ForwardPass(forward, total, hz, rest[0] if rest else None)
 
 
-def _without(whole: Part, host_s: float) -> Part:
-    """The pass without what its host does between two passes."""
-    less = to_picoseconds(host_s)
-    children = [
-        child
-        if child.name != "host"
-        else Part("host", max(child.exposed_ps - less, 0), child.hidden_ps, 0, child.bound_by)
-        for child in whole.children
-    ]
-    return Part.group("forward", children)
+def _joined(parts: Sequence[Part], between_s: float) -> Part:
+    """The whole pass: all blocks of its halves and one host."""
+    blocks = [child for part in parts for child in part.children if child.name != "host"]
+    hosts = [child for part in parts for child in part.children if child.name == "host"]
+    host = Part(
+        "host",
+        exposed_ps=sum(child.exposed_ps for child in hosts) + to_picoseconds(between_s),
+        hidden_ps=sum(child.hidden_ps for child in hosts),
+        bound_by="host",
+        kind="host",
+    )
+    return Part.group("e2e", [*blocks, host])
+
+
+@final
+class _Half:
+    """Forward or backward of one pass."""
+
+    def __init__(
+        self, direction: Direction, deployment: Deployment, whole: Graph, states: BatchStates
+    ) -> None:
+        self.direction = direction
+        blocks = tuple(block for block in whole.blocks if block.direction == direction)
+        host = deployment.engine.host
+        if direction == "backward" and host.backward_us:
+            engine = _with_dispatch(deployment.engine, host.backward_us)
+            deployment = replace(deployment, engine=engine)
+        self.model = StepModel(deployment, replace(whole, blocks=blocks))
+        self.states = states
+        self.times: StepTimes = self.model.steps(states)
+
+    def at(self, hz: float) -> None:
+        """Times it again at another clock."""
+        self.times = self.model.steps(self.states, hz)
+
+    @property
+    def between_s(self) -> float:
+        """Host time between two passes."""
+        return float(self.times.host_s[0])
+
+    @property
+    def waits_s(self) -> float:
+        """Round trips to the host within the pass."""
+        count = sum(p.count for p in self.model.placed if p.op.variant.flag(HOST_WAITS))
+        trip_us = load_physics(PHYSICS).default["round_trip_us"]
+        return count * trip_us * 1e-6 / self.model.deployment.host.factor
+
+    def part(self) -> Part:
+        """Its tree, without what the host does between two passes."""
+        times = replace(self.times, host_s=np.array([self.waits_s]))
+        return self.model.part(self.direction, times, _ONE)
+
+    def error(self) -> ErrorFactors:
+        """With what is not known of the board's power state."""
+        error = self.model.error(self.times, _ONE)
+        spread = power_state(self.model.deployment.device).log_sd
+        if spread == 0.0:
+            return error
+        return replace(error, loadings={**error.loadings, "power_state": spread})
+
+
+def _with_dispatch(engine: Engine, dispatch_us: float) -> Engine:
+    """The engine with another time of a launch, as autograd's own thread has."""
+    import msgspec
+
+    host = msgspec.structs.replace(engine.host, dispatch_us=dispatch_us)
+    return msgspec.structs.replace(engine, host=host)
+
+
+def _held_clock(halves: Sequence[_Half]) -> float:
+    """The clock that the cap holds over both halves, one after the other."""
+    totals = np.zeros(3)
+    for half in halves:
+        counts = [float(placed.count) for placed in half.model.placed]
+        nodes = half.times.nodes
+        totals += [
+            float(half.times.total_s[0]),
+            float(weighted_sum(nodes.tensor_flops, counts)[0]),
+            float(weighted_sum(nodes.dram_bytes, counts)[0]),
+        ]
+    model = halves[0].model
+    seconds, flops, dram = totals.tolist()
+    return held_clock(model.deployment.machine, model.matrix_format, seconds, flops, dram)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PowerState:
+    """What a board holds for seconds, where its own campaigns contradict each other.
+
+    Attributes:
+        clock_share: of the boost clock, the middle of the campaigns; 1 = nothing else is known.
+        log_sd: half the distance of the campaigns.
+    """
+
+    clock_share: float = 1.0
+    log_sd: float = 0.0
+
+
+def power_state(device: Device) -> PowerState:
+    """The state of a device by its name (``catalog/physics/frameworks.json``).
+
+    >>> from silicast.hardware.catalog import find_device
+    >>> power_state(find_device("H100-SXM-80GB")).clock_share
+    1.0
+    """
+    own = load_physics(PHYSICS).architectures.get(device.name, {})
+    share = own.get("clock_share", 1.0)
+    return PowerState(share, -math.log(share) if share < 1.0 else 0.0)

@@ -12,9 +12,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, final
 
+from silicast.core.dtypes import BITS
+from silicast.workload.backward import Training, training_graph
+from silicast.workload.expert_loop import expert_loop
 from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.model import ModelConfig
+from silicast.workload.model_code import (
+    KINDS,
+    ONE_PROJECTION,
+    SCORE_PASSES,
+    TANH_GELU,
+    USUAL_PASSES,
+    objective,
+    parameter_bytes,
+    scattered_sum,
+    with_dropout,
+)
 from silicast.workload.op import Dim, Op, Variant
+from silicast.workload.outputs import result_bytes
 from silicast.workload.symbols import (
     CROSS_KV,
     DECODE_KV,
@@ -22,27 +37,13 @@ from silicast.workload.symbols import (
     LOGIT_ROWS,
     PREFILL_KV,
     PREFILL_Q,
+    PREFILL_TOKENS,
+    TOKENS,
     step_symbols,
 )
 
 AttentionCode = Literal["math", "fused"]
 """Products and softmax one by one, or one kernel of a library."""
-
-ONE_PROJECTION = frozenset(("gpt2", "gpt_neox", "bloom", "mpt", "phi3", "qwen", "falcon"))
-"""Families whose code has queries, keys and values in one product, and gate and up in one."""
-
-TANH_GELU = frozenset(("gpt2", "gptj", "phi"))
-"""Families whose activation is the tanh form of GELU, written out in eight operations."""
-
-SCORE_PASSES = {
-    "gpt2": ("div", "add"),  # scaling, and the causal mask as a `where`
-    "opt": ("add2", "add"),  # mask of all positions, and the maximum with the smallest number
-    "bert": ("div", "add"),
-    "t5": ("add2",),  # positions and mask in one tensor; scores are not scaled
-    "switch": ("add2",),
-}
-"""Passes over the scores between the first product and the softmax, where not as usual."""
-USUAL_PASSES = ("mul", "add2")
 
 _TANH_GELU = ("mul", "mul", "mul", "add2", "mul", "tanh", "add", "mul2")
 """0.5 x (1 + tanh(0.8 (x + 0.04 x^3))); the cube runs as two multiplications in one kernel."""
@@ -61,10 +62,12 @@ class Framework:
     Attributes:
         compiled: a compiler fuses pointwise operations into one kernel with what feeds them.
         attention: see :data:`AttentionCode`.
+        training: the pass trains (its dropouts run); None = inference.
     """
 
     compiled: bool = False
     attention: AttentionCode = "math"
+    training: Training | None = None
 
 
 def framework_graph(
@@ -93,8 +96,14 @@ def framework_graph(
     """
     hidden = dtype or model.default_precision.hidden
     lowering = _Lowering(model, batch, seq_len, framework, hidden)
-    blocks = tuple(replace(block, nodes=tuple(lowering.block(block))) for block in graph.blocks)
-    return Graph(graph.name, blocks, graph.phase, graph.boundary)
+    blocks = [replace(block, nodes=tuple(lowering.block(block))) for block in graph.blocks]
+    training = framework.training
+    if training is not None:
+        blocks[-1] = replace(
+            blocks[-1], nodes=(*blocks[-1].nodes, *lowering.objective(training, blocks[-1]))
+        )
+    lowered = Graph(graph.name, tuple(blocks), graph.phase, graph.boundary)
+    return lowered if training is None else training_graph(lowered, training)
 
 
 @final
@@ -118,7 +127,32 @@ class _Lowering:
             if self._is_dropped(node):
                 instead[node.name] = inputs
                 continue
-            yield from self._node(replace(node, inputs=inputs), block)
+            for each in self._node(replace(node, inputs=inputs), block):
+                yield from self._as_trained(each)
+
+    def _as_trained(self, node: Node) -> Iterator[Node]:
+        """The node with what is known of its weights and result, and its dropout."""
+        whole = all(isinstance(size, int) for _, size in node.op.dims)
+        written = result_bytes(node.op) if whole else 0
+        node = replace(
+            node,
+            parameter_bytes=parameter_bytes(node, self.model),
+            output_bytes=node.output_bytes or written,
+        )
+        if self.framework.training is None or not self.framework.training.dropout:
+            yield node
+            return
+        elements = node.output_bytes * 8 // int(BITS[self.dtype])
+        yield from with_dropout(node, self.model, elements, self.dtype)
+
+    def objective(self, training: Training, head: Block) -> Iterator[Node]:
+        """What the pass minimises."""
+        if not training.loss:
+            return
+        last = next((node.name for node in head.nodes if node.name == "lm_head"), "")
+        if last or self.model.pooler:
+            for node in objective(self.model, self.tokens, self.dtype, last):
+                yield from self._as_trained(node)
 
     def _is_dropped(self, node: Node) -> bool:
         """Whether a pass without a cache and without sampling leaves a node out; behind an encoder
@@ -139,9 +173,9 @@ class _Lowering:
         if any(dim in (PREFILL_Q, PREFILL_KV) for _, dim in node.op.dims):
             yield node
             return
-        node = replace(node, op=self._sized(node.op))
+        node = replace(node, op=self._sized(node.op, of_each=node.name.startswith("pooler")))
         if family == "moe":
-            yield from self._experts(node)
+            yield from expert_loop(node, self.model, self.batch, self._pass)
         elif node.name in _PROJECTED and self.model.family not in ONE_PROJECTION:
             yield from self._projections(node, block)
         elif node.name.endswith("gate_up") and self.model.family not in ONE_PROJECTION:
@@ -162,9 +196,12 @@ class _Lowering:
         else:
             yield node
 
-    def _sized(self, op: Op) -> Op:
+    def _sized(self, op: Op, *, of_each: bool = False) -> Op:
+        """Of all tokens, or of the first of each sequence."""
         symbols = step_symbols(prefill=[(self.seq_len, self.seq_len)] * self.batch)
-        return op.bind(symbols | {LOGIT_ROWS: self.tokens, DECODE_TOKENS: self.tokens})
+        rows = self.batch if of_each else self.tokens
+        tokens = {TOKENS: rows, PREFILL_TOKENS: rows} if of_each else {}
+        return op.bind(symbols | tokens | {LOGIT_ROWS: rows, DECODE_TOKENS: rows})
 
     def _in_one(self, node: Node) -> Node:
         """Attention over all of the batch's tokens as one kernel; a decoder's own behind an encoder
@@ -179,7 +216,8 @@ class _Lowering:
 
     def _pass(self, name: str, kind: str, elements: int, *inputs: str) -> Node:
         """One elementwise kernel; a kind that ends in 2 reads two tensors."""
-        variant = Variant(dtype=self.dtype, flags=((kind.removesuffix("2"), True),))
+        named = kind.removesuffix("2")
+        variant = Variant(dtype=self.dtype, flags=((KINDS.get(named, named), True),))
         read = 2 if kind.endswith("2") else 1
         op = Op.make("elementwise", variant, elements=max(elements, 1), inputs=read)
         return Node(name, op, inputs)
@@ -209,7 +247,11 @@ class _Lowering:
         kinds = SCORE_PASSES.get(self.model.family, USUAL_PASSES)
         for number, kind in enumerate(() if self.framework.compiled else kinds, start=1):
             name = f"{prefix}scores_{number}_{kind}"
-            yield self._pass(name, kind, count * length * length, last)
+            rows = length * length
+            apart = None
+            if kind == "add2" and not prefix:
+                apart = scattered_sum(name, self.model, count, rows, self.dtype, last)
+            yield apart or self._pass(name, kind, count * rows, last)
             last = name
         softmax = Op.make("softmax", plain, rows=count * length, cols=length)
         yield Node(f"{prefix}scores_softmax", softmax, (last,))
@@ -265,30 +307,6 @@ class _Lowering:
         else:
             gated = _size(node.op, "inputs") > 1
             yield from self._passes(node, elements, ("gelu", "mul2") if gated else ("gelu",))
-
-    def _experts(self, node: Node) -> Iterator[Node]:
-        """Experts one after the other, each with an even share of the tokens."""
-        op, recipe = node.op, Variant(dtype=node.op.variant.dtype)
-        hidden, ups = _size(op, "hidden"), 2 if op.variant.flag("gated", default=True) else 1
-        rows = -(-_size(op, "tokens") * _size(op, "topk") // _size(op, "experts"))
-        if self.model.moe is not None and self.model.moe.capacity:
-            rows = min(rows, self.model.moe.capacity * self.batch)
-        inner = _size(op, "intermediate") // _size(op, "tp")
-        up = Op.make("gemm", recipe, m=rows, n=inner, k=hidden)
-        down = Op.make("gemm", recipe, m=rows, n=hidden, k=inner)
-        kind = {"relu2": "relu"}.get(self.model.activation, self.model.activation)
-        last = node.inputs
-        for number in range(_size(op, "experts") // _size(op, "ep")):
-            own = f"{node.name}_{number}"
-            yield self._pass(f"{own}_take", "copy", rows * hidden, *last)
-            for half in range(ups):
-                yield Node(f"{own}_up_{half}", up, (f"{own}_take",))
-            yield self._pass(f"{own}_act", kind, rows * inner, f"{own}_up_0")
-            if ups > 1:
-                yield self._pass(f"{own}_mul", "mul2", rows * inner, f"{own}_act", f"{own}_up_1")
-            yield Node(f"{own}_down", down, (f"{own}_mul" if ups > 1 else f"{own}_act",))
-            last = (f"{own}_down",)
-        yield self._pass(node.name, "add2", rows * hidden, *last)
 
 
 def _with(op: Op, **changes: int) -> tuple[tuple[str, Dim], ...]:
