@@ -144,7 +144,7 @@ def label(metric: str) -> str:
 def notes(answer: Answer) -> list[str]:
     """What bounds the answer and how much is known, a line each."""
     why = answer["why"]
-    lines = [line for line in (memory_line(why),) if line]
+    lines = [line for line in (memory_line(why), coverage_line(why)) if line]
     if has_parts(why):
         named = [find_part(why, name) for name in ("prefill", "decode")]
         lines += [verdict(node) for node in named if node is not None] or [verdict(why)]
@@ -227,11 +227,22 @@ def memory_line(why: Mapping[str, Any]) -> str:
         return ""
     held = ", ".join(
         f"{name.replace('_', ' ')} {rounded(float(memory[name]))}"
-        for name in ("weights", "kv_cache", "activations", "framework")
+        for name in memory
+        if name not in {"usable", "excess"}
     )
     excess = float(memory["excess"])
     fits = f"does not fit by {rounded(excess)} GB into" if excess > 0 else "fits into"
     return f"memory {fits} {rounded(float(memory['usable']))} GB usable: {held}"
+
+
+def coverage_line(why: Mapping[str, Any]) -> str:
+    """How much of a program has a model."""
+    coverage = why.get("coverage")
+    if not isinstance(coverage, Mapping):
+        return ""
+    share = percent(float(coverage["time_share"]))
+    counts = f"{coverage['modelled']} of {coverage['operations']} operations have a model"
+    return f"{counts}: {share} of the device's time"
 
 
 def comparison_table(cases: Sequence[tuple[str, Answer]], metric: str) -> RenderableType:

@@ -13,6 +13,7 @@ from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, not_yet, register
 from silicast.scenario.answerers.inference import deployment_of
 from silicast.scenario.decode import Scenario
+from silicast.scenario.program_answer import answer_program
 from silicast.scenario.workloads import GraphWorkload
 from silicast.workload.eager import AttentionCode, Framework
 
@@ -36,7 +37,7 @@ class GraphAnswerer(Answerer):
         work = scenario.workload
         assert isinstance(work, GraphWorkload)
         if work.graph is not None:
-            raise not_yet("op-graph files", "workload.graph", "name a model instead")
+            return answer_program(scenario, DEFAULT_FRAMEWORK)
         if work.mode == "training":
             raise not_yet(
                 "a training pass (forward and backward)", "workload.mode", "inference is answered"
