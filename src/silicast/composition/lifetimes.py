@@ -60,8 +60,9 @@ def fragmentation_bytes(activations: int) -> int:
 def peak_bytes(program: Unrolled, input_bytes: int = 0) -> tuple[int, str]:
     """Bytes of the results alive at the worst point, and the name of the operation there.
 
-    A result that nobody reads is the program's own and stays; one whose size is not known counts
-    as nothing.
+    A result of a forward pass that nobody reads is the program's own and stays; any other such
+    one goes at once (gradients of weights are counted apart). One whose size is not known counts as
+    nothing.
 
     Args:
         program: the executions.
@@ -75,7 +76,9 @@ def peak_bytes(program: Unrolled, input_bytes: int = 0) -> tuple[int, str]:
     waits = program.waits
     readers = np.repeat(np.arange(count), [len(places) for places in waits])
     np.maximum.at(last, np.array([p for places in waits for p in places], dtype=np.int64), readers)
-    last[last < 0] = count - 1
+    kept = np.array([block.direction == "forward" for block, _ in program.kernels])
+    unread = last < 0
+    last[unread] = np.where(kept[program.order], count - 1, np.arange(count))[unread]
     change = np.zeros(count + 1, dtype=np.int64)
     change[:count] += sizes
     np.subtract.at(change, last + 1, sizes)

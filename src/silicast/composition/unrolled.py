@@ -10,6 +10,7 @@ from typing import final
 import numpy as np
 
 from silicast.core.numerics import I64
+from silicast.workload.backward import BACKWARD
 from silicast.workload.graph import Block, Direction, Graph, Node
 from silicast.workload.outputs import result_bytes
 
@@ -78,20 +79,36 @@ class Unrolled:
 
     @cached_property
     def waits(self) -> list[list[int]]:
-        """Earlier executions that each waits for: its inputs, of its own layer where that has
-        one.
+        """Earlier executions whose results each reads.
+
+        Inputs are of a node's own layer where that has them. A node without inputs reads what the
+        block before its own left; a block's backward pass begins with what the block itself read.
         """
         latest: dict[str, int] = {}
         own: dict[tuple[str, int], int] = {}
+        entries: dict[tuple[str, int], int] = {}
         once = all(block.count == 1 for block in self.graph.blocks)
         found: list[list[int]] = []
+        inside: tuple[str, int] = ("", -1)
+        left = -1
         for index, each in enumerate(self.executions):
             node = each.node
-            places = [latest[name] for name in node.inputs if name in latest]
-            if not once:
-                mine = [own.get((name, each.repeat)) for name in node.inputs]
-                places += [place for place in mine if place is not None]
+            where = (each.block.name, each.repeat)
+            begins = where != inside
+            if begins:
+                inside, left = where, index - 1
+                entries[where] = left
+            if once:
+                places = [latest[name] for name in node.inputs if name in latest]
+            else:
+                mine = (own.get((n, each.repeat), latest.get(n)) for n in node.inputs)
+                places = [place for place in mine if place is not None]
                 own[node.name, each.repeat] = index
+            if not node.inputs and left >= 0:
+                places.append(left)
+            if begins and each.block.direction == "backward":
+                read = entries.get((each.block.name.removesuffix(BACKWARD), each.repeat), -1)
+                places += [read] if read >= 0 else []
             found.append(places)
             latest[node.name] = index
         return found

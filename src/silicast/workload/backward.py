@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, final
 
 from silicast.core.dtypes import BITS, RECIPES
-from silicast.workload.gradients import gradients
+from silicast.workload.gradients import gradients, saved_by
 from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.op import Op, Variant
 from silicast.workload.outputs import result_bytes
@@ -23,6 +23,8 @@ Recompute = Literal["none", "selective", "full"]
 """What backward runs again instead of keeping it: nothing, scores and their softmax, or layers."""
 
 LOSS = "cross_entropy"
+BACKWARD = "_backward"
+"""What a block's backward pass is called beyond the block's own name."""
 _CORE = frozenset(("softmax",))
 """Families whose results are large and cheap to have again."""
 _SCORE_NAMES = ("scores", "attention_values")
@@ -76,7 +78,7 @@ def backward_graph(graph: Graph, training: Training = Training()) -> Graph:
 def _reversed(block: Block, training: Training) -> Block:
     nodes = (*_again(block, training.recompute), *_Backward(block, training).nodes())
     return Block(
-        f"{block.name}_backward", nodes, block.layers[::-1], block.times, direction="backward"
+        f"{block.name}{BACKWARD}", nodes, block.layers[::-1], block.times, direction="backward"
     )
 
 
@@ -126,7 +128,8 @@ class _Backward:
         for suffix, op in gradients(node):
             name = f"{node.name}_grad_{suffix}"
             written = result_bytes(op) if _is_sized(op) else 0
-            yield Node(name, op, waits, node.stream, written, source=node.source)
+            needs = (*waits, *self._saved(node))
+            yield Node(name, op, needs, node.stream, written, source=node.source)
             names.append(name)
             if suffix not in ("input", "weight", "bias", "values"):
                 waits = (name,)  # a chain of passes; products do not wait for each other
@@ -136,6 +139,14 @@ class _Backward:
         if node.parameter_bytes and names and self.training.accumulates:
             yield self._accumulated(node, names[-1])
         yield from self._skipped(node, tuple(ends))
+
+    def _saved(self, node: Node) -> tuple[str, ...]:
+        """Results of the forward pass, or of what runs again of it, that a gradient reads."""
+        kept = saved_by(node)
+        if self.training.recompute == "none":
+            return kept
+        again = {each.name for each in _again(self.block, self.training.recompute)}
+        return tuple(f"{name}_again" if f"{name}_again" in again else name for name in kept)
 
     def _accumulated(self, node: Node, after: str) -> Node:
         """The weight's gradient is added to the one that is there."""

@@ -255,3 +255,32 @@ def _moved(op: Op, read: int, written: int, operations: int = 0) -> Op:
 def _with(op: Op, **changes: Dim) -> tuple[tuple[str, Dim], ...]:
     """The dimensions of ``op``, sorted, with some of them changed or added."""
     return tuple(sorted({**dict(op.dims), **changes}.items()))
+
+
+_SAVES_RESULT = frozenset(("softmax",))
+_SAVES_NOTHING = frozenset(("data_movement", "embedding", "rope", "optimizer", "all_reduce"))
+_RESULT_KINDS = ("relu", "sigmoid", "tanh", "exp", "sqrt")
+_LINEAR_KINDS = ("add", "copy", "cast")
+
+
+def saved_by(node: Node) -> tuple[str, ...]:
+    """Nodes whose results a node's gradients read: autograd keeps them from the forward pass on.
+
+    >>> from silicast.workload.op import Variant
+    >>> gelu = Op.make("elementwise", Variant(flags=(("gelu", True),)), elements=8, inputs=1)
+    >>> saved_by(Node("act", gelu, ("up",)))
+    ('up',)
+    """
+    op = node.op
+    if op.family in _SAVES_RESULT:
+        return (node.name,)
+    if op.family in _SAVES_NOTHING:
+        return ()
+    if op.family.startswith("attention"):
+        return (*node.inputs, node.name)
+    if op.family == "elementwise":
+        if any(op.variant.flag(kind) for kind in _LINEAR_KINDS):
+            return ()
+        if any(op.variant.flag(kind) for kind in _RESULT_KINDS):
+            return (node.name,)
+    return node.inputs
