@@ -1,0 +1,285 @@
+"""Exported programs run once on tensors without data, under a recorder."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any, final
+
+import torch
+from torch._ops import HigherOrderOperator
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.export.graph_signature import InputKind
+from torch.utils._pytree import tree_leaves, tree_map
+
+from silicast.core.errors import SilicastError
+from silicast.workload.front_ends.recorder import Recorder, key_of
+from silicast.workload.front_ends.torch_calls import INSTEAD, LOOPS
+from silicast.workload.graph import Graph
+
+CPU = torch.device("cpu")
+"""Where tensors without data stand: what an operator launches is read from its name and sizes."""
+
+Strip = Callable[[Any], Any]
+
+
+@contextmanager
+def without_data(cast: torch.dtype | None) -> Iterator[Strip]:
+    """Inside it, a function that copies modules and arguments with tensors that hold no data.
+
+    Args:
+        cast: format of floating-point tensors, None = as they are.
+    """
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        memo: dict[int, Any] = {}
+
+        def bare(x: torch.Tensor) -> Any:
+            if id(x) not in memo:
+                dtype = cast if cast is not None and x.is_floating_point() else x.dtype
+                empty = _empty(x, dtype)
+                is_parameter = isinstance(x, torch.nn.Parameter)
+                memo[id(x)] = (
+                    torch.nn.Parameter(empty, requires_grad=x.requires_grad)
+                    if is_parameter
+                    else empty.requires_grad_(x.requires_grad and x.is_leaf)
+                )
+            return memo[id(x)]
+
+        def strip(tree: Any) -> Any:
+            for leaf in tree_leaves(tree):
+                if isinstance(leaf, torch.nn.Module):
+                    for tensor in _tensors_of(leaf):
+                        bare(tensor)
+            return tree_map(lambda x: _stripped(x, bare, memo), tree)
+
+        assert mode is not None
+        yield strip
+
+
+def _stripped(x: Any, bare: Callable[[torch.Tensor], Any], memo: dict[int, Any]) -> Any:
+    if isinstance(x, torch.Tensor):
+        return bare(x)
+    if isinstance(x, torch.nn.Module):
+        return copy.deepcopy(x, memo)
+    return x
+
+
+def _tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """Parameters, buffers and tensors that are plain attributes."""
+    for part in module.modules():
+        yield from part.parameters(recurse=False)
+        yield from part.buffers(recurse=False)
+        for value in vars(part).values():
+            for leaf in tree_leaves(value):
+                if isinstance(leaf, torch.Tensor):
+                    yield leaf
+
+
+def _empty(x: Any, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor without data with the sizes and strides of another."""
+    if x.layout is not torch.strided:
+        raise SilicastError(
+            f"a tensor of layout {x.layout}", kind="unsupported", field="args",
+            hint="give dense tensors",
+        )  # fmt: skip
+    return torch.empty_strided(tuple(x.size()), tuple(x.stride()), dtype=dtype, device=CPU)
+
+
+def graph_of_program(
+    program: Any, name: str, *, training: bool, dynamic: Mapping[str, int], dtype: str
+) -> Graph:
+    """The graph of an exported program; see :func:`silicast.workload.front_ends.graph_of`.
+
+    Raises:
+        SilicastError: a dynamic dimension has no value, nothing can be differentiated, or an
+            operator does not run on tensors without data.
+    """
+    from silicast.workload.front_ends.dynamic import dimensions_of
+
+    sizes = dimensions_of(program, dynamic)
+    recorder = Recorder(product="tf32" if dtype == "tf32" else "fp32")
+    with FakeTensorMode(allow_non_fake_inputs=True, shape_env=None), ExitStack() as stack:
+        inputs = _Inputs(program, sizes, recorder, training=training)
+        values = inputs.values()
+        runner = _Runner(program.graph_module, recorder)
+        recorder.where = lambda: runner.where
+        stack.enter_context(nullcontext() if training else torch.no_grad())
+        with recorder:
+            results = runner.run(*values)
+            if training:
+                _backward(results, recorder, runner)
+    phase = "training" if training else "inference"
+    return Graph(name, recorder.recording.blocks(), phase, parameter_bytes=inputs.parameter_bytes)
+
+
+@final
+class _Inputs:
+    """Tensors without data for the inputs of a program: weights, constants and arguments.
+
+    Attributes:
+        parameter_bytes: of weights and buffers, each storage once.
+    """
+
+    def __init__(
+        self, program: Any, sizes: Callable[[Any], int], recorder: Recorder, *, training: bool
+    ) -> None:
+        self.program, self.sizes, self.recorder = program, sizes, recorder
+        self.training = training
+        self.parameter_bytes = 0
+        self._made: dict[object, torch.Tensor] = {}
+
+    def values(self) -> list[Any]:
+        """One value an input, in the program's order."""
+        nodes = self.program.graph_module.graph.nodes
+        places = [node for node in nodes if node.op == "placeholder"]
+        specs = self.program.graph_signature.input_specs
+        return [self._value(spec, node) for spec, node in zip(specs, places, strict=True)]
+
+    def _value(self, spec: Any, node: Any) -> Any:
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor):
+            return _plain_input(spec, value, self.sizes)
+        place = _memory_of(self.program, spec.target) or node.name
+        if place not in self._made:
+            own = _input(spec, value, self.sizes, training=self.training)
+            weight = spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)
+            self.recorder.known(own, parameter=weight)
+            self.parameter_bytes += own.untyped_storage().nbytes() if weight else 0
+            self._made[place] = own
+        return self._made[place]
+
+
+def _memory_of(program: Any, target: str | None) -> object:
+    """What weights have in common that share memory under several names."""
+    aliases = getattr(program, "aliases", None)
+    if aliases is not None:
+        return aliases.get(target, target)
+    held = program.state_dict.get(target) if target else None
+    if held is None:
+        return target
+    return (key_of(held), held.storage_offset(), tuple(held.size()))
+
+
+def _plain_input(spec: Any, value: Any, sizes: Callable[[Any], int]) -> Any:
+    if spec.kind is InputKind.CUSTOM_OBJ:
+        raise SilicastError(
+            f"input {spec.arg.name} is an object of a C++ class", kind="unsupported",
+            field="program", hint="export a module that takes tensors and numbers only",
+        )  # fmt: skip
+    if isinstance(value, torch.SymInt):
+        return sizes(value)
+    return getattr(spec.arg, "value", value) if value is None else value
+
+
+def _input(spec: Any, value: Any, sizes: Callable[[Any], int], *, training: bool) -> torch.Tensor:
+    """A tensor without data for one input of the program."""
+    shape = tuple(sizes(size) for size in value.size())
+    stride = tuple(sizes(step) for step in value.stride())
+    own = torch.empty_strided(shape, stride, dtype=value.dtype, device=CPU)
+    if training and own.is_floating_point() and value.requires_grad:
+        own.requires_grad_()
+    if spec.kind is InputKind.PARAMETER:
+        return torch.nn.Parameter(own, requires_grad=own.requires_grad)
+    return own
+
+
+@final
+class _Runner(torch.fx.Interpreter):
+    """Runs the nodes of an exported graph one by one and knows which module each belongs to."""
+
+    def __init__(self, module: Any, recorder: Recorder, where: str = "") -> None:
+        super().__init__(module, garbage_collect_values=True)
+        self.recorder = recorder
+        self.where = where
+
+    def run_node(self, n: Any) -> Any:
+        """Runs one node; an operator that fails is named."""
+        stack = n.meta.get("nn_module_stack") or {}
+        if stack:
+            self.where = str([*stack.values()][-1][0]).removeprefix("L['self']").lstrip(".")
+        try:
+            result = super().run_node(n)
+        except SilicastError:
+            raise
+        except Exception as error:
+            said = str(error).strip().splitlines()
+            raise SilicastError(
+                f"{n.target} at {self.where or 'the top'} does not run on tensors without data: "
+                f"{said[0][:200] if said else type(error).__name__}",
+                kind="unsupported", field=n.name,
+                hint="give it a fake implementation (torch.library.register_fake)",
+            ) from error  # fmt: skip
+        _label(result, self.where)
+        return result
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """One operator; what a GPU launches otherwise than a CPU is put in its place."""
+        if "device" in kwargs:
+            kwargs = {**kwargs, "device": CPU if kwargs["device"] is not None else None}
+        args = tuple(CPU if isinstance(x, torch.device) else x for x in args)
+        name = str(target)
+        if name in INSTEAD:
+            return INSTEAD[name](self.recorder, target, args, kwargs)
+        if isinstance(target, HigherOrderOperator):
+            return self._structured(name, args, kwargs)
+        return super().call_function(target, args, kwargs)
+
+    def _structured(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Operators that hold graphs of their own."""
+        run = LOOPS.get(name)
+        if run is None:
+            raise SilicastError(
+                f"the operator {name} holds code that is not traced", kind="unsupported",
+                field=self.where or "program",
+                hint="export the program without it, or with the loop written out",
+            )  # fmt: skip
+        return run(self._inner, args, kwargs)
+
+    def _inner(self, module: Any, *args: Any) -> Any:
+        """Runs a graph inside this one."""
+        if not isinstance(module, torch.fx.GraphModule):
+            return module(*args)
+        runner = _Runner(module, self.recorder, self.where)
+        outer, self.recorder.where = self.recorder.where, lambda: runner.where
+        try:
+            return runner.run(*args)
+        finally:
+            self.recorder.where = outer
+
+
+def _label(result: Any, where: str) -> None:
+    """Writes the module's name on the steps that autograd has noted for a result."""
+    waiting = [x.grad_fn for x in tree_leaves(result) if isinstance(x, torch.Tensor)]
+    while waiting:
+        step = waiting.pop()
+        if step is None or "silicast" in step.metadata:
+            continue
+        step.metadata["silicast"] = where
+        waiting.extend(before for before, _ in step.next_functions)
+
+
+def _backward(results: Any, recorder: Recorder, runner: _Runner) -> None:
+    """Runs autograd's backward pass from the loss, or from gradients given for all results."""
+    ends = [x for x in tree_leaves(results) if isinstance(x, torch.Tensor) and x.requires_grad]
+    if not ends:
+        raise SilicastError(
+            "no result depends on a parameter that is trained", field="training",
+            hint="a result with a gradient is needed; requires_grad is off or outputs are integers",
+        )  # fmt: skip
+    loss = [x for x in ends if x.numel() == 1][:1]
+    recorder.direction = "backward"
+    runner.where = ""
+
+    def where() -> str:
+        step = torch._C._current_autograd_node()  # noqa: SLF001  (no public way to ask)
+        return str(step.metadata.get("silicast", "")) if step is not None else ""
+
+    recorder.where = where
+    if loss:
+        loss[0].backward()
+        return
+    seeds = [torch.empty_like(end) for end in ends]
+    for seed in seeds:
+        recorder.known(seed)
+    torch.autograd.backward(ends, seeds)

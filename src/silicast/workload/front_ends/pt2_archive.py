@@ -1,0 +1,227 @@
+"""Files of ``torch.export.save``, read without running anything that they hold.
+
+``torch.export.load`` unpickles example inputs and some weights, and loads compiled libraries. Here
+only the archive's graph is read, which is JSON: weights are sizes of that graph. What PyTorch's
+reader of the graph would evaluate or look up by name (expressions of sizes, names of operators) is
+checked first against what an exported program holds.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch._export.serde import schema, serialize
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges
+
+from silicast.core.errors import SilicastError
+
+NAME = re.compile(r"[A-Za-z_][\w.]*\Z")
+TARGET = re.compile(
+    r"(torch\.ops\.\w+\.\w+\.\w+|torch\.ops\.higher_order\.\w+|_operator\.\w+|math\.\w+"
+    r"|torch\.sym_\w+|torch\._sym_\w+)\Z"
+)
+BITWISE = re.compile(r"torch\.ops\.aten\.__i?(and|or|xor|lshift|rshift)__\.\w+\Z")
+TOKEN = re.compile(r"\s+|\d+|'[A-Za-z]\w*'|[A-Za-z]\w*|[-+*/%(),=<>&|~]")
+WORDS = frozenset({
+    "Symbol", "Integer", "Rational", "Add", "Mul", "Pow", "Max", "Min", "Mod", "FloorDiv",
+    "ModularIndexing", "Where", "PythonMod", "CleanDiv", "CeilToInt", "FloorToInt", "CeilDiv",
+    "LShift", "RShift", "PowByNatural", "FloatPow", "FloatTrueDiv", "IntTrueDiv", "TruncToFloat",
+    "TruncToInt", "RoundToInt", "RoundDecimal", "ToFloat", "Identity", "Eq", "Ne", "Lt", "Le",
+    "Gt", "Ge", "And", "Or", "Not", "Equality", "Unequality", "StrictLessThan", "LessThan",
+    "StrictGreaterThan", "GreaterThan", "floor", "ceiling", "positive", "integer", "nonnegative",
+    "zero", "nonzero", "true", "false", "True", "False", "evaluate",
+})  # fmt: skip
+"""What expressions of sizes are made of, beside symbols and numbers."""
+SYMBOL = re.compile(r"[suz]+\d+\Z")
+PLAIN = frozenset(getattr(operator, name) for name in (
+    "getitem", "add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "pow", "eq", "ne", "lt",
+    "le", "gt", "ge", "and_", "or_", "not_", "pos", "abs",
+))  # fmt: skip
+
+
+@final
+@dataclass(frozen=True)
+class SavedProgram:
+    """What an exported program's graph says; the attributes are named as PyTorch names them.
+
+    Attributes:
+        aliases: weight -> what it shares with others that stand in the same memory.
+    """
+
+    graph_module: Any
+    graph_signature: Any
+    range_constraints: Mapping[Any, Any]
+    aliases: Mapping[str, object]
+
+
+def load_program(path: Path) -> SavedProgram:
+    """The program of a ``.pt2`` file.
+
+    Raises:
+        SilicastError: not such a file, of another version of its format, or it holds something
+            that no exported program does.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            document = _member(archive, "/models/model.json", path)
+            weights = _member(archive, "/data/weights/model_weights_config.json", path)
+        return _program(document, weights)
+    except SilicastError as error:
+        raise SilicastError(
+            error.message, kind=error.kind, field=error.field or "graph", hint=error.hint,
+            file=str(path),
+        ) from None  # fmt: skip
+    except (zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _refused(f"not a program of torch.export.save: {error}", str(path)) from None
+    except Exception as error:  # whatever PyTorch's reader says of a file that is not sound
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise _refused(
+            f"cannot be read by PyTorch {torch.__version__}: {said}", str(path)
+        ) from None
+
+
+def _refused(message: str, file: str = "", hint: str = "") -> SilicastError:
+    return SilicastError(
+        message, kind="unsupported", field="graph", file=file,
+        hint=hint or "save it anew with torch.export.save, or trace the module: `silicast trace`",
+    )  # fmt: skip
+
+
+def _member(archive: zipfile.ZipFile, end: str, path: Path) -> Any:
+    found = [name for name in archive.namelist() if f"/{name}".endswith(end)]
+    if len(found) != 1:
+        raise _refused(f"the archive holds no {end.strip('/')}", str(path))
+    return json.loads(archive.read(found[0]))
+
+
+def _program(document: dict[str, Any], weights: dict[str, Any]) -> SavedProgram:
+    version = document["schema_version"]["major"]
+    if version != serialize.SCHEMA_VERSION[0]:
+        raise _refused(
+            f"version {version} of the format; PyTorch {torch.__version__} reads "
+            f"{serialize.SCHEMA_VERSION[0]}"
+        )
+    held = document["graph_module"]
+    for node in _nodes(held["graph"]):
+        stack = node.get("metadata", {}).get("nn_module_stack", "")
+        node["metadata"] = {"nn_module_stack": stack} if _plain_stack(stack) else {}
+    held["module_call_graph"], held["metadata"] = [], {}
+    _check(held)
+    module = serialize._dict_to_dataclass(schema.GraphModule, held)  # noqa: SLF001
+    ranges = {
+        name: ValueRanges(_bound(each["min_val"], -int_oo), _bound(each["max_val"], int_oo))
+        for name, each in document["range_constraints"].items()
+        if SYMBOL.match(name)
+    }
+    read = serialize.GraphModuleDeserializer().deserialize(module, {}, {}, None, ranges)
+    for part in read.graph_module.modules():
+        for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
+            _check_target(node)
+    symbols = {
+        symbol: ranges[name] for name, symbol in read.names_to_symbols.items() if name in ranges
+    }
+    aliases = {
+        name: (each["path_name"], json.dumps(each.get("tensor_meta"), sort_keys=True))
+        for name, each in weights["config"].items()
+    }
+    return SavedProgram(read.graph_module, read.signature, symbols, aliases)
+
+
+def _bound(value: Any, otherwise: Any) -> Any:
+    import sympy
+
+    return otherwise if value is None else sympy.Integer(int(value))
+
+
+def _plain_stack(text: Any) -> bool:
+    """Whether a chain of modules is only names: ``key,path,type;...``."""
+    return isinstance(text, str) and re.fullmatch(r"[\w.,;@\[\]']*", text) is not None
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    """All nodes of a graph and of the graphs inside it."""
+    if isinstance(tree, dict):
+        if "target" in tree and "inputs" in tree:
+            yield tree
+        tree = tree.values()
+    elif not isinstance(tree, list):
+        return
+    for each in tree:
+        yield from _nodes(each)
+
+
+def _check(tree: Any) -> None:
+    """Refuses names and expressions that are more than that."""
+    if isinstance(tree, list):
+        for each in tree:
+            _check(each)
+    elif isinstance(tree, dict):
+        for key, value in tree.items():
+            _check_entry(tree, key, value)
+
+
+def _check_entry(tree: dict[str, Any], key: str, value: Any) -> None:
+    names: list[Any] = []
+    if key == "expr_str":
+        _check_expression(value)
+    elif key == "target" and "inputs" in tree:
+        _check_operator(value)
+    elif key in ("name", "graph_name"):
+        names = [value] if value else []
+    else:
+        names = list(value) if key.endswith("_values") and isinstance(value, dict) else []
+        _check(value)
+    for name in names:
+        if not isinstance(name, str) or not NAME.match(name):
+            raise _refused(f"{str(name)[:60]!r} is not a name")
+
+
+def _check_operator(target: Any) -> None:
+    """Of names with two underscores only aten's operators of bits are called."""
+    if isinstance(target, str) and TARGET.match(target):
+        if ".__" not in target or BITWISE.match(target):
+            return
+    raise _refused(f"{str(target)[:80]!r} is not an operator of an exported program")
+
+
+def _check_expression(text: Any) -> None:
+    place = 0
+    while isinstance(text, str) and place < len(text):
+        token = TOKEN.match(text, place)
+        if token is None:
+            break
+        word = token.group().strip("'")
+        if word[:1].isalpha() and word not in WORDS and not SYMBOL.match(word):
+            break
+        place = token.end()
+    else:
+        if isinstance(text, str):
+            return
+    raise _refused(f"{str(text)[:80]!r} is not an expression of sizes")
+
+
+def _check_target(node: Any) -> None:
+    """Only operators are called: of PyTorch, and arithmetic on sizes."""
+    if node.op in ("placeholder", "output", "get_attr"):
+        return
+    target = node.target
+    known = isinstance(target, OpOverload | HigherOrderOperator) or target in PLAIN
+    named = getattr(target, "__module__", "") == "math" or target in (
+        torch.sym_max, torch.sym_min, torch.sym_int, torch.sym_float, torch.sym_not,
+        torch.sym_ite, torch.sym_sum,
+    )  # fmt: skip
+    if node.op != "call_function" or not (known or named) or "from_file" in str(target):
+        raise _refused(
+            f"{node.name} calls {str(target)[:80]}, which this PyTorch does not know",
+            hint="import the library that defines the operator, or trace the module",
+        )

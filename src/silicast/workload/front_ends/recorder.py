@@ -1,0 +1,283 @@
+"""Records the operators that a program dispatches on tensors without data, as nodes of a graph.
+
+What the dispatcher sees below autograd is what an eager program launches: composite operators are
+already taken apart, strides decide what is a view and what a copy, and the backward pass runs as
+autograd runs it, so that one mode serves both directions. Storages carry the edges: who allocated
+one and who wrote to it last. A view's reader thereby keeps the whole storage alive, as in truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from silicast.workload.front_ends import aten, aten_images  # noqa: F401  (fills the table)
+from silicast.workload.front_ends.call import Call, Kernel, Value
+from silicast.workload.front_ends.operators import kernels_of
+from silicast.workload.graph import Block, Direction, Node
+
+DTYPES = {
+    torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64",
+    torch.int64: "int64", torch.int32: "int32", torch.int16: "int16", torch.int8: "int8",
+    torch.uint8: "int8", torch.bool: "bool", torch.float8_e4m3fn: "fp8", torch.float8_e5m2: "fp8",
+}  # fmt: skip
+
+HOST_ONLY = frozenset({
+    "_assert_async", "_assert_tensor_metadata", "_assert_scalar", "sym_size", "sym_stride",
+    "sym_numel", "sym_storage_offset", "sym_constrain_range", "sym_constrain_range_for_size",
+    "is_pinned", "record_stream", "set_", "resize_", "_has_compatible_shallow_copy_type",
+    "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted",
+    "is_same_size", "_version", "_sparse_coo_tensor_with_dims_and_tensors",
+})  # fmt: skip
+"""Operators that launch no kernel: they check, allocate or name."""
+
+KEPT = 0.5
+"""Share of an operator's results from which on reading them later keeps all of them alive."""
+
+
+@final
+@dataclass(slots=True)
+class _Storage:
+    """Who allocated a storage and who wrote to it last; "" = it was there before.
+
+    ``share`` is its part of all that its owner allocated.
+    """
+
+    kept: Any
+    owner: str = ""
+    writer: str = ""
+    share: float = 1.0
+    direction: Direction = "forward"
+    parameter: bool = False
+    fresh: bool = True
+
+
+@final
+@dataclass(slots=True)
+class Recording:
+    """What a recorder has seen.
+
+    Attributes:
+        nodes: by direction, in order of execution.
+        unmodelled: names of operators that only count by their bytes.
+    """
+
+    nodes: dict[Direction, list[Node]] = field(
+        default_factory=lambda: {"forward": [], "backward": []}
+    )
+    unmodelled: dict[str, int] = field(default_factory=dict)
+
+    def blocks(self) -> tuple[Block, ...]:
+        """One block a direction that has nodes."""
+        return tuple(
+            Block(direction, tuple(nodes), direction=direction)
+            for direction, nodes in self.nodes.items()
+            if nodes
+        )
+
+
+@final
+class Recorder(TorchDispatchMode):
+    """A dispatch mode under which every kernel becomes a node.
+
+    Attributes:
+        where: names the place in the program that runs now ("layers.0.attn").
+        direction: of the pass that runs now.
+    """
+
+    def __init__(self, *, product: str = "fp32") -> None:
+        super().__init__()
+        self.recording = Recording()
+        self.where: Any = lambda: ""
+        self.direction: Direction = "forward"
+        self._product = product
+        self._storages: dict[int, _Storage] = {}
+        self._names: dict[str, int] = {}
+
+    def known(self, tensor: torch.Tensor, *, parameter: bool = False) -> None:
+        """A tensor that exists before the program runs."""
+        self._storages[key_of(tensor)] = _Storage(
+            tensor.untyped_storage(), parameter=parameter, fresh=False
+        )
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Runs the operator on tensors without data and records its kernels."""
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        self.record(str(func), func, args, kwargs, result)
+        return result
+
+    def record(
+        self, name: str, func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        """Adds the kernels of one call.
+
+        Args:
+            func: the operator; None for one that only this package knows.
+        """
+        inputs = _tensors((args, kwargs))
+        outputs = _tensors(result)
+        written = _written(func, args, kwargs)
+        before = {key_of(tensor) for tensor in inputs}
+        made = [t for t in outputs if key_of(t) not in before]
+        if _base(name) in HOST_ONLY or not (made or written):
+            for tensor in made:
+                self._storages.setdefault(key_of(tensor), _Storage(tensor.untyped_storage()))
+            return
+        results = made or written
+        if not any(tensor.numel() for tensor in results):
+            return
+        call = Call(
+            name,
+            tuple(self._plain(x) for x in args),
+            {key: self._plain(x) for key, x in kwargs.items()},
+            tuple(self._value(t) for t in inputs),
+            tuple(self._value(t) for t in results),
+            _tags(func),
+            self._product,
+        )
+        self._add(call, inputs, made, written)
+
+    def _add(self, call: Call, inputs: list[Any], made: list[Any], written: list[Any]) -> None:
+        """Nodes of a call's kernels; storages learn who allocated and who wrote them."""
+        kernels = kernels_of(call)
+        weights = {
+            key_of(t): v.nbytes for t, v in zip(inputs, call.inputs, strict=True) if v.parameter
+        }
+        waits = tuple(self._sources(inputs))
+        stem = ".".join(x for x in (self.where(), _base(call.name)) if x)
+        shares = _shares(kernels, len(made))
+        last = ""
+        for kernel, own in zip(kernels, shares, strict=True):
+            name = self._unique(f"{stem}.{kernel.role}" if kernel.role else stem)
+            size = self._allocated([made[i] for i in own], name)
+            size += sum(self._wrote(tensor, name) for tensor in written)
+            if not own:  # it goes on with what the kernels before it have written
+                for tensor in made:
+                    self._wrote(tensor, name)
+            before = (last,) if last and last not in waits else ()
+            node = Node(
+                name, kernel.op, (*waits, *before), 0, size,
+                0 if last else sum(weights.values()), call.name,
+            )  # fmt: skip
+            self.recording.nodes[self.direction].append(node)
+            if kernel.op.variant.flag("unmodelled"):
+                count = self.recording.unmodelled.get(call.name, 0)
+                self.recording.unmodelled[call.name] = count + 1
+            last = name
+
+    def _allocated(self, tensors: list[Any], name: str) -> int:
+        """Makes a node the owner of its results; their bytes, each storage once."""
+        own = {key_of(tensor): tensor.untyped_storage() for tensor in tensors}
+        size = sum(int(storage.nbytes()) for storage in own.values())
+        for key, storage in own.items():
+            share = storage.nbytes() / max(size, 1)
+            self._storages[key] = _Storage(storage, name, name, share, self.direction, fresh=False)
+        return size
+
+    def _wrote(self, tensor: Any, name: str) -> int:
+        """Notes a write in place; bytes where it is the first one to memory without an owner."""
+        entry = self._storages.setdefault(key_of(tensor), _Storage(tensor.untyped_storage()))
+        entry.writer = name
+        if not entry.fresh:
+            return 0
+        entry.fresh, entry.owner = False, name
+        return self._storage_bytes(tensor)
+
+    def _sources(self, inputs: list[Any]) -> Iterator[str]:
+        """Names of the nodes that a call's tensors come from, each once.
+
+        A backward operator that reads only the lesser results of a forward one (row statistics, a
+        mask) does not name it: the greater result, which nobody needs, would seem to be kept.
+        """
+        found = [self._storages[key_of(t)] for t in inputs if key_of(t) in self._storages]
+        shares: dict[str, float] = {}
+        for key in {id(entry): entry for entry in found}.values():
+            shares[key.owner] = shares.get(key.owner, 0.0) + key.share
+        seen = {""}
+        for entry in found:
+            lesser = entry.direction != self.direction and shares[entry.owner] < KEPT
+            for name in () if lesser else (entry.owner, entry.writer):
+                if name not in seen:
+                    seen.add(name)
+                    yield name
+
+    def _plain(self, x: Any) -> Any:
+        if isinstance(x, torch.Tensor):
+            return self._value(x)
+        if isinstance(x, list | tuple):
+            return tuple(self._plain(each) for each in x)
+        return x
+
+    def _value(self, tensor: Any) -> Value:
+        entry = self._storages.get(key_of(tensor))
+        distinct = 1
+        for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+            distinct *= 1 if stride == 0 and size > 1 else int(size)
+        return Value(
+            tuple(int(size) for size in tensor.shape),
+            DTYPES.get(tensor.dtype, str(tensor.dtype).removeprefix("torch.")),
+            distinct * tensor.element_size(),
+            entry is not None and entry.parameter,
+        )
+
+    @staticmethod
+    def _storage_bytes(tensor: Any) -> int:
+        return int(tensor.untyped_storage().nbytes())
+
+    def _unique(self, stem: str) -> str:
+        name = stem if self.direction == "forward" else f"{stem}.backward"
+        count = self._names[name] = self._names.get(name, 0) + 1
+        return name if count == 1 else f"{name}_{count}"
+
+
+def _shares(kernels: Sequence[Kernel], results: int) -> list[list[int]]:
+    """Results that each kernel allocates: those it claims; the first that claims none, the rest."""
+    claimed = {index for kernel in kernels for index in kernel.results or ()}
+    rest = [index for index in range(results) if index not in claimed]
+    shares = []
+    for kernel in kernels:
+        if kernel.results is None:
+            shares.append(rest)
+            rest = []
+        else:
+            shares.append([index for index in kernel.results if index < results])
+    return shares
+
+
+def _base(name: str) -> str:
+    """The operator without its namespace and overload.
+
+    >>> _base("aten.add.Tensor")
+    'add'
+    """
+    return name.split(".")[1] if "." in name else name
+
+
+def key_of(tensor: Any) -> int:
+    """A number that tensors share whose storage is the same, while it is kept."""
+    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001  (storages have no public identity)
+
+
+def _tensors(tree: Any) -> list[Any]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _tags(func: Any) -> frozenset[str]:
+    return frozenset(tag.name for tag in getattr(func, "tags", ()))
+
+
+def _written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """The arguments that an operator writes in place, as its schema says."""
+    schema = getattr(func, "_schema", None)
+    found: list[Any] = []
+    for position, argument in enumerate(schema.arguments if schema else ()):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            given = args[position] if position < len(args) else kwargs.get(argument.name)
+            found.extend(_tensors(given))
+    return found

@@ -1,0 +1,219 @@
+"""Operators that a GPU runs otherwise than the CPU's dispatcher would, and those that hold graphs.
+
+Attention, dropout, RMSNorm and recurrent layers are one kernel (or one family of kernels) on a
+GPU, which the operators that the dispatcher shows for tensors of the CPU do not tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+import torch
+from torch.utils._pytree import tree_map
+
+from silicast.core.errors import SilicastError
+from silicast.workload.front_ends.recorder import Recorder
+
+Replacement = Callable[[Recorder, Any, tuple[Any, ...], dict[str, Any]], Any]
+
+INSTEAD: dict[str, Replacement] = {}
+"""Operator of an exported program -> what runs in its place."""
+
+
+def _instead(*names: str) -> Callable[[Replacement], Replacement]:
+    def register(function: Replacement) -> Replacement:
+        for name in names:
+            INSTEAD[name] = function
+        return function
+
+    return register
+
+
+@final
+class _Attention(torch.autograd.Function):
+    """One kernel forward, one backward; keeps operands, result and row statistics."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, recorder: Recorder, q: Any, k: Any, v: Any, mask: Any, causal: bool
+    ) -> Any:
+        out = _laid_out(q, (*q.shape[:-1], v.shape[-1]))
+        rows = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
+        operands = (q, k, v, causal) if mask is None else (q, k, v, causal, mask)
+        recorder.record("silicast.attention", None, operands, {}, (out, rows))
+        ctx.save_for_backward(q, k, v, out, rows)
+        ctx.recorder, ctx.causal = recorder, causal
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        q, k, v, out, rows = ctx.saved_tensors
+        results = tuple(torch.empty_like(x) for x in (q, k, v))
+        operands = (q, k, v, ctx.causal, out, rows, gradient)
+        ctx.recorder.record("silicast.attention_backward", None, operands, {}, results)
+        return (None, *results, None, None)
+
+
+def _laid_out(q: Any, shape: tuple[int, ...]) -> Any:
+    """The result of a fused kernel: heads beside each other within a token, as queries come."""
+    if len(shape) != 4:
+        return q.new_empty(shape)
+    return q.new_empty(shape[0], shape[2], shape[1], shape[3]).transpose(1, 2)
+
+
+@_instead("aten.scaled_dot_product_attention.default")
+def _sdpa(recorder: Recorder, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    q, k, v = given["query"], given["key"], given["value"]
+    return _Attention.apply(
+        recorder, q, k, v, given.get("attn_mask"), bool(given.get("is_causal", False))
+    )
+
+
+@_instead("aten.dropout.default", "aten.dropout_.default", "aten.feature_dropout.default")
+def _dropout(_: Recorder, __: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    names = ("input", "p", "train")
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    if not given["train"] or given["p"] == 0:
+        return given["input"]
+    return torch.native_dropout(given["input"], given["p"], True)[0]
+
+
+@final
+class _RmsNorm(torch.autograd.Function):
+    """One kernel forward, one backward for the rows and one for the weight."""
+
+    @staticmethod
+    def forward(ctx: Any, recorder: Recorder, x: Any, shape: Any, weight: Any) -> Any:
+        out = torch.empty_like(x)
+        rows = x.new_empty(x.shape[: x.dim() - len(shape)], dtype=torch.float32)
+        operands = (x, shape) if weight is None else (x, shape, weight)
+        recorder.record("silicast.rms_norm", None, operands, {}, (out, rows))
+        ctx.save_for_backward(x, rows, *(() if weight is None else (weight,)))
+        ctx.recorder = recorder
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        saved = ctx.saved_tensors
+        results = tuple(torch.empty_like(t) for t in (saved[0], *saved[2:]))
+        operands = (gradient, *saved)
+        ctx.recorder.record("silicast.rms_norm_backward", None, operands, {}, results)
+        return None, results[0], None, results[1] if len(results) > 1 else None
+
+
+@_instead("aten.rms_norm.default")
+def _rms_norm(recorder: Recorder, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    weight = args[2] if len(args) > 2 else kwargs.get("weight")
+    return _RmsNorm.apply(recorder, args[0], tuple(args[1]), weight)
+
+
+GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+
+
+@_instead("aten.lstm.input", "aten.gru.input", "aten.rnn_tanh.input", "aten.rnn_relu.input")
+def _recurrent(recorder: Recorder, target: Any, args: tuple[Any, ...], _: dict[str, Any]) -> Any:
+    """Of each layer and direction one product for all steps, then a small one for each step.
+
+    A GPU's library runs the steps in one kernel where they fit; a product a step is the plain way.
+    """
+    kind = str(target).split(".")[1]
+    x, hidden, weights, biased, layers, _dropout, _train, both, batch_first = args
+    first = hidden[0] if kind == "lstm" else hidden
+    per = 4 if biased else 2
+    steps = x.shape[1] if batch_first else x.shape[0]
+    rows = x if not batch_first else x.transpose(0, 1)
+    directions = 2 if both else 1
+    for layer in range(layers):
+        outs = []
+        for side in range(directions):
+            place = (layer * directions + side) * per
+            w_in, w_state = weights[place], weights[place + 1]
+            through = torch.matmul(rows, w_in.t())
+            state = first[layer * directions + side]
+            made = []
+            for step in range(steps):
+                gates = torch.matmul(state, w_state.t()[:, : w_state.shape[0]])
+                total = gates + through[step]
+                state = torch.tanh(total[:, : total.shape[1] // GATES[kind]])
+                state = state[:, : w_state.shape[1]]
+                made.append(state)
+            outs.append(torch.stack(made))
+        rows = outs[0] if directions == 1 else torch.cat(outs, dim=-1)
+    del recorder
+    out = rows.transpose(0, 1) if batch_first else rows
+    last = tuple(torch.empty_like(h) for h in (hidden if kind == "lstm" else (hidden,)))
+    return (out, *last)
+
+
+Inner = Callable[..., Any]
+
+
+def _inline(run: Inner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A graph that is wrapped, behind flags or without: it runs."""
+    place = next(i for i, x in enumerate(args) if isinstance(x, torch.nn.Module))
+    del kwargs
+    return run(args[place], *args[place + 1 :])
+
+
+def _without_gradients(run: Inner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    del kwargs
+    enabled, module, *rest = args
+    with torch.set_grad_enabled(enabled and torch.is_grad_enabled()):
+        return run(module, *rest)
+
+
+def _branches(run: Inner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The branch with more operators: which one is taken depends on values."""
+    del kwargs
+    _, yes, no, operands = args
+    sizes = [sum(1 for _ in module.graph.nodes) for module in (yes, no)]
+    return run(yes if sizes[0] >= sizes[1] else no, *operands)
+
+
+def _loop(run: Inner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    del run, args, kwargs
+    raise SilicastError(
+        "how often a while_loop runs depends on values", kind="unsupported", field="while_loop",
+        hint="export one pass of its body, or a loop with a fixed count",
+    )  # fmt: skip
+
+
+def _mapped(run: Inner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The body once for each slice along the first axis."""
+    del kwargs
+    body, slices, rest = args
+    count = slices[0].shape[0]
+    made = [run(body, *(x[i] for x in slices), *rest) for i in range(count)]
+    return tree_map(lambda *parts: torch.stack(parts), *made)
+
+
+def _scanned(run: Inner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The body once for each slice, which passes its state on."""
+    del kwargs
+    body, state, slices, *rest = args
+    made = []
+    for i in range(slices[0].shape[0]):
+        found = run(body, *state, *(x[i] for x in slices), *(rest[0] if rest else ()))
+        state, out = found[: len(state)], found[len(state) :]
+        made.append(out)
+    return [*state, *(torch.stack(parts) for parts in zip(*made, strict=True))]
+
+
+LOOPS: dict[str, Callable[[Inner, tuple[Any, ...], dict[str, Any]], Any]] = {
+    "wrap_with_set_grad_enabled": _without_gradients,
+    "wrap_with_autocast": _inline,
+    "wrap": _inline,
+    "wrap_activation_checkpoint": _inline,
+    "tag_activation_checkpoint": _inline,
+    "invoke_subgraph": _inline,
+    "strict_mode": _inline,
+    "hints_wrapper": _inline,
+    "cond": _branches,
+    "while_loop": _loop,
+    "map_impl": _mapped,
+    "scan": _scanned,
+}
+"""Higher-order operator -> how it runs its graphs."""
