@@ -88,6 +88,7 @@ def predict_static_batch(
 
     step = phases.at("decode_step", middle, _only(middle, len(states)))
     rest = phases.at("decode", middle, np.concatenate(([0.0], weights)))
+    rest = replace(rest, part=replace(rest.part, count=output_len - 1))
     longer = max((first, rest), key=lambda phase: phase.part.exposed_ps)
     error = ErrorFactors.of_sum([(phase.part.exposed_ps, phase.error) for phase in (first, rest)])
     whole = _Phase(Part.group("total", (first.part, rest.part)), error, longer.tier, rest.hz)

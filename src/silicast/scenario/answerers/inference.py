@@ -11,12 +11,12 @@ from silicast.composition.imbalance import imbalance
 from silicast.composition.static_batch import StaticBatch, predict_static_batch
 from silicast.composition.step import compiled
 from silicast.core.errors import SilicastError
-from silicast.core.prediction import Quantity, Tier
+from silicast.core.prediction import Prediction, Quantity, Tier
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.kernels.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.knowledge import unknown_cap
-from silicast.scenario.answer import Answer, answer, latency_of, why_tree
+from silicast.scenario.answer import Answer, answer, errors_of, latency_of, why_tree
 from silicast.scenario.answerer import (
     Answerer,
     not_yet,
@@ -204,14 +204,9 @@ def _answer(
 ) -> Answer:
     metrics: dict[str, Quantity] = {}
     bound: dict[str, float] = {}
-    for name, prediction in (
-        ("prefill_ms", found.prefill),
-        ("decode_step_ms", found.decode_step),
-        ("total_ms", found.total),
-    ):
-        if prediction is not None:
-            metrics[name] = latency_of(prediction, bound_only=bound_only).times(MILLI)
-            bound[name] = prediction.bound_seconds * MILLI
+    for name, prediction in _predictions(found).items():
+        metrics[name] = latency_of(prediction, bound_only=bound_only).times(MILLI)
+        bound[name] = prediction.bound_seconds * MILLI
     metrics["memory_gb"] = found.memory_gb
     domain = found.total.domain
     if domain == "in" and unknown_cap(deployment.device):
@@ -231,10 +226,24 @@ def _answer(
     )
 
 
+def _predictions(found: StaticBatch) -> dict[str, Prediction]:
+    """Metric -> its prediction; without decode steps where nothing is decoded."""
+    named = {
+        "prefill_ms": found.prefill,
+        "decode_step_ms": found.decode_step,
+        "total_ms": found.total,
+    }
+    return {name: prediction for name, prediction in named.items() if prediction is not None}
+
+
 def _why(found: StaticBatch, deployment: Deployment) -> dict[str, Any]:
     tree = why_tree(found.total.part)
     if found.decode_step is not None:
         tree["decode_step"] = why_tree(found.decode_step.part)
+    if deployment.evidence.ceilings:
+        tree["errors"] = {
+            name: errors_of(prediction.error) for name, prediction in _predictions(found).items()
+        }
     tree["clock_mhz"] = {
         "prefill": found.clock_hz[0] / 1e6,
         "decode": found.clock_hz[1] / 1e6,
@@ -251,6 +260,7 @@ def _why(found: StaticBatch, deployment: Deployment) -> dict[str, Any]:
         "model": deployment.model.name,
         "device": deployment.device.name,
         "devices": deployment.plan.gpus,
+        "largest_clock_mhz": deployment.device.clocks.max_hz / 1e6,
         "engine": f"{engine.name} {engine.version}".strip(),
         "format": (precision or deployment.model.default_precision).label,
     }

@@ -1,0 +1,152 @@
+"""`silicast diff`."""
+
+from __future__ import annotations
+
+import json as plain_json
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from silicast.app import status
+from silicast.app.console import show, write_json
+from silicast.app.flags import Calibrations, Json, key_values
+from silicast.app.predict import Tree, predicted, read_scenario, refused, with_calibrations
+from silicast.core.errors import SilicastError
+
+Sets = Annotated[list[str] | None, Parameter(name="--set", negative="")]
+
+
+def diff(
+    a: Path,
+    b: Path | None = None,
+    /,
+    *,
+    set_: Sets = None,
+    of: str = "",
+    calibration: Calibrations = None,
+    markdown: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    json: Json = False,
+) -> int:
+    """Explain why one scenario takes longer than another: by part, and by cause.
+
+    As in `silicast diff a.toml --set device=h200`, or `silicast diff a.toml b.toml`.
+
+    Args:
+        a: a scenario file, or an answer that `--json` printed.
+        b: another one; left out, A with the fields of --set.
+        set_: a field of B's scenario, such as device=h200 or parallel.tp=2; give it once for each.
+        of: the part of the answers to take apart, such as prefill or decode_step; left out, all.
+        calibration: a file that `silicast calibrate` wrote; give it once for each of several.
+        markdown: print Markdown instead of tables.
+        json: print the difference as JSON instead of tables.
+    """
+    if markdown and json:
+        raise SilicastError("--markdown and --json are both given", hint="keep one of them")
+    if b is None and not set_:
+        raise SilicastError(
+            "is missing", field="B", hint="give a second file, or --set field=value"
+        )
+    first, asked_a = _answer(a, {}, calibration)
+    second, asked_b = _answer(b or a, _fields(set_), calibration)
+
+    from silicast.report.difference import difference
+    from silicast.report.difference_text import (
+        difference_markdown,
+        difference_report,
+        difference_tables,
+    )
+
+    found = difference(first, second, of=of)
+    changed = _changed(asked_a, asked_b)
+    if json:
+        write_json(difference_tables(found, changed))
+    elif markdown:
+        print(difference_markdown(found, changed), end="")  # noqa: T201
+    else:
+        show(difference_report(found, changed))
+    return status.ANSWERED
+
+
+def _fields(words: list[str] | None) -> Tree:
+    return key_values(words or [], "--set", "--set device=h200 --set parallel.tp=2")
+
+
+def _answer(file: Path, fields: Tree, calibration: list[Path] | None) -> tuple[Tree, Tree]:
+    """The answer that a file holds or whose scenario it holds, and what was asked."""
+    found = _stored(file)
+    if found is not None:
+        if fields:
+            raise SilicastError(
+                "an answer cannot be changed", field="--set", file=str(file),
+                hint="give the scenario's file",
+            )  # fmt: skip
+        return found, _setup(found)
+    scenario = with_calibrations(_with(read_scenario(file), fields), calibration)
+    reply = predicted({**scenario, "why": "full"}, file)
+    if not reply["ok"]:
+        raise refused(reply, file)
+    return reply, scenario
+
+
+def _stored(file: Path) -> Tree | None:
+    """The answer in a file, None where it holds a scenario."""
+    if file.suffix != ".json":
+        return None
+    try:
+        tree = plain_json.loads(file.read_bytes())
+    except (ValueError, RecursionError):
+        return None  # whoever reads it as a scenario says what is wrong
+    if not isinstance(tree, dict) or "ok" not in tree:
+        return None
+    if not tree["ok"]:
+        raise SilicastError("holds no answer but a refusal", file=str(file))
+    if not (isinstance(tree.get("metrics"), dict) and isinstance(tree.get("why"), dict)):
+        raise SilicastError("is no answer of silicast", file=str(file), hint="see `run --json`")
+    return tree
+
+
+def _setup(answer: Tree) -> Tree:
+    """What an answer says of its scenario."""
+    setup = answer["why"].get("deployment")
+    return dict(setup) if isinstance(setup, dict) else {}
+
+
+def _with(scenario: Tree, fields: Tree) -> Tree:
+    """A scenario with some fields set; dots lead into tables.
+
+    >>> _with({"device": "h100", "parallel": {"tp": 2}}, {"device": "a100", "parallel.pp": 2})
+    {'device': 'a100', 'parallel': {'tp': 2, 'pp': 2}}
+    """
+    found = dict(scenario)
+    for name, value in fields.items():
+        *tables, leaf = name.split(".")
+        inner = found
+        for table in tables:
+            below = inner.get(table, {})
+            if not isinstance(below, dict):
+                raise SilicastError(
+                    f"{table} is {below!r} and has no fields", field=f"--set {name}",
+                    hint=f"set {table} itself",
+                )  # fmt: skip
+            inner[table] = dict(below)
+            inner = inner[table]
+        inner[leaf] = value
+    return found
+
+
+def _changed(a: Tree, b: Tree) -> dict[str, tuple[Any, Any]]:
+    """Fields whose values differ, by their dotted names."""
+    one, other = _flat(a), _flat(b)
+    names = [name for name in {**one, **other} if name not in ("id", "why")]
+    return {n: (one.get(n), other.get(n)) for n in names if one.get(n) != other.get(n)}
+
+
+def _flat(tree: Tree, lead: str = "") -> Tree:
+    found: Tree = {}
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{lead}{name}.")
+        else:
+            found[f"{lead}{name}"] = value
+    return found

@@ -1,0 +1,228 @@
+"""Why a part takes longer in one answer than in another, split into causes.
+
+A kernel's time is a product and a sum of a few things (docs/explanation/why.md):
+
+    time = runs x launch  +  runs x work / rate x (limit moved) x clock x inefficiency
+
+The difference of two products is split by the logarithmic mean: with L(a, b) = (b - a) / ln(b / a),
+a factor that grows from f to g adds L(a, b) x ln(g / f), and the factors' shares sum to b - a. It
+treats both sides alike: the other way round, every share has the other sign. Far from its bound a
+kernel's time does not follow its work; there what is left above the bound is its latency, a sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+Node = Mapping[str, Any]
+
+CAUSES = {
+    "runs": "how often it runs",
+    "work": "work of one run (bytes, operations)",
+    "rate": "the device's rates",
+    "bound": "its limit (work or rates)",
+    "limit_moved": "another resource limits it",
+    "clock": "clock held",
+    "efficiency": "how near it comes to its limit",
+    "latency": "launch and latency of short kernels",
+    "communication": "links and collectives",
+    "host": "host",
+    "other": "not told apart",
+    "only_in_a": "runs only in A",
+    "only_in_b": "runs only in B",
+}
+"""Every cause, in words."""
+
+SHORT_CAUSES = {
+    "runs": "runs",
+    "work": "work of a run",
+    "rate": "rates",
+    "bound": "limit",
+    "limit_moved": "limit moved",
+    "clock": "clock",
+    "efficiency": "efficiency",
+    "latency": "latency",
+    "communication": "links",
+    "host": "host",
+    "other": "",
+    "only_in_a": "only in A",
+    "only_in_b": "only in B",
+}
+"""The same where a line is short."""
+
+FAR_FROM_BOUND = 0.2
+"""A kernel at less of its bound is too short to use the device."""
+
+SERIAL = ("launch", "latency")
+CLOCKED = ("tensor", "fma", "alu", "xu", "l2", "smem")
+"""Resources that run at the cores' clock."""
+
+APART = (*SERIAL, "clock", "inefficiency")
+
+
+@final
+@dataclass(frozen=True)
+class Side:
+    """One part in one answer; times in picoseconds.
+
+    Attributes:
+        time: exposed.
+        runs: how often it runs in all.
+        needs: resource -> time at its limit, exposed or hidden.
+        work: resource -> bytes or operations.
+        bound: exposed time of the limiting resources.
+        serial: launch, hops and barriers.
+        clock: what the lower clock costs.
+    """
+
+    time: int
+    runs: float
+    needs: Mapping[str, float]
+    work: Mapping[str, float]
+    bound: float
+    serial: float
+    clock: float
+
+    @staticmethod
+    def of(node: Node, runs: float) -> Side:
+        """A leaf of a full tree."""
+        pipes = [part for part in node.get("parts", ()) if part.get("kind") == "pipe"]
+        exposed = {str(pipe["name"]): picoseconds(pipe) for pipe in pipes}
+        needs = {
+            str(pipe["name"]): exposed[str(pipe["name"])] + float(pipe.get("hidden_ms", 0.0)) * 1e9
+            for pipe in pipes
+            if pipe["name"] not in APART
+        }
+        return Side(
+            time=picoseconds(node),
+            runs=runs,
+            needs=needs,
+            work={str(pipe["name"]): float(pipe.get("work", 0.0)) for pipe in pipes},
+            bound=float(sum(time for name, time in exposed.items() if name not in APART)),
+            serial=float(sum(exposed.get(name, 0) for name in SERIAL)),
+            clock=float(exposed.get("clock", 0)),
+        )
+
+    @property
+    def known(self) -> bool:
+        """Whether its pipes are known."""
+        return bool(self.needs)
+
+    @property
+    def communicates(self) -> bool:
+        """Whether links or a collective's hops have a part in it."""
+        return "link" in self.needs or "latency" in self.work
+
+    @property
+    def limit(self) -> str:
+        """The resource that limits it."""
+        return max(self.needs, key=lambda name: (self.needs[name], name))
+
+    @property
+    def at_clock(self) -> float:
+        """What the bound takes at the clock that is held."""
+        return self.bound + self.clock
+
+    @property
+    def reached(self) -> float:
+        """The share of its time that its bound is."""
+        return self.bound / self.time if self.time else 1.0
+
+
+def picoseconds(node: Node) -> int:
+    """The exposed time of a part."""
+    return round(float(node["exposed_ms"]) * 1e9)
+
+
+def kernel_causes(a: Side, b: Side, largest_clock: float = 0.0) -> dict[str, int]:
+    """Causes of ``b.time - a.time`` in picoseconds, which sum to it.
+
+    Args:
+        largest_clock: logarithm of what the device's largest clock grows by, where it is one device
+            under another limit; what its rates change by that is the clock's doing.
+    """
+    if a.time == b.time and a == b:
+        return {}
+    if not (a.known and b.known):
+        return _rounded({"other": float(b.time - a.time)}, b.time - a.time)
+    runs = {"runs": math.log(b.runs / a.runs)}
+    if a.communicates or b.communicates:
+        found = _product(a.time, b.time, runs, "communication")
+        return _rounded(found, b.time - a.time)
+    if not (a.bound > 0.0 and b.bound > 0.0):
+        found = _product(a.time, b.time, runs, "latency")
+        return _rounded(found, b.time - a.time)
+    found = _product(a.serial, b.serial, runs, "latency")
+    factors = _bound_factors(a, b, largest_clock)
+    rest_a, rest_b = a.time - a.serial - a.at_clock, b.time - b.serial - b.at_clock
+    if min(a.reached, b.reached) >= FAR_FROM_BOUND:
+        whole = _product(a.time - a.serial, b.time - b.serial, factors, "efficiency")
+        return _rounded(_added(found, whole), b.time - a.time)
+    near = _product(a.at_clock, b.at_clock, factors, "clock")
+    above = _product(rest_a, rest_b, runs, "latency")
+    return _rounded(_added(_added(found, near), above), b.time - a.time)
+
+
+def host_causes(a: Side, b: Side) -> dict[str, int]:
+    """The same for what the host does."""
+    found = _product(a.time, b.time, {"runs": math.log(b.runs / a.runs)}, "host")
+    return _rounded(found, b.time - a.time)
+
+
+def _bound_factors(a: Side, b: Side, largest_clock: float) -> dict[str, float]:
+    """Logarithms of what the bound grows by, by cause; they sum to that of its growth."""
+    first, last = a.limit, b.limit
+    runs = math.log(b.runs / a.runs)
+    found = {"runs": runs}
+    need = _log(a.needs[first], b.needs.get(first, 0.0))
+    if need is None:  # the other side does not use it at all
+        found["limit_moved"] = (_log(a.bound, b.bound) or 0.0) - runs
+    else:
+        work = _log(a.work.get(first, 0.0), b.work.get(first, 0.0))
+        if work is None:
+            found["bound"] = need - runs
+        else:
+            found["work"] = work - runs
+            found["rate"] = need - work
+        found["limit_moved"] = (_log(a.bound, b.bound) or 0.0) - need
+    if first == last and abs(found["limit_moved"]) < 1e-9:
+        del found["limit_moved"]
+    found["clock"] = _log(a.at_clock / a.bound, b.at_clock / b.bound) or 0.0
+    rates = next((name for name in ("rate", "bound") if name in found), "")
+    if largest_clock and first in CLOCKED and rates:
+        found[rates] += largest_clock
+        found["clock"] -= largest_clock
+    return found
+
+
+def _product(a: float, b: float, factors: Mapping[str, float], rest: str) -> dict[str, float]:
+    """``b - a`` by the factors whose logarithms are given; what they leave is ``rest``."""
+    if a <= 0.0 or b <= 0.0:
+        return {rest: b - a}
+    mean = a if a == b else (b - a) / math.log(b / a)
+    found = {name: mean * factor for name, factor in factors.items()}
+    left = (b - a) - math.fsum(found.values())
+    found[rest] = found.get(rest, 0.0) + left
+    return found
+
+
+def _log(a: float, b: float) -> float | None:
+    """The logarithm of a growth; None where one side has none of it."""
+    return math.log(b / a) if a > 0.0 and b > 0.0 else None
+
+
+def _added(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    return {name: one.get(name, 0.0) + other.get(name, 0.0) for name in {**one, **other}}
+
+
+def _rounded(causes: Mapping[str, float], whole: int) -> dict[str, int]:
+    """Whole picoseconds that sum to ``whole``; the largest cause takes what rounding leaves."""
+    found = {name: round(value) for name, value in causes.items()}
+    left = whole - sum(found.values())
+    if left:
+        largest = max(found, key=lambda name: (abs(found[name]), name), default="other")
+        found[largest] = found.get(largest, 0) + left
+    return {name: value for name, value in found.items() if value}
