@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from silicast.composition.engine import Engine
 from silicast.workload.op import Op
+from silicast.workload.plan import Plan
 
 COLLECTIVES = frozenset(
     ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv")
@@ -40,17 +41,20 @@ def _cache_state(op: Op) -> str:
     return "between" if op.family in STREAMED else op.variant.cache
 
 
-def as_run(op: Op, engine: Engine, architecture: str) -> Op:
-    """The op with the library that the engine takes for it on an architecture.
+def as_run(op: Op, engine: Engine, architecture: str, plan: Plan = Plan()) -> Op:
+    """The op with the library and kernel that the engine takes for it on an architecture.
 
     Kernels follow each other without gaps on the device, so all are timed as in a graph; what
     launching costs is a part of the step.
     """
     kernels, family = engine.kernels, op.family
     library = kernels.library(family, architecture)
+    dtype = kernels.recipe(family, architecture, op.variant.dtype)
+    named = "" if plan.attention_dp > 1 else kernels.kernel(family, architecture, dtype)
     variant = replace(
         op.variant,
-        dtype=kernels.recipe(family, architecture, op.variant.dtype),
+        dtype=dtype,
+        kernel=op.variant.kernel or named,
         library=engine.collectives if family in COLLECTIVES else library,
         cache=_cache_state(op),
         launch="graph",

@@ -22,7 +22,9 @@ from silicast.kernels.engine_kernels import EngineKernels
 from silicast.kernels.implementation import families
 from silicast.workload.plan import ExtraLayers
 
-Launch = Literal["graph", "stream"]
+Launch = Literal["graph", "piecewise", "stream"]
+"""A captured graph replayed as a whole; in pieces, between which attention is launched; or every
+kernel launched on its own."""
 
 
 class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,7 +35,9 @@ class LaunchTable(_Strict, frozen=True):
     """How kernels of a pass reach the device: replayed graph or one launch each.
 
     Attributes:
-        graph_batch_sizes: decode graphs are captured for so many tokens, ascending: smaller batches
+        prefill: of steps in which a sequence is in prefill, alone or beside decoding ones.
+        decode: of steps that only decode.
+        graph_batch_sizes: graphs are captured for so many tokens, ascending: smaller batches
             are padded to the next, larger ones are launched one by one. [] = any size.
     """
 
@@ -45,13 +49,21 @@ class LaunchTable(_Strict, frozen=True):
 class HostTable(_Strict, frozen=True):
     """Host time of one step on the reference host, microseconds.
 
+    The work of a step is ``step_us`` + ``request_us`` per running request + ``token_us`` per new
+    token of a prefill + ``transport_us``.
+
     Attributes:
-        step_us: fixed cost between two steps that the device waits for.
+        asynchronous: the work is done while the device runs the step before, so that the device
+            waits only for what of it takes longer than that; else the device waits for all of it.
+        gap_us: what the device waits for between two steps in any case.
+        step_us: fixed part of the work of a step.
         request_us: on top, per running request.
         token_us: on top, per new token of a prefill.
         transport_us: on top, where the model spans several devices.
         dispatch_us: host time to launch one kernel, in stream launch; hidden while the device
             is busy with earlier kernels.
+        piece_us: likewise to replay one piece of a pass whose graphs are piecewise; there is a
+            piece between every two calls of attention.
         backward_us: likewise in a backward pass, whose operations the framework's own engine
             launches; 0 = as ``dispatch_us``.
         log_sd: log standard deviation of these constants between hosts and versions.
@@ -63,6 +75,9 @@ class HostTable(_Strict, frozen=True):
     transport_us: float
     dispatch_us: float
     backward_us: float = 0.0
+    piece_us: float = 0.0
+    gap_us: float = 0.0
+    asynchronous: bool = False
     log_sd: float = 0.5
 
 
@@ -77,6 +92,39 @@ class ParallelTable(_Strict, frozen=True):
 
     gathers_dense: bool = False
     extra_layers: ExtraLayers = "before_last"
+
+
+class FusionTable(_Strict, frozen=True):
+    """Neighbours in a pass that one kernel runs.
+
+    Attributes:
+        all_reduce_mb: architecture -> devices -> largest sum over the tensor-parallel ranks, 2^20
+            bytes, whose kernel also adds the residual and norms; none where not listed.
+        all_reduce_models: "all", or those with "experts" alone.
+        rope_append: architectures where one kernel rotates queries and keys and writes the cache.
+        attention: libraries whose one call attends for sequences in prefill and in decode.
+        quantize: recipe of a product -> what comes before it and quantises for it: "norm",
+            "all_reduce" (a norm inside the sum over the ranks), "activation", "attention".
+    """
+
+    all_reduce_mb: dict[str, dict[str, float]] = {}
+    all_reduce_models: Literal["all", "experts"] = "all"
+    rope_append: list[str] = []
+    attention: list[str] = []
+    quantize: dict[str, list[Literal["norm", "all_reduce", "activation", "attention"]]] = {}
+
+
+class OverlapTable(_Strict, frozen=True):
+    """Nodes of a layer that run on a second stream beside others.
+
+    Attributes:
+        main, side: names of nodes of the two streams.
+        max_tokens: larger batches run them one after the other; 0 = any size.
+    """
+
+    main: list[str]
+    side: list[str]
+    max_tokens: int = 0
 
 
 class MemoryTable(_Strict, frozen=True):
@@ -105,6 +153,8 @@ class Engine(_Strict, frozen=True):
         collectives: library asked of the communication layer ("nccl", "sglang", "trtllm", "vllm").
         kernels: the kernel libraries it takes, by architecture and op family.
         parallel: how it spreads a model.
+        fusion: neighbours that one kernel runs.
+        overlap: nodes on a second stream, in steps that replay a graph.
         caveats: what of it is not modelled yet; said with every answer.
         sources: dotted field path -> origin of the number.
     """
@@ -119,11 +169,18 @@ class Engine(_Strict, frozen=True):
     collectives: str = "nccl"
     kernels: EngineKernels = EngineKernels()
     parallel: ParallelTable = ParallelTable()
+    fusion: FusionTable = FusionTable()
+    overlap: list[OverlapTable] = []
     caveats: list[str] = []
     sources: dict[str, str] = {}
 
     def __hash__(self) -> int:
-        return hash((self.name, self.version))
+        return hash((self.name, self.version, self.launch.decode, self.host.asynchronous))
+
+    def padded(self, *, prefill: bool) -> bool:
+        """Whether steps that fit a captured graph are padded to it."""
+        launch = self.launch.prefill if prefill else self.launch.decode
+        return launch != "stream" and bool(self.launch.graph_batch_sizes)
 
 
 def load_engine_file(path: Path) -> Engine:

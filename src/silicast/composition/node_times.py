@@ -70,6 +70,7 @@ class NodeTimes:
         ceiling_s: what the quick ones of measured kernels reached; 0 = not known or not asked.
         fill: share of the device's cores that each keeps busy.
         resources: what each node needs of each resource; None = not asked.
+        hidden_s: of each node, what runs under others; not part of ``time_s``. None = nothing.
     """
 
     time_s: F64
@@ -83,6 +84,7 @@ class NodeTimes:
     ceiling_s: F64
     fill: F64
     resources: Resources | None = None
+    hidden_s: F64 | None = None
 
     def pipes(self, index: int, weights: F64, runs: float, exposed_ps: int) -> tuple[Part, ...]:
         """What node ``index`` waits for over weighted states; () where it was not asked for."""
@@ -125,14 +127,16 @@ class Timer:
         """Tokens that a step runs, shape (n,): those of a decode step that replays a graph are
         padded to the next batch that was captured.
         """
-        launch = self.machine.engine.launch
-        sizes = np.array(launch.graph_batch_sizes, dtype=np.int64)
+        engine = self.machine.engine
+        sizes = np.array(engine.launch.graph_batch_sizes, dtype=np.int64)
         tokens = states.tokens
-        if launch.decode != "graph" or not len(sizes):
+        if not len(sizes):
             return tokens
         place = np.minimum(np.searchsorted(sizes, tokens), len(sizes) - 1)
         padded = np.where(tokens <= sizes[-1], sizes[place], tokens)
-        found: I64 = np.where(states.prefill_sequences > 0, tokens, padded)
+        prefills = states.prefill_sequences > 0
+        replays = np.where(prefills, engine.padded(prefill=True), engine.padded(prefill=False))
+        found: I64 = np.where(replays, padded, tokens)
         return found
 
     def times(self, states: BatchStates, device: Device) -> NodeTimes:
@@ -239,7 +243,7 @@ class Timer:
         rows: I64,
         device: Device,
     ) -> KernelTimes | CollectiveTimes:
-        """Times of one kind of nodes for ``rows`` of the states, those of the first member first."""
+        """Times of one kind of nodes for ``rows`` of the states, the first member's first."""
         ops: Sequence[Op] = [self.placed[index].op for index in members]
         lengths = [dim for _, dim in ops[0].dims]
         if PREFILL_KV in lengths:

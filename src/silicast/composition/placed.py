@@ -9,6 +9,7 @@ from typing import final
 from silicast.communication.topology import Topology
 from silicast.composition.as_run import as_run
 from silicast.composition.deployment import Deployment
+from silicast.composition.fusion import saved_launches
 from silicast.composition.machine import Machine
 from silicast.composition.node_rows import runs_in
 from silicast.hardware.device import Link
@@ -26,6 +27,7 @@ class Placed:
 
     Attributes:
         crosses: a transfer to the next stage, which leaves the node.
+        saves: of each launch that fusion saves, the most tokens of a step that saves it.
     """
 
     stage: int
@@ -34,6 +36,7 @@ class Placed:
     count: int
     op: Op
     crosses: bool = False
+    saves: tuple[int, ...] = ()
 
 
 def place(graph: Graph, deployment: Deployment) -> tuple[Placed, ...]:
@@ -46,13 +49,16 @@ def place(graph: Graph, deployment: Deployment) -> tuple[Placed, ...]:
             block.name,
             node.name,
             block.count,
-            as_run(node.op, engine, architecture),
+            as_run(node.op, engine, architecture, deployment.plan),
             node.op.family == "send_recv" and _ends_node(deployment, stage),
+            saved_launches(
+                block, node, engine, architecture, experts=deployment.model.moe is not None
+            ),
         )
         for stage, (first, last) in enumerate(deployment.plan.stages(layers))
         for block in graph.stage(first, last, layers).blocks
         for node in block.nodes
-        if not (node.name == ROUTING_NODE and engine.kernels.holds("moe", "route"))
+        if not (node.name == ROUTING_NODE and engine.kernels.holds("moe", "route", architecture))
     )
 
 

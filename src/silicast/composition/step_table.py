@@ -17,14 +17,14 @@ import numpy as np
 
 from silicast.communication.collective import CollectiveTimes
 from silicast.composition.clock import held_clocks
-from silicast.composition.node_times import Kind
+from silicast.composition.node_times import Kind, Timer
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import KernelTimes
 from silicast.workload.op import Affine
-from silicast.workload.symbols import CROSS_KV, DECODE_KV, PREFILL_KV, PREFILL_Q
+from silicast.workload.symbols import CROSS_KV, DECODE_KV, PREFILL_KV, PREFILL_Q, TOKENS
 
 CLOCKS = tuple(share / 20 for share in range(20, 1, -1))
 """Shares of the boost clock at which steps are evaluated."""
@@ -100,15 +100,16 @@ class StepTable:
         self.machine = model.deployment.machine
         self._tables: dict[tuple[Kind, str, float], _Table] = {}
         self._boost = self.machine.uncapped_device.clocks.boost_hz
+        self._hidden: dict[float, _Table] = {}
+        overlap = model.overlap
+        self._alone = tuple(
+            (part, Timer(self.machine, part.placed, model.deployment.model.name))
+            for part in (overlap.by_tokens, overlap.by_lengths)
+        )
 
     def steps(self, states: BatchStates) -> FastSteps:
         """Times of all states, each at its own clock; a result does not depend on the others."""
-        dispatch_s, host_s = self.model.host(states)
-
-        def whole(device_s: F64) -> F64:
-            total: F64 = np.maximum(device_s, dispatch_s) + host_s
-            return total
-
+        whole = self.model.host(states).total_s
         seconds, flops, dram = self._at(states, 1.0)
         clocks = held_clocks(self.machine, self.model.matrix_format, whole(seconds), flops, dram)
         slow = np.flatnonzero(clocks < self._boost)
@@ -141,7 +142,31 @@ class StepTable:
                 call = _Call(key, alike, symbol)
                 for parts, values in self._looked_up(call, states, rows, share, device):
                     sums[:, parts] += values
+        sums[0] -= self._under_others(states, share, device)
         return sums
+
+    def _under_others(self, states: BatchStates, share: float, device: Device) -> F64:
+        """Device seconds of each state that run beside other kernels, shape (n,)."""
+        found = np.zeros(len(states))
+        (by_tokens, timer), (by_lengths, sequences) = self._alone
+        prefills = states.prefill_sequences > 0
+        both = np.flatnonzero(prefills & (states.decode_sequences > 0))
+        if by_lengths.branches and len(both):
+            some = states.chosen(both)
+            nodes, tokens = sequences.times(some, device), sequences.run_tokens(some)
+            found[both] = by_lengths.hidden_s(nodes, some, tokens, device)
+        decodes = np.flatnonzero(~prefills & (states.tokens <= by_tokens.replayed_tokens))
+        if by_tokens.branches and len(decodes):
+            table = self._hidden.setdefault(share, _Table())
+            values = states.tokens[decodes]
+            fresh = table.missing(values)
+            if len(fresh):
+                some = _decoding(fresh)
+                nodes, tokens = timer.times(some, device), timer.run_tokens(some)
+                hidden = by_tokens.hidden_s(nodes, some, tokens, device)
+                table.put(fresh, np.stack((hidden, hidden, hidden)))
+            found[decodes] = table.sums[0, values]
+        return found
 
     def _looked_up(
         self, call: _Call, states: BatchStates, rows: I64, share: float, device: Device
@@ -150,7 +175,7 @@ class StepTable:
         timer, key, members, symbol = self.model.timer, call.key, call.members, call.symbol
         if not symbol:
             found = timer.evaluate(key, members, states, rows, device)
-            yield rows, self._sums(found, members, len(rows))
+            yield rows, self._sums(found, members, len(rows), None, device)
             return
         values = timer.symbols(states, rows)[symbol]
         table = self._tables.setdefault((key, symbol, share), _Table())
@@ -158,13 +183,15 @@ class StepTable:
         if not small.all():
             large = np.flatnonzero(~small)
             found = timer.sized(key, members, {symbol: values[large]}, len(large), device)
-            yield rows[large], self._sums(found, members, len(large))
+            sizes = _tokens(symbol, values[large])
+            yield rows[large], self._sums(found, members, len(large), sizes, device)
             rows, values = rows[small], values[small]
         if len(values):
             fresh = table.missing(values)
             if len(fresh):
                 found = timer.sized(key, members, {symbol: fresh}, len(fresh), device)
-                table.put(fresh, self._sums(found, members, len(fresh)))
+                sizes = _tokens(symbol, fresh)
+                table.put(fresh, self._sums(found, members, len(fresh), sizes, device))
             yield rows, table.sums[:, values]
 
     def _by_symbol(self, members: Sequence[int]) -> dict[str, list[int]]:
@@ -179,18 +206,49 @@ class StepTable:
         return found
 
     def _sums(
-        self, times: KernelTimes | CollectiveTimes, members: Sequence[int], count: int
+        self,
+        times: KernelTimes | CollectiveTimes,
+        members: Sequence[int],
+        count: int,
+        tokens: I64 | None,
+        device: Device,
     ) -> F64:
-        """Seconds, FLOPs and bytes over nodes, as often as each runs, shape (3, count)."""
+        """Seconds, FLOPs and bytes over nodes, as often as each runs, shape (3, count).
+
+        Args:
+            tokens: of each state, where they are what the nodes' sizes depend on.
+        """
         tables: list[F64 | None] = [times.estimate_s]
         if isinstance(times, KernelTimes):
             demand = times.analysis.demand
             tables += [demand.pipe_work.get("tensor"), demand.level_bytes.get("dram")]
+        bounds = times.bound_s.reshape(len(members), count)
         sums = np.zeros((3, count))
         for row, table in enumerate(tables):
             if table is None:
                 continue
             grid = table.reshape(len(members), count)
             for member, index in enumerate(members):
-                sums[row] += grid[member] * float(self.model.placed[index].count)
+                values = grid[member]
+                if row == 0 and tokens is not None:
+                    values = self.model.overlap.saved(index, values, bounds[member], tokens, device)
+                sums[row] += values * float(self.model.placed[index].count)
         return sums
+
+
+def _tokens(symbol: str, values: I64) -> I64 | None:
+    """The values, where they are tokens."""
+    return values if symbol == TOKENS else None
+
+
+def _decoding(counts: I64) -> BatchStates:
+    """One state of so many decoding sequences for each count; their lengths do not matter."""
+    total = int(counts.sum())
+    none = np.zeros(0, dtype=np.int64)
+    return BatchStates(
+        none,
+        none,
+        np.zeros(len(counts) + 1, dtype=np.int64),
+        np.ones(total, dtype=np.int64),
+        np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+    )

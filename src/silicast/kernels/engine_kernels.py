@@ -7,7 +7,7 @@ these facts as well as steps do. A new engine is one file: nothing here knows a 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import final
 
@@ -39,6 +39,9 @@ class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         calls: op family -> what the engine's call does beside its kernel, in tables of single
             kernels: "append" (new keys and values into the cache), "rope", "quantize", "route" (the
             choice of experts), "project" (the products between heads and latent).
+        calls_on: architecture -> op family -> what its call does there beside ``calls``.
+        names: architecture -> op family -> recipe -> the kernel that runs where a rank holds the
+            tokens of all others of its group, by the name of a measured table.
 
     >>> EngineKernels(libraries={"default": {"moe": "vllm"}}).library("moe", "hopper")
     'vllm'
@@ -47,6 +50,8 @@ class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     libraries: dict[str, dict[str, str]] = {}
     formats: dict[str, dict[str, dict[str, str]]] = {}
     calls: dict[str, list[str]] = {}
+    calls_on: dict[str, dict[str, list[str]]] = {}
+    names: dict[str, dict[str, dict[str, str]]] = {}
 
     def library(self, family: str, architecture: str) -> str:
         """The kernel library for a family on an architecture; "" = the usual one there."""
@@ -61,9 +66,14 @@ class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 return found
         return recipe
 
-    def holds(self, family: str, what: str) -> bool:
-        """Whether the engine's call of a family does ``what`` too."""
-        return what in self.calls.get(family, ())
+    def kernel(self, family: str, architecture: str, recipe: str) -> str:
+        """The name of the kernel that runs; "" = the library's usual one."""
+        return self.names.get(architecture, {}).get(family, {}).get(recipe, "")
+
+    def holds(self, family: str, what: str, architecture: str = "") -> bool:
+        """Whether the engine's call of a family does ``what`` too, on an architecture."""
+        own = self.calls_on.get(architecture, {}).get(family, ())
+        return what in self.calls.get(family, ()) or what in own
 
     def named(self, families: Iterable[str]) -> Iterator[tuple[str, str, str, Iterable[str]]]:
         """Every name in the tables: (path below ``kernels``, what it names, name, known ones)."""
@@ -81,10 +91,22 @@ class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     path = f"formats.{architecture}.{family}.{recipe}"
                     yield path, "recipe", recipe, RECIPES
                     yield path, "recipe", run, RECIPES
-        for family, calls in self.calls.items():
-            yield f"calls.{family}", "op family", family, families
-            for call in calls:
-                yield f"calls.{family}", "part of a call", call, CALLS
+        for architecture, kernels in self.names.items():
+            for family, by_recipe in kernels.items():
+                path = f"names.{architecture}.{family}"
+                yield path, "op family", family, families
+                yield from ((f"{path}.{recipe}", "recipe", recipe, RECIPES) for recipe in by_recipe)
+        yield from _named_calls("calls", self.calls, families)
+        for architecture, calls in self.calls_on.items():
+            yield from _named_calls(f"calls_on.{architecture}", calls, families)
+
+
+def _named_calls(
+    path: str, table: Mapping[str, Sequence[str]], families: Iterable[str]
+) -> Iterator[tuple[str, str, str, Iterable[str]]]:
+    for family, calls in table.items():
+        yield f"{path}.{family}", "op family", family, families
+        yield from ((f"{path}.{family}", "part of a call", call, CALLS) for call in calls)
 
 
 _NONE = EngineKernels()

@@ -11,7 +11,7 @@ from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
 
 TEXT = (CATALOG / "engines" / "vllm.toml").read_text(encoding="utf-8")
-FORMATS = """[kernels.formats.blackwell.{0}]
+FORMATS = """[kernels.formats.ampere.{0}]
 {1} = "{2}"
 
 [kernels.calls]"""
@@ -32,12 +32,17 @@ def written(tmp_path: Path, old: str, new: str) -> Path:
         ('moe = "vllm"', 'moe = "vlllm"', "kernels.libraries.default.moe", "vllm"),
         ('gemm = ["quantize"]', 'gem = ["quantize"]', "kernels.calls.gem", "gemm"),
         ('gemm = ["quantize"]', 'gemm = ["quantise"]', "kernels.calls.gemm", "quantize"),
+        ('moe = ["route"]', 'moe = ["rout"]', "kernels.calls_on.blackwell.moe", "route"),
+        ("[kernels.calls]", '[kernels.names.hopper.mo]\nfp8 = "x"\n\n[kernels.calls]',
+         "kernels.names.hopper.mo", "moe"),
+        ("[kernels.calls]", '[kernels.names.hopper.moe]\nfp9 = "x"\n\n[kernels.calls]',
+         "kernels.names.hopper.moe.fp9", "fp8"),
         ("[kernels.calls]", FORMATS.format("mo", "fp8", "bf16"),
-         "kernels.formats.blackwell.mo", "moe"),
+         "kernels.formats.ampere.mo", "moe"),
         ("[kernels.calls]", FORMATS.format("moe", "fp9", "bf16"),
-         "kernels.formats.blackwell.moe.fp9", "fp8"),
+         "kernels.formats.ampere.moe.fp9", "fp8"),
         ("[kernels.calls]", FORMATS.format("moe", "fp8", "bf61"),
-         "kernels.formats.blackwell.moe.fp8", "bf16"),
+         "kernels.formats.ampere.moe.fp8", "bf16"),
     ],
 )  # fmt: skip
 def test_a_misspelt_name_is_an_error_of_the_file(
@@ -52,4 +57,4 @@ def test_a_misspelt_name_is_an_error_of_the_file(
 
 def test_the_same_file_without_the_mistake_loads(tmp_path: Path) -> None:
     path = written(tmp_path, "[kernels.calls]", FORMATS.format("moe", "fp8", "bf16"))
-    assert load_engine_file(path).kernels.recipe("moe", "blackwell", "fp8") == "bf16"
+    assert load_engine_file(path).kernels.recipe("moe", "ampere", "fp8") == "bf16"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silicast.composition.deployment import Deployment
-from silicast.composition.engine import engine_index, find_engine
+from silicast.composition.engine import FusionTable, engine_index, find_engine
 from silicast.composition.memory import static_batch_memory
 from silicast.composition.states import BatchStates
 from silicast.composition.static_batch import StaticBatch, predict_static_batch
@@ -171,8 +171,11 @@ def test_every_engine_of_the_catalog_has_sources() -> None:
     for name in engine_index().names:
         engine = find_engine(name)
         assert {"host", "launch", "memory"} <= set(engine.sources), name
-        for table in ("libraries", "formats", "calls"):
+        for table in ("libraries", "formats", "calls", "calls_on", "names"):
             assert not getattr(engine.kernels, table) or f"kernels.{table}" in engine.sources, name
+        own = tuple(path.split(".")[0] for path in engine.sources)
+        assert engine.fusion == FusionTable() or "fusion" in own, name
+        assert not engine.overlap or "overlap" in own, name
         assert all(len(text) > 10 for text in engine.sources.values()), name
 
 
@@ -224,7 +227,7 @@ def test_more_ranks_than_choices_dispatch_inside_a_domain_too() -> None:
     ("device", "engine", "library", "dtype"),
     [
         ("B200", "trtllm", "trtllm", "w4a8_mxfp4_mxfp8"),
-        ("B200", "vllm", "vllm", "w4a16_mxfp4"),
+        ("B200", "vllm", "vllm", "w4a8_mxfp4_mxfp8"),
         ("H100", "trtllm", "trtllm", "w4a16_mxfp4"),
         ("H100", "torch-eager", "", "w4a16_mxfp4"),
     ],
