@@ -1,4 +1,4 @@
-"""Host constants of engines and the error of composition, from measured rows.
+"""Host constants of engines and frameworks, from measured rows; spreads: fit_uncertainty.py.
 
     .venv/bin/python benchmarks/fit_composition.py
 
@@ -6,9 +6,7 @@ Host: ``serving/vidur_cpu_overheads`` (A100, vintage bf106186f8, the leanest of 
 line over the batch size of the median time to prepare a step's inputs, with one and with four
 devices, and of scheduling and output processing. Engine files quote these numbers.
 
-Composition: ``neusight/model_e2e`` column ``opsum_gpu_vs_e2e_pct``: how far the sum of measured
-kernels is from the measured model, over all traced configurations: what remains when every kernel
-is known exactly. Writes ``catalog/physics/composition.json``.
+Composition, ``catalog/physics/composition.json``: shares that are judged.
 
 Frameworks, ``catalog/physics/frameworks.json``: the clock that a board holds where its two
 campaigns of kernels contradict each other (``neusight/kernels_nvidia``, linear layers of 10 ms and
@@ -39,12 +37,6 @@ from silicast.workload.op import OpBatch, Variant
 
 VINTAGE = "bf106186f8"
 HOST_COLUMNS = ("schedule_median", "prepare_inputs_e2e_median", "process_model_outputs_median")
-NORMAL_QUARTILE = 0.6745
-EXPERTS_LOG_SD = 0.2
-"""Judged, on the time of layers of experts in a model: how evenly tokens choose, which of several
-kernels an engine picks, and what it overlaps with them is not known."""
-STRUCTURE_LOG_SD = 0.25
-"""Judged: a wrong number of key-value heads, or an MLP with or without a gate, is about as much."""
 
 
 def host_line(rows: list[dict[str, float]], column: str) -> tuple[float, float]:
@@ -153,38 +145,21 @@ def main() -> None:
         ):
             print(model, f"tp{degree}", column, host_line(chosen, column), "us, us/request")
 
-    table = pq.read_table(data / "neusight/model_e2e.parquet")
-    gap = np.array(
-        [value for value in table["opsum_gpu_vs_e2e_pct"].to_pylist() if value is not None], float
-    )
-    median = float(np.median(np.abs(gap)))
-    robust = median / 100.0 / NORMAL_QUARTILE
-    print(f"composition: {len(gap)} configurations, median |gap| {median:.2f} %")
     physics = Physics(
         format=1,
         card=PhysicsCard(
-            data=["neusight/model_e2e.parquet: opsum_gpu_vs_e2e_pct"],
-            split="all traced configurations; a spread, not a correction: no time depends on it",
+            data=[],
+            split="judged; spreads are in uncertainty.json",
             command="benchmarks/fit_composition.py",
-            date="2026-11-21",
-            scores={
-                "configurations": len(gap),
-                "median_abs_gap_pct": median,
-            },
+            date="2026-11-22",
             notes="fragmentation_share: judged, of memory that a caching allocator reserves beyond "
             "what it handed out at the peak; collective_cores: share of the cores that a "
             "collective takes beside other kernels: 16 to 24 channels of NCCL, one core each, on "
-            "108 to 148 cores; step_log_sd: independent log sd of a step beyond its kernels' "
-            "errors; "
-            "structure_log_sd: judged, of a model whose structure was assumed; experts_log_sd: "
-            "judged, of the time of layers of experts in a model",
+            "108 to 148 cores",
         ),
         default={
             "collective_cores": COLLECTIVE_CORES,
             "fragmentation_share": FRAGMENTATION_SHARE,
-            "step_log_sd": round(robust, 4),
-            "structure_log_sd": STRUCTURE_LOG_SD,
-            "experts_log_sd": EXPERTS_LOG_SD,
         },
         architectures={},
     )

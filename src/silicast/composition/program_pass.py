@@ -14,6 +14,7 @@ from silicast.composition.lifetimes import ProgramMemory, fragmentation_bytes, p
 from silicast.composition.machine import Machine
 from silicast.composition.program import Program, ProgramTimes
 from silicast.composition.states import BatchStates
+from silicast.composition.uncertainty import Sum, Uncertainty
 from silicast.composition.unrolled import DIRECTIONS
 from silicast.core.numerics import F64
 from silicast.core.prediction import (
@@ -29,7 +30,6 @@ from silicast.kernels.data_movement import UNMODELLED
 from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.knowledge import stand_ins
-from silicast.kernels.physics import load_physics
 from silicast.workload.graph import Direction, Graph
 
 GB = 1e9
@@ -243,20 +243,12 @@ class _Composed:
         if direction is not None:
             number = DIRECTIONS.index(direction)
             own, waited = self.exposed[number], float(self.waited[number])
-        terms = [
-            (seconds, ErrorFactors(nodes.shared[index], float(nodes.independent[index, 0])))
-            for index, seconds in enumerate(own.tolist())
-            if seconds > 0.0
-        ]
         rest = exposed_ps * 1e-12 - float(own.sum())
-        host = ErrorFactors({"host": self.program.machine.engine.host.log_sd})
-        terms.append((max(rest, waited, 0.0), host))
-        whole = ErrorFactors.of_sum(terms)
-        constants = load_physics("composition").default
-        loadings = dict(whole.loadings)
-        if self.assumed:
-            loadings["structure"] = constants["structure_log_sd"]
-        return ErrorFactors(loadings, float(np.hypot(whole.independent, constants["step_log_sd"])))
+        total = Sum(
+            own, nodes.independent[:, 0], nodes.shared, nodes.tiers[:, 0], max(rest, waited, 0.0)
+        )
+        machine = self.program.machine
+        return Uncertainty(self.program.placed, machine.engine, assumed=self.assumed).of(total)
 
     def tier(self) -> Tier:
         """The best tier in which, or in a better one, at least half of the kernels' time is."""

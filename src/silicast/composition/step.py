@@ -26,13 +26,13 @@ from silicast.composition.node_times import NodeTimes, Timer
 from silicast.composition.pipes import host_part
 from silicast.composition.placed import Placed, launches, place
 from silicast.composition.states import BatchStates
+from silicast.composition.uncertainty import Sum, Uncertainty
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64
 from silicast.core.prediction import TIERS, Domain, ErrorFactors, Part, Tier, to_picoseconds
 from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.knowledge import stand_ins
-from silicast.kernels.physics import load_physics
 from silicast.workload.decoder import build_graph
 from silicast.workload.graph import Graph
 
@@ -207,34 +207,25 @@ class StepModel:
         return "analytic"
 
     def error(self, times: StepTimes, weights: F64) -> ErrorFactors:
-        """Error factors of the weighted sum of states.
+        """Error factors of the weighted sum of states, whose steps share all errors."""
+        return self._uncertainty.of(self._sum(times, weights))
 
-        Executions of one node share their whole error: 32 layers run the very same kernel. What
-        composition itself adds is one more independent part (benchmarks/fit_composition.py).
-        """
-        seconds = over_states(times.nodes.time_s, weights)
-        spreads = over_states(times.nodes.time_s * times.nodes.independent, weights)
-        constants = load_physics("composition").default
-        routing = {"experts": constants["experts_log_sd"]}
-        terms = [
-            (
-                seconds[index] * placed.count,
-                ErrorFactors(
-                    {**times.nodes.shared[index], **(routing if placed.op.family == "moe" else {})},
-                    spreads[index] / seconds[index],
-                ),
-            )
-            for index, placed in enumerate(self.placed)
-            if seconds[index] > 0.0
-        ]
-        host = ErrorFactors({"host": self.deployment.engine.host.log_sd})
-        terms.append((self._host_seconds(times, weights), host))
-        whole = ErrorFactors.of_sum(terms)
-        own = constants["step_log_sd"]
-        loadings = dict(whole.loadings)
-        if self.deployment.model.assumed:
-            loadings["structure"] = constants["structure_log_sd"]
-        return ErrorFactors(loadings, math.hypot(whole.independent, own))
+    def narrowed(self, times: StepTimes, weights: F64) -> dict[str, ErrorFactors]:
+        """Measurement -> the error that it would leave of the weighted sum of states."""
+        return self._uncertainty.narrowed(self._sum(times, weights))
+
+    @cached_property
+    def _uncertainty(self) -> Uncertainty:
+        model, engine = self.deployment.model, self.deployment.engine
+        return Uncertainty(self.placed, engine, assumed=bool(model.assumed))
+
+    def _sum(self, times: StepTimes, weights: F64) -> Sum:
+        host_s = self._host_seconds(times, weights)
+        return Sum.of(times.nodes, weights, self._counts, host_s)
+
+    @cached_property
+    def _counts(self) -> F64:
+        return np.array([placed.count for placed in self.placed], dtype=np.float64)
 
     def _host_seconds(self, times: StepTimes, weights: F64) -> float:
         return float(((times.host_s + times.dispatch_exposed_s) * weights).sum())

@@ -204,22 +204,22 @@ class Prediction:
         part: the tree of parts; ``part.exposed_ps`` is the estimate.
         error: error factors of the model.
         spread: run-to-run log standard deviation of the thing itself, kept apart from ``error``.
-        narrowed: measurement (a family of kernels, "host", "network") -> the error it would leave.
         tier: what kind of knowledge it rests on; domain: how far from measured ground.
         warnings: named fallbacks and other things a reader must know.
         sources: where the numbers come from.
         hash: content hash of the inputs, version and artefacts.
+        narrowed: measurement (a family of kernels, "host", "network") -> the error it would leave.
     """
 
     part: Part
     error: ErrorFactors
     spread: float = 0.0
-    narrowed: Mapping[str, ErrorFactors] = field(default_factory=dict)
     tier: Tier = "analytic"
     domain: Domain = "in"
     warnings: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     hash: str = ""
+    narrowed: Mapping[str, ErrorFactors] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:

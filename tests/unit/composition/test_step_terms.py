@@ -141,22 +141,20 @@ def test_power_state_counts_matrix_work_and_memory_traffic(monkeypatch: pytest.M
 def test_error_of_a_step_holds_kernels_host_and_composition() -> None:
     model = StepModel(deployment())
     times = model.steps(decode(*[500] * 4))
-    once = np.ones(1)
-    whole = model.error(times, once)
-    terms = []
-    for index, placed in enumerate(model.placed):
-        seconds = float(times.nodes.time_s[index, 0]) * placed.count
-        own = float(times.nodes.independent[index, 0])
-        if seconds > 0:
-            terms.append((seconds, ErrorFactors(times.nodes.shared[index], own)))
-    host = ErrorFactors({"host": find_engine("vllm").host.log_sd})
-    terms.append((float(times.host_s[0]), host))
-    expected = ErrorFactors.of_sum(terms)
-    assert whole.loadings == pytest.approx(dict(expected.loadings))
-    assert whole.loadings["host"] > 0
-    own = load_physics("composition").default["step_log_sd"]
-    assert whole.independent == pytest.approx(math.hypot(expected.independent, own))
-    assert expected.independent > 0
+    whole = model.error(times, np.ones(1))
+    host_s = float(times.host_s[0] + times.dispatch_exposed_s[0])
+    share = host_s / float(times.total_s[0])
+    assert whole.loadings["host"] == pytest.approx(share * find_engine("vllm").host.log_sd)
+    assert whole.causes["composition"] == constants("serving.composition_log_sd")
+    assert whole.causes["shapes:gemm"] > 0.0
+    assert whole.independent == pytest.approx(math.hypot(*whole.causes.values()))
+    slow = replace(times, host_s=times.host_s + float(times.total_s[0]))
+    assert model.error(slow, np.ones(1)).loadings["host"] > whole.loadings["host"]
+
+
+def constants(name: str) -> float:
+    """A spread of composition."""
+    return load_physics("uncertainty").default[name]
 
 
 def test_decode_step_is_the_middle_one_at_its_own_clock() -> None:

@@ -1,0 +1,294 @@
+"""How errors of kernels and of composition hang together, from residuals of held-out rows.
+
+    .venv/bin/python benchmarks/fit_uncertainty.py
+
+Kernels: log residuals of rows that no correction and no constant was fitted on, some hundred of
+each family, format and device, in three kinds of knowledge: "learned" (corrections of the
+architecture), "known" (its constants alone) and "unmeasured" (as if no row of the architecture
+existed). Of each kind:
+
+* device_share: medians of (family, device) are taken apart by the method of moments. What pairs of
+  one device and two families have in common is the device's variance, what pairs of one family and
+  two devices have in common the family's, and the rest of the variance of medians belongs to both.
+* alike, reach_octaves: correlation of residuals of one device and variant (less their median, in
+  units of their own spread, cut at 3) by the distance of their sizes in octaves, each family
+  counting alike; least squares of alike x exp(-distance / reach).
+
+Calibrated: what 200 rows of a family on the device leave, by the committed results of suite
+``calibrated``.
+
+Host: what constants fitted on all other models leave of a model's host time on one machine
+(``serving/vidur_cpu_overheads``). Network: the card of the collectives' corrections.
+
+Composition: how far the sum of measured kernels is from the measured pass
+(``neusight/model_e2e``); of engines, see ``serving_spread``.
+
+Writes ``catalog/physics/uncertainty.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import combinations
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow.parquet as pq
+
+from silicast.core.catalog import CATALOG
+from silicast.core.files import write_atomically
+from silicast.core.numerics import F64
+from silicast.core.prediction import Z90
+from silicast.hardware.catalog import find_device
+from silicast.kernels.physics import Physics, PhysicsCard
+from silicast.learning.tiers import Evidence
+from silicast.learning.training import MeasuredKernels
+from silicast.validation.held_out import unmeasured
+from silicast.validation.held_rows import by_device, predicted, some_rows
+from silicast.validation.suite import data_folder, resting
+
+ACCURACY = Path(__file__).resolve().parents[1] / "docs" / "accuracy"
+KINDS = ("learned", "known", "unmeasured")
+ROWS = 400
+"""Of each family, format and device, about."""
+FEWEST = 20
+"""Rows of a family on a device that say something of what they share."""
+EDGES = np.array([0.01, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0])
+"""Distances, octaves, between which correlations are averaged."""
+PAIRS = 40_000
+UNLIKE_OCTAVES = 4.0
+"""Judged: batch sizes of two different names; at such a distance nothing is shared."""
+STRUCTURE_LOG_SD = 0.25
+"""Judged: a wrong number of key-value heads, or an MLP with or without a gate, is about as much."""
+EXPERTS_LOG_SD = 0.2
+"""Judged, on the time of layers of experts in a model: how evenly tokens choose, which of several
+kernels an engine picks, and what it overlaps with them is not known."""
+VINTAGE = "bf106186f8"
+HOST_COLUMNS = ("schedule_median", "prepare_inputs_e2e_median", "process_model_outputs_median")
+NORMAL_QUARTILE = 0.6745
+
+Cell = tuple[str, str]
+"""Family, device."""
+
+
+@contextmanager
+def knowing(kind: str, architecture: str) -> Iterator[None]:
+    """Inside, predictions rest on one kind of knowledge."""
+    if kind == "learned":
+        yield
+    elif kind == "known":
+        with resting(Evidence(learned=False)):
+            yield
+    else:
+        with unmeasured(architecture):
+            yield
+
+
+def residuals(data: Path) -> dict[str, list[tuple[Cell, F64, F64]]]:
+    """Kind of knowledge -> of each part its cell, log residuals and log2 of sizes (dims, n)."""
+    found: dict[str, list[tuple[Cell, F64, F64]]] = {kind: [] for kind in KINDS}
+    for (_, device), parts in by_device(data).items():
+        architecture = find_device(device).architecture
+        chosen = some_rows(parts, ROWS, held_out=True)
+        for kind in KINDS:
+            with knowing(kind, architecture):
+                for part in chosen:
+                    left = np.log(part.seconds / predicted(part).estimate_s)
+                    found[kind].append(((part.batch.family, device), left, sizes(part)))
+    return found
+
+
+def sizes(part: MeasuredKernels) -> F64:
+    """log2 of every size of a part, of sequences their sum; shape (dimensions, n)."""
+    rows = []
+    for values in part.batch.dims.values():
+        column = values
+        if len(column) != len(part.seconds):
+            assert part.batch.offsets is not None
+            column = np.add.reduceat(column, part.batch.offsets[:-1])
+        rows.append(np.log2(np.maximum(column, 1)))
+    return np.array(rows)
+
+
+def components(parts: list[tuple[Cell, F64, F64]]) -> dict[str, float]:
+    """Variances of medians: the device's, the family's, of both, all in all."""
+    cells: dict[Cell, list[F64]] = defaultdict(list)
+    for cell, left, _ in parts:
+        cells[cell].append(left)
+    joined = {cell: np.concatenate(rows) for cell, rows in cells.items()}
+    joined = {cell: rows for cell, rows in joined.items() if len(rows) >= FEWEST}
+    median = {cell: float(np.median(rows)) for cell, rows in joined.items()}
+    mean = float(np.mean(list(median.values())))
+    noise = np.mean([math.pi / 2 * np.var(rows) / len(rows) for rows in joined.values()])
+    of_device, of_family = [], []
+    for (one, a), (other, b) in combinations(median.items(), 2):
+        if one[1] == other[1]:
+            of_device.append((a - mean) * (b - mean))
+        elif one[0] == other[0]:
+            of_family.append((a - mean) * (b - mean))
+    device = max(float(np.mean(of_device)), 0.0)
+    family = max(float(np.mean(of_family)), 0.0)
+    whole = float(np.mean([(m - mean) ** 2 for m in median.values()]) - noise)
+    return {"device": device, "family": family, "both": max(whole - device - family, 0.0)}
+
+
+def correlations(parts: list[tuple[Cell, F64, F64]]) -> F64:
+    """Mean correlation between each two of :data:`EDGES`, families counting alike."""
+    rng = np.random.default_rng(0)
+    sums: dict[str, F64] = defaultdict(lambda: np.zeros((2, len(EDGES) + 1)))
+    for (family, _), left, places in parts:
+        n = len(left)
+        if n < FEWEST:
+            continue
+        z = left - np.median(left)
+        z = np.clip(z / max(np.median(np.abs(z)) / NORMAL_QUARTILE, 1e-3), -3.0, 3.0)
+        z = (z - z.mean()) / max(z.std(), 1e-9)
+        i, j = np.triu_indices(n, 1)
+        some = rng.permutation(len(i))[:PAIRS]
+        i, j = i[some], j[some]
+        distance = np.sqrt(np.square(places[:, i] - places[:, j]).sum(axis=0))
+        place = np.searchsorted(EDGES, distance, side="right")
+        # the mean was taken off the rows themselves, which makes them unlike by 1 / (n - 1)
+        np.add.at(sums[family][0], place, z[i] * z[j] + 1.0 / (n - 1))
+        np.add.at(sums[family][1], place, 1.0)
+    table = np.array([np.where(n > 50, s / np.maximum(n, 1.0), np.nan) for s, n in sums.values()])
+    found: F64 = np.nanmean(table[:, 1:-1], axis=0)
+    return found
+
+
+def field(parts: list[tuple[Cell, F64, F64]]) -> tuple[float, float]:
+    """(alike, reach in octaves) with the least squares over the distances up to 8 octaves."""
+    wanted = correlations(parts)
+    middle = (EDGES[:-1] + EDGES[1:]) / 2.0
+    best = (math.inf, 0.0, 0.0)
+    for reach in np.arange(0.4, 4.01, 0.1):
+        shape = np.exp(-middle / reach)
+        alike = min(1.0, float(shape @ wanted / (shape @ shape)))
+        best = min(best, (float(np.square(wanted - alike * shape).sum()), alike, float(reach)))
+    return best[1], best[2]
+
+
+def calibrated() -> dict[str, float]:
+    """Constants of what 200 rows leave, by family, of the committed results of suite
+    ``calibrated``: their bias and the rest of their 90 % quantile; "other" is the median.
+    """
+    results = json.loads((ACCURACY / "calibrated.json").read_bytes())
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for metric in results["metrics"]:
+        if metric["metric"].startswith("scaled"):
+            continue
+        for kernels, figures in metric["by"]["kernels"].items():
+            shared = abs(figures["bias_pct"]) / 100.0
+            whole = math.log1p(figures["p90_ape"] / 100.0) / Z90
+            own = math.sqrt(max(whole * whole - shared * shared, 0.0))
+            found[kernels.partition(" ")[0]].append((shared, own))
+    table = {
+        family: (
+            math.sqrt(np.mean([bias * bias for bias, _ in rows])),
+            float(np.median([own for _, own in rows])),
+        )
+        for family, rows in sorted(found.items())
+    }
+    shared, own = (float(np.median(column)) for column in zip(*table.values(), strict=True))
+    table["other"] = (shared, own)
+    card = json.loads((CATALOG / "learned" / "collective.json").read_bytes())["trained"]
+    table["network"] = (
+        float(np.median([one["shared_log_sd"] for one in card])),
+        float(np.median([one["log_sd"] for one in card])),
+    )
+    return {
+        f"calibrated.{family}.{name}": round(value, 4)
+        for family, pair in table.items()
+        for name, value in zip(("shared_log_sd", "log_sd"), pair, strict=True)
+    }
+
+
+def host_spread(data: Path) -> float:
+    """Log sd of a model's host time around the line through the other models' on its machine."""
+    rows = pq.read_table(data / "serving/vidur_cpu_overheads.parquet").to_pylist()
+    rows = [row for row in rows if row["blob"] == VINTAGE]
+    groups: dict[tuple[str, int], list[tuple[str, float, float]]] = defaultdict(list)
+    for row in rows:
+        spent = sum(row[column] for column in HOST_COLUMNS)
+        key = (row["gpu"], row["tensor_parallel_degree"])
+        groups[key].append((row["model_name"], float(row["batch_size"]), spent))
+    left: list[float] = []
+    for members in groups.values():
+        for name in sorted({model for model, _, _ in members}):
+            others = [(x, y) for model, x, y in members if model != name]
+            if len({model for model, _, _ in members}) < 2:
+                continue
+            slope, constant = np.polyfit(*np.array(others).T, 1)
+            mine = [(x, y) for model, x, y in members if model == name]
+            left += [math.log(y / (slope * x + constant)) for x, y in mine]
+    return math.sqrt(float(np.mean(np.square(left))))
+
+
+def measured_sums(data: Path) -> dict[str, float]:
+    """Log sd of a measured pass around the sum of its measured kernels."""
+    table = pq.read_table(data / "neusight/model_e2e.parquet").to_pylist()
+    gaps = [
+        math.log1p(row["opsum_gpu_vs_e2e_pct"] / 100.0)
+        for row in table
+        if row["opsum_gpu_vs_e2e_pct"] is not None
+    ]
+    return {"rows": len(gaps), "log_sd": float(np.median(np.abs(gaps))) / NORMAL_QUARTILE}
+
+
+def main() -> None:
+    """Fits everything and writes the file."""
+    data = data_folder()
+    default: dict[str, float] = {
+        "unlike_octaves": UNLIKE_OCTAVES,
+        "structure_log_sd": STRUCTURE_LOG_SD,
+        "experts_log_sd": EXPERTS_LOG_SD,
+    }
+    scores: dict[str, Mapping[str, float]] = {}
+    for kind, parts in residuals(data).items():
+        variance = components(parts)
+        alike, reach = field(parts)
+        default[f"{kind}.device_share"] = round(
+            variance["device"] / (variance["device"] + variance["both"]), 3
+        )
+        default[f"{kind}.alike"] = round(alike, 3)
+        default[f"{kind}.reach_octaves"] = round(reach, 2)
+        scores[kind] = {
+            f"{name}_log_sd": round(math.sqrt(value), 4) for name, value in variance.items()
+        }
+        middle = (EDGES[:-1] + EDGES[1:]) / 2.0
+        scores[f"{kind} correlation by octaves"] = {
+            f"{r:.2f}": round(float(c), 3) for r, c in zip(middle, correlations(parts), strict=True)
+        }
+        print(kind, scores[kind], default[f"{kind}.device_share"], alike, reach, flush=True)
+    default |= calibrated()
+    default["measured.host_log_sd"] = round(host_spread(data), 3)
+    sums = measured_sums(data)
+    scores["measured sums of kernels against passes"] = sums
+    default["eager.composition_log_sd"] = round(sums["log_sd"], 4)
+    default["compiled.composition_log_sd"] = round(sums["log_sd"], 4)
+    default["serving.composition_log_sd"] = round(sums["log_sd"], 4)
+    physics = Physics(
+        format=1,
+        card=PhysicsCard(
+            data=["all kernel tables", "serving/vidur_cpu_overheads", "neusight/model_e2e"],
+            split="rows that corrections hold out; spreads: no time depends on them",
+            command="benchmarks/fit_uncertainty.py",
+            date="2026-11-22",
+            scores=scores,
+            notes="see the benchmark",
+        ),
+        default=dict(sorted(default.items())),
+        architectures={},
+    )
+    path = CATALOG / "physics" / "uncertainty.json"
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(physics), indent=2) + b"\n")
+    print(path.name, physics.default)
+
+
+if __name__ == "__main__":
+    main()
