@@ -5,7 +5,8 @@ A step is a sequence of kernels and collectives on the device, and host work bes
     step = device time of all nodes + max(0, dispatch - device time) + host time between steps
 
 where dispatch is the time in which the host can launch the kernels one by one; it vanishes where
-the engine replays a graph. Clock and power are a state of the step: the board's power cap sets
+the engine replays a graph (:mod:`.host_time`). Some nodes are part of others' kernels or run beside
+them (:mod:`.overlap`). Clock and power are a state of the step: the board's power cap sets
 the clock that the step's own mix of work can hold.
 """
 
@@ -21,10 +22,13 @@ import numpy as np
 
 from silicast.composition.clock import held_clock
 from silicast.composition.deployment import Deployment
+from silicast.composition.fusion import branches
+from silicast.composition.host_time import HostTimes, host_times
 from silicast.composition.node_rows import over_states, weighted_sum
 from silicast.composition.node_times import NodeTimes, Timer
+from silicast.composition.overlap import Overlap
 from silicast.composition.pipes import host_part
-from silicast.composition.placed import Placed, launches, place
+from silicast.composition.placed import Placed, place
 from silicast.composition.states import BatchStates
 from silicast.composition.uncertainty import Sum, Uncertainty
 from silicast.core.dtypes import RECIPES
@@ -51,6 +55,7 @@ class StepTimes:
     host_s: F64
     bound_s: F64
     clock_hz: float
+    host_hidden_s: F64
 
     @cached_property
     def dispatch_exposed_s(self) -> F64:
@@ -84,6 +89,13 @@ class StepModel:
         self.placed: tuple[Placed, ...] = place(self.graph, deployment)
         self.matrix_format = RECIPES[precision.recipe].compute
         self.timer = Timer(deployment.machine, self.placed, deployment.model.name)
+        named = [(p.stage, p.block, p.name, p.op) for p in self.placed]
+        replayed = deployment.engine.launch.graph_batch_sizes
+        self.overlap = Overlap(
+            self.placed,
+            branches(named, deployment.engine),
+            replayed[-1] if replayed and deployment.engine.launch.decode == "graph" else 0,
+        )
 
     def steps(self, states: BatchStates, clock_hz: float | None = None) -> StepTimes:
         """Times of all states at one clock; a state's result is the same in any batch.
@@ -94,42 +106,24 @@ class StepModel:
         device = self.deployment.machine.uncapped_device
         if clock_hz is not None and clock_hz != device.clocks.boost_hz:
             device = device.at_clock(clock_hz)
-        nodes = self.timer.times(states, device)
+        tokens = self.timer.run_tokens(states)
+        nodes = self.overlap.applied(self.timer.times(states, device), states, tokens, device)
         counts = [float(placed.count) for placed in self.placed]
         device_s = weighted_sum(nodes.time_s, counts)
-        dispatch_s, host_s = self.host(states)
+        host = self.host(states)
         return StepTimes(
             nodes=nodes,
             device_s=device_s,
-            dispatch_s=dispatch_s,
-            host_s=host_s,
+            dispatch_s=host.dispatch_s,
+            host_s=host.waited_s(device_s),
             bound_s=weighted_sum(nodes.bound_s, counts),
             clock_hz=device.clocks.boost_hz,
+            host_hidden_s=host.hidden_s(device_s),
         )
 
-    def host(self, states: BatchStates) -> tuple[F64, F64]:
-        """Host time of launches, and of the rest of a step; seconds, shape (n,)."""
-        engine = self.deployment.engine
-        prefill = states.prefill_sequences > 0
-        graph = {"graph": 0.0, "stream": 1.0}
-        eager = np.where(prefill, graph[engine.launch.prefill], graph[engine.launch.decode])
-        if engine.launch.graph_batch_sizes:  # no graph was captured for larger batches
-            largest = engine.launch.graph_batch_sizes[-1]
-            eager = np.where(prefill | (states.tokens <= largest), eager, 1.0)
-        per_us = 1e-6 / self.deployment.host.factor
-        count = np.where(
-            prefill, launches(self.placed, prefill=True), launches(self.placed, prefill=False)
-        )
-        both = prefill & (states.decode_sequences > 0)
-        count = np.where(both, float(sum(p.count for p in self.placed)), count)
-        dispatch_s = eager * count * (engine.host.dispatch_us * per_us)
-        transport = engine.host.transport_us if self.deployment.plan.gpus > 1 else 0.0
-        host_us = (
-            (engine.host.step_us + transport)
-            + engine.host.request_us * states.logit_rows.astype(np.float64)
-            + engine.host.token_us * np.where(prefill, states.tokens, 0).astype(np.float64)
-        )
-        return dispatch_s, host_us * per_us
+    def host(self, states: BatchStates) -> HostTimes:
+        """What the host does in each state."""
+        return host_times(self.deployment, self.placed, states)
 
     def held_clock(self, times: StepTimes, index: int) -> float:
         """The clock that the power cap (or the user's limit) holds over steps like state ``index``.
@@ -156,6 +150,8 @@ class StepModel:
         bounds = over_states(times.nodes.bound_s, weights)
         ceilings = over_states(times.nodes.ceiling_s, weights)
         typical = int(np.argmax(weights))
+        hidden = times.nodes.hidden_s
+        under = None if hidden is None else over_states(hidden, weights)
         blocks: dict[tuple[int, str], list[Part]] = {}
         for index, placed in enumerate(self.placed):
             exposed = to_picoseconds(seconds[index] * placed.count)
@@ -167,6 +163,7 @@ class StepModel:
             leaf = Part(
                 name=placed.name,
                 exposed_ps=exposed,
+                hidden_ps=to_picoseconds(under[index] * placed.count) if under else 0,
                 bound_ps=min(bound, exposed),  # the two may round apart by a picosecond
                 bound_by=str(times.nodes.bound_by[index, typical]),
                 count=placed.count,
@@ -182,7 +179,12 @@ class StepModel:
             host_part(
                 self._host_seconds(times, weights),
                 float((times.dispatch_exposed_s * weights).sum()),
-                float((np.minimum(times.dispatch_s, times.device_s) * weights).sum()),
+                float(
+                    (
+                        (np.minimum(times.dispatch_s, times.device_s) + times.host_hidden_s)
+                        * weights
+                    ).sum()
+                ),
                 detailed=times.nodes.resources is not None,
             )
         )

@@ -66,16 +66,6 @@ def test_weights_are_read_from_memory() -> None:
     assert {v.cache for v in variants(model, "attention_decode")} == {"cold"}  # type: ignore[attr-defined]
 
 
-def test_host_time_is_constant_requests_and_transport() -> None:
-    host = find_engine("vllm").host
-    one = StepModel(deployment()).steps(decode(100)).host_s[0]
-    four = StepModel(deployment()).steps(decode(*[100] * 4)).host_s[0]
-    spread = StepModel(deployment(tp=2)).steps(decode(100)).host_s[0]
-    assert one == pytest.approx((host.step_us + host.request_us) * 1e-6)
-    assert four - one == pytest.approx(3 * host.request_us * 1e-6)
-    assert spread - one == pytest.approx(host.transport_us * 1e-6)
-
-
 def test_dispatch_is_exposed_where_it_outlasts_the_device() -> None:
     model = StepModel(deployment("torch-eager"))
     short, long = model.steps(decode(10)), model.steps(BatchStates.prefill([8192]))
