@@ -12,12 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
+import msgspec
 import numpy as np
 
+from silicast.communication.collective import collective_batch_times
 from silicast.composition.clock import held_clock
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import Engine
 from silicast.composition.node_rows import weighted_sum
+from silicast.composition.placed import topology
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel, StepTimes
 from silicast.core.numerics import F64
@@ -28,6 +31,7 @@ from silicast.workload.decoder import build_graph
 from silicast.workload.eager import Framework, framework_graph
 from silicast.workload.gradients import HOST_WAITS
 from silicast.workload.graph import Direction, Graph
+from silicast.workload.op import Op, OpBatch, Variant
 
 PHYSICS = "frameworks"
 _ONE: F64 = np.ones(1)
@@ -56,15 +60,18 @@ def predict_forward(
 ) -> ForwardPass:
     """Predicts one pass over ``batch`` sequences of ``seq_len`` tokens, logits of all of them.
 
-    Where ``framework.training`` is given, the pass has a backward half; no optimizer runs.
+    Where ``framework.training`` is given, the pass has a backward half; no optimizer runs. Ranks of
+    ``plan.dp`` share the batch and sum their gradients in buckets while backward goes on; stages of
+    ``plan.pp`` run one after the other.
 
     Raises:
         SilicastError: a part of the model has no kernel model on the device.
     """
     precision = deployment.precision or deployment.model.default_precision
     graph = build_graph(deployment.model, deployment.plan, precision)
-    lowered = framework_graph(graph, deployment.model, batch, seq_len, framework, precision.hidden)
-    states = BatchStates.prefill([seq_len] * batch)
+    own = -(-batch // deployment.plan.dp)
+    lowered = framework_graph(graph, deployment.model, own, seq_len, framework, precision.hidden)
+    states = BatchStates.prefill([seq_len] * own)
     halves = [_Half("forward", deployment, lowered, states)]
     if framework.training is not None:
         halves.append(_Half("backward", deployment, lowered, states))
@@ -74,6 +81,34 @@ def predict_forward(
         for half in halves:
             half.at(hz)
     return _composed(halves, hz)
+
+
+BUCKET_BYTES = 25 << 20
+"""Gradients that are summed together (torch.nn.parallel.DistributedDataParallel, bucket_cap_mb)."""
+
+
+def _gradient_sum(half: _Half) -> Part | None:
+    """Gradients of all ranks, in buckets behind backward: what is left when backward ends, which
+    is at least the last bucket.
+    """
+    deployment = half.model.deployment
+    ranks = deployment.plan.dp
+    if half.direction != "backward" or ranks == 1:
+        return None
+    size = half.parameter_bytes()
+    bucket = min(size, BUCKET_BYTES)
+    op = Op.make("all_reduce", Variant(), bytes=bucket, gpus=ranks)
+    where = topology(deployment.machine, op, crosses=False)
+    found = collective_batch_times(OpBatch.of([op]), where, learned=deployment.evidence.learned)
+    each_s = float(found.estimate_s[0])
+    whole_s = each_s * size / max(bucket, 1)
+    exposed_s = max(each_s, whole_s - float(half.times.device_s[0]))
+    return Part(
+        "gradient_sum",
+        exposed_ps=to_picoseconds(exposed_s),
+        hidden_ps=to_picoseconds(whole_s - exposed_s),
+        bound_by="link",
+    )
 
 
 def _composed(halves: Sequence[_Half], hz: float) -> ForwardPass:
@@ -119,7 +154,7 @@ class _Half:
     def __init__(
         self, direction: Direction, deployment: Deployment, whole: Graph, states: BatchStates
     ) -> None:
-        self.direction = direction
+        self.direction, self.whole = direction, whole
         blocks = tuple(block for block in whole.blocks if block.direction == direction)
         host = deployment.engine.host
         if direction == "backward" and host.backward_us:
@@ -148,7 +183,19 @@ class _Half:
     def part(self) -> Part:
         """Its tree, without what the host does between two passes."""
         times = replace(self.times, host_s=np.array([self.waits_s]))
-        return self.model.part(self.direction, times, _ONE)
+        part = self.model.part(self.direction, times, _ONE)
+        summed = _gradient_sum(self)
+        return part if summed is None else Part.group(part.name, [*part.children, summed])
+
+    def parameter_bytes(self) -> int:
+        """Of all weights of one rank, a table that the head shares counted once."""
+        model = self.model.deployment.model
+        count = sum(
+            node.parameter_bytes * block.count
+            for block, node in self.whole.nodes()
+            if block.direction == "forward" and not (model.tied and node.name == "lm_head")
+        )
+        return max(count, 1)
 
     def error(self) -> ErrorFactors:
         """With what is not known of the board's power state."""
@@ -161,8 +208,6 @@ class _Half:
 
 def _with_dispatch(engine: Engine, dispatch_us: float) -> Engine:
     """The engine with another time of a launch, as autograd's own thread has."""
-    import msgspec
-
     host = msgspec.structs.replace(engine.host, dispatch_us=dispatch_us)
     return msgspec.structs.replace(engine, host=host)
 

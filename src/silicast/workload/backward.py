@@ -110,6 +110,7 @@ class _Backward:
             name for node in block.nodes for name in dict.fromkeys(node.inputs)
         )
         self.last: dict[str, list[str]] = {}
+        self.again = frozenset(node.name for node in _again(block, training.recompute))
 
     def nodes(self) -> Iterator[Node]:
         """Of all nodes, the last first."""
@@ -142,11 +143,9 @@ class _Backward:
 
     def _saved(self, node: Node) -> tuple[str, ...]:
         """Results of the forward pass, or of what runs again of it, that a gradient reads."""
-        kept = saved_by(node)
-        if self.training.recompute == "none":
-            return kept
-        again = {each.name for each in _again(self.block, self.training.recompute)}
-        return tuple(f"{name}_again" if f"{name}_again" in again else name for name in kept)
+        return tuple(
+            f"{name}_again" if f"{name}_again" in self.again else name for name in saved_by(node)
+        )
 
     def _accumulated(self, node: Node, after: str) -> Node:
         """The weight's gradient is added to the one that is there."""
