@@ -63,11 +63,14 @@ class Framework:
         compiled: a compiler fuses pointwise operations into one kernel with what feeds them.
         attention: see :data:`AttentionCode`.
         training: the pass trains (its dropouts run); None = inference.
+        fused_layers: layers are a training library's: projections in one product, experts in
+            grouped ones; else those of the published model code.
     """
 
     compiled: bool = False
     attention: AttentionCode = "math"
     training: Training | None = None
+    fused_layers: bool = False
 
 
 def framework_graph(
@@ -174,7 +177,9 @@ class _Lowering:
             yield node
             return
         node = replace(node, op=self._sized(node.op, of_each=node.name.startswith("pooler")))
-        if family == "moe":
+        if self.framework.fused_layers:
+            yield node
+        elif family == "moe":
             yield from expert_loop(node, self.model, self.batch, self._pass)
         elif node.name in _PROJECTED and self.model.family not in ONE_PROJECTION:
             yield from self._projections(node, block)

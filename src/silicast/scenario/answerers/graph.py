@@ -10,7 +10,7 @@ from silicast.composition.forward import ForwardPass, predict_forward
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Tier
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
-from silicast.scenario.answerer import Answerer, not_yet, register
+from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.answerers.inference import deployment_of
 from silicast.scenario.decode import Scenario
 from silicast.scenario.program_answer import answer_program
@@ -38,23 +38,19 @@ class GraphAnswerer(Answerer):
         assert isinstance(work, GraphWorkload)
         if work.graph is not None:
             return answer_program(scenario, DEFAULT_FRAMEWORK)
-        if work.mode == "training":
-            raise not_yet(
-                "a training pass (forward and backward)", "workload.mode", "inference is answered"
-            )
         deployment, warnings = deployment_of(scenario, DEFAULT_FRAMEWORK, options=("attention",))
         if work.optimizer is not None:
             raise SilicastError(
                 "an optimizer in a pass without training", field="workload.optimizer"
             )
-        framework, said = _framework(scenario, deployment.engine)
+        framework, said = framework_of(scenario, deployment.engine)
         found = predict_forward(deployment, work.batch or 1, work.seq_len or 1, framework)
         return _answer(
             found, deployment, [*said, *warnings], bound_only=scenario.raw.tier == "bound"
         )
 
 
-def _framework(scenario: Scenario, engine: Engine) -> tuple[Framework, list[str]]:
+def framework_of(scenario: Scenario, engine: Engine) -> tuple[Framework, list[str]]:
     """How the engine runs the model's code, and what was assumed about it."""
     stated = scenario.engine.options.get("attention") if scenario.engine is not None else None
     if stated is not None and stated not in get_args(AttentionCode):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, final
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import Engine
+from silicast.composition.engine_options import with_options
 from silicast.composition.imbalance import imbalance
 from silicast.composition.static_batch import StaticBatch, predict_static_batch
 from silicast.composition.step import compiled
@@ -82,12 +83,17 @@ def _kernels_stand_in(deployment: Deployment) -> bool:
 
 
 def deployment_of(
-    scenario: Scenario, default_engine: str = DEFAULT_ENGINE, options: tuple[str, ...] = ()
+    scenario: Scenario,
+    default_engine: str = DEFAULT_ENGINE,
+    options: tuple[str, ...] = (),
+    *,
+    trains: bool = False,
 ) -> tuple[Deployment, list[str]]:
     """The one pool of a scenario, and warnings about what was assumed for it.
 
     Args:
         options: options of the engine that the task understands.
+        trains: the task needs an engine that trains, else one that does not.
 
     Raises:
         SilicastError: an unknown name, contradictory degrees, or something not modelled.
@@ -102,11 +108,14 @@ def deployment_of(
             raise not_yet(f"{name} in inference", f"parallel.{name}")
     if raw.parallel.sp is True or raw.parallel.sp > 1:
         raise not_yet("sequence parallelism in inference", "parallel.sp")
-    for option in scenario.engine.options if scenario.engine is not None else ():
-        if option not in options:
-            raise not_yet("options of engines", f"engine.options.{option}")
-    engine = engine_of(scenario, default_engine)
-    if engine.kind == "training":
+    stated = scenario.engine.options if scenario.engine is not None else {}
+    switches = {name: value for name, value in stated.items() if name not in options}
+    engine = with_options(engine_of(scenario, default_engine), switches)
+    if trains and engine.kind == "serving":
+        raise SilicastError(
+            f"{engine.name} serves models", field="engine", hint="megatron or fsdp train them"
+        )
+    if engine.kind == "training" and not trains:
         raise SilicastError(
             f"{engine.name} trains models", field="engine", hint="vllm, sglang or trtllm serve them"
         )

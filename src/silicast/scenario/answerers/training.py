@@ -1,26 +1,166 @@
-"""Task ``training``: one optimizer step on a cluster; not answered yet.
-
-Its scenarios are decoded and checked in full.
-"""
+"""Task ``training``: one optimizer step, so far of one device."""
 
 from __future__ import annotations
 
-from typing import ClassVar, final
+from typing import Any, ClassVar, cast, final, get_args
 
-from silicast.scenario.answer import Answer
+from silicast.composition.deployment import Deployment
+from silicast.composition.training_step import Batch, TrainingStep, predict_training_step
+from silicast.core.dtypes import RECIPES
+from silicast.core.errors import SilicastError
+from silicast.core.prediction import Quantity, Tier
+from silicast.kernels.formats import with_format
+from silicast.kernels.optimizer import RULES
+from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, not_yet, register
+from silicast.scenario.answerers.graph import framework_of
+from silicast.scenario.answerers.inference import deployment_of
 from silicast.scenario.decode import Scenario
 from silicast.scenario.named import check_names
+from silicast.scenario.workloads import TrainingWorkload
+from silicast.workload.backward import Recompute
+
+DEFAULT_ENGINE = "megatron"
+DEFAULT_OPTIMIZER = "adamw"
+_SAME_RULE = {"fused_adam": "adamw", "distributed_adam": "adamw"}
+"""Names that frameworks give one rule."""
 
 
 @register
 @final
 class TrainingAnswerer(Answerer):
-    """Checks the names, then says what is missing."""
+    """Metrics: ``step_time_s``, ``tokens_per_s_per_gpu``, ``model_tflops_per_gpu`` (three times the
+    forward pass, nothing recomputed), ``mfu`` (of the peak of the step's format), ``memory_gb``.
+    """
 
     task: ClassVar[str] = "training"
 
     def answer(self, scenario: Scenario) -> Answer:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
+        work = scenario.workload
+        assert isinstance(work, TrainingWorkload)
         check_names(scenario)
-        raise not_yet("training steps", "task", "see the road map for what comes next")
+        _refuse(scenario, work)
+        batch = Batch(work.seq_len, work.micro_batch, _accumulation(work))
+        optimizer = _optimizer(work)
+        deployment, warnings = deployment_of(
+            scenario, DEFAULT_ENGINE, options=("attention",), trains=True
+        )
+        framework = None
+        if deployment.engine.kind == "framework":
+            framework, said = framework_of(scenario, deployment.engine)
+            warnings += said
+        found = predict_training_step(
+            deployment, batch, optimizer, _recompute(work), framework=framework
+        )
+        return _answer(found, deployment, batch, warnings, bound_only=scenario.raw.tier == "bound")
+
+
+def _refuse(scenario: Scenario, work: TrainingWorkload) -> None:
+    """What a step of one device does not have, or no model answers yet."""
+    degrees = scenario.raw.parallel
+    for name in ("tp", "pp", "dp", "ep", "cp", "attention_dp", "virtual_stages"):
+        if (getattr(degrees, name) or 1) > 1:
+            raise not_yet("training on several devices", f"parallel.{name}")
+    if work.task == "lora":
+        raise not_yet("training of low-rank adapters", "workload.task")
+    if work.routing not in (None, "balanced"):
+        raise not_yet("unbalanced experts in training", "workload.routing")
+
+
+def _accumulation(work: TrainingWorkload) -> int:
+    passes, left = divmod(work.global_batch, work.micro_batch)
+    if left:
+        raise SilicastError(
+            f"{work.global_batch} sequences do not divide into micro-batches of {work.micro_batch}",
+            field="workload.micro_batch",
+        )
+    return passes
+
+
+def _optimizer(work: TrainingWorkload) -> str:
+    name = work.optimizer or DEFAULT_OPTIMIZER
+    name = _SAME_RULE.get(name, name)
+    if name not in RULES:
+        known = ", ".join(RULES)
+        raise not_yet(f"the optimizer {name}", "workload.optimizer", f"modelled: {known}")
+    return name
+
+
+def _recompute(work: TrainingWorkload) -> Recompute | None:
+    if work.recompute is None or work.recompute in get_args(Recompute):
+        return cast("Recompute | None", work.recompute)
+    raise not_yet("recomputation of single modules", "workload.recompute", "selective, or full")
+
+
+def _answer(
+    found: TrainingStep,
+    deployment: Deployment,
+    batch: Batch,
+    warnings: list[str],
+    *,
+    bound_only: bool,
+) -> Answer:
+    step = latency_of(found.step, bound_only=bound_only)
+    precision = deployment.precision or deployment.model.default_precision
+    device, _ = with_format(deployment.device, RECIPES[precision.recipe].compute)
+    compute = RECIPES[precision.recipe].compute
+    peak = device.peak_per_s(device.matrix_pipe(compute), compute)
+    flops = found.model_flops
+    memory = found.memory
+    known = memory.weights + memory.gradients + memory.optimizer
+    rough = memory.total - known
+    usable = deployment.device.dram.capacity_bytes * deployment.engine.memory.usable_fraction
+    excess = max(memory.total - usable, 0.0)
+    said = [*found.step.warnings, *warnings]
+    if excess:
+        said.append(
+            f"does not fit by {excess / 1e9:.1f} GB with recompute = {found.recompute}: a smaller "
+            "micro_batch or several devices would help"
+        )
+    tier: Tier = "bound" if bound_only else found.step.tier
+    return answer(
+        metrics={
+            "step_time_s": step,
+            "tokens_per_s_per_gpu": per(step, batch.tokens),
+            "model_tflops_per_gpu": per(step, flops / 1e12),
+            "mfu": per(step, flops / peak),
+            "memory_gb": Quantity(
+                memory.total / 1e9, (known + 0.7 * rough) / 1e9, (known + 1.5 * rough) / 1e9
+            ),
+        },
+        bound={"step_time_s": found.step.bound_seconds},
+        tier=tier,
+        domain=found.step.domain,
+        warnings=said,
+        why=_why(found, deployment, usable),
+    )
+
+
+def per(step: Quantity, amount: float) -> Quantity:
+    """An amount of a step over its time: the slow end of the one is the low end of the other."""
+    return Quantity(amount / step.estimate, amount / step.p95, amount / step.p05)
+
+
+def _why(found: TrainingStep, deployment: Deployment, usable: float) -> dict[str, Any]:
+    memory = found.memory
+    names = ("weights", "gradients", "optimizer", "activations", "fragmentation", "framework")
+    precision = deployment.precision or deployment.model.default_precision
+    return {
+        **why_tree(found.step.part),
+        "recompute": found.recompute,
+        "clock_mhz": found.clock_hz / 1e6,
+        "memory_gb": {
+            **{name: getattr(memory, name) / 1e9 for name in names},
+            "usable": usable / 1e9,
+            "excess": max(memory.total - usable, 0.0) / 1e9,
+        },
+        "memory_peak_at": memory.peak_node,
+        "deployment": {
+            "model": deployment.model.name,
+            "device": deployment.device.name,
+            "devices": 1,
+            "engine": f"{deployment.engine.name} {deployment.engine.version}".strip(),
+            "format": precision.label,
+        },
+    }

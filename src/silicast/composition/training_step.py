@@ -1,0 +1,205 @@
+"""A training step of one device: micro-batches forward and backward, then the optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import final
+
+from silicast.composition.deployment import Deployment
+from silicast.composition.forward import ForwardPass, predict_forward
+from silicast.composition.lifetimes import ProgramMemory, fragmentation_bytes, peak_bytes
+from silicast.composition.program_pass import GB, predict_program
+from silicast.composition.unrolled import Unrolled
+from silicast.core.dtypes import BITS
+from silicast.core.prediction import PICOSECONDS, Domain, ErrorFactors, Part, Prediction
+from silicast.kernels.optimizer import optimizer_bytes, optimizer_flags
+from silicast.kernels.physics import load_physics
+from silicast.workload.backward import Recompute, Training
+from silicast.workload.counting import forward_flops, head_flops_per_row, parameters
+from silicast.workload.decoder import build_graph
+from silicast.workload.eager import Framework, framework_graph
+from silicast.workload.graph import Block, Graph, Node
+from silicast.workload.op import Op, Variant
+
+LEAST_FIRST: tuple[Recompute, ...] = ("none", "selective", "full")
+FP32_BYTES = 4
+UNMEASURED = (
+    "no backward kernel of training in 16 bits was measured: those of forward kernels of the same "
+    "sizes stand in, and times are rather low"
+)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one step trains on.
+
+    Attributes:
+        seq_len: tokens of a sequence.
+        micro_batch: sequences of one pass.
+        accumulation: passes of one step.
+    """
+
+    seq_len: int
+    micro_batch: int
+    accumulation: int = 1
+
+    @property
+    def tokens(self) -> int:
+        """Of one step."""
+        return self.seq_len * self.micro_batch * self.accumulation
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TrainingStep:
+    """What one step takes.
+
+    Attributes:
+        step: forward and backward of all micro-batches, and the optimizer.
+        memory: on the device, at the worst point of a pass.
+        recompute: what backward runs again.
+        model_flops: of one step, nothing counted twice: three times the forward pass.
+        clock_hz: the clock held over forward and backward.
+    """
+
+    step: Prediction
+    memory: ProgramMemory
+    recompute: Recompute
+    model_flops: int
+    clock_hz: float
+
+
+def predict_training_step(
+    deployment: Deployment,
+    batch: Batch,
+    optimizer: str = "adamw",
+    recompute: Recompute | None = None,
+    *,
+    framework: Framework | None = None,
+) -> TrainingStep:
+    """Predicts one optimizer step on one device.
+
+    Args:
+        deployment: model, device, engine; one device.
+        batch: sequences of a step.
+        optimizer: its update rule.
+        recompute: None = the least that fits, else full.
+        framework: how the model's code runs; None = the layers of a training library.
+
+    Raises:
+        SilicastError: a part of the model has no kernel model on the device.
+    """
+    usual = Framework(compiled=True, attention="fused", fused_layers=True)
+    chosen, memory = _fitting(deployment, batch, optimizer, recompute, framework or usual)
+    found = predict_forward(deployment, batch.micro_batch, batch.seq_len, chosen)
+    update = predict_program(deployment.machine, _update(deployment, optimizer))
+    assert chosen.training is not None
+    return TrainingStep(
+        step=_step(found, update.total, batch.accumulation),
+        memory=memory,
+        recompute=chosen.training.recompute,
+        model_flops=_model_flops(deployment, batch),
+        clock_hz=found.clock_hz,
+    )
+
+
+def _fitting(
+    deployment: Deployment,
+    batch: Batch,
+    optimizer: str,
+    recompute: Recompute | None,
+    framework: Framework,
+) -> tuple[Framework, ProgramMemory]:
+    """The framework with the least recomputation that fits, and its memory."""
+    usable = deployment.device.dram.capacity_bytes * deployment.engine.memory.usable_fraction
+    tried = LEAST_FIRST if recompute is None else (recompute,)
+    for each in tried:
+        training = Training(dropout=False, accumulates=batch.accumulation > 1, recompute=each)
+        chosen = replace(framework, training=training)
+        memory = training_memory(deployment, batch, optimizer, chosen)
+        if memory.total <= usable:
+            break
+    return chosen, memory
+
+
+def training_memory(
+    deployment: Deployment, batch: Batch, optimizer: str, framework: Framework
+) -> ProgramMemory:
+    """Memory of a step: weights and what is kept for each of them, and a pass's activations.
+
+    Gradients of 16-bit weights are accumulated in fp32, unless the engine says otherwise.
+    """
+    precision = deployment.precision or deployment.model.default_precision
+    graph = build_graph(deployment.model, deployment.plan, precision)
+    lowered = framework_graph(
+        graph, deployment.model, batch.micro_batch, batch.seq_len, framework, precision.hidden
+    )
+    activations, worst = peak_bytes(Unrolled(lowered))
+    count = parameters(deployment.model, mtp=False)
+    stored = int(BITS[precision.hidden]) // 8
+    return ProgramMemory(
+        weights=count * stored,
+        activations=activations,
+        fragmentation=fragmentation_bytes(activations),
+        framework=round(deployment.engine.memory.framework_gb * GB),
+        gradients=count * max(stored, FP32_BYTES),
+        optimizer=count * optimizer_bytes(optimizer, precision.hidden),
+        peak_node=worst,
+    )
+
+
+def _update(deployment: Deployment, optimizer: str) -> Graph:
+    """One update of all parameters."""
+    precision = deployment.precision or deployment.model.default_precision
+    flags = optimizer_flags(optimizer, fp32_grads=precision.hidden != "fp32")
+    variant = Variant(dtype=precision.hidden, flags=flags)
+    op = Op.make("optimizer", variant, elements=parameters(deployment.model, mtp=False))
+    block = Block("optimizer", (Node("update", op),), direction="optimizer")
+    return Graph(f"{deployment.model.name} update", (block,), "training")
+
+
+def _model_flops(deployment: Deployment, batch: Batch) -> int:
+    """Three times the products of a forward pass with logits of all tokens."""
+    model, count = deployment.model, batch.micro_batch
+    forward = forward_flops(model, [(batch.seq_len, batch.seq_len)] * count)
+    forward += (batch.seq_len - 1) * count * head_flops_per_row(model)
+    return 3 * batch.accumulation * forward
+
+
+def _step(found: ForwardPass, update: Prediction, accumulation: int) -> Prediction:
+    """``accumulation`` passes and one update."""
+    passes = repeated(found.total.part, accumulation)
+    part = Part.group("step", (replace(passes, name="forward_and_backward"), update.part))
+    error = ErrorFactors.of_sum(
+        [
+            (passes.exposed_ps / PICOSECONDS, found.total.error),
+            (update.part.exposed_ps / PICOSECONDS, update.error),
+        ]
+    )
+    unmeasured = load_physics("composition").default["training_log_sd"]
+    error = replace(error, loadings={**error.loadings, "training": unmeasured})
+    said = (*found.total.warnings, UNMEASURED)
+    return replace(found.total, part=part, error=error, warnings=said, domain=_near(found.total))
+
+
+def _near(total: Prediction) -> Domain:
+    return "near" if total.domain == "in" else total.domain
+
+
+def repeated(part: Part, times: int) -> Part:
+    """A part that runs ``times`` times, with all that is in it.
+
+    >>> repeated(Part("pass", 5, children=(Part("a", 2), Part("b", 3))), 3).children[1].exposed_ps
+    9
+    """
+    return replace(
+        part,
+        exposed_ps=part.exposed_ps * times,
+        hidden_ps=part.hidden_ps * times,
+        bound_ps=part.bound_ps * times,
+        ceiling_ps=part.ceiling_ps * times,
+        work=part.work * times,
+        count=part.count * times,
+        children=tuple(repeated(child, times) for child in part.children),
+    )
