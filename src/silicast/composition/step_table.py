@@ -9,7 +9,7 @@ below boost, times are taken between clocks of a grid, where they are linear in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from silicast.communication.collective import CollectiveTimes
 from silicast.composition.clock import held_clocks
-from silicast.composition.node_times import Kind, Timer
+from silicast.composition.node_times import Kind, NodeTimes, Timer
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel
 from silicast.core.numerics import F64, I64
@@ -77,11 +77,48 @@ class _Table:
 @final
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Nodes of one kind whose sizes depend on one symbol, "" = on lengths or on several."""
+    """Nodes of one kind whose sizes depend on one symbol."""
 
     key: Kind
     members: Sequence[int]
     symbol: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Evaluated:
+    """Times, bounds and shares of the cores of one node in the states ``rows``."""
+
+    rows: I64
+    table: F64
+
+    @staticmethod
+    def of(times: KernelTimes | CollectiveTimes, member: int, rows: I64) -> _Evaluated:
+        """Those of one of several nodes that were timed together."""
+        here = slice(member * len(rows), (member + 1) * len(rows))
+        fill = np.ones(len(rows))
+        if isinstance(times, KernelTimes):
+            fill = np.minimum(times.analysis.demand.waves[here], 1.0)
+        return _Evaluated(rows, np.stack((times.estimate_s[here], times.bound_s[here], fill)))
+
+    def at(self, wanted: I64, count: int) -> F64:
+        """For the states ``wanted`` of ``count``, shape (3, len(wanted)); 0 where it does not
+        run.
+        """
+        whole = np.zeros((3, count))
+        whole[:, self.rows] = self.table
+        found: F64 = whole[:, wanted]
+        return found
+
+
+def _nodes(tables: Sequence[F64]) -> NodeTimes:
+    """Nodes of which only times, bounds and shares of the cores are known."""
+    time_s, bound_s, fill = np.stack(tables, axis=1)
+    nothing = np.zeros_like(time_s)
+    return NodeTimes(
+        time_s, bound_s, nothing, np.full(time_s.shape, ""), ({},) * len(tables), nothing, nothing,
+        nothing.astype(np.int64), nothing, fill,
+    )  # fmt: skip
 
 
 @final
@@ -102,10 +139,9 @@ class StepTable:
         self._boost = self.machine.uncapped_device.clocks.boost_hz
         self._hidden: dict[float, _Table] = {}
         overlap = model.overlap
-        self._alone = tuple(
-            (part, Timer(self.machine, part.placed, model.deployment.model.name))
-            for part in (overlap.by_tokens, overlap.by_lengths)
-        )
+        self._by_tokens = Timer(self.machine, overlap.by_tokens.placed, model.deployment.model.name)
+        places = {id(placed): place for place, placed in enumerate(model.placed)}
+        self._lengthy = [places[id(placed)] for placed in overlap.by_lengths.placed]
 
     def steps(self, states: BatchStates) -> FastSteps:
         """Times of all states, each at its own clock; a result does not depend on the others."""
@@ -137,23 +173,38 @@ class StepTable:
         if share < 1.0:
             device = device.at_clock(device.clocks.boost_hz * share)
         sums = np.zeros((3, len(states)))
+        evaluated: dict[int, _Evaluated] = {}
         for key, members, rows in self.model.timer.calls(states):
             for symbol, alike in self._by_symbol(members).items():
+                if not symbol:
+                    found = self.model.timer.evaluate(key, alike, states, rows, device)
+                    sums[:, rows] += self._sums(found, alike, len(rows), None, device)
+                    for member, index in enumerate(alike):
+                        evaluated[index] = _Evaluated.of(found, member, rows)
+                    continue
                 call = _Call(key, alike, symbol)
                 for parts, values in self._looked_up(call, states, rows, share, device):
                     sums[:, parts] += values
-        sums[0] -= self._under_others(states, share, device)
+        sums[0] -= self._under_others(states, evaluated, share, device)
         return sums
 
-    def _under_others(self, states: BatchStates, share: float, device: Device) -> F64:
+    def _under_others(
+        self,
+        states: BatchStates,
+        evaluated: Mapping[int, _Evaluated],
+        share: float,
+        device: Device,
+    ) -> F64:
         """Device seconds of each state that run beside other kernels, shape (n,)."""
         found = np.zeros(len(states))
-        (by_tokens, timer), (by_lengths, sequences) = self._alone
+        overlap, timer = self.model.overlap, self._by_tokens
+        by_tokens, by_lengths = overlap.by_tokens, overlap.by_lengths
         prefills = states.prefill_sequences > 0
         both = np.flatnonzero(prefills & (states.decode_sequences > 0))
         if by_lengths.branches and len(both):
             some = states.chosen(both)
-            nodes, tokens = sequences.times(some, device), sequences.run_tokens(some)
+            nodes = _nodes([evaluated[place].at(both, len(states)) for place in self._lengthy])
+            tokens = self.model.timer.run_tokens(some)
             found[both] = by_lengths.hidden_s(nodes, some, tokens, device)
         decodes = np.flatnonzero(~prefills & (states.tokens <= by_tokens.replayed_tokens))
         if by_tokens.branches and len(decodes):
@@ -173,10 +224,6 @@ class StepTable:
     ) -> Iterator[tuple[I64, F64]]:
         """Sums over the nodes of one call: which states, and three numbers for each."""
         timer, key, members, symbol = self.model.timer, call.key, call.members, call.symbol
-        if not symbol:
-            found = timer.evaluate(key, members, states, rows, device)
-            yield rows, self._sums(found, members, len(rows), None, device)
-            return
         values = timer.symbols(states, rows)[symbol]
         table = self._tables.setdefault((key, symbol, share), _Table())
         small = values <= _LARGEST
