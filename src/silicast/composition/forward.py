@@ -39,6 +39,17 @@ _ONE: F64 = np.ones(1)
 
 @final
 @dataclass(frozen=True, slots=True)
+class Half:
+    """Forward or backward of one pass, as it was timed: one state of a step model."""
+
+    direction: Direction
+    model: StepModel
+    states: BatchStates
+    times: StepTimes
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class ForwardPass:
     """What one pass takes.
 
@@ -47,12 +58,14 @@ class ForwardPass:
         total: with the host's work between two passes.
         clock_hz: the clock that is held when passes follow each other.
         backward: of a pass that trains; None = inference.
+        halves: what was timed.
     """
 
     forward: Prediction
     total: Prediction
     clock_hz: float
     backward: Prediction | None = None
+    halves: tuple[Half, ...] = ()
 
 
 def predict_forward(
@@ -130,7 +143,8 @@ def _composed(halves: Sequence[_Half], hz: float) -> ForwardPass:
         )
     forward, *rest = [prediction(*pair) for pair in zip(parts, errors, strict=True)]
     total = prediction(_joined(parts, between_s), whole_error)
-    return ForwardPass(forward, total, hz, rest[0] if rest else None)
+    timed = tuple(Half(each.direction, each.model, each.states, each.times) for each in halves)
+    return ForwardPass(forward, total, hz, rest[0] if rest else None, timed)
 
 
 def _joined(parts: Sequence[Part], between_s: float) -> Part:

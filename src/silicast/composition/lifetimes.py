@@ -13,6 +13,7 @@ from typing import final
 import numpy as np
 
 from silicast.composition.unrolled import Unrolled
+from silicast.core.numerics import I64
 from silicast.kernels.physics import load_physics
 
 GRANULE = 512
@@ -60,17 +61,25 @@ def fragmentation_bytes(activations: int) -> int:
 def peak_bytes(program: Unrolled, input_bytes: int = 0) -> tuple[int, str]:
     """Bytes of the results alive at the worst point, and the name of the operation there.
 
-    A result of a forward pass that nobody reads is the program's own and stays; any other such
-    one goes at once (gradients of weights are counted apart). One whose size is not known counts as
-    nothing.
-
     Args:
         program: the executions.
         input_bytes: of the program's input, alive all along.
     """
-    count = len(program.order)
-    if not count:
+    if not len(program.order):
         return input_bytes, ""
+    alive = alive_bytes(program)
+    worst = int(alive.argmax())
+    return int(alive[worst]) + input_bytes, program.executions[worst].node.name
+
+
+def alive_bytes(program: Unrolled) -> I64:
+    """Bytes of the results that are alive while each execution runs, shape (executions,).
+
+    A result of a forward pass that nobody reads is the program's own and stays; any other such
+    one goes at once (gradients of weights are counted apart). One whose size is not known counts as
+    nothing.
+    """
+    count = len(program.order)
     sizes = -(-program.result_bytes // GRANULE) * GRANULE
     last = np.full(count, -1, dtype=np.int64)
     waits = program.waits
@@ -82,6 +91,5 @@ def peak_bytes(program: Unrolled, input_bytes: int = 0) -> tuple[int, str]:
     change = np.zeros(count + 1, dtype=np.int64)
     change[:count] += sizes
     np.subtract.at(change, last + 1, sizes)
-    alive = np.cumsum(change[:count])
-    worst = int(alive.argmax())
-    return int(alive[worst]) + input_bytes, program.executions[worst].node.name
+    found: I64 = np.cumsum(change[:count])
+    return found
