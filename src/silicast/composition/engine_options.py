@@ -40,8 +40,8 @@ def with_options(engine: Engine, options: Mapping[str, Any]) -> Engine:
         if change is None:
             near = difflib.get_close_matches(name[:80], _OPTIONS, n=2, cutoff=0.5)
             raise SilicastError(
-                f"{engine.name} has no option {name[:80]!r}",
-                kind="unknown_name",
+                f"options of engines: {name[:80]!r} is not modelled",
+                kind="not_yet",
                 field=f"engine.options.{name[:80]}",
                 hint=f"did you mean {' or '.join(near)}?"
                 if near

@@ -1,0 +1,192 @@
+"""Single engine steps: vLLM on H100, from the times at which its scheduler started them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from silicast.composition.deployment import Deployment
+from silicast.composition.engine import find_engine
+from silicast.composition.engine_options import with_options
+from silicast.composition.states import BatchStates
+from silicast.composition.step import StepModel, StepTimes
+from silicast.core.numerics import F64
+from silicast.core.prediction import Prediction
+from silicast.hardware.catalog import find_device
+from silicast.validation.suite import EVIDENCE, Scored, Suite, register_suite, subsample
+from silicast.workload.models import find_model
+from silicast.workload.plan import Plan
+
+_MODELS = {
+    "llama-2-70b": "Llama-2-70B", "llama-2-70b-hf": "Llama-2-70B", "codellama-34b": "CodeLlama-34B",
+}  # fmt: skip
+_BLOCK_TOKENS = 16
+_OPTIONS = {"fused_all_reduce": False}
+"""As version 0.15.1 has it by default."""
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+@final
+@register_suite
+class VllmSteps(Suite):
+    """Steps whose successor was recorded too: the time between the two starts is the step's."""
+
+    name: ClassVar[str] = "vllm-steps"
+    title: ClassVar[str] = "Steps of vLLM 0.15.1 on H100: decode, and prefill beside decode"
+    split: ClassVar[str] = (
+        "All rows whose next step was recorded. step_ms: no constant is from these rows. "
+        "fitted_step_ms: a gap and a time per request between steps, least squares on the other "
+        "model's rows. A sequence's length is the mean of the cache in use over running sequences. "
+        "The baseline 'line through these rows' is affine in running sequences, with a constant "
+        "for steps with a prefill, fitted on the very rows of each model: what no function of the "
+        "batch's size can beat by much."
+    )
+    source: ClassVar[tuple[str, ...]] = ("serving/blis_vllm_step_traces_h100.parquet",)
+    thresholds: ClassVar[Mapping[str, Mapping[str, float]]] = {
+        "step_ms": {"mean_ape": 4.5, "bias_pct": 2.5},
+        "fitted_step_ms": {"mean_ape": 5.5},
+    }
+
+    def score(self, data: Path, limit: int | None = None) -> list[Scored]:
+        """One row a step."""
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(data / self.source[0]).to_pylist()
+        rows = [row for row in table if row["steps_to_next"] == 1]
+        rows.sort(key=lambda row: (row["model"], row["experiment_id"], row["step.id"]))
+        rows = [rows[index] for index in subsample(len(rows), limit)]
+        runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for row in rows:
+            runs[_MODELS[row["model"]]].append(row)
+        names = sorted(runs)
+        ordered = [row for name in names for row in runs[name]]
+        found = {name: _predict(name, runs[name]) for name in names}
+        fitted = np.concatenate(
+            [_with_gap_of(found, runs, name, other) for name, other in _pairs(names)]
+        )
+        measured = _measured(ordered)
+        total = np.concatenate([found[name][:, 0] for name in names])
+        line = np.concatenate([_line(runs[name]) for name in names])
+        shared: dict[str, Any] = {
+            "measured": measured,
+            "roofline": np.concatenate([found[name][:, 3] for name in names]),
+            "groups": {
+                "device": np.array(["H100"] * len(ordered)),
+                "model": np.array([_MODELS[row["model"]] for row in ordered]),
+                "run": np.array([row["experiment_id"].split("-", 2)[2] for row in ordered]),
+                "regime": np.array([_regime(row) for row in ordered]),
+                "sequences": np.array([_running(row) for row in ordered]),
+            },
+            "baselines": {"line through these rows": line},
+        }
+        low, high = (np.concatenate([found[name][:, i] for name in names]) for i in (1, 2))
+        return [
+            Scored(metric="step_ms", estimate=total, p05=low, p95=high, **shared),
+            Scored(
+                metric="fitted_step_ms",
+                estimate=fitted,
+                p05=fitted * (low / total),
+                p95=fitted * (high / total),
+                **shared,
+            ),
+        ]
+
+
+def _pairs(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Each model and the one that its constants are fitted on."""
+    return [(name, next((o for o in names if o != name), name)) for name in names]
+
+
+def _measured(rows: Rows) -> F64:
+    """Milliseconds."""
+    return np.array([row["cadence_us"] for row in rows], dtype=np.float64) * 1e-3
+
+
+def _sequences(rows: Rows) -> F64:
+    decode = [row["batch.num_decode_reqs"] + row["batch.num_prefill_reqs"] for row in rows]
+    return np.array(decode, dtype=np.float64)
+
+
+def _regime(row: Mapping[str, Any]) -> str:
+    return "prefill and decode" if row["batch.num_prefill_reqs"] else "decode"
+
+
+def _running(row: Mapping[str, Any]) -> str:
+    """Half-open ranges of running sequences."""
+    low = next(n for n in (96, 64, 32, 16, 0) if row["queue.running_depth"] >= n)
+    return f"{low} and more"
+
+
+def states_of(rows: Rows) -> BatchStates:
+    """Batches as far as they were recorded: new tokens of prefills spread evenly, and the mean
+    length of all running sequences for each.
+    """
+    new: list[int] = []
+    total: list[int] = []
+    cached: list[int] = []
+    prefills, decodes = [0], [0]
+    for row in rows:
+        used = row["kv.blocks_total_gpu"] - row["kv.blocks_free_gpu"]
+        # the last block of a sequence is half full on average
+        length = used * _BLOCK_TOKENS // max(row["queue.running_depth"], 1) - _BLOCK_TOKENS // 2
+        length = max(length, 1)
+        count, tokens = row["batch.num_prefill_reqs"], row["batch.prefill_tokens"]
+        for place in range(count):
+            own = max(tokens // count + (place < tokens % count), 1)
+            new.append(own)
+            total.append(max(length, own))
+        cached += [length] * row["batch.num_decode_reqs"]
+        prefills.append(len(new))
+        decodes.append(len(cached))
+    arrays = (np.array(x, dtype=np.int64) for x in (new, total, prefills, cached, decodes))
+    return BatchStates(*arrays)
+
+
+def _predict(name: str, rows: Rows) -> F64:
+    """Estimate, 5 % and 95 % quantile and bound of each row, milliseconds, shape (rows, 4)."""
+    model = StepModel(
+        Deployment(
+            model=find_model(name),
+            device=find_device("H100"),
+            engine=with_options(find_engine("vllm"), _OPTIONS),
+            plan=Plan(tp=int(rows[0]["tp"])),
+            evidence=EVIDENCE.get(),
+        )
+    )
+    states = states_of(rows)
+    times = model.steps(states)
+    hz = model.held_clock(times, 0)
+    if hz != model.deployment.device.clocks.boost_hz:
+        times = model.steps(states, hz)
+    return np.array([_row(model, times, index) for index in range(len(rows))])
+
+
+def _row(model: StepModel, times: StepTimes, index: int) -> tuple[float, float, float, float]:
+    once = np.zeros(len(times.total_s))
+    once[index] = 1.0
+    prediction = Prediction(
+        part=model.part("step", times, once), error=model.error(times, once), tier="analytic"
+    )
+    latency = prediction.latency_s.times(1e3)
+    return latency.estimate, latency.p05, latency.p95, prediction.bound_seconds * 1e3
+
+
+def _with_gap_of(found: Mapping[str, F64], runs: Mapping[str, Rows], name: str, other: str) -> F64:
+    """Predictions of a model's rows with a gap and a time per request fitted on another's."""
+    rest = _measured(runs[other]) - found[other][:, 0]
+    known = np.stack((np.ones(len(rest)), _sequences(runs[other])), axis=1)
+    constants = np.linalg.lstsq(known, rest, rcond=None)[0]
+    fitted: F64 = found[name][:, 0] + constants[0] + constants[1] * _sequences(runs[name])
+    return fitted
+
+
+def _line(rows: Rows) -> F64:
+    mixed = np.array([row["batch.num_prefill_reqs"] > 0 for row in rows], dtype=np.float64)
+    known = np.stack((np.ones(len(rows)), _sequences(rows), mixed), axis=1)
+    fitted: F64 = known @ np.linalg.lstsq(known, _measured(rows), rcond=None)[0]
+    return fitted
