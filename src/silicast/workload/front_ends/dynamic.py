@@ -9,13 +9,17 @@ import torch
 
 from silicast.core.errors import SilicastError
 
+USUAL = {"batch": 0, "seq_len": 1}
+"""Names of axes as workloads use them."""
+
 
 def dimensions_of(program: Any, given: Mapping[str, int]) -> Callable[[Any], int]:
     """A function from a size of the program, symbolic or not, to a number.
 
     Args:
         given: value of a dimension by its symbol ("s77"), or by the input and axis where it stands
-            ("x.0").
+            ("x.0"), or as "batch" and "seq_len": the only dynamic dimension that stands first, or
+            second, in inputs.
 
     Raises:
         SilicastError: a name in ``given`` is unknown or its value is out of the program's range;
@@ -34,7 +38,7 @@ def dimensions_of(program: Any, given: Mapping[str, int]) -> Callable[[Any], int
     symbols = set(places.values()) | set(ranges)
     values: dict[str, int] = {}
     for name, number in given.items():
-        symbol = places.get(name, name)
+        symbol = places.get(name) or _usual(places, name) or name
         if symbol not in symbols:
             raise SilicastError(
                 f"the program has no dimension {name!r}", kind="unknown_name", field="dynamic",
@@ -61,6 +65,13 @@ def dimensions_of(program: Any, given: Mapping[str, int]) -> Callable[[Any], int
         return int(expression.subs({x: values[str(x)] for x in expression.free_symbols}))
 
     return size_of
+
+
+def _usual(places: Mapping[str, str], name: str) -> str:
+    """The symbol that an axis has in all inputs where it is dynamic; "" if there are several."""
+    axis = USUAL.get(name)
+    found = {symbol for place, symbol in places.items() if place.endswith(f".{axis}")}
+    return found.pop() if axis is not None and len(found) == 1 else ""
 
 
 def _whole(bound: Any, otherwise: int) -> int:

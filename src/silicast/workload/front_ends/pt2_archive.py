@@ -188,9 +188,12 @@ def _check_entry(tree: dict[str, Any], key: str, value: Any) -> None:
 
 def _check_operator(target: Any) -> None:
     """Of names with two underscores only aten's operators of bits are called."""
-    if isinstance(target, str) and TARGET.match(target):
-        if ".__" not in target or BITWISE.match(target):
-            return
+    if (
+        isinstance(target, str)
+        and TARGET.match(target)
+        and (".__" not in target or BITWISE.match(target))
+    ):
+        return
     raise _refused(f"{str(target)[:80]!r} is not an operator of an exported program")
 
 
