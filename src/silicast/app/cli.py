@@ -30,7 +30,7 @@ HELP = (
 )
 
 PREDICT = ("infer", "compare", "explain", "diff", "kernel", "run", "batch")
-CATALOG = ("devices", "models", "engines", "validate", "calibrate", "train-kernels")
+CATALOG = ("devices", "models", "engines", "trace", "validate", "calibrate", "train-kernels")
 
 
 def build_app() -> App:
