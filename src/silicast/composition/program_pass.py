@@ -247,8 +247,12 @@ class _Composed:
         total = Sum(
             own, nodes.independent[:, 0], nodes.shared, nodes.tiers[:, 0], max(rest, waited, 0.0)
         )
-        machine = self.program.machine
-        return Uncertainty(self.program.placed, machine.engine, assumed=self.assumed).of(total)
+        return self._uncertainty.of(total)
+
+    @cached_property
+    def _uncertainty(self) -> Uncertainty:
+        program = self.program
+        return Uncertainty(program.placed, program.machine.engine, assumed=self.assumed)
 
     def tier(self) -> Tier:
         """The best tier in which, or in a better one, at least half of the kernels' time is."""

@@ -23,7 +23,7 @@ none of its kernels, which depends on the way of execution.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, final
@@ -32,15 +32,20 @@ import numpy as np
 
 from silicast.composition.as_run import COLLECTIVES
 from silicast.composition.engine import Engine
+from silicast.composition.kinship import (
+    KNOWLEDGE,
+    Knowledge,
+    Pairs,
+    constants,
+    knowledge_of,
+    octaves_of,
+    symbol_of,
+)
 from silicast.composition.node_times import NodeTimes
 from silicast.composition.placed import Placed
 from silicast.core.numerics import F64, I64
-from silicast.core.prediction import TIERS, ErrorFactors
-from silicast.kernels.physics import load_physics
-from silicast.workload.op import Affine, Dim
+from silicast.core.prediction import ErrorFactors
 
-GROUP = "uncertainty"
-Knowledge = Literal["learned", "known", "unmeasured"]
 Mode = Literal["eager", "compiled", "serving"]
 
 OF_DEVICE = frozenset(("device", "software"))
@@ -48,8 +53,10 @@ OF_DEVICE = frozenset(("device", "software"))
 OF_KERNELS = frozenset((*OF_DEVICE, "family", "campaign"))
 """Factors that measuring a family's kernels on the device does away with."""
 HOST, NETWORK, COMPOSITION = "host", "network", "composition"
+MOST_SHAPES = 500
+"""Different shapes up to which each is told apart; their pairs are counted."""
 MOST_MEASUREMENTS = 6
-"""Families whose measurement is tried, those with most to gain first."""
+"""Measurements that are named, those that leave least first."""
 
 
 def mode_of(engine: Engine) -> Mode:
@@ -92,19 +99,21 @@ class Sum:
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Family:
-    """Shapes of one family and format: their places among all shapes, and their distances."""
+class _Layout:
+    """What of a sum does not depend on its times.
 
-    name: str
-    shapes: I64
-    distance: F64
+    Attributes:
+        names: shared factors; loadings: of each in each call, shape (factors, calls).
+        call: which call timed each node, shape (nodes,).
+        correlation: of each pair of shapes.
+        most_own: of each shape, what its own log sd is at most, shape (shapes,); None = no limit.
+    """
 
-    def correlation(self, knowledge: Knowledge) -> F64:
-        """Of the errors of two shapes, shape (k, k)."""
-        alike, reach = _field(knowledge)
-        found = alike * np.exp(-self.distance / reach)
-        np.fill_diagonal(found, 1.0)
-        return found
+    names: tuple[str, ...]
+    loadings: F64
+    call: I64
+    correlation: F64
+    most_own: F64 | None
 
 
 @final
@@ -120,32 +129,16 @@ class Uncertainty:
     def __init__(self, placed: Sequence[Placed], engine: Engine, *, assumed: bool = False) -> None:
         self.engine = engine
         self.assumed = assumed
-        self.placed = tuple(placed)
-        shapes: dict[tuple[object, ...], int] = {}
-        first: list[int] = []
-        of_node = []
-        for index, node in enumerate(self.placed):
-            op = node.op
-            key = (op.family, op.variant, op.dims, node.crosses)
-            place = shapes.setdefault(key, len(shapes))
-            if place == len(first):
-                first.append(index)
-            of_node.append(place)
+        self.families = [node.op.family for node in placed]
+        self._routed = np.flatnonzero([_is_routed(node) for node in placed])
+        first, of_node = _shapes(placed, _exact)
+        if len(first) > MOST_SHAPES:
+            first, of_node = _shapes(placed, _octaves)
         self._shape = np.array(of_node, dtype=np.int64)
-        self._routed = np.array([_is_routed(node) for node in self.placed], dtype=np.bool_)
-        groups: dict[tuple[str, str], list[int]] = {}
-        for place, index in enumerate(first):
-            op = self.placed[index].op
-            groups.setdefault((op.family, op.variant.dtype), []).append(place)
-        self._families = tuple(
-            _Family(
-                family,
-                np.array(members, dtype=np.int64),
-                distances([self.placed[first[place]].op.dims for place in members]),
-            )
-            for (family, _), members in groups.items()
-        )
-        self._correlations: dict[tuple[int, Knowledge], F64] = {}
+        self._shape_families = [node.op.family for node in first]
+        self._pairs = Pairs.of(first)
+        self._layouts: dict[tuple[frozenset[str], bytes], _Layout] = {}
+        self._laid_out: Sequence[Mapping[str, float]] = ()
 
     def of(self, total: Sum, measured: frozenset[str] = frozenset()) -> ErrorFactors:
         """The error of a sum.
@@ -157,158 +150,128 @@ class Uncertainty:
         whole = float(total.seconds.sum()) + total.host_s
         if whole <= 0.0:
             return ErrorFactors()
-        constants = _constants()
-        linear = self._shared(total, measured)
-        host = constants["measured.host_log_sd"] if HOST in measured else self.engine.host.log_sd
-        linear[HOST] = total.host_s * min(host, self.engine.host.log_sd)
-        if self._routed.any():
+        known, layout = constants(), self._layout(total, measured)
+        by_call = np.bincount(layout.call, weights=total.seconds)
+        linear = dict(zip(layout.names, (layout.loadings @ by_call / whole).tolist(), strict=True))
+        host = self.engine.host.log_sd
+        if HOST in measured:
+            host = min(host, known["measured.host_log_sd"])
+        linear[HOST] = total.host_s * host / whole
+        if len(self._routed):
             routed = float(total.seconds[self._routed].sum())
-            linear["experts"] = routed * constants["experts_log_sd"]
-        loadings = {name: value / whole for name, value in sorted(linear.items()) if value > 0.0}
+            linear["experts"] = routed * known["experts_log_sd"] / whole
         if self.assumed:
-            loadings["structure"] = constants["structure_log_sd"]
-        causes = {name: value / whole for name, value in self._own(total, measured).items()}
-        causes[COMPOSITION] = constants[f"{mode_of(self.engine)}.composition_log_sd"]
+            linear["structure"] = known["structure_log_sd"]
+        causes = self._own(total, layout, whole)
+        causes[COMPOSITION] = known[f"{mode_of(self.engine)}.composition_log_sd"]
         own = math.sqrt(math.fsum(value * value for value in causes.values()))
-        return ErrorFactors(loadings, own, causes)
+        return ErrorFactors({name: v for name, v in linear.items() if v > 0.0}, own, causes)
 
     def narrowed(self, total: Sum) -> dict[str, ErrorFactors]:
         """Measurement -> the error that it would leave; those that change nothing are left out."""
-        now = self.of(total)
-        gain: dict[str, float] = {}
-        for family in dict.fromkeys(node.op.family for node in self.placed):
-            if family not in COLLECTIVES:
-                left = self.of(total, frozenset((family,)))
-                gain[family] = now.variance - left.variance
-        chosen = sorted(gain, key=lambda name: -gain[name])[:MOST_MEASUREMENTS]
-        found = {name: self.of(total, frozenset((name,))) for name in (*chosen, HOST, NETWORK)}
-        return {name: error for name, error in found.items() if error.variance < now.variance}
+        now = self.of(total).variance
+        families = [name for name in dict.fromkeys(self.families) if name not in COLLECTIVES]
+        found = {name: self.of(total, frozenset((name,))) for name in (*families, HOST, NETWORK)}
+        found = {name: error for name, error in found.items() if error.variance < now}
+        chosen = sorted(found, key=lambda name: (found[name].variance, name))
+        return {name: found[name] for name in chosen[:MOST_MEASUREMENTS]}
 
-    def _shared(self, total: Sum, measured: frozenset[str]) -> dict[str, float]:
-        """Factor -> sum of seconds times loading; nodes of one call are added first."""
-        seconds: dict[int, float] = {}
-        sample: dict[int, int] = {}
-        for index, (time, factors) in enumerate(
-            zip(total.seconds.tolist(), total.shared, strict=True)
-        ):
-            key = id(factors)
-            if key in seconds:
-                seconds[key] += time
-            else:
-                seconds[key], sample[key] = time, index
-        found: dict[str, float] = {}
-        for key, index in sample.items():
-            factors, family = total.shared[index], self.placed[index].op.family
-            is_measured = family in measured
-            spread = split(factors, family, knowledge_of(factors, int(total.tiers[index])))
-            for name, value in spread:
-                left = _after(name, value, family, measured) if measured else value
-                found[name] = found.get(name, 0.0) + seconds[key] * left
-            if is_measured:
-                name = f"device:{family}"
-                left = min(math.hypot(*factors.values()), _calibrated(family).shared)
-                found[name] = found.get(name, 0.0) + seconds[key] * left
-        return found
-
-    def _own(self, total: Sum, measured: frozenset[str]) -> dict[str, float]:
-        """Cause -> sd, in seconds, of what shapes of a family leave open."""
-        spread = np.bincount(self._shape, weights=total.seconds * total.own_log_sd)
-        found: dict[str, float] = {}
-        first: dict[int, int] = {}
-        for index, place in enumerate(self._shape.tolist()):
-            first.setdefault(place, index)
-        seconds = np.bincount(self._shape, weights=total.seconds) if measured else spread
-        for number, family in enumerate(self._families):
-            mine = spread[family.shapes]
-            largest = first[int(family.shapes[int(np.argmax(mine))])]
-            knowledge = knowledge_of(total.shared[largest], int(total.tiers[largest]))
-            if _is_measured(family.name, measured):
-                knowledge = "learned"
-                most = _calibrated(family.name).own
-                mine = np.minimum(mine, seconds[family.shapes] * most)
-            if len(mine) > 1:
-                variance = float(mine @ self._correlation(number, knowledge) @ mine)
-            else:
-                variance = float(mine[0]) ** 2
-            if variance > 0.0:
-                name = f"shapes:{family.name}"
-                found[name] = math.hypot(found.get(name, 0.0), math.sqrt(variance))
-        return found
-
-    def _correlation(self, number: int, knowledge: Knowledge) -> F64:
-        key = (number, knowledge)
-        found = self._correlations.get(key)
+    def _layout(self, total: Sum, measured: frozenset[str]) -> _Layout:
+        """Remembered for sums of the same kernel calls."""
+        if total.shared is not self._laid_out:
+            self._layouts.clear()
+            self._laid_out = total.shared
+        key = (measured, total.tiers.tobytes())
+        found = self._layouts.get(key)
         if found is None:
-            found = self._correlations[key] = self._families[number].correlation(knowledge)
+            found = self._layouts[key] = self._new_layout(total, measured)
         return found
 
+    def _new_layout(self, total: Sum, measured: frozenset[str]) -> _Layout:
+        places: dict[tuple[int, str], int] = {}
+        spreads: list[dict[str, float]] = []
+        call = []
+        known: dict[str, Knowledge] = {}
+        for family, factors, tier in zip(
+            self.families, total.shared, total.tiers.tolist(), strict=True
+        ):
+            key = (id(factors), family)
+            call.append(places.setdefault(key, len(spreads)))
+            if call[-1] < len(spreads):
+                continue
+            knowledge = knowledge_of(factors, tier)
+            spread = split(factors, family, knowledge)
+            spreads.append(_after(spread, family, measured))
+            if factors or knowledge == "learned":  # else it does not run
+                known[family] = max(known.get(family, knowledge), knowledge, key=KNOWLEDGE.index)
+        names = tuple(sorted({name for spread in spreads for name in spread}))
+        loadings = [[spread.get(name, 0.0) for spread in spreads] for name in names]
+        most_own = None
+        if measured:
+            limited = [_is_measured(family, measured) for family in self._shape_families]
+            most = [_calibrated(family).own for family in self._shape_families]
+            most_own = np.where(limited, most, np.inf)
+            known |= {name: "learned" for name in known if _is_measured(name, measured)}
+        return _Layout(
+            names,
+            np.array(loadings).reshape(len(names), len(spreads)),
+            np.array(call, dtype=np.int64),
+            self._pairs.correlation([known.get(name, "known") for name in self._pairs.families]),
+            most_own,
+        )
 
-def knowledge_of(factors: Mapping[str, float], tier: int) -> Knowledge:
-    """What a kernel's time rests on: its shared factors say whether libraries of its architecture
-    were ever measured.
-    """
-    if tier > TIERS.index("analytic"):
-        return "learned"
-    return "unmeasured" if any(name.startswith("software:") for name in factors) else "known"
+    def _own(self, total: Sum, layout: _Layout, whole: float) -> dict[str, float]:
+        """Cause -> log sd of what the shapes of a family leave open."""
+        count, pairs = len(self._shape_families), self._pairs
+        spread = np.bincount(self._shape, weights=total.seconds * total.own_log_sd, minlength=count)
+        if layout.most_own is not None:
+            seconds = np.bincount(self._shape, weights=total.seconds, minlength=count)
+            most = np.where(seconds > 0.0, seconds * np.minimum(layout.most_own, 1e300), 0.0)
+            spread = np.minimum(spread, most)
+        products = layout.correlation * spread[pairs.one] * spread[pairs.other]
+        variances = np.bincount(pairs.family, weights=products)
+        sds = (np.sqrt(np.maximum(variances, 0.0)) / whole).tolist()
+        return {name: sd for name, sd in zip(pairs.causes, sds, strict=True) if sd > 0.0}
 
 
-def split(
-    factors: Mapping[str, float], family: str, knowledge: Knowledge
-) -> tuple[tuple[str, float], ...]:
+def _shapes(
+    placed: Sequence[Placed], key_of: Callable[[Placed], Hashable]
+) -> tuple[list[Placed], list[int]]:
+    """A node of each shape, and the shape of each node."""
+    known: dict[Hashable, int] = {}
+    first: list[Placed] = []
+    of_node = []
+    for node in placed:
+        of_node.append(known.setdefault(key_of(node), len(first)))
+        if of_node[-1] == len(first):
+            first.append(node)
+    return first, of_node
+
+
+def _exact(node: Placed) -> Hashable:
+    return node.op.family, node.op.variant, node.op.dims, node.crosses
+
+
+def _octaves(node: Placed) -> Hashable:
+    """Sizes of whole octaves: coarser shapes share more of their errors than they do."""
+    sizes = tuple((name, symbol_of(dim), round(octaves_of(dim))) for name, dim in node.op.dims)
+    return node.op.family, node.op.variant.dtype, sizes
+
+
+def split(factors: Mapping[str, float], family: str, knowledge: Knowledge) -> dict[str, float]:
     """Shared factors of a call, the device's split in what all its kernels share ("device") and
     what only those of the family do ("device:gemm").
 
-    >>> {name: round(sd, 3) for name, sd in split({"family:gemm": 0.02}, "gemm", "known")}
-    {'family:gemm': 0.02}
+    >>> list(split({"device": 0.1, "family:gemm": 0.02}, "gemm", "known"))
+    ['family:gemm', 'device', 'device:gemm']
     """
     of_device = math.fsum(v * v for n, v in factors.items() if _kind(n) in OF_DEVICE)
-    rest = tuple((n, v) for n, v in factors.items() if _kind(n) not in OF_DEVICE)
-    if of_device <= 0.0:
-        return rest
-    everywhere = _constants()[f"{knowledge}.device_share"]
-    return (
-        ("device", math.sqrt(everywhere * of_device)),
-        (f"device:{family}", math.sqrt((1.0 - everywhere) * of_device)),
-        *rest,
-    )
-
-
-def distances(sizes: Sequence[Sequence[tuple[str, Dim]]]) -> F64:
-    """Between ops of one family: Euclidean, in factors of two of their sizes; shape (k, k).
-
-    Sizes that only the batch knows count as equal where they have the same name, and as
-    :func:`unlike` octaves apart where not. A size that an op leaves out is 1.
-
-    >>> distances([(("k", 64), ("m", "tokens")), (("k", 512), ("m", "tokens"))])[0, 1]
-    np.float64(3.0)
-    """
-    names = sorted({name for dims in sizes for name, _ in dims})
-    squares = np.zeros((len(sizes), len(sizes)))
-    for name in names:
-        column = [dict(dims).get(name, 1) for dims in sizes]
-        octaves = np.array([_octaves(dim) for dim in column])
-        squares += np.square(octaves[:, None] - octaves[None, :])
-        symbols = [_symbol(dim) for dim in column]
-        if any(symbols):
-            numbers = np.unique(np.array(symbols), return_inverse=True)[1]
-            apart = numbers[:, None] != numbers[None, :]
-            squares += apart * _constants()["unlike_octaves"] ** 2
-    found: F64 = np.sqrt(squares)
+    found = {n: v for n, v in factors.items() if _kind(n) not in OF_DEVICE}
+    if of_device > 0.0:
+        everywhere = constants()[f"{knowledge}.device_share"]
+        found["device"] = math.sqrt(everywhere * of_device)
+        found[f"device:{family}"] = math.sqrt((1.0 - everywhere) * of_device)
     return found
-
-
-def _octaves(dim: Dim) -> float:
-    if isinstance(dim, str):
-        return 0.0
-    if isinstance(dim, Affine):
-        return math.log2(max(dim.factor, 1))
-    return math.log2(max(sum(dim) if isinstance(dim, tuple) else dim, 1))
-
-
-def _symbol(dim: Dim) -> str:
-    if isinstance(dim, Affine):
-        return dim.symbol
-    return dim if isinstance(dim, str) else ""
 
 
 def _kind(factor: str) -> str:
@@ -324,11 +287,17 @@ def _is_measured(family: str, measured: frozenset[str]) -> bool:
     return family in measured or (NETWORK in measured and family in COLLECTIVES)
 
 
-def _after(name: str, value: float, family: str, measured: frozenset[str]) -> float:
-    """A shared loading of a family's kernels once something has been measured."""
-    if name == NETWORK and NETWORK in measured:
-        return min(value, _calibrated(NETWORK).shared)
-    return 0.0 if family in measured and _kind(name) in OF_KERNELS else value
+def _after(spread: dict[str, float], family: str, measured: frozenset[str]) -> dict[str, float]:
+    """Shared loadings of a call once something has been measured."""
+    if family in measured:
+        gone = [value for name, value in spread.items() if _kind(name) in OF_KERNELS]
+        found = {n: v for n, v in spread.items() if _kind(n) not in OF_KERNELS}
+        found[f"device:{family}"] = min(math.hypot(*gone), _calibrated(family).shared)
+        return found
+    if _is_measured(family, measured):
+        most = _calibrated(family).shared
+        return {name: min(value, most) for name, value in spread.items()}
+    return spread
 
 
 @final
@@ -342,21 +311,8 @@ class Calibrated:
 
 @lru_cache(maxsize=256)
 def _calibrated(family: str) -> Calibrated:
-    constants = _constants()
+    known = constants()
     name = NETWORK if family in COLLECTIVES else family
-    if f"calibrated.{name}.log_sd" not in constants:
+    if f"calibrated.{name}.log_sd" not in known:
         name = "other"
-    return Calibrated(
-        constants[f"calibrated.{name}.shared_log_sd"], constants[f"calibrated.{name}.log_sd"]
-    )
-
-
-@lru_cache(maxsize=1)
-def _constants() -> Mapping[str, float]:
-    return load_physics(GROUP).default
-
-
-def _field(knowledge: Knowledge) -> tuple[float, float]:
-    """How alike the errors of neighbouring shapes are, and over how many octaves."""
-    constants = _constants()
-    return constants[f"{knowledge}.alike"], constants[f"{knowledge}.reach_octaves"]
+    return Calibrated(known[f"calibrated.{name}.shared_log_sd"], known[f"calibrated.{name}.log_sd"])
