@@ -114,6 +114,11 @@ def _factory(place: str, name: str) -> Callable[..., Any]:
             module = importlib.import_module(place)
     except SilicastError:
         raise
+    except ModuleNotFoundError as error:
+        raise SilicastError(
+            f"no module {error.name!r}", kind="unknown_name", field="program",
+            hint="expected MODULE:FACTORY, or FILE.py:FACTORY",
+        ) from None  # fmt: skip
     except Exception as error:
         raise _failed(place, error) from error
     factory = getattr(module, name, None)
@@ -126,10 +131,9 @@ def _factory(place: str, name: str) -> Callable[..., Any]:
 
 def _failed(what: str, error: Exception) -> SilicastError:
     """An error of the user's code, with its last line there."""
-    frames = [
-        x for x in traceback.extract_tb(error.__traceback__) if "/silicast/" not in x.filename
-    ]
-    own = [x for x in frames if "site-packages" not in x.filename and "<frozen" not in x.filename]
+    others = ("/silicast/", "site-packages", "<frozen", "/importlib/")
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [x for x in frames if not any(part in x.filename for part in others)]
     where = f"{own[-1].filename}:{own[-1].lineno}" if own else ""
     said = (str(error).strip().splitlines() or [""])[0][:200]
     return SilicastError(

@@ -7,8 +7,11 @@ every operator that is dispatched.
 
 from __future__ import annotations
 
+import logging
 import traceback
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,9 +74,10 @@ def graph_of(
     else:
         program = _export(module, tuple(args), dict(kwargs or {}), training=training, dtype=dtype)
     found = name or type(module).__name__
-    return exported.graph_of_program(
-        program, found, training=training, dynamic=dynamic or {}, dtype=dtype or ""
-    )
+    with _quiet():
+        return exported.graph_of_program(
+            program, found, training=training, dynamic=dynamic or {}, dtype=dtype or ""
+        )
 
 
 def require_torch() -> Any:
@@ -108,7 +112,7 @@ def _export(
     cast = getattr(torch, {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16",
                            "fp64": "float64"}.get(dtype or "", ""), None)  # fmt: skip
     try:
-        with without_data(cast) as strip:
+        with _quiet(), without_data(cast) as strip:
             bare, args, kwargs = strip((module, args, kwargs))
             if not training:
                 bare.eval()
@@ -117,6 +121,19 @@ def _export(
         raise
     except Exception as error:
         raise _refusal(module, error) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what PyTorch says on the way: what stops an export is in the error."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 def _refusal(module: Any, error: Exception) -> SilicastError:
