@@ -61,6 +61,7 @@ class TrainingStep:
         recompute: what backward runs again.
         model_flops: of one step, nothing counted twice: three times the forward pass.
         clock_hz: the clock held over forward and backward.
+        micro: one of its passes; update: of the weights.
     """
 
     step: Prediction
@@ -68,6 +69,8 @@ class TrainingStep:
     recompute: Recompute
     model_flops: int
     clock_hz: float
+    micro: ForwardPass
+    update: Prediction
 
 
 def predict_training_step(
@@ -101,6 +104,8 @@ def predict_training_step(
         recompute=chosen.training.recompute,
         model_flops=_model_flops(deployment, batch),
         clock_hz=found.clock_hz,
+        micro=found,
+        update=update.total,
     )
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer
 from silicast.scenario.decode import Scenario
 from silicast.scenario.schema import RawScenario
+
+if TYPE_CHECKING:
+    from silicast.composition.trace_events import Trace
 
 
 class Answerer(ABC):
@@ -33,6 +36,18 @@ class Answerer(ABC):
         Raises:
             SilicastError: it cannot be answered; kind "not_yet" names the missing capability.
         """
+
+    def trace(self, scenario: Scenario) -> Trace:
+        """The timeline behind the answer to a scenario.
+
+        Raises:
+            SilicastError: it cannot be answered; kind "not_yet": its task has no timeline.
+        """
+        raise not_yet(
+            f"a timeline of task {scenario.raw.task}",
+            "task",
+            "tasks with one: inference, graph, training",
+        )
 
     def answer_many(self, scenarios: Sequence[Scenario]) -> list[Answer | SilicastError]:
         """The answers to many, in order, the same as one by one; errors stand in their place."""

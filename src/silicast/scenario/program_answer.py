@@ -65,7 +65,7 @@ def machine_of(scenario: Scenario, default_engine: str) -> Machine:
     )
 
 
-def answer_program(scenario: Scenario, default_engine: str) -> Answer:
+def program_of(scenario: Scenario, default_engine: str) -> ProgramPass:
     """One pass of the program that ``workload.graph`` names.
 
     Raises:
@@ -78,7 +78,12 @@ def answer_program(scenario: Scenario, default_engine: str) -> Answer:
     states = (0, 0)
     if graph.phase == "training":
         graph, states = _trained(graph, work.optimizer)
-    found = predict_program(machine, graph, state_bytes=states)
+    return predict_program(machine, graph, state_bytes=states)
+
+
+def answer_program(scenario: Scenario, default_engine: str) -> Answer:
+    """The answer about that pass; raises as :func:`program_of`."""
+    found = program_of(scenario, default_engine)
     bound_only = scenario.raw.tier == "bound"
     named = {"e2e_ms": found.total}
     named |= {f"{name}_ms": each for name, each in found.directions.items() if name != "optimizer"}

@@ -7,13 +7,14 @@ from typing import Any, ClassVar, cast, final, get_args
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import Engine
 from silicast.composition.forward import ForwardPass, predict_forward
+from silicast.composition.trace_events import Trace
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Tier
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.answerers.inference import deployment_of
 from silicast.scenario.decode import Scenario
-from silicast.scenario.program_answer import answer_program
+from silicast.scenario.program_answer import answer_program, program_of
 from silicast.scenario.workloads import GraphWorkload
 from silicast.workload.eager import AttentionCode, Framework
 
@@ -38,16 +39,31 @@ class GraphAnswerer(Answerer):
         assert isinstance(work, GraphWorkload)
         if work.graph is not None:
             return answer_program(scenario, DEFAULT_FRAMEWORK)
-        deployment, warnings = deployment_of(scenario, DEFAULT_FRAMEWORK, options=("attention",))
-        if work.optimizer is not None:
-            raise SilicastError(
-                "an optimizer in a pass without training", field="workload.optimizer"
-            )
-        framework, said = framework_of(scenario, deployment.engine)
-        found = predict_forward(deployment, work.batch or 1, work.seq_len or 1, framework)
-        return _answer(
-            found, deployment, [*said, *warnings], bound_only=scenario.raw.tier == "bound"
-        )
+        found, deployment, warnings = _predicted(scenario, work)
+        return _answer(found, deployment, warnings, bound_only=scenario.raw.tier == "bound")
+
+    def trace(self, scenario: Scenario) -> Trace:
+        """See :class:`~silicast.scenario.answerer.Answerer`."""
+        from silicast.composition.pass_trace import trace_pass
+        from silicast.composition.program_trace import trace_program
+
+        work = scenario.workload
+        assert isinstance(work, GraphWorkload)
+        if work.graph is not None:
+            return trace_program(program_of(scenario, DEFAULT_FRAMEWORK))
+        return trace_pass(_predicted(scenario, work)[0])
+
+
+def _predicted(
+    scenario: Scenario, work: GraphWorkload
+) -> tuple[ForwardPass, Deployment, list[str]]:
+    """The pass, what runs it, and what was assumed."""
+    deployment, warnings = deployment_of(scenario, DEFAULT_FRAMEWORK, options=("attention",))
+    if work.optimizer is not None:
+        raise SilicastError("an optimizer in a pass without training", field="workload.optimizer")
+    framework, said = framework_of(scenario, deployment.engine)
+    found = predict_forward(deployment, work.batch or 1, work.seq_len or 1, framework)
+    return found, deployment, [*said, *warnings]
 
 
 def framework_of(scenario: Scenario, engine: Engine) -> tuple[Framework, list[str]]:

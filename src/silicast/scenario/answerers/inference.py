@@ -11,6 +11,7 @@ from silicast.composition.engine_options import with_options
 from silicast.composition.imbalance import imbalance
 from silicast.composition.static_batch import StaticBatch, predict_static_batch
 from silicast.composition.step import compiled
+from silicast.composition.trace_events import Trace
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction, Quantity, Tier
 from silicast.hardware.device import Device
@@ -56,7 +57,7 @@ class InferenceAnswerer(Answerer):
         work = scenario.workload
         assert isinstance(work, InferenceWorkload)
         deployment, warnings = deployment_of(scenario)
-        lengths = work.input_lens or [work.input_len or 1] * (work.batch or 1)
+        lengths = _lengths(work)
         if not deployment.model.causal and work.output_len > 1:
             raise SilicastError(
                 f"{deployment.model.name} is an encoder and generates no tokens",
@@ -74,6 +75,19 @@ class InferenceAnswerer(Answerer):
         if waited := imbalance(deployment, lengths):
             reply.why["imbalance"] = waited
         return reply
+
+    def trace(self, scenario: Scenario) -> Trace:
+        """See :class:`~silicast.scenario.answerer.Answerer`: prefill and the first decode steps."""
+        from silicast.composition.step_trace import trace_static_batch
+
+        work = scenario.workload
+        assert isinstance(work, InferenceWorkload)
+        deployment, _ = deployment_of(scenario)
+        return trace_static_batch(deployment, _lengths(work), work.output_len)
+
+
+def _lengths(work: InferenceWorkload) -> list[int]:
+    return work.input_lens or [work.input_len or 1] * (work.batch or 1)
 
 
 def _kernels_stand_in(deployment: Deployment) -> bool:

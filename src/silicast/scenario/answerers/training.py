@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, cast, final, get_args
 
 from silicast.composition.deployment import Deployment
+from silicast.composition.trace_events import Trace
 from silicast.composition.training_step import Batch, TrainingStep, predict_training_step
 from silicast.core.dtypes import RECIPES
 from silicast.core.errors import SilicastError
@@ -37,23 +38,36 @@ class TrainingAnswerer(Answerer):
 
     def answer(self, scenario: Scenario) -> Answer:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
-        work = scenario.workload
-        assert isinstance(work, TrainingWorkload)
-        check_names(scenario)
-        _refuse(scenario, work)
-        batch = Batch(work.seq_len, work.micro_batch, _accumulation(work))
-        optimizer = _optimizer(work)
-        deployment, warnings = deployment_of(
-            scenario, DEFAULT_ENGINE, options=("attention",), trains=True
-        )
-        framework = None
-        if deployment.engine.kind == "framework":
-            framework, said = framework_of(scenario, deployment.engine)
-            warnings += said
-        found = predict_training_step(
-            deployment, batch, optimizer, _recompute(work), framework=framework
-        )
+        found, deployment, batch, warnings = _predicted(scenario)
         return _answer(found, deployment, batch, warnings, bound_only=scenario.raw.tier == "bound")
+
+    def trace(self, scenario: Scenario) -> Trace:
+        """See :class:`~silicast.scenario.answerer.Answerer`: some micro-batches, the update."""
+        from silicast.composition.pass_trace import trace_training_step
+
+        found, _, batch, _ = _predicted(scenario)
+        return trace_training_step(found, batch.accumulation)
+
+
+def _predicted(scenario: Scenario) -> tuple[TrainingStep, Deployment, Batch, list[str]]:
+    """The step, what runs it on which batch, and what was assumed."""
+    work = scenario.workload
+    assert isinstance(work, TrainingWorkload)
+    check_names(scenario)
+    _refuse(scenario, work)
+    batch = Batch(work.seq_len, work.micro_batch, _accumulation(work))
+    optimizer = _optimizer(work)
+    deployment, warnings = deployment_of(
+        scenario, DEFAULT_ENGINE, options=("attention",), trains=True
+    )
+    framework = None
+    if deployment.engine.kind == "framework":
+        framework, said = framework_of(scenario, deployment.engine)
+        warnings += said
+    found = predict_training_step(
+        deployment, batch, optimizer, _recompute(work), framework=framework
+    )
+    return found, deployment, batch, warnings
 
 
 def _refuse(scenario: Scenario, work: TrainingWorkload) -> None:

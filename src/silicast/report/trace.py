@@ -1,0 +1,206 @@
+"""A predicted timeline in the Trace Event Format, which ui.perfetto.dev and Chrome open.
+
+Times are microseconds with six decimals, so that every picosecond survives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from silicast.composition.trace_events import COMMUNICATION, HOST, Slice, Trace, Track
+from silicast.core.errors import SilicastError
+
+Event = dict[str, Any]
+
+PICOSECONDS_PER_US = 1_000_000
+CATEGORIES = {COMMUNICATION: "communication"}
+NUMBER = (int, float)
+FIELDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
+    ("name", str), ("pid", int), ("tid", int), ("ts", NUMBER),
+)  # fmt: skip
+"""Of every event, with their types."""
+OWN_FIELD: Mapping[str, tuple[str, type | tuple[type, ...]]] = {
+    "X": ("dur", NUMBER), "C": ("args", dict), "M": ("args", dict),
+    "s": ("id", int), "f": ("id", int),
+}  # fmt: skip
+"""Phase -> the field that only such events need."""
+
+
+def trace_document(trace: Trace) -> dict[str, Any]:
+    """The whole document: ``traceEvents`` and what is said of them."""
+    processes, threads = _numbers(trace)
+    events = _names(processes, threads)
+    order = sorted(
+        range(len(trace.slices)),
+        key=lambda i: (
+            processes[trace.slices[i].track.process],
+            threads[trace.slices[i].track],
+            trace.slices[i].start_ps,
+            -trace.slices[i].end_ps,
+            i,
+        ),
+    )
+    events += [_slice(trace.slices[i], processes, threads) for i in order]
+    for number, arrow in enumerate(trace.arrows, start=1):
+        events.append(_flow("s", number, arrow.source, processes, threads))
+        events.append({**_flow("f", number, arrow.target, processes, threads), "bp": "e"})
+    for sample in trace.samples:
+        events.append(
+            {
+                "ph": "C", "name": sample.name, "pid": processes[sample.process], "tid": 0,
+                "ts": microseconds(sample.at_ps), "args": dict(sample.values),
+            }
+        )  # fmt: skip
+    return {
+        "traceEvents": events,
+        "displayTimeUnit": "ms",
+        "otherData": {
+            "title": trace.title,
+            "total_us": microseconds(trace.total_ps),
+            "note": "predicted, not measured",
+            **trace.about,
+        },
+    }
+
+
+def microseconds(picoseconds: int) -> float:
+    """Picoseconds as microseconds.
+
+    >>> microseconds(1_234_567)
+    1.234567
+    """
+    return picoseconds / PICOSECONDS_PER_US
+
+
+def _numbers(trace: Trace) -> tuple[dict[str, int], dict[Track, int]]:
+    """Process and thread numbers, the host first; threads in the order of their names."""
+    tracks = sorted({each.track for each in trace.slices}, key=_rank)
+    names = dict.fromkeys(track.process for track in tracks)
+    names |= dict.fromkeys(sample.process for sample in trace.samples)
+    processes = {name: number for number, name in enumerate(names, start=1)}
+    threads: dict[Track, int] = {}
+    for track in tracks:
+        used = sum(known.process == track.process for known in threads)
+        threads[track] = used + 1
+    return processes, threads
+
+
+def _rank(track: Track) -> tuple[bool, str, int, str]:
+    """The host's tracks first; of a device layers, streams, communication."""
+    places = ("engine", "launches", "steps and layers", "stream", COMMUNICATION)
+    place = next((i for i, name in enumerate(places) if track.thread.startswith(name)), len(places))
+    return (track.process != HOST, track.process, place, track.thread)
+
+
+def _names(processes: Mapping[str, int], threads: Mapping[Track, int]) -> list[Event]:
+    """What processes and threads are called, and their order."""
+    events: list[Event] = []
+    for name, pid in processes.items():
+        events.append(_meta("process_name", pid, 0, {"name": name}))
+        events.append(_meta("process_sort_index", pid, 0, {"sort_index": pid}))
+    for track, tid in threads.items():
+        pid = processes[track.process]
+        events.append(_meta("thread_name", pid, tid, {"name": track.thread}))
+        events.append(_meta("thread_sort_index", pid, tid, {"sort_index": tid}))
+    return events
+
+
+def _meta(name: str, pid: int, tid: int, args: Event) -> Event:
+    return {"ph": "M", "name": name, "pid": pid, "tid": tid, "ts": 0, "args": args}
+
+
+def _slice(each: Slice, processes: Mapping[str, int], threads: Mapping[Track, int]) -> Event:
+    return {
+        "ph": "X",
+        "name": each.name,
+        "cat": CATEGORIES.get(each.track.thread, each.track.thread.partition(" ")[0]),
+        "pid": processes[each.track.process],
+        "tid": threads[each.track],
+        "ts": microseconds(each.start_ps),
+        "dur": microseconds(each.end_ps - each.start_ps),
+        "args": dict(each.args),
+    }
+
+
+def _flow(
+    phase: str,
+    number: int,
+    at: Slice,
+    processes: Mapping[str, int],
+    threads: Mapping[Track, int],
+) -> Event:
+    return {
+        "ph": phase,
+        "name": "launch",
+        "cat": "launch",
+        "id": number,
+        "pid": processes[at.track.process],
+        "tid": threads[at.track],
+        "ts": microseconds(at.start_ps),
+    }
+
+
+def check_trace(document: Mapping[str, Any]) -> None:
+    """Checks a document against the format as the viewers read it.
+
+    Raises:
+        SilicastError: a field is missing or of the wrong type, two slices of a track overlap
+            without one being inside the other, or an arrow has no slice at an end.
+    """
+    events = document.get("traceEvents")
+    if not isinstance(events, list) or not events:
+        raise SilicastError("has no events", field="traceEvents")
+    tracks: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for number, event in enumerate(events):
+        _check_fields(event, f"traceEvents[{number}]")
+        if event["ph"] == "X":
+            start = round(event["ts"] * PICOSECONDS_PER_US)
+            end = start + round(event["dur"] * PICOSECONDS_PER_US)
+            tracks.setdefault((event["pid"], event["tid"]), []).append((start, end))
+    for (pid, tid), slices in tracks.items():
+        _check_nesting(slices, f"pid {pid}, tid {tid}")
+    _check_arrows(events, tracks)
+
+
+def _check_fields(event: Any, where: str) -> None:
+    if not isinstance(event, dict) or event.get("ph") not in OWN_FIELD:
+        raise SilicastError("is no event of a known phase", field=where)
+    for name, kind in (*FIELDS, OWN_FIELD[event["ph"]]):
+        if not isinstance(event.get(name), kind) or isinstance(event.get(name), bool):
+            raise SilicastError(f"{name} is {event.get(name)!r}", field=where)
+    if event["ts"] < 0 or event.get("dur", 0) < 0:
+        raise SilicastError("begins or ends before the trace does", field=where)
+    if event["ph"] == "C" and not all(
+        isinstance(value, (int, float)) for value in event["args"].values()
+    ):
+        raise SilicastError("a counter counts numbers", field=where)
+
+
+def _check_nesting(slices: Sequence[tuple[int, int]], where: str) -> None:
+    """Slices of one track lie one after the other or inside each other."""
+    open_: list[int] = []
+    for start, end in sorted(slices, key=lambda each: (each[0], -each[1])):
+        while open_ and open_[-1] <= start:
+            open_.pop()
+        if open_ and end > open_[-1]:
+            raise SilicastError(f"slices overlap at {start} ps", field=where)
+        open_.append(end)
+
+
+def _check_arrows(
+    events: Sequence[Event], tracks: Mapping[tuple[int, int], Sequence[tuple[int, int]]]
+) -> None:
+    """Each arrow has both ends, at slices' beginnings, and none goes back in time."""
+    starts = {track: {start for start, _ in slices} for track, slices in tracks.items()}
+    ends: dict[int, dict[str, float]] = {}
+    for event in events:
+        if event["ph"] not in "sf":
+            continue
+        at = round(event["ts"] * PICOSECONDS_PER_US)
+        if at not in starts.get((event["pid"], event["tid"]), set()):
+            raise SilicastError(f"arrow {event['id']} has no slice", field="traceEvents")
+        ends.setdefault(event["id"], {})[event["ph"]] = event["ts"]
+    for number, pair in ends.items():
+        if set(pair) != {"s", "f"} or pair["f"] < pair["s"]:
+            raise SilicastError(f"arrow {number} has no two ends in time", field="traceEvents")
