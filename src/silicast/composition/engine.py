@@ -88,8 +88,10 @@ class ParallelTable(_Strict, frozen=True):
         gathers_dense: with attention_dp, dense layers are cut over all ranks, whose groups gather
             their tokens for them; else each group runs its own.
         extra_layers: the pipeline stages that hold one layer more where stages do not divide them.
+        mixes_prefill: a step may hold sequences in prefill and in decode; else prefill goes first.
     """
 
+    mixes_prefill: bool = True
     gathers_dense: bool = False
     extra_layers: ExtraLayers = "before_last"
 

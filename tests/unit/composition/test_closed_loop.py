@@ -1,0 +1,57 @@
+"""Few clients in a closed loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from silicast.composition.closed_loop import closed_loop
+from silicast.composition.deployment import Deployment
+from silicast.composition.engine import find_engine
+from silicast.composition.states import BatchStates
+from silicast.composition.step import StepModel
+from silicast.hardware.catalog import find_device
+from silicast.workload.models import find_model
+
+
+def model(engine: str = "vllm") -> StepModel:
+    return StepModel(
+        Deployment(find_model("Llama-3.1-8B"), find_device("H100"), find_engine(engine))
+    )
+
+
+def test_one_client_sees_decode_steps_alone() -> None:
+    steps = model()
+    found = closed_loop(steps, 1, 1000, 100)
+    state = BatchStates.decode([1050], np.array([1]))
+    assert found.tpot_s.estimate == pytest.approx(float(steps.steps(state).total_s[0]), rel=1e-3)
+    assert found.stretch_s == 0.0
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_prompts_of_others_stretch_steps(engine: str) -> None:
+    steps = model(engine)
+    short, long = (closed_loop(steps, 4, prompt, 200) for prompt in (100, 6000))
+    assert long.stretch_s > 10 * short.stretch_s > 0.0
+    decode = long.decode.seconds
+    share = long.tpot_s.estimate - decode
+    assert 0.8 * 3 * long.stretch_s / 199 < share < 3 * long.stretch_s / 199
+    more = closed_loop(steps, 4, 6000, 2000)
+    assert more.tpot_s.estimate - more.decode.seconds < 0.2 * share, "over more tokens"
+
+
+def test_an_engine_that_does_not_mix_stops_for_the_whole_prefill() -> None:
+    steps = model("sglang")
+    whole = steps.steps(BatchStates.prefill([2048])).total_s[0]
+    assert closed_loop(steps, 2, 2048, 64).stretch_s == pytest.approx(whole, rel=0.2)
+
+
+def test_quantiles_enclose_the_estimate() -> None:
+    found = closed_loop(model(), 4, 1000, 1000).tpot_s
+    assert found.p05 <= found.estimate <= found.p95
+
+
+@pytest.mark.parametrize(("clients", "output"), [(0, 10), (1, 1)])
+def test_what_cannot_be_asked(clients: int, output: int) -> None:
+    with pytest.raises(ValueError, match="client"):
+        closed_loop(model(), clients, 10, output)
