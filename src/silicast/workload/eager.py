@@ -14,6 +14,7 @@ from typing import Literal, final
 
 from silicast.core.dtypes import BITS
 from silicast.workload.backward import Training, training_graph
+from silicast.workload.compiled import fused_graph
 from silicast.workload.expert_loop import expert_loop
 from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.model import ModelConfig
@@ -106,7 +107,10 @@ def framework_graph(
             blocks[-1], nodes=(*blocks[-1].nodes, *lowering.objective(training, blocks[-1]))
         )
     lowered = Graph(graph.name, tuple(blocks), graph.phase, graph.boundary)
-    return lowered if training is None else training_graph(lowered, training)
+    if training is not None:
+        lowered = training_graph(lowered, training)
+    apart = framework.compiled and (framework.attention == "math" or training is not None)
+    return fused_graph(lowered) if apart else lowered
 
 
 @final
@@ -125,13 +129,28 @@ class _Lowering:
     def block(self, block: Block) -> Iterator[Node]:
         """The block's nodes; whoever waited for a dropped one waits for its inputs."""
         instead: dict[str, tuple[str, ...]] = {}
+        stream: tuple[str, ...] = ()
         for node in block.nodes:
             inputs = tuple(name for each in node.inputs for name in instead.get(each, (each,)))
             if self._is_dropped(node):
                 instead[node.name] = inputs
                 continue
+            if dict(node.op.dims).get("residual") == 1:
+                inputs = (*inputs, *stream)
+                stream = self._stream(node.name)
             for each in self._node(replace(node, inputs=inputs), block):
                 yield from self._as_trained(each)
+
+    def _stream(self, norm: str) -> tuple[str, ...]:
+        """What the next sum reads beside the layer's result: this sum, or its norm."""
+        if not self._takes_apart:
+            return ()
+        return (norm if self.model.norm_at == "sum" else f"{norm}_residual",)
+
+    @property
+    def _takes_apart(self) -> bool:
+        """Whether each operation is a kernel; else fused nodes stay as an engine has them."""
+        return not self.framework.compiled or self.framework.attention == "math"
 
     def _as_trained(self, node: Node) -> Iterator[Node]:
         """The node with what is known of its weights and result, and its dropout."""
@@ -168,7 +187,7 @@ class _Lowering:
         return decodes and self.model.encoder is None
 
     def _node(self, node: Node, block: Block) -> Iterator[Node]:
-        family, compiled = node.op.family, self.framework.compiled
+        family = node.op.family
         if family in _ATTENTION:
             fused = self.framework.attention == "fused"
             yield from (self._in_one(node),) if fused else self._attention(node)
@@ -187,7 +206,7 @@ class _Lowering:
             half = replace(node.op, dims=_with(node.op, n=_size(node.op, "n") // 2))
             yield Node(node.name.replace("gate_up", "gate"), half, node.inputs)
             yield Node(node.name, half, node.inputs)
-        elif compiled:
+        elif not self._takes_apart:
             yield node
         elif family in ("rmsnorm", "layernorm"):
             yield from self._norm(node)
@@ -232,7 +251,8 @@ class _Lowering:
         inputs = node.inputs
         for number, kind in enumerate(kinds, start=1):
             name = node.name if number == len(kinds) else f"{node.name}_{number}_{kind}"
-            yield self._pass(name, kind, elements, *inputs)
+            beside = node.inputs[:1] if kind.endswith("2") and number > 1 else ()
+            yield self._pass(name, kind, elements, *inputs, *beside)
             inputs = (name,)
 
     def _attention(self, node: Node) -> Iterator[Node]:
@@ -250,7 +270,7 @@ class _Lowering:
         last = f"{prefix}attention_scores"
         yield Node(last, product, inputs)
         kinds = SCORE_PASSES.get(self.model.family, USUAL_PASSES)
-        for number, kind in enumerate(() if self.framework.compiled else kinds, start=1):
+        for number, kind in enumerate(kinds, start=1):
             name = f"{prefix}scores_{number}_{kind}"
             rows = length * length
             apart = None

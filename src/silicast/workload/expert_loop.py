@@ -1,8 +1,8 @@
 """A layer of experts as plain model code runs it: one expert after the other.
 
 The code asks the device which tokens an expert has, waits for the answer, and gathers, computes
-and scatters them. Every answer that the host waits for leaves the device idle until the host has
-launched the next kernel.
+and scatters them; with a capacity it also asks how many they are and where they go. Every answer
+that the host waits for leaves the device idle until the host has launched the next kernel.
 """
 
 from __future__ import annotations
@@ -35,20 +35,26 @@ def expert_loop(node: Node, model: ModelConfig, batch: int, one_pass: _Pass) -> 
     up = Op.make("gemm", recipe, m=rows, n=inner, k=hidden)
     down = Op.make("gemm", recipe, m=rows, n=hidden, k=inner)
     kind = {"relu2": "relu"}.get(model.activation, model.activation)
+    fills = model.moe is not None and model.moe.capacity > 0
     last = node.inputs
     for number in range(_size(op, "experts") // _size(op, "ep")):
         own = f"{node.name}_{number}"
-        yield _asked(f"{own}_which", tokens, *last)
-        yield _asked(f"{own}_count", tokens, f"{own}_which")
-        yield one_pass(f"{own}_take", "copy", rows * hidden, f"{own}_count")
+        found = f"{own}_which"
+        yield _asked(found, tokens, *last)
+        if fills:  # a buffer of the capacity, filled as far as there are tokens
+            yield _asked(f"{own}_count", tokens, found)
+            found = f"{own}_count"
+        yield one_pass(f"{own}_take", "copy", rows * hidden, found)
         for half in range(ups):
             yield Node(f"{own}_up_{half}", up, (f"{own}_take",))
         yield one_pass(f"{own}_act", kind, rows * inner, f"{own}_up_0")
         if ups > 1:
             yield one_pass(f"{own}_mul", "mul2", rows * inner, f"{own}_act", f"{own}_up_1")
         yield Node(f"{own}_down", down, (f"{own}_mul" if ups > 1 else f"{own}_act",))
-        yield _asked(f"{own}_back", tokens, f"{own}_down")
-        last = (f"{own}_back",)
+        last = (f"{own}_down",)
+        if fills:
+            yield _asked(f"{own}_back", tokens, *last)
+            last = (f"{own}_back",)
     yield one_pass(node.name, "add2", rows * hidden, *last)
 
 
