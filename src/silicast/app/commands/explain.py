@@ -15,6 +15,7 @@ from silicast.app.flags import (
     inference_scenario,
 )
 from silicast.app.predict import Tree, predicted, print_reply, read_scenario, with_calibrations
+from silicast.app.trace_file import TraceFile, write_trace
 from silicast.core.errors import SilicastError
 
 
@@ -27,6 +28,7 @@ def explain(
     depth: int = 4,
     pipes: Annotated[bool, Parameter(negative="")] = False,
     calibration: Calibrations = None,
+    trace: TraceFile = None,
     json: Json = False,
 ) -> int:
     """Show where the time goes, what bounds each part, and how far it is from the bound.
@@ -36,6 +38,7 @@ def explain(
         depth: levels of the tree to show.
         pipes: a line also for everything that a kernel waits for.
         calibration: a file that `silicast calibrate` wrote; give it once for each of several.
+        trace: a file to write the predicted timeline to, for ui.perfetto.dev.
         json: print the answer as JSON instead of a table.
     """
     if depth < 1:
@@ -50,6 +53,8 @@ def explain(
         )
     tree = {"why": "full", **with_calibrations(tree, calibration)}
     reply = predicted(tree, scenario)
+    if reply["ok"]:
+        write_trace(tree, trace, scenario)
 
     from silicast.report.answers import explanation
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from silicast.app.flags import Calibrations, Json, Strict
 from silicast.app.predict import predicted, print_reply, read_scenario, with_calibrations
+from silicast.app.trace_file import TraceFile, write_trace
 
 
 def run(
@@ -13,6 +14,7 @@ def run(
     /,
     *,
     calibration: Calibrations = None,
+    trace: TraceFile = None,
     strict: Strict = False,
     json: Json = False,
 ) -> int:
@@ -21,11 +23,14 @@ def run(
     Args:
         scenario: a TOML or JSON file; its fields are in the documentation.
         calibration: a file that `silicast calibrate` wrote; give it once for each of several.
+        trace: a file to write the predicted timeline to, for ui.perfetto.dev.
         strict: refuse what lies outside measured ground instead of widening the interval.
         json: print the answer as JSON instead of a table.
     """
     tree = with_calibrations(read_scenario(scenario), calibration)
     reply = predicted(tree, scenario)
+    if reply["ok"]:
+        write_trace(tree, trace, scenario)
 
     from silicast.report.answers import answer_report
 

@@ -1,0 +1,148 @@
+"""Timelines in the Trace Event Format: what viewers read, and what adds up in them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from silicast.composition.trace_events import Arrow, Sample, Slice, Trace, Track, in_layers
+from silicast.core.errors import SilicastError
+from silicast.report.trace import check_trace, trace_document
+from silicast.scenario.answerer import answerer_for
+from silicast.scenario.decode import decode
+from silicast.scenario.run import run
+
+TRACK = Track("device", "stream 0")
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "inference": {
+        "task": "inference", "model": "Qwen3-8B", "device": "h100",
+        "workload": {"batch": 4, "input_len": 128, "output_len": 4},
+    },
+    "tensor_parallel": {
+        "task": "inference", "model": "Qwen3-8B", "device": "h100", "parallel": {"tp": 2},
+        "workload": {"batch": 4, "input_len": 128, "output_len": 3},
+    },
+    "pipeline": {
+        "task": "inference", "model": "Qwen3-8B", "device": "h100", "parallel": {"pp": 2},
+        "workload": {"batch": 1, "input_len": 128, "output_len": 3},
+    },
+    "experts": {
+        "task": "inference", "model": "DeepSeek-V3", "device": "h200", "parallel": {"tp": 8},
+        "workload": {"batch": 4, "input_len": 128, "output_len": 3},
+    },
+    "host_bound": {
+        "task": "inference", "model": "Qwen3-8B", "device": "h100", "engine": "torch-eager",
+        "workload": {"batch": 1, "input_len": 16, "output_len": 3},
+    },
+    "graph": {
+        "task": "graph", "model": "GPT2-Large", "device": "a100",
+        "workload": {"mode": "inference", "batch": 1, "seq_len": 128},
+    },
+}  # fmt: skip
+
+
+def traced(name: str) -> tuple[dict[str, Any], Any]:
+    """The document of a scenario, and its answer."""
+    scenario = decode({**SCENARIOS[name], "why": "full"})
+    trace = answerer_for(scenario.raw.task).trace(scenario)
+    document = json.loads(json.dumps(trace_document(trace)))
+    return document, run(scenario)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_documents_hold_the_format_and_last_as_long_as_predicted(name: str) -> None:
+    document, answer = traced(name)
+    check_trace(document)
+    predicted = answer.metrics["total_ms" if "total_ms" in answer.metrics else "e2e_ms"].estimate
+    last = max(e["ts"] + e["dur"] for e in document["traceEvents"] if e["ph"] == "X")
+    assert last == pytest.approx(predicted * 1e3, abs=1e-4)  # 100 ps: many roundings
+    assert document["otherData"]["total_us"] == pytest.approx(last, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_no_kernel_begins_before_its_launch(name: str) -> None:
+    document, _ = traced(name)
+    ends: dict[int, dict[str, float]] = {}
+    for event in document["traceEvents"]:
+        if event["ph"] in "sf":
+            ends.setdefault(event["id"], {})[event["ph"]] = event["ts"]
+    assert ends
+    assert all(pair["s"] <= pair["f"] for pair in ends.values())
+
+
+def test_kernels_say_their_sizes_their_bound_and_what_they_wait_for() -> None:
+    document, answer = traced("inference")
+    events = document["traceEvents"]
+    gate_up = next(e for e in events if e["name"] == "gate_up")
+    assert gate_up["args"]["sizes"]["m"] == 4 * 128
+    assert gate_up["args"]["bound_by"] in ("tensor", "dram")
+    assert sum(gate_up["args"]["waits_for_us"].values()) == pytest.approx(gate_up["dur"], abs=2e-6)
+    attention = next(e for e in events if e["name"] == "attention_decode")
+    assert attention["args"]["sizes"]["kv_len"] == [128, 128, 128, 128]
+    prefill = next(e for e in events if e["name"] == "prefill")
+    assert prefill["dur"] == pytest.approx(answer.metrics["prefill_ms"].estimate * 1e3, abs=1e-5)
+
+
+def test_counters_of_memory_and_power_are_within_the_device() -> None:
+    document, answer = traced("inference")
+    counters = [e for e in document["traceEvents"] if e["ph"] == "C"]
+    memory = [sum(e["args"].values()) for e in counters if e["name"] == "memory (GB)"]
+    assert len(memory) == 4
+    assert memory == sorted(memory)
+    assert memory[-1] == pytest.approx(answer.metrics["memory_gb"].estimate, rel=1e-3)
+    watts = [e["args"]["board"] for e in counters if e["name"] == "power (W)"]
+    assert all(50.0 < value <= 700.0 for value in watts)
+
+
+def test_decode_steps_are_as_many_as_there_are_and_at_most_four() -> None:
+    few, _ = traced("inference")
+    steps = {e["name"] for e in few["traceEvents"] if e["name"].startswith("decode step")}
+    assert len(steps) == 3
+    many = decode(
+        {**SCENARIOS["inference"], "workload": {"batch": 1, "input_len": 8, "output_len": 50}}
+    )
+    document = trace_document(answerer_for("inference").trace(many))
+    assert document["otherData"]["shown"] == "the first 4 of 49 decode steps"
+
+
+def test_a_task_without_a_timeline_says_so() -> None:
+    gemm = {"op": "gemm", "m": 8, "n": 8, "k": 8}
+    scenario = decode({"task": "kernel", "device": "h100", "kernel": gemm})
+    with pytest.raises(SilicastError, match="a timeline of task kernel"):
+        answerer_for("kernel").trace(scenario)
+
+
+def test_every_picosecond_survives() -> None:
+    piece = Slice(TRACK, "a", 1, 9_999_999_999_999)
+    (event,) = [e for e in _document(piece)["traceEvents"] if e["ph"] == "X"]
+    assert json.loads(json.dumps(event["ts"])) == 1e-6
+    assert round(json.loads(json.dumps(event["dur"])) * 1e6) == 9_999_999_999_998
+
+
+def _document(*slices: Slice, arrows: tuple[Arrow, ...] = ()) -> dict[str, Any]:
+    samples = (Sample("device", "power (W)", 0, {"board": 1.0}),)
+    return trace_document(Trace("t", slices, arrows, samples, max(s.end_ps for s in slices)))
+
+
+def test_the_check_finds_overlaps_arrows_without_ends_and_wrong_types() -> None:
+    inside = (Slice(TRACK, "a", 0, 10), Slice(TRACK, "b", 2, 8), Slice(TRACK, "c", 10, 12))
+    check_trace(_document(*inside, arrows=(Arrow(inside[0], inside[1]),)))
+    with pytest.raises(SilicastError, match="overlap"):
+        check_trace(_document(Slice(TRACK, "a", 0, 10), Slice(TRACK, "b", 5, 15)))
+    with pytest.raises(SilicastError, match="no two ends in time"):
+        check_trace(_document(*inside, arrows=(Arrow(inside[1], inside[0]),)))
+    document = _document(*inside)
+    for field, value in (("ts", "0"), ("pid", None), ("dur", -1.0), ("ph", "Q"), ("tid", True)):
+        broken = [{**e, field: value} if e["ph"] == "X" else e for e in document["traceEvents"]]
+        with pytest.raises(SilicastError):
+            check_trace({"traceEvents": broken})
+    with pytest.raises(SilicastError, match="has no events"):
+        check_trace({})
+
+
+def test_neighbours_of_one_layer_are_one_slice() -> None:
+    pieces = [("a", 0, 2), ("a", 2, 5), ("b", 4, 7), ("a", 7, 8)]
+    found = [(s.name, s.start_ps, s.end_ps) for s in in_layers(TRACK, pieces)]
+    assert found == [("a", 0, 5), ("b", 5, 7), ("a", 7, 8)]
