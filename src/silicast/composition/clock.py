@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from silicast.composition.machine import Machine
+from silicast.composition.power_state import power_state
 from silicast.core.numerics import F64
 from silicast.kernels.formats import with_format
 from silicast.kernels.power import Activity, sustained_clock
@@ -37,6 +38,7 @@ def held_clocks(machine: Machine, dtype: str, seconds: F64, flops: F64, dram_byt
     if machine.clock_hz is not None:
         hz = np.minimum(hz, machine.clock_hz)
     boost = device.clocks.boost_hz
+    hz = np.minimum(hz, power_state(machine.device).clock_share * boost)
     return np.where(hz < boost * (1.0 - TOLERANCE), hz, boost)
 
 

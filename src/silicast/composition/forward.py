@@ -7,8 +7,7 @@ code waits for.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -21,11 +20,12 @@ from silicast.composition.deployment import Deployment
 from silicast.composition.engine import Engine
 from silicast.composition.node_rows import weighted_sum
 from silicast.composition.placed import topology
+from silicast.composition.power_state import PHYSICS, power_state
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel, StepTimes
+from silicast.composition.uncertainty import narrowed_sum
 from silicast.core.numerics import F64
 from silicast.core.prediction import ErrorFactors, Part, Prediction, to_picoseconds
-from silicast.hardware.device import Device
 from silicast.kernels.physics import load_physics
 from silicast.workload.decoder import build_graph
 from silicast.workload.eager import Framework, framework_graph
@@ -33,7 +33,6 @@ from silicast.workload.gradients import HOST_WAITS
 from silicast.workload.graph import Direction, Graph
 from silicast.workload.op import Op, OpBatch, Variant
 
-PHYSICS = "frameworks"
 _ONE: F64 = np.ones(1)
 
 
@@ -89,7 +88,7 @@ def predict_forward(
     if framework.training is not None:
         halves.append(_Half("backward", deployment, lowered, states))
     boost = deployment.device.clocks.boost_hz
-    hz = min(_held_clock(halves), power_state(deployment.device).clock_share * boost)
+    hz = _held_clock(halves)
     if hz != boost:
         for half in halves:
             half.at(hz)
@@ -130,19 +129,26 @@ def _composed(halves: Sequence[_Half], hz: float) -> ForwardPass:
     first = halves[0].model
     between_s = halves[0].between_s
 
-    def prediction(part: Part, error: ErrorFactors) -> Prediction:
-        tier = first.tier(halves[0].times, _ONE)
+    def prediction(
+        part: Part, error: ErrorFactors, narrowed: Mapping[str, ErrorFactors]
+    ) -> Prediction:
         return Prediction(
-            part=part, error=error, tier=tier, domain=first.domain, warnings=first.warnings
+            part=part,
+            error=error,
+            tier=first.tier(halves[0].times, _ONE),
+            domain=first.domain,
+            warnings=first.warnings,
+            narrowed=narrowed,
         )
 
-    whole_error = errors[0]
+    narrowed = [half.narrowed() for half in halves]
+    times = [part.exposed_ps * 1e-12 for part in parts]
+    whole_error, whole_narrowed = errors[0], narrowed[0]
     if len(halves) > 1:
-        whole_error = ErrorFactors.of_sum(
-            [(part.exposed_ps * 1e-12, error) for part, error in zip(parts, errors, strict=True)]
-        )
-    forward, *rest = [prediction(*pair) for pair in zip(parts, errors, strict=True)]
-    total = prediction(_joined(parts, between_s), whole_error)
+        whole_error = ErrorFactors.of_sum(list(zip(times, errors, strict=True)))
+        whole_narrowed = narrowed_sum(list(zip(times, errors, narrowed, strict=True)))
+    forward, *rest = [prediction(*each) for each in zip(parts, errors, narrowed, strict=True)]
+    total = prediction(_joined(parts, between_s), whole_error, whole_narrowed)
     timed = tuple(Half(each.direction, each.model, each.states, each.times) for each in halves)
     return ForwardPass(forward, total, hz, rest[0] if rest else None, timed)
 
@@ -213,7 +219,14 @@ class _Half:
 
     def error(self) -> ErrorFactors:
         """With what is not known of the board's power state."""
-        error = self.model.error(self.times, _ONE)
+        return self._with_power_state(self.model.error(self.times, _ONE))
+
+    def narrowed(self) -> dict[str, ErrorFactors]:
+        """Measurement -> the error that it would leave."""
+        found = self.model.narrowed(self.times, _ONE)
+        return {name: self._with_power_state(error) for name, error in found.items()}
+
+    def _with_power_state(self, error: ErrorFactors) -> ErrorFactors:
         spread = power_state(self.model.deployment.device).log_sd
         if spread == 0.0:
             return error
@@ -240,29 +253,3 @@ def _held_clock(halves: Sequence[_Half]) -> float:
     model = halves[0].model
     seconds, flops, dram = totals.tolist()
     return held_clock(model.deployment.machine, model.matrix_format, seconds, flops, dram)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class PowerState:
-    """What a board holds for seconds, where its own campaigns contradict each other.
-
-    Attributes:
-        clock_share: of the boost clock, the middle of the campaigns; 1 = nothing else is known.
-        log_sd: half the distance of the campaigns.
-    """
-
-    clock_share: float = 1.0
-    log_sd: float = 0.0
-
-
-def power_state(device: Device) -> PowerState:
-    """The state of a device by its name (``catalog/physics/frameworks.json``).
-
-    >>> from silicast.hardware.catalog import find_device
-    >>> power_state(find_device("H100-SXM-80GB")).clock_share
-    1.0
-    """
-    own = load_physics(PHYSICS).architectures.get(device.name, {})
-    share = own.get("clock_share", 1.0)
-    return PowerState(share, -math.log(share) if share < 1.0 else 0.0)

@@ -4,7 +4,8 @@ import pytest
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
-from silicast.composition.forward import ForwardPass, power_state, predict_forward
+from silicast.composition.forward import ForwardPass, predict_forward
+from silicast.composition.power_state import power_state
 from silicast.hardware.catalog import find_device
 from silicast.hardware.host import Host
 from silicast.workload.backward import Training
