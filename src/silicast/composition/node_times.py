@@ -20,7 +20,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS, Part
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import KernelTimes, implementation_for
+from silicast.kernels.implementation import Implementation, KernelTimes, implementation_for
 from silicast.kernels.moe_recipes import DISPATCHED, DISPATCHED_PREFILL
 from silicast.learning.tiers import kernel_times
 from silicast.workload.op import Dim, Op, OpBatch, Variant
@@ -272,7 +272,31 @@ class Timer:
                 field="device",
                 hint=f"{self.name} needs it" if self.name else "",
             )
-        return kernel_times(implementation, batch, device, self.machine.evidence)
+        boosted = self.machine.uncapped_device
+        times = kernel_times(implementation, batch, boosted, self.machine.evidence)
+        if device.clocks.boost_hz == boosted.clocks.boost_hz:
+            return times
+        return _at_clock(times, implementation, batch, device)
+
+
+def _at_clock(
+    times: KernelTimes, model: Implementation, batch: OpBatch, device: Device
+) -> KernelTimes:
+    """Times at another clock than boost: what was learned or measured holds at boost, and the
+    analytic model says what the clock changes.
+    """
+    slow = model.times(batch, device)
+    quick = times.analytic_s if times.analytic_s is not None else times.analysis.time_s
+    ratio = slow.analysis.time_s / quick
+    estimate = np.maximum(times.estimate_s * ratio, slow.bound_s)
+    return replace(
+        times,
+        estimate_s=estimate,
+        p05_s=np.maximum(times.p05_s * ratio, slow.bound_s),
+        p95_s=np.maximum(times.p95_s * ratio, estimate),
+        bound_s=slow.bound_s,
+        analysis=slow.analysis,
+    )
 
 
 def _cut(
