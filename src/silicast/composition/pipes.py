@@ -124,21 +124,25 @@ class Resources:
         return pipe_parts(needs, time_s, weights * runs, exposed_ps, rates, self.slowdown)
 
 
-def host_part(exposed_s: float, waited_s: float, hidden_s: float, *, detailed: bool) -> Part:
+def host_part(
+    exposed_s: float, waited_s: float, launches_s: float, work_s: float, *, detailed: bool
+) -> Part:
     """The host's share of a step: time in which the device is idle.
 
     Args:
         exposed_s: between two steps and while the device waits for launches.
         waited_s: the second of the two.
-        hidden_s: launches that the device's work hides.
+        launches_s: launches that the device's work hides; work_s: other work that it hides.
         detailed: with the two as parts.
     """
-    exposed, hidden = to_picoseconds(exposed_s), to_picoseconds(hidden_s)
+    exposed = to_picoseconds(exposed_s)
+    launches, work = to_picoseconds(launches_s), to_picoseconds(work_s)
+    hidden = launches + work
     if not detailed:
         return Part("host", exposed, hidden, bound_by="host", kind="host")
     waited = min(to_picoseconds(waited_s), exposed)
-    dispatch = Part("dispatch", waited, hidden, bound_by="host", kind="host")
-    between = Part("between_steps", exposed - waited, bound_by="host", kind="host")
+    dispatch = Part("dispatch", waited, launches, bound_by="host", kind="host")
+    between = Part("between_steps", exposed - waited, work, bound_by="host", kind="host")
     shown = tuple(part for part in (between, dispatch) if part.exposed_ps or part.hidden_ps)
     return Part("host", exposed, hidden, bound_by="host", children=shown, kind="host")
 

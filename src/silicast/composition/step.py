@@ -179,12 +179,8 @@ class StepModel:
             host_part(
                 self._host_seconds(times, weights),
                 float((times.dispatch_exposed_s * weights).sum()),
-                float(
-                    (
-                        (np.minimum(times.dispatch_s, times.device_s) + times.host_hidden_s)
-                        * weights
-                    ).sum()
-                ),
+                float((np.minimum(times.dispatch_s, times.device_s) * weights).sum()),
+                float((times.host_hidden_s * weights).sum()),
                 detailed=times.nodes.resources is not None,
             )
         )

@@ -63,9 +63,9 @@ def test_the_limiting_resource_may_differ_between_states() -> None:
 
 
 def test_host_parts_sum_to_the_host() -> None:
-    whole = host_part(3e-3, 1e-3, 2e-3, detailed=True)
+    whole = host_part(3e-3, 1e-3, 2e-3, 5e-4, detailed=True)
     assert {part.name: (part.exposed_ps, part.hidden_ps) for part in whole.children} == {
-        "between_steps": (2_000_000_000, 0),
+        "between_steps": (2_000_000_000, 500_000_000),
         "dispatch": (1_000_000_000, 2_000_000_000),
     }
 
