@@ -1,4 +1,8 @@
-"""The clock that a board holds for seconds, where its own campaigns contradict each other."""
+"""The clock that a board holds for seconds, where measuring it found another than its boost clock.
+
+Some boards without a fan of their own run at a third of their speed in one session and at all of it
+in the next. What such a board will do is not known: the middle of the two, and a spread.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +22,9 @@ class PowerState:
     """What is known of a board beyond its cap.
 
     Attributes:
-        clock_share: of the boost clock, the middle of its campaigns; 1 = nothing else is known.
-        log_sd: half the distance of the campaigns.
+        clock_share: of the boost clock, between full speed and what a throttled campaign found; 1 =
+            none did.
+        log_sd: half the distance of the two.
     """
 
     clock_share: float = 1.0

@@ -31,7 +31,7 @@ class GraphSuite(Suite):
         "All rows of NeuSight's models on the open devices: one pass forward, or forward and "
         "backward, on one GPU or on four. No time depends on a fit to any of them: the kernels' "
         "constants come from kernel tables, the operations from the model code and autograd's "
-        "rules, P4's clock from its two campaigns of kernels, which contradict each other. Of the "
+        "rules, P4's clock from its kernel table, whose campaign found it throttled. Of the "
         "interval, one small spread is from the same source. Noise is the source's own: the sum of "
         "its measured operations against its measured pass. op_graph_e2e_ms are the same rows out "
         "of NeuSight's own op graphs, which lose some kernels."
