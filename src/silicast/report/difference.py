@@ -15,12 +15,14 @@ from silicast.report.why import find_part
 Answer = Mapping[str, Any]
 Node = Mapping[str, Any]
 
-OF_DEVICE = ("device", "software", "network", "cache_format", "format", "campaign")
+OF_DEVICE = (
+    "device", "software", "network", "cache_format", "format", "campaign", "power_state",
+)  # fmt: skip
 """Error factors that two answers share only if they are of the same device."""
 OF_ENGINE = ("host", "composition")
 """Error factors that they share only under the same engine."""
 OF_MODEL = ("structure", "experts")
-OF_KERNELS = ("independent", "shapes")
+OF_KERNELS = ("independent", "shapes", "other")
 """Error factors that they share as far as they run the very same kernels."""
 SAME = 1e-6
 """Relative difference of two times up to which it is the very same kernel on the same device."""
@@ -257,7 +259,7 @@ def _compared(name: str, a: Answer, b: Answer, same: float) -> Compared | None:
         return Compared(before, after, ratio)
     apart, common = 0.0, 0.0
     for factor in sorted({**ours, **theirs}):
-        one, other = float(ours.get(factor, 0.0)), float(theirs.get(factor, 0.0))
+        one, other = ours.get(factor, 0.0), theirs.get(factor, 0.0)
         apart += one * one + other * other
         common += 2.0 * _correlation(factor, a, b, same) * one * other
     spread = math.exp(Z90 * math.sqrt(max(apart - common, 0.0)))
@@ -300,7 +302,9 @@ def _setup(answer: Answer) -> Mapping[str, str]:
 def _errors(answer: Answer, metric: str) -> Mapping[str, float] | None:
     """Log standard deviations of a metric's error by factor, None where the answer has none."""
     why = answer["why"]
-    found = (why.get("errors") or {}).get(metric)
-    if found is None and metric == "latency_us":
-        found = why.get("log_sd")
-    return found if isinstance(found, Mapping) else None
+    found = (why.get("uncertainty") or {}).get(metric)
+    if isinstance(found, Mapping):
+        return {str(each["name"]): float(each["log_sd"]) for each in found["factors"]}
+    if metric == "latency_us" and isinstance(why.get("log_sd"), Mapping):
+        return {str(name): float(value) for name, value in why["log_sd"].items()}
+    return None

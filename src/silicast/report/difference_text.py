@@ -19,6 +19,12 @@ BAR = 24
 WORTH_A_LINE = 0.01
 """Of all changes taken together, what a part must change by to have a line of its own."""
 
+MOST_LINES = 16
+"""Parts that have a line of their own."""
+
+PATH = 44
+"""Characters of a part's names."""
+
 NOTHING = 1e-4
 """Of all changes taken together, what is not worth a line of its own even as the rest."""
 
@@ -94,7 +100,7 @@ def _metric(each: Compared) -> dict[str, Any]:
 
 METRICS = {
     "": "left", "A": "right", "B": "right", "B / A": "right", "90 % interval": "right",
-    "larger than its uncertainty": "left",
+    "certain": "left",
 }  # fmt: skip
 CAUSE = {"cause": "left", "change": "right", "of A": "right", "": "tree"}
 PARTS = {
@@ -163,11 +169,12 @@ def part_rows(found: Difference) -> list[list[str]]:
     ranked = sorted(found.parts, key=lambda part: (-abs(part.change), part.path))
     moved = sum(abs(part.change) for part in ranked)
     large = [part for part in ranked if moved and abs(part.change) >= WORTH_A_LINE * moved]
+    large = large[:MOST_LINES]
     rest = ranked[len(large) :]
     rows = [_part_row(part, found.a) for part in large]
     if rest:
         a, b = sum(part.a for part in rest), sum(part.b for part in rest)
-        few = f"{len(rest)} parts that change little" if large else f"{len(rest)} parts"
+        few = f"{len(rest)} parts that change less" if large else f"{len(rest)} parts"
         rows.append(
             [few, duration(a * PICO), duration(b * PICO), signed(b - a), _of(b - a, found.a), ""]
         )
@@ -177,13 +184,29 @@ def part_rows(found: Difference) -> list[list[str]]:
 def _part_row(part: PartDifference, whole: int) -> list[str]:
     cause = max(part.causes, key=lambda name: (abs(part.causes[name]), name), default="")
     return [
-        " / ".join(part.path),
+        short_path(part.path),
         duration(part.a * PICO),
         duration(part.b * PICO),
         signed(part.change),
         _of(part.change, whole),
         SHORT_CAUSES.get(cause, cause),
     ]
+
+
+def short_path(path: Sequence[str]) -> str:
+    """Names from the root to a part; outer ones give way where there is no room.
+
+    >>> short_path(("decode", "layer", "qkv"))
+    'decode / layer / qkv'
+    >>> short_path(("forward_and_backward", "layer_backward", "qkv_grad_weight"))
+    '… / layer_backward / qkv_grad_weight'
+    """
+    whole = " / ".join(path)
+    kept = list(path)
+    while len(whole) > PATH and len(kept) > 1:
+        kept.pop(0)
+        whole = " / ".join(("…", *kept))
+    return whole
 
 
 def remarks(found: Difference) -> list[str]:
@@ -194,6 +217,8 @@ def remarks(found: Difference) -> list[str]:
         if names
     ]
     shared = [each.shared for each in found.metrics.values() if each.shared is not None]
+    if any(each.is_certain is not None for each in found.metrics.values()):
+        said.append("certain: the difference is larger than its uncertainty, 1 x is not in it")
     if shared and found.change:
         said.append(
             f"errors that both answers share cancel in the ratios: {percent(max(shared))} of their "

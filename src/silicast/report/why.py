@@ -203,6 +203,8 @@ def _shown(parts: Any, least: float) -> list[Node]:
         return _pipes_shown(ordered, least)
     if len(small) <= 1:
         return ordered
+    if not large:  # all of the parent in one line would say the same again
+        return []
     rest = {
         "name": f"{len(small)} smaller parts",
         "exposed_ms": sum(float(part["exposed_ms"]) for part in small),

@@ -46,9 +46,7 @@ def kernel(
     return Part(name, dram + rest + launch, children=pipes, count=count, bound_ps=dram)
 
 
-def answer(
-    *blocks: Part, errors: dict[str, float] | None = None, device: str = "H100", host: int = 0
-) -> dict[str, Any]:
+def answer(*blocks: Part, device: str = "H100", host: int = 0) -> dict[str, Any]:
     """An answer with a tree of one phase."""
     children = (*blocks, Part("host", host, kind="host", bound_by="host"))
     tree = Part.group("total", (Part.group("decode", children, count=10),))
@@ -58,7 +56,14 @@ def answer(
         "metrics": {"total_ms": {"estimate": total, "p05": total, "p95": total}},
         "why": {
             **why_tree(tree),
-            "errors": {"total_ms": errors or {"device": 0.1, "independent": 0.02}},
+            "uncertainty": {
+                "total_ms": {
+                    "factors": [
+                        {"name": "device", "log_sd": 0.1},
+                        {"name": "shapes:gemm", "log_sd": 0.02},
+                    ]
+                }
+            },
             "deployment": {"device": device, "engine": "vllm", "model": "m"},
         },
     }
