@@ -50,6 +50,7 @@ def host_line(rows: list[dict[str, float]], column: str) -> tuple[float, float]:
 
 COLLECTIVE_CORES = 0.15
 FRAGMENTATION_SHARE = 0.06
+TRAINING_LOG_SD = 0.3
 
 LONG_MS = 10.0
 """Calls of a campaign that are as hot as a pass of seconds."""
@@ -151,17 +152,20 @@ def main() -> None:
     physics = Physics(
         format=1,
         card=PhysicsCard(
-            data=[],
-            split="judged; spreads are in uncertainty.json",
+            data=["none: judged", "training_log_sd: training/ (silicast validate training-step)"],
+            split="A100-40GB of training-step; spreads are in uncertainty.json",
             command="benchmarks/fit_composition.py",
             date="2026-11-22",
-            notes="fragmentation_share: judged, of memory that a caching allocator reserves beyond "
+            notes="training_log_sd: root mean square of log(measured / predicted) over A100-40GB "
+            "rows of `silicast validate training-step`, of which most is bias; "
+            "fragmentation_share: judged, of memory that a caching allocator reserves beyond "
             "what it handed out at the peak; collective_cores: share of the cores that a "
             "collective takes beside other kernels: 16 to 24 channels of NCCL, one core each, on "
             "108 to 148 cores",
         ),
         default={
             "collective_cores": COLLECTIVE_CORES,
+            "training_log_sd": TRAINING_LOG_SD,
             "fragmentation_share": FRAGMENTATION_SHARE,
         },
         architectures={},
