@@ -8,7 +8,6 @@ from silicast.composition.deployment import Deployment
 from silicast.composition.trace_events import Trace
 from silicast.composition.training_step import Batch, TrainingStep, predict_training_step
 from silicast.core.dtypes import RECIPES
-from silicast.core.errors import SilicastError
 from silicast.core.prediction import Quantity, Tier
 from silicast.kernels.formats import with_format
 from silicast.kernels.optimizer import RULES
@@ -18,6 +17,7 @@ from silicast.scenario.answerers.graph import framework_of
 from silicast.scenario.answerers.inference import deployment_of
 from silicast.scenario.decode import Scenario
 from silicast.scenario.named import check_names
+from silicast.scenario.uncertainty import uncertainty_of
 from silicast.scenario.workloads import TrainingWorkload
 from silicast.workload.backward import Recompute
 
@@ -55,7 +55,7 @@ def _predicted(scenario: Scenario) -> tuple[TrainingStep, Deployment, Batch, lis
     assert isinstance(work, TrainingWorkload)
     check_names(scenario)
     _refuse(scenario, work)
-    batch = Batch(work.seq_len, work.micro_batch, _accumulation(work))
+    batch = Batch(work.seq_len, work.micro_batch, work.global_batch // work.micro_batch)
     optimizer = _optimizer(work)
     deployment, warnings = deployment_of(
         scenario, DEFAULT_ENGINE, options=("attention",), trains=True
@@ -80,16 +80,6 @@ def _refuse(scenario: Scenario, work: TrainingWorkload) -> None:
         raise not_yet("training of low-rank adapters", "workload.task")
     if work.routing not in (None, "balanced"):
         raise not_yet("unbalanced experts in training", "workload.routing")
-
-
-def _accumulation(work: TrainingWorkload) -> int:
-    passes, left = divmod(work.global_batch, work.micro_batch)
-    if left:
-        raise SilicastError(
-            f"{work.global_batch} sequences do not divide into micro-batches of {work.micro_batch}",
-            field="workload.micro_batch",
-        )
-    return passes
 
 
 def _optimizer(work: TrainingWorkload) -> str:
@@ -162,6 +152,7 @@ def _why(found: TrainingStep, deployment: Deployment, usable: float) -> dict[str
     precision = deployment.precision or deployment.model.default_precision
     return {
         **why_tree(found.step.part),
+        "uncertainty": uncertainty_of({"step_time_s": found.step}),
         "recompute": found.recompute,
         "clock_mhz": found.clock_hz / 1e6,
         "memory_gb": {
@@ -174,6 +165,7 @@ def _why(found: TrainingStep, deployment: Deployment, usable: float) -> dict[str
             "model": deployment.model.name,
             "device": deployment.device.name,
             "devices": 1,
+            "largest_clock_mhz": deployment.device.clocks.max_hz / 1e6,
             "engine": f"{deployment.engine.name} {deployment.engine.version}".strip(),
             "format": precision.label,
         },
