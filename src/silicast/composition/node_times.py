@@ -244,39 +244,63 @@ class Timer:
         device: Device,
     ) -> KernelTimes | CollectiveTimes:
         """Times of one kind of nodes for ``rows`` of the states, the first member's first."""
+        batch = self.lengthy(members, states, rows)
+        if batch is None:
+            return self.sized(key, members, self.symbols(states, rows), len(rows), device)
+        return self._timed(batch, device)
+
+    def lengthy(self, members: Sequence[int], states: BatchStates, rows: I64) -> OpBatch | None:
+        """Nodes whose sizes are the lengths of sequences as one batch; None of other nodes."""
         ops: Sequence[Op] = [self.placed[index].op for index in members]
         lengths = [dim for _, dim in ops[0].dims]
         if PREFILL_KV in lengths:
             new, total, offsets = states.prefill_q, states.prefill_kv, states.prefill_offsets
             ops, new, total, offsets = _cut(ops, new, total, offsets)
-            batch = ragged(ops, offsets, rows, {"q_len": new, "kv_len": total})
-        elif DECODE_KV in lengths:
+            return ragged(ops, offsets, rows, {"q_len": new, "kv_len": total})
+        if DECODE_KV in lengths:
             total, offsets = states.decode_kv + 1, states.decode_offsets
             ops, _, total, offsets = _cut(ops, np.ones_like(total), total, offsets)
-            batch = ragged(ops, offsets, rows, {"kv_len": total - 1})
-        elif CROSS_KV in lengths:
+            return ragged(ops, offsets, rows, {"kv_len": total - 1})
+        if CROSS_KV in lengths:
             assert states.cross_kv is not None
             seen = states.cross_kv - 1  # of all that it sees, decoding counts one as new
-            batch = ragged(ops, states.decode_offsets, rows, {"kv_len": seen})
-        else:
-            return self.sized(key, members, self.symbols(states, rows), len(rows), device)
-        return self._timed(batch, device)
+            return ragged(ops, states.decode_offsets, rows, {"kv_len": seen})
+        return None
+
+    def slowed(self, batch: OpBatch, device: Device, boost: F64) -> KernelTimes:
+        """Times at a lower clock than boost, of nodes whose times at boost are known.
+
+        Args:
+            boost: at the boost clock, shape (2, n): estimate, and what the analytic model says.
+        """
+        implementation = self._model(batch.family, device)
+        slow = implementation.times(batch, device)
+        estimate = np.maximum(boost[0] * (slow.analysis.time_s / boost[1]), slow.bound_s)
+        return replace(slow, estimate_s=estimate)
 
     def _timed(self, batch: OpBatch, device: Device) -> KernelTimes:
-        implementation = implementation_for(batch.family, device.execution_model)
-        if implementation is None:
-            raise SilicastError(
-                f"no model of {batch.family} on {device.execution_model} devices such as "
-                f"{device.name}",
-                kind="not_yet",
-                field="device",
-                hint=f"{self.name} needs it" if self.name else "",
-            )
+        implementation = self._model(batch.family, device)
         boosted = self.machine.uncapped_device
         times = kernel_times(implementation, batch, boosted, self.machine.evidence)
         if device.clocks.boost_hz == boosted.clocks.boost_hz:
             return times
         return _at_clock(times, implementation, batch, device)
+
+    def _model(self, family: str, device: Device) -> Implementation:
+        found = implementation_for(family, device.execution_model)
+        if found is None:
+            raise SilicastError(
+                f"no model of {family} on {device.execution_model} devices such as {device.name}",
+                kind="not_yet",
+                field="device",
+                hint=f"{self.name} needs it" if self.name else "",
+            )
+        return found
+
+
+def analytic_s(times: KernelTimes) -> F64:
+    """What the analytic model alone says, shape (n,)."""
+    return times.analysis.time_s if times.analytic_s is None else times.analytic_s
 
 
 def _at_clock(
@@ -286,8 +310,7 @@ def _at_clock(
     analytic model says what the clock changes.
     """
     slow = model.times(batch, device)
-    quick = times.analytic_s if times.analytic_s is not None else times.analysis.time_s
-    ratio = slow.analysis.time_s / quick
+    ratio = slow.analysis.time_s / analytic_s(times)
     estimate = np.maximum(times.estimate_s * ratio, slow.bound_s)
     return replace(
         times,

@@ -17,7 +17,7 @@ import numpy as np
 
 from silicast.communication.collective import CollectiveTimes
 from silicast.composition.clock import held_clocks
-from silicast.composition.node_times import Kind, NodeTimes, Timer
+from silicast.composition.node_times import Kind, NodeTimes, Timer, analytic_s
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel
 from silicast.core.numerics import F64, I64
@@ -26,7 +26,7 @@ from silicast.kernels.implementation import KernelTimes
 from silicast.workload.op import Affine
 from silicast.workload.symbols import CROSS_KV, DECODE_KV, PREFILL_KV, PREFILL_Q, TOKENS
 
-CLOCKS = tuple(share / 20 for share in range(20, 1, -1))
+CLOCKS = tuple(share / 10 for share in range(10, 0, -1))
 """Shares of the boost clock at which steps are evaluated."""
 
 _RAGGED = frozenset((PREFILL_Q, PREFILL_KV, DECODE_KV, CROSS_KV))
@@ -87,7 +87,7 @@ class _Call:
 @final
 @dataclass(frozen=True, slots=True)
 class _Evaluated:
-    """Times, bounds and shares of the cores of one node in the states ``rows``."""
+    """Times, bounds, shares of the cores and analytic times of one node in the states ``rows``."""
 
     rows: I64
     table: F64
@@ -96,24 +96,30 @@ class _Evaluated:
     def of(times: KernelTimes | CollectiveTimes, member: int, rows: I64) -> _Evaluated:
         """Those of one of several nodes that were timed together."""
         here = slice(member * len(rows), (member + 1) * len(rows))
-        fill = np.ones(len(rows))
+        estimate, bound = times.estimate_s[here], times.bound_s[here]
+        fill, analytic = np.ones(len(rows)), estimate
         if isinstance(times, KernelTimes):
             fill = np.minimum(times.analysis.demand.waves[here], 1.0)
-        return _Evaluated(rows, np.stack((times.estimate_s[here], times.bound_s[here], fill)))
+            analytic = analytic_s(times)[here]
+        return _Evaluated(rows, np.stack((estimate, bound, fill, analytic)))
 
     def at(self, wanted: I64, count: int) -> F64:
-        """For the states ``wanted`` of ``count``, shape (3, len(wanted)); 0 where it does not
+        """For the states ``wanted`` of ``count``, shape (4, len(wanted)); 0 where it does not
         run.
         """
-        whole = np.zeros((3, count))
+        whole = np.zeros((4, count))
         whole[:, self.rows] = self.table
         found: F64 = whole[:, wanted]
         return found
 
+    def of_states(self, wanted: I64, count: int) -> _Evaluated:
+        """The same of the states ``wanted`` of ``count``, which become 0, 1, 2, ..."""
+        return _Evaluated(np.arange(len(wanted)), self.at(wanted, count))
+
 
 def _nodes(tables: Sequence[F64]) -> NodeTimes:
     """Nodes of which only times, bounds and shares of the cores are known."""
-    time_s, bound_s, fill = np.stack(tables, axis=1)
+    time_s, bound_s, fill, _ = np.stack(tables, axis=1)
     nothing = np.zeros_like(time_s)
     return NodeTimes(
         time_s, bound_s, nothing, np.full(time_s.shape, ""), ({},) * len(tables), nothing, nothing,
@@ -141,34 +147,47 @@ class StepTable:
         overlap = model.overlap
         self._by_tokens = Timer(self.machine, overlap.by_tokens.placed, model.deployment.model.name)
         places = {id(placed): place for place, placed in enumerate(model.placed)}
-        self._lengthy = [places[id(placed)] for placed in overlap.by_lengths.placed]
+        self._overlapped = [places[id(placed)] for placed in overlap.by_lengths.placed]
 
     def steps(self, states: BatchStates) -> FastSteps:
         """Times of all states, each at its own clock; a result does not depend on the others."""
         whole = self.model.host(states).total_s
-        seconds, flops, dram = self._at(states, 1.0)
+        known: dict[int, _Evaluated] = {}
+        seconds, flops, dram = self._at(states, 1.0, known)
         clocks = held_clocks(self.machine, self.model.matrix_format, whole(seconds), flops, dram)
         slow = np.flatnonzero(clocks < self._boost)
         if len(slow):
-            seconds[slow] = self._below(states, slow, clocks[slow] / self._boost)
+            seconds[slow] = self._below(states, slow, clocks[slow] / self._boost, known)
         return FastSteps(whole(seconds), seconds, clocks)
 
-    def _below(self, states: BatchStates, slow: I64, share: F64) -> F64:
-        """Device seconds of the states ``slow`` at shares of the boost clock."""
+    def _below(
+        self, states: BatchStates, slow: I64, share: F64, known: Mapping[int, _Evaluated]
+    ) -> F64:
+        """Device seconds of the states ``slow`` at shares of the boost clock.
+
+        Args:
+            known: what nodes of sequences take at the boost clock, of all states.
+        """
         grid = np.array(CLOCKS)
         upper = np.clip(np.searchsorted(-grid, -share, side="right") - 1, 0, len(grid) - 2)
         found = np.empty(len(slow))
         for place in np.unique(upper).tolist():
             chosen = np.flatnonzero(upper == place)
-            some = states.chosen(slow[chosen])
-            fast, slower = (self._at(some, CLOCKS[place + side])[0] for side in (0, 1))
+            rows = slow[chosen]
+            some = states.chosen(rows)
+            base = {index: each.of_states(rows, len(states)) for index, each in known.items()}
+            fast, slower = (self._at(some, CLOCKS[place + side], base)[0] for side in (0, 1))
             high, low = 1.0 / CLOCKS[place], 1.0 / CLOCKS[place + 1]
             weight = (1.0 / share[chosen] - high) / (low - high)
             found[chosen] = fast + weight * (slower - fast)
         return found
 
-    def _at(self, states: BatchStates, share: float) -> F64:
-        """Device seconds, FLOPs and bytes of all states at one clock, shape (3, n)."""
+    def _at(self, states: BatchStates, share: float, known: dict[int, _Evaluated]) -> F64:
+        """Device seconds, FLOPs and bytes of all states at one clock, shape (3, n).
+
+        Args:
+            known: what nodes of sequences take at the boost clock; filled at that clock.
+        """
         device = self.machine.uncapped_device
         if share < 1.0:
             device = device.at_clock(device.clocks.boost_hz * share)
@@ -177,7 +196,7 @@ class StepTable:
         for key, members, rows in self.model.timer.calls(states):
             for symbol, alike in self._by_symbol(members).items():
                 if not symbol:
-                    found = self.model.timer.evaluate(key, alike, states, rows, device)
+                    found = self._lengthy(key, alike, states, rows, device, known)
                     sums[:, rows] += self._sums(found, alike, len(rows), None, device)
                     for member, index in enumerate(alike):
                         evaluated[index] = _Evaluated.of(found, member, rows)
@@ -186,7 +205,26 @@ class StepTable:
                 for parts, values in self._looked_up(call, states, rows, share, device):
                     sums[:, parts] += values
         sums[0] -= self._under_others(states, evaluated, share, device)
+        if share == 1.0:
+            known.update(evaluated)
         return sums
+
+    def _lengthy(
+        self,
+        key: Kind,
+        members: Sequence[int],
+        states: BatchStates,
+        rows: I64,
+        device: Device,
+        known: Mapping[int, _Evaluated],
+    ) -> KernelTimes | CollectiveTimes:
+        """Times of nodes that look at every sequence."""
+        timer = self.model.timer
+        batch = timer.lengthy(members, states, rows) if members[0] in known else None
+        if batch is None:
+            return timer.evaluate(key, members, states, rows, device)
+        boost = np.concatenate([known[i].at(rows, len(states))[[0, 3]] for i in members], axis=1)
+        return timer.slowed(batch, device, boost)
 
     def _under_others(
         self,
@@ -203,7 +241,7 @@ class StepTable:
         both = np.flatnonzero(prefills & (states.decode_sequences > 0))
         if by_lengths.branches and len(both):
             some = states.chosen(both)
-            nodes = _nodes([evaluated[place].at(both, len(states)) for place in self._lengthy])
+            nodes = _nodes([evaluated[place].at(both, len(states)) for place in self._overlapped])
             tokens = self.model.timer.run_tokens(some)
             found[both] = by_lengths.hidden_s(nodes, some, tokens, device)
         decodes = np.flatnonzero(~prefills & (states.tokens <= by_tokens.replayed_tokens))
