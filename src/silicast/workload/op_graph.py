@@ -2,7 +2,7 @@
 
 A file holds ``nodes``, or ``blocks`` of nodes that run several times. Sizes are integers, names of
 ``symbols`` ("batch"), multiples of one ({"symbol": "batch", "factor": 4096}), or lists of lengths.
-Every field is described in docs/explanation/front-ends.md.
+Every field is described in docs/reference/op-graph.md.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def read_op_graph(path: Path, symbols: Mapping[str, int] | None = None) -> Graph
         UnicodeDecodeError,
     ) as error:
         raise SilicastError(
-            f"not an op graph: {error}", file=str(path), hint="see docs/explanation/front-ends.md"
+            f"not an op graph: {error}", file=str(path), hint="see docs/reference/op-graph.md"
         ) from None
     try:
         return graph_of_file(found, path.stem, symbols or {})
