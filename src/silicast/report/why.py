@@ -209,7 +209,10 @@ def _shown(parts: Any, least: float) -> list[Node]:
         "name": f"{len(small)} smaller parts",
         "exposed_ms": sum(float(part["exposed_ms"]) for part in small),
         "share": sum(float(part["share"]) for part in small),
+        "hidden_ms": sum(float(part.get("hidden_ms", 0.0)) for part in small),
     }
+    if not rest["exposed_ms"] and not rest["hidden_ms"]:
+        return large
     return [*large, rest]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,6 +71,51 @@ def test_no_kernel_begins_before_its_launch(name: str) -> None:
             ends.setdefault(event["id"], {})[event["ph"]] = event["ts"]
     assert ends
     assert all(pair["s"] <= pair["f"] for pair in ends.values())
+
+
+PROGRAM = """{"format": 1, "name": "mlp", "nodes": [
+{"name": "up", "op": "gemm", "dims": {"m": 4096, "n": 4096, "k": 1024, "batch": 1},
+ "output_bytes": 33554432, "parameter_bytes": 8388608},
+{"name": "gelu", "op": "elementwise", "dims": {"elements": 16777216, "inputs": 1},
+ "inputs": ["up"], "output_bytes": 33554432},
+{"name": "side", "op": "gemm", "dims": {"m": 512, "n": 512, "k": 512, "batch": 1}, "stream": 1,
+ "output_bytes": 524288},
+{"name": "odd", "op": "data_movement", "source": "aten.foo", "flags": {"unmodelled": true},
+ "dims": {"read_bytes": 8388608, "written_bytes": 8388608, "operations": 0},
+ "inputs": ["gelu", "side"], "output_bytes": 8388608}]}"""
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_a_program_is_drawn_as_it_was_composed(mode: str, tmp_path: Path) -> None:
+    (tmp_path / "mlp.json").write_text(PROGRAM)
+    ask = {"task": "graph", "device": "h100", "workload": {"graph": "mlp.json", "mode": mode}}
+    scenario = decode({**ask, "why": "full"}, folder=tmp_path)
+    document = trace_document(answerer_for("graph").trace(scenario))
+    check_trace(document)
+    events = document["traceEvents"]
+    last = max(e["ts"] + e["dur"] for e in events if e["ph"] == "X")
+    assert last == pytest.approx(run(scenario).metrics["e2e_ms"].estimate * 1e3, abs=1e-5)
+    streams = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert {"launches", "stream 0", "stream 1", "engine"} <= streams
+    odd = next(e for e in events if e["name"] == "odd")
+    assert odd["args"]["source"] == "aten.foo"
+    held = [e["args"]["results"] for e in events if e["name"] == "memory (GB)"]
+    assert max(held) >= 2 * 33554432 / 1e9
+
+
+def test_passes_and_training_steps_end_when_they_are_predicted_to() -> None:
+    ask = {
+        "task": "training", "model": "Llama-3.2-1B", "device": "h100",
+        "workload": {"seq_len": 128, "micro_batch": 1, "global_batch": 2},
+    }  # fmt: skip
+    scenario = decode(ask)
+    document = trace_document(answerer_for("training").trace(scenario))
+    check_trace(document)
+    last = max(e["ts"] + e["dur"] for e in document["traceEvents"] if e["ph"] == "X")
+    predicted = run(scenario).metrics["step_time_s"].estimate
+    assert last == pytest.approx(predicted * 1e6, abs=1e-5)
+    names = {e["name"] for e in document["traceEvents"]}
+    assert {"forward", "backward", "optimizer", "launch"} <= names
 
 
 def test_kernels_say_their_sizes_their_bound_and_what_they_wait_for() -> None:
