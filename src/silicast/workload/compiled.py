@@ -9,7 +9,7 @@ made, and it writes only what is read outside of it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import final
 
 from silicast.core.dtypes import BITS, RECIPES
@@ -21,6 +21,9 @@ POINTWISE = frozenset(("elementwise", "silu_mul", "rope"))
 REDUCTIONS = frozenset(("softmax", "layernorm", "rmsnorm"))
 MAX_READS = 8
 """Tensors that one fused kernel reads; beyond, registers spill and the scheduler stops."""
+
+MAX_MEMBERS = 64
+"""Operations of one fused kernel (``torch._inductor.config.max_fusion_size``)."""
 
 _DEAREST = ("pow", "gelu", "tanh", "silu", "sigmoid", "exp", "div", "sqrt")
 _FEW = frozenset(("dropout", "native_dropout", "aten.native_dropout", "aten.dropout"))
@@ -48,15 +51,14 @@ def fused_graph(graph: Graph, *, epilogues: bool = False) -> Graph:
 
 
 @final
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Group:
-    """Members of one kernel, by their places."""
+    """Members of one kernel, by their places; a member that joins makes it another group."""
 
-    places: list[int]
+    places: tuple[int, ...]
     size: int
     reduces: bool
     product: bool = False
-    read: set[str] = field(default_factory=set)
 
 
 @final
@@ -82,17 +84,17 @@ class _Fused:
             for name in node.inputs:
                 group = self.group.get(self.place.get(name, -1))
                 if group is not None and self._fits(group, index, size, reduces, epilogues):
-                    group.places.append(index)
-                    group.reduces |= reduces
-                    self.group[index] = group
+                    places = (*group.places, index)
+                    joined = replace(group, places=places, reduces=group.reduces or reduces)
+                    self.group |= dict.fromkeys(places, joined)
                     return
         if size and (reduces or _is_pointwise(node) or node.op.family == "gemm"):
-            own = _Group([index], size, reduces, product=node.op.family == "gemm")
+            own = _Group((index,), size, reduces, product=node.op.family == "gemm")
             self.group[index] = own
 
     def _fits(self, group: _Group, index: int, size: int, reduces: bool, epilogues: bool) -> bool:
         first = self.all[group.places[0]]
-        if group.product and not epilogues:
+        if (group.product and not epilogues) or len(group.places) == MAX_MEMBERS:
             return False
         if group.size != size or (group.reduces and reduces) or (group.product and reduces):
             return False

@@ -27,7 +27,6 @@ from typing import Any, final
 
 from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError
-from silicast.kernels.elementwise import KINDS
 from silicast.workload.graph import Block, Direction, Graph, Node
 from silicast.workload.op import Op, Variant
 
@@ -50,6 +49,13 @@ _LISTS: tuple[tuple[str, Direction], ...] = (("fw_ops", "forward"), ("bw_ops", "
 _COLLECTIVES = {
     "ALLREDUCE": "all_reduce", "ALLREDUCE_ASYNC": "all_reduce", "SENDRECV": "send_recv",
 }  # fmt: skip
+
+_VECTORS = {
+    **{name: (name, 2) for name in ("add", "mul", "div", "pow")},
+    **{f"{name}u": (name, 1) for name in ("add", "mul", "div", "pow")},
+    **{name: (name, 1) for name in ("relu", "gelu", "tanh")},
+}
+"""Kind of an elementwise kernel and how many tensors it reads; "u": the other one is a number."""
 
 Row = Mapping[str, Any]
 
@@ -200,10 +206,7 @@ class _Table:
             return Op.make("softmax", self.plain, rows=rows, cols=cols)
         if name == "ln":
             return Op.make("layernorm", self.plain, tokens=rows, hidden=cols, residual=0)
-        kind = name.removesuffix("u") if name not in KINDS else name
-        if kind not in KINDS:
-            raise KeyError(name)
-        inputs = 2 if name in ("add", "mul", "div", "pow") else 1
+        kind, inputs = _VECTORS[name]
         variant = replace(self.plain, flags=((kind, True),))
         return Op.make("elementwise", variant, elements=rows * cols, inputs=inputs)
 
