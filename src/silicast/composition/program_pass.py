@@ -20,7 +20,6 @@ from silicast.core.numerics import F64
 from silicast.core.prediction import (
     TIERS,
     Domain,
-    ErrorFactors,
     Part,
     Prediction,
     Tier,
@@ -105,15 +104,19 @@ def predict_program(
     found = _Composed(program, times, assumed)
     said = (*found.warnings(), *caveats)
 
-    def prediction(part: Part, error: ErrorFactors) -> Prediction:
+    def prediction(part: Part, direction: Direction | None) -> Prediction:
+        total = found.sum(direction, part.exposed_ps)
         return Prediction(
-            part=part, error=error, tier=found.tier(), domain=found.domain(), warnings=said
+            part=part,
+            error=found.uncertainty.of(total),
+            tier=found.tier(),
+            domain=found.domain(),
+            warnings=said,
+            narrowed=found.uncertainty.narrowed(total) if direction is None else {},
         )
 
     parts = found.parts()
-    directions = {
-        name: prediction(part, found.error(name, part.exposed_ps)) for name, part in parts.items()
-    }
+    directions = {name: prediction(part, name) for name, part in parts.items()}
     children = list(parts.values())
     if len(children) == 1:
         children = list(children[0].children)
@@ -121,7 +124,7 @@ def predict_program(
     children.append(Part("between_passes", to_picoseconds(step_s), bound_by="host", kind="host"))
     whole = Part.group("e2e", children)
     return ProgramPass(
-        total=prediction(whole, found.error(None, whole.exposed_ps)),
+        total=prediction(whole, None),
         directions=directions,
         memory=_memory(program, input_bytes, state_bytes),
         coverage=found.coverage,
@@ -235,8 +238,8 @@ class _Composed:
             kind="host",
         )
 
-    def error(self, direction: Direction | None, exposed_ps: int) -> ErrorFactors:
-        """Error factors of one direction, None = of the whole pass."""
+    def sum(self, direction: Direction | None, exposed_ps: int) -> Sum:
+        """What one direction adds up, None = the whole pass."""
         nodes = self.times.nodes
         own = self.exposed.sum(axis=0)
         waited = float(self.waited.sum())
@@ -244,13 +247,13 @@ class _Composed:
             number = DIRECTIONS.index(direction)
             own, waited = self.exposed[number], float(self.waited[number])
         rest = exposed_ps * 1e-12 - float(own.sum())
-        total = Sum(
+        return Sum(
             own, nodes.independent[:, 0], nodes.shared, nodes.tiers[:, 0], max(rest, waited, 0.0)
         )
-        return self._uncertainty.of(total)
 
     @cached_property
-    def _uncertainty(self) -> Uncertainty:
+    def uncertainty(self) -> Uncertainty:
+        """Of its kernels' sums."""
         program = self.program
         return Uncertainty(program.placed, program.machine.engine, assumed=self.assumed)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -13,6 +13,7 @@ from silicast.composition.fitting import advice
 from silicast.composition.memory import MemoryUse, static_batch_memory
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel, StepTimes, compiled
+from silicast.composition.uncertainty import narrowed_sum
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import ErrorFactors, Part, Prediction, Quantity, Tier
 
@@ -90,8 +91,10 @@ def predict_static_batch(
     rest = phases.at("decode", middle, np.concatenate(([0.0], weights)))
     rest = replace(rest, part=replace(rest.part, count=output_len - 1))
     longer = max((first, rest), key=lambda phase: phase.part.exposed_ps)
-    error = ErrorFactors.of_sum([(phase.part.exposed_ps, phase.error) for phase in (first, rest)])
-    whole = _Phase(Part.group("total", (first.part, rest.part)), error, longer.tier, rest.hz)
+    halves = [(phase.part.exposed_ps, phase.error, phase.narrowed) for phase in (first, rest)]
+    error = ErrorFactors.of_sum([(time, own) for time, own, _ in halves])
+    both = Part.group("total", (first.part, rest.part))
+    whole = _Phase(both, error, longer.tier, rest.hz, narrowed_sum(halves))
     return StaticBatch(
         prefill=prefill,
         decode_step=step.prediction(model, warnings),
@@ -110,6 +113,7 @@ class _Phase:
     error: ErrorFactors
     tier: Tier
     hz: float
+    narrowed: Mapping[str, ErrorFactors]
 
     def prediction(self, model: StepModel, warnings: Sequence[str]) -> Prediction:
         """It with what the whole model knows of its domain."""
@@ -119,6 +123,7 @@ class _Phase:
             tier=self.tier,
             domain=model.domain,
             warnings=tuple(warnings),
+            narrowed=self.narrowed,
         )
 
 
@@ -150,6 +155,7 @@ class _Phases:
             self.model.error(times, weights),
             self.model.tier(times, weights),
             hz,
+            self.model.narrowed(times, weights),
         )
 
 

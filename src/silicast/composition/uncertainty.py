@@ -53,10 +53,12 @@ OF_DEVICE = frozenset(("device", "software"))
 OF_KERNELS = frozenset((*OF_DEVICE, "family", "campaign"))
 """Factors that measuring a family's kernels on the device does away with."""
 HOST, NETWORK, COMPOSITION = "host", "network", "composition"
+ALL_KERNELS = "kernels"
+"""The measurement of some kernels of every family."""
 MOST_SHAPES = 500
 """Different shapes up to which each is told apart; their pairs are counted."""
-MOST_MEASUREMENTS = 6
-"""Measurements that are named, those that leave least first."""
+MOST_FAMILIES = 4
+"""Families whose measurement is tried, those with the largest share of the variance."""
 
 
 def mode_of(engine: Engine) -> Mode:
@@ -168,13 +170,24 @@ class Uncertainty:
         return ErrorFactors({name: v for name, v in linear.items() if v > 0.0}, own, causes)
 
     def narrowed(self, total: Sum) -> dict[str, ErrorFactors]:
-        """Measurement -> the error that it would leave; those that change nothing are left out."""
-        now = self.of(total).variance
+        """Measurement -> the error that it would leave, the least first; without those that would
+        change nothing.
+        """
+        now = self.of(total)
+        gain: dict[str, float] = {}
+        for name, value in (*now.loadings.items(), *now.causes.items()):
+            _, _, family = name.partition(":")
+            gain[family] = gain.get(family, 0.0) + value * value
         families = [name for name in dict.fromkeys(self.families) if name not in COLLECTIVES]
-        found = {name: self.of(total, frozenset((name,))) for name in (*families, HOST, NETWORK)}
-        found = {name: error for name, error in found.items() if error.variance < now}
-        chosen = sorted(found, key=lambda name: (found[name].variance, name))
-        return {name: found[name] for name in chosen[:MOST_MEASUREMENTS]}
+        families.sort(key=lambda name: -gain.get(name, 0.0))
+        tried = [*families[:MOST_FAMILIES], *(n for n in (HOST, NETWORK) if n in now.loadings)]
+        found = {name: self.of(total, frozenset((name,))) for name in tried}
+        if len(families) > 1:
+            tried.append(ALL_KERNELS)
+            found[ALL_KERNELS] = self.of(total, frozenset(families))
+        chosen = [name for name in tried if found[name].variance < now.variance]
+        chosen.sort(key=lambda name: found[name].variance)
+        return {name: found[name] for name in chosen}
 
     def _layout(self, total: Sum, measured: frozenset[str]) -> _Layout:
         """Remembered for sums of the same kernel calls."""
@@ -232,6 +245,20 @@ class Uncertainty:
         variances = np.bincount(pairs.family, weights=products)
         sds = (np.sqrt(np.maximum(variances, 0.0)) / whole).tolist()
         return {name: sd for name, sd in zip(pairs.causes, sds, strict=True) if sd > 0.0}
+
+
+def narrowed_sum(
+    terms: Sequence[tuple[float, ErrorFactors, Mapping[str, ErrorFactors]]],
+) -> dict[str, ErrorFactors]:
+    """Measurement -> the error it would leave of a sum of ``(time, error, narrowed errors)``."""
+    names = dict.fromkeys(name for _, _, narrowed in terms for name in narrowed)
+    found = {
+        name: ErrorFactors.of_sum(
+            [(time, narrowed.get(name, error)) for time, error, narrowed in terms]
+        )
+        for name in names
+    }
+    return dict(sorted(found.items(), key=lambda item: item[1].variance))
 
 
 def _shapes(

@@ -107,8 +107,8 @@ class ErrorFactors:
     def shares(self) -> dict[str, float]:
         """Factor or cause -> its share of the variance, the largest first; they add up to 1.
 
-        >>> ErrorFactors({"device": 0.3}, 0.4, {"shapes:gemm": 0.4}).shares()
-        {'shapes:gemm': 0.64, 'device': 0.36}
+        >>> list(ErrorFactors({"device": 0.3}, 0.4, {"shapes:gemm": 0.4}).shares())
+        ['shapes:gemm', 'device']
         """
         whole = self.variance
         if whole <= 0.0:
@@ -208,7 +208,8 @@ class Prediction:
         warnings: named fallbacks and other things a reader must know.
         sources: where the numbers come from.
         hash: content hash of the inputs, version and artefacts.
-        narrowed: measurement (a family of kernels, "host", "network") -> the error it would leave.
+        narrowed: measurement (a family of kernels, "kernels" = some of every family, "host",
+            "network") -> the error it would leave, the least first.
     """
 
     part: Part

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from silicast.report.numbers import Shown, percent, rounded, split_metric
 from silicast.report.tables import listing
+from silicast.report.uncertainty import uncertainty_line, uncertainty_table
 from silicast.report.why import (
     bound_words,
     cause_of,
@@ -70,6 +71,7 @@ def title(scenario: Mapping[str, Any]) -> str:
     kernel = scenario.get("kernel")
     if isinstance(workload, Mapping):
         kernel = workload.get("kernel", kernel)
+        subject = str(workload.get("graph") or subject)
     if isinstance(kernel, Mapping):
         fields = [f"{key}={_plain(value)}" for key, value in kernel.items() if key != "op"]
         subject = " ".join((str(kernel.get("op", "kernel")), *fields))
@@ -159,7 +161,7 @@ def notes(answer: Answer) -> list[str]:
     lines += [
         f"expected {key}: {why[key]}" for key in ("configuration", "algorithm") if why.get(key)
     ]
-    lines += [line for line in (clock_line(why),) if line]
+    lines += [line for line in (clock_line(why), uncertainty_line(why)) if line]
     lines.append(
         f"{answer['tier']} tier ({TIER_WORDS[answer['tier']]}), {DOMAIN_WORDS[answer['domain']]}"
     )
@@ -216,6 +218,8 @@ def explanation(
     shown: list[RenderableType] = [Text(title(scenario), "bold"), Text("")]
     shown += [why_table(why, depth=depth, least=0.005, pipes=pipes), Text("")]
     if (table := waits_table(why)) is not None:
+        shown += [table, Text("")]
+    if (table := uncertainty_table(why)) is not None:
         shown += [table, Text("")]
     return Group(*shown, *lines, *warnings)
 
