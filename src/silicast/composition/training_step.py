@@ -9,9 +9,10 @@ from silicast.composition.deployment import Deployment
 from silicast.composition.forward import ForwardPass, predict_forward
 from silicast.composition.lifetimes import ProgramMemory, fragmentation_bytes, peak_bytes
 from silicast.composition.program_pass import GB, predict_program
+from silicast.composition.uncertainty import narrowed_sum
 from silicast.composition.unrolled import Unrolled
 from silicast.core.dtypes import BITS
-from silicast.core.prediction import PICOSECONDS, Domain, ErrorFactors, Part, Prediction
+from silicast.core.prediction import Domain, ErrorFactors, Part, Prediction
 from silicast.kernels.optimizer import optimizer_bytes, optimizer_flags
 from silicast.kernels.physics import load_physics
 from silicast.workload.backward import Recompute, Training
@@ -96,10 +97,11 @@ def predict_training_step(
     usual = Framework(compiled=True, attention="fused", fused_layers=True)
     chosen, memory = _fitting(deployment, batch, optimizer, recompute, framework or usual)
     found = predict_forward(deployment, batch.micro_batch, batch.seq_len, chosen)
-    update = predict_program(deployment.machine, _update(deployment, optimizer))
+    update = predict_program(deployment.machine, update_graph(deployment, optimizer))
+    precision = deployment.precision or deployment.model.default_precision
     assert chosen.training is not None
     return TrainingStep(
-        step=_step(found, update.total, batch.accumulation),
+        step=_step(found, update.total, batch.accumulation, precision.hidden),
         memory=memory,
         recompute=chosen.training.recompute,
         model_flops=_model_flops(deployment, batch),
@@ -154,7 +156,7 @@ def training_memory(
     )
 
 
-def _update(deployment: Deployment, optimizer: str) -> Graph:
+def update_graph(deployment: Deployment, optimizer: str) -> Graph:
     """One update of all parameters."""
     precision = deployment.precision or deployment.model.default_precision
     flags = optimizer_flags(optimizer, fp32_grads=precision.hidden != "fp32")
@@ -172,20 +174,37 @@ def _model_flops(deployment: Deployment, batch: Batch) -> int:
     return 3 * batch.accumulation * forward
 
 
-def _step(found: ForwardPass, update: Prediction, accumulation: int) -> Prediction:
+def _step(found: ForwardPass, update: Prediction, accumulation: int, dtype: str) -> Prediction:
     """``accumulation`` passes and one update."""
-    passes = repeated(found.total.part, accumulation)
-    part = Part.group("step", (replace(passes, name="forward_and_backward"), update.part))
-    error = ErrorFactors.of_sum(
-        [
-            (passes.exposed_ps / PICOSECONDS, found.total.error),
-            (update.part.exposed_ps / PICOSECONDS, update.error),
-        ]
+    passes = replace(found.total, part=repeated(found.total.part, accumulation))
+    return unmeasured_backward(with_update(passes, update, "step"), dtype)
+
+
+def with_update(passes: Prediction, update: Prediction, name: str) -> Prediction:
+    """Passes forward and backward, then one update."""
+    part = Part.group(name, (replace(passes.part, name="forward_and_backward"), update.part))
+    both = [(each.part.exposed_ps, each.error, each.narrowed) for each in (passes, update)]
+    error = ErrorFactors.of_sum([(time, each) for time, each, _ in both])
+    return replace(passes, part=part, error=error, narrowed=narrowed_sum(both))
+
+
+def unmeasured_backward(found: Prediction, dtype: str) -> Prediction:
+    """Of a pass that trains: wider where no backward kernel of its format was measured."""
+    if dtype == "fp32":
+        return found
+    spread = load_physics("composition").default["training_log_sd"]
+
+    def wider(error: ErrorFactors) -> ErrorFactors:
+        return replace(error, loadings={**error.loadings, "training": spread})
+
+    said = tuple(dict.fromkeys((*found.warnings, UNMEASURED)))
+    return replace(
+        found,
+        error=wider(found.error),
+        warnings=said,
+        domain=_near(found),
+        narrowed={name: wider(error) for name, error in found.narrowed.items()},
     )
-    unmeasured = load_physics("composition").default["training_log_sd"]
-    error = replace(error, loadings={**error.loadings, "training": unmeasured})
-    said = (*found.total.warnings, UNMEASURED)
-    return replace(found.total, part=part, error=error, warnings=said, domain=_near(found.total))
 
 
 def _near(total: Prediction) -> Domain:

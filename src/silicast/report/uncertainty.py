@@ -28,6 +28,7 @@ WORDS = {
     "network": "links between devices",
     "composition": "what a step takes beside kernels and host",
     "structure": "the model's structure, assumed",
+    "training": "backward kernels, which were not measured",
     "experts": "how evenly tokens choose experts",
     "power_state": "the board's power state",
     "format": "a number format computed in another one",
@@ -38,6 +39,8 @@ WORDS = {
 }
 """Other errors; those with a colon have a name behind it."""
 
+MOST = 8
+"""Factors that have a line of their own."""
 WORTH_SAYING = 0.9
 """A measurement is named in the line if it leaves at most so much of the interval, in logs."""
 
@@ -110,16 +113,22 @@ def uncertainty_table(why: Mapping[str, Any], metric: str = "") -> RenderableTyp
     if found is None:
         return None
     columns = {"uncertain": "left", "of the variance": "right", "90 %": "right"}
-    rows = [
-        [words_of(str(f["name"])), percent(float(f["share"])), half_width(float(f["log_sd"]))]
-        for f in found["factors"]
-    ]
+    rows = [_row(each) for each in found["factors"][:MOST]]
+    rest = math.fsum(float(each["share"]) for each in found["factors"][MOST:])
+    if rest > 0.0:
+        sd = math.sqrt(rest) * float(found["log_sd"])
+        rows.append(_row({"name": "other", "share": rest, "log_sd": sd}))
     rows.append(["all together", "", half_width(float(found["log_sd"]))])
     rows += [
         [f"with {measurement(each)} measured", "", half_width(float(each["log_sd"]))]
         for each in found["would_narrow"]
     ]
     return listing(columns, rows)
+
+
+def _row(factor: Mapping[str, Any]) -> list[str]:
+    share, sd = float(factor["share"]), float(factor["log_sd"])
+    return [words_of(str(factor["name"])), percent(share), half_width(sd)]
 
 
 def measurement(entry: Mapping[str, Any]) -> str:

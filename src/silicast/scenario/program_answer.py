@@ -25,6 +25,8 @@ from silicast.scenario.resolve import (
     limit_warnings,
     plan_of,
 )
+from silicast.scenario.uncertainty import uncertainty_of
+from silicast.scenario.update_rule import update_rule
 from silicast.scenario.workloads import GraphWorkload
 from silicast.workload.backward import Training, training_graph
 from silicast.workload.front_ends import read_program
@@ -138,8 +140,9 @@ def _trained(graph: Graph, optimizer: str | None) -> tuple[Graph, tuple[int, int
     formats = (node.op.variant.dtype for _, node in graph.nodes())
     dtype = next((name for name in formats if name in ("fp32", "bf16", "fp16")), "bf16")
     count = weights * 8 // int(BITS[dtype])
-    kept = count * optimizer_bytes(optimizer, dtype)
-    return with_optimizer(graph, optimizer, dtype, count), (weights, kept)
+    rule = update_rule(optimizer)
+    kept = count * optimizer_bytes(rule, dtype)
+    return with_optimizer(graph, rule, dtype, count), (weights, kept)
 
 
 def with_optimizer(graph: Graph, optimizer: str, dtype: str, count: int) -> Graph:
@@ -167,6 +170,7 @@ def _why(found: ProgramPass) -> dict[str, Any]:
     formats = dict.fromkeys(placed.op.variant.dtype for placed in found.program.placed)
     return {
         **why_tree(found.total.part),
+        "uncertainty": uncertainty_of({"e2e_ms": found.total}),
         "clock_mhz": found.clock_hz / 1e6,
         "memory_gb": {
             **{name: size for name, size in sizes.items() if size},
@@ -184,6 +188,7 @@ def _why(found: ProgramPass) -> dict[str, Any]:
             "model": found.program.graph.name,
             "device": machine.device.name,
             "devices": 1,
+            "largest_clock_mhz": machine.device.clocks.max_hz / 1e6,
             "engine": f"{machine.engine.name} {machine.engine.version}".strip(),
             "format": " and ".join(formats),
         },

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar, cast, final, get_args
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import Engine
 from silicast.composition.forward import ForwardPass, predict_forward
+from silicast.composition.program_pass import predict_program
 from silicast.composition.trace_events import Trace
+from silicast.composition.training_step import unmeasured_backward, update_graph, with_update
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Tier
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
@@ -15,7 +18,10 @@ from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.answerers.inference import deployment_of
 from silicast.scenario.decode import Scenario
 from silicast.scenario.program_answer import answer_program, program_of
+from silicast.scenario.uncertainty import uncertainty_of
+from silicast.scenario.update_rule import update_rule
 from silicast.scenario.workloads import GraphWorkload
+from silicast.workload.backward import Training
 from silicast.workload.eager import AttentionCode, Framework
 
 DEFAULT_FRAMEWORK = "torch-eager"
@@ -26,9 +32,10 @@ MILLI = 1e3
 @register
 @final
 class GraphAnswerer(Answerer):
-    """Metrics: ``e2e_ms``, ``forward_ms``: one pass over ``batch`` x ``seq_len`` tokens, logits of
-    all of them. The engine says whether the framework compiles; its option ``attention`` is "math"
-    (products and softmax one by one, as with ``attn_implementation="eager"``) or "fused".
+    """Metrics: ``e2e_ms``, ``forward_ms``, ``backward_ms`` of a pass that trains: one pass over
+    ``batch`` x ``seq_len`` tokens, logits of all of them. The engine says whether the framework
+    compiles; its option ``attention`` is "math" (products and softmax one by one, as with
+    ``attn_implementation="eager"``) or "fused".
     """
 
     task: ClassVar[str] = "graph"
@@ -59,11 +66,31 @@ def _predicted(
 ) -> tuple[ForwardPass, Deployment, list[str]]:
     """The pass, what runs it, and what was assumed."""
     deployment, warnings = deployment_of(scenario, DEFAULT_FRAMEWORK, options=("attention",))
-    if work.optimizer is not None:
-        raise SilicastError("an optimizer in a pass without training", field="workload.optimizer")
     framework, said = framework_of(scenario, deployment.engine)
+    trains = work.mode == "training"
+    if work.optimizer is not None and not trains:
+        raise SilicastError("an optimizer in a pass without training", field="workload.optimizer")
+    if trains:
+        framework = replace(framework, training=Training())
     found = predict_forward(deployment, work.batch or 1, work.seq_len or 1, framework)
+    if trains:
+        found = _trained(found, deployment, work.optimizer)
     return found, deployment, [*said, *warnings]
+
+
+def _trained(found: ForwardPass, deployment: Deployment, optimizer: str | None) -> ForwardPass:
+    """With the optimizer, if one is named, and what is not known of backward kernels."""
+    precision = deployment.precision or deployment.model.default_precision
+    total, backward = found.total, found.backward
+    if optimizer is not None:
+        update = predict_program(
+            deployment.machine, update_graph(deployment, update_rule(optimizer))
+        )
+        total = with_update(total, update.total, "e2e")
+    total = unmeasured_backward(total, precision.hidden)
+    if backward is not None:
+        backward = unmeasured_backward(backward, precision.hidden)
+    return replace(found, total=total, backward=backward)
 
 
 def framework_of(scenario: Scenario, engine: Engine) -> tuple[Framework, list[str]]:
@@ -86,6 +113,8 @@ def _answer(
     found: ForwardPass, deployment: Deployment, warnings: list[str], *, bound_only: bool
 ) -> Answer:
     named = {"e2e_ms": found.total, "forward_ms": found.forward}
+    if found.backward is not None:
+        named["backward_ms"] = found.backward
     tier: Tier = "bound" if bound_only else found.total.tier
     return answer(
         metrics={
@@ -104,11 +133,13 @@ def _why(found: ForwardPass, deployment: Deployment) -> dict[str, Any]:
     precision = deployment.precision or deployment.model.default_precision
     return {
         **why_tree(found.total.part),
+        "uncertainty": uncertainty_of({"e2e_ms": found.total}),
         "clock_mhz": found.clock_hz / 1e6,
         "deployment": {
             "model": deployment.model.name,
             "device": deployment.device.name,
             "devices": deployment.plan.gpus,
+            "largest_clock_mhz": deployment.device.clocks.max_hz / 1e6,
             "engine": f"{deployment.engine.name} {deployment.engine.version}".strip(),
             "format": precision.label,
         },

@@ -18,7 +18,7 @@ from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.kernels.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.knowledge import unknown_cap
-from silicast.scenario.answer import Answer, answer, errors_of, latency_of, why_tree
+from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import (
     Answerer,
     not_yet,
@@ -38,6 +38,7 @@ from silicast.scenario.resolve import (
     model_of,
     plan_of,
 )
+from silicast.scenario.uncertainty import uncertainty_of
 from silicast.scenario.workloads import InferenceWorkload
 from silicast.workload.model import ModelConfig
 from silicast.workload.precision import Precision
@@ -263,10 +264,7 @@ def _why(found: StaticBatch, deployment: Deployment) -> dict[str, Any]:
     tree = why_tree(found.total.part)
     if found.decode_step is not None:
         tree["decode_step"] = why_tree(found.decode_step.part)
-    if deployment.evidence.ceilings:
-        tree["errors"] = {
-            name: errors_of(prediction.error) for name, prediction in _predictions(found).items()
-        }
+    tree["uncertainty"] = uncertainty_of(_predictions(found))
     tree["clock_mhz"] = {
         "prefill": found.clock_hz[0] / 1e6,
         "decode": found.clock_hz[1] / 1e6,

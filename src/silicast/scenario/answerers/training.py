@@ -10,7 +10,6 @@ from silicast.composition.training_step import Batch, TrainingStep, predict_trai
 from silicast.core.dtypes import RECIPES
 from silicast.core.prediction import Quantity, Tier
 from silicast.kernels.formats import with_format
-from silicast.kernels.optimizer import RULES
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, not_yet, register
 from silicast.scenario.answerers.graph import framework_of
@@ -18,13 +17,12 @@ from silicast.scenario.answerers.inference import deployment_of
 from silicast.scenario.decode import Scenario
 from silicast.scenario.named import check_names
 from silicast.scenario.uncertainty import uncertainty_of
+from silicast.scenario.update_rule import update_rule
 from silicast.scenario.workloads import TrainingWorkload
 from silicast.workload.backward import Recompute
 
 DEFAULT_ENGINE = "megatron"
 DEFAULT_OPTIMIZER = "adamw"
-_SAME_RULE = {"fused_adam": "adamw", "distributed_adam": "adamw"}
-"""Names that frameworks give one rule."""
 
 
 @register
@@ -56,7 +54,7 @@ def _predicted(scenario: Scenario) -> tuple[TrainingStep, Deployment, Batch, lis
     check_names(scenario)
     _refuse(scenario, work)
     batch = Batch(work.seq_len, work.micro_batch, work.global_batch // work.micro_batch)
-    optimizer = _optimizer(work)
+    optimizer = update_rule(work.optimizer or DEFAULT_OPTIMIZER)
     deployment, warnings = deployment_of(
         scenario, DEFAULT_ENGINE, options=("attention",), trains=True
     )
@@ -80,15 +78,6 @@ def _refuse(scenario: Scenario, work: TrainingWorkload) -> None:
         raise not_yet("training of low-rank adapters", "workload.task")
     if work.routing not in (None, "balanced"):
         raise not_yet("unbalanced experts in training", "workload.routing")
-
-
-def _optimizer(work: TrainingWorkload) -> str:
-    name = work.optimizer or DEFAULT_OPTIMIZER
-    name = _SAME_RULE.get(name, name)
-    if name not in RULES:
-        known = ", ".join(RULES)
-        raise not_yet(f"the optimizer {name}", "workload.optimizer", f"modelled: {known}")
-    return name
 
 
 def _recompute(work: TrainingWorkload) -> Recompute | None:

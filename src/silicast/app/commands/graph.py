@@ -1,0 +1,69 @@
+"""`silicast graph`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from silicast.app.flags import Calibrations, Json, Strict
+from silicast.app.predict import predicted, print_reply, with_calibrations
+
+FILES = (".json", ".onnx", ".pt2")
+
+
+def graph(
+    program: str,
+    /,
+    *,
+    device: str,
+    batch: int | None = None,
+    seq_len: int | None = None,
+    training: bool = False,
+    optimizer: str | None = None,
+    engine: str | None = None,
+    attention: str | None = None,
+    dtype: str | None = None,
+    calibration: Calibrations = None,
+    strict: Strict = False,
+    json: Json = False,
+) -> int:
+    """Predict one pass of a program or a model as a plain framework runs it.
+
+    Args:
+        program: an op graph (.json), an ONNX model, an exported PyTorch program (.pt2), or a model.
+        device: catalog name, or path to a device file.
+        batch: of a model, or the program's open size of that name.
+        seq_len: tokens of a sequence, likewise.
+        training: forward and backward.
+        optimizer: with the update of a program's weights by this rule.
+        engine: torch-eager (default) or torch-compile.
+        attention: of a model: math or fused.
+        dtype: format of a model's matrix products; left out, the checkpoint's.
+        calibration: a file that `silicast calibrate` wrote; give it once for each of several.
+        strict: refuse what lies outside measured ground instead of widening the interval.
+        json: print the answer as JSON instead of a table.
+    """
+    scenario: dict[str, Any] = {"format": 1, "task": "graph", "device": device}
+    is_file = program.endswith(FILES) and not program.endswith("config.json")
+    workload: dict[str, Any] = {"graph": str(Path(program).absolute())} if is_file else {}
+    if not is_file:
+        scenario["model"] = program
+    if training:
+        workload["mode"] = "training"
+    given = {"batch": batch, "seq_len": seq_len, "optimizer": optimizer}
+    workload |= {name: value for name, value in given.items() if value is not None}
+    scenario["workload"] = workload
+    if attention is not None:
+        scenario["engine"] = {"name": engine or "torch-eager", "options": {"attention": attention}}
+    elif engine is not None:
+        scenario["engine"] = engine
+    if dtype is not None:
+        scenario["precision"] = {"recipe": dtype}
+    scenario = with_calibrations(scenario, calibration)
+    reply = predicted(scenario)
+
+    from silicast.report.answers import answer_report
+
+    return print_reply(
+        reply, lambda answer: answer_report(scenario, answer), json=json, strict=strict
+    )
