@@ -2,7 +2,7 @@
 #
 #   make demo       install the base package and predict a first model
 #   make test       format, lint, types and the quick tests (minutes)
-#   make test-full  the same with full random counts; records its result
+#   make test-full  the same with full random counts, PyTorch and ONNX; records its result
 #   make lint       format, lint and types only
 #   make format     let ruff reformat
 #   make record     rewrite the recorded outputs of documentation and examples
@@ -15,6 +15,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BASE := $(VENV)/.installed-base
 DEV := $(VENV)/.installed-dev
+FULL := $(VENV)/.installed-full
 CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11 python
 # One thread a process: the tests already use every core, and bits must not depend on BLAS.
 export OPENBLAS_NUM_THREADS := 1
@@ -42,6 +43,11 @@ $(BASE): pyproject.toml .ci/constraints.txt
 $(DEV): $(BASE)
 	@echo "Installing the development tools into $(VENV)/ (once, a minute or two)"
 	@$(call install,-e '.[dev]')
+	@touch $@
+
+$(FULL): $(DEV)
+	@echo "Installing PyTorch (CPU) and ONNX into $(VENV)/ (once, a few minutes)"
+	@$(call install,-e '.[torch,onnx]')
 	@touch $@
 
 # The versions we test with; where an index does not hold them, any that the package allows.
@@ -75,7 +81,7 @@ format: $(DEV)
 test: lint
 	$(BIN)/python -m pytest -n 2 -m 'not full'
 
-test-full: lint
+test-full: $(FULL) lint
 	@mkdir -p build
 	@rm -f build/test-full.xml
 	SILICAST_FRESH_CASES=1 $(BIN)/python -m pytest -n 2 --junitxml=build/test-full.xml; status=$$?; \

@@ -118,8 +118,10 @@ class Unrolled:
         """Of what each execution writes for others, shape (executions,)."""
         each = [node.output_bytes or result_bytes(node.op) for _, node in self.kernels]
         sizes: I64 = np.array(each, dtype=np.int64)[self.order]
-        stated = [each.node.output_bytes for each in self.executions]
-        found: I64 = np.where(np.array(stated) > 0, stated, sizes)
+        stated = np.array([each.node.output_bytes for each in self.executions], dtype=np.int64)
+        if stated.any() and all(each.node.source for each in self.executions):
+            return stated  # a front end states every result: none is one written in place
+        found: I64 = np.where(stated > 0, stated, sizes)
         return found
 
 

@@ -225,6 +225,39 @@ def _packed_mm(call: Call) -> Iterable[Kernel]:
     yield Kernel(product(a.shape[0], out.shape[1], a.shape[1], 1, dtype))
 
 
+@lowers("aten._grouped_mm", "aten._scaled_grouped_mm")
+def _grouped_mm(call: Call) -> Iterable[Kernel]:
+    """Rows of each expert by its own matrix, in even shares: how many there are is data."""
+    a, b = call.inputs[:2]
+    dtype = "fp8" if "scaled" in call.name else _format(call, a)
+    if len(call.out.shape) == 3:  # a gradient of the experts: rows are what is summed over
+        experts, m, n = call.out.shape
+        k = -(-a.shape[-1] // experts) if len(a.shape) == 2 else a.shape[-1]
+        yield Kernel(product(m, n, k, experts, dtype))
+        return
+    experts = b.shape[0] if len(b.shape) == 3 else 1
+    yield Kernel(product(-(-a.shape[0] // experts), b.shape[-1], a.shape[-1], experts, dtype))
+
+
+@lowers("aten.sort", "aten.argsort")
+def _sorted(call: Call) -> Iterable[Kernel]:
+    """A radix sort passes over keys and places once for each byte of a key."""
+    keys = call.inputs[0]
+    passes = max(keys.nbytes // max(keys.elements, 1), 1)
+    yield Kernel(movement(passes * call.written_bytes, passes * call.written_bytes))
+
+
+@lowers("aten.topk", "aten.kthvalue", "aten.histc", "aten.bincount", "aten._unique2")
+def _selected(call: Call) -> Iterable[Kernel]:
+    """A radix select reads its rows a few times and writes little."""
+    yield Kernel(movement(4 * call.read_bytes, call.written_bytes, 4 * call.inputs[0].elements))
+
+
+@lowers("aten._weight_norm_interface", "aten._weight_norm_interface_backward")
+def _weight_norm(call: Call) -> Iterable[Kernel]:
+    yield Kernel(movement(2 * call.read_bytes, call.written_bytes, 4 * call.inputs[0].elements))
+
+
 def _format(call: Call, a: Value) -> str:
     """Of matrix arithmetic: fp32 tensors may be multiplied in TF32."""
     return call.product if a.dtype == "fp32" else a.dtype

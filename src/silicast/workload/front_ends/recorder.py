@@ -32,9 +32,10 @@ HOST_ONLY = frozenset({
     "sym_numel", "sym_storage_offset", "sym_constrain_range", "sym_constrain_range_for_size",
     "is_pinned", "record_stream", "set_", "resize_", "_has_compatible_shallow_copy_type",
     "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted",
+    "as_strided_", "transpose_", "t_", "squeeze_", "unsqueeze_", "detach_", "swapaxes_",
     "is_same_size", "_version", "_sparse_coo_tensor_with_dims_and_tensors",
 })  # fmt: skip
-"""Operators that launch no kernel: they check, allocate or name."""
+"""Operators that launch no kernel: they check, allocate, or look at memory in another way."""
 
 KEPT = 0.5
 """Share of an operator's results from which on reading them later keeps all of them alive."""

@@ -7,11 +7,12 @@ every operator that is dispatched.
 
 from __future__ import annotations
 
+import io
 import logging
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,7 +130,8 @@ def _quiet() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings():
+        said = io.StringIO()
+        with warnings.catch_warnings(), redirect_stderr(said), redirect_stdout(said):
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -1,0 +1,434 @@
+"""PyTorch programs as graphs: work as PyTorch counts it, memory as it tracks it, nothing free."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from silicast.composition.lifetimes import peak_bytes  # noqa: E402
+from silicast.composition.unrolled import Unrolled  # noqa: E402
+from silicast.core.errors import SilicastError  # noqa: E402
+from silicast.hardware.catalog import find_device  # noqa: E402
+from silicast.kernels.conv2d_shapes import Shape  # noqa: E402
+from silicast.learning.dispatch import time_of  # noqa: E402
+from silicast.workload.front_ends import graph_of  # noqa: E402
+from silicast.workload.graph import Graph, Node  # noqa: E402
+from silicast.workload.op_graph import read_op_graph, write_op_graph  # noqa: E402
+from tests.unit.workload.front_ends import torch_models as models  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+nn = torch.nn
+
+QUICK = ("vit", "gpt2", "unet", "dit", "convolutions")
+SLOW = [pytest.param(name, marks=pytest.mark.full) for name in ("resnet50", "encoder_decoder")]
+
+
+def flops(node: Node) -> int:
+    """Multiplications and additions of products, as PyTorch counts them: no mask, no Winograd."""
+    op, d = node.op, dict(node.op.dims)
+    if op.family == "gemm":
+        return 2 * math.prod(d[name] for name in ("batch", "m", "n", "k"))  # type: ignore[misc]
+    if op.family == "conv2d":
+        return 2 * int(Shape.of(d).macs)
+    if op.family.startswith("attention"):
+        seen = d.get("window") or d["kv_len"]
+        return 4 * d["batch"] * d["num_heads"] * d["q_len"] * seen * d["head_dim"]  # type: ignore
+    return 0
+
+
+def counted(graph: Graph, direction: str, *, attention: bool = True) -> int:
+    return sum(
+        flops(node)
+        for block, node in graph.nodes()
+        if block.direction == direction and (attention or "attention" not in node.op.family)
+    )
+
+
+def as_pytorch_counts(module: Any, args: tuple[Any, ...], *, training: bool) -> int:
+    """FLOPs of PyTorch's own counter, with attention as plain products."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    module, args = module.to("meta"), tuple(x.to("meta") for x in args)
+    module.train()  # in eval mode a fused layer runs that nobody counts
+    with FlopCounterMode(display=False) as counter, sdpa_kernel([SDPBackend.MATH]):
+        if training:
+            ends = torch.utils._pytree.tree_leaves(module(*args))
+            sum(end.sum() for end in ends).backward()
+        else:
+            module(*args)
+    return int(counter.get_total_flops())
+
+
+class TestWork:
+    @pytest.mark.parametrize("name", [*QUICK, *SLOW])
+    def test_forward_flops_are_those_of_pytorchs_counter(self, name: str) -> None:
+        make, args = models.zoo()[name]
+        module = make()
+        graph = graph_of(module, args)
+        assert counted(graph, "forward") == as_pytorch_counts(module, args, training=False)
+
+    @pytest.mark.parametrize("name", ["vit", "gpt2", "unet", "dit", *SLOW])
+    def test_training_flops_are_those_of_pytorchs_counter(self, name: str) -> None:
+        make, args = models.zoo()[name]
+        module = make()
+        graph = graph_of(module, args, training=True)
+        forward = counted(graph, "forward")
+        attention = forward - counted(graph, "forward", attention=False)
+        backward = counted(graph, "backward", attention=False)
+        # plain products keep the scores: four products backward where a fused kernel makes five
+        expected = as_pytorch_counts(module, args, training=True)
+        assert forward + backward + 2 * attention == expected
+        fused = counted(graph, "backward") - backward
+        assert fused == 5 * attention // 2
+
+    def test_grouped_convolutions_cost_as_much_backward_as_forward(self) -> None:
+        """PyTorch's counter leaves out the groups of a gradient: known answers instead."""
+        layer = nn.Conv2d(16, 32, 3, padding=1, groups=4)
+        image = torch.zeros(2, 16, 10, 12, requires_grad=True)
+        graph = graph_of(layer, (image,), training=True)
+        once = 2 * 2 * 32 * 10 * 12 * (16 // 4) * 9
+        assert counted(graph, "forward") == once
+        assert counted(graph, "backward") == 2 * once
+
+    @pytest.mark.parametrize("name", QUICK)
+    def test_every_node_has_a_time_and_bytes_that_fit(self, name: str) -> None:
+        make, args = models.zoo()[name]
+        device = find_device("h100")
+        graph = graph_of(make(), args, training=True)
+        for op in {node.op for _, node in graph.nodes()}:
+            assert time_of(op, device).estimate_s > 0
+        for _, node in graph.nodes():
+            if node.op.family == "elementwise" and node.output_bytes:
+                size = 2 if node.op.variant.dtype == "bf16" else 4
+                assert node.output_bytes == node.op.dim("elements") * size  # type: ignore[operator]
+
+    def test_steps_of_a_recurrent_layer(self) -> None:
+        graph = graph_of(models.Recurrent(), (torch.zeros(3, 5, 64),))
+        once = 2 * 3 * (512 * 64 + 512 * 128 + 2 * 512 * 128 + 192 * 128 + 192 * 64) * 5
+        assert counted(graph, "forward") == once
+
+
+class TestMemory:
+    @pytest.mark.parametrize("name", ["vit", "gpt2", "unet", "dit", SLOW[0]])
+    def test_peak_of_training_is_what_pytorch_tracks(self, name: str) -> None:
+        tracked = tracked_peak(name, training=True)
+        assert peak_of(name, training=True) == pytest.approx(tracked, rel=0.05)
+
+    @pytest.mark.parametrize("name", ["vit", "gpt2", "dit"])
+    def test_peak_of_a_forward_pass_is_near_what_pytorch_tracks(self, name: str) -> None:
+        """Python holds arguments of functions longer than they are read."""
+        tracked = tracked_peak(name, training=False)
+        assert 0.88 * tracked <= peak_of(name, training=False) <= 1.02 * tracked
+
+    def test_weights_count_once(self) -> None:
+        module = models.GPT()
+        graph = graph_of(module, models.zoo()["gpt2"][1])
+        assert graph.parameter_bytes == sum(p.numel() * 4 for p in module.parameters())
+
+
+def peak_of(name: str, *, training: bool) -> int:
+    make, args = models.zoo()[name]
+    graph = graph_of(make(), args, training=training)
+    size = sum(x.numel() * x.element_size() for x in args)
+    return peak_bytes(Unrolled(graph), size)[0]
+
+
+def tracked_peak(name: str, *, training: bool) -> int:
+    """Bytes beside weights at the worst point, on tensors without data."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    make, args = models.zoo()[name]
+    with FakeTensorMode():
+        module = make()
+        args = tuple(torch.empty(x.shape, dtype=x.dtype) for x in args)
+        module.train(training)
+        tracker = MemTracker()
+        tracker.track_external(module)
+        with tracker, torch.set_grad_enabled(training):
+            out = module(*args)
+            if training:
+                out.backward(torch.empty_like(out))
+    found = {str(k).split(".")[-1]: v for k, v in
+             next(iter(tracker.get_tracker_snapshot("peak").values())).items()}  # fmt: skip
+    return int(found["Total"] - found["PARAM"] - found["BUFFER"])
+
+
+class Wrapped(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Any, **parts: Any) -> None:
+        super().__init__()
+        self.function = function
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(self, *args)
+
+
+def sources(graph: Graph) -> list[str]:
+    return [node.source for _, node in graph.nodes()]
+
+
+class TestViews:
+    @pytest.mark.parametrize(
+        "view",
+        [
+            lambda _, x: x.view(8, 4).t()[1:3].unsqueeze(0).expand(5, 2, 8),
+            lambda _, x: x.reshape(2, 16).transpose(0, 1),
+            lambda _, x: x.detach().chunk(2)[0],
+            lambda _, x: x.contiguous(),
+            lambda _, x: torch.empty_like(x),
+        ],
+    )
+    def test_views_cost_nothing(self, view: Any) -> None:
+        assert sources(graph_of(Wrapped(view), (torch.zeros(4, 8),))) == []
+
+    def test_strides_decide_what_is_a_copy(self) -> None:
+        graph = graph_of(Wrapped(lambda _, x: x.t().reshape(-1)), (torch.zeros(4, 8),))
+        assert sources(graph) == ["aten.clone.default"]
+        ((_, node),) = graph.nodes()
+        assert node.output_bytes == 4 * 8 * 4
+
+    def test_a_copy_of_an_expanded_tensor_reads_it_once(self) -> None:
+        graph = graph_of(Wrapped(lambda _, x: x.expand(100, 8).contiguous()), (torch.zeros(1, 8),))
+        ((_, node),) = graph.nodes()
+        assert dict(node.op.dims) == {"read_bytes": 32, "written_bytes": 3200, "operations": 0}
+
+    def test_a_reader_of_a_view_keeps_the_whole(self) -> None:
+        def run(_: Any, x: Any) -> Any:
+            y = x.exp()
+            part = y[:1]
+            return x.sin() + part.cos()
+
+        nodes = [node for _, node in graph_of(Wrapped(run), (torch.zeros(4, 8),)).nodes()]
+        assert nodes[2].inputs == ("exp",)
+        assert nodes[0].output_bytes == 4 * 8 * 4
+
+    def test_in_place_writes_take_no_memory_and_are_waited_for(self) -> None:
+        def run(_: Any, x: Any) -> Any:
+            y = x.exp()
+            y[0].mul_(2)
+            return y.cos()
+
+        nodes = [node for _, node in graph_of(Wrapped(run), (torch.zeros(4, 8),)).nodes()]
+        assert [node.output_bytes for node in nodes] == [128, 0, 128]
+        assert nodes[2].inputs == ("exp", "mul_")
+
+
+class TestGraph:
+    @pytest.mark.parametrize("name", QUICK)
+    def test_names_are_unique_and_inputs_come_before(self, name: str) -> None:
+        make, args = models.zoo()[name]
+        graph = graph_of(make(), args, training=True)
+        assert [block.direction for block in graph.blocks] == ["forward", "backward"]
+        seen: set[str] = set()
+        for _, node in graph.nodes():
+            assert node.name not in seen
+            assert set(node.inputs) <= seen
+            seen.add(node.name)
+        forward = {node.name for node in graph.blocks[0].nodes}
+        assert any(set(node.inputs) & forward for node in graph.blocks[1].nodes)
+
+    def test_a_graph_survives_its_file(self, tmp_path: Path) -> None:
+        make, args = models.zoo()["dit"]
+        graph = graph_of(make(), args, training=True, name="dit")
+        write_op_graph(graph, tmp_path / "dit.graph.json")
+        found = read_op_graph(tmp_path / "dit.graph.json")
+        assert [x.nodes for x in found.blocks] == [x.nodes for x in graph.blocks]
+        assert found.parameter_bytes == graph.parameter_bytes
+
+    def test_nodes_are_named_by_their_module(self) -> None:
+        make, args = models.zoo()["vit"]
+        names = [node.name for _, node in graph_of(make(), args, training=True).nodes()]
+        assert "layers.2.attn.qkv.addmm" in names
+        assert "layers.2.attn.qkv.mm.backward" in names
+
+    def test_the_module_stays_as_it_is(self) -> None:
+        module = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5))
+        weight = module[0].weight
+        graph_of(module, (torch.zeros(2, 8),), dtype="bf16", training=True)
+        graph_of(module, (torch.zeros(2, 8),))
+        assert module.training
+        assert module[0].weight is weight
+        assert weight.dtype is torch.float32
+        assert weight.grad is None
+
+    def test_formats_are_cast_and_inference_has_no_dropout(self) -> None:
+        module = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5))
+        args = (torch.zeros(2, 8),)
+        ((_, node),) = graph_of(module, args, dtype="bf16").nodes()
+        assert (node.op.variant.dtype, node.parameter_bytes) == ("bf16", 2 * 72)
+        ((_, node),) = graph_of(module, args, dtype="tf32").nodes()
+        assert (node.op.variant.dtype, node.parameter_bytes) == ("tf32", 4 * 72)
+        assert "aten.native_dropout.default" in sources(graph_of(module, args, training=True))
+
+    def test_weights_on_meta_and_inputs_anywhere(self) -> None:
+        with torch.device("meta"):
+            module = nn.Linear(8, 8)
+        for device in ("meta", "cpu"):
+            graph = graph_of(module, (torch.zeros(2, 8, device=device),))
+            assert sources(graph) == ["aten.addmm.default"]
+
+    def test_the_loss_starts_the_backward_pass(self) -> None:
+        args = models.zoo()["gpt2"][1]
+        with_loss = graph_of(models.GPT(depth=1), args, training=True)
+        without = graph_of(models.GPT(depth=1), args[:1], training=True)
+        assert any("nll_loss_backward" in x for x in sources(with_loss))
+        assert not any("loss" in x for x in sources(without))
+        assert counted(with_loss, "backward") == counted(without, "backward")
+
+
+class TestAttention:
+    def node(self, q: int, kv: int, *, causal: bool = False, groups: int = 4) -> Node:
+        def run(_: Any, q: Any, k: Any, v: Any) -> Any:
+            return nn.functional.scaled_dot_product_attention(
+                q, k, v, is_causal=causal, enable_gqa=groups != 4
+            )
+
+        args = (torch.zeros(2, 4, q, 16), *(torch.zeros(2, groups, kv, 16) for _ in range(2)))
+        ((_, node),) = graph_of(Wrapped(run), args).nodes()
+        return node
+
+    def test_prefill(self) -> None:
+        node = self.node(32, 32, causal=True, groups=2)
+        assert dict(node.op.dims) == {
+            "batch": 2, "q_len": 32, "kv_len": 32, "num_heads": 4, "num_kv_heads": 2,
+            "head_dim": 16,
+        }  # fmt: skip
+        assert node.op.variant.flag("causal")
+
+    def test_one_query_is_decoding(self) -> None:
+        node = self.node(1, 33)
+        assert node.op.family == "attention_decode"
+        assert node.op.dim("kv_len") == 32
+
+    def test_fewer_keys_than_queries(self) -> None:
+        node = self.node(64, 20)
+        assert flops(node) == 4 * 2 * 4 * 64 * 20 * 16
+
+
+def test_an_unknown_operator_counts_by_its_bytes_and_is_named() -> None:
+    @torch.library.custom_op("silicast_tests::odd", mutates_args=())
+    def odd(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @odd.register_fake
+    def _(x: Any) -> Any:
+        return torch.empty_like(x)
+
+    graph = graph_of(Wrapped(lambda _, x: odd(x)), (torch.zeros(4, 8),))
+    ((_, node),) = graph.nodes()
+    assert node.source == "silicast_tests.odd.default"
+    assert node.op.variant.flag("unmodelled")
+    assert (node.op.dim("read_bytes"), node.op.dim("written_bytes")) == (128, 128)
+
+
+def test_a_branch_that_depends_on_values_counts_as_the_longer_one() -> None:
+    def run(_: Any, x: Any) -> Any:
+        return torch.cond(x.sum() > 0, lambda x: x.sin().cos().exp(), lambda x: x + 1, (x,))
+
+    found = sources(graph_of(Wrapped(run), (torch.zeros(4, 8),)))
+    assert found[-3:] == ["aten.sin.default", "aten.cos.default", "aten.exp.default"]
+
+
+class TestRefusals:
+    def test_a_path_that_depends_on_values(self) -> None:
+        class Branching(nn.Module):
+            def forward(self, x: Any) -> Any:
+                return x if x.sum() > 0 else -x
+
+        with pytest.raises(SilicastError, match="cannot be exported") as caught:
+            graph_of(Branching(), (torch.zeros(4),))
+        assert "test_torch_program.py:" in caught.value.file
+        assert "torch.cond" in caught.value.hint
+
+    def test_nothing_to_train(self) -> None:
+        module = nn.Linear(2, 2).requires_grad_(False)
+        with pytest.raises(SilicastError, match="no result depends on a parameter"):
+            graph_of(module, (torch.zeros(1, 2),), training=True)
+
+    def test_what_is_no_module(self) -> None:
+        with pytest.raises(SilicastError, match=r"expected a torch\.nn\.Module"):
+            graph_of(torch.relu, (torch.zeros(1),))
+
+    def test_an_unknown_format(self) -> None:
+        with pytest.raises(SilicastError, match="unknown format 'int3'"):
+            graph_of(nn.Linear(2, 2), (torch.zeros(1, 2),), dtype="int3")
+
+
+class TestSavedPrograms:
+    def saved(self, folder: Path) -> Path:
+        module = models.GPT(width=64, depth=1, heads=2, vocab=100).eval()
+        batch = torch.export.Dim("batch", min=2, max=64)
+        program = torch.export.export(
+            module, (torch.zeros(2, 32, dtype=torch.int64),), dynamic_shapes=({0: batch},)
+        )
+        path = folder / "gpt.pt2"
+        torch.export.save(program, path)
+        return path
+
+    @pytest.mark.parametrize("name", ["batch", "tokens.0"])
+    def test_as_from_the_module(self, tmp_path: Path, name: str) -> None:
+        from silicast.workload.front_ends import read_program
+
+        found = read_program(self.saved(tmp_path), {name: 8})
+        module = models.GPT(width=64, depth=1, heads=2, vocab=100)
+        expected = graph_of(module, (torch.zeros(8, 32, dtype=torch.int64),))
+        assert [n.op for _, n in found.nodes()] == [n.op for _, n in expected.nodes()]
+        assert found.parameter_bytes == expected.parameter_bytes
+
+    def test_dimensions_without_a_value_are_named(self, tmp_path: Path) -> None:
+        from silicast.workload.front_ends import read_program
+
+        path = self.saved(tmp_path)
+        with pytest.raises(SilicastError, match="has no value") as caught:
+            read_program(path)
+        assert "tokens.0" in caught.value.hint
+        with pytest.raises(SilicastError, match="no dimension 'width'"):
+            read_program(path, {"width": 3})
+        with pytest.raises(SilicastError, match="outside 2 to 64"):
+            read_program(path, {"batch": 65})
+
+    @pytest.mark.parametrize(
+        ("part", "planted"),
+        [
+            ("Symbol(", "__import__('os').system('touch X') or Symbol("),
+            ("torch.ops.aten.embedding.default", "torch.load.__call__"),
+            ("torch.ops.aten.embedding.default", "torch.hub.load"),
+            ('"tokens"', '"tokens=print(1)"'),
+        ],
+    )
+    def test_nothing_in_a_file_is_executed(self, tmp_path: Path, part: str, planted: str) -> None:
+        import zipfile
+
+        from silicast.workload.front_ends import read_program
+
+        sound, odd = self.saved(tmp_path), tmp_path / "odd.pt2"
+        with zipfile.ZipFile(sound) as source, zipfile.ZipFile(odd, "w") as target:
+            for name in source.namelist():
+                content = source.read(name)
+                if name.endswith("models/model.json"):
+                    assert part.encode() in content
+                    content = content.replace(part.encode(), planted.encode())
+                target.writestr(name, content)
+        with pytest.raises(SilicastError) as caught:
+            read_program(odd, {"batch": 4})
+        assert "is not" in caught.value.message
+        assert caught.value.file == str(odd)
+
+    @pytest.mark.parametrize("content", [b"", b"PK", b"not a zip at all"])
+    def test_other_files(self, tmp_path: Path, content: bytes) -> None:
+        from silicast.workload.front_ends import read_program
+
+        path = tmp_path / "other.pt2"
+        path.write_bytes(content)
+        with pytest.raises(SilicastError, match=r"torch\.export\.save"):
+            read_program(path)
