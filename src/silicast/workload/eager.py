@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, final
 
 from silicast.core.dtypes import BITS
+from silicast.workload.autocast import autocast_graph
 from silicast.workload.backward import Training, training_graph
 from silicast.workload.compiled import fused_graph
 from silicast.workload.expert_loop import expert_loop
@@ -64,6 +65,8 @@ class Framework:
         compiled: a compiler fuses pointwise operations into one kernel with what feeds them.
         attention: see :data:`AttentionCode`.
         training: the pass trains (its dropouts run); None = inference.
+        autocast: format of products under automatic mixed precision, whose weights and everything
+            else are in fp32; "" = all is in the model's own formats.
         fused_layers: layers are a training library's: projections in one product, experts in
             grouped ones; else those of the published model code.
     """
@@ -71,6 +74,7 @@ class Framework:
     compiled: bool = False
     attention: AttentionCode = "math"
     training: Training | None = None
+    autocast: str = ""
     fused_layers: bool = False
 
 
@@ -107,6 +111,8 @@ def framework_graph(
             blocks[-1], nodes=(*blocks[-1].nodes, *lowering.objective(training, blocks[-1]))
         )
     lowered = Graph(graph.name, tuple(blocks), graph.phase, graph.boundary)
+    if framework.autocast:
+        lowered = autocast_graph(lowered, framework.autocast)
     if training is not None:
         lowered = training_graph(lowered, training)
     apart = framework.compiled and (framework.attention == "math" or training is not None)
