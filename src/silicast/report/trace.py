@@ -1,10 +1,13 @@
 """A predicted timeline in the Trace Event Format, which ui.perfetto.dev and Chrome open.
 
-Times are microseconds with six decimals, so that every picosecond survives.
+Viewers keep whole nanoseconds, and turn a beginning and a duration into them each on its own: two
+neighbours in picoseconds would overlap, and Perfetto drops what overlaps. So times are rounded to
+nanoseconds here, ends rather than durations; ``args`` hold the exact durations.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +16,8 @@ from silicast.core.errors import SilicastError
 
 Event = dict[str, Any]
 
-PICOSECONDS_PER_US = 1_000_000
+PICOSECONDS_PER_NS = 1_000
+NANOSECONDS_PER_US = 1_000
 CATEGORIES = {COMMUNICATION: "communication"}
 NUMBER = (int, float)
 FIELDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
@@ -49,7 +53,7 @@ def trace_document(trace: Trace) -> dict[str, Any]:
         events.append(
             {
                 "ph": "C", "name": sample.name, "pid": processes[sample.process], "tid": 0,
-                "ts": microseconds(sample.at_ps), "args": dict(sample.values),
+                "ts": microseconds(nanoseconds(sample.at_ps)), "args": dict(sample.values),
             }
         )  # fmt: skip
     return {
@@ -57,20 +61,32 @@ def trace_document(trace: Trace) -> dict[str, Any]:
         "displayTimeUnit": "ms",
         "otherData": {
             "title": trace.title,
-            "total_us": microseconds(trace.total_ps),
+            "total_ps": trace.total_ps,
             "note": "predicted, not measured",
             **trace.about,
         },
     }
 
 
-def microseconds(picoseconds: int) -> float:
-    """Picoseconds as microseconds.
+def nanoseconds(picoseconds: int) -> int:
+    """The nearest nanosecond.
 
-    >>> microseconds(1_234_567)
-    1.234567
+    >>> nanoseconds(1_499), nanoseconds(1_500)
+    (1, 2)
     """
-    return picoseconds / PICOSECONDS_PER_US
+    return (picoseconds + PICOSECONDS_PER_NS // 2) // PICOSECONDS_PER_NS
+
+
+def microseconds(whole_ns: int) -> float:
+    """Nanoseconds as microseconds, such that a viewer finds them again, by rounding as by cutting.
+
+    >>> microseconds(1_234_567), int(microseconds(1_001) * 1000)
+    (1234.567, 1001)
+    """
+    value = whole_ns / NANOSECONDS_PER_US
+    while int(value * NANOSECONDS_PER_US) < whole_ns:
+        value = math.nextafter(value, math.inf)
+    return value
 
 
 def _numbers(trace: Trace) -> tuple[dict[str, int], dict[Track, int]]:
@@ -111,15 +127,16 @@ def _meta(name: str, pid: int, tid: int, args: Event) -> Event:
 
 
 def _slice(each: Slice, processes: Mapping[str, int], threads: Mapping[Track, int]) -> Event:
+    start, end = nanoseconds(each.start_ps), nanoseconds(each.end_ps)
     return {
         "ph": "X",
         "name": each.name,
         "cat": CATEGORIES.get(each.track.thread, each.track.thread.partition(" ")[0]),
         "pid": processes[each.track.process],
         "tid": threads[each.track],
-        "ts": microseconds(each.start_ps),
-        "dur": microseconds(each.end_ps - each.start_ps),
-        "args": dict(each.args),
+        "ts": microseconds(start),
+        "dur": microseconds(end - start),
+        "args": {**each.args, "duration_ps": each.end_ps - each.start_ps},
     }
 
 
@@ -137,7 +154,7 @@ def _flow(
         "id": number,
         "pid": processes[at.track.process],
         "tid": threads[at.track],
-        "ts": microseconds(at.start_ps),
+        "ts": microseconds(nanoseconds(at.start_ps)),
     }
 
 
@@ -155,12 +172,17 @@ def check_trace(document: Mapping[str, Any]) -> None:
     for number, event in enumerate(events):
         _check_fields(event, f"traceEvents[{number}]")
         if event["ph"] == "X":
-            start = round(event["ts"] * PICOSECONDS_PER_US)
-            end = start + round(event["dur"] * PICOSECONDS_PER_US)
+            start = _cut(event["ts"])
+            end = start + _cut(event["dur"])
             tracks.setdefault((event["pid"], event["tid"]), []).append((start, end))
     for (pid, tid), slices in tracks.items():
         _check_nesting(slices, f"pid {pid}, tid {tid}")
     _check_arrows(events, tracks)
+
+
+def _cut(microseconds_: float) -> int:
+    """Whole nanoseconds, as viewers read them."""
+    return int(microseconds_ * NANOSECONDS_PER_US)
 
 
 def _check_fields(event: Any, where: str) -> None:
@@ -184,7 +206,7 @@ def _check_nesting(slices: Sequence[tuple[int, int]], where: str) -> None:
         while open_ and open_[-1] <= start:
             open_.pop()
         if open_ and end > open_[-1]:
-            raise SilicastError(f"slices overlap at {start} ps", field=where)
+            raise SilicastError(f"slices overlap at {start} ns", field=where)
         open_.append(end)
 
 
@@ -197,7 +219,7 @@ def _check_arrows(
     for event in events:
         if event["ph"] not in "sf":
             continue
-        at = round(event["ts"] * PICOSECONDS_PER_US)
+        at = _cut(event["ts"])
         if at not in starts.get((event["pid"], event["tid"]), set()):
             raise SilicastError(f"arrow {event['id']} has no slice", field="traceEvents")
         ends.setdefault(event["id"], {})[event["ph"]] = event["ts"]

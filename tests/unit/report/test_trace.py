@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from silicast.composition.trace_events import Arrow, Sample, Slice, Trace, Track, in_layers
 from silicast.core.errors import SilicastError
@@ -58,8 +61,10 @@ def test_documents_hold_the_format_and_last_as_long_as_predicted(name: str) -> N
     check_trace(document)
     predicted = answer.metrics["total_ms" if "total_ms" in answer.metrics else "e2e_ms"].estimate
     last = max(e["ts"] + e["dur"] for e in document["traceEvents"] if e["ph"] == "X")
-    assert last == pytest.approx(predicted * 1e3, abs=1e-4)  # 100 ps: many roundings
-    assert document["otherData"]["total_us"] == pytest.approx(last, abs=1e-6)
+    assert last == pytest.approx(predicted * 1e3, abs=2e-3)  # two nanoseconds
+    total = document["otherData"]["total_ps"]
+    assert total == pytest.approx(predicted * 1e9, abs=100)  # parts are rounded one by one
+    assert last == pytest.approx(total / 1e6, abs=1e-3)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -94,7 +99,7 @@ def test_a_program_is_drawn_as_it_was_composed(mode: str, tmp_path: Path) -> Non
     check_trace(document)
     events = document["traceEvents"]
     last = max(e["ts"] + e["dur"] for e in events if e["ph"] == "X")
-    assert last == pytest.approx(run(scenario).metrics["e2e_ms"].estimate * 1e3, abs=1e-5)
+    assert last == pytest.approx(run(scenario).metrics["e2e_ms"].estimate * 1e3, abs=2e-3)
     streams = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert {"launches", "stream 0", "stream 1", "engine"} <= streams
     odd = next(e for e in events if e["name"] == "odd")
@@ -113,7 +118,7 @@ def test_passes_and_training_steps_end_when_they_are_predicted_to() -> None:
     check_trace(document)
     last = max(e["ts"] + e["dur"] for e in document["traceEvents"] if e["ph"] == "X")
     predicted = run(scenario).metrics["step_time_s"].estimate
-    assert last == pytest.approx(predicted * 1e6, abs=1e-5)
+    assert last == pytest.approx(predicted * 1e6, abs=2e-3)
     names = {e["name"] for e in document["traceEvents"]}
     assert {"forward", "backward", "optimizer", "launch"} <= names
 
@@ -124,11 +129,12 @@ def test_kernels_say_their_sizes_their_bound_and_what_they_wait_for() -> None:
     gate_up = next(e for e in events if e["name"] == "gate_up")
     assert gate_up["args"]["sizes"]["m"] == 4 * 128
     assert gate_up["args"]["bound_by"] in ("tensor", "dram")
-    assert sum(gate_up["args"]["waits_for_us"].values()) == pytest.approx(gate_up["dur"], abs=2e-6)
+    assert sum(gate_up["args"]["waits_for_us"].values()) == pytest.approx(gate_up["dur"], abs=2e-3)
+    assert gate_up["args"]["duration_ps"] == pytest.approx(gate_up["dur"] * 1e6, abs=1001)
     attention = next(e for e in events if e["name"] == "attention_decode")
     assert attention["args"]["sizes"]["kv_len"] == [128, 128, 128, 128]
     prefill = next(e for e in events if e["name"] == "prefill")
-    assert prefill["dur"] == pytest.approx(answer.metrics["prefill_ms"].estimate * 1e3, abs=1e-5)
+    assert prefill["dur"] == pytest.approx(answer.metrics["prefill_ms"].estimate * 1e3, abs=2e-3)
 
 
 def test_counters_of_memory_and_power_are_within_the_device() -> None:
@@ -160,11 +166,19 @@ def test_a_task_without_a_timeline_says_so() -> None:
         answerer_for("kernel").trace(scenario)
 
 
-def test_every_picosecond_survives() -> None:
-    piece = Slice(TRACK, "a", 1, 9_999_999_999_999)
-    (event,) = [e for e in _document(piece)["traceEvents"] if e["ph"] == "X"]
-    assert json.loads(json.dumps(event["ts"])) == 1e-6
-    assert round(json.loads(json.dumps(event["dur"])) * 1e6) == 9_999_999_999_998
+@given(st.lists(st.integers(1, 10**9), min_size=1, max_size=50), st.integers(0, 10**15))
+def test_neighbours_in_picoseconds_are_neighbours_in_any_viewer(
+    lengths: list[int], start: int
+) -> None:
+    bounds = list(accumulate(lengths, initial=start))
+    pieces = [Slice(TRACK, "k", a, b) for a, b in pairwise(bounds)]
+    events = json.loads(json.dumps(_document(*pieces)))["traceEvents"]
+    slices = [(e["ts"] * 1000, e["dur"] * 1000) for e in events if e["ph"] == "X"]
+    for read in (int, round):
+        seen = [(read(ts), read(ts) + read(dur)) for ts, dur in slices]
+        assert all(end == begin for (_, end), (begin, _) in pairwise(seen))
+    exact = [e["args"]["duration_ps"] for e in events if e["ph"] == "X"]
+    assert exact == lengths
 
 
 def _document(*slices: Slice, arrows: tuple[Arrow, ...] = ()) -> dict[str, Any]:
@@ -173,10 +187,13 @@ def _document(*slices: Slice, arrows: tuple[Arrow, ...] = ()) -> dict[str, Any]:
 
 
 def test_the_check_finds_overlaps_arrows_without_ends_and_wrong_types() -> None:
-    inside = (Slice(TRACK, "a", 0, 10), Slice(TRACK, "b", 2, 8), Slice(TRACK, "c", 10, 12))
+    inside = (
+        Slice(TRACK, "a", 0, 10_000), Slice(TRACK, "b", 2_000, 8_000),
+        Slice(TRACK, "c", 10_000, 12_000),
+    )  # fmt: skip
     check_trace(_document(*inside, arrows=(Arrow(inside[0], inside[1]),)))
     with pytest.raises(SilicastError, match="overlap"):
-        check_trace(_document(Slice(TRACK, "a", 0, 10), Slice(TRACK, "b", 5, 15)))
+        check_trace(_document(Slice(TRACK, "a", 0, 10_000), Slice(TRACK, "b", 5_000, 15_000)))
     with pytest.raises(SilicastError, match="no two ends in time"):
         check_trace(_document(*inside, arrows=(Arrow(inside[1], inside[0]),)))
     document = _document(*inside)
