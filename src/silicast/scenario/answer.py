@@ -13,7 +13,6 @@ from silicast.core.errors import ErrorKind, SilicastError
 from silicast.core.prediction import (
     PICOSECONDS,
     Domain,
-    ErrorFactors,
     Part,
     Prediction,
     Quantity,
@@ -172,20 +171,6 @@ def why_tree(part: Part, total_ps: int | None = None) -> dict[str, Any]:
     if part.children:
         node["parts"] = [why_tree(child, whole) for child in _shown_children(part)]
     return node
-
-
-def errors_of(error: ErrorFactors) -> dict[str, float]:
-    """A metric's error by factor, log standard deviations; "independent" = what has no name.
-
-    >>> errors_of(ErrorFactors({"device": 0.1}, 0.05, {"composition": 0.03}))
-    {'device': 0.1, 'composition': 0.03, 'independent': 0.04}
-    """
-    named = {**error.loadings, **error.causes}
-    found = {name: round(value, 6) for name, value in named.items() if value > 0.0}
-    rest = error.independent**2 - math.fsum(value * value for value in error.causes.values())
-    if rest > 1e-12:
-        found["independent"] = round(math.sqrt(rest), 6)
-    return found
 
 
 def _shown_children(part: Part) -> list[Part]:
