@@ -152,6 +152,7 @@ class Engine(_Strict, frozen=True):
     Attributes:
         kind: "serving" engines answer inference and serving, "training" ones training, "framework"
             is a bare framework.
+        compiles: a compiler fuses a framework's operations.
         collectives: library asked of the communication layer ("nccl", "sglang", "trtllm", "vllm").
         kernels: the kernel libraries it takes, by architecture and op family.
         parallel: how it spreads a model.
@@ -168,6 +169,7 @@ class Engine(_Strict, frozen=True):
     host: HostTable
     memory: MemoryTable
     aliases: list[str] = []
+    compiles: bool = False
     collectives: str = "nccl"
     kernels: EngineKernels = EngineKernels()
     parallel: ParallelTable = ParallelTable()

@@ -4,8 +4,8 @@
 option                 values                   what it does
 ====================== ======================== ==================================================
 ``async_scheduling``   true, false              prepares a step while the device runs the last one
-``cuda_graph``         "full", "piecewise",     how decode steps reach the device; "off" is eager,
-                       "off"                    prefills too
+``cuda_graph``         "full", "piecewise",     how decode steps, of a bare framework whole passes,
+                       "off"                    reach the device; "off" is eager, prefills too
 ``overlap``            true, false              second streams (shared experts beside routed ones)
 ``fused_all_reduce``   true, false              sums over ranks that also add and norm
 ====================== ======================== ==================================================
@@ -75,6 +75,8 @@ def _cuda_graph(engine: Engine, value: Any) -> Engine:
         )
     decode = _GRAPHS[chosen]
     prefill = "stream" if decode == "stream" else engine.launch.prefill
+    if engine.kind == "framework":  # a whole pass is captured
+        prefill = decode
     launch = msgspec.structs.replace(engine.launch, decode=decode, prefill=prefill)
     return msgspec.structs.replace(engine, launch=launch)
 

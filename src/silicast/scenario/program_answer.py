@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from silicast.composition.engine_options import with_options
 from silicast.composition.machine import Machine
 from silicast.composition.program_pass import GB, ProgramPass, predict_program
 from silicast.core.dtypes import BITS
@@ -29,6 +30,7 @@ from silicast.scenario.uncertainty import uncertainty_of
 from silicast.scenario.update_rule import update_rule
 from silicast.scenario.workloads import GraphWorkload
 from silicast.workload.backward import Training, training_graph
+from silicast.workload.compiled import fused_graph
 from silicast.workload.front_ends import read_program
 from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.op import Op, Variant
@@ -55,9 +57,10 @@ def machine_of(scenario: Scenario, default_engine: str) -> Machine:
             "a program on several devices", "parallel", "its collectives are nodes of its graph"
         )
     device = device_of(scenario)
+    stated = scenario.engine.options if scenario.engine is not None else {}
     return Machine(
         device=device,
-        engine=engine_of(scenario, default_engine),
+        engine=with_options(engine_of(scenario, default_engine), stated),
         plan=plan,
         host=host_of(scenario) or Host(),
         cluster=cluster_of(scenario, device),
@@ -80,6 +83,8 @@ def program_of(scenario: Scenario, default_engine: str) -> ProgramPass:
     states = (0, 0)
     if graph.phase == "training":
         graph, states = _trained(graph, work.optimizer)
+    if machine.engine.compiles:
+        graph = fused_graph(graph)
     return predict_program(machine, graph, state_bytes=states)
 
 

@@ -22,6 +22,7 @@ def graph(
     optimizer: str | None = None,
     engine: str | None = None,
     attention: str | None = None,
+    cuda_graph: bool = False,
     dtype: str | None = None,
     calibration: Calibrations = None,
     strict: Strict = False,
@@ -38,6 +39,7 @@ def graph(
         optimizer: with the update of a program's weights by this rule.
         engine: torch-eager (default) or torch-compile.
         attention: of a model: math or fused.
+        cuda_graph: the pass is captured once and replayed, without launches one by one.
         dtype: format of a model's matrix products; left out, the checkpoint's.
         calibration: a file that `silicast calibrate` wrote; give it once for each of several.
         strict: refuse what lies outside measured ground instead of widening the interval.
@@ -53,8 +55,11 @@ def graph(
     given = {"batch": batch, "seq_len": seq_len, "optimizer": optimizer}
     workload |= {name: value for name, value in given.items() if value is not None}
     scenario["workload"] = workload
-    if attention is not None:
-        scenario["engine"] = {"name": engine or "torch-eager", "options": {"attention": attention}}
+    options = {"attention": attention} if attention is not None else {}
+    if cuda_graph:
+        options["cuda_graph"] = "full"
+    if options:
+        scenario["engine"] = {"name": engine or "torch-eager", "options": options}
     elif engine is not None:
         scenario["engine"] = engine
     if dtype is not None:

@@ -25,7 +25,6 @@ from silicast.workload.backward import Training
 from silicast.workload.eager import AttentionCode, Framework
 
 DEFAULT_FRAMEWORK = "torch-eager"
-COMPILED = frozenset(("torch-compile",))
 MILLI = 1e3
 
 
@@ -106,7 +105,7 @@ def framework_of(scenario: Scenario, engine: Engine) -> tuple[Framework, list[st
         return Framework(compiled=True, attention="fused"), [said]
     attention = cast("AttentionCode", stated or "math")
     said = "attention is taken as products and softmax one by one (engine.options.attention)"
-    return Framework(engine.name in COMPILED, attention), [] if stated else [said]
+    return Framework(engine.compiles, attention), [] if stated else [said]
 
 
 def _answer(
