@@ -1,8 +1,7 @@
 """One pass of a whole model over a batch of equal lengths, as a framework runs it.
 
-Forward and backward are composed each on its own: the device's work, what the host's launches add
-where they take longer than it, and a round trip for every answer of the device that the model's
-code waits for.
+Forward and backward are composed each on its own: the device's work, and the stretches in which it
+waits for launches or for the host's reading of its answers.
 """
 
 from __future__ import annotations
@@ -18,18 +17,19 @@ from silicast.communication.collective import collective_batch_times
 from silicast.composition.clock import held_clock
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import Engine
+from silicast.composition.host_stretches import stretches_s
 from silicast.composition.node_rows import weighted_sum
 from silicast.composition.placed import topology
 from silicast.composition.power_state import PHYSICS, power_state
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel, StepTimes
 from silicast.composition.uncertainty import narrowed_sum
+from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64
 from silicast.core.prediction import ErrorFactors, Part, Prediction, to_picoseconds
 from silicast.kernels.physics import load_physics
 from silicast.workload.decoder import build_graph
 from silicast.workload.eager import Framework, framework_graph
-from silicast.workload.gradients import HOST_WAITS
 from silicast.workload.graph import Direction, Graph
 from silicast.workload.op import Op, OpBatch, Variant
 
@@ -194,18 +194,25 @@ class _Half:
         return float(self.times.host_s[0])
 
     @property
-    def waits_s(self) -> float:
-        """Round trips to the host within the pass."""
-        count = sum(p.count for p in self.model.placed if p.op.variant.flag(HOST_WAITS))
+    def idle_s(self) -> float:
+        """Time in which the device waits for launches and for the host's reading of answers."""
+        placed, nodes = self.model.placed, self.times.nodes
+        launches = sum(each.count for each in placed)
+        launch_s = float(self.times.dispatch_s[0]) / max(launches, 1)
         trip_us = load_physics(PHYSICS).default["round_trip_us"]
-        return count * trip_us * 1e-6 / self.model.deployment.host.factor
+        trip_s = trip_us * 1e-6 / self.model.deployment.host.factor
+        return stretches_s(placed, nodes.time_s[:, 0], launch_s, max(trip_s, launch_s))
 
     def part(self) -> Part:
         """Its tree, without what the host does between two passes."""
-        times = replace(self.times, host_s=np.array([self.waits_s]))
+        none = np.zeros(1)
+        waited = np.array([self.idle_s])
+        times = replace(self.times, host_s=none, dispatch_s=self.times.device_s + waited)
         part = self.model.part(self.direction, times, _ONE)
+        hidden = to_picoseconds(float(np.minimum(self.times.dispatch_s, self.times.device_s)[0]))
+        children = [_hiding(child, hidden) for child in part.children]
         summed = _gradient_sum(self)
-        return part if summed is None else Part.group(part.name, [*part.children, summed])
+        return Part.group(part.name, children if summed is None else [*children, summed])
 
     def parameter_bytes(self) -> int:
         """Of all weights of one rank, a table that the head shares counted once."""
@@ -233,6 +240,14 @@ class _Half:
         return replace(error, loadings={**error.loadings, "power_state": spread})
 
 
+def _hiding(part: Part, hidden_ps: int) -> Part:
+    """The host's part, and its launches, with the launches that the device's work hides."""
+    if part.name not in ("host", "dispatch"):
+        return part
+    children = tuple(_hiding(child, hidden_ps) for child in part.children)
+    return replace(part, hidden_ps=hidden_ps, children=children)
+
+
 def _with_dispatch(engine: Engine, dispatch_us: float) -> Engine:
     """The engine with another time of a launch, as autograd's own thread has."""
     host = msgspec.structs.replace(engine.host, dispatch_us=dispatch_us)
@@ -242,6 +257,7 @@ def _with_dispatch(engine: Engine, dispatch_us: float) -> Engine:
 def _held_clock(halves: Sequence[_Half]) -> float:
     """The clock that the cap holds over both halves, one after the other."""
     totals = np.zeros(3)
+    formats: dict[str, float] = {}
     for half in halves:
         counts = [float(placed.count) for placed in half.model.placed]
         nodes = half.times.nodes
@@ -250,6 +266,11 @@ def _held_clock(halves: Sequence[_Half]) -> float:
             float(weighted_sum(nodes.tensor_flops, counts)[0]),
             float(weighted_sum(nodes.dram_bytes, counts)[0]),
         ]
+        for index, placed in enumerate(half.model.placed):
+            work = float(nodes.tensor_flops[index, 0]) * placed.count
+            formats[placed.op.variant.dtype] = formats.get(placed.op.variant.dtype, 0.0) + work
     model = halves[0].model
     seconds, flops, dram = totals.tolist()
-    return held_clock(model.deployment.machine, model.matrix_format, seconds, flops, dram)
+    most = max(formats, key=lambda name: formats[name])
+    dtype = RECIPES[most].compute if formats[most] > 0.0 else model.matrix_format
+    return held_clock(model.deployment.machine, dtype, seconds, flops, dram)
