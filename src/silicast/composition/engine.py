@@ -158,6 +158,8 @@ class Engine(_Strict, frozen=True):
         parallel: how it spreads a model.
         fusion: neighbours that one kernel runs.
         overlap: nodes on a second stream, in steps that replay a graph.
+        since: option -> the version that first had it on; earlier ones run without.
+        precedes, until: the engine's file is for versions of ``precedes`` before ``until``.
         caveats: what of it is not modelled yet; said with every answer.
         sources: dotted field path -> origin of the number.
     """
@@ -175,6 +177,9 @@ class Engine(_Strict, frozen=True):
     parallel: ParallelTable = ParallelTable()
     fusion: FusionTable = FusionTable()
     overlap: list[OverlapTable] = []
+    since: dict[str, str] = {}
+    precedes: str = ""
+    until: str = ""
     caveats: list[str] = []
     sources: dict[str, str] = {}
 

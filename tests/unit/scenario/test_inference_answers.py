@@ -132,12 +132,23 @@ def test_power_limits() -> None:
 
 
 @pytest.mark.parametrize(("version", "named"), [("0.19", 0), ("0.19.1", 0), ("v0.19", 0),
-                                                ("0.1", 1), ("0.190", 1), ("9.9", 1)])  # fmt: skip
+                                                ("0.18", 1), ("0.190", 1), ("9.9", 1)])  # fmt: skip
 def test_another_version_of_an_engine_is_named(version: str, named: int) -> None:
     own = answered(engine={"name": "vllm", "version": "0.19"})
     found = answered(engine={"name": "vllm", "version": version})
     assert found.metrics == own.metrics
     assert sum("engine.version" in line for line in found.warnings) == named
+
+
+def test_earlier_versions_of_an_engine_run_without_what_came_later() -> None:
+    own, before, first = (
+        answered(engine={"name": "vllm", "version": version}) for version in ("0.19", "0.13", "0.6")
+    )
+    steps = [each.metrics["decode_step_ms"].estimate for each in (own, before, first)]
+    assert steps == sorted(set(steps))
+    assert any("without async_scheduling" in line for line in before.warnings)
+    off = answered(engine={"name": "vllm", "options": {"async_scheduling": False}})
+    assert off.metrics["decode_step_ms"] == before.metrics["decode_step_ms"]
 
 
 def test_sequences_longer_than_the_model_was_made_for_are_named() -> None:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, final
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import Engine
 from silicast.composition.engine_options import with_options
+from silicast.composition.engine_versions import as_of, lacking
 from silicast.composition.imbalance import imbalance
 from silicast.composition.static_batch import StaticBatch, predict_static_batch
 from silicast.composition.step import compiled
@@ -125,7 +126,8 @@ def deployment_of(
         raise not_yet("sequence parallelism in inference", "parallel.sp")
     stated = scenario.engine.options if scenario.engine is not None else {}
     switches = {name: value for name, value in stated.items() if name not in options}
-    engine = with_options(engine_of(scenario, default_engine), switches)
+    version = scenario.engine.version if scenario.engine is not None else ""
+    engine = with_options(as_of(engine_of(scenario, default_engine), version), switches)
     if trains and engine.kind == "serving":
         raise SilicastError(
             f"{engine.name} serves models", field="engine", hint="megatron or fsdp train them"
@@ -157,8 +159,9 @@ def _other_version(scenario: Scenario, engine: Engine) -> list[str]:
     stated = scenario.engine.version if scenario.engine else ""
     if not stated or f"{stated}.".removeprefix("v").startswith(f"{engine.version}."):
         return []
-    modelled = f"{engine.name} is modelled as of {engine.version}"
-    return [f"engine.version = {stated} changes nothing: {modelled}"]
+    without = lacking(engine, stated)
+    less = f", without {' and '.join(without)}" if without else ""
+    return [f"engine.version = {stated}: {engine.name} is modelled as of {engine.version}{less}"]
 
 
 def _too_long(model: ModelConfig, prompt: int, output: int) -> list[str]:

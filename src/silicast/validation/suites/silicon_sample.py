@@ -14,6 +14,7 @@ import numpy as np
 from silicast.composition.closed_loop import ClosedLoop, closed_loop
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
+from silicast.composition.engine_versions import as_of
 from silicast.composition.step import StepModel
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
@@ -141,7 +142,7 @@ def _predict(row: Mapping[str, Any]) -> ClosedLoop | None:
         model = _model(
             row["model_path"], _DEVICES[row["system"]], row["backend"], row["precision"],
             int(row["tp_size"]), int(row["pp_size"] or 1), int(row["moe_ep_size"] or 1),
-            int(row["attention_dp_size"] or 1), EVIDENCE.get(),
+            int(row["attention_dp_size"] or 1), row["backend_version"] or "", EVIDENCE.get(),
         )  # fmt: skip
         return closed_loop(model, int(row["concurrency"]), int(row["isl"]), int(row["osl"]))
     except SilicastError as error:
@@ -153,13 +154,13 @@ def _predict(row: Mapping[str, Any]) -> ClosedLoop | None:
 @lru_cache(maxsize=256)
 def _model(
     name: str, device: str, engine: str, precision: str | None, tp: int, pp: int, ep: int,
-    groups: int, evidence: Evidence,
+    groups: int, version: str, evidence: Evidence,
 ) -> StepModel:  # fmt: skip
     return StepModel(
         Deployment(
             model=find_model(name),
             device=find_device(device),
-            engine=find_engine(engine),
+            engine=as_of(find_engine(engine), version),
             plan=Plan(tp=tp, pp=pp, ep=ep, attention_dp=groups),
             precision=_precision(name, precision),
             evidence=evidence,

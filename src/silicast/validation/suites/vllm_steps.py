@@ -11,7 +11,7 @@ import numpy as np
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
-from silicast.composition.engine_options import with_options
+from silicast.composition.engine_versions import as_of
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel, StepTimes
 from silicast.core.numerics import F64
@@ -25,8 +25,7 @@ _MODELS = {
     "llama-2-70b": "Llama-2-70B", "llama-2-70b-hf": "Llama-2-70B", "codellama-34b": "CodeLlama-34B",
 }  # fmt: skip
 _BLOCK_TOKENS = 16
-_OPTIONS = {"fused_all_reduce": False}
-"""As version 0.15.1 has it by default."""
+_VERSION = "0.15.1"
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -153,7 +152,7 @@ def _predict(name: str, rows: Rows) -> F64:
         Deployment(
             model=find_model(name),
             device=find_device("H100"),
-            engine=with_options(find_engine("vllm"), _OPTIONS),
+            engine=as_of(find_engine("vllm"), _VERSION),
             plan=Plan(tp=int(rows[0]["tp"])),
             evidence=EVIDENCE.get(),
         )

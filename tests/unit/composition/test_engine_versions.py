@@ -1,0 +1,39 @@
+"""Engines as earlier versions of them were."""
+
+from __future__ import annotations
+
+import pytest
+
+from silicast.composition.engine import engine_index, find_engine
+from silicast.composition.engine_options import OPTIONS
+from silicast.composition.engine_versions import as_of, lacking
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "asynchronous", "fused"),
+    [
+        ("", "vllm", True, True), ("0.19.1", "vllm", True, True), ("0.17", "vllm", True, True),
+        ("0.16.9", "vllm", True, False), ("v0.15.1", "vllm", True, False),
+        ("0.13.0rc1", "vllm", False, False), ("0.8.0", "vllm", False, False),
+        ("0.7.3", "vllm-v0", False, False), ("nightly", "vllm", True, True),
+    ],
+)  # fmt: skip
+def test_versions_of_vllm(version: str, name: str, asynchronous: bool, fused: bool) -> None:
+    found = as_of(find_engine("vllm"), version)
+    assert found.name == name
+    assert found.host.asynchronous == asynchronous
+    assert bool(found.fusion.all_reduce_mb) == fused
+
+
+def test_what_a_version_lacks_is_named() -> None:
+    assert lacking(find_engine("vllm"), "0.15") == ("fused_all_reduce",)
+    assert lacking(find_engine("sglang"), "0.1") == ()
+
+
+def test_every_engine_names_known_options_and_predecessors() -> None:
+    for name in engine_index().names:
+        engine = find_engine(name)
+        assert set(engine.since) <= set(OPTIONS), name
+        assert bool(engine.precedes) == bool(engine.until), name
+        if engine.precedes:
+            assert engine.precedes in engine_index().names
