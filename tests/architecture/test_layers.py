@@ -19,7 +19,12 @@ from tests.architecture.source_tree import (
 
 # What each third-party package costs to import decides where it may stand.
 RUNTIME = {"numpy", "msgspec", "cyclopts", "rich"}
-OPTIONAL = {"pyarrow": {"validation", "measurement"}}
+OPTIONAL = {
+    "pyarrow": {"validation", "measurement"},
+    "torch": {"workload"},
+    "sympy": {"workload"},  # comes with torch
+    "onnx": {"workload"},
+}
 
 
 @pytest.mark.parametrize("path", source_files(), ids=lambda p: str(p.relative_to(PACKAGE)))
@@ -61,7 +66,10 @@ def test_the_base_install_answers_without_the_extras() -> None:
     import subprocess
     import sys
 
-    blocked = ("pyarrow", "scipy", "matplotlib", "hypothesis", "sphinx", "pytest", "pandas")
+    blocked = (
+        "pyarrow", "scipy", "matplotlib", "hypothesis", "sphinx", "pytest", "pandas", "torch",
+        "onnx",
+    )  # fmt: skip
     code = (
         f"import sys\nsys.modules.update(dict.fromkeys({blocked!r}))\n"
         "from silicast.app.cli import main\n"

@@ -9,7 +9,6 @@ one and who wrote to it last. A view's reader thereby keeps the whole storage al
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, final
 
 import torch
@@ -42,36 +41,36 @@ KEPT = 0.5
 
 
 @final
-@dataclass(slots=True)
 class _Storage:
     """Who allocated a storage and who wrote to it last; "" = it was there before.
 
-    ``share`` is its part of all that its owner allocated.
+    Attributes:
+        kept: the storage itself, so that its number stays its own.
+        share: its part of all that its owner allocated.
+        direction: of the pass that allocated it.
+        fresh: nobody has written to it yet.
     """
 
-    kept: Any
-    owner: str = ""
-    writer: str = ""
-    share: float = 1.0
-    direction: Direction = "forward"
-    parameter: bool = False
-    fresh: bool = True
+    __slots__ = ("direction", "fresh", "kept", "owner", "parameter", "share", "writer")
+
+    def __init__(
+        self, kept: Any, owner: str = "", share: float = 1.0, direction: Direction = "forward"
+    ) -> None:
+        self.kept, self.owner, self.writer = kept, owner, owner
+        self.share, self.direction = share, direction
+        self.parameter, self.fresh = False, not owner
 
 
 @final
-@dataclass(slots=True)
 class Recording:
     """What a recorder has seen.
 
     Attributes:
         nodes: by direction, in order of execution.
-        unmodelled: names of operators that only count by their bytes.
     """
 
-    nodes: dict[Direction, list[Node]] = field(
-        default_factory=lambda: {"forward": [], "backward": []}
-    )
-    unmodelled: dict[str, int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.nodes: dict[Direction, list[Node]] = {"forward": [], "backward": []}
 
     def blocks(self) -> tuple[Block, ...]:
         """One block a direction that has nodes."""
@@ -102,9 +101,8 @@ class Recorder(TorchDispatchMode):
 
     def known(self, tensor: torch.Tensor, *, parameter: bool = False) -> None:
         """A tensor that exists before the program runs."""
-        self._storages[key_of(tensor)] = _Storage(
-            tensor.untyped_storage(), parameter=parameter, fresh=False
-        )
+        entry = self._storages[key_of(tensor)] = _Storage(tensor.untyped_storage())
+        entry.parameter, entry.fresh = parameter, False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs the operator on tensors without data and records its kernels."""
@@ -167,9 +165,6 @@ class Recorder(TorchDispatchMode):
                 0 if last else sum(weights.values()), call.name,
             )  # fmt: skip
             self.recording.nodes[self.direction].append(node)
-            if kernel.op.variant.flag("unmodelled"):
-                count = self.recording.unmodelled.get(call.name, 0)
-                self.recording.unmodelled[call.name] = count + 1
             last = name
 
     def _allocated(self, tensors: list[Any], name: str) -> int:
@@ -178,7 +173,7 @@ class Recorder(TorchDispatchMode):
         size = sum(int(storage.nbytes()) for storage in own.values())
         for key, storage in own.items():
             share = storage.nbytes() / max(size, 1)
-            self._storages[key] = _Storage(storage, name, name, share, self.direction, fresh=False)
+            self._storages[key] = _Storage(storage, name, share, self.direction)
         return size
 
     def _wrote(self, tensor: Any, name: str) -> int:

@@ -10,8 +10,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from silicast.composition.lifetimes import peak_bytes  # noqa: E402
-from silicast.composition.unrolled import Unrolled  # noqa: E402
 from silicast.core.errors import SilicastError  # noqa: E402
 from silicast.hardware.catalog import find_device  # noqa: E402
 from silicast.kernels.conv2d_shapes import Shape  # noqa: E402
@@ -22,7 +20,7 @@ from silicast.workload.op_graph import read_op_graph, write_op_graph  # noqa: E4
 from tests.unit.workload.front_ends import torch_models as models  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-nn = torch.nn
+nn: Any = torch.nn
 
 QUICK = ("vit", "gpt2", "unet", "dit", "convolutions")
 SLOW = [pytest.param(name, marks=pytest.mark.full) for name in ("resnet50", "encoder_decoder")]
@@ -118,7 +116,7 @@ class TestMemory:
     @pytest.mark.parametrize("name", ["vit", "gpt2", "unet", "dit", SLOW[0]])
     def test_peak_of_training_is_what_pytorch_tracks(self, name: str) -> None:
         tracked = tracked_peak(name, training=True)
-        assert peak_of(name, training=True) == pytest.approx(tracked, rel=0.05)
+        assert peak_of(name, training=True) == pytest.approx(tracked, rel=0.02)
 
     @pytest.mark.parametrize("name", ["vit", "gpt2", "dit"])
     def test_peak_of_a_forward_pass_is_near_what_pytorch_tracks(self, name: str) -> None:
@@ -135,8 +133,22 @@ class TestMemory:
 def peak_of(name: str, *, training: bool) -> int:
     make, args = models.zoo()[name]
     graph = graph_of(make(), args, training=training)
-    size = sum(x.numel() * x.element_size() for x in args)
-    return peak_bytes(Unrolled(graph), size)[0]
+    return most_alive(graph) + int(sum(x.numel() * x.element_size() for x in args))
+
+
+def most_alive(graph: Graph) -> int:
+    """Bytes of results at the worst point; what nobody reads (a gradient) stays."""
+    nodes = [node for _, node in graph.nodes()]
+    last = {name: place for place, node in enumerate(nodes) for name in node.inputs}
+    alive = most = 0
+    freed: dict[int, int] = {}
+    for place, node in enumerate(nodes):
+        alive += node.output_bytes
+        most = max(most, alive)
+        end = last.get(node.name, len(nodes))
+        freed[end] = freed.get(end, 0) + node.output_bytes
+        alive -= freed.pop(place, 0)
+    return most
 
 
 def tracked_peak(name: str, *, training: bool) -> int:
@@ -160,7 +172,7 @@ def tracked_peak(name: str, *, training: bool) -> int:
     return int(found["Total"] - found["PARAM"] - found["BUFFER"])
 
 
-class Wrapped(nn.Module):
+class Wrapped(torch.nn.Module):  # type: ignore[name-defined]
     """A function as a module."""
 
     def __init__(self, function: Any, **parts: Any) -> None:
@@ -317,7 +329,7 @@ class TestAttention:
 
 def test_an_unknown_operator_counts_by_its_bytes_and_is_named() -> None:
     @torch.library.custom_op("silicast_tests::odd", mutates_args=())
-    def odd(x: torch.Tensor) -> torch.Tensor:
+    def odd(x: torch.Tensor) -> torch.Tensor:  # type: ignore[name-defined]
         return x.clone()
 
     @odd.register_fake
@@ -341,7 +353,7 @@ def test_a_branch_that_depends_on_values_counts_as_the_longer_one() -> None:
 
 class TestRefusals:
     def test_a_path_that_depends_on_values(self) -> None:
-        class Branching(nn.Module):
+        class Branching(torch.nn.Module):  # type: ignore[name-defined]
             def forward(self, x: Any) -> Any:
                 return x if x.sum() > 0 else -x
 
