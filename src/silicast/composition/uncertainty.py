@@ -41,6 +41,7 @@ from silicast.composition.kinship import (
     octaves_of,
     symbol_of,
 )
+from silicast.composition.naive_sums import log_sd_of, naive, rule
 from silicast.composition.node_times import NodeTimes
 from silicast.composition.placed import Placed
 from silicast.core.numerics import F64, I64
@@ -132,6 +133,7 @@ class Uncertainty:
         self.engine = engine
         self.assumed = assumed
         self.families = [node.op.family for node in placed]
+        self._runs = np.array([node.count for node in placed], dtype=np.float64)
         self._routed = np.flatnonzero([_is_routed(node) for node in placed])
         first, of_node = _shapes(placed, _exact)
         if len(first) > MOST_SHAPES:
@@ -152,6 +154,8 @@ class Uncertainty:
         whole = float(total.seconds.sum()) + total.host_s
         if whole <= 0.0:
             return ErrorFactors()
+        if rule() != "composed":
+            return self._naive(total)
         known, layout = constants(), self._layout(total, measured)
         by_call = np.bincount(layout.call, weights=total.seconds)
         linear = dict(zip(layout.names, (layout.loadings @ by_call / whole).tolist(), strict=True))
@@ -168,6 +172,13 @@ class Uncertainty:
         causes[COMPOSITION] = known[f"{mode_of(self.engine)}.composition_log_sd"]
         own = math.sqrt(math.fsum(value * value for value in causes.values()))
         return ErrorFactors({name: v for name, v in linear.items() if v > 0.0}, own, causes)
+
+    def _naive(self, total: Sum) -> ErrorFactors:
+        """By the rule of :mod:`.naive_sums` that scores ask for."""
+        pairs = zip(total.shared, total.own_log_sd.tolist(), strict=True)
+        sds = np.array([log_sd_of(shared, own) for shared, own in pairs])
+        host = self.engine.host.log_sd
+        return naive(total.seconds, self._runs, sds, total.host_s, host, rule())
 
     def narrowed(self, total: Sum) -> dict[str, ErrorFactors]:
         """Measurement -> the error that it would leave, the least first; without those that would

@@ -8,8 +8,6 @@ from typing import Any
 
 from silicast.core.prediction import Z90, ErrorFactors, Prediction
 
-MOST = 8
-"""Factors that are named; the rest is summed up."""
 CALIBRATION_ROWS = 200
 """Measured rows that a narrower interval is stated for: those of suite ``calibrated``."""
 WORTH = 0.02
@@ -36,10 +34,6 @@ def uncertainty_of(predictions: Mapping[str, Prediction]) -> dict[str, Any]:
 
 def _one(prediction: Prediction) -> dict[str, Any]:
     error = prediction.error
-    shares = list(error.shares().items())
-    named, rest = shares[:MOST], math.fsum(share for _, share in shares[MOST:])
-    if rest > 0.0:
-        named.append(("other", rest))
     return {
         "log_sd": round(error.log_sd, 6),
         "factors": [
@@ -48,7 +42,7 @@ def _one(prediction: Prediction) -> dict[str, Any]:
                 "share": round(share, 4),
                 "log_sd": round(math.sqrt(share) * error.log_sd, 6),
             }
-            for name, share in named
+            for name, share in error.shares().items()
         ],
         "would_narrow": [
             _after(measure, left)

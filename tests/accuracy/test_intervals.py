@@ -1,0 +1,59 @@
+"""Intervals of whole models against every label there is, recomputed."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from silicast.validation.figures import interval_figures
+from silicast.validation.suite import Scored
+from silicast.validation.suites.intervals import RULES, Intervals
+
+LABELS_BELOW = ()
+"""Labels whose coverage is known to be below its band; none."""
+
+
+@pytest.fixture(scope="module")
+def scored(data: Path) -> dict[str, Scored]:
+    """Metric -> the rows of all labels."""
+    return {each.metric: each for each in Intervals().score(data)}
+
+
+def least_inside(count: int, share: float = 0.9, chance: float = 0.05) -> int:
+    """The lower end of the central 90 % of a binomial count."""
+    below = 0.0
+    for inside in range(count + 1):
+        below += math.comb(count, inside) * share**inside * (1.0 - share) ** (count - inside)
+        if below >= chance:
+            return inside
+    return count
+
+
+def inside(rows: Scored) -> np.ndarray:
+    """Which rows' intervals hold."""
+    return (rows.p05 <= rows.measured) & (rows.measured <= rows.p95)
+
+
+def test_every_label_is_covered_as_often_as_promised(scored: dict[str, Scored]) -> None:
+    rows = scored[RULES["composed"]]
+    hold, labels = inside(rows), rows.groups["label"]
+    assert len(set(labels.tolist())) >= 8
+    for label in sorted(set(labels.tolist()) - set(LABELS_BELOW)):
+        mine = hold[labels == label]
+        assert int(mine.sum()) >= least_inside(len(mine)), label
+
+
+def test_all_together_nine_in_ten(scored: dict[str, Scored]) -> None:
+    rows = scored[RULES["composed"]]
+    assert 0.87 <= float(inside(rows).mean()) <= 0.95
+
+
+def test_neither_simpler_rule_does(scored: dict[str, Scored]) -> None:
+    figures = {rule: interval_figures(scored[metric]) for rule, metric in RULES.items()}
+    assert figures["independent"]["coverage_pct"] < 40.0
+    assert figures["linear"]["median_width"] > figures["composed"]["median_width"]
+    for rule in ("independent", "linear"):
+        assert figures[rule]["interval_score"] > figures["composed"]["interval_score"]
