@@ -69,7 +69,14 @@ def test_a_serving_engine_says_what_is_taken() -> None:
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"workload": {"mode": "training", "batch": 1, "seq_len": 8}}, "workload.mode"),
+        (
+            {"workload": {"mode": "inference", "batch": 1, "seq_len": 8, "optimizer": "adamw"}},
+            "workload.optimizer",
+        ),
+        (
+            {"engine": {"name": "torch-eager", "options": {"autocast": "int4"}}},
+            "engine.options.autocast",
+        ),
         ({"workload": {"graph": "model.json"}, "model": None}, "workload.graph"),
         (
             {"engine": {"name": "torch-eager", "options": {"attention": "magic"}}},
@@ -80,3 +87,30 @@ def test_a_serving_engine_says_what_is_taken() -> None:
 )
 def test_refusals_name_the_field(changes: dict[str, Any], field: str) -> None:
     assert refused(**changes).field == field
+
+
+def test_automatic_mixed_precision_is_between_both_formats() -> None:
+    def forward(weights: str, **options: str) -> float:
+        found = answered(
+            device="A100",
+            precision={"weights": weights},
+            engine={"name": "torch-eager", "options": {"attention": "math", **options}},
+            workload={"mode": "training", "batch": 8, "seq_len": 512},
+        )
+        return found.metrics["e2e_ms"].estimate
+
+    assert forward("bf16") < forward("fp32", autocast="bf16") < forward("fp32")
+    assert (
+        refused(
+            precision={"weights": "bf16"},
+            engine={"name": "torch-eager", "options": {"autocast": "bf16"}},
+        ).field
+        == "engine.options.autocast"
+    )
+
+
+def test_a_training_pass_has_a_backward_half() -> None:
+    found = answered(workload={"mode": "training", "batch": 4, "seq_len": 256})
+    assert set(found.metrics) == {"e2e_ms", "forward_ms", "backward_ms"}
+    more = answered(workload={"mode": "training", "batch": 4, "seq_len": 256, "optimizer": "adamw"})
+    assert more.metrics["e2e_ms"].estimate > found.metrics["e2e_ms"].estimate

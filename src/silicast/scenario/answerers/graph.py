@@ -25,6 +25,8 @@ from silicast.workload.backward import Training
 from silicast.workload.eager import AttentionCode, Framework
 
 DEFAULT_FRAMEWORK = "torch-eager"
+FRAMEWORK_OPTIONS = ("attention", "autocast")
+AUTOCAST = ("bf16", "fp16")
 MILLI = 1e3
 
 
@@ -34,7 +36,8 @@ class GraphAnswerer(Answerer):
     """Metrics: ``e2e_ms``, ``forward_ms``, ``backward_ms`` of a pass that trains: one pass over
     ``batch`` x ``seq_len`` tokens, logits of all of them. The engine says whether the framework
     compiles; its option ``attention`` is "math" (products and softmax one by one, as with
-    ``attn_implementation="eager"``) or "fused".
+    ``attn_implementation="eager"``) or "fused"; its option ``autocast`` is the format of products
+    under automatic mixed precision.
     """
 
     task: ClassVar[str] = "graph"
@@ -64,8 +67,9 @@ def _predicted(
     scenario: Scenario, work: GraphWorkload
 ) -> tuple[ForwardPass, Deployment, list[str]]:
     """The pass, what runs it, and what was assumed."""
-    deployment, warnings = deployment_of(scenario, DEFAULT_FRAMEWORK, options=("attention",))
+    deployment, warnings = deployment_of(scenario, DEFAULT_FRAMEWORK, options=FRAMEWORK_OPTIONS)
     framework, said = framework_of(scenario, deployment.engine)
+    framework = replace(framework, autocast=_autocast(scenario, deployment))
     trains = work.mode == "training"
     if work.optimizer is not None and not trains:
         raise SilicastError("an optimizer in a pass without training", field="workload.optimizer")
@@ -73,22 +77,45 @@ def _predicted(
         framework = replace(framework, training=Training())
     found = predict_forward(deployment, work.batch or 1, work.seq_len or 1, framework)
     if trains:
-        found = _trained(found, deployment, work.optimizer)
+        found = _trained(found, deployment, work.optimizer, framework.autocast)
     return found, deployment, [*said, *warnings]
 
 
-def _trained(found: ForwardPass, deployment: Deployment, optimizer: str | None) -> ForwardPass:
+def _autocast(scenario: Scenario, deployment: Deployment) -> str:
+    """The format of products under automatic mixed precision; "" = none."""
+    stated = scenario.engine.options.get("autocast") if scenario.engine is not None else None
+    if stated is None:
+        return ""
+    if stated not in AUTOCAST:
+        raise SilicastError(
+            f"expected one of {', '.join(AUTOCAST)}, found {str(stated)[:40]!r}",
+            field="engine.options.autocast",
+        )
+    precision = deployment.precision or deployment.model.default_precision
+    if precision.hidden != "fp32":
+        raise SilicastError(
+            f"the weights are {precision.hidden} already",
+            field="engine.options.autocast",
+            hint='weights = "fp32" in [precision], or leave autocast out',
+        )
+    return str(stated)
+
+
+def _trained(
+    found: ForwardPass, deployment: Deployment, optimizer: str | None, autocast: str
+) -> ForwardPass:
     """With the optimizer, if one is named, and what is not known of backward kernels."""
     precision = deployment.precision or deployment.model.default_precision
+    products = autocast or precision.hidden
     total, backward = found.total, found.backward
     if optimizer is not None:
         update = predict_program(
             deployment.machine, update_graph(deployment, update_rule(optimizer))
         )
         total = with_update(total, update.total, "e2e")
-    total = unmeasured_backward(total, precision.hidden)
+    total = unmeasured_backward(total, products)
     if backward is not None:
-        backward = unmeasured_backward(backward, precision.hidden)
+        backward = unmeasured_backward(backward, products)
     return replace(found, total=total, backward=backward)
 
 
