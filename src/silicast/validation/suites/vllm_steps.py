@@ -26,6 +26,7 @@ _MODELS = {
 }  # fmt: skip
 _BLOCK_TOKENS = 16
 _VERSION = "0.15.1"
+_GROUPS = 20
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -39,8 +40,8 @@ class VllmSteps(Suite):
     title: ClassVar[str] = "Steps of vLLM 0.15.1 on H100: decode, and prefill beside decode"
     split: ClassVar[str] = (
         "All rows whose next step was recorded. step_ms: no constant is from these rows. "
-        "fitted_step_ms: a gap and a time per request between steps, least squares on the other "
-        "model's rows. A sequence's length is the mean of the cache in use over running sequences. "
+        "fitted_step_ms: a gap and a time per request between steps, neither negative, from the "
+        "other model's rows. A sequence's length is the mean of the cache in use over running sequences. "
         "The baseline 'line through these rows' is affine in running sequences, with a constant "
         "for steps with a prefill, fitted on the very rows of each model: what no function of the "
         "batch's size can beat by much."
@@ -178,10 +179,24 @@ def _row(model: StepModel, times: StepTimes, index: int) -> tuple[float, float, 
 def _with_gap_of(found: Mapping[str, F64], runs: Mapping[str, Rows], name: str, other: str) -> F64:
     """Predictions of a model's rows with a gap and a time per request fitted on another's."""
     rest = _measured(runs[other]) - found[other][:, 0]
-    known = np.stack((np.ones(len(rest)), _sequences(runs[other])), axis=1)
-    constants = np.linalg.lstsq(known, rest, rcond=None)[0]
-    fitted: F64 = found[name][:, 0] + constants[0] + constants[1] * _sequences(runs[name])
+    gap, each = _nearest_line(_sequences(runs[other]), rest)
+    fitted: F64 = found[name][:, 0] + gap + each * _sequences(runs[name])
     return fitted
+
+
+def _nearest_line(x: F64, y: F64) -> tuple[float, float]:
+    """Constant and slope, neither below 0, through the medians of groups of alike ``x``: a few
+    steps in which the engine stood still do not count.
+    """
+    groups = np.array_split(np.argsort(x, kind="stable"), _GROUPS)
+    middle = np.array([(np.median(x[group]), np.median(y[group])) for group in groups])
+    x, y = middle[:, 0], middle[:, 1]
+    slope, constant = np.polyfit(x, y, 1)
+    if slope < 0.0 or constant < 0.0:
+        flat, steep = max(float(y.mean()), 0.0), max(float((x @ y) / (x @ x)), 0.0)
+        better = np.abs(y - flat).sum() < np.abs(y - steep * x).sum()
+        return (flat, 0.0) if better else (0.0, steep)
+    return float(constant), float(slope)
 
 
 def _line(rows: Rows) -> F64:
