@@ -41,7 +41,8 @@ class VllmSteps(Suite):
     split: ClassVar[str] = (
         "All rows whose next step was recorded. step_ms: no constant is from these rows. "
         "fitted_step_ms: a gap and a time per request between steps, neither negative, from the "
-        "other model's rows. A sequence's length is the mean of the cache in use over running sequences. "
+        "other model's rows. A sequence's length is the mean of the cache in use over running "
+        "sequences. "
         "The baseline 'line through these rows' is affine in running sequences, with a constant "
         "for steps with a prefill, fitted on the very rows of each model: what no function of the "
         "batch's size can beat by much."
