@@ -90,7 +90,9 @@ class Program:
                     field="op",
                     hint='"data_movement" with the flag "unmodelled" counts its bytes',
                 )
-            for name, dim in op.dims:
+            for own, dim in op.dims:
+                # sides of an image that differ have names of their own, with one range
+                name = own if own in model.dims else own.removesuffix("_h").removesuffix("_w")
                 if name not in model.dims:
                     raise SilicastError(
                         f"{where}: {op.family} has no size {name!r}",

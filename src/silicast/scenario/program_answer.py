@@ -115,7 +115,7 @@ def _read(scenario: Scenario, work: GraphWorkload) -> Graph:
     try:
         if path.suffix.casefold() == OP_GRAPH:
             return read_op_graph(path, given)
-        return read_program(path, given)
+        return read_program(path, given, training=work.mode == "training")
     except SilicastError as error:
         field = f"workload.graph:{error.field}" if error.field else "workload.graph"
         raise SilicastError(

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from silicast.workload.front_ends.builders import (
+    MOST_ROWS,
     attention,
     moved,
     movement,
@@ -268,7 +269,7 @@ def _embedding(call: Call) -> Iterable[Kernel]:
     from silicast.workload.op import Op, Variant
 
     table, indices = call.inputs
-    if table.dtype not in ("bf16", "fp16", "fp32"):
+    if table.dtype not in ("bf16", "fp16", "fp32") or indices.elements > MOST_ROWS:
         yield Kernel(movement(indices.nbytes + call.out.nbytes, call.out.nbytes))
         return
     sizes = {"tokens": indices.elements, "hidden": table.shape[1], "vocab": table.shape[0]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -16,7 +16,10 @@ STREAMED = ("bf16", "fp16", "fp32")
 FLOATS = (*STREAMED, "fp64")
 SMALL = 32
 """A broadcast operand below this part of the result is lost beside it."""
-WIDEST_ROW = 1 << 18
+WIDEST_ROW, MOST_ROWS = 1 << 18, 1 << 22
+LONGEST_SOFTMAX, MOST_SOFTMAXES = 1 << 20, 1 << 24
+WIDEST_IMAGE, MOST_CHANNELS = 1 << 14, 1 << 16
+"""Sizes that kernel models take."""
 NARROWEST_HEAD, WIDEST_HEAD = 8, 1024
 GRADIENT_PASSES = 5
 """Halves of a forward pass of attention in its gradient: five products where forward has two."""
@@ -84,16 +87,16 @@ def row_softmax(value: Value, axis: int) -> Op:
     """A softmax along one axis of a tensor."""
     cols = value.shape[axis] if value.shape else 1
     rows = value.elements // max(cols, 1)
-    if value.dtype not in STREAMED or cols > 1 << 20:
+    if value.dtype not in STREAMED or cols > LONGEST_SOFTMAX or rows > MOST_SOFTMAXES:
         return movement(2 * value.nbytes, value.nbytes, 5 * value.elements)
     return Op.make("softmax", Variant(value.dtype), rows=rows, cols=cols)
 
 
 def row_norm(family: str, value: Value, hidden: int, residual: int = 0) -> Op:
     """A norm over the last ``hidden`` elements of each row."""
-    if value.dtype not in STREAMED or hidden > WIDEST_ROW:
-        return movement(2 * value.nbytes, value.nbytes, 8 * value.elements)
     tokens = value.elements // hidden
+    if value.dtype not in STREAMED or hidden > WIDEST_ROW or tokens > MOST_ROWS:
+        return movement(2 * value.nbytes, value.nbytes, 8 * value.elements)
     return Op.make(family, Variant(value.dtype), tokens=tokens, hidden=hidden, residual=residual)
 
 
@@ -180,11 +183,35 @@ def convolution(
         images, results = results, images
         flag = {"": "backward_data", "backward_data": ""}.get(flag, flag)
     sizes = _sizes(images, filters, results, window)
-    if dtype not in (*STREAMED, "fp64", "tf32", "int8") or max(sizes.values()) > 1 << 16:
+    if dtype not in (*FLOATS, "tf32", "int8"):
         count = math.prod(results) * math.prod(filters[1:])
         ends = 4 * (math.prod(images) + math.prod(filters))
         return movement(ends, 4 * math.prod(results), 2 * count, unmodelled=True)
+    if not _fits(sizes):
+        return _as_product(filters, results, window.groups, dtype, direction)
     return Op.make("conv2d", Variant(dtype, flags=((flag, True),) if flag else ()), **sizes)
+
+
+def _fits(sizes: Mapping[str, int]) -> bool:
+    """Whether a model of convolutions takes an image; a recording of minutes is too long."""
+    images = max(sizes["height"], sizes["width"]) <= WIDEST_IMAGE
+    return images and max(sizes.values()) <= MOST_CHANNELS
+
+
+def _as_product(
+    filters: tuple[int, ...], results: tuple[int, ...], groups: int, dtype: str, direction: str
+) -> Op:
+    """The same multiplications as one product a group: results, channels out, channels times taps.
+
+    ``results`` and ``filters`` are those of the plain convolution.
+    """
+    places, channels = results[0] * math.prod(results[2:]), results[1] // groups
+    taps = math.prod(filters[1:])
+    if direction == "data":
+        return product(places, taps, channels, groups, dtype)
+    if direction == "weights":
+        return product(channels, taps, places, groups, dtype)
+    return product(places, channels, taps, groups, dtype)
 
 
 def _sizes(

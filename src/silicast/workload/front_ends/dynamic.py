@@ -39,6 +39,8 @@ def dimensions_of(program: Any, given: Mapping[str, int]) -> Callable[[Any], int
     values: dict[str, int] = {}
     for name, number in given.items():
         symbol = places.get(name) or _usual(places, name) or name
+        if symbol not in symbols and name in USUAL:
+            continue  # a workload may state sizes that a program does not leave open
         if symbol not in symbols:
             raise SilicastError(
                 f"the program has no dimension {name!r}", kind="unknown_name", field="dynamic",

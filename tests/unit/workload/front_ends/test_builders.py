@@ -75,6 +75,14 @@ class TestConvolutions:
         forward = convolution(images, filters, results, window, "fp32")
         assert convolution(results, filters, images, across, "fp32", "data") == forward
 
+    @pytest.mark.parametrize("direction", ["forward", "data", "weights"])
+    def test_a_long_recording_is_a_product_of_the_same_work(self, direction: str) -> None:
+        sizes = (1, 8, 400_000), (16, 4, 10), (1, 16, 79_999)
+        op = convolution(*sizes, Window((5,), (0,), (1,), 2), "bf16", direction)
+        d = dict(op.dims)
+        assert op.family == "gemm"
+        assert math.prod(d[n] for n in ("batch", "m", "n", "k")) == 79_999 * 16 * 4 * 10  # type: ignore[misc]
+
     def test_images_keep_their_size_where_filters_have_no_gaps(self) -> None:
         op = convolution(
             (8, 3, 224, 224), (64, 3, 7, 7), (8, 64, 112, 112),
