@@ -102,3 +102,10 @@ def _adds_up(node: Any) -> None:
         assert sum(round(p["exposed_ms"] * 1e9) for p in parts) == round(node["exposed_ms"] * 1e9)
     for part in parts:
         _adds_up(part)
+
+
+def test_a_collective_waits_for_links_and_hops() -> None:
+    work = {"op": "all_reduce", "bytes": 1 << 24, "gpus": 8}
+    why = silicast.predict(task="collective", device="h100", workload=work, why="full").why
+    assert {"link", "latency"} <= {part["name"] for part in why["parts"]}
+    _adds_up(why)

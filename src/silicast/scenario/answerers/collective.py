@@ -6,8 +6,9 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from silicast.communication.collective import collective_times
+from silicast.communication.collective import CollectiveTimes, collective_times
 from silicast.communication.topology import Topology
+from silicast.composition.pipes import pipe_parts
 from silicast.core.prediction import Domain, Part, Quantity, to_picoseconds
 from silicast.hardware.cluster import Cluster
 from silicast.hardware.device import Link
@@ -71,7 +72,7 @@ class CollectiveAnswerer(Answerer):
             tier="bound" if bound_only else found.tiers()[0],
             domain=domain,
             warnings=warnings,
-            why=_why(work, latency, bound, found.bound_by()[0], found.choice[0]),
+            why=_why(work, latency, found, device.name, scenario.raw.why == "full"),
         )
 
 
@@ -91,9 +92,17 @@ def _topology(cluster: Cluster, gpus: int) -> Topology:
 
 
 def _why(
-    work: CollectiveWorkload, latency: Quantity, bound: float, bound_by: str, choice: str
+    work: CollectiveWorkload, latency: Quantity, found: CollectiveTimes, device: str, detailed: bool
 ) -> dict[str, Any]:
+    exposed = to_picoseconds(latency.estimate)
+    seconds = np.array([latency.estimate])
     part = Part(
-        work.op, to_picoseconds(latency.estimate), bound_ps=to_picoseconds(bound), bound_by=bound_by
+        work.op,
+        exposed,
+        bound_ps=to_picoseconds(float(found.bound_s[0])),
+        bound_by=found.bound_by()[0],
+        children=pipe_parts(found.resource_s, seconds, np.ones(1), exposed) if detailed else (),
     )
-    return {**why_tree(part), "algorithm": choice}
+    errors = {name: round(value, 6) for name, value in sorted(found.shared_log_sd.items())}
+    errors["independent"] = round(float(found.independent_log_sd[0]), 6)
+    return {**why_tree(part), "algorithm": found.choice[0], "log_sd": errors, "device": device}
