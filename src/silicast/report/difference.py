@@ -24,6 +24,8 @@ OF_ENGINE = ("host", "composition")
 OF_MODEL = ("structure", "experts")
 OF_KERNELS = ("independent", "shapes", "other")
 """Error factors that they share as far as they run the very same kernels."""
+RATES = ("_per_s", "_tflops", "mfu", "_bandwidth")
+"""In names of metrics that are work over a time: their error is the time's."""
 SAME = 1e-6
 """Relative difference of two times up to which it is the very same kernel on the same device."""
 
@@ -302,9 +304,13 @@ def _setup(answer: Answer) -> Mapping[str, str]:
 def _errors(answer: Answer, metric: str) -> Mapping[str, float] | None:
     """Log standard deviations of a metric's error by factor, None where the answer has none."""
     why = answer["why"]
-    found = (why.get("uncertainty") or {}).get(metric)
+    known = why.get("uncertainty") or {}
+    is_inverse = any(word in metric for word in RATES)
+    found = known.get(metric)
+    if found is None and is_inverse and len(known) == 1:
+        found = next(iter(known.values()))
     if isinstance(found, Mapping):
         return {str(each["name"]): float(each["log_sd"]) for each in found["factors"]}
-    if metric == "latency_us" and isinstance(why.get("log_sd"), Mapping):
+    if (metric == "latency_us" or is_inverse) and isinstance(why.get("log_sd"), Mapping):
         return {str(name): float(value) for name, value in why["log_sd"].items()}
     return None
