@@ -20,6 +20,10 @@ FROZEN = {
     "compare": f"{DEPLOYMENT} --plan --calibration --json",
     "explain": f"{DEPLOYMENT} --depth --pipes --calibration --trace --json",
     "diff": "--set --of --calibration --markdown --json",
+    "graph": (
+        "--device --batch --seq-len --training --optimizer --engine --attention --cuda-graph"
+        " --dtype --calibration --trace --strict --json"
+    ),
     "run": "--calibration --trace --strict --json",
     "batch": "--output -o --calibration",
     "trace": "--output -o --training --dtype --shape --weights",

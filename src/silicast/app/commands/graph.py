@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 from silicast.app.flags import Calibrations, Json, Strict
 from silicast.app.predict import predicted, print_reply, with_calibrations
+from silicast.app.trace_file import TraceFile, write_trace
 
 FILES = (".json", ".onnx", ".pt2")
 
@@ -18,13 +21,14 @@ def graph(
     device: str,
     batch: int | None = None,
     seq_len: int | None = None,
-    training: bool = False,
+    training: Annotated[bool, Parameter(negative="")] = False,
     optimizer: str | None = None,
     engine: str | None = None,
     attention: str | None = None,
-    cuda_graph: bool = False,
+    cuda_graph: Annotated[bool, Parameter(negative="")] = False,
     dtype: str | None = None,
     calibration: Calibrations = None,
+    trace: TraceFile = None,
     strict: Strict = False,
     json: Json = False,
 ) -> int:
@@ -42,6 +46,7 @@ def graph(
         cuda_graph: the pass is captured once and replayed, without launches one by one.
         dtype: format of a model's matrix products; left out, the checkpoint's.
         calibration: a file that `silicast calibrate` wrote; give it once for each of several.
+        trace: a file to write the predicted timeline to, for ui.perfetto.dev.
         strict: refuse what lies outside measured ground instead of widening the interval.
         json: print the answer as JSON instead of a table.
     """
@@ -66,6 +71,8 @@ def graph(
         scenario["precision"] = {"recipe": dtype}
     scenario = with_calibrations(scenario, calibration)
     reply = predicted(scenario)
+    if reply["ok"]:
+        write_trace(scenario, trace)
 
     from silicast.report.answers import answer_report
 
