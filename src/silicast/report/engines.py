@@ -50,6 +50,8 @@ def _leaves(path: str, value: Any) -> list[tuple[str, str]]:
             for key, item in value.items()
             for leaf in _leaves(f"{path}.{key}" if path else key, item)
         ]
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return [leaf for i, item in enumerate(value) for leaf in _leaves(f"{path}.{i}", item)]
     if isinstance(value, list):
         return [(path, ", ".join(map(str, value)))] if value else []
     return [(path, str(value))] if value not in {"", None} else []
