@@ -14,6 +14,11 @@ existed). Of each kind:
   units of their own spread, cut at 3) by the distance of their sizes in octaves, each family
   counting alike; least squares of alike x exp(-distance / reach).
 
+Sisters: corrections of the architecture that were learned on other devices of it. How far they are
+off on a device that was left out, at worst, stands on the cards of corrections; that of those with
+three devices or more counts, their median, for one or two are often sisters of one chip. The rest
+is as of "known", and what all families share as of "unmeasured".
+
 Calibrated: what 200 rows of a family on the device leave, by the committed results of suite
 ``calibrated``.
 
@@ -213,6 +218,14 @@ def calibrated() -> dict[str, float]:
     }
 
 
+def sister() -> dict[str, float]:
+    """Log sd of what a family's kernels share on a device that its correction never saw."""
+    cards = [json.loads(path.read_bytes()) for path in sorted((CATALOG / "learned").glob("*.json"))]
+    trained = [one for card in cards for one in card["trained"]]
+    found = np.median([one["device_log_sd"] for one in trained if len(one["devices"]) >= 3])
+    return {"sister.device_log_sd": round(float(found), 4)}
+
+
 def host_spread(data: Path) -> float:
     """Log sd of a model's host time around the line through the other models' on its machine."""
     rows = pq.read_table(data / "serving/vidur_cpu_overheads.parquet").to_pylist()
@@ -296,7 +309,10 @@ def main() -> None:
             f"{r:.2f}": round(float(c), 3) for r, c in zip(middle, correlations(parts), strict=True)
         }
         print(kind, scores[kind], default[f"{kind}.device_share"], alike, reach, flush=True)
-    default |= calibrated()
+    default |= calibrated() | sister()
+    for name in ("alike", "reach_octaves"):
+        default[f"sister.{name}"] = default[f"known.{name}"]
+    default["sister.device_share"] = default["unmeasured.device_share"]
     default["measured.host_log_sd"] = round(host_spread(data), 3)
     sums = measured_sums(data)
     scores["measured sums of kernels against passes"] = sums

@@ -12,15 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silicast.composition.engine import find_engine
-from silicast.composition.kinship import Pairs, distances
+from silicast.composition.kinship import KNOWLEDGE, Pairs, distances
+from silicast.composition.machine import Machine
 from silicast.composition.naive_sums import added_by
 from silicast.composition.placed import Placed
 from silicast.composition.uncertainty import ALL_KERNELS, HOST, Sum, Uncertainty, narrowed_sum
 from silicast.core.prediction import TIERS, ErrorFactors
+from silicast.hardware.catalog import find_device
 from silicast.workload.op import Op
 
 FAMILIES = ("gemm", "attention_decode", "rmsnorm")
-ENGINE = find_engine("vllm")
+MACHINE = Machine(find_device("H100"), find_engine("vllm"))
 
 sds = st.floats(0.0, 0.5)
 seconds = st.floats(1e-6, 1.0)
@@ -51,7 +53,7 @@ def terms(draw: st.DrawFn) -> tuple[list[Placed], Sum]:
 
 
 def error(placed: Sequence[Placed], total: Sum) -> ErrorFactors:
-    return Uncertainty(placed, ENGINE).of(total)
+    return Uncertainty(placed, MACHINE).of(total)
 
 
 def without_composition(found: ErrorFactors) -> float:
@@ -131,7 +133,7 @@ def test_shares_of_the_variance_add_up(case: tuple[list[Placed], Sum]) -> None:
 @settings(deadline=None)
 def test_measurements_only_narrow(case: tuple[list[Placed], Sum]) -> None:
     placed, total = case
-    model = Uncertainty(placed, ENGINE)
+    model = Uncertainty(placed, MACHINE)
     now = model.of(total)
     found = model.narrowed(total)
     assert all(left.variance < now.variance for left in found.values())
@@ -150,7 +152,7 @@ def test_narrowed_errors_of_a_sum_are_below_its_own(
 ) -> None:
     parts = []
     for placed, total in (a, b):
-        model = Uncertainty(placed, ENGINE)
+        model = Uncertainty(placed, MACHINE)
         parts.append((float(total.seconds.sum()), model.of(total), model.narrowed(total)))
     whole = ErrorFactors.of_sum([(time, own) for time, own, _ in parts])
     for left in narrowed_sum(parts).values():
@@ -165,7 +167,7 @@ def test_correlations_are_those_of_some_field(sizes: list[tuple[int, int]]) -> N
     nodes = [Placed(0, "b", str(i), 1, op) for i, op in enumerate(ops)]
     apart = distances([op.dims for op in ops])
     assert np.array_equal(apart, apart.T)
-    for knowledge in ("learned", "known", "unmeasured"):
+    for knowledge in KNOWLEDGE:
         pairs = Pairs.of(nodes)
         table = pairs.correlation([knowledge]).reshape(len(nodes), len(nodes))
         assert np.allclose(np.diag(table), 1.0)

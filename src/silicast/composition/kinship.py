@@ -21,21 +21,28 @@ import numpy as np
 from silicast.composition.placed import Placed
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS
+from silicast.hardware.device import Device
 from silicast.kernels.physics import load_physics
-from silicast.workload.op import Affine, Dim
+from silicast.learning.artefact import load_artefact
+from silicast.workload.op import Affine, Dim, Op
 
 GROUP = "uncertainty"
-Knowledge = Literal["learned", "known", "unmeasured"]
-KNOWLEDGE: tuple[Knowledge, ...] = ("learned", "known", "unmeasured")
-"""From most to least."""
+Knowledge = Literal["learned", "sister", "known", "unmeasured"]
+KNOWLEDGE: tuple[Knowledge, ...] = ("learned", "sister", "known", "unmeasured")
+"""From most to least: corrections learned on the device, or on others of its architecture; its
+constants alone; neither.
+"""
 
 
-def knowledge_of(factors: Mapping[str, float], tier: int) -> Knowledge:
+def knowledge_of(factors: Mapping[str, float], tier: int, *, seen: bool = True) -> Knowledge:
     """What a kernel's time rests on: its shared factors say whether libraries of its architecture
     were ever measured.
+
+    Args:
+        seen: corrections were learned on the very device.
     """
     if tier > TIERS.index("analytic"):
-        return "learned"
+        return "learned" if seen or TIERS[tier] != "cross-device" else "sister"
     return "unmeasured" if any(name.startswith("software:") for name in factors) else "known"
 
 
@@ -83,6 +90,19 @@ class Pairs:
         alike, reach = fields[self.family].T
         found: F64 = np.where(self.one == self.other, 1.0, alike * np.exp(-self.distance / reach))
         return found
+
+
+def is_seen(device: Device, op: Op) -> bool:
+    """Whether corrections of an op's family and format were learned on the device, or not at all.
+
+    >>> from silicast.hardware.catalog import find_device
+    >>> op = Op.make("gemm", m=8, n=4096, k=4096)
+    >>> is_seen(find_device("H100"), op), is_seen(find_device("H20"), op)
+    (True, False)
+    """
+    artefact = load_artefact(op.family)
+    trained = artefact.find(device.architecture, op.variant.dtype) if artefact else None
+    return trained is None or device.name in trained.devices
 
 
 def distances(sizes: Sequence[Sequence[tuple[str, Dim]]]) -> F64:

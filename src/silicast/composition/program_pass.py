@@ -255,7 +255,7 @@ class _Composed:
     def uncertainty(self) -> Uncertainty:
         """Of its kernels' sums."""
         program = self.program
-        return Uncertainty(program.placed, program.machine.engine, assumed=self.assumed)
+        return Uncertainty(program.placed, program.machine, assumed=self.assumed)
 
     def tier(self) -> Tier:
         """The best tier in which, or in a better one, at least half of the kernels' time is."""

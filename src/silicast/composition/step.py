@@ -214,8 +214,8 @@ class StepModel:
 
     @cached_property
     def _uncertainty(self) -> Uncertainty:
-        model, engine = self.deployment.model, self.deployment.engine
-        return Uncertainty(self.placed, engine, assumed=bool(model.assumed))
+        assumed = bool(self.deployment.model.assumed)
+        return Uncertainty(self.placed, self.deployment.machine, assumed=assumed)
 
     def _sum(self, times: StepTimes, weights: F64) -> Sum:
         host_s = self._host_seconds(times, weights)

@@ -37,15 +37,17 @@ from silicast.composition.kinship import (
     Knowledge,
     Pairs,
     constants,
+    is_seen,
     knowledge_of,
     octaves_of,
     symbol_of,
 )
+from silicast.composition.machine import Machine
 from silicast.composition.naive_sums import log_sd_of, naive, rule
 from silicast.composition.node_times import NodeTimes
 from silicast.composition.placed import Placed
 from silicast.core.numerics import F64, I64
-from silicast.core.prediction import ErrorFactors
+from silicast.core.prediction import TIERS, ErrorFactors
 
 Mode = Literal["eager", "compiled", "serving"]
 
@@ -125,12 +127,14 @@ class Uncertainty:
 
     Args:
         placed: the nodes.
-        engine: how they are executed, and how certain its host constants are.
+        machine: where they run: how they are executed, and how certain its host constants are.
         assumed: whether the model's structure was assumed.
     """
 
-    def __init__(self, placed: Sequence[Placed], engine: Engine, *, assumed: bool = False) -> None:
-        self.engine = engine
+    def __init__(
+        self, placed: Sequence[Placed], machine: Machine, *, assumed: bool = False
+    ) -> None:
+        self.engine = machine.engine
         self.assumed = assumed
         self.families = [node.op.family for node in placed]
         self._runs = np.array([node.count for node in placed], dtype=np.float64)
@@ -139,6 +143,9 @@ class Uncertainty:
         if len(first) > MOST_SHAPES:
             first, of_node = _shapes(placed, _octaves)
         self._shape = np.array(of_node, dtype=np.int64)
+        kinds = {(n.op.family, n.op.variant.dtype): n.op for n in first}
+        seen = {kind: is_seen(machine.device, op) for kind, op in kinds.items()}
+        self._seen = [seen[node.op.family, node.op.variant.dtype] for node in placed]
         self._shape_families = [node.op.family for node in first]
         self._pairs = Pairs.of(first)
         self._layouts: dict[tuple[frozenset[str], bytes], _Layout] = {}
@@ -216,17 +223,17 @@ class Uncertainty:
         spreads: list[dict[str, float]] = []
         call = []
         known: dict[str, Knowledge] = {}
-        for family, factors, tier in zip(
-            self.families, total.shared, total.tiers.tolist(), strict=True
+        for family, factors, tier, seen in zip(
+            self.families, total.shared, total.tiers.tolist(), self._seen, strict=True
         ):
             key = (id(factors), family)
             call.append(places.setdefault(key, len(spreads)))
             if call[-1] < len(spreads):
                 continue
-            knowledge = knowledge_of(factors, tier)
+            knowledge = knowledge_of(factors, tier, seen=seen)
             spread = split(factors, family, knowledge)
             spreads.append(_after(spread, family, measured))
-            if factors or knowledge == "learned":  # else it does not run
+            if factors or TIERS[tier] != "analytic":  # else it does not run
                 known[family] = max(known.get(family, knowledge), knowledge, key=KNOWLEDGE.index)
         names = tuple(sorted({name for spread in spreads for name in spread}))
         loadings = [[spread.get(name, 0.0) for spread in spreads] for name in names]
@@ -304,6 +311,8 @@ def split(factors: Mapping[str, float], family: str, knowledge: Knowledge) -> di
     ['family:gemm', 'device', 'device:gemm']
     """
     of_device = math.fsum(v * v for n, v in factors.items() if _kind(n) in OF_DEVICE)
+    if knowledge == "sister" and of_device > 0.0:
+        of_device = max(of_device, constants()["sister.device_log_sd"] ** 2)
     found = {n: v for n, v in factors.items() if _kind(n) not in OF_DEVICE}
     if of_device > 0.0:
         everywhere = constants()[f"{knowledge}.device_share"]

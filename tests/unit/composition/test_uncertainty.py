@@ -12,7 +12,8 @@ import pytest
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
-from silicast.composition.kinship import distances, knowledge_of
+from silicast.composition.kinship import distances, is_seen, knowledge_of
+from silicast.composition.machine import Machine
 from silicast.composition.naive_sums import added_by
 from silicast.composition.placed import Placed
 from silicast.composition.static_batch import predict_static_batch
@@ -24,7 +25,7 @@ from silicast.workload.models import find_model
 from silicast.workload.op import Affine, Op
 from silicast.workload.plan import Plan
 
-ENGINE = find_engine("vllm")
+MACHINE = Machine(find_device("H100"), find_engine("vllm"))
 LEARNED, KNOWN = TIERS.index("cross-device"), TIERS.index("analytic")
 CONSTANTS = load_physics("uncertainty").default
 
@@ -51,14 +52,14 @@ def sum_of(
 
 def test_equal_ops_of_two_blocks_share_their_whole_error() -> None:
     twice = nodes(gemm(4096), replace(gemm(4096)))
-    found = Uncertainty(twice, ENGINE).of(sum_of([1.0, 3.0], [0.1, 0.1]))
+    found = Uncertainty(twice, MACHINE).of(sum_of([1.0, 3.0], [0.1, 0.1]))
     assert found.causes["shapes:gemm"] == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(("tier", "kind"), [(LEARNED, "learned"), (KNOWN, "known")])
 def test_neighbouring_shapes_share_by_their_distance(tier: int, kind: str) -> None:
     two = nodes(gemm(4096), gemm(16384))  # two octaves apart
-    found = Uncertainty(two, ENGINE).of(sum_of([1.0, 1.0], [0.1, 0.1], tier=tier))
+    found = Uncertainty(two, MACHINE).of(sum_of([1.0, 1.0], [0.1, 0.1], tier=tier))
     alike, reach = CONSTANTS[f"{kind}.alike"], CONSTANTS[f"{kind}.reach_octaves"]
     expected = 0.05 * math.sqrt(2.0 + 2.0 * alike * math.exp(-2.0 / reach))
     assert found.causes["shapes:gemm"] == pytest.approx(expected)
@@ -66,7 +67,7 @@ def test_neighbouring_shapes_share_by_their_distance(tier: int, kind: str) -> No
 
 def test_shapes_of_two_families_are_strangers() -> None:
     two = nodes(gemm(4096), Op.make("rmsnorm", tokens=64, hidden=4096))
-    found = Uncertainty(two, ENGINE).of(sum_of([1.0, 1.0], [0.1, 0.1]))
+    found = Uncertainty(two, MACHINE).of(sum_of([1.0, 1.0], [0.1, 0.1]))
     assert found.causes["shapes:gemm"] == found.causes["shapes:rmsnorm"] == pytest.approx(0.05)
 
 
@@ -78,7 +79,7 @@ def test_what_a_device_shares_is_mostly_a_family_s() -> None:
     assert found["campaign:gemm"] == 0.05
     two = nodes(gemm(4096), Op.make("rmsnorm", tokens=64, hidden=4096))
     factors = {"device": 0.1}, {"device": 0.1}
-    whole = Uncertainty(two, ENGINE).of(sum_of([1.0, 1.0], [0.0, 0.0], *factors))
+    whole = Uncertainty(two, MACHINE).of(sum_of([1.0, 1.0], [0.0, 0.0], *factors))
     assert whole.loadings["device"] == pytest.approx(0.1 * math.sqrt(share))
     assert whole.loadings["device:gemm"] == pytest.approx(0.05 * math.sqrt(1.0 - share))
 
@@ -87,6 +88,22 @@ def test_unmeasured_libraries_are_another_kind_of_knowledge() -> None:
     assert knowledge_of({"device": 0.1}, LEARNED) == "learned"
     assert knowledge_of({"device": 0.1}, KNOWN) == "known"
     assert knowledge_of({"software:rubin": 0.3}, KNOWN) == "unmeasured"
+
+
+def test_a_sister_device_may_be_off_all_together() -> None:
+    h20 = replace(MACHINE, device=find_device("H20"))
+    assert is_seen(MACHINE.device, gemm(4096))
+    assert not is_seen(h20.device, gemm(4096))
+    assert is_seen(find_device("Rubin"), gemm(4096))  # nothing was learned of its architecture
+    total = sum_of([1.0], [0.05], {"device": 0.01}, tier=LEARNED)
+    ours, theirs = (Uncertainty(nodes(gemm(4096)), each).of(total) for each in (MACHINE, h20))
+    shared = math.hypot(theirs.loadings["device"], theirs.loadings["device:gemm"])
+    assert shared == pytest.approx(CONSTANTS["sister.device_log_sd"])
+    assert ours.loadings["device:gemm"] == pytest.approx(0.01)
+    calibrated = replace(total, tiers=np.full(1, TIERS.index("calibrated")))
+    assert Uncertainty(nodes(gemm(4096)), h20).of(calibrated) == Uncertainty(
+        nodes(gemm(4096)), MACHINE
+    ).of(calibrated)
 
 
 def test_composition_depends_on_the_way_of_execution() -> None:
@@ -98,29 +115,29 @@ def test_composition_depends_on_the_way_of_execution() -> None:
     ):
         engine = find_engine(name)
         assert mode_of(engine) == mode
-        found = Uncertainty(one, engine).of(sum_of([1.0], [0.0]))
+        found = Uncertainty(one, replace(MACHINE, engine=engine)).of(sum_of([1.0], [0.0]))
         assert found.log_sd == CONSTANTS[f"{mode}.composition_log_sd"]
 
 
 def test_host_experts_and_assumed_structure_have_factors() -> None:
     moe = nodes(gemm(4096), Op.make("moe", tokens=8, experts=8, topk=2, hidden=64, intermediate=64))
     total = sum_of([1.0, 1.0], [0.0, 0.0], host_s=2.0)
-    found = Uncertainty(moe, ENGINE, assumed=True).of(total)
+    found = Uncertainty(moe, MACHINE, assumed=True).of(total)
     assert found.loadings == pytest.approx(
         {
-            "host": 0.5 * ENGINE.host.log_sd,
+            "host": 0.5 * MACHINE.engine.host.log_sd,
             "experts": 0.25 * CONSTANTS["experts_log_sd"],
             "structure": CONSTANTS["structure_log_sd"],
         }
     )
-    assert Uncertainty(moe, ENGINE).of(sum_of([0.0, 0.0], [0.1, 0.1])) == ErrorFactors()
+    assert Uncertainty(moe, MACHINE).of(sum_of([0.0, 0.0], [0.1, 0.1])) == ErrorFactors()
 
 
 def test_a_measured_family_has_the_spread_of_a_calibration() -> None:
     two = nodes(gemm(4096), Op.make("rmsnorm", tokens=64, hidden=4096))
     factors = {"device": 0.2, "family:gemm": 0.1}, {"device": 0.2}
     total = sum_of([1.0, 1.0], [0.3, 0.3], *factors)
-    found = Uncertainty(two, ENGINE).of(total, frozenset(("gemm",)))
+    found = Uncertainty(two, MACHINE).of(total, frozenset(("gemm",)))
     assert found.causes["shapes:gemm"] == pytest.approx(0.5 * CONSTANTS["calibrated.gemm.log_sd"])
     shared = CONSTANTS["calibrated.gemm.shared_log_sd"]
     assert found.loadings["device:gemm"] == pytest.approx(0.5 * shared)
@@ -128,19 +145,19 @@ def test_a_measured_family_has_the_spread_of_a_calibration() -> None:
     assert found.causes["shapes:rmsnorm"] == pytest.approx(0.15)
     assert found.loadings["device:rmsnorm"] > found.loadings["device:gemm"]
     certain = sum_of([1.0, 1.0], [0.01, 0.01])
-    same = Uncertainty(two, ENGINE).of(certain, frozenset(("gemm",)))
-    assert same == Uncertainty(two, ENGINE).of(certain)
+    same = Uncertainty(two, MACHINE).of(certain, frozenset(("gemm",)))
+    assert same == Uncertainty(two, MACHINE).of(certain)
 
 
 def test_what_is_certain_already_is_not_worth_measuring() -> None:
-    assert Uncertainty(nodes(gemm(64)), ENGINE).narrowed(sum_of([1.0], [0.001])) == {}
+    assert Uncertainty(nodes(gemm(64)), MACHINE).narrowed(sum_of([1.0], [0.001])) == {}
 
 
 def test_links_are_measured_by_themselves() -> None:
     reduce = Op.make("all_reduce", bytes=1 << 20, gpus=8)
     two = nodes(gemm(4096), reduce)
     factors = {"device": 0.1}, {"network": 0.4, "device": 0.1}
-    model, total = Uncertainty(two, ENGINE), sum_of([1.0, 1.0], [0.1, 0.3], *factors)
+    model, total = Uncertainty(two, MACHINE), sum_of([1.0, 1.0], [0.1, 0.3], *factors)
     after = model.narrowed(total)["network"]
     assert after.loadings["network"] == 0.5 * CONSTANTS["calibrated.network.shared_log_sd"]
     assert after.causes["shapes:gemm"] == model.of(total).causes["shapes:gemm"]
@@ -162,7 +179,7 @@ def test_distances_are_octaves_of_all_sizes() -> None:
 def test_many_shapes_are_told_apart_by_octaves() -> None:
     many = nodes(*(gemm(64 + i) for i in range(2 * MOST_SHAPES)))
     total = sum_of([1.0] * len(many), [0.1] * len(many))
-    found = Uncertainty(many, ENGINE).of(total).causes["shapes:gemm"]
+    found = Uncertainty(many, MACHINE).of(total).causes["shapes:gemm"]
     assert 0.06 < found <= 0.1 + 1e-12
 
 
@@ -170,15 +187,15 @@ def test_simpler_rules_are_asked_for_by_name() -> None:
     forty = [Placed(0, "layer", "up", 40, gemm(4096))]
     total = sum_of([1.0], [0.3], {"device": 0.4})
     with added_by("linear"):
-        assert Uncertainty(forty, ENGINE).of(total).log_sd == pytest.approx(0.5)
+        assert Uncertainty(forty, MACHINE).of(total).log_sd == pytest.approx(0.5)
     with added_by("independent"):
-        found = Uncertainty(forty, ENGINE).of(total).log_sd
+        found = Uncertainty(forty, MACHINE).of(total).log_sd
     assert found == pytest.approx(0.5 / math.sqrt(40.0))
 
 
 def test_a_static_batch_says_what_would_narrow_it() -> None:
     device = find_device("H20")
-    deployment = Deployment(find_model("DeepSeek-V3"), device, ENGINE, plan=Plan(tp=8))
+    deployment = Deployment(find_model("DeepSeek-V3"), device, MACHINE.engine, plan=Plan(tp=8))
     found = predict_static_batch(deployment, [512] * 2, 8)
     for prediction in (found.prefill, found.decode_step, found.total):
         assert prediction is not None
@@ -190,5 +207,5 @@ def test_other_constants_are_used_where_they_are_put() -> None:
     own = load_physics("uncertainty")
     default = {**own.default, "serving.composition_log_sd": 0.5}
     with replaced({"uncertainty": msgspec.structs.replace(own, default=default)}):
-        assert Uncertainty(nodes(gemm(64)), ENGINE).of(sum_of([1.0], [0.0])).log_sd == 0.5
-    assert Uncertainty(nodes(gemm(64)), ENGINE).of(sum_of([1.0], [0.0])).log_sd < 0.1
+        assert Uncertainty(nodes(gemm(64)), MACHINE).of(sum_of([1.0], [0.0])).log_sd == 0.5
+    assert Uncertainty(nodes(gemm(64)), MACHINE).of(sum_of([1.0], [0.0])).log_sd < 0.1
