@@ -56,7 +56,9 @@ def closed_loop(model: StepModel, clients: int, prompt: int, output: int) -> Clo
     """
     if clients < 1 or output < 2 or prompt < 1:
         raise ValueError("at least one client, one token of a prompt and two of an output")
-    cached = prompt + (2 * np.arange(clients, dtype=np.int64) + 1) * output // (2 * clients)
+    # groups of attention_dp share the clients evenly, and all wait for the fullest
+    own = -(-clients // model.deployment.plan.attention_dp)
+    cached = prompt + (2 * np.arange(own, dtype=np.int64) + 1) * output // (2 * own)
     decoding = _state((), cached)
     times = _held(model, decoding)
     once = np.ones(1)
@@ -68,7 +70,8 @@ def closed_loop(model: StepModel, clients: int, prompt: int, output: int) -> Clo
         warnings=model.warnings,
     )
     step_s = float(times.total_s[0])
-    stretch_s = _stretch_s(model, prompt, cached[1:], step_s) if clients > 1 else 0.0
+    others = clients - own
+    stretch_s = _stretch_s(model, prompt, cached[1:], others, step_s) if clients > 1 else 0.0
     first_s = stretch_s + step_s
     decoded_s = (output - 1) * step_s
     share = decoded_s / (first_s + decoded_s)
@@ -76,24 +79,30 @@ def closed_loop(model: StepModel, clients: int, prompt: int, output: int) -> Clo
     return ClosedLoop(clients, decode, stretch_s, decode.latency_s.times(tpot_s / decode.seconds))
 
 
-def _stretch_s(model: StepModel, prompt: int, others: I64, step_s: float) -> float:
-    """What one prompt costs the sequences that are decoded meanwhile."""
+def _stretch_s(model: StepModel, prompt: int, others: I64, elsewhere: int, step_s: float) -> float:
+    """What one prompt costs the sequences that are decoded meanwhile.
+
+    Args:
+        others: cached tokens of the sequences beside it.
+        elsewhere: sequences of other groups.
+    """
     engine = model.deployment.engine
     if not engine.parallel.mixes_prefill:
-        return float(_held(model, _state(((prompt, prompt),), others[:0])).total_s[0])
+        return float(_held(model, _state(((prompt, prompt),), others[:0], 0)).total_s[0])
     chunk = engine.memory.prefill_chunk_tokens or prompt
     room = max(chunk - len(others), 1)  # decoding sequences take their share of a step's tokens
     total = 0.0
     for start in range(0, prompt, room):
         new = min(room, prompt - start)
-        mixed = _held(model, _state(((new, start + new),), others))
+        mixed = _held(model, _state(((new, start + new),), others, elsewhere))
         total += max(float(mixed.total_s[0]) - step_s, 0.0)
     return total
 
 
-def _state(prefill: tuple[tuple[int, int], ...], cached: I64) -> BatchStates:
+def _state(prefill: tuple[tuple[int, int], ...], cached: I64, elsewhere: int = -1) -> BatchStates:
     new, total = (np.array([pair[i] for pair in prefill], dtype=np.int64) for i in (0, 1))
-    return BatchStates(new, total, np.array([0, len(prefill)]), cached, np.array([0, len(cached)]))
+    first, second = (np.array([0, len(each)]) for each in (prefill, cached))
+    return BatchStates(new, total, first, cached, second, np.array([elsewhere]))
 
 
 def _held(model: StepModel, state: BatchStates) -> StepTimes:

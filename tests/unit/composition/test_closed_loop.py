@@ -12,6 +12,7 @@ from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel
 from silicast.hardware.catalog import find_device
 from silicast.workload.models import find_model
+from silicast.workload.plan import Plan
 
 
 def model(engine: str = "vllm") -> StepModel:
@@ -44,6 +45,19 @@ def test_an_engine_that_does_not_mix_stops_for_the_whole_prefill() -> None:
     steps = model("sglang")
     whole = steps.steps(BatchStates.prefill([2048])).total_s[0]
     assert closed_loop(steps, 2, 2048, 64).stretch_s == pytest.approx(whole, rel=0.2)
+
+
+def test_groups_of_data_parallel_attention_share_the_clients() -> None:
+    def found(clients: int, groups: int) -> float:
+        steps = StepModel(
+            Deployment(
+                find_model("DeepSeek-V3"), find_device("B200"), find_engine("trtllm"),
+                plan=Plan(attention_dp=groups, ep=groups),
+            )
+        )  # fmt: skip
+        return closed_loop(steps, clients, 1000, 500).decode.seconds
+
+    assert found(8, 8) == found(1, 8) < found(16, 8)
 
 
 def test_quantiles_enclose_the_estimate() -> None:
