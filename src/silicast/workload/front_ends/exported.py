@@ -24,6 +24,22 @@ CPU = torch.device("cpu")
 Strip = Callable[[Any], Any]
 
 
+@final
+class TensorsOf(torch.nn.Module):
+    """A module whose results are the tensors among its own; caches and other objects are left out,
+    which ``torch.export`` refuses to return.
+    """
+
+    def __init__(self, inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, *args: Any, **kwargs: Any) -> list[torch.Tensor]:
+        """The module's tensors, flat."""
+        found = self.inner(*args, **kwargs)
+        return [leaf for leaf in tree_leaves(found) if isinstance(leaf, torch.Tensor)]
+
+
 @contextmanager
 def without_data(cast: torch.dtype | None) -> Iterator[Strip]:
     """Inside it, a function that copies modules and arguments with tensors that hold no data.
@@ -198,6 +214,7 @@ class _Runner(torch.fx.Interpreter):
         stack = n.meta.get("nn_module_stack") or {}
         if stack:
             self.where = str([*stack.values()][-1][0]).removeprefix("L['self']").lstrip(".")
+            self.where = f"{self.where}.".removeprefix("inner.").rstrip(".")
         try:
             result = super().run_node(n)
         except SilicastError:

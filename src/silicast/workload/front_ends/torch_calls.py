@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, final
 
 import torch
+import torch.utils.checkpoint
 from torch.utils._pytree import tree_map
 
 from silicast.core.errors import SilicastError
@@ -158,6 +159,25 @@ def _inline(run: Inner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return run(args[place], *args[place + 1 :])
 
 
+def _autocast(run: Inner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A graph under automatic casts; the lists of operators are those of the CPU."""
+    del kwargs
+    _, dtype, enabled, cached, module, *rest = args
+    with torch.autocast("cpu", dtype=dtype, enabled=enabled, cache_enabled=cached):
+        return run(module, *rest)
+
+
+def _recomputed(run: Inner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A checkpointed graph: it keeps its inputs, and runs again in the backward pass."""
+    del kwargs
+    module, *rest = args
+    if not torch.is_grad_enabled():
+        return run(module, *rest)
+    return torch.utils.checkpoint.checkpoint(
+        lambda *given: run(module, *given), *rest, use_reentrant=False, preserve_rng_state=False
+    )
+
+
 def _without_gradients(run: Inner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     del kwargs
     enabled, module, *rest = args
@@ -204,10 +224,10 @@ def _scanned(run: Inner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 LOOPS: dict[str, Callable[[Inner, tuple[Any, ...], dict[str, Any]], Any]] = {
     "wrap_with_set_grad_enabled": _without_gradients,
-    "wrap_with_autocast": _inline,
+    "wrap_with_autocast": _autocast,
     "wrap": _inline,
-    "wrap_activation_checkpoint": _inline,
-    "tag_activation_checkpoint": _inline,
+    "wrap_activation_checkpoint": _recomputed,
+    "tag_activation_checkpoint": _recomputed,
     "invoke_subgraph": _inline,
     "strict_mode": _inline,
     "hints_wrapper": _inline,

@@ -103,7 +103,7 @@ def _export(
     """An exported program of a copy of the module without data."""
     import torch
 
-    from silicast.workload.front_ends.exported import without_data
+    from silicast.workload.front_ends.exported import TensorsOf, without_data
 
     if not isinstance(module, torch.nn.Module):
         raise SilicastError(
@@ -117,7 +117,7 @@ def _export(
             bare, args, kwargs = strip((module, args, kwargs))
             if not training:
                 bare.eval()
-            return torch.export.export(bare, args, kwargs, strict=False)
+            return torch.export.export(TensorsOf(bare), args, kwargs, strict=False)
     except SilicastError:
         raise
     except Exception as error:

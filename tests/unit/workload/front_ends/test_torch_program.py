@@ -444,3 +444,40 @@ class TestSavedPrograms:
         path.write_bytes(content)
         with pytest.raises(SilicastError, match=r"torch\.export\.save"):
             read_program(path)
+
+
+class TestProgramsWithGraphsInside:
+    def test_a_scan_runs_its_body_once_a_slice(self) -> None:
+        def run(_: Any, x: Any) -> Any:
+            from torch._higher_order_ops.scan import scan
+
+            return scan(lambda state, y: (state + y, (state * y).exp()), x[0].clone(), x)[1]
+
+        found = sources(graph_of(Wrapped(run), (torch.zeros(3, 8),)))
+        assert found.count("aten.exp.default") == 3
+
+    def test_how_often_a_loop_runs_is_not_guessed(self) -> None:
+        def run(_: Any, x: Any) -> Any:
+            return torch.while_loop(
+                lambda i, x: i < 3, lambda i, x: (i + 1, x.sin()), (torch.tensor(0), x)
+            )[1]
+
+        with pytest.raises(SilicastError, match="depends on values"):
+            graph_of(Wrapped(run), (torch.zeros(3, 8),))
+
+    def test_casts_inside_the_program(self) -> None:
+        def run(self: Any, x: Any) -> Any:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return self.layer(x)
+
+        module = Wrapped(run, layer=nn.Linear(8, 8))
+        nodes = [node for _, node in graph_of(module, (torch.zeros(3, 8),)).nodes()]
+        assert nodes[-1].op.variant.dtype == "bf16"
+
+    def test_results_that_are_no_tensors_are_left_out(self) -> None:
+        class Cache:
+            def __init__(self, kept: Any) -> None:
+                self.kept = kept
+
+        graph = graph_of(Wrapped(lambda _, x: {"y": x.sin(), "c": Cache(x)}), (torch.zeros(3),))
+        assert sources(graph) == ["aten.sin.default"]
