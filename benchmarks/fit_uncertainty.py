@@ -241,7 +241,8 @@ def host_spread(data: Path) -> float:
             others = [(x, y) for model, x, y in members if model != name]
             if len({model for model, _, _ in members}) < 2:
                 continue
-            slope, constant = np.polyfit(*np.array(others).T, 1)
+            x_values, y_values = np.array(others).T
+            slope, constant = np.polyfit(x_values, y_values, 1)
             mine = [(x, y) for model, x, y in members if model == name]
             left += [math.log(y / (slope * x + constant)) for x, y in mine]
     return math.sqrt(float(np.mean(np.square(left))))

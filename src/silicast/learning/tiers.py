@@ -29,8 +29,8 @@ class Evidence:
         calibrators: what was measured on the very device; the first that speaks for a family and
             format counts.
         scaled: what was measured on other devices, where nothing was on this one; likewise.
-        ceilings: whether to say what the quick kernels of such problems reached and, of whole models,
-            what kernels wait for.
+        ceilings: whether to say what the quick kernels of such problems reached and, of whole
+            models, what kernels wait for.
     """
 
     learned: bool = True

@@ -23,7 +23,7 @@ from silicast.workload.models import find_model
 from silicast.workload.plan import Plan
 
 
-def model(engine: str = "vllm", options: dict[str, Any] | None = None, **plan: int) -> StepModel:
+def model(engine: str = "vllm", options: dict[str, Any] | None = None, **plan: Any) -> StepModel:
     return StepModel(
         Deployment(
             find_model("Llama-3.1-8B"),

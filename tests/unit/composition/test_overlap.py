@@ -22,7 +22,7 @@ OFF = {"overlap": False, "fused_all_reduce": False}
 
 
 def model(
-    name: str, device: str, engine: str, options: dict[str, Any] | None = None, **plan: int
+    name: str, device: str, engine: str, options: dict[str, Any] | None = None, **plan: Any
 ) -> StepModel:
     chosen = with_options(find_engine(engine), options or {})
     return StepModel(Deployment(find_model(name), find_device(device), chosen, plan=Plan(**plan)))
@@ -105,7 +105,7 @@ def test_one_call_attends_for_prefill_and_decode() -> None:
     ],
 )
 def test_tables_of_steps_know_what_runs_together(
-    name: str, device: str, engine: str, plan: dict[str, int]
+    name: str, device: str, engine: str, plan: dict[str, Any]
 ) -> None:
     whole = model(name, device, engine, **plan)
     states = BatchStates.prefill([700]).then(decode(3)).then(decode(40)).then(

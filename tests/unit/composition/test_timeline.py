@@ -87,7 +87,7 @@ def test_a_kernel_waits_for_its_inputs_on_the_other_stream() -> None:
     ),
     st.randoms(use_true_random=False),
 )
-def test_streams_are_between_perfect_and_no_overlap(drawn: list, chance: object) -> None:  # type: ignore[type-arg]
+def test_streams_are_between_perfect_and_no_overlap(drawn: list, chance: object) -> None:
     issues = np.cumsum([gap for _, gap, *_ in drawn]).tolist()
     rows = []
     for index, (duration, _, stream, cores, dram) in enumerate(drawn):

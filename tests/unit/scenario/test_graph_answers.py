@@ -97,7 +97,7 @@ def test_automatic_mixed_precision_is_between_both_formats() -> None:
             engine={"name": "torch-eager", "options": {"attention": "math", **options}},
             workload={"mode": "training", "batch": 8, "seq_len": 512},
         )
-        return found.metrics["e2e_ms"].estimate
+        return float(found.metrics["e2e_ms"].estimate)
 
     assert forward("bf16") < forward("fp32", autocast="bf16") < forward("fp32")
     assert (

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
-from silicast.workload.graph import Block, Graph, Node
+from silicast.workload.graph import Block, Direction, Graph, Node
 from silicast.workload.op import Op, Variant
 from silicast.workload.op_graph import read_op_graph, write_op_graph
 
@@ -47,7 +47,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     cut = draw(st.integers(1, count))
     blocks = [Block("forward", tuple(nodes[:cut]))]
     if nodes[cut:]:
-        direction = draw(st.sampled_from(["forward", "backward"]))
+        direction: Direction = draw(st.sampled_from(["forward", "backward"]))
         blocks.append(Block("rest", tuple(nodes[cut:]), times=2, direction=direction))
     phase = "training" if any(b.direction == "backward" for b in blocks) else "inference"
     return Graph("drawn", tuple(blocks), phase, parameter_bytes=draw(st.integers(0, 1 << 40)))
