@@ -175,7 +175,15 @@ def _softmax(call: Call) -> Iterable[Kernel]:
     yield Kernel(row_softmax(call.inputs[0], axis))
 
 
-@lowers("aten._softmax_backward_data", "aten._log_softmax_backward_data")
+@lowers("silicast.softmax")
+def _wide_softmax(call: Call) -> Iterable[Kernel]:
+    """Reads 16 bits and writes 32: counted as if both were 32."""
+    yield Kernel(row_softmax(call.out, call.arg(1, "dim", -1)))
+
+
+@lowers(
+    "aten._softmax_backward_data", "aten._log_softmax_backward_data", "silicast.softmax_backward"
+)
 def _softmax_backward(call: Call) -> Iterable[Kernel]:
     yield Kernel(moved(call, per_result=4))
 

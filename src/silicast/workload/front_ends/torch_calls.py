@@ -111,6 +111,35 @@ def _rms_norm(recorder: Recorder, _: Any, args: tuple[Any, ...], kwargs: dict[st
     return _RmsNorm.apply(recorder, args[0], tuple(args[1]), weight)
 
 
+@final
+class _WideSoftmax(torch.autograd.Function):
+    """One kernel that reads 16-bit scores and writes fp32, and one backward the other way."""
+
+    @staticmethod
+    def forward(ctx: Any, recorder: Recorder, x: Any, axis: int) -> Any:
+        out = torch.empty_like(x, dtype=torch.float32)
+        recorder.record("silicast.softmax", None, (x, axis), {}, out)
+        ctx.save_for_backward(out)
+        ctx.recorder, ctx.like = recorder, torch.empty_like(x)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        (out,) = ctx.saved_tensors
+        result = torch.empty_like(ctx.like)
+        ctx.recorder.record("silicast.softmax_backward", None, (gradient, out), {}, result)
+        return None, result, None
+
+
+@_instead("aten.softmax.int")
+def _softmax(recorder: Recorder, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    x, axis = args[:2]
+    dtype = args[2] if len(args) > 2 else kwargs.get("dtype")
+    if dtype is torch.float32 and x.dtype in (torch.bfloat16, torch.float16):
+        return _WideSoftmax.apply(recorder, x, axis)
+    return target(*args, **kwargs)
+
+
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 

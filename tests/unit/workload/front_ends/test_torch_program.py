@@ -351,6 +351,19 @@ def test_a_branch_that_depends_on_values_counts_as_the_longer_one() -> None:
     assert found[-3:] == ["aten.sin.default", "aten.cos.default", "aten.exp.default"]
 
 
+def test_a_softmax_in_fp32_is_one_kernel() -> None:
+    def run(self: Any, x: Any) -> Any:
+        return torch.softmax(self.layer(x), dim=-1, dtype=torch.float32)
+
+    module = Wrapped(run, layer=nn.Linear(8, 16))
+    forward, backward = graph_of(module, (torch.zeros(4, 8),), training=True, dtype="bf16").blocks
+    assert [node.op.family for node in forward.nodes] == ["gemm", "softmax"]
+    assert forward.nodes[1].output_bytes == 4 * 16 * 4
+    first = backward.nodes[0]
+    assert first.inputs == (forward.nodes[1].name,)
+    assert (first.op.dim("read_bytes"), first.op.dim("written_bytes")) == (512, 128)
+
+
 class TestRefusals:
     def test_a_path_that_depends_on_values(self) -> None:
         class Branching(torch.nn.Module):  # type: ignore[name-defined]
