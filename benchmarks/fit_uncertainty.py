@@ -14,6 +14,9 @@ existed). Of each kind:
   units of their own spread, cut at 3) by the distance of their sizes in octaves, each family
   counting alike; least squares of alike x exp(-distance / reach).
 
+* variants: how much of that correlation rows of two variants of one family and format have on one
+  device, whose sizes are less than half an octave apart, of what rows of one variant have there.
+
 Sisters: corrections of the architecture that were learned on other devices of it. How far they are
 off on a device that was left out, at worst, stands on the cards of corrections; that of those with
 three devices or more counts, their median, for one or two are often sisters of one chip. The rest
@@ -84,6 +87,7 @@ NORMAL_QUARTILE = 0.6745
 
 Cell = tuple[str, str]
 """Family, device."""
+Residuals = tuple[Cell, F64, F64]
 
 
 @contextmanager
@@ -99,24 +103,28 @@ def knowing(kind: str, architecture: str) -> Iterator[None]:
             yield
 
 
-def residuals(data: Path) -> dict[str, list[tuple[Cell, F64, F64]]]:
-    """Kind of knowledge -> of each part its cell, log residuals and log2 of sizes (dims, n)."""
-    found: dict[str, list[tuple[Cell, F64, F64]]] = {kind: [] for kind in KINDS}
+def residuals(data: Path) -> tuple[dict[str, list[Residuals]], list[str]]:
+    """Kind of knowledge -> of each part its cell, log residuals and log2 of sizes (dims, n); and
+    the format and names of sizes of each part.
+    """
+    kinds: list[str] = []
+    found: dict[str, list[Residuals]] = {kind: [] for kind in KINDS}
     for (_, device), parts in by_device(data).items():
         architecture = find_device(device).architecture
         chosen = some_rows(parts, ROWS, held_out=True)
+        kinds += [f"{part.batch.variant.dtype} {sorted(part.batch.dims)}" for part in chosen]
         for kind in KINDS:
             with knowing(kind, architecture):
                 for part in chosen:
                     left = np.log(part.seconds / predicted(part).estimate_s)
                     found[kind].append(((part.batch.family, device), left, sizes(part)))
-    return found
+    return found, kinds
 
 
 def sizes(part: MeasuredKernels) -> F64:
     """log2 of every size of a part, of sequences their sum; shape (dimensions, n)."""
     rows = []
-    for values in part.batch.dims.values():
+    for _, values in sorted(part.batch.dims.items()):
         column = values
         if len(column) != len(part.seconds):
             assert part.batch.offsets is not None
@@ -125,7 +133,7 @@ def sizes(part: MeasuredKernels) -> F64:
     return np.array(rows)
 
 
-def components(parts: list[tuple[Cell, F64, F64]]) -> dict[str, float]:
+def components(parts: list[Residuals]) -> dict[str, float]:
     """Variances of medians: the device's, the family's, of both, all in all."""
     cells: dict[Cell, list[F64]] = defaultdict(list)
     for cell, left, _ in parts:
@@ -147,7 +155,7 @@ def components(parts: list[tuple[Cell, F64, F64]]) -> dict[str, float]:
     return {"device": device, "family": family, "both": max(whole - device - family, 0.0)}
 
 
-def correlations(parts: list[tuple[Cell, F64, F64]]) -> F64:
+def correlations(parts: list[Residuals]) -> F64:
     """Mean correlation between each two of :data:`EDGES`, families counting alike."""
     rng = np.random.default_rng(0)
     sums: dict[str, F64] = defaultdict(lambda: np.zeros((2, len(EDGES) + 1)))
@@ -155,9 +163,7 @@ def correlations(parts: list[tuple[Cell, F64, F64]]) -> F64:
         n = len(left)
         if n < FEWEST:
             continue
-        z = left - np.median(left)
-        z = np.clip(z / max(np.median(np.abs(z)) / NORMAL_QUARTILE, 1e-3), -3.0, 3.0)
-        z = (z - z.mean()) / max(z.std(), 1e-9)
+        z = standardised(left)
         i, j = np.triu_indices(n, 1)
         some = rng.permutation(len(i))[:PAIRS]
         i, j = i[some], j[some]
@@ -171,7 +177,37 @@ def correlations(parts: list[tuple[Cell, F64, F64]]) -> F64:
     return found
 
 
-def field(parts: list[tuple[Cell, F64, F64]]) -> tuple[float, float]:
+def standardised(left: F64) -> F64:
+    """Residuals less their median, in units of their own robust spread, cut at 3; of variance 1."""
+    z = left - np.median(left)
+    z = np.clip(z / max(np.median(np.abs(z)) / NORMAL_QUARTILE, 1e-3), -3.0, 3.0)
+    found: F64 = (z - z.mean()) / max(z.std(), 1e-9)
+    return found
+
+
+def variants(parts: list[Residuals], kinds: list[str]) -> float:
+    """Correlation of near rows of two variants over that of near rows of one, families alike."""
+    groups: dict[tuple[str, str, str], list[Residuals]] = defaultdict(list)
+    for part, kind in zip(parts, kinds, strict=True):
+        if len(part[1]) >= FEWEST:
+            groups[(*part[0], kind)].append(part)
+    sums: dict[str, F64] = defaultdict(lambda: np.zeros((2, 2)))
+    for (family, _, _), members in groups.items():
+        for number, (_, left, places) in enumerate(members):
+            for _, other, others in members[: number + 1]:
+                squares = np.square(places[:, :, None] - others[:, None, :]).sum(axis=0)
+                near = squares < EDGES[1] ** 2
+                same = other is left
+                if same:
+                    near &= ~np.eye(len(left), dtype=bool)
+                products = standardised(left)[:, None] * standardised(other)[None, :]
+                sums[family][int(not same)] += (products[near].sum(), near.sum())
+    both = [table[:, 0] / table[:, 1] for table in sums.values() if (table[:, 1] > 100).all()]
+    one, two = np.mean(both, axis=0).tolist()
+    return max(0.0, min(1.0, two / one))
+
+
+def field(parts: list[Residuals]) -> tuple[float, float]:
     """(alike, reach in octaves) with the least squares over the distances up to 8 octaves."""
     wanted = correlations(parts)
     middle = (EDGES[:-1] + EDGES[1:]) / 2.0
@@ -294,7 +330,9 @@ def main() -> None:
         "experts_log_sd": EXPERTS_LOG_SD,
     }
     scores: dict[str, Mapping[str, float]] = {}
-    for kind, parts in residuals(data).items():
+    left, kinds = residuals(data)
+    for kind, parts in left.items():
+        default[f"{kind}.variants"] = round(variants(parts, kinds), 3)
         variance = components(parts)
         alike, reach = field(parts)
         default[f"{kind}.device_share"] = round(
@@ -311,7 +349,7 @@ def main() -> None:
         }
         print(kind, scores[kind], default[f"{kind}.device_share"], alike, reach, flush=True)
     default |= calibrated() | sister()
-    for name in ("alike", "reach_octaves"):
+    for name in ("alike", "reach_octaves", "variants"):
         default[f"sister.{name}"] = default[f"known.{name}"]
     default["sister.device_share"] = default["unmeasured.device_share"]
     default["measured.host_log_sd"] = round(host_spread(data), 3)

@@ -5,7 +5,8 @@ shapes a distance r apart (factors of two of their sizes, Euclidean) errors corr
 
     correlation(r) = alike x exp(-r / reach)
 
-with constants for each kind of knowledge (``catalog/physics/uncertainty.json``).
+and by ``variants`` of it where they are different variants (library, flags, launch), with constants
+for each kind of knowledge (``catalog/physics/uncertainty.json``).
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silicast.composition.placed import Placed
 from silicast.core.numerics import F64, I64
@@ -55,6 +57,7 @@ class Pairs:
         families: names; causes: of their errors; family: of each pair, as a place in them.
         one, other: places of the shapes.
         distance: octaves between them; 0 = the very same shape.
+        differ: whether they are different variants.
     """
 
     families: tuple[str, ...]
@@ -63,6 +66,7 @@ class Pairs:
     one: I64
     other: I64
     distance: F64
+    differ: NDArray[np.bool_]
 
     @staticmethod
     def of(nodes: Sequence[Placed]) -> Pairs:
@@ -71,7 +75,7 @@ class Pairs:
         for place, node in enumerate(nodes):
             groups.setdefault((node.op.family, node.op.variant.dtype), []).append(place)
         families = tuple(dict.fromkeys(family for family, _ in groups))
-        family, one, other, distance = [], [], [], []
+        family, one, other, distance, differ = [], [], [], [], []
         for (name, _), places in groups.items():
             members = np.array(places, dtype=np.int64)
             apart = distances([nodes[place].op.dims for place in places])
@@ -79,16 +83,19 @@ class Pairs:
             one.append(np.repeat(members, len(members)))
             other.append(np.tile(members, len(members)))
             distance.append(apart.ravel())
+            known = {nodes[place].op.variant: place for place in places}
+            kinds = np.array([known[nodes[place].op.variant] for place in places])
+            differ.append((kinds[:, None] != kinds[None, :]).ravel())
         causes = tuple(f"shapes:{name}" for name in families)
-        return Pairs(
-            families, causes, *(np.concatenate(column) for column in (family, one, other, distance))
-        )
+        columns: tuple[list[NDArray[Any]], ...] = (family, one, other, distance, differ)
+        return Pairs(families, causes, *(np.concatenate(column) for column in columns))
 
     def correlation(self, knowledge: Sequence[Knowledge]) -> F64:
         """Of each pair's errors, by what is known of each family."""
         fields = np.array([_field(each) for each in knowledge])
-        alike, reach = fields[self.family].T
-        found: F64 = np.where(self.one == self.other, 1.0, alike * np.exp(-self.distance / reach))
+        alike, reach, variants = fields[self.family].T
+        near = alike * np.exp(-self.distance / reach) * np.where(self.differ, variants, 1.0)
+        found: F64 = np.where(self.one == self.other, 1.0, near)
         return found
 
 
@@ -151,7 +158,9 @@ def constants() -> Mapping[str, float]:
     return load_physics(GROUP).default
 
 
-def _field(knowledge: Knowledge) -> tuple[float, float]:
-    """How alike the errors of neighbouring shapes are, and over how many octaves."""
-    known = constants()
-    return known[f"{knowledge}.alike"], known[f"{knowledge}.reach_octaves"]
+def _field(knowledge: Knowledge) -> tuple[float, ...]:
+    """How alike the errors of neighbouring shapes are, over how many octaves, and what of it
+    different variants have.
+    """
+    names = ("alike", "reach_octaves", "variants")
+    return tuple(constants()[f"{knowledge}.{name}"] for name in names)

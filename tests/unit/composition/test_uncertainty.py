@@ -22,7 +22,7 @@ from silicast.core.prediction import TIERS, ErrorFactors
 from silicast.hardware.catalog import find_device
 from silicast.kernels.physics import load_physics, replaced
 from silicast.workload.models import find_model
-from silicast.workload.op import Affine, Op
+from silicast.workload.op import Affine, Op, Variant
 from silicast.workload.plan import Plan
 
 MACHINE = Machine(find_device("H100"), find_engine("vllm"))
@@ -62,6 +62,15 @@ def test_neighbouring_shapes_share_by_their_distance(tier: int, kind: str) -> No
     found = Uncertainty(two, MACHINE).of(sum_of([1.0, 1.0], [0.1, 0.1], tier=tier))
     alike, reach = CONSTANTS[f"{kind}.alike"], CONSTANTS[f"{kind}.reach_octaves"]
     expected = 0.05 * math.sqrt(2.0 + 2.0 * alike * math.exp(-2.0 / reach))
+    assert found.causes["shapes:gemm"] == pytest.approx(expected)
+
+
+def test_different_variants_share_less() -> None:
+    other = replace(gemm(4096), variant=Variant(library="cutlass"))
+    two, total = nodes(gemm(4096), other), sum_of([1.0, 1.0], [0.1, 0.1])
+    found = Uncertainty(two, MACHINE).of(total)
+    shared = CONSTANTS["known.alike"] * CONSTANTS["known.variants"]
+    expected = 0.05 * math.sqrt(2.0 + 2.0 * shared)
     assert found.causes["shapes:gemm"] == pytest.approx(expected)
 
 
