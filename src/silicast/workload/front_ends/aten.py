@@ -27,7 +27,8 @@ KINDS: dict[str, str] = {
     "expand_copy": "copy", "permute_copy": "copy", "lift_fresh_copy": "copy",
     "relu": "relu", "threshold_backward": "relu", "leaky_relu": "relu", "clamp": "relu",
     "clamp_min": "relu", "clamp_max": "relu", "hardtanh": "relu", "relu6": "relu",
-    "hardtanh_backward": "relu", "leaky_relu_backward": "relu", "prelu": "relu",
+    "_prelu_kernel": "relu",
+    "_prelu_kernel_backward": "relu", "hardtanh_backward": "relu", "leaky_relu_backward": "relu", "prelu": "relu",
     "gelu": "gelu", "gelu_backward": "gelu", "silu": "silu", "silu_backward": "silu",
     "mish": "silu", "mish_backward": "silu", "hardswish": "sigmoid", "hardsigmoid": "sigmoid",
     "hardswish_backward": "sigmoid", "hardsigmoid_backward": "sigmoid", "elu": "exp",
@@ -161,6 +162,30 @@ def _reduced(call: Call) -> Iterable[Kernel]:
         return
     each = 3 if "var" in call.name or "std" in call.name else 1
     yield Kernel(moved(call, per_input=each))
+
+
+@lowers("aten.binary_cross_entropy_with_logits", "aten.binary_cross_entropy")
+def _binary_loss(call: Call) -> Iterable[Kernel]:
+    """Losses of all elements, then their mean."""
+    logits = call.inputs[0]
+    yield Kernel(pointwise("exp", call.inputs[:2], logits), "each", ())
+    yield Kernel(movement(logits.nbytes, call.out.nbytes, logits.elements))
+
+
+@lowers("aten._fft_r2c", "aten._fft_c2r", "aten._fft_c2c")
+def _fourier(call: Call) -> Iterable[Kernel]:
+    """A transform of rows that stay on chip: once in, once out, 5 n log2 n operations each."""
+    most = max((call.inputs[0], call.out), key=lambda value: value.elements)
+    rounds = max(most.shape[-1] - 1, 1).bit_length() if most.shape else 1
+    yield Kernel(moved(call, per_result=5 * rounds))
+
+
+@lowers("aten._embedding_bag_forward_only", "aten._embedding_bag")
+def _bags(call: Call) -> Iterable[Kernel]:
+    """Rows that are named are read, sums of them written."""
+    table, indices = call.inputs[:2]
+    rows = indices.elements * (table.nbytes // max(table.shape[0], 1))
+    yield Kernel(movement(indices.nbytes + rows, call.out.nbytes, rows // 4))
 
 
 @lowers("aten.cumsum", "aten.cumprod", "aten.logcumsumexp", "aten.cummax")

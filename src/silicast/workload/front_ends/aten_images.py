@@ -175,6 +175,7 @@ def _nearest(call: Call) -> Iterable[Kernel]:
     "aten.upsample_bilinear2d", "aten.upsample_bicubic2d", "aten.upsample_linear1d",
     "aten.upsample_trilinear3d", "aten.upsample_bilinear2d_backward", "aten.grid_sampler_2d",
     "aten._upsample_bilinear2d_aa", "aten._upsample_bicubic2d_aa",
+    "aten._upsample_bilinear2d_aa_backward", "aten._upsample_bicubic2d_aa_backward",
     "aten.upsample_bicubic2d_backward", "aten.grid_sampler_2d_backward",
 )  # fmt: skip
 def _interpolated(call: Call) -> Iterable[Kernel]:

@@ -293,10 +293,14 @@ def _backward(results: Any, recorder: Recorder, runner: _Runner) -> None:
         return str(step.metadata.get("silicast", "")) if step is not None else ""
 
     recorder.where = where
-    if loss:
-        loss[0].backward()
-        return
-    seeds = [torch.empty_like(end) for end in ends]
-    for seed in seeds:
+    seeds = None if loss else [torch.empty_like(end) for end in ends]
+    for seed in seeds or ():
         recorder.known(seed)
-    torch.autograd.backward(ends, seeds)
+    try:
+        torch.autograd.backward(loss or ends, seeds)
+    except RuntimeError as error:
+        said = str(error).strip().splitlines()[0][:300]
+        raise SilicastError(
+            f"its backward pass does not run: {said}", kind="unsupported", field="training",
+            hint="the module must train in PyTorch as it stands",
+        ) from error  # fmt: skip

@@ -380,6 +380,13 @@ class TestRefusals:
         with pytest.raises(SilicastError, match="no result depends on a parameter"):
             graph_of(module, (torch.zeros(1, 2),), training=True)
 
+    def test_what_does_not_train_in_pytorch_either(self) -> None:
+        def run(self: Any, x: Any) -> Any:
+            return self.layer(x).relu_().mul_(2)
+
+        with pytest.raises(SilicastError, match="backward pass does not run"):
+            graph_of(Wrapped(run, layer=nn.Linear(8, 8)), (torch.zeros(4, 8),), training=True)
+
     def test_what_is_no_module(self) -> None:
         with pytest.raises(SilicastError, match=r"expected a torch\.nn\.Module"):
             graph_of(torch.relu, (torch.zeros(1),))
