@@ -14,19 +14,24 @@ import msgspec
 import numpy as np
 
 from silicast.communication.collective import collective_batch_times
-from silicast.composition.clock import held_clock
+from silicast.composition.clock import busiest_format, held_clock
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import Engine
 from silicast.composition.host_stretches import stretches_s
 from silicast.composition.node_rows import weighted_sum
 from silicast.composition.placed import topology
-from silicast.composition.power_state import PHYSICS, power_state
+from silicast.composition.power_state import PHYSICS
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel, StepTimes
 from silicast.composition.uncertainty import narrowed_sum
-from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64
-from silicast.core.prediction import ErrorFactors, Part, Prediction, to_picoseconds
+from silicast.core.prediction import (
+    ErrorFactors,
+    Part,
+    Prediction,
+    to_picoseconds,
+    worst_domain,
+)
 from silicast.kernels.physics import load_physics
 from silicast.workload.decoder import build_graph
 from silicast.workload.eager import Framework, framework_graph
@@ -129,15 +134,19 @@ def _composed(halves: Sequence[_Half], hz: float) -> ForwardPass:
     first = halves[0].model
     between_s = halves[0].between_s
 
+    tier = first.tier(halves[0].times, _ONE)
+    said = tuple(dict.fromkeys(line for half in halves for line in half.model.warnings))
+    domain = worst_domain(half.model.domain for half in halves)
+
     def prediction(
         part: Part, error: ErrorFactors, narrowed: Mapping[str, ErrorFactors]
     ) -> Prediction:
         return Prediction(
             part=part,
             error=error,
-            tier=first.tier(halves[0].times, _ONE),
-            domain=first.domain,
-            warnings=first.warnings,
+            tier=tier,
+            domain=domain,
+            warnings=said,
             narrowed=narrowed,
         )
 
@@ -225,19 +234,12 @@ class _Half:
         return max(count, 1)
 
     def error(self) -> ErrorFactors:
-        """With what is not known of the board's power state."""
-        return self._with_power_state(self.model.error(self.times, _ONE))
+        """What is not known of it."""
+        return self.model.error(self.times, _ONE)
 
     def narrowed(self) -> dict[str, ErrorFactors]:
         """Measurement -> the error that it would leave."""
-        found = self.model.narrowed(self.times, _ONE)
-        return {name: self._with_power_state(error) for name, error in found.items()}
-
-    def _with_power_state(self, error: ErrorFactors) -> ErrorFactors:
-        spread = power_state(self.model.deployment.device).log_sd
-        if spread == 0.0:
-            return error
-        return replace(error, loadings={**error.loadings, "power_state": spread})
+        return self.model.narrowed(self.times, _ONE)
 
 
 def _hiding(part: Part, hidden_ps: int) -> Part:
@@ -257,7 +259,7 @@ def _with_dispatch(engine: Engine, dispatch_us: float) -> Engine:
 def _held_clock(halves: Sequence[_Half]) -> float:
     """The clock that the cap holds over both halves, one after the other."""
     totals = np.zeros(3)
-    formats: dict[str, float] = {}
+    formats: list[tuple[str, float]] = []
     for half in halves:
         counts = [float(placed.count) for placed in half.model.placed]
         nodes = half.times.nodes
@@ -268,9 +270,8 @@ def _held_clock(halves: Sequence[_Half]) -> float:
         ]
         for index, placed in enumerate(half.model.placed):
             work = float(nodes.tensor_flops[index, 0]) * placed.count
-            formats[placed.op.variant.dtype] = formats.get(placed.op.variant.dtype, 0.0) + work
+            formats.append((placed.op.variant.dtype, work))
     model = halves[0].model
     seconds, flops, dram = totals.tolist()
-    most = max(formats, key=lambda name: formats[name])
-    dtype = RECIPES[most].compute if formats[most] > 0.0 else model.matrix_format
+    dtype = busiest_format(model.deployment.machine, formats)
     return held_clock(model.deployment.machine, dtype, seconds, flops, dram)

@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from silicast.composition.clock import held_clock
+from silicast.composition.clock import busiest_format, held_clock
 from silicast.composition.lifetimes import ProgramMemory, fragmentation_bytes, peak_bytes
 from silicast.composition.machine import Machine
 from silicast.composition.program import Program, ProgramTimes
@@ -29,7 +29,7 @@ from silicast.kernels.data_movement import UNMODELLED
 from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.knowledge import stand_ins
-from silicast.workload.graph import Direction, Graph
+from silicast.workload.graph import Direction, Graph, parameter_bytes_of
 
 GB = 1e9
 
@@ -120,7 +120,7 @@ def predict_program(
     children = list(parts.values())
     if len(children) == 1:
         children = list(children[0].children)
-    step_s = machine.engine.host.step_us * 1e-6 / machine.host.factor
+    step_s = _between_s(machine)
     children.append(Part("between_passes", to_picoseconds(step_s), bound_by="host", kind="host"))
     whole = Part.group("e2e", children)
     return ProgramPass(
@@ -134,27 +134,25 @@ def predict_program(
     )
 
 
+def _between_s(machine: Machine) -> float:
+    """Host time between two passes."""
+    return machine.engine.host.step_us * 1e-6 / machine.host.factor
+
+
 def _held(program: Program, times: ProgramTimes) -> float:
     """The clock that the program's own mix of work holds."""
     counts = np.array([placed.count for placed in program.placed], dtype=np.float64)
     flops = times.nodes.tensor_flops[:, 0] * counts
-    formats: dict[str, float] = {}
-    for placed, work in zip(program.placed, flops.tolist(), strict=True):
-        dtype = placed.op.variant.dtype
-        formats[dtype] = formats.get(dtype, 0.0) + work
-    dtype = max(formats, key=lambda name: formats[name])
+    formats = [placed.op.variant.dtype for placed in program.placed]
+    dtype = busiest_format(program.machine, zip(formats, flops.tolist(), strict=True))
     dram = float((times.nodes.dram_bytes[:, 0] * counts).sum())
-    seconds = times.timeline.total_s + program.machine.engine.host.step_us * 1e-6
+    seconds = times.timeline.total_s + _between_s(program.machine)
     return held_clock(program.machine, dtype, seconds, float(flops.sum()), dram)
 
 
 def _memory(program: Program, input_bytes: int, states: tuple[int, int]) -> ProgramMemory:
     activations, worst = peak_bytes(program.unrolled, input_bytes)
-    weights = program.graph.parameter_bytes or sum(
-        node.parameter_bytes * block.count
-        for block, node in program.graph.nodes()
-        if block.direction == "forward"
-    )
+    weights = parameter_bytes_of(program.graph)
     return ProgramMemory(
         weights=weights,
         activations=activations,

@@ -46,6 +46,7 @@ from silicast.composition.machine import Machine
 from silicast.composition.naive_sums import log_sd_of, naive, rule
 from silicast.composition.node_times import NodeTimes
 from silicast.composition.placed import Placed
+from silicast.composition.power_state import power_state
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS, ErrorFactors
 
@@ -135,6 +136,7 @@ class Uncertainty:
         self, placed: Sequence[Placed], machine: Machine, *, assumed: bool = False
     ) -> None:
         self.engine = machine.engine
+        self._power_state_log_sd = power_state(machine.device).log_sd
         self.assumed = assumed
         self.families = [node.op.family for node in placed]
         self._runs = np.array([node.count for node in placed], dtype=np.float64)
@@ -175,6 +177,7 @@ class Uncertainty:
             linear["experts"] = routed * known["experts_log_sd"] / whole
         if self.assumed:
             linear["structure"] = known["structure_log_sd"]
+        linear["power_state"] = self._power_state_log_sd
         causes = self._own(total, layout, whole)
         causes[COMPOSITION] = known[f"{mode_of(self.engine)}.composition_log_sd"]
         own = math.sqrt(math.fsum(value * value for value in causes.values()))

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from silicast.composition.engine_options import with_options
 from silicast.composition.machine import Machine
 from silicast.composition.program_pass import GB, ProgramPass, predict_program
 from silicast.core.dtypes import BITS
@@ -16,11 +15,11 @@ from silicast.hardware.host import Host
 from silicast.kernels.optimizer import optimizer_bytes
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import not_yet, refuse_unmodelled
+from silicast.scenario.chosen_engine import chosen_engine
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import (
     cluster_of,
     device_of,
-    engine_of,
     evidence_of,
     host_of,
     limit_warnings,
@@ -32,7 +31,7 @@ from silicast.scenario.workloads import GraphWorkload
 from silicast.workload.backward import Training, training_graph
 from silicast.workload.compiled import fused_graph
 from silicast.workload.front_ends import read_program
-from silicast.workload.graph import Block, Graph, Node
+from silicast.workload.graph import Block, Graph, Node, parameter_bytes_of
 from silicast.workload.op import Op, Variant
 from silicast.workload.op_graph import read_op_graph
 
@@ -40,8 +39,8 @@ MILLI = 1e3
 OP_GRAPH = ".json"
 
 
-def machine_of(scenario: Scenario, default_engine: str) -> Machine:
-    """What the scenario's one pool runs on.
+def machine_of(scenario: Scenario, default_engine: str) -> tuple[Machine, list[str]]:
+    """What the scenario's one pool runs on, and warnings about it.
 
     Raises:
         SilicastError: an unknown name, or something that a single device does not do.
@@ -57,10 +56,10 @@ def machine_of(scenario: Scenario, default_engine: str) -> Machine:
             "a program on several devices", "parallel", "its collectives are nodes of its graph"
         )
     device = device_of(scenario)
-    stated = scenario.engine.options if scenario.engine is not None else {}
-    return Machine(
+    engine, said = chosen_engine(scenario, default_engine)
+    machine = Machine(
         device=device,
-        engine=with_options(engine_of(scenario, default_engine), stated),
+        engine=engine,
         plan=plan,
         host=host_of(scenario) or Host(),
         cluster=cluster_of(scenario, device),
@@ -68,6 +67,7 @@ def machine_of(scenario: Scenario, default_engine: str) -> Machine:
         clock_hz=raw.limits.clock_mhz * 1e6 if raw.limits.clock_mhz else None,
         evidence=evidence_of(scenario, device),
     )
+    return machine, [*limit_warnings(scenario), *said]
 
 
 def program_of(scenario: Scenario, default_engine: str) -> ProgramPass:
@@ -78,14 +78,14 @@ def program_of(scenario: Scenario, default_engine: str) -> ProgramPass:
     """
     work = scenario.workload
     assert isinstance(work, GraphWorkload)
-    machine = machine_of(scenario, default_engine)
+    machine, said = machine_of(scenario, default_engine)
     graph = _in_mode(_read(scenario, work), work)
     states = (0, 0)
     if graph.phase == "training":
         graph, states = _trained(graph, work.optimizer)
     if machine.engine.compiles:
         graph = fused_graph(graph)
-    return predict_program(machine, graph, state_bytes=states)
+    return predict_program(machine, graph, state_bytes=states, caveats=said)
 
 
 def answer_program(scenario: Scenario, default_engine: str) -> Answer:
@@ -103,7 +103,7 @@ def answer_program(scenario: Scenario, default_engine: str) -> Answer:
         bound={name: each.bound_seconds * MILLI for name, each in named.items()},
         tier=tier,
         domain=found.total.domain,
-        warnings=[*found.total.warnings, *_too_large(found), *limit_warnings(scenario)],
+        warnings=[*found.total.warnings, *_too_large(found)],
         why=_why(found),
     )
 
@@ -139,7 +139,7 @@ def _in_mode(graph: Graph, work: GraphWorkload) -> Graph:
 
 def _trained(graph: Graph, optimizer: str | None) -> tuple[Graph, tuple[int, int]]:
     """The program with its optimizer, and bytes of gradients and of what the optimizer keeps."""
-    weights = graph.parameter_bytes or sum(node.parameter_bytes for _, node in graph.nodes())
+    weights = parameter_bytes_of(graph)
     if optimizer is None or not weights:
         return graph, (weights, 0)
     formats = (node.op.variant.dtype for _, node in graph.nodes())

@@ -62,7 +62,7 @@ class _Cast:
         half = int(BITS[self.dtype]) / BITS[WIDE]
         if node.parameter_bytes:
             name = f"{node.name}_weight_cast"
-            yield Node(name, _cast(node.parameter_bytes, half), (), node.stream)
+            yield Node(name, _cast(node.parameter_bytes, half), (), node.stream, of_weights=True)
             inputs.append(name)
         for name in node.inputs:
             size, read = self.sizes.get(name, 0), name

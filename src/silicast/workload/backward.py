@@ -116,7 +116,7 @@ class _Backward:
         """Of all nodes, the last first."""
         for node in reversed(self.block.nodes):
             yield from self._of(node)
-        shared = [node for node in self.block.nodes if not node.inputs]
+        shared = [node for node in self.block.nodes if not node.inputs and not node.of_weights]
         yield from self._sums("input", shared[0] if len(shared) > 1 else None, len(shared))
 
     def _of(self, node: Node) -> Iterator[Node]:

@@ -8,6 +8,7 @@ over the same bytes stands for a kernel that has no family of its own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -36,6 +37,18 @@ _NO_GRADIENT = frozenset(
 
 _CONJUGATE = {"all_gather": "reduce_scatter", "reduce_scatter": "all_gather"}
 _UNARY = frozenset(("relu", "sqrt", "exp", "sigmoid", "silu", "tanh", "gelu"))
+
+
+def words(node: Node) -> frozenset[str]:
+    """Words that its operation is called by: of the program's own name for it, where there is one.
+
+    >>> op = Op.make("elementwise", elements=8, inputs=2)
+    >>> sorted(words(Node("maxvit.where_0", op, source="aten.where.self")))
+    ['aten', 'self', 'where']
+    """
+    name = node.source or node.name.rpartition(".")[2]
+    found = re.split(r"[^a-z]+", name.lower())
+    return frozenset("max" if word == "maximum" else word for word in found if word)
 
 
 def gradients(node: Node) -> Gradients:
@@ -94,7 +107,8 @@ def _elementwise(node: Node) -> Gradients:
     two = dict(op.dims).get("inputs", 1) != 1
     kind = next((name for name, value in op.variant.flags if value), "add")
     if kind == "add":
-        passes = next((count for part, count in CHOICES.items() if part in node.name), 0)
+        called = words(node)
+        passes = next((count for word, count in CHOICES.items() if word in called), 0)
         return [(f"choice_{number}", _pass(op, "copy", 1)) for number in range(1, passes + 1)]
     if kind in _UNARY:
         return [("input", _pass(op, kind, 2))]
@@ -167,7 +181,7 @@ def _moves(node: Node) -> Gradients:
     read, written = sizes["read_bytes"], sizes["written_bytes"]
     if op.variant.flag(HOST_WAITS):
         return []
-    if DROPOUT in (node.source or node.name) and isinstance(read, int):
+    if DROPOUT in words(node) and isinstance(read, int):
         whole = Op.make("elementwise", _kind(op, "mul"), elements=_count(op, read), inputs=2)
         return [("mask", whole), ("input", whole)]
     smallest = max(read, 1) if isinstance(read, int) else read

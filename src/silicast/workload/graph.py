@@ -23,6 +23,7 @@ class Node:
         output_bytes: of the result that later nodes read; 0 = not stated, or written in place.
         parameter_bytes: of the weights that it reads.
         source: its name in the program that it was read from ("aten.convolution.default").
+        of_weights: it reads weights alone, not the block's input.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Node:
     output_bytes: int = 0
     parameter_bytes: int = 0
     source: str = ""
+    of_weights: bool = False
 
 
 @final
@@ -105,3 +107,12 @@ class Graph:
         if self.boundary and last < layers:
             kept.append(Block("stage_send", self.boundary))
         return replace(self, blocks=tuple(kept), boundary=())
+
+
+def parameter_bytes_of(graph: Graph) -> int:
+    """Bytes of all weights: as stated, else what forward nodes read as often as they run."""
+    return graph.parameter_bytes or sum(
+        node.parameter_bytes * block.count
+        for block, node in graph.nodes()
+        if block.direction == "forward"
+    )

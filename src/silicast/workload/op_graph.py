@@ -7,6 +7,7 @@ Every field is described in docs/reference/op-graph.md.
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -177,24 +178,30 @@ def in_order(nodes: Iterable[Node], outside: frozenset[str] = frozenset()) -> tu
                     kind="unknown_name",
                     field="inputs",
                 )
-    done = set(outside)
+    places = {name: place for place, name in enumerate(left)}
+    open_inputs = {node.name: len(set(node.inputs) - outside) for node in left.values()}
+    readers: dict[str, list[str]] = {}
+    for node in left.values():
+        for name in set(node.inputs) - outside:
+            readers.setdefault(name, []).append(node.name)
+    ready = [places[name] for name, count in open_inputs.items() if count == 0]
+    heapq.heapify(ready)
+    names = list(left)
     ordered: list[Node] = []
-    while left:
-        ready = []
-        for node in left.values():
-            if all(name in done for name in node.inputs):
-                ready.append(node)
-                done.add(node.name)
-        if not ready:
-            names = ", ".join(repr(name) for name in list(left)[:4])
-            raise SilicastError(
-                f"nodes wait for each other in a cycle: {names}",
-                field="inputs",
-                hint="an op graph is the program unrolled: take the loop's edge back out",
-            )
-        for node in ready:
-            del left[node.name]
-        ordered += ready
+    while ready:
+        node = left[names[heapq.heappop(ready)]]
+        ordered.append(node)
+        for name in readers.get(node.name, ()):
+            open_inputs[name] -= 1
+            if open_inputs[name] == 0:
+                heapq.heappush(ready, places[name])
+    if len(ordered) < len(left):
+        waiting = ", ".join(repr(name) for name, count in open_inputs.items() if count)
+        raise SilicastError(
+            f"nodes wait for each other in a cycle: {waiting[:200]}",
+            field="inputs",
+            hint="an op graph is the program unrolled: take the loop's edge back out",
+        )
     return tuple(ordered)
 
 

@@ -6,9 +6,6 @@ import dataclasses
 from typing import Any, ClassVar, final
 
 from silicast.composition.deployment import Deployment
-from silicast.composition.engine import Engine
-from silicast.composition.engine_options import with_options
-from silicast.composition.engine_versions import as_of, lacking
 from silicast.composition.imbalance import imbalance
 from silicast.composition.static_batch import StaticBatch, predict_static_batch
 from silicast.composition.step import compiled
@@ -26,13 +23,13 @@ from silicast.scenario.answerer import (
     refuse_unmodelled,
     register,
 )
+from silicast.scenario.chosen_engine import chosen_engine
 from silicast.scenario.decode import Scenario
 from silicast.scenario.dtype_names import dtype_name
 from silicast.scenario.resolve import (
     DEFAULT_ENGINE,
     cluster_of,
     device_of,
-    engine_of,
     evidence_of,
     host_of,
     limit_warnings,
@@ -124,10 +121,7 @@ def deployment_of(
             raise not_yet(f"{name} in inference", f"parallel.{name}")
     if raw.parallel.sp is True or raw.parallel.sp > 1:
         raise not_yet("sequence parallelism in inference", "parallel.sp")
-    stated = scenario.engine.options if scenario.engine is not None else {}
-    switches = {name: value for name, value in stated.items() if name not in options}
-    version = scenario.engine.version if scenario.engine is not None else ""
-    engine = with_options(as_of(engine_of(scenario, default_engine), version), switches)
+    engine, said = chosen_engine(scenario, default_engine, options)
     if trains and engine.kind == "serving":
         raise SilicastError(
             f"{engine.name} serves models", field="engine", hint="megatron or fsdp train them"
@@ -138,7 +132,7 @@ def deployment_of(
         )
     device, model = device_of(scenario), model_of(scenario)
     precision, warnings = precision_of(scenario, model, device)
-    warnings += [*limit_warnings(scenario), *_other_version(scenario, engine)]
+    warnings += [*limit_warnings(scenario), *said]
     deployment = Deployment(
         model=model,
         device=device,
@@ -152,16 +146,6 @@ def deployment_of(
         evidence=evidence_of(scenario, device),
     )
     return deployment, warnings
-
-
-def _other_version(scenario: Scenario, engine: Engine) -> list[str]:
-    """A warning where the scenario states another version than the one that is modelled."""
-    stated = scenario.engine.version if scenario.engine else ""
-    if not stated or f"{stated}.".removeprefix("v").startswith(f"{engine.version}."):
-        return []
-    without = lacking(engine, stated)
-    less = f", without {' and '.join(without)}" if without else ""
-    return [f"engine.version = {stated}: {engine.name} is modelled as of {engine.version}{less}"]
 
 
 def _too_long(model: ModelConfig, prompt: int, output: int) -> list[str]:

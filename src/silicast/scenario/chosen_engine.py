@@ -1,0 +1,41 @@
+"""The engine of a scenario: as of the version that it states, with its switches."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from silicast.composition.engine import Engine
+from silicast.composition.engine_options import with_options
+from silicast.composition.engine_versions import as_of, lacking
+from silicast.scenario.decode import Scenario
+from silicast.scenario.resolve import engine_of
+
+
+def chosen_engine(
+    scenario: Scenario, default: str, options: Collection[str] = ()
+) -> tuple[Engine, list[str]]:
+    """The engine of the one pool, and a warning where its stated version changes nothing.
+
+    Args:
+        default: where the scenario names none.
+        options: options that the task itself understands.
+
+    Raises:
+        SilicastError: an unknown engine or option.
+    """
+    table = scenario.engine
+    stated = table.options if table is not None else {}
+    switches = {name: value for name, value in stated.items() if name not in options}
+    version = table.version if table is not None else ""
+    engine = with_options(as_of(engine_of(scenario, default), version), switches)
+    return engine, _other_version(scenario, engine)
+
+
+def _other_version(scenario: Scenario, engine: Engine) -> list[str]:
+    """A warning where the scenario states another version than the one that is modelled."""
+    stated = scenario.engine.version if scenario.engine else ""
+    if not stated or f"{stated}.".removeprefix("v").startswith(f"{engine.version}."):
+        return []
+    without = lacking(engine, stated)
+    less = f", without {' and '.join(without)}" if without else ""
+    return [f"engine.version = {stated}: {engine.name} is modelled as of {engine.version}{less}"]
