@@ -1,10 +1,6 @@
-"""Host constants of engines and frameworks, from measured rows; spreads: fit_uncertainty.py.
+"""Constants of composition and frameworks; host constants: fit_host.py, spreads: fit_uncertainty.py.
 
     .venv/bin/python benchmarks/fit_composition.py
-
-Host: ``serving/vidur_cpu_overheads`` (A100, vintage bf106186f8, the leanest of five): a straight
-line over the batch size of the median time to prepare a step's inputs, with one and with four
-devices, and of scheduling and output processing. Engine files quote these numbers.
 
 Composition, ``catalog/physics/composition.json``: shares that are judged.
 
@@ -35,18 +31,6 @@ from silicast.kernels.physics import Physics, PhysicsCard
 from silicast.learning.tiers import ALL_SHIPPED, kernel_times
 from silicast.validation.suite import data_folder
 from silicast.workload.op import OpBatch, Variant
-
-VINTAGE = "bf106186f8"
-HOST_COLUMNS = ("schedule_median", "prepare_inputs_e2e_median", "process_model_outputs_median")
-
-
-def host_line(rows: list[dict[str, float]], column: str) -> tuple[float, float]:
-    """Least squares (constant, per request) in microseconds."""
-    x = np.array([row["batch_size"] for row in rows], float)
-    y = np.array([row[column] for row in rows], float) * 1e3
-    slope, constant = np.polyfit(x, y, 1)
-    return round(float(constant), 1), round(float(slope), 2)
-
 
 COLLECTIVE_CORES = 0.15
 FRAGMENTATION_SHARE = 0.06
@@ -134,30 +118,15 @@ def write(name: str, physics: Physics) -> None:
 def main() -> None:
     data = data_folder()
     write("frameworks.json", frameworks(data))
-    rows = pq.read_table(data / "serving/vidur_cpu_overheads.parquet").to_pylist()
-    rows = [row for row in rows if row["blob"] == VINTAGE and row["gpu"] == "A100"]
-    for model, degree in (("meta-llama/Llama-2-7b-hf", 1), ("meta-llama/Llama-2-70b-hf", 4)):
-        chosen = [
-            row
-            for row in rows
-            if row["model_name"] == model and row["tensor_parallel_degree"] == degree
-        ]
-        for column in (
-            "schedule_median",
-            "prepare_inputs_e2e_median",
-            "process_model_outputs_median",
-        ):
-            print(model, f"tp{degree}", column, host_line(chosen, column), "us, us/request")
-
     physics = Physics(
         format=1,
         card=PhysicsCard(
-            data=["none: judged", "training_log_sd: training/ (silicast validate training-step)"],
-            split="A100-40GB of training-step; spreads are in uncertainty.json",
+            data=["none: judged"],
+            split="none; spreads are in uncertainty.json",
             command="benchmarks/fit_composition.py",
             date="2026-11-22",
-            notes="training_log_sd: root mean square of log(measured / predicted) over A100-40GB "
-            "rows of `silicast validate training-step`, of which most is bias; "
+            notes="training_log_sd: near what the scored rows of `silicast validate training-step` "
+            "ask for, of which most is bias: times are low; "
             "fragmentation_share: judged, of memory that a caching allocator reserves beyond "
             "what it handed out at the peak; collective_cores: share of the cores that a "
             "collective takes beside other kernels: 16 to 24 channels of NCCL, one core each, on "

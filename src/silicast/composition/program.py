@@ -19,6 +19,7 @@ from silicast.composition.placed import Placed
 from silicast.composition.states import BatchStates
 from silicast.composition.timeline import Timeline, one_stream, several_streams
 from silicast.composition.unrolled import unrolled
+from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
@@ -106,6 +107,29 @@ class Program:
                         f"{where}: {name} = {dim} is not between {low} and {high}",
                         field=f"dims.{name}",
                     )
+
+        self._count()
+
+    def _count(self) -> None:
+        """Every operation of integer sizes can be counted: no size is missing, format and flags are
+        known.
+        """
+        device = self.machine.device
+        for placed in self.placed:
+            op, model = placed.op, implementation_for(placed.op.family, device.execution_model)
+            if model is None or any(not isinstance(size, int) for _, size in op.dims):
+                continue
+            where = f"node {placed.name!r} of {self.graph.name}"
+            try:
+                model.compulsory_bytes(op)
+                if op.variant.dtype not in BITS:
+                    recipe_for(op.variant.dtype)
+            except KeyError as error:
+                raise SilicastError(f"{where} lacks the size {error}", field="dims") from None
+            except SilicastError as error:
+                raise SilicastError(
+                    f"{where}: {error.message}", kind=error.kind, field=error.field, hint=error.hint
+                ) from None
 
     def times(self, clock_hz: float | None = None) -> ProgramTimes:
         """Times at a clock, None = boost."""

@@ -26,7 +26,7 @@ from silicast.kernels.implementation import KernelTimes
 from silicast.workload.op import Affine
 from silicast.workload.symbols import CROSS_KV, DECODE_KV, PREFILL_KV, PREFILL_Q, TOKENS
 
-CLOCKS = tuple(share / 10 for share in range(10, 0, -1))
+CLOCKS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, *(0.44 * 0.86**step for step in range(20)))
 """Shares of the boost clock at which steps are evaluated."""
 
 _RAGGED = frozenset((PREFILL_Q, PREFILL_KV, DECODE_KV, CROSS_KV))

@@ -9,12 +9,14 @@ from typing import final
 
 import numpy as np
 
+from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
 from silicast.workload.backward import BACKWARD
 from silicast.workload.graph import Block, Direction, Graph, Node
 from silicast.workload.outputs import result_bytes
 
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward", "optimizer")
+MOST_EXECUTIONS = 1_000_000
 SEPARATE = 100
 """Nodes of a block up to which each is a part of its own; beyond, equal ones are one part."""
 
@@ -48,6 +50,14 @@ class Unrolled:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
+        count = sum(len(block.nodes) * block.count for block in graph.blocks)
+        if count > MOST_EXECUTIONS:
+            raise SilicastError(
+                f"{graph.name} runs {count} operations; at most {MOST_EXECUTIONS} are unrolled",
+                kind="limit",
+                field="times",
+                hint="predict a part of it, and multiply",
+            )
         self.kernels: list[tuple[Block, Node]] = []
         self.executions: list[Execution] = []
         places: dict[tuple[object, ...], int] = {}
@@ -91,6 +101,7 @@ class Unrolled:
         found: list[list[int]] = []
         inside: tuple[str, int] = ("", -1)
         left = -1
+        barriers = self._barriers()
         for index, each in enumerate(self.executions):
             node = each.node
             where = (each.block.name, each.repeat)
@@ -106,11 +117,29 @@ class Unrolled:
                 own[node.name, each.repeat] = index
             if not node.inputs and left >= 0:
                 places.append(left)
+            places += barriers.get(index, [])
             if begins and each.block.direction == "backward":
                 read = entries.get((each.block.name.removesuffix(BACKWARD), each.repeat), -1)
                 places += [read] if read >= 0 else []
             found.append(places)
             latest[node.name] = index
+        return found
+
+    def _barriers(self) -> dict[int, list[int]]:
+        """Executions that wait for the direction before theirs to end on every stream: forward,
+        backward and optimizer do not overlap.
+        """
+        if len({*self.streams}) == 1:
+            return {}
+        found: dict[int, list[int]] = {}
+        ends: dict[int, int] = {}
+        behind: dict[int, list[int]] = {}
+        for index, (stream, way) in enumerate(zip(self.streams, self.direction, strict=True)):
+            if index and way != self.direction[index - 1]:
+                behind = {key: list(ends.values()) for key in self.streams}
+            if stream in behind:
+                found[index] = behind.pop(stream)
+            ends[stream] = index
         return found
 
     @cached_property

@@ -218,7 +218,7 @@ def remarks(found: Difference) -> list[str]:
     ]
     shared = [each.shared for each in found.metrics.values() if each.shared is not None]
     if any(each.is_certain is not None for each in found.metrics.values()):
-        said.append("certain: the difference is larger than its uncertainty, 1 x is not in it")
+        said.append("certain = the 90 % interval of the ratio leaves out 1 x")
     if shared and found.change:
         said.append(
             f"errors that both answers share cancel in the ratios: {percent(max(shared))} of their "

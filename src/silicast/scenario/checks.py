@@ -192,7 +192,7 @@ def _graph(w: GraphWorkload, field: str) -> None:
     if w.optimizer is not None:
         _known(w.optimizer, OPTIMIZERS, f"{field}.optimizer")
     if w.graph is not None:
-        return
+        return  # which sizes it leaves open, the file says
     for name in ("batch", "seq_len"):
         if getattr(w, name) is None:
             raise SilicastError(

@@ -78,6 +78,13 @@ def program_of(scenario: Scenario, default_engine: str) -> ProgramPass:
     """
     work = scenario.workload
     assert isinstance(work, GraphWorkload)
+    for name in ("model", "precision"):
+        if getattr(scenario.raw, name) is not None:
+            raise SilicastError(
+                "a program in a file is given as well",
+                field=name,
+                hint="its nodes say what runs in which format: leave this out, or workload.graph",
+            )
     machine, said = machine_of(scenario, default_engine)
     graph = _in_mode(_read(scenario, work), work)
     states = (0, 0)

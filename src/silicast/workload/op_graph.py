@@ -130,8 +130,14 @@ def graph_of_file(found: GraphFile, name: str, symbols: Mapping[str, int]) -> Gr
     if not any(entry.nodes for entry in entries):
         raise SilicastError("holds no operation", field="nodes")
     values = {key: value for key, value in found.symbols.items() if value is not None}
-    # a scenario may state sizes that a program does not leave open
-    values |= {key: value for key, value in symbols.items() if key in found.symbols}
+    for key in symbols:
+        if key not in found.symbols:
+            raise SilicastError(
+                f"the program leaves no size {key!r} open",
+                field=f"symbols.{key}",
+                hint=f"it leaves open: {', '.join(found.symbols) or 'none'}",
+            )
+    values |= symbols
     declared = frozenset(found.symbols)
     blocks = _in_order([_block(entry, values, declared) for entry in entries])
     phase = "training" if any(b.direction != "forward" for b in blocks) else "inference"

@@ -116,6 +116,33 @@ def test_what_no_model_takes_names_the_node(node: Node, message: str) -> None:
     assert "'x' of g" in error.value.message
 
 
+@pytest.mark.parametrize("dtype", ["fp8_block", "w4a16_mxfp4", "nvfp4", "int8", "fp32"])
+def test_the_clock_of_a_program_is_that_of_what_it_computes_in(dtype: str) -> None:
+    op = Op.make("gemm", Variant(dtype=dtype), m=512, n=4096, k=4096)
+    found = predict_program(machine(), Graph("g", (Block("forward", (Node("x", op),)),)))
+    assert found.total.seconds > 0.0
+
+
+def test_a_program_without_products_has_a_clock() -> None:
+    op = Op.make("data_movement", Variant(dtype="int64"), read_bytes=64, written_bytes=64)
+    assert predict_program(machine(), Graph("g", (Block("forward", (Node("x", op),)),))).clock_hz
+
+
+def test_directions_do_not_overlap_on_any_stream() -> None:
+    long = gemm("long", 8192, n=8192, k=8192)
+    moved = Op.make("data_movement", read_bytes=1 << 30, written_bytes=1 << 30)
+    graph = Graph("g", (Block("forward", (long, Node("moved", moved, stream=1))),))
+    alone = predict_program(machine(), graph).directions["forward"].seconds
+    trained = predict_program(machine(), training_graph(graph))
+    assert trained.directions["forward"].seconds == pytest.approx(alone, rel=1e-6)
+
+
+def test_a_million_operations_is_the_limit() -> None:
+    block = Block("forward", (gemm("x", 8),), times=1_000_000_000)
+    with pytest.raises(SilicastError, match="at most 1000000 are unrolled"):
+        predict_program(machine(), Graph("g", (block,)))
+
+
 def test_a_missing_size_is_an_error() -> None:
     node = Node("x", Op.make("gemm", m=8, n=8))
     with pytest.raises(SilicastError, match="lacks the size"):

@@ -80,6 +80,25 @@ def test_bad_requests_name_the_field(tmp_path: Path, workload: dict[str, Any], f
     assert error.value.field.startswith(field)
 
 
+def test_gradients_and_updates_are_of_all_repeats(tmp_path: Path) -> None:
+    node = {**MLP["nodes"][0], "dims": {"m": 64, "n": 4096, "k": 4096}}
+    graph = {"format": 1, "blocks": [{"name": "layer", "times": 32, "nodes": [node]}]}
+    memory = answered(tmp_path, graph, mode="training", optimizer="adamw").why["memory_gb"]
+    assert memory["weights"] == pytest.approx(32 * 2 * 4096 * 4096 / 1e9)
+    assert memory["gradients"] == memory["weights"]
+    assert memory["optimizer"] == pytest.approx(6 * memory["weights"])
+
+
+def test_a_program_takes_no_model_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "g.json").write_text(json.dumps(MLP))
+    tree = {
+        "format": 1, "task": "graph", "device": "H100", "model": "GPT-2",
+        "workload": {"graph": "g.json"},
+    }  # fmt: skip
+    with pytest.raises(SilicastError, match="a program in a file is given as well"):
+        answerer_for("graph").answer(decode(tree, folder=tmp_path))
+
+
 def test_a_bad_node_is_named_with_its_file(tmp_path: Path) -> None:
     nodes = [{**MLP["nodes"][0], "op": "warp"}]
     with pytest.raises(SilicastError, match="node 'up' of mlp: no model of 'warp'"):

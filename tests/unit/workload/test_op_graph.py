@@ -78,9 +78,14 @@ def graph(*nodes: dict[str, Any], **more: Any) -> dict[str, Any]:
 def test_sizes_that_are_open_take_the_values_given(tmp_path: Path) -> None:
     node = {**NODE, "dims": {"m": {"symbol": "batch", "factor": 128, "constant": 1}, "n": "width"}}
     tree = graph(node, symbols={"batch": 2, "width": None})
-    found = read(tmp_path, tree, width=7, seq_len=9)
+    found = read(tmp_path, tree, width=7)
     assert dict(found.blocks[0].nodes[0].op.dims) == {"m": 257, "n": 7}
     assert dict(read(tmp_path, tree, width=7, batch=4).blocks[0].nodes[0].op.dims)["m"] == 513
+
+
+def test_a_size_that_is_not_open_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SilicastError, match="leaves no size 'seq_len' open"):
+        read(tmp_path, graph(NODE, symbols={"batch": 2}), seq_len=9)
 
 
 def test_nodes_in_any_order_are_put_behind_their_inputs(tmp_path: Path) -> None:

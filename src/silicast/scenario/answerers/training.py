@@ -74,6 +74,9 @@ def _refuse(scenario: Scenario, work: TrainingWorkload) -> None:
     for name in ("tp", "pp", "dp", "ep", "cp", "attention_dp", "virtual_stages"):
         if (getattr(degrees, name) or 1) > 1:
             raise not_yet("training on several devices", f"parallel.{name}")
+    cluster = scenario.raw.cluster
+    if cluster is not None and (cluster.gpus or 1) > 1:
+        raise not_yet("training on several devices", "cluster.gpus")
     if work.task == "lora":
         raise not_yet("training of low-rank adapters", "workload.task")
     if work.routing not in (None, "balanced"):

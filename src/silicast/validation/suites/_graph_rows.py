@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, final
 
+import msgspec
 import numpy as np
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.forward import ForwardPass, predict_forward
+from silicast.composition.power_state import PHYSICS as POWER_STATES
 from silicast.composition.program_pass import predict_program
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.core.prediction import Prediction
 from silicast.hardware.catalog import find_device
+from silicast.kernels.physics import load_physics, replaced
 from silicast.validation.suite import EVIDENCE, Scored
 from silicast.workload.backward import Training
 from silicast.workload.eager import Framework
@@ -190,3 +193,16 @@ def column(rows: list[ModelRow], name: str) -> F64:
 def with_backward(rows: list[ModelRow]) -> Iterator[ModelRow]:
     """Rows whose halves were measured apart."""
     return (row for row in rows if row.trains and row.kind != "parallel")
+
+
+def totals(rows: Sequence[ModelRow]) -> list[Prediction | None]:
+    """Whole passes of rows."""
+    found = [row.predicted for row in rows]
+    return [None if one is None else one.total for one in found]
+
+
+def at_boost(rows: Sequence[ModelRow]) -> list[Prediction | None]:
+    """Whole passes of rows if no board were known to be throttled."""
+    known = load_physics(POWER_STATES)
+    with replaced({POWER_STATES: msgspec.structs.replace(known, architectures={})}):
+        return totals([ModelRow(row.fields) for row in rows])
