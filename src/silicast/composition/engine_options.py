@@ -22,6 +22,10 @@ import msgspec
 from silicast.composition.engine import Engine, Launch
 from silicast.core.errors import SilicastError
 
+EAGER_CAVEAT = (
+    "without graphs an engine's own Python runs between kernels; only launches are modelled, "
+    "and short steps may take several times as long"
+)
 _GRAPHS: Mapping[str, Launch] = {"full": "graph", "piecewise": "piecewise", "off": "stream"}
 
 
@@ -78,7 +82,10 @@ def _cuda_graph(engine: Engine, value: Any) -> Engine:
     if engine.kind == "framework":  # a whole pass is captured
         prefill = decode
     launch = msgspec.structs.replace(engine.launch, decode=decode, prefill=prefill)
-    return msgspec.structs.replace(engine, launch=launch)
+    caveats = engine.caveats
+    if decode == "stream" and engine.kind == "serving":
+        caveats = [*caveats, EAGER_CAVEAT]
+    return msgspec.structs.replace(engine, launch=launch, caveats=caveats)
 
 
 def _overlap(engine: Engine, value: Any) -> Engine:

@@ -260,7 +260,7 @@ class Uncertainty:
         spread = np.bincount(self._shape, weights=total.seconds * total.own_log_sd, minlength=count)
         if layout.most_own is not None:
             seconds = np.bincount(self._shape, weights=total.seconds, minlength=count)
-            most = np.where(seconds > 0.0, seconds * np.minimum(layout.most_own, 1e300), 0.0)
+            most = np.where(seconds > 0.0, seconds * np.minimum(layout.most_own, 1e100), 0.0)
             spread = np.minimum(spread, most)
         products = layout.correlation * spread[pairs.one] * spread[pairs.other]
         variances = np.bincount(pairs.family, weights=products)

@@ -77,7 +77,11 @@ def test_a_serving_engine_says_what_is_taken() -> None:
             {"engine": {"name": "torch-eager", "options": {"autocast": "int4"}}},
             "engine.options.autocast",
         ),
-        ({"workload": {"graph": "model.json"}, "model": None}, "workload.graph"),
+        ({"workload": {"graph": "model.json"}, "model": None}, "precision"),
+        (
+            {"workload": {"graph": "model.json"}, "model": None, "precision": None},
+            "workload.graph",
+        ),
         (
             {"engine": {"name": "torch-eager", "options": {"attention": "magic"}}},
             "engine.options.attention",

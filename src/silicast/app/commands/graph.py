@@ -10,6 +10,8 @@ from cyclopts import Parameter
 from silicast.app.flags import Calibrations, Json, Strict
 from silicast.app.predict import predicted, print_reply, with_calibrations
 from silicast.app.trace_file import TraceFile, write_trace
+from silicast.core.errors import SilicastError
+from silicast.workload.models import model_from
 
 FILES = (".json", ".onnx", ".pt2")
 
@@ -54,6 +56,7 @@ def graph(
     is_file = program.endswith(FILES) and not program.endswith("config.json")
     workload: dict[str, Any] = {"graph": str(Path(program).absolute())} if is_file else {}
     if not is_file:
+        _check_model(program)
         scenario["model"] = program
     if training:
         workload["mode"] = "training"
@@ -79,3 +82,16 @@ def graph(
     return print_reply(
         reply, lambda answer: answer_report(scenario, answer), json=json, strict=strict
     )
+
+
+def _check_model(name: str) -> None:
+    """A name of a model, or a path of a configuration; anything else is refused by what it is."""
+    path = Path(name)
+    if path.exists() and not name.endswith("config.json") and not (path / "config.json").exists():
+        raise SilicastError(
+            "is neither a program nor a model",
+            field="program",
+            file=name,
+            hint=f"programs end in {', '.join(FILES)}; `silicast trace FILE.py:FUNCTION` makes one",
+        )
+    model_from(name)

@@ -66,13 +66,17 @@ def trace(
 
 
 def _of_file(path: Path, sizes: Mapping[str, int], *, training: bool, dtype: str | None) -> Graph:
+    from silicast.workload.backward import Training, training_graph
     from silicast.workload.front_ends import read_program
 
     if dtype is not None:
         raise SilicastError(
             "a file's formats are its own", field="--dtype", hint="export it in that format"
         )
-    return read_program(path, sizes, training=training)
+    graph = read_program(path, sizes, training=training)
+    if training and graph.phase != "training":
+        return training_graph(graph, Training(loss=False, dropout=False))
+    return graph
 
 
 def _of_factory(

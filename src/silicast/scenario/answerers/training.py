@@ -8,6 +8,7 @@ from silicast.composition.deployment import Deployment
 from silicast.composition.trace_events import Trace
 from silicast.composition.training_step import Batch, TrainingStep, predict_training_step
 from silicast.core.dtypes import RECIPES
+from silicast.core.errors import SilicastError
 from silicast.core.prediction import Quantity, Tier
 from silicast.kernels.formats import with_format
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
@@ -58,6 +59,7 @@ def _predicted(scenario: Scenario) -> tuple[TrainingStep, Deployment, Batch, lis
     deployment, warnings = deployment_of(
         scenario, DEFAULT_ENGINE, options=("attention",), trains=True
     )
+    warnings += _checked(deployment, work)
     framework = None
     if deployment.engine.kind == "framework":
         framework, said = framework_of(scenario, deployment.engine)
@@ -81,6 +83,26 @@ def _refuse(scenario: Scenario, work: TrainingWorkload) -> None:
         raise not_yet("training of low-rank adapters", "workload.task")
     if work.routing not in (None, "balanced"):
         raise not_yet("unbalanced experts in training", "workload.routing")
+
+
+def _checked(deployment: Deployment, work: TrainingWorkload) -> list[str]:
+    """A warning where sequences are longer than the model was made for.
+
+    Raises:
+        SilicastError: weights in a format that has no gradients.
+    """
+    precision = deployment.precision or deployment.model.default_precision
+    recipe = RECIPES[precision.recipe]
+    if recipe.weight_bits < 16 and recipe.compute in ("bf16", "fp16", "fp32"):
+        raise SilicastError(
+            f"weights in {recipe.name} are not trained",
+            field="precision",
+            hint="bf16, fp32, tf32 or an fp8 recipe",
+        )
+    longest = deployment.model.max_positions
+    if not 0 < longest < work.seq_len:
+        return []
+    return [f"{work.seq_len} tokens: {deployment.model.name} is made for at most {longest}"]
 
 
 def _recompute(work: TrainingWorkload) -> Recompute | None:
