@@ -17,6 +17,10 @@ UNMEASURED = re.compile(r"(<!-- unmeasured -->\n).*?(<!-- /unmeasured -->)", re.
 CHOSEN = {
     "end-to-end": ("prefill_ms", "decode_step_ms", "total_ms"),
     "graph": ("e2e_ms",),
+    "vllm-steps": ("step_ms",),
+    "silicon-sample": ("tpot_ms",),
+    "intervals": ("time_ms",),
+    "training-step": ("step_time_s",),
     "gemm": ("bf16_us", "fp8_us", "fp8_block_us", "nvfp4_us", "fp8_scaled_mm_us"),
     "attention-prefill": ("latency_us",),
     "attention-decode": ("latency_us",),
