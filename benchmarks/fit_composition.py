@@ -1,4 +1,4 @@
-"""Constants of composition and frameworks; host constants: fit_host.py, spreads: fit_uncertainty.py.
+"""Constants of composition and frameworks; hosts: fit_host.py, spreads: fit_uncertainty.py.
 
     .venv/bin/python benchmarks/fit_composition.py
 
