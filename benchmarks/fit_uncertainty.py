@@ -204,7 +204,7 @@ def variants(parts: list[Residuals], kinds: list[str]) -> float:
                 sums[family][int(not same)] += (products[near].sum(), near.sum())
     both = [table[:, 0] / table[:, 1] for table in sums.values() if (table[:, 1] > 100).all()]
     one, two = np.mean(both, axis=0).tolist()
-    return max(0.0, min(1.0, two / one))
+    return float(max(0.0, min(1.0, two / one)))
 
 
 def field(parts: list[Residuals]) -> tuple[float, float]:
