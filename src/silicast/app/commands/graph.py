@@ -87,7 +87,8 @@ def graph(
 def _check_model(name: str) -> None:
     """A name of a model, or a path of a configuration; anything else is refused by what it is."""
     path = Path(name)
-    if path.exists() and not name.endswith("config.json") and not path.joinpath("config.json").exists():
+    is_model = name.endswith("config.json") or path.joinpath("config.json").exists()
+    if path.exists() and not is_model:
         raise SilicastError(
             "is neither a program nor a model",
             field="program",
