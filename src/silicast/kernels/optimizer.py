@@ -114,7 +114,7 @@ def optimizer_bytes(name: str, dtype: str) -> int:
     """Bytes that an optimizer keeps a parameter: its states in fp32, and the fp32 copy of 16-bit
     weights.
 
-    >>> optimizer_bytes("adamw", "bf16"), optimizer_bytes("sgd", "fp32")
+    >>> optimizer_bytes("adamw", "bf16"), optimizer_bytes("sgd_momentum", "fp32")
     (12, 4)
     """
     master = MASTER_BYTES if element_bytes(dtype) < MASTER_BYTES else 0
