@@ -12,6 +12,8 @@ from silicast.validation.figures import interval_figures
 from silicast.validation.suite import Scored
 from silicast.validation.suites.intervals import RULES, Intervals
 
+pytestmark = pytest.mark.full
+
 LABELS_BELOW = ()
 """Labels whose coverage is known to be below its band; none."""
 
