@@ -47,7 +47,7 @@ $(DEV): $(BASE)
 
 $(FULL): $(DEV)
 	@echo "Installing PyTorch (CPU) and ONNX into $(VENV)/ (once, a few minutes)"
-	@$(call install,-e '.[torch,onnx]')
+	@$(call install,-e '.[torch]' -e '.[onnx]')
 	@touch $@
 
 # The versions we test with; where an index does not hold them, any that the package allows.

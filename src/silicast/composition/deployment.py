@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import final
 
 from silicast.composition.engine import Engine
-from silicast.composition.machine import Machine
+from silicast.composition.machine import Machine, links_of
 from silicast.hardware.cluster import Cluster
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
@@ -92,4 +92,4 @@ class Deployment:
     @property
     def links(self) -> Cluster:
         """The cluster, stated or usual."""
-        return self.machine.links
+        return links_of(self.cluster, self.device, self.gpus_per_node)

@@ -14,6 +14,15 @@ from silicast.learning.tiers import ALL_SHIPPED, Evidence
 from silicast.workload.plan import Plan
 
 
+def links_of(cluster: Cluster | None, device: Device, gpus_per_node: int) -> Cluster:
+    """The links between devices: as stated, else those of the device's usual system.
+
+    Args:
+        gpus_per_node: devices under one host where no cluster is given; 0 = the usual number.
+    """
+    return cluster or cluster_of(device, gpus_per_node=gpus_per_node or None)
+
+
 @final
 @dataclass(frozen=True)
 class Machine:
@@ -39,7 +48,7 @@ class Machine:
     @cached_property
     def links(self) -> Cluster:
         """The cluster, stated or usual."""
-        return self.cluster or cluster_of(self.device, gpus_per_node=self.gpus_per_node or None)
+        return links_of(self.cluster, self.device, self.gpus_per_node)
 
     @cached_property
     def limited_device(self) -> Device:

@@ -224,8 +224,7 @@ class _Composed:
 
     def _host(self, number: int) -> Part:
         """Launches: what the device waits for, and what it hides."""
-        issue = self.program.issue_s()
-        each = np.diff(issue, prepend=0.0)
+        each = np.diff(self.times.timeline.issue_s, prepend=0.0)
         work = float(each[self.program.unrolled.direction == number].sum())
         exposed = float(self.waited[number])
         return Part(

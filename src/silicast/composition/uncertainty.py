@@ -59,6 +59,9 @@ OF_KERNELS = frozenset((*OF_DEVICE, "family", "campaign"))
 HOST, NETWORK, COMPOSITION = "host", "network", "composition"
 ALL_KERNELS = "kernels"
 """The measurement of some kernels of every family."""
+MOST_LAYOUTS = 256
+"""Layouts that are remembered; results never depend on it."""
+
 MOST_SHAPES = 500
 """Different shapes up to which each is told apart; their pairs are counted."""
 MOST_FAMILIES = 4
@@ -101,6 +104,20 @@ class Sum:
         return Sum(
             once * counts, own, nodes.shared, nodes.tiers[:, int(np.argmax(weights))], host_s
         )
+
+
+_Signature = tuple[int | tuple[tuple[str, float], ...], ...]
+
+
+def _signature(shared: Sequence[Mapping[str, float]]) -> _Signature:
+    """Factors of nodes by content: those of a call where it comes first, then its number."""
+    calls: dict[int, int] = {}
+    return tuple(
+        calls[id(factors)]
+        if id(factors) in calls
+        else (calls.setdefault(id(factors), len(calls)), tuple(factors.items()))[1]
+        for factors in shared
+    )
 
 
 @final
@@ -150,8 +167,9 @@ class Uncertainty:
         self._seen = [seen[node.op.family, node.op.variant.dtype] for node in placed]
         self._shape_families = [node.op.family for node in first]
         self._pairs = Pairs.of(first)
-        self._layouts: dict[tuple[frozenset[str], bytes], _Layout] = {}
+        self._layouts: dict[tuple[frozenset[str], bytes, _Signature], _Layout] = {}
         self._laid_out: Sequence[Mapping[str, float]] = ()
+        self._factors: _Signature = ()
 
     def of(self, total: Sum, measured: frozenset[str] = frozenset()) -> ErrorFactors:
         """The error of a sum.
@@ -211,13 +229,14 @@ class Uncertainty:
         return {name: found[name] for name in chosen}
 
     def _layout(self, total: Sum, measured: frozenset[str]) -> _Layout:
-        """Remembered for sums of the same kernel calls."""
+        """Remembered for sums whose kernel calls have the same factors."""
         if total.shared is not self._laid_out:
-            self._layouts.clear()
-            self._laid_out = total.shared
-        key = (measured, total.tiers.tobytes())
+            self._laid_out, self._factors = total.shared, _signature(total.shared)
+        key = (measured, total.tiers.tobytes(), self._factors)
         found = self._layouts.get(key)
         if found is None:
+            if len(self._layouts) >= MOST_LAYOUTS:
+                self._layouts.clear()
             found = self._layouts[key] = self._new_layout(total, measured)
         return found
 
