@@ -21,7 +21,8 @@ from tests.architecture.source_tree import (
 RUNTIME = {"numpy", "msgspec", "cyclopts", "rich"}
 OPTIONAL = {
     "pyarrow": {"validation", "measurement"},
-    "torch": {"workload"},
+    "torch": {"workload", "measurement"},
+    "triton": {"measurement"},
     "sympy": {"workload"},  # comes with torch
     "onnx": {"workload"},
 }

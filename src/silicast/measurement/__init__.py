@@ -1,1 +1,1 @@
-"""Measurements from outside: reading tables of them, whatever their file format."""
+"""Measured times: taking them, reading them from other tools, and what they calibrate."""

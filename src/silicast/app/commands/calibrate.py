@@ -32,7 +32,7 @@ def calibrate(
     """
     from silicast.core.calibration import save_calibration
     from silicast.report.calibration import calibration_lines
-    from silicast.scenario.calibrate import calibrate as made
+    from silicast.measurement.calibrate import calibrate as made
 
     found = made(rows, device, skip_bad=skip_bad)
     for line in found.refused.lines():

@@ -11,7 +11,7 @@ import pytest
 from silicast.core.calibration import save_calibration
 from silicast.core.errors import SilicastError
 from silicast.scenario.api import predict
-from silicast.scenario.calibrate import calibrate
+from silicast.measurement.calibrate import calibrate
 
 SHAPES = [
     {"op": "gemm", "m": m, "n": n, "k": k}
