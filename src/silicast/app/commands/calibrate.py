@@ -31,8 +31,8 @@ def calibrate(
         skip_bad: go on without rows that cannot be right, instead of refusing all.
     """
     from silicast.core.calibration import save_calibration
-    from silicast.report.calibration import calibration_lines
     from silicast.measurement.calibrate import calibrate as made
+    from silicast.report.calibration import calibration_lines
 
     found = made(rows, device, skip_bad=skip_bad)
     for line in found.refused.lines():
