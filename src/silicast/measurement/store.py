@@ -1,0 +1,276 @@
+"""A file of measurements that is appended to and survives being killed at any instant.
+
+A record is one line, written by one call and brought to the disk before :meth:`append` returns: a
+row that was acknowledged stays. What a kill cuts off is the line that was being written; opening
+the file again moves that part aside and goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Self, final
+
+import msgspec
+
+from silicast.core.errors import SilicastError
+from silicast.measurement.records import Record, Session
+from silicast.measurement.stored import (
+    Measurements,
+    complete_lines,
+    decode_record,
+    measurements_of,
+    read_measurements,
+)
+
+__all__ = ["MeasurementFile", "Measurements", "read_measurements"]
+
+_ENCODER = msgspec.json.Encoder()
+_HEAD = b'{"record":"session"'
+"""How every file of measurements starts."""
+
+
+@final
+class MeasurementFile:
+    """A file of measurements, open for appending and locked against other writers.
+
+    Attributes:
+        path: where it is; session: what rows belong to from here on.
+        before: what it held when it was opened.
+        resumed: whether ``session`` was in it already.
+        notes: what was repaired.
+    """
+
+    def __init__(
+        self, path: Path, handle: int, session: Session, before: Measurements, resumed: bool
+    ) -> None:
+        self.path = path
+        self.session = session
+        self.before = before
+        self.resumed = resumed
+        self.notes = before.notes
+        self._handle = handle
+
+    @classmethod
+    def open(cls, path: Path, session: Session, *, resume: bool = True) -> Self:
+        """Opens or creates a file and makes sure that it has a session to add rows to.
+
+        Args:
+            session: of what is about to be measured. With ``resume``, one in the file that differs
+                in nothing but its name and start is continued instead.
+
+        Raises:
+            SilicastError: kind "io": it cannot be written, another process writes it, or the disk
+                is full. Other kinds: it holds something else than measurements, and is left as it
+                was.
+        """
+        handle, is_new = _opened(path)
+        try:
+            _lock(handle, path)
+            before = _repaired(handle, path)
+            known = _same(session, before.sessions) if resume else None
+            file = cls(path, handle, known or session, before, known is not None)
+            if known is None:
+                if any(other.id == session.id for other in before.sessions):
+                    raise SilicastError(
+                        f"already holds a session {session.id!r}",
+                        field="id",
+                        file=str(path),
+                        hint="was this imported before? Write to another file",
+                    )
+                file._write([session])
+            if is_new:
+                _sync_folder(path)
+        except BaseException:
+            os.close(handle)
+            raise
+        return file
+
+    def append(self, *records: Record) -> None:
+        """Adds records and returns once they are on the disk; all of them or, on an error, none.
+
+        Raises:
+            SilicastError: kind "io" if the disk is full or gone; "invalid_input" if a record could
+                not be read again, such as a time of 0.
+        """
+        self._write(records)
+
+    def close(self) -> None:
+        """Gives the file and its lock back; more than once does no harm."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _write(self, records: Iterable[Record]) -> None:
+        lines = b"".join(_line(record, self.path) for record in records)
+        with _io_errors(self.path):
+            end = os.fstat(self._handle).st_size
+            try:
+                if os.write(self._handle, lines) != len(lines):
+                    raise OSError(0, "the disk is full")
+                os.fsync(self._handle)
+            except OSError:
+                with suppress(OSError):
+                    os.ftruncate(self._handle, end)
+                raise
+
+
+def _line(record: Record, path: Path) -> bytes:
+    """A record as its line, read back once: what is written can be read."""
+    try:
+        line = _ENCODER.encode(record)
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise SilicastError(f"a record cannot be written: {error}", file=str(path)) from None
+    decode_record(line, path, 0)
+    return line + b"\n"
+
+
+def _opened(path: Path) -> tuple[int, bool]:
+    """The file, created if there was none; and whether it was."""
+    with _io_errors(path):
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+        try:
+            handle, is_new = os.open(path, flags), False
+        except FileNotFoundError:
+            handle, is_new = os.open(path, flags | os.O_CREAT, 0o666), True
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise SilicastError(
+                "is no regular file", kind="io", file=str(path), hint="name a file to append to"
+            )
+    return handle, is_new
+
+
+def _lock(handle: int, path: Path) -> None:
+    """Keeps other writers out until the file is closed, by whatever end."""
+    try:
+        import fcntl
+    except ImportError:
+        raise SilicastError(
+            "this system has no file locks", kind="unsupported", file=str(path)
+        ) from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SilicastError(
+            "another process is measuring into it",
+            kind="io",
+            file=str(path),
+            hint="wait for it, or write to another file",
+        ) from None
+    except OSError as error:
+        raise SilicastError(
+            f"cannot be locked: {error.strerror}",
+            kind="io",
+            file=str(path),
+            hint="write to a local disk",
+        ) from None
+
+
+def _repaired(handle: int, path: Path) -> Measurements:
+    """What the file holds, once a last line that a kill cut off is moved aside."""
+    with _io_errors(path):
+        content = _content(handle)
+    if not content:
+        return Measurements(path)
+    head = content[: len(_HEAD)]
+    if head != _HEAD[: len(head)]:
+        raise SilicastError(
+            "holds something else than measurements, and was left as it is",
+            file=str(path),
+            hint="name a new file, or one that `silicast measure` wrote",
+        )
+    whole, tail = complete_lines(content)
+    lines = [line for line in whole.split(b"\n") if line.strip()]
+    notes = []
+    if tail:
+        try:
+            decode_record(tail, path, 0)
+        except SilicastError:
+            notes.append(_set_aside(handle, path, len(whole), tail))
+        else:  # complete but for its newline
+            with _io_errors(path):
+                os.write(handle, b"\n")
+                os.fsync(handle)
+            lines.append(tail)
+    elif _torn(lines[-1]):
+        tail = lines.pop() + b"\n"
+        notes.append(_set_aside(handle, path, len(whole) - len(tail), tail))
+    records = [(number, decode_record(line, path, number)) for number, line in enumerate(lines, 1)]
+    return measurements_of(path, records, notes) if records else Measurements(path, notes=(*notes,))
+
+
+def _torn(line: bytes) -> bool:
+    """Whether a last line is no JSON at all: a crash of the machine can leave zeros there."""
+    try:
+        msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return True
+    return False
+
+
+def _set_aside(handle: int, path: Path, end: int, tail: bytes) -> str:
+    """Keeps ``tail`` in a file beside and cuts the file at ``end``; returns a note."""
+    beside = path.with_name(path.name + ".torn")
+    with _io_errors(beside):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        aside = os.open(beside, flags, 0o666)
+        try:
+            os.write(aside, tail.removesuffix(b"\n") + b"\n")
+            os.fsync(aside)
+        finally:
+            os.close(aside)
+    with _io_errors(path):
+        os.ftruncate(handle, end)
+        os.fsync(handle)
+    return f"its last line was cut off; the {len(tail)} bytes of it are in {beside.name}"
+
+
+def _content(handle: int) -> bytes:
+    size = os.fstat(handle).st_size
+    parts = []
+    at = 0
+    while at < size and (part := os.pread(handle, size - at, at)):
+        parts.append(part)
+        at += len(part)
+    return b"".join(parts)
+
+
+def _same(session: Session, sessions: tuple[Session, ...]) -> Session | None:
+    """The newest session of the file that differs in nothing but its name and start."""
+    for other in reversed(sessions):
+        if msgspec.structs.replace(other, id=session.id, started=session.started) == session:
+            return other
+    return None
+
+
+def _sync_folder(path: Path) -> None:
+    """Brings the name of a new file to the disk, where folders can be synchronised."""
+    with suppress(OSError):
+        folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+@contextmanager
+def _io_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SilicastError(
+            f"cannot write: {error.strerror or error}",
+            kind="io",
+            file=str(path),
+            hint="is its folder there and writable, and the disk not full?",
+        ) from None
