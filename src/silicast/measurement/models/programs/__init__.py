@@ -1,0 +1,1 @@
+"""The models that are measured, one file each; PyTorch and nothing else."""

@@ -1,0 +1,155 @@
+"""A decoder transformer of Llama's form: RMSNorm, rotations, grouped queries, gated MLP.
+
+Prefill writes the cache of keys and values and attends within itself; decode writes one place of it
+and attends over what is there. The cache is allocated once, as serving code and
+``transformers.StaticCache`` do.
+"""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from silicast.measurement.models.case import Place, Program, Sizes, measured
+
+SMALL_MODEL = {
+    "hidden": 768, "layers": 12, "heads": 12, "kv_heads": 4, "intermediate": 2048, "vocab": 32000,
+}  # fmt: skip
+"""125 million parameters."""
+LLAMA_8B = {
+    "hidden": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "intermediate": 14336,
+    "vocab": 128256,
+}  # fmt: skip
+"""Llama-3.1-8B (its config.json)."""
+
+
+def rotated(x: Any, cos: Any, sin: Any) -> Any:
+    """Rotary positions as Llama's code applies them: halves of a head swap."""
+    half = x.shape[-1] // 2
+    swapped = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+    return x * cos + swapped * sin
+
+
+@final
+class Attention(nn.Module):
+    """Grouped-query attention over a cache of fixed size."""
+
+    def __init__(self, sizes: Sizes, dtype: Any) -> None:
+        super().__init__()
+        hidden, self.heads, self.kv_heads = sizes["hidden"], sizes["heads"], sizes["kv_heads"]
+        self.width = hidden // self.heads
+        rows = self.kv_heads * self.width
+        self.q_proj = nn.Linear(hidden, hidden, bias=False, dtype=dtype)
+        self.k_proj = nn.Linear(hidden, rows, bias=False, dtype=dtype)
+        self.v_proj = nn.Linear(hidden, rows, bias=False, dtype=dtype)
+        self.o_proj = nn.Linear(hidden, hidden, bias=False, dtype=dtype)
+
+    def forward(self, x: Any, cos: Any, sin: Any, cache: Any, past: int) -> Any:
+        """Attends from the new tokens; ``cache`` is (2, batch, kv_heads, places, width)."""
+        batch, new, hidden = x.shape
+        q = self.q_proj(x).view(batch, new, self.heads, self.width).transpose(1, 2)
+        k = self.k_proj(x).view(batch, new, self.kv_heads, self.width).transpose(1, 2)
+        v = self.v_proj(x).view(batch, new, self.kv_heads, self.width).transpose(1, 2)
+        q, k = rotated(q, cos, sin), rotated(k, cos, sin)
+        keys, values = cache[0], cache[1]
+        keys[:, :, past : past + new].copy_(k)
+        values[:, :, past : past + new].copy_(v)
+        if past:
+            k, v = keys[:, :, : past + new], values[:, :, : past + new]
+        y = functional.scaled_dot_product_attention(
+            q, k, v, is_causal=new > 1, enable_gqa=self.heads != self.kv_heads
+        )
+        return self.o_proj(y.transpose(1, 2).reshape(batch, new, hidden))
+
+
+@final
+class GatedMlp(nn.Module):
+    """down(silu(gate(x)) * up(x))."""
+
+    def __init__(self, hidden: int, intermediate: int, dtype: Any) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(hidden, intermediate, bias=False, dtype=dtype)
+        self.up_proj = nn.Linear(hidden, intermediate, bias=False, dtype=dtype)
+        self.down_proj = nn.Linear(intermediate, hidden, bias=False, dtype=dtype)
+
+    def forward(self, x: Any) -> Any:
+        """The same shape."""
+        return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+@final
+class Layer(nn.Module):
+    """Attention and MLP, each behind a norm, added to what comes in."""
+
+    def __init__(self, sizes: Sizes, dtype: Any) -> None:
+        super().__init__()
+        self.input_norm = nn.RMSNorm(sizes["hidden"], eps=1e-5, dtype=dtype)
+        self.post_norm = nn.RMSNorm(sizes["hidden"], eps=1e-5, dtype=dtype)
+        self.self_attn = Attention(sizes, dtype)
+        self.mlp = GatedMlp(sizes["hidden"], sizes["intermediate"], dtype)
+
+    def forward(self, x: Any, cos: Any, sin: Any, cache: Any, past: int) -> Any:
+        """The same shape."""
+        x = x + self.self_attn(self.input_norm(x), cos, sin, cache, past)
+        return x + self.mlp(self.post_norm(x))
+
+
+@final
+class Decoder(nn.Module):
+    """Tokens to the logits of each sequence's last one."""
+
+    def __init__(self, sizes: Sizes, dtype: Any, past: int) -> None:
+        super().__init__()
+        self.past = past
+        self.width = sizes["hidden"] // sizes["heads"]
+        self.embed = nn.Embedding(sizes["vocab"], sizes["hidden"], dtype=dtype)
+        self.layers = nn.ModuleList([Layer(sizes, dtype) for _ in range(sizes["layers"])])
+        self.norm = nn.RMSNorm(sizes["hidden"], eps=1e-5, dtype=dtype)
+        self.head = nn.Linear(sizes["hidden"], sizes["vocab"], bias=False, dtype=dtype)
+
+    def forward(self, tokens: Any, cos: Any, sin: Any, caches: Any) -> Any:
+        """Logits (batch, 1, vocab); ``caches`` is (layers, 2, batch, kv_heads, places, width)."""
+        x = self.embed(tokens)
+        for number, layer in enumerate(self.layers):
+            x = layer(x, cos, sin, caches[number], self.past)
+        return self.head(self.norm(x[:, -1:]))
+
+
+def _decoder(place: Place, sizes: Sizes) -> Program:
+    dtype, batch, new, past = place.torch_dtype(), sizes["batch"], sizes["new"], sizes["past"]
+    width = sizes["hidden"] // sizes["heads"]
+    model = Decoder(sizes, dtype, past)
+    tokens = torch.zeros((batch, new), dtype=torch.int64)
+    angles = torch.outer(
+        torch.arange(past, past + new, dtype=torch.float32),
+        10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float32) / width),
+    )
+    angles = torch.cat((angles, angles), dim=-1)
+    cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+    shape = (sizes["layers"], 2, batch, sizes["kv_heads"], past + new, width)
+    return Program(model, (tokens, cos, sin, torch.randn(shape, dtype=dtype)))
+
+
+def _batch(model: Sizes, batch: int, new: int, past: int) -> Sizes:
+    return {**model, "batch": batch, "new": new, "past": past}
+
+
+measured(
+    "decoder",
+    {
+        "prefill-b1": _batch(SMALL_MODEL, 1, 256, 0),
+        "prefill-b4": _batch(SMALL_MODEL, 4, 64, 0),
+        "decode-b1": _batch(SMALL_MODEL, 1, 1, 512),
+        "decode-b8": _batch(SMALL_MODEL, 8, 1, 512),
+    },
+    {
+        "8b-prefill-b1": _batch(LLAMA_8B, 1, 2048, 0),
+        "8b-prefill-b4": _batch(LLAMA_8B, 4, 1024, 0),
+        "8b-decode-b1": _batch(LLAMA_8B, 1, 1, 2048),
+        "8b-decode-b16": _batch(LLAMA_8B, 16, 1, 2048),
+        "8b-decode-b64": _batch(LLAMA_8B, 64, 1, 1024),
+    },
+)(_decoder)

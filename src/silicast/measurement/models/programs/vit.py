@@ -1,0 +1,70 @@
+"""A vision transformer (Dosovitskiy et al. 2021): patches, a class token, pre-norm layers."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from silicast.measurement.models.case import Place, Program, Sizes, measured
+
+
+@final
+class Layer(nn.Module):
+    """Attention and MLP, each behind a LayerNorm, added to what comes in."""
+
+    def __init__(self, width: int, heads: int, dtype: Any) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = (nn.LayerNorm(width, dtype=dtype) for _ in range(2))
+        self.qkv = nn.Linear(width, 3 * width, dtype=dtype)
+        self.proj = nn.Linear(width, width, dtype=dtype)
+        self.up = nn.Linear(width, 4 * width, dtype=dtype)
+        self.down = nn.Linear(4 * width, width, dtype=dtype)
+
+    def forward(self, x: Any) -> Any:
+        """The same shape, (batch, tokens, width)."""
+        batch, tokens, width = x.shape
+        qkv = self.qkv(self.norm1(x)).view(batch, tokens, 3, self.heads, width // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        y = functional.scaled_dot_product_attention(q, k, v)
+        x = x + self.proj(y.transpose(1, 2).reshape(batch, tokens, width))
+        return x + self.down(functional.gelu(self.up(self.norm2(x))))
+
+
+@final
+class VisionTransformer(nn.Module):
+    """Images of 224 x 224 to 1,000 classes."""
+
+    def __init__(self, width: int, depth: int, heads: int, dtype: Any) -> None:
+        super().__init__()
+        self.patch = nn.Conv2d(3, width, 16, 16, dtype=dtype)
+        self.token = nn.Parameter(torch.zeros(1, 1, width, dtype=dtype))
+        self.position = nn.Parameter(torch.zeros(1, 197, width, dtype=dtype))
+        self.layers = nn.Sequential(*[Layer(width, heads, dtype) for _ in range(depth)])
+        self.norm = nn.LayerNorm(width, dtype=dtype)
+        self.head = nn.Linear(width, 1000, dtype=dtype)
+
+    def forward(self, images: Any) -> Any:
+        """Logits (batch, 1000)."""
+        x = self.patch(images).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], dim=1) + self.position
+        return self.head(self.norm(self.layers(x)[:, 0]))
+
+
+SMALL_VIT = {"width": 384, "depth": 12, "heads": 6}
+BASE_VIT = {"width": 768, "depth": 12, "heads": 12}
+
+
+@measured(
+    "vit",
+    {"s16-b1": {**SMALL_VIT, "batch": 1}, "s16-b4": {**SMALL_VIT, "batch": 4}},
+    {"b16-b8": {**BASE_VIT, "batch": 8}, "b16-b128": {**BASE_VIT, "batch": 128}},
+)
+def vit(place: Place, sizes: Sizes) -> Program:
+    """ViT-S/16 and ViT-B/16."""
+    dtype = place.torch_dtype()
+    model = VisionTransformer(sizes["width"], sizes["depth"], sizes["heads"], dtype)
+    return Program(model, (torch.randn(sizes["batch"], 3, 224, 224, dtype=dtype),))
