@@ -7,7 +7,7 @@ the timeline of host and device says what each adds to the whole.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -17,7 +17,7 @@ from silicast.composition.machine import Machine
 from silicast.composition.node_times import NodeTimes, Timer
 from silicast.composition.placed import Placed
 from silicast.composition.states import BatchStates
-from silicast.composition.timeline import Timeline, one_stream, several_streams
+from silicast.composition.timeline import Timeline, in_line, one_stream, several_streams
 from silicast.composition.unrolled import unrolled
 from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.errors import SilicastError
@@ -26,6 +26,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.physics import load_physics
 from silicast.workload.graph import Graph
+from silicast.workload.op import Op
 
 
 @final
@@ -67,10 +68,11 @@ class Program:
         self.unrolled = unrolled(graph)
         engine, architecture = machine.engine, machine.device.architecture
         self.placed: tuple[Placed, ...] = tuple(
-            Placed(0, block.name, node.name, count, as_run(node.op, engine, architecture))
+            Placed(0, block.name, node.name, count, _of_framework(run, machine))
             for (block, node), count in zip(
                 self.unrolled.kernels, self.unrolled.counts, strict=True
             )
+            for run in [as_run(node.op, engine, architecture)]
         )
         self.timer = Timer(machine, self.placed, graph.name)
         self._check()
@@ -158,6 +160,8 @@ class Program:
 
     def _timeline(self, nodes: NodeTimes, device: Device) -> Timeline:
         duration = nodes.time_s[self.unrolled.order, 0]
+        if self.machine.in_line:
+            return in_line(duration, self.machine.between_s)
         issue = self.issue_s()
         if not any(self.unrolled.streams):
             return one_stream(duration, issue)
@@ -172,3 +176,11 @@ class Program:
             np.minimum(cores, 1.0)[self.unrolled.order].tolist(),
             np.minimum(dram, 1.0)[self.unrolled.order].tolist(),
         )
+
+
+def _of_framework(op: Op, machine: Machine) -> Op:
+    """On a CPU a framework's operators are its own, those that nobody names a library for."""
+    framework = machine.engine.kind == "framework"
+    if op.variant.library or not framework or machine.device.execution_model != "vector_cpu":
+        return op
+    return replace(op, variant=replace(op.variant, library="torch"))

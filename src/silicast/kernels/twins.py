@@ -73,7 +73,8 @@ class StreamTwin(Twin):
         rates = type(self).rates_of(device, _format_of(stream, device))
         constants = load_physics(self.group).constants(device.architecture)
         factor = constants.get(f"{self.family}.moved", 1.0)
-        return analyse_work(_work_of(stream, rates, factor), rates, batch.variant)
+        calls = constants.get(f"{self.family}.calls", 1.0)
+        return analyse_work(_work_of(stream, rates, factor, calls), rates, batch.variant)
 
 
 class CountedTwin(Twin):
@@ -123,8 +124,14 @@ def _format_of(stream: Stream, device: Device) -> str:
     return "fp32" if plain or not able else "bf16"
 
 
-def _work_of(stream: Stream, rates: Rates, factor: float) -> Work:
-    """A stream as work; ``factor`` is for families whose accesses are not streams (gathers)."""
+def _work_of(stream: Stream, rates: Rates, factor: float, calls: float) -> Work:
+    """A stream as work.
+
+    Args:
+        factor: bytes moved over those of the stream, for accesses that are not streams (gathers)
+            and for what libraries do in several passes.
+        calls: operators that libraries make of one.
+    """
     read = np.asarray(stream.read_bytes, dtype=np.float64)
     written = np.asarray(stream.write_bytes, dtype=np.float64)
     none = np.zeros_like(read)
@@ -139,7 +146,7 @@ def _work_of(stream: Stream, rates: Rates, factor: float) -> Work:
         read_bytes=read,
         write_bytes=written,
         moved_bytes=(read + written) * factor + _second_sweep(again, rates),
-        serial_s=none + rates.launch_s * (stream.kernels - 1.0),
+        serial_s=none + rates.launch_s * (stream.kernels * calls - 1.0),
         tasks=none + np.asarray(stream.tasks, dtype=np.float64),
     )
 

@@ -56,6 +56,10 @@ class WorkGemm(Implementation):
     ) -> tuple[F64, F64]:
         """Operations issued, idle units included, at the peak rate; and seconds of filling."""
 
+    def packed(self, device: Device, m: F64, a: F64, b: F64) -> F64:  # noqa: ARG002
+        """Bytes moved to lay out operands (``a`` and ``b`` bytes) for the units, of one product."""
+        return np.zeros_like(m)
+
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """See :meth:`Implementation.analyse`."""
@@ -67,7 +71,7 @@ class WorkGemm(Implementation):
         size_a, size_b = recipe.activation_bits / 8.0, recipe.weight_bits / 8.0
         a, b = m * k * size_a, n * k * size_b
         out = m * n * (BITS[recipe.output] / 8.0)
-        reads = blocked_reads(a, b, m, n, rates.chip_bytes)
+        reads = blocked_reads(a, b, m, n, rates.chip_bytes) + self.packed(device, m, a, b)
         none = np.zeros_like(m)
         converted = none
         if batch.variant.flag("includes_quantize") and recipe.quantizes:

@@ -3,13 +3,14 @@
 A family states its :class:`Work`; an execution model states how fast its units do it
 (:class:`Rates`). The time is
 
-    t = launch + serial + smooth_max(matrix, vector, special, memory, on-chip)
+    t = launch + serial + fresh pages + smooth_max(matrix, vector, special, memory, on-chip)
 
 docs/explanation/execution-models.md derives the terms.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
@@ -21,6 +22,12 @@ from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand
 from silicast.kernels.physics import load_physics
 from silicast.workload.op import Variant
+
+ALLOCATING = ("torch",)
+"""Libraries whose operators allocate their results and keep no memory on a CPU."""
+
+HALF = 0.5
+"""Half of a cache is room for one operand's stream, half for what passes it."""
 
 UNCERTAIN_BANDWIDTH = 4.0
 """A bound takes an on-chip bandwidth that is not published as so many times its stand-in."""
@@ -72,6 +79,10 @@ class Rates:
         resident_bytes: working sets up to this size stay on chip from call to call.
         units: what runs pieces of work independently: arrays, cores.
         launch_s: a kernel that does nothing; stream_launch_s: and one that is launched alone.
+        levels: (bytes, sustained bytes per second) of each cache, the smallest first; () = one
+            on-chip memory, at ``chip_per_s``.
+        fresh_from_bytes: results of :data:`ALLOCATING` libraries from this size on are given new
+            memory in every call, at fresh_s_per_byte for the operating system to map and clear it.
     """
 
     pipe: str
@@ -90,6 +101,9 @@ class Rates:
     launch_s: float
     stream_launch_s: float
     independent_log_sd: float
+    levels: tuple[tuple[float, float], ...] = ()
+    fresh_from_bytes: float = math.inf
+    fresh_s_per_byte: float = 0.0
 
     @staticmethod
     def of(device: Device, dtype: str, c: Mapping[str, float], units: float) -> Rates:
@@ -159,11 +173,15 @@ def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
         "vector": _over(work.vector_ops, rates.vector_per_s),
         "special": _over(work.special_ops, rates.special_per_s),
         "dram": dram_bytes / rates.dram_per_s,
-        "chip": work.moved_bytes / rates.chip_per_s,
+        "chip": work.moved_bytes * _chip_s_per_byte(total, rates),
     }
+    fresh_s = np.zeros_like(total)
+    if variant.library in ALLOCATING:
+        fresh = work.write_bytes * (work.write_bytes >= rates.fresh_from_bytes)
+        fresh_s = fresh * rates.fresh_s_per_byte
     busy_s = smooth_max(list(parts.values()))
     launch_s = rates.launch_s + (rates.stream_launch_s if variant.launch == "stream" else 0.0)
-    time_s = launch_s + work.serial_s + busy_s
+    time_s = launch_s + work.serial_s + fresh_s + busy_s
     resource_s = _bounds(work, total, rates, variant.cache)
     bound_s = np.zeros_like(total)
     for seconds in resource_s.values():
@@ -186,6 +204,7 @@ def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
         features={
             **{f"{name}_share": seconds / time_s for name, seconds in parts.items()},
             "serial_share": work.serial_s / time_s,
+            **({"fresh_share": fresh_s / time_s} if rates.fresh_s_per_byte else {}),
             "resident": stays,
         },
         independent_log_sd=np.full_like(total, rates.independent_log_sd),
@@ -196,7 +215,24 @@ def _stays(total: F64, rates: Rates, cache: str) -> F64:
     """Share of a repeated working set that is still on chip: all of it, fading over an octave."""
     if cache == "cold":
         return np.zeros_like(total)
-    return np.minimum(np.maximum(2.0 - total / rates.resident_bytes, 0.0), 1.0)
+    return _within(total, rates.resident_bytes)
+
+
+def _within(total: F64, size: float) -> F64:
+    """Share of a working set that finds room in ``size``: all of it, fading over an octave."""
+    share: F64 = np.minimum(np.maximum(2.0 - total / size, 0.0), 1.0)
+    return share
+
+
+def _chip_s_per_byte(total: F64, rates: Rates) -> F64:
+    """Seconds a byte at the caches' bandwidth: that of the smallest one that holds all of it."""
+    if not rates.levels:
+        return np.full_like(total, 1.0 / rates.chip_per_s)
+    found = np.full_like(total, 1.0 / rates.levels[0][1])
+    for (size, rate), (_, beyond) in zip(rates.levels, rates.levels[1:], strict=False):
+        slower = max(1.0 / beyond - 1.0 / rate, 0.0)
+        found = found + slower * (1.0 - _within(total, HALF * size))
+    return found
 
 
 def _bounds(work: Work, total: F64, rates: Rates, cache: str) -> dict[str, F64]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -57,6 +59,36 @@ def test_matrix_tiles_beat_vectors() -> None:
     op = Op.make("gemm", m=4096, n=4096, k=4096)
     without, with_tiles = (times([op], find_device(name))[0] for name in ("Xeon 8380", "Xeon 8480"))
     assert without.estimate_s > 8.0 * with_tiles.estimate_s
+
+
+def test_results_of_a_framework_that_outgrow_its_heap_pay_for_their_pages() -> None:
+    device = find_device("EPYC 9654")
+    sizes = [(8 << 20) - 1, 8 << 20]  # elements of 4 bytes: glibc maps 32 MiB and more anew
+    own, other = (
+        [
+            time.estimate_s
+            for time in times(
+                [
+                    Op.make("elementwise", Variant("fp32", library=library), elements=n, inputs=1)
+                    for n in sizes
+                ],
+                device,
+            )
+        ]
+        for library in ("torch", "onednn")
+    )
+    assert own[0] == other[0]
+    pages = sizes[1] * 4 / 4096
+    assert own[1] - other[1] == pytest.approx(pages * 2e-6 / 8)
+
+
+def test_a_larger_working_set_is_no_quicker_a_byte() -> None:
+    elements = [1 << power for power in range(14, 27)]
+    ops = [Op.make("elementwise", Variant("fp32"), elements=n, inputs=1) for n in elements]
+    for device in DEVICES:
+        each = [t.estimate_s - times(ops[:1], device)[0].estimate_s for t in times(ops, device)]
+        rates = [s / n for s, n in zip(each[2:], elements[2:], strict=True)]
+        assert all(b >= 0.7 * a for a, b in itertools.pairwise(rates)), device.name
 
 
 def test_one_thread_group_a_head_leaves_cores_idle() -> None:

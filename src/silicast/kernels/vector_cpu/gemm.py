@@ -9,6 +9,7 @@ import numpy as np
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import register
+from silicast.kernels.physics import load_physics
 from silicast.kernels.vector_cpu.rates import GROUP, cpu_rates, padded_ops
 from silicast.kernels.work_gemm import WorkGemm
 from silicast.kernels.work_model import Rates
@@ -39,3 +40,8 @@ class CpuGemm(WorkGemm):
         imbalance = np.ceil(blocks / cores) * cores / blocks
         issued = padded_ops(device, dtype, m, n, k) * batch * imbalance
         return issued, np.zeros_like(m)
+
+    def packed(self, device: Device, m: F64, a: F64, b: F64) -> F64:
+        """See :class:`WorkGemm`: panels are copied for the inner kernel; a vector needs none."""
+        c = load_physics(GROUP).constants(device.architecture)
+        return np.where(m > 1.0, c["packing"] * (a + b), 0.0)

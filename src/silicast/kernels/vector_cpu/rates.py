@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -30,7 +31,19 @@ def cpu_rates(device: Device, dtype: str) -> Rates:
         SilicastError: the device does not multiply in ``dtype``.
     """
     c = load_physics(GROUP).constants(device.architecture)
-    return Rates.of(device, dtype, c, float(device.cores))
+    levels = [
+        (level.capacity_bytes * copies, level.peak_bytes_per_s * copies * c["chip_efficiency"])
+        for name, level in device.memory.items()
+        if name != "dram"
+        for copies in [device.cores if level.scope == "core" else 1]
+    ]
+    return replace(
+        Rates.of(device, dtype, c, float(device.cores)),
+        levels=tuple(sorted(levels)),
+        fresh_from_bytes=c["fresh_from_bytes"],
+        fresh_s_per_byte=c["page_fault_s"]
+        / (c["page_bytes"] * min(float(device.cores), c["fault_cores"])),
+    )
 
 
 def padded_ops(device: Device, dtype: str, rows: F64, columns: F64, depth: F64) -> F64:
