@@ -1,0 +1,254 @@
+"""Finds the machine at hand, and the device of the catalog that it is."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+from silicast.core.errors import SilicastError
+from silicast.hardware.catalog import device_index, find_device
+from silicast.hardware.device import Device
+from silicast.hardware.index import device_names
+from silicast.measurement.cpu_facts import CpuFacts, read_cpu
+from silicast.measurement.device_draft import Draft
+from silicast.measurement.device_draft_cpu import draft_cpu, plain_name
+from silicast.measurement.device_draft_gpu import draft_gpu
+from silicast.measurement.gpu_facts import GpuFacts, read_gpu
+from silicast.measurement.machine import Machine
+
+AUTO = "auto"
+_CUDA = re.compile(r"(?:cuda|gpu)(?::(\d+))?", re.IGNORECASE)
+_DIGIT = re.compile(r"\d")
+_MEMORY_SLACK = 0.06
+"""How far a board's memory may be off: firmware and page tables take some of it."""
+
+
+@final
+@dataclass(frozen=True)
+class Found:
+    """The machine, and the draft of its device file where the catalog does not know it."""
+
+    machine: Machine
+    draft: Draft | None = None
+
+
+def find_machine(wanted: str = AUTO, *, need_torch: bool = True) -> Found:
+    """The machine at hand.
+
+    Args:
+        wanted: "auto" (the first GPU, else the CPU), "cpu", "cuda:0", or the name or file of the
+            device that it is known to be.
+        need_torch: refuse to go on without PyTorch, with which everything is measured.
+
+    Raises:
+        SilicastError: no PyTorch, no such GPU, or a device that is neither known nor a file.
+    """
+    has_torch = importlib.util.find_spec("torch") is not None
+    if need_torch and not has_torch:
+        raise SilicastError(
+            "measuring needs PyTorch, which is not installed",
+            kind="unsupported",
+            hint="pip install 'silicast[torch]'",
+        )
+    gpus = _gpus() if has_torch else 0
+    named = _CUDA.fullmatch(wanted)
+    if wanted == "cpu" or (wanted == AUTO and not gpus):
+        return cpu_machine(read_cpu())
+    if named or wanted == AUTO:
+        index = int(named[1] or 0) if named else 0
+        if index >= gpus:
+            raise SilicastError(_no_gpu(index, gpus), field="--device", hint="--device cpu")
+        return gpu_machine(read_gpu(index))
+    return _stated(wanted, gpus)
+
+
+def _stated(wanted: str, gpus: int) -> Found:
+    """The machine as the device that the user says it is."""
+    device = find_device(wanted)
+    name = wanted if wanted.endswith(".toml") else device.name
+    is_cpu = device.execution_model == "vector_cpu"
+    if not is_cpu and not gpus:
+        raise SilicastError(
+            f"{device.name} is no CPU, and {_no_gpu(0, 0)}", field="--device", hint="--device cpu"
+        )
+    machine = (cpu_machine(read_cpu()) if is_cpu else gpu_machine(read_gpu(0))).machine
+    notes = list(machine.notes)
+    if machine.device is not None and machine.device != device:
+        notes.append(f"said to be {device.name}; by what it reports it is {machine.device.name}")
+    if device.cores != machine.cores:
+        notes.append(f"{device.name} has {device.cores} cores, this machine {machine.cores}")
+    return Found(replace(machine, device=device, named=name, notes=tuple(notes)))
+
+
+def cpu_machine(facts: CpuFacts) -> Found:
+    """The machine as a CPU."""
+    device, relative = catalog_cpu(facts)
+    notes = []
+    if facts.quota is not None and facts.quota < facts.cores:
+        notes.append(f"its control group allows {facts.quota:g} of {facts.cores} cores")
+    if facts.governor not in {"", "performance"}:
+        notes.append(f"its clock governor is {facts.governor}: times drift as clocks follow load")
+    torch: Any = _torch()
+    machine = Machine(
+        kind="cpu",
+        device_name=facts.name,
+        device=device,
+        cores=facts.cores,
+        memory_bytes=facts.memory_bytes,
+        threads=torch.get_num_threads() if torch else facts.cores,
+        torch=str(torch.__version__) if torch else "",
+        dtypes=_cpu_dtypes(facts),
+        named=device.name if device else "",
+        host=facts.name,
+        stack=stack(),
+        facts=facts.table() | ({"torch_threads": torch.get_num_threads()} if torch else {}),
+        notes=tuple(notes),
+    )
+    return Found(machine, None if device else draft_cpu(facts, relative))
+
+
+def catalog_cpu(facts: CpuFacts) -> tuple[Device | None, Device | None]:
+    """The processor of the catalog that a CPU is, or else one that has its name but other cores.
+
+    A name without a number ("AMD EPYC", as virtual machines have it) says which maker it is, not
+    which processor.
+    """
+    words = plain_name(facts.name)
+    known = device_names()
+    for name in (words, words.partition(" ")[2]):
+        if name in known and _DIGIT.search(name):
+            device = find_device(name)
+            if device.execution_model != "vector_cpu":
+                continue
+            whole = facts.cores == device.cores and facts.sockets == 1
+            return (device, None) if whole else (None, device)
+    return None, None
+
+
+def gpu_machine(facts: GpuFacts) -> Found:
+    """The machine as a GPU."""
+    device = catalog_gpu(facts)
+    host = read_cpu()
+    torch: Any = _torch()
+    machine = Machine(
+        kind="cuda",
+        device_name=facts.name,
+        device=device,
+        cores=facts.sms,
+        memory_bytes=facts.memory_bytes,
+        threads=torch.get_num_threads() if torch else 1,
+        torch=str(torch.__version__) if torch else "",
+        dtypes=_gpu_dtypes(facts.capability),
+        index=facts.index,
+        count=facts.count,
+        named=device.name if device else "",
+        host=host.name,
+        stack=stack() | {"driver": facts.driver, "cuda": facts.cuda},
+        facts=facts.table() | {"host": host.table()},
+        notes=facts.notes(),
+    )
+    return Found(machine, None if device else draft_gpu(facts))
+
+
+def catalog_gpu(facts: GpuFacts) -> Device | None:
+    """The device of the catalog that a GPU is: it has its name or chip, and its numbers agree."""
+    if facts.mig:
+        return None
+    plain = " ".join(re.sub(r"\b(?:NVIDIA|Tesla|Generation)\b", " ", facts.name).split())
+    index = device_index()
+    named = [index.get(name) for name in (facts.name, plain) if name in index]
+    named = [device for device in named if _agrees(device, facts)]
+    if named:
+        return named[0]
+    chip = next((word for word in re.split(r"[\s-]+", plain) if _DIGIT.search(word)), "")
+    like = [
+        device
+        for device in map(index.get, index.names)
+        if device.vendor == "NVIDIA"
+        and _agrees(device, facts)
+        and chip.casefold() in re.split(r"[\s-]+", device.name.casefold())
+    ]
+    power = facts.default_power_w or facts.power_w
+
+    def distance(device: Device) -> tuple[float, int]:
+        away = abs((device.power_cap_w or 0.0) - power) if power else 0.0
+        return away, index.names.index(device.name)
+
+    return min(like, key=distance, default=None)
+
+
+def _agrees(device: Device, facts: GpuFacts) -> bool:
+    memory = device.dram.capacity_bytes
+    return (
+        device.cores == facts.sms
+        and device.compute_capability == facts.capability
+        and abs(facts.memory_bytes / memory - 1.0) <= _MEMORY_SLACK
+    )
+
+
+def stack() -> dict[str, str]:
+    """Versions of the software that takes part."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": platform.python_version(), "os": f"{platform.system()} {platform.release()}"}
+    for package in ("silicast", "torch", "triton", "flash-attn", "numpy"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def draft_beside(path: Path) -> Path:
+    """Where the device file of a machine goes that the catalog does not know."""
+    return path.with_name(f"{path.name.removesuffix('.jsonl')}.device.toml")
+
+
+def _torch() -> Any:
+    if importlib.util.find_spec("torch") is None:
+        return None
+    import torch
+
+    return torch
+
+
+def _gpus() -> int:
+    torch = _torch()
+    if torch.version.hip:
+        raise SilicastError(
+            "this PyTorch is built for AMD GPUs, which are not measured yet",
+            kind="unsupported",
+            field="--device",
+            hint="--device cpu",
+        )
+    return int(torch.cuda.device_count()) if torch.cuda.is_available() else 0
+
+
+def _no_gpu(index: int, count: int) -> str:
+    torch = _torch()
+    if count:
+        return f"PyTorch sees {count} GPU{'s' if count > 1 else ''}, there is no cuda:{index}"
+    if torch is not None and torch.version.cuda is None:
+        return "the installed PyTorch is the CPU build and sees no GPU"
+    return "PyTorch sees no GPU: is the driver loaded (nvidia-smi), is CUDA_VISIBLE_DEVICES empty?"
+
+
+def _cpu_dtypes(facts: CpuFacts) -> tuple[str, ...]:
+    """Formats of products that have instructions of their own, fp32 first."""
+    flags = facts.flags
+    bf16 = flags & {"avx512_bf16", "amx_bf16", "bf16"}
+    fp16 = flags & {"avx512_fp16", "amx_fp16"}
+    return ("fp32", *(("bf16",) if bf16 else ()), *(("fp16",) if fp16 else ()))
+
+
+def _gpu_dtypes(capability: str) -> tuple[str, ...]:
+    """Formats of products by compute capability: bf16 from 8.0 on, fp8 from 8.9 on."""
+    level = float(capability or 0.0)
+    found = ["bf16"] if level >= 8.0 else []
+    found += ["fp16"] if level >= 7.0 else []
+    found += ["fp8"] if level >= 8.9 else []
+    return (*found, "fp32")
