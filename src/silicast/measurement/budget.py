@@ -1,0 +1,66 @@
+"""How long a sweep may take, and how that time is shared between families of kernels."""
+
+from __future__ import annotations
+
+import re
+
+from silicast.core.errors import SilicastError
+
+LEAST_S = 5.0
+"""A budget below this measures nothing that a calibration could use."""
+MOST_S = 7 * 24 * 3600.0
+_PART = re.compile(r"(\d+(?:\.\d+)?)(h|m|s)")
+_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
+
+WEIGHTS = {
+    "gemm": 4.0,
+    "attention_prefill": 2.0,
+    "attention_decode": 2.0,
+    "moe": 2.0,
+    "conv2d": 2.0,
+}
+"""Shares of the time: families of several sizes need more points than those of one; others 1."""
+
+
+def seconds_of(text: str) -> float:
+    """A duration such as 90s, 2m, 1h30m; a bare number is seconds.
+
+    >>> seconds_of("2m"), seconds_of("1h30m"), seconds_of("45")
+    (120.0, 5400.0, 45.0)
+
+    Raises:
+        SilicastError: no duration, or one that is too short or too long.
+    """
+    plain = text.strip().casefold()
+    parts = _PART.findall(plain)
+    if parts and "".join(number + unit for number, unit in parts) == plain:
+        found = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    else:
+        try:
+            found = float(plain)
+        except ValueError:
+            raise SilicastError(
+                f"expected a duration, found {text[:40]!r}", field="--budget", hint="90s, 2m, 1h30m"
+            ) from None
+    if not LEAST_S <= found <= MOST_S:
+        raise SilicastError(
+            f"{text.strip()[:40]} is {'too short' if found < LEAST_S else 'too long'}: "
+            f"expected {LEAST_S:g} s to {MOST_S / 86400:g} days",
+            field="--budget",
+            hint="2m for a first calibration, 10m or 30m for a sharper one",
+        )
+    return found
+
+
+def shown(seconds: float) -> str:
+    """A duration for people.
+
+    >>> shown(75.4), shown(8.26), shown(7200.0)
+    ('1m15s', '8.3s', '2h')
+    """
+    if seconds < 60.0:
+        return f"{seconds:.2g}s" if seconds < 10.0 else f"{seconds:.0f}s"
+    whole = round(seconds)
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    named = ((hours, "h"), (minutes, "m"), (rest, "s"))
+    return "".join(f"{count}{unit}" for count, unit in named if count)

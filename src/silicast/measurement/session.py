@@ -1,0 +1,272 @@
+"""One session of measuring: host costs, collectives, kernels, whole models; a row at a time.
+
+Whatever ends it, what was measured is in the file. Continued, it asks for what is not there yet.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import final
+
+import msgspec
+
+from silicast.core.hashing import content_hash
+from silicast.measurement.budget import shown
+from silicast.measurement.records import (
+    CollectiveRow,
+    Columns,
+    Conditions,
+    FailedRow,
+    HostRow,
+    KernelRow,
+    RunRow,
+)
+from silicast.measurement.store import MeasurementFile
+from silicast.measurement.sweep import Chooser, Clock, Family, Measure, Sweep, families_of
+
+REFERENCE = "reference"
+"""Name of the rows of the kernel that is measured again and again."""
+REFERENCE_EVERY_S = 15.0
+REFERENCE_LATER = 0.15
+"""Rows are flagged "drift" while the reference kernel is off by more than so much."""
+MODELS_SHARE = 0.4
+"""Of the budget, for whole models where they are wanted."""
+FATAL = ("illegal memory access", "device-side assert", "unspecified launch failure",
+         "misaligned address", "an illegal instruction", "device lost", "ecc error",
+         "fallen off the bus", "uncorrectable")  # fmt: skip
+"""Errors after which a process can compute nothing more on its GPU."""
+
+Row = KernelRow | HostRow | CollectiveRow | RunRow | FailedRow
+Tell = Callable[[Row], None]
+
+
+@final
+@dataclass(frozen=True)
+class Tools:
+    """What a session measures with; tests put others in.
+
+    Attributes:
+        measure: times one kernel; choosers: op -> what to measure of it.
+        hosts, collectives: measure all of theirs; called once.
+        models: measures whole models into the file within seconds; None = not wanted.
+        reference: the kernel that is measured again and again; None = none.
+    """
+
+    measure: Measure
+    choosers: Mapping[str, Chooser]
+    hosts: Callable[[], Iterable[HostRow | FailedRow]] = tuple
+    collectives: Callable[[], Iterable[CollectiveRow | FailedRow]] = tuple
+    models: Callable[[MeasurementFile, float, Tell], object] | None = None
+    reference: Columns | None = None
+
+
+@final
+@dataclass
+class Progress:
+    """How far a session is, for whoever watches it.
+
+    Attributes:
+        phase: "host", "collectives", "kernels", "models"; op: that is being measured.
+    """
+
+    budget_s: float
+    started_s: float
+    clock: Clock
+    phase: str = "host"
+    op: str = ""
+    rows: int = 0
+    failed: int = 0
+
+    def __str__(self) -> str:
+        passed = min(self.clock() - self.started_s, self.budget_s)
+        failed = f", {self.failed} failed" if self.failed else ""
+        what = f"{self.phase} {self.op}".strip()
+        return f"{shown(passed)} of {shown(self.budget_s)}: {self.rows} rows{failed}; {what}"
+
+
+@final
+@dataclass(frozen=True)
+class Outcome:
+    """What a session came to.
+
+    Attributes:
+        seconds: it took; ended: "" if by its budget, else why before.
+        exhausted: families that had nothing left to ask for.
+    """
+
+    seconds: float
+    ended: str = ""
+    exhausted: tuple[str, ...] = ()
+
+
+class _EndedError(Exception):
+    """Somebody asked to end, or the device is lost; the text says which."""
+
+
+@final
+@dataclass
+class Measuring:
+    """Measures into an open file.
+
+    Args:
+        file: open; rows go to its session.
+        budget_s: of everything together, from ``started_s`` on.
+        stop: why to end, "" = go on.
+        watch: called whenever there is something new to show.
+    """
+
+    file: MeasurementFile
+    tools: Tools
+    budget_s: float
+    stop: Callable[[], str] = str
+    watch: Callable[[Progress], None] = lambda _: None
+    clock: Clock = time.monotonic
+    started_s: float | None = None
+    _first_reference_us: float = field(default=math.nan, init=False)
+    _reference: float | None = field(default=None, init=False)
+    _reference_at: float = field(default=-math.inf, init=False)
+
+    def run(self) -> Outcome:
+        """Measures until the budget is used up, nothing is left or somebody ends it."""
+        start = self.clock() if self.started_s is None else self.started_s
+        self.progress = Progress(self.budget_s, start, self.clock)
+        end = start + self.budget_s
+        models = self.tools.models
+        families = families_of(self.tools.choosers)
+        self._remember(families)
+        ended = ""
+        try:
+            self._once("host", self.tools.hosts)
+            self._once("collectives", self.tools.collectives)
+            self._kernels(families, end - (MODELS_SHARE * self.budget_s if models else 0.0))
+            left = end - self.clock()
+            if models is not None and left > 0.0:
+                self._phase("models")
+                models(self.file, left, self._shown)
+        except _EndedError as why:
+            ended = str(why)
+        except KeyboardInterrupt:
+            ended = "interrupted"
+        exhausted = tuple(family.op for family in families if family.done)
+        return Outcome(self.clock() - start, ended, exhausted)
+
+    def _remember(self, families: list[Family]) -> None:
+        """Tells the choosers what the file holds of this machine already."""
+        before, own = self.file.before, self.file.session
+        alike = {session.id for session in before.sessions if session.device == own.device}
+        by_op = {family.op: family.chooser for family in families}
+        for row in before.kernels:
+            if row.session in alike and row.kernel.get("op") in by_op:
+                by_op[row.kernel["op"]].tell(row.kernel, row.latency_us)
+        for failed in before.failed:
+            if failed.session in alike and failed.what.get("op") in by_op:
+                by_op[failed.what["op"]].failed(failed.what)
+        for row in before.kernels:
+            if row.session == own.id and row.name == REFERENCE:
+                self._first_reference_us = row.latency_us
+                break
+
+    def _once(
+        self, phase: str, rows: Callable[[], Iterable[HostRow | CollectiveRow | FailedRow]]
+    ) -> None:
+        """Measures what every session has once, unless it is in the file."""
+        self._phase(phase)
+        before, own = self.file.before, self.file.session.id
+        kind = before.hosts if phase == "host" else before.collectives
+        if any(row.session == own for row in kind):
+            return
+        for row in rows():
+            self._append(msgspec.structs.replace(row, session=own, at=row.at or now()))
+
+    def _kernels(self, families: list[Family], end: float) -> None:
+        self._phase("kernels")
+        self._check_reference()
+        sweep = Sweep(families, self._measured, end, clock=self.clock, stopped=self._asked)
+        for step in sweep:
+            said = step.row.message.casefold() if isinstance(step.row, FailedRow) else ""
+            if any(words in said for words in FATAL):
+                raise _EndedError("the GPU can compute nothing more in this process: run it again")
+        if self.stop():
+            raise _EndedError(self.stop())
+
+    def _measured(self, kernel: Columns) -> KernelRow | FailedRow:
+        """One row, safe on the disk."""
+        self.progress.op = str(kernel.get("op", ""))
+        self.watch(self.progress)
+        if self.clock() - self._reference_at > REFERENCE_EVERY_S:
+            self._check_reference()
+        row = self._timed(kernel)
+        if isinstance(row, KernelRow) and self._reference is not None:
+            flags = list(row.flags)
+            if abs(self._reference - 1.0) > REFERENCE_LATER and "drift" not in flags:
+                flags.append("drift")
+            conditions = msgspec.structs.replace(
+                row.conditions or Conditions(), reference=self._reference
+            )
+            row = msgspec.structs.replace(row, conditions=conditions, flags=flags)
+        self._append(row)
+        return row
+
+    def _timed(self, kernel: Columns) -> KernelRow | FailedRow:
+        """One row, whatever happens while it is measured."""
+        own, at = self.file.session.id, now()
+        try:
+            row = self.tools.measure(kernel)
+        except Exception as error:  # the sweep goes on
+            reason = "out_of_memory" if isinstance(error, MemoryError) else "error"
+            said = " ".join(str(error).split())[:500]
+            return FailedRow(own, kernel, reason, f"{type(error).__name__}: {said}", at)
+        return msgspec.structs.replace(row, session=own, at=row.at or at)
+
+    def _check_reference(self) -> None:
+        """Measures the reference kernel, whose time says whether the machine is as it was."""
+        self._reference_at = self.clock()
+        if self.tools.reference is None:
+            return
+        row = self._timed(self.tools.reference)
+        if isinstance(row, FailedRow):
+            return
+        if math.isnan(self._first_reference_us):
+            self._first_reference_us = row.latency_us
+        self._reference = row.latency_us / self._first_reference_us
+        self._append(msgspec.structs.replace(row, name=REFERENCE))
+
+    def _append(self, row: Row) -> None:
+        self.file.append(row)
+        self._shown(row)
+
+    def _shown(self, row: Row) -> None:
+        """Counts a row that is in the file; ends if somebody asked to."""
+        self.progress.failed += isinstance(row, FailedRow)
+        self.progress.rows += not isinstance(row, FailedRow)
+        self.watch(self.progress)
+        if self.progress.phase != "kernels" and self.stop():
+            raise _EndedError(self.stop())
+
+    def _phase(self, name: str) -> None:
+        if self.stop():
+            raise _EndedError(self.stop())
+        self.progress.phase, self.progress.op = name, ""
+        self.watch(self.progress)
+
+    def _asked(self) -> bool:
+        return bool(self.stop())
+
+
+def now() -> str:
+    """ISO date and time, UTC, to the microsecond: no two rows have the same."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def new_id() -> str:
+    """Names a session: when it started, and a few letters that no other has.
+
+    >>> len(new_id())
+    24
+    """
+    moment = datetime.now(UTC)
+    return f"{moment:%Y%m%dT%H%M%SZ}-{content_hash([now(), time.perf_counter_ns()])[:7]}"

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from silicast.measurement.records import (
+    CollectiveRow,
+    Columns,
+    FailedRow,
+    HostRow,
+    KernelRow,
+    Session,
+)
+from silicast.measurement.session import REFERENCE, Measuring, Outcome, Tools
+from silicast.measurement.store import MeasurementFile, read_measurements
+
+
+class Clock:
+    """Time passes when something is measured."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Queue:
+    """Asks for kernels in their order; forgets those that are known."""
+
+    kernels: list[Columns]
+    told: list[int] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)
+
+    def next(self) -> Columns | None:
+        seen = {*self.told, *self.refused}
+        return next((kernel for kernel in self.kernels if kernel["m"] not in seen), None)
+
+    def tell(self, kernel: Columns, latency_us: float) -> None:
+        self.told.append(kernel["m"])
+
+    def failed(self, kernel: Columns) -> None:
+        self.refused.append(kernel["m"])
+
+
+def gemms(count: int, op: str = "gemm") -> Queue:
+    return Queue([{"op": op, "m": m, "n": 8, "k": 8} for m in range(1, count + 1)])
+
+
+REFERENCE_KERNEL = {"op": "gemm", "m": 512, "n": 512, "k": 512}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "measured.jsonl"
+
+
+def timed(clock: Clock, wall_s: float = 1.0) -> Callable[[Columns], KernelRow | FailedRow]:
+    def measure(kernel: Columns) -> KernelRow | FailedRow:
+        clock.now += wall_s
+        return KernelRow("", kernel, float(kernel["m"]))
+
+    return measure
+
+
+def run(
+    path: Path, tools: Tools, clock: Clock, budget_s: float = 100.0,
+    stop: Callable[[], str] = str, device: str = "H100",
+) -> Outcome:  # fmt: skip
+    session = Session(f"at {clock.now}", "2026-01-01", device=device)
+    with MeasurementFile.open(path, session) as file:
+        return Measuring(file, tools, budget_s, stop=stop, clock=clock).run()
+
+
+def test_ends_within_the_budget(path: Path) -> None:
+    clock = Clock()
+    outcome = run(path, Tools(timed(clock), {"gemm": gemms(1000)}), clock, budget_s=20.0)
+    rows = read_measurements(path).kernels
+    assert 15 <= len(rows) <= 20
+    assert outcome.seconds <= 20.0
+    assert outcome.ended == ""
+    assert len({row.at for row in rows}) == len(rows)
+
+
+def test_ends_when_nothing_is_left(path: Path) -> None:
+    clock = Clock()
+    outcome = run(path, Tools(timed(clock), {"gemm": gemms(3)}), clock)
+    assert [row.kernel["m"] for row in read_measurements(path).kernels] == [1, 2, 3]
+    assert outcome.exhausted == ("gemm",)
+
+
+def test_families_share_the_time_by_weight(path: Path) -> None:
+    clock = Clock()
+
+    def measure(kernel: Columns) -> KernelRow:
+        clock.now += 2.0 if kernel["op"] == "softmax" else 0.5
+        return KernelRow("", kernel, 1.0)
+
+    choosers = {"gemm": gemms(999), "softmax": gemms(999, "softmax")}
+    run(path, Tools(measure, choosers), clock, budget_s=200.0)
+    ops = [row.kernel["op"] for row in read_measurements(path).kernels]
+    assert 0.5 * ops.count("gemm") == pytest.approx(4.0 * 2.0 * ops.count("softmax"), rel=0.15)
+
+
+def test_a_family_without_kernels_gives_its_time_to_others(path: Path) -> None:
+    clock = Clock()
+    choosers = {"gemm": gemms(2), "softmax": gemms(999, "softmax")}
+    run(path, Tools(timed(clock), choosers), clock, budget_s=50.0)
+    ops = [row.kernel["op"] for row in read_measurements(path).kernels]
+    assert ops.count("softmax") > 40
+
+
+def test_goes_on_with_what_is_not_there_yet(path: Path) -> None:
+    clock = Clock()
+    run(path, Tools(timed(clock), {"gemm": gemms(9)}), clock, budget_s=6.0)
+    first = len(read_measurements(path).kernels)
+    assert 0 < first < 9
+    run(path, Tools(timed(clock), {"gemm": gemms(9)}), clock)
+    found = read_measurements(path)
+    assert [row.kernel["m"] for row in found.kernels] == list(range(1, 10))
+    assert len(found.sessions) == 1
+
+
+def test_another_device_starts_anew(path: Path) -> None:
+    clock = Clock()
+    run(path, Tools(timed(clock), {"gemm": gemms(3)}), clock)
+    run(path, Tools(timed(clock), {"gemm": gemms(3)}), clock, device="H200")
+    assert len(read_measurements(path).kernels) == 6
+
+
+def test_failures_are_rows_and_are_not_tried_again(path: Path) -> None:
+    clock = Clock()
+
+    def measure(kernel: Columns) -> KernelRow | FailedRow:
+        clock.now += 1.0
+        if kernel["m"] == 1:
+            return FailedRow("", kernel, "out_of_memory", "too large")
+        if kernel["m"] == 2:
+            raise MemoryError("no more")
+        if kernel["m"] == 3:
+            raise ValueError("odd\nsizes")
+        return KernelRow("", kernel, 1.0)
+
+    outcome = run(path, Tools(measure, {"gemm": gemms(5)}), clock)
+    found = read_measurements(path)
+    assert [row.reason for row in found.failed] == ["out_of_memory", "out_of_memory", "error"]
+    assert found.failed[2].message == "ValueError: odd sizes"
+    assert [row.kernel["m"] for row in found.kernels] == [4, 5]
+    assert outcome.ended == ""
+    again = gemms(5)
+    run(path, Tools(measure, {"gemm": again}), clock)
+    assert again.refused == [1, 2, 3]
+    assert len(read_measurements(path).failed) == 3
+
+
+def test_a_lost_gpu_ends_the_session(path: Path) -> None:
+    clock = Clock()
+
+    def measure(kernel: Columns) -> KernelRow:
+        clock.now += 1.0
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    outcome = run(path, Tools(measure, {"gemm": gemms(5)}), clock)
+    assert "run it again" in outcome.ended
+    assert len(read_measurements(path).failed) == 1
+
+
+def test_ends_when_somebody_asks(path: Path) -> None:
+    clock = Clock()
+    outcome = run(
+        path, Tools(timed(clock), {"gemm": gemms(99)}), clock,
+        stop=lambda: "SIGTERM" if clock.now >= 105.0 else "",
+    )  # fmt: skip
+    assert outcome.ended == "SIGTERM"
+    assert len(read_measurements(path).kernels) == 5
+
+
+def test_an_interrupt_keeps_what_was_measured(path: Path) -> None:
+    clock = Clock()
+
+    def measure(kernel: Columns) -> KernelRow:
+        if kernel["m"] == 3:
+            raise KeyboardInterrupt
+        return KernelRow("", kernel, 1.0)
+
+    assert run(path, Tools(measure, {"gemm": gemms(5)}), clock).ended == "interrupted"
+    assert len(read_measurements(path).kernels) == 2
+
+
+def test_host_and_collectives_come_once(path: Path) -> None:
+    clock = Clock()
+
+    def hosts() -> Iterator[HostRow | FailedRow]:
+        yield HostRow("", "dispatch", 3.0)
+        yield FailedRow("", {"quantity": "graph_launch"}, "unsupported")
+
+    def collectives() -> Iterator[CollectiveRow]:
+        yield CollectiveRow("", {"op": "all_reduce", "bytes": 8, "gpus": 2}, 4.0)
+
+    for _ in range(2):
+        run(path, Tools(timed(clock), {}, hosts, collectives), clock)
+    found = read_measurements(path)
+    assert (len(found.hosts), len(found.collectives), len(found.failed)) == (1, 1, 1)
+
+
+def test_models_get_the_rest_of_the_time(path: Path) -> None:
+    clock = Clock()
+    given: list[float] = []
+
+    def models(file: MeasurementFile, seconds: float, tell: object) -> None:
+        given.append(seconds)
+
+    run(path, Tools(timed(clock), {"gemm": gemms(999)}, models=models), clock, budget_s=100.0)
+    assert 40.0 <= given[0] <= 42.0
+
+
+def test_the_reference_says_when_the_machine_slows_down(path: Path) -> None:
+    clock = Clock()
+
+    def measure(kernel: Columns) -> KernelRow:
+        clock.now += 1.0
+        return KernelRow("", kernel, 20.0 if clock.now > 150.0 else 10.0)
+
+    tools = Tools(measure, {"gemm": gemms(999)}, reference=REFERENCE_KERNEL)
+    run(path, tools, clock)
+    rows = read_measurements(path).kernels
+    assert sum(row.name == REFERENCE for row in rows) >= 5
+    own = [row for row in rows if row.name != REFERENCE]
+    assert own[0].conditions is not None
+    assert own[0].conditions.reference == 1.0
+    assert own[0].flags == []
+    assert own[-1].conditions is not None
+    assert own[-1].conditions.reference == 2.0
+    assert own[-1].flags == ["drift"]
+
+    clock.now = 1000.0  # another process, the same session: the first time is that of the file
+    run(path, tools, clock)
+    last = read_measurements(path).kernels[-1]
+    assert last.conditions is not None
+    assert last.conditions.reference == 2.0
