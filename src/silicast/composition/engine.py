@@ -66,7 +66,14 @@ class HostTable(_Strict, frozen=True):
             piece between every two calls of attention.
         backward_us: likewise in a backward pass, whose operations the framework's own engine
             launches; 0 = as ``dispatch_us``.
+        between_us: on devices that run an operation in the thread that calls it, what that thread
+            does between two of them: Python, and operators that only view. The call itself is part
+            of the operation's time there. 0 = as ``dispatch_us``.
+        round_trip_us: from the end of a kernel whose result the host reads to the start of the next;
+            0 = as in most frameworks.
         log_sd: log standard deviation of these constants between hosts and versions.
+        launch_log_sd: likewise of ``dispatch_us``, ``backward_us`` and ``piece_us``, where it is
+            another.
     """
 
     step_us: float
@@ -75,10 +82,13 @@ class HostTable(_Strict, frozen=True):
     transport_us: float
     dispatch_us: float
     backward_us: float = 0.0
+    between_us: float = 0.0
     piece_us: float = 0.0
     gap_us: float = 0.0
     asynchronous: bool = False
+    round_trip_us: float = 0.0
     log_sd: float = 0.5
+    launch_log_sd: float | None = None
 
 
 class ParallelTable(_Strict, frozen=True):
@@ -137,12 +147,14 @@ class MemoryTable(_Strict, frozen=True):
         framework_gb: context, libraries, communication buffers and graphs, per device.
         page_tokens: tokens of one block of the KV cache.
         prefill_chunk_tokens: most new tokens of one step; 0 = no limit.
+        process_gb: in place of ``framework_gb``, of a process that computes in the host's memory.
     """
 
     usable_fraction: float
     framework_gb: float
     page_tokens: int
     prefill_chunk_tokens: int = 0
+    process_gb: float = 0.0
 
 
 @final

@@ -6,8 +6,10 @@
     total    = max(device, dispatch) + gap + max(0, work - max(device, dispatch))   asynchronously
 
 Asynchronous scheduling prepares a step while the device runs the one before: in a run of alike
-steps the device waits only where the host takes longer. All times are those of the engine's file
-over the host's speed factor.
+steps the device waits only where the host takes longer. A processor that runs operations in the
+thread that calls them waits for all of it: dispatch is then what that thread does between them,
+and adds to the device's time. All times are those of the engine's file over the host's speed
+factor.
 """
 
 from __future__ import annotations
@@ -41,12 +43,14 @@ class HostTimes:
         work_s: the rest.
         gap_s: between two steps in any case.
         asynchronous: the work is done beside the device.
+        in_line: dispatch is time between operations, and nothing is beside them.
     """
 
     dispatch_s: F64
     work_s: F64
     gap_s: float
     asynchronous: bool
+    in_line: bool = False
 
     def waited_s(self, device_s: F64) -> F64:
         """Between two steps, what a device that works for ``device_s`` waits for, shape (n,)."""
@@ -54,13 +58,14 @@ class HostTimes:
 
     def hidden_s(self, device_s: F64) -> F64:
         """Work beside the device, shape (n,)."""
-        if not self.asynchronous:
+        if self.in_line or not self.asynchronous:
             return np.zeros_like(self.work_s)
         return np.minimum(self.work_s, np.maximum(device_s, self.dispatch_s))
 
     def total_s(self, device_s: F64) -> F64:
         """The step, shape (n,)."""
-        return np.maximum(device_s, self.dispatch_s) + self.waited_s(device_s)
+        busy = device_s + self.dispatch_s if self.in_line else np.maximum(device_s, self.dispatch_s)
+        return busy + self.waited_s(device_s)
 
 
 def host_times(deployment: Deployment, placed: Sequence[Placed], states: BatchStates) -> HostTimes:
@@ -72,6 +77,7 @@ def host_times(deployment: Deployment, placed: Sequence[Placed], states: BatchSt
         work_us(deployment, states) * per_us,
         host.gap_us * per_us,
         host.asynchronous,
+        deployment.machine.in_line,
     )
 
 
@@ -92,6 +98,8 @@ def _dispatch_us(deployment: Deployment, placed: Sequence[Placed], states: Batch
     engine = deployment.engine
     prefill = states.prefill_sequences > 0
     both = prefill & (states.decode_sequences > 0)
+    if deployment.machine.in_line:
+        return (engine.host.between_us or engine.host.dispatch_us) * _by_kind(placed, prefill, both)
     one_by_one = engine.host.dispatch_us * _by_kind(placed, prefill, both)
     between = [p for p in placed if _is_between(p)]
     layers = float(deployment.model.layers)

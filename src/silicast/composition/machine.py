@@ -13,6 +13,10 @@ from silicast.hardware.host import Host
 from silicast.learning.tiers import ALL_SHIPPED, Evidence
 from silicast.workload.plan import Plan
 
+IN_LINE = frozenset(("vector_cpu",))
+"""Execution models whose operations run in the thread that calls them: nothing is launched ahead,
+and nothing of the host is hidden."""
+
 
 def links_of(cluster: Cluster | None, device: Device, gpus_per_node: int) -> Cluster:
     """The links between devices: as stated, else those of the device's usual system.
@@ -49,6 +53,23 @@ class Machine:
     def links(self) -> Cluster:
         """The cluster, stated or usual."""
         return links_of(self.cluster, self.device, self.gpus_per_node)
+
+    @property
+    def in_line(self) -> bool:
+        """Whether operations run in the thread that calls them (:data:`IN_LINE`)."""
+        return self.device.execution_model in IN_LINE
+
+    @property
+    def between_s(self) -> float:
+        """Where they do, what that thread takes between two of them."""
+        host = self.engine.host
+        return (host.between_us or host.dispatch_us) * 1e-6 / self.host.factor
+
+    @property
+    def framework_gb(self) -> float:
+        """What the engine takes beside weights, cache and results; 10^9 bytes a device."""
+        memory = self.engine.memory
+        return memory.process_gb if self.in_line else memory.framework_gb
 
     @cached_property
     def limited_device(self) -> Device:

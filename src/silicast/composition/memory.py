@@ -62,7 +62,7 @@ def _behind_encoder(
             activation_bytes(encoder, plan, precision, sum(input_lens)),
             activation_bytes(model, plan, precision, count, count),
         ),
-        framework=round(engine.memory.framework_gb * GB),
+        framework=round(deployment.machine.framework_gb * GB),
         usable=round(deployment.device.dram.capacity_bytes * engine.memory.usable_fraction),
     )
 
@@ -88,6 +88,6 @@ def static_batch_memory(
         weights=weight_bytes(model, plan, precision),
         kv_cache=kv_cache_bytes(model, plan, precision, slots),
         activations=activation_bytes(model, plan, precision, tokens, len(input_lens)),
-        framework=round(engine.memory.framework_gb * GB),
+        framework=round(deployment.machine.framework_gb * GB),
         usable=round(deployment.device.dram.capacity_bytes * engine.memory.usable_fraction),
     )

@@ -94,13 +94,15 @@ def _args(found: ProgramPass, kernel: int) -> dict[str, Any]:
 
 def _launches(found: ProgramPass, starts: list[int]) -> list[Slice]:
     """The host's launches, each over before its kernel begins."""
-    issue = [to_picoseconds(s) for s in found.times.timeline.issue_s.tolist()]
+    line = found.times.timeline
+    issue = [to_picoseconds(s) for s in line.issue_s.tolist()]
     if not issue or not issue[-1]:
         return []
     track = Track(HOST, LAUNCHES)
-    before = [0, *issue[:-1]]
+    before = [max(to_picoseconds(s), 0) for s in (line.issue_s - line.launch_s).tolist()]
+    what = "before" if found.program.machine.in_line else "launch"
     return [
-        Slice(track, f"launch {each.node.name}", min(begin, start), min(end, max(start, begin)))
+        Slice(track, f"{what} {each.node.name}", min(begin, start), min(end, max(start, begin)))
         for each, begin, end, start in zip(
             found.program.unrolled.executions, before, issue, starts, strict=True
         )

@@ -8,7 +8,8 @@ which has a closed form: with D[i] the device time of the kernels before i,
 
     start[i] = D[i] + max over k <= i of (issue[k] - D[k])
 
-Kernels of several streams run at once as far as they wait for nobody, and share cores and memory:
+A processor that runs an operation in the thread that calls it has no such queue
+(:func:`in_line`). Kernels of several streams run at once as far as they wait for nobody, and share cores and memory:
 each asks for a share of both, and where the shares of those that run exceed what there is, all of
 them slow down alike. Two kernels that fill the device thus gain nothing from running together.
 """
@@ -36,12 +37,22 @@ class Timeline:
         issue_s: when the host has launched it.
         start_s, end_s: on the device.
         stream: which one it runs on.
+        host_s: what the host takes for each launch; None = from one launch to the next.
     """
 
     issue_s: F64
     start_s: F64
     end_s: F64
     stream: I64
+    host_s: F64 | None = None
+
+    @cached_property
+    def launch_s(self) -> F64:
+        """Host time of each launch, shape (n,)."""
+        if self.host_s is not None:
+            return self.host_s
+        found: F64 = np.diff(self.issue_s, prepend=0.0)
+        return found
 
     @cached_property
     def total_s(self) -> float:
@@ -103,6 +114,24 @@ def one_stream(duration_s: F64, issue_s: F64) -> Timeline:
     end = start + duration_s
     end[:-1] = np.minimum(end[:-1], start[1:])  # sums round: kernels do not overlap
     return Timeline(issue_s, start, end, np.zeros(len(start), dtype=np.int64))
+
+
+def in_line(duration_s: F64, between_s: float) -> Timeline:
+    """Operations that run in the thread that calls them, whatever their stream.
+
+    Args:
+        duration_s: of each, with its call, shape (n,).
+        between_s: what the thread does before each.
+
+    >>> line = in_line(np.array([2.0, 4.0]), 0.5)
+    >>> line.start_s.tolist(), line.total_s, line.idle_s
+    ([0.5, 3.0], 7.0, 1.0)
+    """
+    end = np.cumsum(duration_s + between_s)
+    begin = np.concatenate(([0.0], end))[:-1]
+    start: F64 = np.minimum(begin + between_s, end)
+    count = len(duration_s)
+    return Timeline(start, start, end, np.zeros(count, dtype=np.int64), np.full(count, between_s))
 
 
 def several_streams(

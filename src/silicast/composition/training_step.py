@@ -148,8 +148,8 @@ def training_memory(
     return ProgramMemory(
         weights=count * stored,
         activations=activations,
-        fragmentation=fragmentation_bytes(activations),
-        framework=round(deployment.engine.memory.framework_gb * GB),
+        fragmentation=0 if deployment.machine.in_line else fragmentation_bytes(activations),
+        framework=round(deployment.machine.framework_gb * GB),
         gradients=count * max(stored, FP32_BYTES),
         optimizer=count * optimizer_bytes(optimizer, precision.hidden),
         peak_node=worst,

@@ -7,6 +7,8 @@ from collections.abc import Collection
 from silicast.composition.engine import Engine
 from silicast.composition.engine_options import with_options
 from silicast.composition.engine_versions import as_of, lacking
+from silicast.composition.machine import IN_LINE
+from silicast.hardware.device import Device
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import engine_of
 
@@ -29,6 +31,17 @@ def chosen_engine(
     version = table.version if table is not None else ""
     engine = with_options(as_of(engine_of(scenario, default), version), switches)
     return engine, _other_version(scenario, engine)
+
+
+def no_graphs(scenario: Scenario, device: Device) -> list[str]:
+    """A warning where graphs are asked for that a device has no use for."""
+    stated = scenario.engine.options.get("cuda_graph") if scenario.engine is not None else None
+    if device.execution_model not in IN_LINE or stated in (None, False, "off"):
+        return []
+    return [
+        f"engine.options.cuda_graph: {device.name} runs an operation in the thread that calls it: "
+        "there is nothing to capture, and the option changes nothing"
+    ]
 
 
 def _other_version(scenario: Scenario, engine: Engine) -> list[str]:

@@ -140,8 +140,8 @@ def _batch(model: Sizes, batch: int, new: int, past: int) -> Sizes:
 measured(
     "decoder",
     {
-        "prefill-b1": _batch(SMALL_MODEL, 1, 256, 0),
-        "prefill-b4": _batch(SMALL_MODEL, 4, 64, 0),
+        "prefill-b1": _batch(SMALL_MODEL, 1, 128, 0),
+        "prefill-b4": _batch(SMALL_MODEL, 4, 32, 0),
         "decode-b1": _batch(SMALL_MODEL, 1, 1, 512),
         "decode-b8": _batch(SMALL_MODEL, 8, 1, 512),
     },

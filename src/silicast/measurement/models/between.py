@@ -1,0 +1,91 @@
+"""What Python takes between two operations of an eager program, where operations run in line.
+
+A layer of a decoder is too small to compute anything, so that its time is that of its calls and of
+what stands between them: modules, views, Python. Its calls are timed alone, as kernels are
+measured; the difference, over their number, is the rest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median, quantiles
+from typing import Any, final
+
+HIDDEN, HEADS, KV_HEADS, PAST = 16, 2, 1, 4
+ROUNDS, CALLS = 15, 60
+
+
+@final
+@dataclass(frozen=True)
+class Between:
+    """What was found; microseconds an operation.
+
+    Attributes:
+        between_us: at least a tenth of a microsecond; call_us: of the operation itself.
+        operations: in the layer; repeats: how often it was taken.
+    """
+
+    between_us: float
+    call_us: float
+    p05_us: float
+    p95_us: float
+    operations: int
+    repeats: int
+
+
+def between_operations() -> Between:
+    """Measures it on the CPU at hand, in some tenths of a second."""
+    import torch
+    from torch.nn import functional
+
+    from silicast.measurement.models.programs.decoder import Layer
+
+    sizes = {"hidden": HIDDEN, "heads": HEADS, "kv_heads": KV_HEADS, "intermediate": 2 * HIDDEN}
+    layer = Layer(sizes, torch.float32).eval()
+    width = HIDDEN // HEADS
+    x = torch.randn(1, 1, HIDDEN)
+    cos, sin = torch.randn(1, width), torch.randn(1, width)
+    cache = torch.randn(2, 1, KV_HEADS, PAST + 1, width)
+    query, key = torch.randn(1, HEADS, 1, width), cache[0]
+    half, wide = query[..., : width // 2], torch.randn(1, 1, 2 * HIDDEN)
+    weight, small, up = (
+        torch.ones(HIDDEN),
+        torch.randn(HIDDEN, HIDDEN),
+        torch.randn(2 * HIDDEN, HIDDEN),
+    )
+    down = torch.randn(HIDDEN, 2 * HIDDEN)
+    place, row = cache[0][:, :, PAST : PAST + 1], torch.randn(1, KV_HEADS, 1, width)
+    calls: list[tuple[int, Callable[[], Any]]] = [
+        (2, lambda: functional.rms_norm(x, (HIDDEN,), weight, 1e-5)),
+        (4, lambda: functional.linear(x, small)),
+        (2, lambda: functional.linear(x, up)),
+        (1, lambda: functional.linear(wide, down)),
+        (4, lambda: torch.mul(query, cos)),
+        (2, lambda: torch.neg(half)),
+        (2, lambda: torch.cat((half, half), -1)),
+        (4, lambda: torch.add(x, x)),
+        (2, lambda: place.copy_(row)),
+        (1, lambda: functional.scaled_dot_product_attention(query, key, key, enable_gqa=True)),
+        (1, lambda: functional.silu(wide)),
+        (1, lambda: torch.mul(wide, wide)),
+    ]
+    count = sum(number for number, _ in calls)
+    found, alone = [], []
+    with torch.no_grad():
+        for _ in range(ROUNDS):
+            whole = _each_us(lambda: layer(x, cos, sin, cache, PAST))
+            calls_us = sum(number * _each_us(call) for number, call in calls)
+            alone.append(calls_us / count)
+            found.append((whole - calls_us) / count)
+    cuts = quantiles(found, n=20, method="inclusive")
+    return Between(max(median(found), 0.1), median(alone), cuts[0], cuts[-1], count, ROUNDS)
+
+
+def _each_us(call: Callable[[], object]) -> float:
+    call()
+    start = time.perf_counter()
+    for _ in range(CALLS):
+        call()
+    return (time.perf_counter() - start) / CALLS * 1e6

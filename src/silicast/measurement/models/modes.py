@@ -1,0 +1,103 @@
+"""Ways to run a program: eager, compiled, as a CUDA graph; the call, and the engine in scenarios."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, final, get_args
+
+from silicast.measurement.machine import Machine
+from silicast.measurement.models.case import Program
+
+Mode = Literal["eager", "compiled", "graph"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+ENGINES: dict[Mode, Any] = {
+    "eager": "torch-eager",
+    "compiled": "torch-compile",
+    "graph": {"name": "torch-eager", "options": {"cuda_graph": "full"}},
+}
+"""What a scenario calls each."""
+
+CAPTURE_WARM_UP = 3
+"""Calls on a side stream before a capture, as torch.cuda.graph asks for."""
+
+Call = Callable[[], object]
+
+
+@final
+@dataclass(frozen=True)
+class Ready:
+    """A program that is ready to be timed.
+
+    Attributes:
+        call: one pass; wait: until the device has done it.
+    """
+
+    call: Call
+    wait: Call
+
+
+def why_not(mode: Mode, machine: Machine, program: Program) -> str:
+    """Why a program is not measured in a mode here; "" = it is."""
+    if mode == "graph":
+        if machine.kind != "cuda":
+            return "graphs are of CUDA devices"
+        return program.captures
+    if mode == "compiled":
+        return program.compiles or _no_compiler(machine)
+    return ""
+
+
+def _no_compiler(machine: Machine) -> str:
+    """Why torch.compile has nothing to compile with."""
+    if machine.kind == "cuda" and importlib.util.find_spec("triton") is None:
+        return "torch.compile needs Triton on a GPU: pip install triton"
+    if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++")):
+        return "torch.compile needs a C++ compiler: install g++, or name one in CXX"
+    return ""
+
+
+def prepared(mode: Mode, machine: Machine, program: Program) -> Ready:
+    """The program in a mode, compiled or captured by now."""
+    import torch
+
+    if mode == "graph":
+        return Ready(_captured(torch, program), torch.cuda.synchronize)
+    module = program.module
+    if mode == "compiled":
+        torch.compiler.reset()
+        module = torch.compile(module, dynamic=False)
+
+    def call() -> object:
+        with torch.no_grad():
+            return module(*program.args)
+
+    call()
+    wait = torch.cuda.synchronize if machine.kind == "cuda" else _nothing
+    return Ready(call, wait)
+
+
+def _nothing() -> None:
+    """Operations of a CPU have ended when their call returns."""
+
+
+def _captured(torch: Any, program: Program) -> Call:
+    graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.no_grad():
+        with torch.cuda.stream(side):
+            for _ in range(CAPTURE_WARM_UP):
+                program.module(*program.args)
+        torch.cuda.current_stream().wait_stream(side)
+        with torch.cuda.graph(graph):
+            kept = program.module(*program.args)
+
+    def replay(result: object = kept) -> object:
+        graph.replay()
+        return result
+
+    return replay
