@@ -18,13 +18,11 @@ from silicast.hardware.catalog import device_from
 from silicast.hardware.check import check_device
 from silicast.hardware.device import Device
 from silicast.hardware.index import device_names
+from silicast.hardware.sources import plain_path
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 Table = dict[str, Any]
-
-PCIE = "links.pcie"
-DRAM = "memory.dram.bandwidth"
 
 
 @final
@@ -87,6 +85,8 @@ class Draft:
         if place.get(name, 0.0) >= value:
             return self
         place[name] = value
+        for key in [key for key in table["sources"] if plain_path(key) == plain_path(path)]:
+            del table["sources"][key]
         table["sources"][path] = f"{why}; drafted was {_number(_at(self.table, path))}"
         return replace(self, table=table)
 
