@@ -104,3 +104,11 @@ def test_dispatched_tokens_meet_a_kernel_of_their_phase() -> None:
     times = model.steps(states).nodes.time_s
     experts = next(i for i, p in enumerate(model.placed) if p.op.family == "moe")
     assert times[experts, 0] == model.steps(states.first()).nodes.time_s[experts, 0]
+
+
+def test_links_are_asked_before_the_plan_is_settled() -> None:
+    """A deployment looks at its links while it is made; what it remembers has its own plan."""
+    for engine, plan in (("sglang", {"tp": 4, "attention_dp": 2}), ("vllm", {"tp": 2, "ep": 2})):
+        found = deployment("Qwen3-235B-A22B", engine, **plan)
+        assert found.machine.plan == found.plan
+        assert found.links is not None
