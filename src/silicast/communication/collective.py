@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -11,6 +11,7 @@ import numpy as np
 from silicast.communication.algorithm import COLLECTIVES, Collective, Constants
 from silicast.communication.correction import Curve, Model, curve, shipped_curve
 from silicast.communication.features import Call
+from silicast.communication.measured import MeasuredChange, measured_change
 from silicast.communication.selection import (
     LAUNCHES,
     Launch,
@@ -22,6 +23,7 @@ from silicast.communication.selection import (
     shipped_sections,
 )
 from silicast.communication.topology import Topology
+from silicast.core.calibrated import CollectiveCurve
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Tier
@@ -50,6 +52,7 @@ class CollectiveTimes:
         choice: algorithm expected for each row.
         learned: weight of a learned correction, 0..1 per row; None = there is none.
         analytic_s: the estimate without it, where there is one.
+        calibrated: weight of a user's calibration, 0..1 per row; None = there is none.
     """
 
     estimate_s: F64
@@ -63,12 +66,17 @@ class CollectiveTimes:
     warnings: tuple[str, ...] = ()
     learned: F64 | None = None
     analytic_s: F64 | None = None
+    calibrated: F64 | None = None
 
     def tiers(self) -> list[Tier]:
-        """The tier of each row: learned where a correction had any weight."""
-        if self.learned is None:
-            return ["analytic"] * len(self.estimate_s)
-        return ["cross-device" if weight > 0.0 else "analytic" for weight in self.learned.tolist()]
+        """The tier of each row: the best whose correction had any weight."""
+        none = np.zeros(len(self.estimate_s))
+        learned = none if self.learned is None else self.learned
+        own = none if self.calibrated is None else self.calibrated
+        return [
+            "calibrated" if y > 0.0 else "cross-device" if x > 0.0 else "analytic"
+            for x, y in zip(learned.tolist(), own.tolist(), strict=True)
+        ]
 
     def bound_by(self) -> list[str]:
         """What dominates each row: "link" or "latency"."""
@@ -89,6 +97,7 @@ def collective_times(
     physics: Physics | None = None,
     artefact: Artefact | None = None,
     learned: bool = True,
+    measured: Sequence[CollectiveCurve] = (),
 ) -> CollectiveTimes:
     """Times of ``op`` at every size.
 
@@ -108,6 +117,7 @@ def collective_times(
         artefact: of learned corrections on these constants; None = the shipped one with the
             shipped constants, and none with others.
         learned: False = without any correction.
+        measured: curves of a user's calibration on the very device.
 
     Raises:
         SilicastError: unknown operation, library or launch; sizes or participants out of range.
@@ -124,6 +134,43 @@ def collective_times(
     if gpus == 1 or len(size) == 0:
         return _nothing(len(size))
     call = Call(op, topology, implementation, launch, dtype, version)
+    found = _predicted(call, size, physics, artefact, learned=learned)
+    if not measured:
+        return found
+    by_nccl = [name in NCCL_ALGORITHMS for name in found.choice]
+    change = measured_change(measured, call, size, by_nccl)
+    return found if change is None else _changed(found, change)
+
+
+def _changed(times: CollectiveTimes, change: MeasuredChange) -> CollectiveTimes:
+    """Times as a user's measurements change them; what is left of the error is each size's own."""
+    estimate = np.maximum(times.estimate_s * exp_fixed(change.log_ratio), times.bound_s)
+    shared = sum(value * value for value in times.shared_log_sd.values())
+    before = times.independent_log_sd * times.independent_log_sd + shared
+    after = change.log_sd * change.log_sd
+    weight = change.weight
+    own = np.sqrt(weight * after + (1.0 - weight) * np.maximum(before, after))
+    spread = exp_fixed(Z90 * own)
+    return replace(
+        times,
+        estimate_s=estimate,
+        p05_s=np.maximum(estimate / spread, times.bound_s),
+        p95_s=estimate * spread,
+        resource_s={
+            **times.resource_s,
+            "latency": np.minimum(times.resource_s["latency"], estimate),
+        },
+        shared_log_sd={},
+        independent_log_sd=own,
+        calibrated=weight,
+    )
+
+
+def _predicted(
+    call: Call, size: I64, physics: Physics | None, artefact: Artefact | None, *, learned: bool
+) -> CollectiveTimes:
+    """Times without what a user measured."""
+    op, topology, launch = call.op, call.topology, call.launch
     architecture = topology.device.architecture
     known = physics or load_physics("communication")
     device = topology.device
@@ -221,7 +268,11 @@ def _corrected(
 
 
 def collective_batch_times(
-    batch: OpBatch, where: Device | Topology, *, learned: bool = True
+    batch: OpBatch,
+    where: Device | Topology,
+    *,
+    learned: bool = True,
+    measured: Sequence[CollectiveCurve] = (),
 ) -> CollectiveTimes:
     """The same for graph nodes: dims ``bytes`` and ``gpus``, library and launch in the variant.
 
@@ -244,6 +295,7 @@ def collective_batch_times(
         batch.variant.dtype,
         batch.variant.version,
         learned=learned,
+        measured=measured,
     )
 
 

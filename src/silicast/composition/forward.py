@@ -116,7 +116,10 @@ def _gradient_sum(half: _Half) -> Part | None:
     bucket = min(size, BUCKET_BYTES)
     op = Op.make("all_reduce", Variant(), bytes=bucket, gpus=ranks)
     where = topology(deployment.machine, op, crosses=False)
-    found = collective_batch_times(OpBatch.of([op]), where, learned=deployment.evidence.learned)
+    known = deployment.evidence
+    found = collective_batch_times(
+        OpBatch.of([op]), where, learned=known.learned, measured=known.collectives
+    )
     each_s = float(found.estimate_s[0])
     whole_s = each_s * size / max(bucket, 1)
     exposed_s = max(each_s, whole_s - float(half.times.device_s[0]))
@@ -207,8 +210,11 @@ class _Half:
         """Time in which the device waits for launches and for the host's reading of answers."""
         placed, nodes = self.model.placed, self.times.nodes
         launches = sum(each.count for each in placed)
+        if self.times.in_line:
+            return float(self.times.dispatch_s[0])
         launch_s = float(self.times.dispatch_s[0]) / max(launches, 1)
-        trip_us = load_physics(PHYSICS).default["round_trip_us"]
+        host = self.model.deployment.engine.host
+        trip_us = host.round_trip_us or load_physics(PHYSICS).default["round_trip_us"]
         trip_s = trip_us * 1e-6 / self.model.deployment.host.factor
         return stretches_s(placed, nodes.time_s[:, 0], launch_s, max(trip_s, launch_s))
 
@@ -216,9 +222,10 @@ class _Half:
         """Its tree, without what the host does between two passes."""
         none = np.zeros(1)
         waited = np.array([self.idle_s])
-        times = replace(self.times, host_s=none, dispatch_s=self.times.device_s + waited)
+        beside = none if self.times.in_line else self.times.device_s
+        times = replace(self.times, host_s=none, dispatch_s=beside + waited)
         part = self.model.part(self.direction, times, _ONE)
-        hidden = to_picoseconds(float(np.minimum(self.times.dispatch_s, self.times.device_s)[0]))
+        hidden = to_picoseconds(float(self.times.dispatch_hidden_s[0]))
         children = [_hiding(child, hidden) for child in part.children]
         summed = _gradient_sum(self)
         return Part.group(part.name, children if summed is None else [*children, summed])

@@ -22,7 +22,7 @@ from silicast.core.prediction import TIERS, Part
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation, KernelTimes, implementation_for
 from silicast.kernels.moe_recipes import DISPATCHED, DISPATCHED_PREFILL
-from silicast.learning.tiers import kernel_times
+from silicast.learning.tiers import in_whole_models, kernel_times
 from silicast.workload.op import Dim, Op, OpBatch, Variant
 from silicast.workload.symbols import (
     ALL_TOKENS,
@@ -232,7 +232,10 @@ class Timer:
             batch = OpBatch(key.family, key.variant, columns(ops, symbols, count))
         if key.family in COLLECTIVES:
             links = topology(self.machine, ops[0], crosses=key.crosses)
-            return collective_batch_times(batch, links, learned=self.machine.evidence.learned)
+            known = self.machine.evidence
+            return collective_batch_times(
+                batch, links, learned=known.learned, measured=known.collectives
+            )
         return self._timed(batch, device)
 
     def evaluate(
@@ -281,7 +284,8 @@ class Timer:
     def _timed(self, batch: OpBatch, device: Device) -> KernelTimes:
         implementation = self._model(batch.family, device)
         boosted = self.machine.uncapped_device
-        times = kernel_times(implementation, batch, boosted, self.machine.evidence)
+        known = self.machine.evidence
+        times = in_whole_models(kernel_times(implementation, batch, boosted, known), known)
         if device.clocks.boost_hz == boosted.clocks.boost_hz:
             return times
         return _at_clock(times, implementation, batch, device)

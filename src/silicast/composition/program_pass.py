@@ -151,13 +151,14 @@ def _held(program: Program, times: ProgramTimes) -> float:
 
 
 def _memory(program: Program, input_bytes: int, states: tuple[int, int]) -> ProgramMemory:
+    machine = program.machine
     activations, worst = peak_bytes(program.unrolled, input_bytes)
     weights = parameter_bytes_of(program.graph)
     return ProgramMemory(
         weights=weights,
         activations=activations,
-        fragmentation=fragmentation_bytes(activations),
-        framework=round(program.machine.engine.memory.framework_gb * GB),
+        fragmentation=0 if machine.in_line else fragmentation_bytes(activations),
+        framework=round(machine.framework_gb * GB),
         gradients=states[0],
         optimizer=states[1],
         peak_node=worst,
@@ -223,8 +224,8 @@ class _Composed:
         )
 
     def _host(self, number: int) -> Part:
-        """Launches: what the device waits for, and what it hides."""
-        each = np.diff(self.times.timeline.issue_s, prepend=0.0)
+        """Launches, or what runs between operations: what the device waits for, and what it hides."""
+        each = self.times.timeline.launch_s
         work = float(each[self.program.unrolled.direction == number].sum())
         exposed = float(self.waited[number])
         return Part(
@@ -245,8 +246,9 @@ class _Composed:
             own, waited = self.exposed[number], float(self.waited[number])
         rest = exposed_ps * 1e-12 - float(own.sum())
         return Sum(
-            own, nodes.independent[:, 0], nodes.shared, nodes.tiers[:, 0], max(rest, waited, 0.0)
-        )
+            own, nodes.independent[:, 0], nodes.shared, nodes.tiers[:, 0],
+            max(rest, waited, 0.0), max(waited, 0.0),
+        )  # fmt: skip
 
     @cached_property
     def uncertainty(self) -> Uncertainty:
@@ -255,7 +257,11 @@ class _Composed:
         return Uncertainty(program.placed, program.machine, assumed=self.assumed)
 
     def tier(self) -> Tier:
-        """The best tier in which, or in a better one, at least half of the kernels' time is."""
+        """The best tier in which, or in a better one, at least half of the kernels' time is;
+        calibrated where whole models were measured.
+        """
+        if self.program.machine.evidence.whole is not None:
+            return "calibrated"
         spent, reached = self.spent.sum(axis=0), 0.0
         for number in reversed(range(len(TIERS))):
             reached += float(spent[self.times.nodes.tiers[:, 0] == number].sum())

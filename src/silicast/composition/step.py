@@ -5,7 +5,7 @@ A step is a sequence of kernels and collectives on the device, and host work bes
     step = device time of all nodes + max(0, dispatch - device time) + host time between steps
 
 where dispatch is the time in which the host can launch the kernels one by one; it vanishes where
-the engine replays a graph (:mod:`.host_time`). Some nodes are part of others' kernels or run beside
+the engine replays a graph, and counts whole where the host itself computes (:mod:`.host_time`). Some nodes are part of others' kernels or run beside
 them (:mod:`.overlap`). Clock and power are a state of the step: the board's power cap sets
 the clock that the step's own mix of work can hold.
 """
@@ -56,11 +56,21 @@ class StepTimes:
     bound_s: F64
     clock_hz: float
     host_hidden_s: F64
+    in_line: bool = False
 
     @cached_property
     def dispatch_exposed_s(self) -> F64:
         """Host launch time that the device waits for."""
+        if self.in_line:
+            return self.dispatch_s
         return np.maximum(self.dispatch_s - self.device_s, 0.0)
+
+    @cached_property
+    def dispatch_hidden_s(self) -> F64:
+        """Host launch time beside the device's work."""
+        if self.in_line:
+            return np.zeros_like(self.dispatch_s)
+        return np.minimum(self.dispatch_s, self.device_s)
 
     @cached_property
     def total_s(self) -> F64:
@@ -119,6 +129,7 @@ class StepModel:
             bound_s=weighted_sum(nodes.bound_s, counts),
             clock_hz=device.clocks.boost_hz,
             host_hidden_s=host.hidden_s(device_s),
+            in_line=host.in_line,
         )
 
     def host(self, states: BatchStates) -> HostTimes:
@@ -179,7 +190,7 @@ class StepModel:
             host_part(
                 self._host_seconds(times, weights),
                 float((times.dispatch_exposed_s * weights).sum()),
-                float((np.minimum(times.dispatch_s, times.device_s) * weights).sum()),
+                float((times.dispatch_hidden_s * weights).sum()),
                 float((times.host_hidden_s * weights).sum()),
                 detailed=times.nodes.resources is not None,
             )
@@ -194,8 +205,12 @@ class StepModel:
         return replace(whole, bound_ps=max(stages.values()))
 
     def tier(self, times: StepTimes, weights: F64) -> Tier:
-        """The best tier in which, or in a better one, at least half of the kernels' time is."""
+        """The best tier in which, or in a better one, at least half of the kernels' time is;
+        calibrated where whole models were measured.
+        """
         counts = [float(placed.count) for placed in self.placed]
+        if self.deployment.evidence.whole is not None:
+            return "calibrated"
         nodes, reached = times.nodes, 0.0
         whole = _spent(nodes.time_s, weights, counts)
         for number in reversed(range(len(TIERS))):
@@ -219,7 +234,8 @@ class StepModel:
 
     def _sum(self, times: StepTimes, weights: F64) -> Sum:
         host_s = self._host_seconds(times, weights)
-        return Sum.of(times.nodes, weights, self._counts, host_s)
+        launch_s = float((times.dispatch_exposed_s * weights).sum())
+        return Sum.of(times.nodes, weights, self._counts, host_s, launch_s)
 
     @cached_property
     def _counts(self) -> F64:

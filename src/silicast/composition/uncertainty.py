@@ -85,7 +85,7 @@ class Sum:
         own_log_sd: of each node's own error, shape (nodes,).
         shared: per node, loadings on shared factors; nodes of one call have one and the same.
         tiers: of each node, as a place in ``core.prediction.TIERS``, shape (nodes,).
-        host_s: host time that the device waits for.
+        host_s: host time that the device waits for; launch_s: of it, launches of kernels.
     """
 
     seconds: F64
@@ -93,17 +93,19 @@ class Sum:
     shared: Sequence[Mapping[str, float]]
     tiers: I64
     host_s: float = 0.0
+    launch_s: float = 0.0
 
     @staticmethod
-    def of(nodes: NodeTimes, weights: F64, counts: F64, host_s: float) -> Sum:
+    def of(
+        nodes: NodeTimes, weights: F64, counts: F64, host_s: float, launch_s: float = 0.0
+    ) -> Sum:
         """Nodes that run ``counts`` times in each of some states of weights ``weights``."""
         weighted = nodes.time_s * weights
         once = weighted.sum(axis=1)
         spread = (weighted * nodes.independent).sum(axis=1)
         own = np.divide(spread, once, out=np.zeros_like(once), where=once > 0.0)
-        return Sum(
-            once * counts, own, nodes.shared, nodes.tiers[:, int(np.argmax(weights))], host_s
-        )
+        tiers = nodes.tiers[:, int(np.argmax(weights))]
+        return Sum(once * counts, own, nodes.shared, tiers, host_s, launch_s)
 
 
 _Signature = tuple[int | tuple[tuple[str, float], ...], ...]
@@ -153,6 +155,7 @@ class Uncertainty:
         self, placed: Sequence[Placed], machine: Machine, *, assumed: bool = False
     ) -> None:
         self.engine = machine.engine
+        self._whole = machine.evidence.whole
         self._power_state_log_sd = power_state(machine.device).log_sd
         self.assumed = assumed
         self.families = [node.op.family for node in placed]
@@ -186,10 +189,13 @@ class Uncertainty:
         known, layout = constants(), self._layout(total, measured)
         by_call = np.bincount(layout.call, weights=total.seconds)
         linear = dict(zip(layout.names, (layout.loadings @ by_call / whole).tolist(), strict=True))
-        host = self.engine.host.log_sd
+        host, launch = self.engine.host.log_sd, self.engine.host.launch_log_sd
         if HOST in measured:
             host = min(host, known["measured.host_log_sd"])
+            launch = None if launch is None else min(launch, known["measured.host_log_sd"])
         linear[HOST] = total.host_s * host / whole
+        if launch is not None:
+            linear[HOST] += total.launch_s * (launch - host) / whole
         if len(self._routed):
             routed = float(total.seconds[self._routed].sum())
             linear["experts"] = routed * known["experts_log_sd"] / whole
@@ -197,7 +203,8 @@ class Uncertainty:
             linear["structure"] = known["structure_log_sd"]
         linear["power_state"] = self._power_state_log_sd
         causes = self._own(total, layout, whole)
-        causes[COMPOSITION] = known[f"{mode_of(self.engine)}.composition_log_sd"]
+        usual = known[f"{mode_of(self.engine)}.composition_log_sd"]
+        causes[COMPOSITION] = usual if self._whole is None else self._whole.log_sd
         own = math.sqrt(math.fsum(value * value for value in causes.values()))
         return ErrorFactors({name: v for name, v in linear.items() if v > 0.0}, own, causes)
 

@@ -1,4 +1,5 @@
-"""What a user's own measurements change: per kernel family and dtype, by how much and how sure.
+"""What a user's own measurements change: kernels by family and dtype, host constants, collectives
+and whole models, by how much and how sure.
 
 A calibration is a small JSON file that can be read by eye. It holds no measurements, only what
 they came to, on which device, host and stack, and from how many rows.
@@ -6,19 +7,23 @@ they came to, on which device, host and stack, and from how many rows.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Annotated, final
 
 import msgspec
 from msgspec import Meta
 
+from silicast.core.calibrated import CollectiveCurve, Fitted, HostConstant, InModels, LeftOut
 from silicast.core.errors import SilicastError
 from silicast.core.files import write_atomically
 from silicast.core.hashing import content_hash
 from silicast.core.naming import normalise
 
-FORMAT = 3
+FORMAT = 4
 """Layout of the file; those before it hold less and are read too."""
+KERNELS_ALONE = 3
+"""The last layout that speaks of kernels alone."""
 OLDEST = 1
 MAX_FILE_BYTES = 16 << 20
 AGAIN = "make it again with silicast calibrate"
@@ -156,16 +161,21 @@ class Scope(_Strict, frozen=True):
 
 @final
 class Calibration(_Strict, frozen=True):
-    """Offsets for one device.
+    """What was measured on one device.
 
     Attributes:
         format: version of this layout.
-        scope: where they hold.
-        offsets: at most one per family and dtype.
+        scope: where it holds.
+        offsets: of kernels, at most one per family and dtype.
         created: ISO date.
         source: how they were obtained.
         version: of the program that fitted it: it corrects the predictions of that version.
         checksum: hash of all else, "" = written by hand; a file that was changed is refused.
+        constants: of the host, at most one a name and engine.
+        collectives: at most one per op, implementation, launch, number of devices and of nodes.
+        models: at most one an engine.
+        left_out: how good it is, by rows that were not fitted.
+        fitted: what ran among its rows.
 
     >>> c = Calibration(1, Scope("H100-SXM-80GB"), [Offset("gemm", 0.1, 0.05, 40)])
     >>> c.offset_for("gemm", "bf16").rows, c.offset_for("rmsnorm", "bf16")
@@ -179,6 +189,11 @@ class Calibration(_Strict, frozen=True):
     source: str = ""
     version: str = ""
     checksum: str = ""
+    constants: list[HostConstant] = []
+    collectives: list[CollectiveCurve] = []
+    models: list[InModels] = []
+    left_out: list[LeftOut] = []
+    fitted: Fitted = Fitted()
 
     def __post_init__(self) -> None:
         if not OLDEST <= self.format <= FORMAT:
@@ -187,9 +202,13 @@ class Calibration(_Strict, frozen=True):
             )
         if self.checksum and self.checksum != self._hashed():
             raise ValueError("was changed after it was written: its checksum is another")
-        keys = [(offset.family, offset.dtype) for offset in self.offsets]
-        if len(set(keys)) != len(keys):
-            raise ValueError("two offsets for the same family and dtype")
+        _alone([(o.family, o.dtype) for o in self.offsets], "offsets for the same family and dtype")
+        _alone([(c.constant, c.engine) for c in self.constants], "values of a constant")
+        _alone(
+            [(c.op, c.implementation, c.launch, c.gpus, c.nodes) for c in self.collectives],
+            "curves of a collective",
+        )
+        _alone([model.engine for model in self.models], "factors of whole models of an engine")
 
     @property
     def hash(self) -> str:
@@ -197,7 +216,10 @@ class Calibration(_Strict, frozen=True):
         return self.checksum or self._hashed()
 
     def _hashed(self) -> str:
-        return content_hash(msgspec.structs.asdict(self) | {"checksum": ""})
+        content = msgspec.structs.asdict(self) | {"checksum": ""}
+        if self.format <= KERNELS_ALONE:
+            content = {name: value for name, value in content.items() if name not in _SINCE_4}
+        return content_hash(content)
 
     @property
     def signed(self) -> Calibration:
@@ -215,6 +237,15 @@ class Calibration(_Strict, frozen=True):
     def is_of(self, device: str) -> bool:
         """Whether it was measured on the device of that name; spelling does not count."""
         return normalise(device) == normalise(self.scope.device)
+
+
+_SINCE_4 = ("constants", "collectives", "models", "left_out", "fitted")
+
+
+def _alone(keys: Sequence[Hashable], what: str) -> None:
+    """Raises ValueError if one of ``keys`` is there twice."""
+    if len(set(keys)) != len(keys):
+        raise ValueError(f"two {what}")
 
 
 def load_calibration(path: Path) -> Calibration:

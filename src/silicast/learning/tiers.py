@@ -7,6 +7,7 @@ from typing import final
 
 import numpy as np
 
+from silicast.core.calibrated import CollectiveCurve
 from silicast.core.numerics import exp_fixed
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
@@ -21,6 +22,19 @@ from silicast.workload.op import OpBatch
 
 @final
 @dataclass(frozen=True, slots=True)
+class WholeModels:
+    """What measured runs of whole models say of further ones.
+
+    Attributes:
+        log_ratio: on the time of every kernel of a model, 0 = none; log_sd: what is left open.
+    """
+
+    log_ratio: float
+    log_sd: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """What a prediction may rest on beside the analytic model.
 
@@ -31,12 +45,19 @@ class Evidence:
         scaled: what was measured on other devices, where nothing was on this one; likewise.
         ceilings: whether to say what the quick kernels of such problems reached and, of whole
             models, what kernels wait for.
+        whole: what runs of whole models on the very device, under the engine asked for, say.
     """
 
     learned: bool = True
     calibrators: tuple[Calibrator, ...] = ()
     scaled: tuple[ScaledCalibrator, ...] = ()
     ceilings: bool = False
+    whole: WholeModels | None = None
+
+    @property
+    def collectives(self) -> tuple[CollectiveCurve, ...]:
+        """Measured collectives; the first that speaks for a call counts."""
+        return tuple(curve for each in self.calibrators for curve in each.calibration.collectives)
 
     def warnings(self, device: Device) -> tuple[str, ...]:
         """What a reader must know of it."""
@@ -65,6 +86,21 @@ def kernel_times(
         if calibrator.speaks_for(model.family, batch.variant.dtype):
             return calibrator.times(times, model, batch, device)
     return times
+
+
+def in_whole_models(times: KernelTimes, evidence: Evidence) -> KernelTimes:
+    """Times of kernels inside a whole model, as measured runs of such models change them."""
+    whole = evidence.whole
+    if whole is None or whole.log_ratio == 0.0:
+        return times
+    factor = exp_fixed(np.array([whole.log_ratio]))
+    estimate = np.maximum(times.estimate_s * factor, times.bound_s)
+    return replace(
+        times,
+        estimate_s=estimate,
+        p05_s=np.maximum(times.p05_s * factor, times.bound_s),
+        p95_s=np.maximum(times.p95_s * factor, estimate),
+    )
 
 
 def _with_cache(times: KernelTimes, batch: OpBatch, device: Device) -> KernelTimes:

@@ -15,8 +15,9 @@ from silicast.hardware.host import Host
 from silicast.kernels.optimizer import optimizer_bytes
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import not_yet, refuse_unmodelled
-from silicast.scenario.chosen_engine import chosen_engine
+from silicast.scenario.chosen_engine import chosen_engine, no_graphs
 from silicast.scenario.decode import Scenario
+from silicast.scenario.measured import calibrated_by, with_measured
 from silicast.scenario.resolve import (
     cluster_of,
     device_of,
@@ -57,6 +58,7 @@ def machine_of(scenario: Scenario, default_engine: str) -> tuple[Machine, list[s
         )
     device = device_of(scenario)
     engine, said = chosen_engine(scenario, default_engine)
+    engine, evidence, measured = with_measured(scenario, engine, evidence_of(scenario, device))
     machine = Machine(
         device=device,
         engine=engine,
@@ -65,9 +67,10 @@ def machine_of(scenario: Scenario, default_engine: str) -> tuple[Machine, list[s
         cluster=cluster_of(scenario, device),
         power_w=None if raw.limits.power_w is None else device.power_cap_w,
         clock_hz=raw.limits.clock_mhz * 1e6 if raw.limits.clock_mhz else None,
-        evidence=evidence_of(scenario, device),
+        evidence=evidence,
     )
-    return machine, [*limit_warnings(scenario), *said]
+    said += no_graphs(scenario, device)
+    return machine, [*limit_warnings(scenario), *said, *measured]
 
 
 def program_of(scenario: Scenario, default_engine: str) -> ProgramPass:
@@ -196,6 +199,12 @@ def _why(found: ProgramPass) -> dict[str, Any]:
             "time_share": round(coverage.time_share, 6),
             "unmodelled": dict(coverage.unmodelled),
         },
+        **calibrated_by(
+            machine.evidence,
+            [placed.op for placed in found.program.placed],
+            machine.engine,
+            "graph" if found.program.graph.phase != "training" else "graph training",
+        ),
         "deployment": {
             "model": found.program.graph.name,
             "device": machine.device.name,

@@ -13,11 +13,14 @@ from silicast.core.prediction import Domain, Part, Quantity, to_picoseconds
 from silicast.hardware.cluster import Cluster
 from silicast.hardware.device import Link
 from silicast.kernels.physics import load_physics
+from silicast.learning.tiers import Evidence
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.answerer import Answerer, ignored, refuse_unmodelled, register
 from silicast.scenario.decode import Scenario
-from silicast.scenario.resolve import cluster_of, device_of
+from silicast.scenario.measured import calibrated_by
+from silicast.scenario.resolve import cluster_of, device_of, evidence_of
 from silicast.scenario.workloads import CollectiveWorkload
+from silicast.workload.op import Op, Variant
 
 _BUS_FACTOR = {"all_reduce": 2.0, "broadcast": 0.0, "send_recv": 0.0}
 """Times (n - 1) / n: bytes on the bus per byte of nccl-tests' size; 0 = each byte once."""
@@ -35,10 +38,11 @@ class CollectiveAnswerer(Answerer):
         work = scenario.workload
         assert isinstance(work, CollectiveWorkload)
         refuse_unmodelled(
-            scenario, "speculative", "lora", "colocation", "pools", "links", "calibration",
+            scenario, "speculative", "lora", "colocation", "pools", "links",
             "cluster.slow_gpus", "cluster.failures",
         )  # fmt: skip
         device = device_of(scenario)
+        evidence = evidence_of(scenario, device)
         cluster = cluster_of(scenario, device)
         topology = _topology(cluster, work.gpus)
         found = collective_times(
@@ -49,7 +53,8 @@ class CollectiveAnswerer(Answerer):
             work.implementation or "",
             work.launch or "graph",
             work.dtype,
-            learned=scenario.raw.tier not in ("bound", "analytic"),
+            learned=evidence.learned,
+            measured=evidence.collectives,
         )
         estimate, low, high, bound = (
             float(row[0]) for row in (found.estimate_s, found.p05_s, found.p95_s, found.bound_s)
@@ -61,6 +66,7 @@ class CollectiveAnswerer(Answerer):
         domain: Domain = "in"
         warnings = ignored(scenario, "model", "engine", "precision", "parallel", "host", "limits")
         warnings += found.warnings
+        warnings += _unused(scenario, found)
         if "inter_node" in cluster.assumed and topology.nodes > 1:
             warnings.append(f"network between nodes not stated: {cluster.inter_node.name} assumed")
         if not load_physics("communication").is_measured(device.architecture):
@@ -72,8 +78,27 @@ class CollectiveAnswerer(Answerer):
             tier="bound" if bound_only else found.tiers()[0],
             domain=domain,
             warnings=warnings,
-            why=_why(work, latency, found, device.name, scenario.raw.why == "full"),
+            why=_why(work, latency, found, device.name, scenario.raw.why == "full")
+            | _calibrated(work, found, evidence),
         )
+
+
+def _calibrated(
+    work: CollectiveWorkload, found: CollectiveTimes, evidence: Evidence
+) -> dict[str, Any]:
+    """By what, if by anything."""
+    if found.calibrated is None or float(found.calibrated[0]) <= 0.0:
+        return {}
+    return calibrated_by(evidence, [Op.make(work.op, Variant(dtype=work.dtype))])
+
+
+def _unused(scenario: Scenario, found: CollectiveTimes) -> list[str]:
+    """A warning where a calibration is given that does not speak for the call."""
+    if scenario.raw.calibration is None or scenario.raw.tier not in ("auto", "calibrated"):
+        return []
+    if found.calibrated is not None and float(found.calibrated[0]) > 0.0:
+        return []
+    return ["the calibration holds no such collective of this device, size and number of devices"]
 
 
 def _bus_factor(op: str, gpus: int) -> float:

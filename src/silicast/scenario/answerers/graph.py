@@ -17,6 +17,7 @@ from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.answerers.inference import deployment_of
 from silicast.scenario.decode import Scenario
+from silicast.scenario.measured import calibrated_by
 from silicast.scenario.program_answer import answer_program, program_of
 from silicast.scenario.uncertainty import uncertainty_of
 from silicast.scenario.update_rule import update_rule
@@ -161,6 +162,12 @@ def _why(found: ForwardPass, deployment: Deployment) -> dict[str, Any]:
         **why_tree(found.total.part),
         "uncertainty": uncertainty_of({"e2e_ms": found.total}),
         "clock_mhz": found.clock_hz / 1e6,
+        **calibrated_by(
+            deployment.evidence,
+            [placed.op for half in found.halves for placed in half.model.placed],
+            deployment.engine,
+            "graph training" if found.backward is not None else "graph",
+        ),
         "deployment": {
             "model": deployment.model.name,
             "device": deployment.device.name,

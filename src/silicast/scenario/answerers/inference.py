@@ -23,9 +23,10 @@ from silicast.scenario.answerer import (
     refuse_unmodelled,
     register,
 )
-from silicast.scenario.chosen_engine import chosen_engine
+from silicast.scenario.chosen_engine import chosen_engine, no_graphs
 from silicast.scenario.decode import Scenario
 from silicast.scenario.dtype_names import dtype_name
+from silicast.scenario.measured import calibrated_by, with_measured
 from silicast.scenario.resolve import (
     DEFAULT_ENGINE,
     cluster_of,
@@ -131,8 +132,9 @@ def deployment_of(
             f"{engine.name} trains models", field="engine", hint="vllm, sglang or trtllm serve them"
         )
     device, model = device_of(scenario), model_of(scenario)
+    engine, evidence, measured = with_measured(scenario, engine, evidence_of(scenario, device))
     precision, warnings = precision_of(scenario, model, device)
-    warnings += [*limit_warnings(scenario), *said]
+    warnings += [*limit_warnings(scenario), *said, *no_graphs(scenario, device), *measured]
     deployment = Deployment(
         model=model,
         device=device,
@@ -143,7 +145,7 @@ def deployment_of(
         cluster=cluster_of(scenario, device),
         power_w=None if raw.limits.power_w is None else device.power_cap_w,
         clock_hz=raw.limits.clock_mhz * 1e6 if raw.limits.clock_mhz else None,
-        evidence=evidence_of(scenario, device),
+        evidence=evidence,
     )
     return deployment, warnings
 
@@ -264,6 +266,8 @@ def _why(found: StaticBatch, deployment: Deployment) -> dict[str, Any]:
     if deployment.model.assumed:
         tree["assumed_of_model"] = list(deployment.model.assumed)
     engine, precision = deployment.engine, deployment.precision
+    ops = [placed.op for placed in compiled(deployment).placed]
+    tree |= calibrated_by(deployment.evidence, ops, engine, "inference")
     tree["deployment"] = {
         "model": deployment.model.name,
         "device": deployment.device.name,

@@ -26,6 +26,7 @@ from silicast.scenario.answerer import (
 )
 from silicast.scenario.decode import Scenario
 from silicast.scenario.held_clock import clock_only, held_device
+from silicast.scenario.measured import calibrated_by
 from silicast.scenario.reading import shown
 from silicast.scenario.resolve import (
     device_of,
@@ -346,6 +347,8 @@ def _why(case: _Prepared, time: KernelTime, latency: Quantity) -> dict[str, Any]
     shares = {name: round(value, 6) for name, value in sorted(time.shared_log_sd.items())}
     found["log_sd"] = {**shares, "independent": round(time.independent_log_sd, 6)}
     found["device"] = case.device.name
+    if time.tier == "calibrated" and not case.bound_only:
+        found |= calibrated_by(case.evidence, [case.op])
     if case.held_hz:
         found["clock_mhz"] = {"kernel": case.held_hz / 1e6}
     return found

@@ -16,6 +16,7 @@ from silicast.scenario.answerer import Answerer, not_yet, register
 from silicast.scenario.answerers.graph import framework_of
 from silicast.scenario.answerers.inference import deployment_of
 from silicast.scenario.decode import Scenario
+from silicast.scenario.measured import calibrated_by
 from silicast.scenario.named import check_names
 from silicast.scenario.uncertainty import uncertainty_of
 from silicast.scenario.update_rule import update_rule
@@ -175,6 +176,12 @@ def _why(found: TrainingStep, deployment: Deployment, usable: float) -> dict[str
             "excess": max(memory.total - usable, 0.0) / 1e9,
         },
         "memory_peak_at": memory.peak_node,
+        **calibrated_by(
+            deployment.evidence,
+            [placed.op for half in found.micro.halves for placed in half.model.placed],
+            deployment.engine,
+            "training",
+        ),
         "deployment": {
             "model": deployment.model.name,
             "device": deployment.device.name,

@@ -1,0 +1,102 @@
+"""What a user's measured collectives say of others: of more sizes, of numbers of devices between.
+
+A curve holds for its op, implementation, launch and number of nodes. Between two measured numbers
+of devices both are asked, by the log of the number; beyond them none is. An engine's collective that
+NCCL carries out follows NCCL's curve where the engine has none of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from silicast.communication.features import Call
+from silicast.core.calibrated import CollectiveCurve
+from silicast.core.numerics import F64, I64
+
+NCCL = "nccl"
+
+
+@final
+@dataclass(frozen=True)
+class MeasuredChange:
+    """What curves say of collectives; arrays of shape (n,).
+
+    Attributes:
+        log_ratio: of measured over predicted time, faded beyond the measured sizes.
+        log_sd: of what it leaves; weight: 1 among the measured sizes, 0 an octave beyond them.
+    """
+
+    log_ratio: F64
+    log_sd: F64
+    weight: F64
+
+
+def measured_change(
+    curves: Sequence[CollectiveCurve], call: Call, size: I64, by_nccl: Sequence[bool]
+) -> MeasuredChange | None:
+    """What ``curves`` say of a call at every size, None if nothing.
+
+    Args:
+        curves: of which the first that speak for the call count.
+        size: bytes, shape (n,); by_nccl: whether NCCL carries each out.
+    """
+    library = call.library or NCCL
+    own = _between(curves, call, library, size)
+    nccl = None if library == NCCL else _between(curves, call, NCCL, size)
+    if own is None and nccl is None:
+        return None
+    none = np.zeros(len(size))
+    found = own or MeasuredChange(none, none, none)
+    if own is not None or nccl is None:
+        return found
+    rows = np.array(by_nccl, dtype=np.float64)
+    return MeasuredChange(rows * nccl.log_ratio, nccl.log_sd, rows * nccl.weight)
+
+
+def _between(
+    curves: Sequence[CollectiveCurve], call: Call, library: str, size: I64
+) -> MeasuredChange | None:
+    """By the curves of one implementation, at the call's number of devices or between two."""
+    gpus, nodes = call.topology.gpus, call.topology.nodes
+    wanted = (call.op, library, call.launch, nodes)
+    alike: dict[int, CollectiveCurve] = {}
+    for curve in curves:
+        if (curve.op, curve.implementation, curve.launch, curve.nodes) == wanted:
+            alike.setdefault(curve.gpus, curve)
+    if gpus in alike:
+        return change_of(alike[gpus], size)
+    fewer = max((n for n in alike if n < gpus), default=0)
+    more = min((n for n in alike if n > gpus), default=0)
+    if not fewer or not more:
+        return None
+    one, other = change_of(alike[fewer], size), change_of(alike[more], size)
+    share = math.log2(gpus / fewer) / math.log2(more / fewer)
+    apart = one.log_ratio - other.log_ratio
+    variance = (1.0 - share) * one.log_sd * one.log_sd + share * other.log_sd * other.log_sd
+    return MeasuredChange(
+        (1.0 - share) * one.log_ratio + share * other.log_ratio,
+        np.sqrt(variance + share * (1.0 - share) * apart * apart),
+        np.minimum(one.weight, other.weight),
+    )
+
+
+def change_of(curve: CollectiveCurve, size: I64) -> MeasuredChange:
+    """What one curve says at every size.
+
+    >>> line = CollectiveCurve("all_reduce", "nccl", "graph", 8, 1, [1024, 4096], [0.2, 0.4], 0.05, 4)
+    >>> found = change_of(line, np.array([2048, 4096, 16384]))
+    >>> found.log_ratio.round(6).tolist(), found.weight.tolist()
+    ([0.3, 0.4, 0.0], [1.0, 1.0, 0.0])
+    """
+    known = [math.log2(each) for each in curve.sizes]
+    # one by one: the same bits alone or in any batch
+    where = np.array([math.log2(max(each, 1)) for each in size.tolist()])
+    beyond = np.maximum(np.maximum(known[0] - where, where - known[-1]), 0.0)
+    weight = np.maximum(1.0 - beyond, 0.0)
+    ratio = weight * np.interp(where, known, curve.log_ratios)
+    return MeasuredChange(ratio, np.full(len(size), curve.log_sd), weight)

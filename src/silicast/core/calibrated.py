@@ -1,0 +1,149 @@
+"""What a calibration holds beside kernels: host constants, collectives, whole models, its figures.
+
+Everything here is what measurements came to, with the number of rows, what they cover and how far
+they lie apart.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, final
+
+import msgspec
+from msgspec import Meta
+
+_LogRatio = Annotated[float, Meta(ge=-5, le=5)]
+_LogSd = Annotated[float, Meta(ge=0, le=5)]
+_Rows = Annotated[int, Meta(ge=1)]
+_Microseconds = Annotated[float, Meta(gt=0, le=1e9)]
+_Name = Annotated[str, Meta(max_length=200)]
+_Percent = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Unknown keys are errors."""
+
+
+@final
+class HostConstant(_Strict, frozen=True):
+    """Host time that was measured, of one engine or, with none named, of any.
+
+    Attributes:
+        constant: as engines name it ("dispatch_us", "step_us", "request_us", "token_us",
+            "round_trip_us", ...), or "launch_us" and "graph_launch_us", which were measured.
+        value_us: on the host that was measured.
+        log_sd: how sure it is; rows: measurements behind it.
+        engine, version: whose it is, as far as that was said.
+        states: what it was taken at, name -> least and most ({"batch": (1, 64)}).
+        from_runs: it follows from runs of whole models, not from measuring it alone.
+    """
+
+    constant: _Name
+    value_us: _Microseconds
+    log_sd: _LogSd
+    rows: _Rows
+    engine: _Name = ""
+    version: _Name = ""
+    states: dict[str, tuple[float, float]] = {}
+    from_runs: bool = False
+
+
+@final
+class CollectiveCurve(_Strict, frozen=True):
+    """One collective of one implementation among so many devices.
+
+    Attributes:
+        op, implementation, launch: as a collective scenario names them.
+        gpus: participants; nodes: that they are spread over.
+        sizes: bytes that were measured, ascending; log_ratios: of measured over predicted time at
+            each; between them it is a straight line in the log of the size, beyond them it fades
+            within an octave.
+        log_sd: of rows left out in turn; rows: measurements behind it.
+    """
+
+    op: _Name
+    implementation: _Name
+    launch: _Name
+    gpus: Annotated[int, Meta(ge=2)]
+    nodes: Annotated[int, Meta(ge=1)]
+    sizes: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(min_length=1, max_length=4096)]
+    log_ratios: list[_LogRatio]
+    log_sd: _LogSd
+    rows: _Rows
+
+    def __post_init__(self) -> None:
+        if len(self.sizes) != len(self.log_ratios):
+            raise ValueError(f"{len(self.log_ratios)} ratios for {len(self.sizes)} sizes")
+        if any(low >= high for low, high in zip(self.sizes, self.sizes[1:], strict=False)):
+            raise ValueError("sizes do not ascend")
+
+
+@final
+class InModels(_Strict, frozen=True):
+    """How kernels of an engine take longer, or less long, in whole models than predicted.
+
+    Attributes:
+        engine, version: what ran the models; mode: how it launches ("eager", "compiled",
+            "serving").
+        log_ratio: on the time of every kernel, 0 = rows left out came no closer with one.
+        log_sd: what composition leaves open of a whole model.
+        rows: runs behind it; tasks: theirs; models: what ran, by name.
+        seconds: shortest and longest run.
+    """
+
+    engine: _Name
+    mode: _Name
+    log_ratio: _LogRatio
+    log_sd: _LogSd
+    rows: _Rows
+    seconds: tuple[float, float]
+    version: _Name = ""
+    tasks: list[_Name] = []
+    models: list[_Name] = []
+
+
+@final
+class Figures(_Strict, frozen=True):
+    """How far predictions were from rows, percent.
+
+    Attributes:
+        mean, median, p90: of the absolute errors; bias: of predicted over measured, less one.
+        coverage: rows inside the 90 % interval.
+    """
+
+    mean: _Percent
+    median: _Percent
+    p90: _Percent
+    bias: float
+    coverage: Annotated[float, Meta(ge=0, le=100)]
+
+
+@final
+class LeftOut(_Strict, frozen=True):
+    """Rows that were left out, before and after.
+
+    Attributes:
+        kind: "kernels", "collectives", "host" or "models"; name: family and format, op, engine.
+        rows: how many were scored.
+        how: "cross-validated" (each by a fit of others) or "held out".
+        noise: how far repeats lie from the middle of a row, percent; None = not known.
+    """
+
+    kind: _Name
+    name: _Name
+    rows: _Rows
+    how: _Name
+    before: Figures
+    after: Figures
+    noise: _Percent | None = None
+
+
+@final
+class Fitted(_Strict, frozen=True):
+    """What else ran than kernels, whose ops stand beside their offsets: content hashes, ascending.
+
+    Nothing that ran among the rows of a calibration says how good it is.
+    """
+
+    collectives: list[_Name] = []
+    runs: list[_Name] = []
+    hosts: list[_Name] = []
