@@ -92,7 +92,7 @@ class StepDrawing:
         spent = np.concatenate(([0.0], np.cumsum([time_s[place] for place, _ in run])))
         ends = [min(to_picoseconds(s), total_ps - between_ps) for s in spent.tolist()]
         idle = total_ps - between_ps - ends[-1]
-        issues = self._issues(index, len(run))
+        issues = self._issues(index, ends)
         late, kernels = 0, []
         for number, (place, layer) in enumerate(run):
             late = min(max(late, issues[number] - ends[number]), idle)
@@ -108,10 +108,17 @@ class StepDrawing:
         samples = self._power(index, start_ps, total_ps)
         return Drawn([*lines, *host, *launches, *slices], arrows, samples, start_ps + total_ps)
 
-    def _issues(self, index: int, count: int) -> list[int]:
-        """When the host begins each launch, picoseconds from the first."""
-        each = float(self.times.dispatch_s[index]) / max(count, 1)
-        return [to_picoseconds(each * number) for number in range(count + 1)]
+    def _issues(self, index: int, ends: Sequence[int]) -> list[int]:
+        """When the host begins each launch, picoseconds from the first; of what runs in line, when
+        each begins.
+
+        Args:
+            ends: of the device's work before each, and of all of it.
+        """
+        each = float(self.times.dispatch_s[index]) / max(len(ends) - 1, 1)
+        if self.times.in_line:
+            return [end + to_picoseconds(each * (n + 1)) for n, end in enumerate(ends)]
+        return [to_picoseconds(each * number) for number in range(len(ends))]
 
     def _kernels(self, index: int, kernels: Sequence[tuple[int, str, int, int]]) -> list[Slice]:
         hidden = self.times.nodes.hidden_s
@@ -138,7 +145,7 @@ class StepDrawing:
         issues: Sequence[int],
     ) -> list[Slice]:
         """The host's launches, each no later than its kernel."""
-        if not issues[-1]:
+        if not issues[-1] or self.times.in_line:
             return []
         track = Track(HOST, LAUNCHES)
         starts = [min(begin + at, kernel[2]) for at, kernel in zip(issues, kernels, strict=False)]

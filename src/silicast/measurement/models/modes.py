@@ -1,4 +1,4 @@
-"""Ways to run a program: eager, compiled, as a CUDA graph; the call, and the engine in scenarios."""
+"""Ways to run a program: eager, compiled, as a CUDA graph; and what scenarios call each."""
 
 from __future__ import annotations
 

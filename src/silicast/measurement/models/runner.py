@@ -159,7 +159,6 @@ class _Run:
             self._failed(scenario, error)
             return
         finally:
-            program = ready = None
             _freed(self.machine)
         row = RunRow(
             self.file.session.id,
