@@ -30,7 +30,18 @@ HELP = (
 )
 
 PREDICT = ("infer", "graph", "compare", "explain", "diff", "kernel", "run", "batch")
-CATALOG = ("devices", "models", "engines", "trace", "validate", "calibrate", "train-kernels")
+CATALOG = (
+    "devices",
+    "models",
+    "engines",
+    "trace",
+    "validate",
+    "import",
+    "calibrate",
+    "train-kernels",
+)
+MODULES = {"import": "import_"}
+"""Modules that cannot be called as their command is."""
 
 
 def build_app() -> App:
@@ -48,7 +59,7 @@ def build_app() -> App:
     groups = (Group.create_ordered("Predict"), Group.create_ordered("Look up and check"))
     for group, names in zip(groups, (PREDICT, CATALOG), strict=True):
         for position, name in enumerate(names):
-            module = name.replace("-", "_")
+            module = MODULES.get(name, name.replace("-", "_"))
             path = f"silicast.app.commands.{module}:{module}"
             app.command(path, name=name, group=group, sort_key=position)
     return app

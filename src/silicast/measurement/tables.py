@@ -29,14 +29,17 @@ class Row:
     values: Mapping[str, Any]
 
 
-def read_table(path: Path) -> list[Row]:
+def read_table(path: Path, kind: str = "") -> list[Row]:
     """All rows of a table.
+
+    Args:
+        kind: ".csv", ".jsonl" or ".parquet"; "" = as the file's name ends.
 
     Raises:
         SilicastError: unreadable, of an unknown kind, empty or too long; names the file.
     """
     readers = {".csv": _csv, ".jsonl": _json_lines, ".ndjson": _json_lines, ".parquet": _parquet}
-    reader = readers.get(path.suffix.casefold())
+    reader = readers.get(kind or path.suffix.casefold())
     if reader is None:
         raise SilicastError(
             f"unknown kind of table {path.suffix!r}",

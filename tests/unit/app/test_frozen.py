@@ -40,6 +40,7 @@ FROZEN = {
     "engines search": "--json",
     "engines show": "--json",
     "validate": "--output -o --limit --json",
+    "import": "--output -o --format --device --set",
     "calibrate": "--device --output -o --skip-bad",
     "train-kernels": "--output -o",
 }

@@ -1,0 +1,104 @@
+"""Files of other tools into a file of measurements."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import msgspec
+
+from silicast.core.errors import SilicastError
+from silicast.core.files import writing
+from silicast.measurement.importers.importer import Reading, importer_of
+from silicast.measurement.importers.options import Options
+from silicast.measurement.importers.source import Source
+from silicast.measurement.store import MeasurementFile
+
+_DIGITS = 10
+
+
+@final
+@dataclass(frozen=True)
+class Imported:
+    """One file that was read.
+
+    Attributes:
+        format: name of the importer that understood it.
+    """
+
+    path: Path
+    format: str
+    reading: Reading
+
+
+def import_files(
+    paths: Sequence[Path], *, name: str = "", device: str = "",
+    fields: Mapping[str, Any] | None = None,
+) -> list[Imported]:  # fmt: skip
+    """Reads files, each as a session of its own, named by the file and its content.
+
+    Args:
+        name: of the importer; "" = the one that recognises each file.
+        device: what the files were measured on, where they do not say it themselves.
+        fields: dotted fields of scenarios that they do not say.
+
+    Raises:
+        SilicastError: names the file, the field and what was expected.
+    """
+    found: list[Imported] = []
+    sessions: dict[str, Path] = {}
+    for path in paths:
+        source = Source(path)
+        reader = importer_of(source, name)
+        options = Options(device, dict(fields or {}), _session_name(path))
+        if options.session in sessions:
+            raise SilicastError(
+                "holds the same as " + str(sessions[options.session]), file=str(path),
+                field="file", hint="give each file once",
+            )  # fmt: skip
+        sessions[options.session] = path
+        found.append(Imported(path, reader.name, reader.read(source, options)))
+    return found
+
+
+def save(imported: Sequence[Imported], output: Path) -> None:
+    """Writes what was read, all or nothing; a file of measurements that exists is continued.
+
+    Raises:
+        SilicastError: it cannot be written, holds something else, or one of the files already.
+    """
+    if _holds_something(output):
+        for each in imported:
+            with MeasurementFile.open(output, each.reading.session, resume=False) as file:
+                file.append(*each.reading.records)
+        return
+    inputs = [each.path.stat() for each in imported]
+    with writing(output, source=inputs[0] if inputs else None) as stream:
+        encoder = msgspec.json.Encoder()
+        for each in imported:
+            for record in (each.reading.session, *each.reading.records):
+                stream.write(encoder.encode(record) + b"\n")
+
+
+def _holds_something(path: Path) -> bool:
+    try:
+        return path.is_file() and path.stat().st_size > 0
+    except OSError:
+        return False
+
+
+def _session_name(path: Path) -> str:
+    """The file's name with what tells its content from another's."""
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise SilicastError(
+            f"cannot read: {os.strerror(error.errno) if error.errno else error}",
+            kind="io", file=str(path),
+        ) from None  # fmt: skip
+    return f"{path.name[:200]} {digest[:_DIGITS]}"

@@ -1,0 +1,207 @@
+"""nccl-tests: the tables that ``all_reduce_perf`` and its sisters print.
+
+Sizes are the tool's own count: of an all-gather what a rank ends with, of a reduce-scatter what it
+starts with. Both times of a row are kept, that in place flagged so.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar, final
+
+from silicast.core.errors import SilicastError
+from silicast.measurement.importers.importer import Importer, Reading, importer
+from silicast.measurement.importers.options import Options
+from silicast.measurement.importers.sessions import session_of
+from silicast.measurement.importers.source import Source
+from silicast.measurement.records import CollectiveRow, Columns, Protocol, Record, UnreadRow
+
+_HEADER = re.compile(r"#\s+size\s+count\s+type(\s+redop)?(\s+root)?\s+time\s+algbw\s+busbw")
+_RANK = re.compile(r"#\s+Rank\s+(\d+)\s.*?\bon\s+(\S+)\s+device\s+\S+\s+\[\S+\]\s+(.+)$")
+_NAMED = re.compile(r"#.*?\b(\w+)_perf\b")
+_WARM = re.compile(r"warmup iters:\s*(\d+)\s+iters:\s*(\d+)")
+_GRAPH = re.compile(r"graph:\s*(\d+)")
+_OPS = {
+    "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
+    "alltoall": "all_to_all", "broadcast": "broadcast", "sendrecv": "send_recv",
+}  # fmt: skip
+_DTYPES = {
+    "float": "fp32", "half": "fp16", "bfloat16": "bf16", "double": "fp64", "int8": "int8",
+    "uint8": "int8", "int32": "int32", "uint32": "int32", "int64": "int64", "uint64": "int64",
+    "fp8e4m3": "fp8", "f8e4m3": "fp8", "fp8e5m2": "fp8", "f8e5m2": "fp8",
+}  # fmt: skip
+_FIELD = "collective.op"
+
+
+@final
+@dataclass
+class _Test:
+    """One run of one collective."""
+
+    op: str = ""
+    ranks: dict[int, tuple[str, str]] = field(default_factory=dict)
+    graph: bool = False
+    warm_up: int = 0
+    repeats: int = 0
+    rows: list[tuple[int, list[str]]] = field(default_factory=list)
+
+    @property
+    def per_node(self) -> int:
+        """Ranks of one host, 0 if hosts differ."""
+        hosts = [host for host, _ in self.ranks.values()]
+        counts = {hosts.count(host) for host in hosts}
+        return counts.pop() if len(counts) == 1 else 0
+
+
+@final
+@importer
+class NcclTests(Importer):
+    """What the tests print, of one test or of several after each other."""
+
+    name: ClassVar[str] = "nccl-tests"
+    reads: ClassVar[str] = "nccl-tests: what all_reduce_perf and its sisters print"
+
+    def recognises(self, source: Source) -> bool:
+        """See :meth:`Importer.recognises`."""
+        return any(_HEADER.match(line.strip()) for line in source.first_lines)
+
+    def read(self, source: Source, options: Options) -> Reading:
+        """See :meth:`Importer.read`."""
+        tests = [test for test in _tests(source) if test.rows]
+        if not tests:
+            raise SilicastError(
+                "holds no row of a test", file=str(source.path), field="size",
+                hint="was it cut off while it was written?",
+            )  # fmt: skip
+        names = {name for test in tests for _, name in test.ranks.values()}
+        devices = max(len(test.ranks) for test in tests)
+        session = session_of(
+            source, options, "nccl-tests", reported=names, devices=devices,
+            protocol=Protocol(
+                timer="nccl-tests", statistic="mean", warm_up=tests[0].warm_up,
+                repeats=tests[0].repeats, launch="graph" if tests[0].graph else "stream",
+            ),
+        )  # fmt: skip
+        records: list[Record] = []
+        for test in tests:
+            records += _records(test, session.id, source, options)
+        read = sum(row.latency_us for row in records if isinstance(row, CollectiveRow))
+        rest = sum(row.total_us for row in records if isinstance(row, UnreadRow))
+        return Reading(session, tuple(records), read + rest, read)
+
+
+def _tests(source: Source) -> Iterator[_Test]:
+    test, named = _Test(), ""
+    for number, line in enumerate(source.text().splitlines(), 1):
+        words = line.strip()
+        if words.startswith("# nThread"):
+            yield test
+            test = _Test(op=named)
+            named = ""
+            test.graph = bool(int(found[1])) if (found := _GRAPH.search(words)) else False
+            if counts := _WARM.search(words):
+                test.warm_up, test.repeats = int(counts[1]), int(counts[2])
+        elif found := _RANK.match(words):
+            test.ranks[int(found[1])] = found[2], found[3].strip()
+        elif found := _NAMED.match(words):
+            named = _OPS.get(found[1], "")  # stands above the test that it is of
+            if not test.rows:
+                test.op = test.op or named
+        elif words and words[0].isdigit() and len(words.split()) >= 11:
+            test.rows.append((number, words.split()))
+    yield test
+
+
+def _records(test: _Test, session: str, source: Source, options: Options) -> Iterator[Record]:
+    gpus = options.fields.get("collective.gpus", len(test.ranks))
+    if not isinstance(gpus, int) or gpus < 2:
+        raise SilicastError(
+            f"was run on {len(test.ranks)} devices, a collective takes at least 2",
+            file=str(source.path), field="Rank",
+            hint="state them if the list of ranks was cut off: --set collective.gpus=8",
+        )  # fmt: skip
+    op = _op(test, gpus, source, options)
+    for line, cells in test.rows:
+        size, dtype = _whole(cells[0], source, line), _DTYPES.get(cells[2], "")
+        # the last eight cells are two times four: time, algbw, busbw, wrong
+        for place, flags in ((-8, []), (-4, ["in_place"])):
+            took = _time(cells, place, source, line)
+            if took is None:
+                continue
+            name = f"{op} of {cells[0]} bytes of {cells[2]}"
+            if not dtype or size < 1 or took <= 0:
+                reason = "a format that no scenario has" if not dtype else "no bytes, or no time"
+                yield UnreadRow(session, name, 1, took, reason, line)
+                continue
+            collective: Columns = {
+                "op": op, "bytes": size, "gpus": gpus, "dtype": dtype, "implementation": "nccl",
+            }  # fmt: skip
+            if test.graph:
+                collective["launch"] = "graph"
+            row = 0 if flags else line  # one line is one row, and its time in place beside it
+            yield CollectiveRow(
+                session, collective, took, test.per_node, flags=list(flags), row=row
+            )
+
+
+def _op(test: _Test, gpus: int, source: Source, options: Options) -> str:
+    """As stated, as the file names it, or as its bus bandwidth is counted."""
+    stated = options.fields.get(_FIELD, "")
+    if stated:
+        if stated not in _OPS.values():
+            raise SilicastError(
+                f"unknown collective {stated!r}", kind="unknown_name", field=f"--set {_FIELD}",
+                hint=f"one of {', '.join(_OPS.values())}",
+            )  # fmt: skip
+        return str(stated)
+    if test.op:
+        return test.op
+    ratios = [ratio for _, cells in test.rows if (ratio := _ratio(cells)) is not None]
+    reduces = any("sum" in cells or "prod" in cells or "max" in cells for _, cells in test.rows)
+    if ratios:
+        ratio, share = statistics.median(ratios), (gpus - 1) / gpus
+        if gpus > 2 and math.isclose(ratio, 2 * share, rel_tol=0.02):
+            return "all_reduce"
+        if reduces and gpus > 2 and math.isclose(ratio, share, rel_tol=0.02):
+            return "reduce_scatter"
+    raise SilicastError(
+        "does not say which collective it is of", file=str(source.path), field="op",
+        hint=f"--set {_FIELD}=all_gather (or {', '.join(_OPS.values())})",
+    )  # fmt: skip
+
+
+def _ratio(cells: list[str]) -> float | None:
+    """Bus bandwidth over algorithm bandwidth, of rows large enough for their two digits."""
+    try:
+        algorithm, bus = float(cells[-7]), float(cells[-6])
+    except (ValueError, IndexError):
+        return None
+    return bus / algorithm if algorithm > 1 else None
+
+
+def _time(cells: list[str], place: int, source: Source, line: int) -> float | None:
+    if len(cells) < -place or cells[place] == "N/A":
+        return None
+    try:
+        value = float(cells[place])
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value < 0 or value > 3.6e9:
+        raise SilicastError(
+            f"has the time {cells[place]!r}, expected microseconds", file=str(source.path),
+            field=f"line {line}",
+        )  # fmt: skip
+    return value
+
+
+def _whole(text: str, source: Source, line: int) -> int:
+    if not text.isdigit() or len(text) > 18:
+        raise SilicastError(
+            f"has the size {text[:30]!r}, expected bytes", file=str(source.path),
+            field=f"line {line}",
+        )  # fmt: skip
+    return int(text)

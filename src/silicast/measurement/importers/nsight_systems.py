@@ -1,0 +1,231 @@
+"""Nsight Systems: the SQLite database of ``nsys export --type sqlite`` (or ``nsys stats``).
+
+Kernels get their sizes from the innermost NVTX range of PyTorch around the call that launched
+them. Those that a graph replays have no call of their own, and are known by their names alone.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, ClassVar, final
+from urllib.parse import quote
+
+from silicast.core.errors import SilicastError
+from silicast.measurement.importers.host_costs import RuntimeCall, host_rows
+from silicast.measurement.importers.importer import Importer, Reading, importer
+from silicast.measurement.importers.kernel_names import unread_reason
+from silicast.measurement.importers.launches import Launch, rows_of
+from silicast.measurement.importers.nvtx import call_in, with_format
+from silicast.measurement.importers.operators import NOWHERE, Operators, Span
+from silicast.measurement.importers.options import Options
+from silicast.measurement.importers.sessions import session_of
+from silicast.measurement.importers.source import Source
+from silicast.measurement.records import Protocol
+
+KERNELS, RUNTIME, NVTX = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
+GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+_TRANSFERS = {
+    "CUPTI_ACTIVITY_KIND_MEMCPY": ("[CUDA memcpy {}]", "copyKind"),
+    "CUPTI_ACTIVITY_KIND_MEMSET": ("[CUDA memset]", "value"),
+}
+_DIRECTIONS = {1: "Host-to-Device", 2: "Device-to-Host", 8: "Device-to-Device", 10: "Peer-to-Peer"}
+_RANGES = (59, 60, 70, 71)
+"""Kinds of NVTX events that have an end, in both numberings of the schema."""
+MAX_KERNELS = 20_000_000
+_NO_RANGES = (
+    "no kernel has sizes: profile inside torch.autograd.profiler.emit_nvtx(record_shapes=True)"
+)
+_WHOLE_GRAPH = "graphs were recorded as a whole (nsys profile --cuda-graph-trace=node)"
+
+
+@final
+@importer
+class NsightSystems(Importer):
+    """A database with the kernels that CUPTI recorded."""
+
+    name: ClassVar[str] = "nsys"
+    reads: ClassVar[str] = "Nsight Systems: report.sqlite"
+
+    def recognises(self, source: Source) -> bool:
+        """See :meth:`Importer.recognises`."""
+        if not source.is_database:
+            return False
+        try:
+            with closing(_open(source)) as database:
+                tables = _tables(database)
+        except sqlite3.Error:
+            return False
+        return "StringIds" in tables and any(
+            name.startswith(("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "TARGET_INFO_"))
+            for name in tables
+        )
+
+    def read(self, source: Source, options: Options) -> Reading:
+        """See :meth:`Importer.read`."""
+        if not source.is_database:
+            raise SilicastError(
+                "is no SQLite database", file=str(source.path), field="file",
+                hint="nsys export --type sqlite report.nsys-rep",
+            )  # fmt: skip
+        try:
+            with closing(_open(source)) as database:
+                return _read(_Report(database, source), options)
+        except sqlite3.Error as error:
+            raise SilicastError(
+                f"is a damaged database: {error}", file=str(source.path), field="file",
+                hint="export it anew: nsys export --type sqlite report.nsys-rep",
+            ) from None  # fmt: skip
+
+
+def _open(source: Source) -> sqlite3.Connection:
+    """The database, for reading alone; text that is no UTF-8 is replaced."""
+    address = f"file:{quote(str(source.path.absolute()))}?mode=ro&immutable=1"
+    database = sqlite3.connect(address, uri=True)
+    database.text_factory = lambda raw: raw.decode("utf-8", errors="replace")
+    return database
+
+
+def _tables(database: sqlite3.Connection) -> set[str]:
+    """Real tables: a view may run for ever."""
+    return {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type='table'")}
+
+
+@final
+class _Report:
+    """A database and what it has."""
+
+    def __init__(self, database: sqlite3.Connection, source: Source) -> None:
+        self.database, self.source = database, source
+        self.tables = _tables(database)
+        if KERNELS not in self.tables and GRAPHS not in self.tables:
+            raise SilicastError(
+                f"has no table {KERNELS}: no CUDA kernel was recorded",
+                file=str(source.path), field=KERNELS, hint="nsys profile --trace=cuda,nvtx",
+            )  # fmt: skip
+        self.strings = dict(self.rows("StringIds", "id", "value"))
+
+    def rows(self, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
+        """Columns of a table, None for one that it does not have.
+
+        Raises:
+            SilicastError: the first of them is missing.
+        """
+        if table not in self.tables:
+            return iter(())
+        known = {row[1] for row in self.database.execute(f"PRAGMA table_info({table})")}
+        if columns[0] not in known:
+            raise SilicastError(
+                f"has no column {columns[0]!r}", file=str(self.source.path), field=table,
+                hint="a database of another version of Nsight Systems?",
+            )  # fmt: skip
+        wanted = ", ".join(name if name in known else "NULL" for name in columns)
+        order = " ORDER BY start" if "start" in columns else ""
+        return self.database.execute(f"SELECT {wanted} FROM {table}{order}")  # noqa: S608
+
+    def text(self, number: Any) -> str:
+        """A string by its number."""
+        return str(self.strings.get(number, number))
+
+    def microseconds(self, table: str, row: int, start: Any, end: Any) -> float:
+        """A duration from nanoseconds.
+
+        Raises:
+            SilicastError: no numbers, or an end before its start.
+        """
+        if not isinstance(start, int) or not isinstance(end, int) or end < start:
+            raise SilicastError(
+                f"row {row} runs from {start!r} to {end!r}", file=str(self.source.path),
+                field=f"{table}.end", hint="expected whole nanoseconds, the end after the start",
+            )  # fmt: skip
+        return (end - start) / 1e3
+
+
+def _read(report: _Report, options: Options) -> Reading:
+    calls = {
+        correlation: (thread, start, report.text(name))
+        for correlation, thread, start, name in report.rows(
+            RUNTIME, "correlationId", "globalTid", "start", "nameId"
+        )
+    }
+    operators = _operators(report)
+    launches = [*_kernels(report, operators, calls), *_transfers(report)]
+    devices = {row[0] for row in report.rows(KERNELS, "deviceId")}
+    names = dict(report.rows("TARGET_INFO_GPU", "id", "name"))
+    stack = {}
+    for name, value in report.rows("META_DATA_EXPORT", "name", "value"):
+        if name == "EXPORT_PRODUCT_VERSION":
+            stack["nsys"] = str(value)
+    session = session_of(
+        report.source, options, "Nsight Systems",
+        reported={str(names[device]) for device in devices if device in names},
+        devices=len(devices), stack=stack, protocol=Protocol(timer="nsys", launch="stream"),
+    )  # fmt: skip
+    rows = rows_of(launches, options, str(report.source.path), exclusive=False)
+    hosts = host_rows(_runtime_calls(report), session.id)
+    notes = () if operators.spans else (_NO_RANGES,)
+    return Reading(session, (*rows.records, *hosts), rows.total_us, rows.understood_us, notes)
+
+
+def _operators(report: _Report) -> Operators:
+    """NVTX ranges that name an operator of PyTorch with its sizes."""
+    spans = []
+    columns = ("start", "end", "eventType", "text", "textId", "globalTid")
+    for start, end, kind, text, number, thread in report.rows(NVTX, *columns):
+        if kind in _RANGES and end is not None:
+            call = call_in(str(text) if text is not None else report.text(number))
+            if call is not None:
+                spans.append(Span(start, end, thread, call))
+    return Operators(spans)
+
+
+def _kernels(
+    report: _Report, operators: Operators, calls: dict[Any, tuple[Any, Any, str]]
+) -> Iterator[Launch]:
+    """Kernels of one operator as one launch, the others by themselves."""
+    groups: dict[int, list[tuple[str, float, int]]] = {}
+    columns = ("start", "end", "correlationId", "demangledName", "shortName", "graphNodeId")
+    for row, (start, end, correlation, long, short, node) in enumerate(
+        report.rows(KERNELS, *columns), 1
+    ):
+        if row > MAX_KERNELS:
+            raise SilicastError(
+                f"holds more than {MAX_KERNELS} kernels", kind="limit",
+                file=str(report.source.path), field=KERNELS, hint="record fewer steps",
+            )  # fmt: skip
+        name = report.text(long if long is not None else short)
+        took = report.microseconds(KERNELS, row, start, end)
+        owner = NOWHERE
+        if node is None and correlation in calls:
+            thread, moment, _ = calls[correlation]
+            owner = operators.owner(operators.at(thread, moment))
+        if owner == NOWHERE:
+            reason = unread_reason(name)
+            yield Launch(name, took, row, reason=f"in a graph; {reason}" if node else reason)
+        else:
+            groups.setdefault(owner, []).append((name, took, row))
+    for owner, parts in groups.items():
+        name, _, row = max(parts, key=lambda part: part[1])
+        table = operators.tables[owner]
+        assert table is not None
+        kernel, reason = with_format(table, name)
+        yield Launch(name, sum(part[1] for part in parts), row, kernel=kernel, reason=reason)
+
+
+def _transfers(report: _Report) -> Iterator[Launch]:
+    for table, (name, column) in _TRANSFERS.items():
+        for row, (start, end, kind) in enumerate(report.rows(table, "start", "end", column), 1):
+            took = report.microseconds(table, row, start, end)
+            shown = name.format(_DIRECTIONS.get(kind, f"kind {kind}"))
+            yield Launch(shown, took, row, reason=unread_reason(shown))
+    for row, (start, end, graph) in enumerate(report.rows(GRAPHS, "start", "end", "graphId"), 1):
+        took = report.microseconds(GRAPHS, row, start, end)
+        yield Launch(f"graph {graph}", took, row, reason=_WHOLE_GRAPH)
+
+
+def _runtime_calls(report: _Report) -> Iterator[RuntimeCall]:
+    columns = ("start", "end", "nameId", "globalTid")
+    for row, (start, end, name, thread) in enumerate(report.rows(RUNTIME, *columns), 1):
+        took = report.microseconds(RUNTIME, row, start, end)
+        yield RuntimeCall(report.text(name), thread, start / 1e3, took)

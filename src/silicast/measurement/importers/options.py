@@ -1,0 +1,109 @@
+"""What a user adds to a file: what it does not say itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from silicast.core.errors import SilicastError
+from silicast.measurement.records import Columns
+
+
+@final
+@dataclass(frozen=True)
+class Options:
+    """What the file does not say.
+
+    Attributes:
+        device: catalog name or path of a device file; "" = as the file says.
+        fields: dotted field of a scenario -> its value; they win over what the file says.
+        session: name of the session.
+
+    >>> Options(fields={"parallel.tp": 2}).nested()
+    {'parallel': {'tp': 2}}
+    """
+
+    device: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    session: str = "import"
+
+    def nested(self) -> Columns:
+        """The fields as tables in tables.
+
+        Raises:
+            SilicastError: one is both a value and a table.
+        """
+        return merged({}, self.fields)
+
+    def own(self, prefix: str) -> dict[str, Any]:
+        """Fields below a prefix, without it."""
+        start = f"{prefix}."
+        return {k.removeprefix(start): v for k, v in self.fields.items() if k.startswith(start)}
+
+
+TEXTS = ("version", "name", "model", "engine", "device", "library", "library_version", "variant")
+"""Last parts of fields that hold text, even if it looks like a number."""
+
+
+def stated(words: Sequence[str]) -> dict[str, Any]:
+    """``field=value`` words: numbers, truth values and text.
+
+    >>> stated(["parallel.tp=2", "engine.version=0.10", "model=Llama-3.1-8B"])
+    {'parallel.tp': 2, 'engine.version': '0.10', 'model': 'Llama-3.1-8B'}
+
+    Raises:
+        SilicastError: a word without "=", or a field that is given twice.
+    """
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or not name or not text:
+            raise SilicastError(
+                f"expected field=value, found {word[:60]!r}", field="--set",
+                hint="for example --set parallel.tp=2",
+            )  # fmt: skip
+        if name in found:
+            raise SilicastError(f"{name!r} is given twice", field="--set", hint="give it once")
+        found[name] = text if name.rpartition(".")[2] in TEXTS else _typed(text)
+    return found
+
+
+def _typed(text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return int(text) if text.lstrip("+-").isdigit() else float(text)
+    except ValueError:
+        return text
+
+
+def merged(table: Columns, fields: Mapping[str, Any]) -> Columns:
+    """A table with dotted fields put in; neither is changed.
+
+    >>> merged({"engine": {"name": "vllm"}}, {"engine.version": "0.10"})
+    {'engine': {'name': 'vllm', 'version': '0.10'}}
+
+    Raises:
+        SilicastError: a field of one that is no table.
+    """
+    found = _copied(table)
+    for name, value in fields.items():
+        *above, last = name.split(".")
+        place = found
+        for part in above:
+            inside = place.setdefault(part, {})
+            if not isinstance(inside, dict):
+                raise SilicastError(
+                    f"{part!r} is a value, not a table", field=f"--set {name}",
+                    hint="give the whole table by its fields",
+                )  # fmt: skip
+            place = inside
+        if not last or not all(above):
+            raise SilicastError(f"is no field: {name!r}", field="--set")
+        place[last] = value
+    return found
+
+
+def _copied(table: Columns) -> Columns:
+    return {k: _copied(v) if isinstance(v, dict) else v for k, v in table.items()}

@@ -1,0 +1,63 @@
+"""The session of an imported file: which device, as the file and the user say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from silicast.core.errors import SilicastError
+from silicast.hardware.catalog import find_device
+from silicast.measurement.importers.options import Options
+from silicast.measurement.importers.source import Source
+from silicast.measurement.records import Protocol, Session
+
+
+def session_of(
+    source: Source, options: Options, tool: str, *, reported: Collection[str] = (),
+    devices: int = 1, started: str = "", stack: Mapping[str, str] | None = None,
+    machine: Mapping[str, Any] | None = None, protocol: Protocol | None = None,
+    notes: tuple[str, ...] = (),
+) -> Session:  # fmt: skip
+    """A session of one file.
+
+    Args:
+        tool: what measured.
+        reported: what the file calls the devices that took part; devices: how many.
+
+    Raises:
+        SilicastError: the devices differ from each other, or from the one that the user names.
+    """
+    names = sorted({name for name in reported if name})
+    known = {name: _catalog_name(name) for name in names}
+    kinds = {device or name for name, device in known.items()}
+    if len(kinds) > 1:
+        raise SilicastError(
+            f"holds kernels of different devices: {', '.join(names)}",
+            file=str(source.path), field="device", hint="record one kind of device a file",
+        )  # fmt: skip
+    device = next(iter(known.values()), "")
+    if options.device:
+        wanted = find_device(options.device).name
+        if device and device != wanted:
+            raise SilicastError(
+                f"was measured on {names[0]} ({device}), not on {wanted}",
+                file=str(source.path), field="--device", hint="leave --device out",
+            )  # fmt: skip
+        device = options.device if options.device.endswith(".toml") else wanted
+    said = list(notes)
+    if names and not device:
+        said.append(f"{names[0]} is in no catalog: name it with --device")
+    return Session(
+        id=options.session, started=started, device=device,
+        device_reported=names[0] if names else "", devices=max(devices, 1),
+        stack=dict(stack or {}), machine=dict(machine or {}), protocol=protocol,
+        source=tool, notes=said,
+    )  # fmt: skip
+
+
+def _catalog_name(reported: str) -> str:
+    """The catalog's name of what a driver reports; "" if it has none."""
+    try:
+        return find_device(reported).name
+    except SilicastError:
+        return ""
