@@ -5,6 +5,7 @@ measured               what takes it
 ====================== =====================================================================
 ``dispatch_us``        launches of an engine that launches kernels one by one
 ``backward_us``        the same in a backward pass; with ``dispatch_us`` alone it moves with that
+``between_us``         Python between operations, on a device that runs them in line
 ``piece_us``           pieces of a pass whose graphs are piecewise
 ``step_us``, ``gap_us``, ``request_us``, ``token_us``, ``transport_us``   work between two steps
 ``round_trip_us``      answers that the host waits for
@@ -26,9 +27,10 @@ from silicast.core.calibrated import HostConstant
 from silicast.hardware.host import Host
 
 LAUNCHES = ("dispatch_us", "backward_us", "piece_us")
+BETWEEN = "between_us"
 WORK = ("step_us", "gap_us", "request_us", "token_us", "transport_us")
 ROUND_TRIP, GRAPH_LAUNCH = "round_trip_us", "graph_launch_us"
-APPLIED = (*LAUNCHES, *WORK, ROUND_TRIP, GRAPH_LAUNCH)
+APPLIED = (*LAUNCHES, BETWEEN, *WORK, ROUND_TRIP, GRAPH_LAUNCH)
 """Constants that a measured value of takes the place of."""
 
 
@@ -71,7 +73,8 @@ def with_measured_host(
     table = msgspec.structs.replace(
         table,
         log_sd=_log_sd(table, WORK, spreads),
-        launch_log_sd=_log_sd(table, LAUNCHES, spreads),
+        # an engine has one of them on a device
+        launch_log_sd=spreads.get(BETWEEN, _log_sd(table, LAUNCHES, spreads)),
     )
     used = tuple(chosen.values())
     return WithMeasured(msgspec.structs.replace(engine, host=table), used)

@@ -35,7 +35,7 @@ class Scored:
     """A case and its prediction; NaN and a reason where there is none.
 
     Attributes:
-        estimate, p05, p95: in the unit of the case; tier: of the prediction.
+        estimate, p05, p95, bound: in the unit of the case; tier: of the prediction.
     """
 
     case: Case
@@ -44,6 +44,7 @@ class Scored:
     p95: float = math.nan
     tier: str = ""
     reason: str = ""
+    bound: float = 0.0
 
     @property
     def answered(self) -> bool:
@@ -103,7 +104,8 @@ def _of(case: Case, answer: Answer | SilicastError) -> Scored:
     if found is None:
         there = ", ".join(answer.metrics)
         return Scored(case, reason=f"{case.metric} is not predicted; there are {there}")
-    return Scored(case, found.estimate, found.p05, found.p95, answer.tier)
+    bound = answer.bound.get(case.metric, 0.0)
+    return Scored(case, found.estimate, found.p05, found.p95, answer.tier, bound=bound)
 
 
 def _of_host(case: Case, row: HostRow, calibrations: Sequence[Calibration]) -> Scored:
@@ -119,7 +121,7 @@ def _of_host(case: Case, row: HostRow, calibrations: Sequence[Calibration]) -> S
 
 CONSTANTS = {
     "dispatch": "dispatch_us", "graph_launch": "step_us", "sync": "round_trip_us",
-    "step": "step_us", "request": "request_us",
+    "step": "step_us", "request": "request_us", "between": "between_us",
 }  # fmt: skip
 """Quantity of a host row -> what of an engine predicts it."""
 DEFAULT_ENGINE = "torch-eager"
@@ -134,7 +136,7 @@ def host_constant(row: HostRow, calibrations: Sequence[Calibration] = ()) -> tup
     from silicast.composition.engine import find_engine
     from silicast.composition.engine_options import with_options
     from silicast.composition.engine_versions import as_of
-    from silicast.composition.measured_host import LAUNCHES, with_measured_host
+    from silicast.composition.measured_host import BETWEEN, LAUNCHES, with_measured_host
     from silicast.composition.power_state import PHYSICS
     from silicast.kernels.physics import load_physics
 
@@ -153,7 +155,7 @@ def host_constant(row: HostRow, calibrations: Sequence[Calibration] = ()) -> tup
     if value <= 0.0:
         raise SilicastError(f"{engine.name} has no {name}")
     launch = host.log_sd if host.launch_log_sd is None else host.launch_log_sd
-    return value, launch if name in LAUNCHES else host.log_sd
+    return value, launch if name in (*LAUNCHES, BETWEEN) else host.log_sd
 
 
 def figures(rows: Sequence[Scored]) -> Figures:
