@@ -1,0 +1,193 @@
+"""An :class:`~silicast.workload.op.Op` as the ``kernel`` table that says it: the way back from
+:mod:`.kernel_case`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from silicast.core.errors import SilicastError
+from silicast.scenario.kernel_case import kernel_case
+from silicast.scenario.kernel_ops import CACHES, OPS
+from silicast.scenario.kernel_tables.streams import KINDS
+from silicast.scenario.kernel_tables.training import OPTIMIZERS
+from silicast.workload.op import Affine, Op
+
+Columns = dict[str, Any]
+
+
+def kernel_table_of(op: Op) -> Columns:
+    """The table of an op whose sizes are numbers. What a table has no word for is left out of it: a
+    cache in the state that a pass leaves it in.
+
+    Raises:
+        SilicastError: the op has sizes that only a batch knows, or is no kernel of a table
+            ("unsupported").
+
+    >>> kernel_table_of(Op.make("rmsnorm", tokens=8, hidden=4096, residual=1))
+    {'op': 'rmsnorm', 'hidden': 4096, 'tokens': 8, 'residual': True, 'dtype': 'bf16'}
+    """
+    unknown = [name for name, dim in op.dims if isinstance(dim, (str, Affine))]
+    if unknown:
+        raise SilicastError("is a size that only the batch knows", field=unknown[0])
+    if op.family not in OPS:
+        raise _unsaid(op, "no kernel table has this op")
+    parts = _Parts.of(op)
+    _WAYS_BACK.get(op.family, _as_stated)(parts)
+    if parts.kv_dtype:
+        raise _unsaid(op, f"a cache in {parts.kv_dtype}")
+    if parts.flags:
+        raise _unsaid(op, f"its property {next(iter(parts.flags))}")
+    found: Columns = {"op": op.family, **parts.columns, "dtype": op.variant.dtype}
+    variant = op.variant
+    stated = {
+        "library": variant.library, "library_version": variant.version, "variant": variant.kernel,
+        "launch": variant.launch, "cache": variant.cache if variant.cache in CACHES else "",
+    }  # fmt: skip
+    found |= {name: value for name, value in stated.items() if value}
+    again = kernel_case(found).op
+    cache = "" if variant.cache not in CACHES else variant.cache
+    if again != replace(op, variant=replace(variant, cache=cache)):
+        raise _unsaid(op, "what its table comes to is another op")
+    return found
+
+
+def _unsaid(op: Op, why: str) -> SilicastError:
+    return SilicastError(
+        f"{op.family} cannot be said as a kernel table: {why}", kind="unsupported", field="kernel"
+    )
+
+
+@final
+@dataclass
+class _Parts:
+    """An op on its way to a table: what is not yet said of it, and what is.
+
+    Attributes:
+        columns: sizes, to begin with all; flags: left to be said.
+    """
+
+    columns: Columns
+    flags: dict[str, bool]
+    kv_dtype: str
+
+    @staticmethod
+    def of(op: Op) -> _Parts:
+        sizes = {n: list(v) if isinstance(v, tuple) else v for n, v in op.dims}
+        return _Parts(sizes, dict(op.variant.flags), op.variant.kv_dtype)
+
+    def say(self, *names: str) -> None:
+        """Flags that are columns of the same name."""
+        self.columns |= {name: self.flags.pop(name) for name in names if name in self.flags}
+
+    def say_cache(self, column: str) -> None:
+        """The format of the cache."""
+        if self.kv_dtype:
+            self.columns[column], self.kv_dtype = self.kv_dtype, ""
+
+    def say_linear(self) -> None:
+        """The format of the linear layers of a module."""
+        for name in [name for name in self.flags if name.startswith("gemm_")]:
+            del self.flags[name]
+            self.columns["gemm_type"] = name.removeprefix("gemm_")
+
+
+def _as_stated(parts: _Parts) -> None:
+    del parts
+
+
+def _flags(*names: str) -> Callable[[_Parts], None]:
+    return lambda parts: parts.say(*names)
+
+
+def _attention(parts: _Parts) -> None:
+    parts.say("causal")
+    parts.say_cache("kv_dtype")
+    if parts.flags.pop("ragged", False):
+        parts.columns["kv_layout"] = "ragged"
+
+
+def _norm(parts: _Parts) -> None:
+    parts.columns["residual"] = bool(parts.columns["residual"])
+
+
+def _elementwise(parts: _Parts) -> None:
+    known = {kind for kind, _ in KINDS.values()}
+    for name in [name for name in parts.flags if name in known]:
+        del parts.flags[name]
+        parts.columns["kind"] = name
+
+
+def _experts(parts: _Parts) -> None:
+    parts.say("gated")
+    for part in ("w13", "w2"):
+        if parts.flags.pop(part, False):
+            parts.columns["part"] = part
+    if len(parts.flags) == 1:
+        (name,) = parts.flags
+        del parts.flags[name]
+        _, histogram, shares = name.partition("histogram:")
+        own = [float(share) for share in shares.split(",")] if histogram else name
+        parts.columns["distribution"] = own
+
+
+def _latent(parts: _Parts) -> None:
+    parts.say_cache("kv_cache_dtype")
+
+
+def _latent_block(parts: _Parts) -> None:
+    _latent(parts)
+    parts.say_linear()
+    decode = parts.flags.pop("generation", False)
+    parts.columns["phase"] = "generation" if decode else "context"
+
+
+def _sparse(kind: str) -> Callable[[_Parts], None]:
+    def say(parts: _Parts) -> None:
+        _latent_block(parts)
+        if parts.flags.pop("skip_indexer", False):
+            phase = parts.columns.pop("phase")
+            parts.columns["op_name"] = f"{kind}_{phase}_module_skip_indexer"
+
+    return say
+
+
+def _mixer(parts: _Parts) -> None:
+    phases = [name for name in ("generation", "verify") if parts.flags.pop(name, False)]
+    parts.columns["phase"] = phases[0] if phases else "context"
+
+
+def _kv_copy(parts: _Parts) -> None:
+    parts.say_cache("kv_dtype")
+
+
+def _optimizer(parts: _Parts) -> None:
+    parts.say("master", "fp32_states", "fp32_grads")
+    parts.flags.pop("assumed_shape", None)
+    for kind in OPTIMIZERS:
+        if parts.flags.pop(kind, False):
+            parts.columns["kind"] = kind
+
+
+_WAYS_BACK: Mapping[str, Callable[[_Parts], None]] = {
+    "gemm": _flags("includes_quantize"),
+    "conv2d": _flags("backward_data", "backward_weights"),
+    "attention_prefill": _attention,
+    "attention_decode": _attention,
+    "rmsnorm": _norm,
+    "layernorm": _norm,
+    "elementwise": _elementwise,
+    "moe": _experts,
+    "mla_prefill": _latent,
+    "mla_decode": _latent,
+    "mla_module": _latent_block,
+    **{f"{kind}_module": _sparse(kind) for kind in ("dsa", "csa", "hca", "msa")},
+    **dict.fromkeys(("gdn", "kda", "mamba2"), _mixer),
+    "kv_copy": _kv_copy,
+    "optimizer": _optimizer,
+    "cross_entropy": _flags("backward"),
+}
+"""Op -> what says its flags and formats, as the file of its table in ``kernel_tables`` reads them.
+Ops without an entry have none."""
