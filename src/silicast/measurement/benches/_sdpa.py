@@ -1,0 +1,132 @@
+"""Attention through PyTorch's scaled_dot_product_attention, and through FlashAttention.
+
+Without a ``variant`` PyTorch picks the kernel, as a traced program has it. Named ones:
+
+    variant           library  kernel
+    sdpa_flash        fa2      FlashAttention 2 as PyTorch brings it
+    sdpa_efficient    cutlass  memory-efficient attention of xFormers
+    sdpa_cudnn        cudnn    cuDNN's
+    sdpa_math         torch    products and softmax one by one
+    flash_attn        fa2      the package flash_attn
+    flash_attn_3      fa3      the package flash_attn_interface
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from silicast.measurement.benches._limits import tensor_bytes
+from silicast.measurement.machine import Machine
+from silicast.measurement.records import Columns
+
+BACKENDS = {
+    "sdpa_flash": ("FLASH_ATTENTION", "fa2"),
+    "sdpa_efficient": ("EFFICIENT_ATTENTION", "cutlass"),
+    "sdpa_cudnn": ("CUDNN_ATTENTION", "cudnn"),
+    "sdpa_math": ("MATH", "torch"),
+}
+"""Variant -> PyTorch's name of the backend, library of its kernel."""
+PACKAGES = {"flash_attn": ("flash_attn", "fa2"), "flash_attn_3": ("flash_attn_interface", "fa3")}
+"""Variant -> module that brings it, library."""
+WIDTHS = (64, 128, 80, 96, 256, 32)
+GROUPS = (1, 4, 8, 2)
+SCORE_BYTES = 4
+
+
+def variants(machine: Machine) -> tuple[str | None, ...]:
+    """PyTorch's own choice, and on a GPU each kernel by name."""
+    if machine.kind == "cpu":
+        return (None,)
+    return (None, *BACKENDS, *PACKAGES)
+
+
+def library_of(variant: str | None, machine: Machine) -> str | None:
+    """Whose kernel a variant is; None = PyTorch chooses."""
+    if variant is None:
+        return "torch" if machine.kind == "cpu" else None
+    return {**BACKENDS, **PACKAGES}[variant][1]
+
+
+def named(kernel: Columns, machine: Machine) -> Columns:
+    """The kernel with the library of its variant."""
+    library = library_of(kernel.get("variant"), machine)
+    return {**kernel, "library": library} if library else kernel
+
+
+def refusal(kernel: Columns, machine: Machine) -> str:
+    """What PyTorch or a package does not do."""
+    if kernel.get("window", 0) or kernel.get("kv_dtype"):
+        return "scaled_dot_product_attention has no window and no cache format of its own"
+    given, meant = kernel.get("library"), library_of(kernel.get("variant"), machine)
+    if given is not None and given != meant:
+        return f"library = {given!r} is not that of variant = {kernel.get('variant')!r}: {meant}"
+    if kernel["num_heads"] % kernel.get("num_kv_heads", kernel["num_heads"]):
+        return "num_heads is no multiple of num_kv_heads"
+    return ""
+
+
+def needed(kernel: Columns, queries: int, keys: int) -> int:
+    """Bytes of queries, keys, values and result, and of the scores where they are kept."""
+    dtype, batch = kernel.get("dtype", "bf16"), kernel.get("batch", 1)
+    heads, width = kernel["num_heads"], kernel["head_dim"]
+    groups = int(kernel.get("num_kv_heads") or heads)
+    ends = tensor_bytes(dtype, 2, batch, width, heads * queries + groups * keys)
+    if kernel.get("variant") == "sdpa_math":
+        # scores and their softmax, in fp32; keys and values once for every head
+        ends += 2 * int(batch) * heads * queries * keys * SCORE_BYTES
+        ends += tensor_bytes(dtype, 2, batch, width, heads * keys)
+    return ends
+
+
+def tensors(kernel: Columns, machine: Machine, queries: int, keys: int) -> tuple[Any, ...]:
+    """Queries, keys and values; heads before tokens, as PyTorch takes them."""
+    from silicast.measurement.benches._tensors import normal
+
+    dtype, batch = kernel.get("dtype", "bf16"), kernel.get("batch", 1)
+    heads, width = kernel["num_heads"], kernel["head_dim"]
+    groups = int(kernel.get("num_kv_heads") or heads)
+    q, kv = (batch, heads, queries, width), (batch, groups, keys, width)
+    if kernel.get("variant") in PACKAGES:
+        q, kv = (batch, queries, heads, width), (batch, keys, groups, width)
+    return tuple(normal(shape, dtype, machine) for shape in (q, kv, kv))
+
+
+def attention(kernel: Columns, *, causal: bool) -> Callable[..., object]:
+    """The call, of queries, keys and values."""
+    variant = kernel.get("variant")
+    if variant in PACKAGES:
+        return _packaged(PACKAGES[variant][0], causal=causal)
+
+    from torch.nn.functional import scaled_dot_product_attention
+
+    shared = kernel.get("num_kv_heads", kernel["num_heads"]) != kernel["num_heads"]
+
+    def run(q: Any, k: Any, v: Any) -> Any:
+        return scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=shared)
+
+    return run
+
+
+def backend(kernel: Columns) -> AbstractContextManager[object]:
+    """PyTorch restricted to the backend of a variant."""
+    variant = kernel.get("variant")
+    if variant not in BACKENDS:
+        return nullcontext()
+
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    found: AbstractContextManager[object] = sdpa_kernel([getattr(SDPBackend, BACKENDS[variant][0])])
+    return found
+
+
+def _packaged(module: str, *, causal: bool) -> Callable[..., object]:
+    import importlib
+
+    function = importlib.import_module(module).flash_attn_func
+
+    def run(q: Any, k: Any, v: Any) -> Any:
+        return function(q, k, v, causal=causal)
+
+    return run

@@ -1,0 +1,33 @@
+"""LayerNorm: rows less their mean over their standard deviation, times a weight, plus a bias."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, final
+
+from silicast.measurement.benches._rows import RowBench
+from silicast.measurement.benches.bench import register
+from silicast.measurement.machine import Machine
+from silicast.measurement.records import Columns
+
+
+@register
+@final
+class LayerNorm(RowBench):
+    """``torch.nn.functional.layer_norm`` with weight and bias."""
+
+    op: ClassVar[str] = "layernorm"
+    vectors: ClassVar[int] = 2
+
+    def of_rows(self) -> Callable[..., object]:
+        """See :class:`RowBench`."""
+        from torch.nn.functional import layer_norm
+
+        def run(x: Any, weight: Any, bias: Any) -> Any:
+            return layer_norm(x, x.shape[-1:], weight, bias)
+
+        return run
+
+    def refused(self, kernel: Columns, machine: Machine) -> str:  # noqa: ARG002
+        """See :class:`Bench`."""
+        return "PyTorch has no norm with a residual" if kernel.get("residual") else ""

@@ -1,0 +1,156 @@
+"""What ``nvidia-smi`` says of a GPU while it computes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import final
+
+from silicast.measurement.gpu_facts import Query, nvidia_smi
+
+REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
+"""Why clocks are not at their largest: the name since driver 535, and the one before."""
+FIELDS = ("clocks.sm", "clocks.mem", "power.draw", "temperature.gpu")
+SLOWED = 0x8 | 0x20 | 0x40 | 0x80
+"""Slowed by hardware, by its temperature (software and hardware), by a power brake (NVML)."""
+CAPPED = 0x4
+"""Slowed to stay within the power limit, which large products do on a healthy board too."""
+EVERY_MS = 200
+KEPT = 4096
+TIMEOUT_S = 10.0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One line; None = the driver does not say.
+
+    Attributes:
+        reasons: bits of NVML's clock event reasons.
+    """
+
+    clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    reasons: int | None = None
+
+
+def reading_of(line: str) -> Reading:
+    """A line of comma-separated values, in the order of :data:`FIELDS` and a reason.
+
+    >>> reading_of("1980, 3201, 412.51, 48, 0x0000000000000004").reasons
+    4
+    >>> reading_of("1980, [N/A], 412.51, 48, [Not Supported]")
+    Reading(clock_mhz=1980.0, memory_clock_mhz=None, power_w=412.51, temperature_c=48.0, \
+reasons=None)
+    """
+    parts = [part.strip() for part in line.split(",")]
+    numbers = [_number(part) for part in parts[: len(FIELDS)]]
+    numbers += [None] * (len(FIELDS) - len(numbers))
+    reasons = None
+    if len(parts) > len(FIELDS):
+        with suppress(ValueError):
+            reasons = int(parts[len(FIELDS)], 0)
+    clock, memory, power, temperature = numbers
+    return Reading(clock, memory, power, temperature, reasons)
+
+
+def query_of(gpu: str, ask: Query = nvidia_smi) -> tuple[str, ...]:
+    """Arguments that this driver answers; () where none does."""
+    for fields in (*((*FIELDS, reason) for reason in REASONS), FIELDS):
+        arguments = (
+            f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", "-i", gpu
+        )  # fmt: skip
+        if ask(arguments).strip():
+            return arguments
+    return ()
+
+
+def other_processes(gpu: str, ask: Query = nvidia_smi, own: int | None = None) -> tuple[str, ...]:
+    """Processes that compute on a GPU beside this one, as "name (pid)".
+
+    In a container the driver may number processes otherwise: a single one that is listed while this
+    one is not may be this one, and is not named.
+    """
+    mine = os.getpid() if own is None else own
+    told = ask(
+        ("--query-compute-apps=pid,process_name", "--format=csv,noheader", "-i", gpu)
+    ).splitlines()
+    found = [tuple(part.strip() for part in line.split(",", 1)) for line in told if "," in line]
+    others = [(pid, name) for pid, name in found if pid != str(mine)]
+    if len(others) == len(found) == 1:
+        return ()
+    return tuple(f"{name} ({pid})" for pid, name in others)
+
+
+@final
+class Sampler:
+    """A process beside this one that reads a GPU again and again.
+
+    Args:
+        gpu: its UUID or number.
+        command: that is run instead of nvidia-smi, for tests; None = find it.
+
+    Attributes:
+        count: lines so far.
+    """
+
+    def __init__(self, gpu: str, command: Sequence[str] | None = None) -> None:
+        self.count = 0
+        self._readings: deque[Reading] = deque(maxlen=KEPT)
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        full = command if command is not None else self._usual(gpu)
+        if full:
+            with suppress(OSError):
+                self._process = subprocess.Popen(  # noqa: S603 - a fixed program, our own arguments
+                    list(full), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+                )
+        if self._process is not None:
+            self._thread = threading.Thread(target=self._follow, daemon=True)
+            self._thread.start()
+
+    @staticmethod
+    def _usual(gpu: str) -> tuple[str, ...]:
+        program, arguments = shutil.which("nvidia-smi"), query_of(gpu)
+        return (program, *arguments, "-lms", str(EVERY_MS)) if program and arguments else ()
+
+    def _follow(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.strip():
+                with self._lock:
+                    self._readings.append(reading_of(line))
+                    self.count += 1
+
+    def since(self, count: int) -> list[Reading]:
+        """Readings after the first ``count``, or else the last one."""
+        with self._lock:
+            fresh = min(self.count - count, len(self._readings))
+            return list(self._readings)[-max(fresh, 1) :]
+
+    def close(self) -> None:
+        """Ends the process."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=TIMEOUT_S)
+        self._thread.join(timeout=TIMEOUT_S)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._process = None
+
+
+def _number(text: str) -> float | None:
+    with suppress(ValueError):
+        return float(text)
+    return None

@@ -1,0 +1,250 @@
+"""The protocol by which one kernel is timed; docs/explanation/measuring.md says why it is so."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
+from statistics import median
+from typing import Any, final
+
+import numpy as np
+
+from silicast.measurement.benches import BENCHES
+from silicast.measurement.benches.bench import Bench
+from silicast.measurement.conditions import Watch
+from silicast.measurement.machine import Machine
+from silicast.measurement.records import (
+    Columns,
+    Conditions,
+    FailedRow,
+    KernelRow,
+    Protocol,
+    Spread,
+)
+from silicast.measurement.runtime import Runtime, reason_of, runtime_of
+from silicast.measurement.stopwatch import EventClock, GraphClock, HostClock, Stopwatch
+
+SHARE_OF_FREE = 0.5
+"""Of the free memory that the operands of one kernel, all sets of them, may take."""
+MOST_SETS = 64
+"""Sets of operands in turn, where caches are cold."""
+SPAN = 2
+"""Last-level caches that the sets are to cover."""
+SETS_BYTES = 4 << 30
+"""Sets stop growing here; a flush between the rounds does the rest."""
+
+LEAST_SAMPLES, MOST_SAMPLES = 3, 4000
+STEADY = 0.005
+"""Repeating ends before its time when the median is known so well, half of its 90 % interval."""
+DRIFTED = 0.05
+"""Flag "drift": the last third of the repeats is so much off the first, and more than noise."""
+NOISY = 0.03
+"""Flag "noisy": half of the median's 90 % interval, over it, at the end."""
+PATIENCE = 40.0
+"""A first call that takes so many times the protocol's seconds is not repeated: "timeout"."""
+
+CPU = Protocol("perf_counter", warm_up=3, repeats=15, seconds=0.2, launch="", cache="warm")
+CUDA_GRAPH = Protocol("cuda_graph", warm_up=3, repeats=15, seconds=0.1, launch="graph")
+CUDA_STREAM = Protocol("cuda_event", warm_up=3, repeats=25, seconds=0.1, launch="stream")
+
+
+def usual_protocol(machine: Machine) -> Protocol:
+    """How kernels of a machine are timed where nobody says otherwise."""
+    return CPU if machine.kind == "cpu" else CUDA_GRAPH
+
+
+def measure_kernel(
+    kernel: Columns,
+    machine: Machine,
+    protocol: Protocol | None = None,
+    *,
+    session: str = "",
+    watch: Watch | None = None,
+    benches: Mapping[str, Bench] = BENCHES,
+) -> KernelRow | FailedRow:
+    """One kernel's time, or why there is none.
+
+    Args:
+        kernel: a ``kernel`` table; its ``launch`` and ``cache`` go before the protocol's.
+        session: id of the session that the row belongs to.
+        watch: reads the machine's state meanwhile; None = it is not read.
+
+    Returns:
+        A row whose table states launch and cache; a failed row for whatever the machine, PyTorch
+        or the bench cannot do. Memory is given back either way.
+
+    Raises:
+        SilicastError: PyTorch is missing or does not see the machine.
+    """
+    protocol = protocol or usual_protocol(machine)
+    stated = as_timed(kernel, machine, protocol)
+    runtime = runtime_of(machine)
+    at = datetime.now(UTC).isoformat(timespec="microseconds")
+
+    def failed(reason: str, message: str) -> FailedRow:
+        return FailedRow(session, stated, reason, message[:2000], at)
+
+    bench = benches.get(str(kernel.get("op", "")))
+    if bench is None:
+        return failed("unsupported", f"no bench measures op = {kernel.get('op')!r}")
+    try:
+        reason = bench.supported(stated, machine)
+        if reason:
+            return failed("unsupported", reason)
+        needed, free = bench.bytes_needed(stated), runtime.free_bytes()
+        if needed > SHARE_OF_FREE * free:
+            return failed(
+                "out_of_memory", f"takes {needed / 1e9:.2f} GB, {free / 1e9:.2f} GB are free"
+            )
+        with runtime.ready(), bench.context(stated, machine), watch or nullcontext():
+            samples = _samples(bench, stated, machine, runtime, protocol)
+    except _TooSlowError as slow:
+        return failed("timeout", str(slow))
+    except Exception as error:
+        return failed(*reason_of(error))
+    finally:
+        runtime.release()
+    spread = spread_of(samples)
+    flags = flags_of(samples, spread)
+    conditions: Conditions | None = None
+    if watch is not None:
+        conditions, seen = watch.read()
+        flags += [flag for flag in seen if flag not in flags]
+    return KernelRow(session, stated, _microseconds(median(samples)), at, spread, conditions, flags)
+
+
+def as_timed(kernel: Columns, machine: Machine, protocol: Protocol) -> Columns:
+    """The table with the launch and cache state that it is timed in; a CPU has no launch."""
+    stated = dict(kernel)
+    if machine.kind == "cuda":
+        stated.setdefault("launch", protocol.launch or "graph")
+    elif not stated.get("launch"):
+        stated.pop("launch", None)
+    stated.setdefault("cache", protocol.cache or "warm")
+    return stated
+
+
+@final
+class _TooSlowError(Exception):
+    """A call takes longer than a sweep can wait for."""
+
+
+def _samples(
+    bench: Bench, kernel: Columns, machine: Machine, runtime: Runtime, protocol: Protocol
+) -> list[float]:
+    """Seconds a call, in the order in which they were taken."""
+    cold, needed = kernel["cache"] == "cold", bench.bytes_needed(kernel)
+    sets = _sets(needed, runtime) if cold else 1
+    calls = [bench.prepare(kernel, machine) for _ in range(sets)]
+    flushes = cold and sets * needed < SPAN * runtime.cache_bytes()
+    watch = _stopwatch(kernel, machine, runtime, calls, flushes=flushes)
+    usual = watch.first()
+    if usual > PATIENCE * protocol.seconds:
+        raise _TooSlowError(f"its first call took {usual:.1f} s")
+    for _ in range(max(protocol.warm_up, 1) - 1):
+        if usual * sets > protocol.seconds:
+            break
+        usual = min(usual, watch.first())
+    with _no_collection():
+        watch.prepare(usual)
+        watch.sample()
+        return collected(watch.sample, protocol)
+
+
+def _sets(needed: int, runtime: Runtime) -> int:
+    """Sets of operands that together leave nothing of each other in the caches."""
+    wanted = math.ceil(SPAN * runtime.cache_bytes() / max(needed, 1))
+    room = int(min(SHARE_OF_FREE * runtime.free_bytes(), SETS_BYTES) / max(needed, 1))
+    return max(1, min(wanted, MOST_SETS, room))
+
+
+def _stopwatch(
+    kernel: Columns, machine: Machine, runtime: Runtime, calls: Sequence[Any], *, flushes: bool
+) -> Stopwatch:
+    if machine.kind == "cpu":
+        return HostClock(runtime, calls, flushes=flushes)
+    kind = GraphClock if kernel["launch"] == "graph" else EventClock
+    return kind(runtime, calls, flushes=flushes)
+
+
+def collected(
+    sample: Callable[[], list[float]],
+    protocol: Protocol,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[float]:
+    """Samples until the time is up, or enough of them agree.
+
+    At least three are taken, however long that takes; then repeating ends with the protocol's
+    seconds, or when there are its repeats and the median is known to :data:`STEADY`.
+    """
+    found: list[float] = []
+    start = clock()
+    while True:
+        found += sample()
+        if len(found) < LEAST_SAMPLES:
+            continue
+        enough = len(found) >= protocol.repeats and uncertainty(found) < STEADY
+        if enough or clock() - start >= protocol.seconds or len(found) >= MOST_SAMPLES:
+            return found
+
+
+def uncertainty(samples: Sequence[float]) -> float:
+    """Half of the 90 % interval of the median, over the median; by the ranks of the samples.
+
+    >>> uncertainty([1.0] * 9), uncertainty([1.0, 2.0])
+    (0.0, 1.0)
+    """
+    count = len(samples)
+    if count < LEAST_SAMPLES:
+        return 1.0
+    ordered = sorted(samples)
+    reach = 1.645 * math.sqrt(count) / 2.0
+    low = max(0, math.floor(count / 2.0 - reach))
+    high = min(count - 1, math.ceil(count / 2.0 + reach) - 1)
+    return (ordered[high] - ordered[low]) / 2.0 / ordered[count // 2]
+
+
+def spread_of(samples: Sequence[float]) -> Spread:
+    """Quantiles in microseconds, and the drift of the repeats.
+
+    >>> spread_of([1e-6] * 3 + [2e-6] * 3).drift
+    1.0
+    """
+    low, high = np.quantile(np.array(samples), (0.05, 0.95)).tolist()
+    third = len(samples) // 3
+    drift = median(samples[-third:]) / median(samples[:third]) - 1.0 if third else 0.0
+    return Spread(_microseconds(low), _microseconds(high), len(samples), round(drift, 5))
+
+
+def flags_of(samples: Sequence[float], spread: Spread) -> list[str]:
+    """What repeats themselves say is doubtful."""
+    flags = []
+    third = len(samples) // 3
+    if third >= LEAST_SAMPLES:
+        first, last = samples[:third], samples[-third:]
+        noise = uncertainty(first) + uncertainty(last)
+        if abs(spread.drift) > max(DRIFTED, noise):
+            flags.append("drift")
+    if uncertainty(samples) > NOISY:
+        flags.append("noisy")
+    return flags
+
+
+def _microseconds(seconds: float) -> float:
+    return float(f"{seconds * 1e6:.6g}")
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without Python's garbage collector in between."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
