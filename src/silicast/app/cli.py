@@ -36,6 +36,7 @@ CATALOG = (
     "engines",
     "trace",
     "validate",
+    "measure",
     "import",
     "calibrate",
     "train-kernels",

@@ -97,3 +97,16 @@ def progress(title: str, count: int | None = None) -> Iterator[Advance]:
     finally:
         starter.cancel()
         bar.stop()
+
+
+@contextmanager
+def live_line() -> Iterator[Callable[[str], None]]:
+    """A line on stderr that is drawn over and over; nothing where no terminal is."""
+    if not sys.stderr.isatty():
+        yield lambda _text: None
+        return
+    from rich.console import Console
+    from rich.status import Status
+
+    with Status("", console=Console(stderr=True, highlight=False)) as shown:
+        yield shown.update

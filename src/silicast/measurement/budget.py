@@ -59,7 +59,7 @@ def shown(seconds: float) -> str:
     ('1m15s', '8.3s', '2h')
     """
     if seconds < 60.0:
-        return f"{seconds:.2g}s" if seconds < 10.0 else f"{seconds:.0f}s"
+        return f"{seconds:.1f}s" if seconds < 10.0 else f"{seconds:.0f}s"
     whole = round(seconds)
     hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
     named = ((hours, "h"), (minutes, "m"), (rest, "s"))

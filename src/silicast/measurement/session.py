@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import final
+from typing import Protocol, final
 
 import msgspec
 
@@ -26,7 +26,6 @@ from silicast.measurement.records import (
     RunRow,
 )
 from silicast.measurement.store import MeasurementFile
-from silicast.measurement.sweep import Chooser, Clock, Family, Measure, Sweep, families_of
 
 REFERENCE = "reference"
 """Name of the rows of the kernel that is measured again and again."""
@@ -40,8 +39,25 @@ FATAL = ("illegal memory access", "device-side assert", "unspecified launch fail
          "fallen off the bus", "uncorrectable")  # fmt: skip
 """Errors after which a process can compute nothing more on its GPU."""
 
+LOST = "the GPU can compute nothing more in this process: run the command again to go on"
+
 Row = KernelRow | HostRow | CollectiveRow | RunRow | FailedRow
 Tell = Callable[[Row], None]
+Measure = Callable[[Columns], KernelRow | FailedRow]
+Clock = Callable[[], float]
+
+
+class Chooser(Protocol):
+    """Says which kernel to measure next."""
+
+    def next(self, left_s: float) -> Columns | None:
+        """The next kernel; None if none is left, or none that fits into that many seconds."""
+
+    def tell(self, kernel: Columns, latency_us: float) -> None:
+        """A kernel was measured, now or before."""
+
+    def failed(self, kernel: Columns, reason: str) -> None:
+        """A kernel cannot be measured."""
 
 
 @final
@@ -50,14 +66,14 @@ class Tools:
     """What a session measures with; tests put others in.
 
     Attributes:
-        measure: times one kernel; choosers: op -> what to measure of it.
+        measure: times one kernel; chooser: says which, None = no kernels are wanted.
         hosts, collectives: measure all of theirs; called once.
         models: measures whole models into the file within seconds; None = not wanted.
         reference: the kernel that is measured again and again; None = none.
     """
 
     measure: Measure
-    choosers: Mapping[str, Chooser]
+    chooser: Chooser | None = None
     hosts: Callable[[], Iterable[HostRow | FailedRow]] = tuple
     collectives: Callable[[], Iterable[CollectiveRow | FailedRow]] = tuple
     models: Callable[[MeasurementFile, float, Tell], object] | None = None
@@ -94,13 +110,14 @@ class Outcome:
     """What a session came to.
 
     Attributes:
-        seconds: it took; ended: "" if by its budget, else why before.
-        exhausted: families that had nothing left to ask for.
+        seconds: it took; rows, failed: that it added.
+        ended: "" if by its budget, else why before.
     """
 
     seconds: float
+    rows: int
+    failed: int
     ended: str = ""
-    exhausted: tuple[str, ...] = ()
 
 
 class _EndedError(Exception):
@@ -126,7 +143,7 @@ class Measuring:
     watch: Callable[[Progress], None] = lambda _: None
     clock: Clock = time.monotonic
     started_s: float | None = None
-    _first_reference_us: float = field(default=math.nan, init=False)
+    _first_reference_us: float = field(default=0.0, init=False)
     _reference: float | None = field(default=None, init=False)
     _reference_at: float = field(default=-math.inf, init=False)
 
@@ -136,13 +153,11 @@ class Measuring:
         self.progress = Progress(self.budget_s, start, self.clock)
         end = start + self.budget_s
         models = self.tools.models
-        families = families_of(self.tools.choosers)
-        self._remember(families)
         ended = ""
         try:
             self._once("host", self.tools.hosts)
             self._once("collectives", self.tools.collectives)
-            self._kernels(families, end - (MODELS_SHARE * self.budget_s if models else 0.0))
+            self._kernels(end - (MODELS_SHARE * self.budget_s if models else 0.0))
             left = end - self.clock()
             if models is not None and left > 0.0:
                 self._phase("models")
@@ -151,24 +166,21 @@ class Measuring:
             ended = str(why)
         except KeyboardInterrupt:
             ended = "interrupted"
-        exhausted = tuple(family.op for family in families if family.done)
-        return Outcome(self.clock() - start, ended, exhausted)
+        progress = self.progress
+        return Outcome(self.clock() - start, progress.rows, progress.failed, ended)
 
-    def _remember(self, families: list[Family]) -> None:
-        """Tells the choosers what the file holds of this machine already."""
+    def _remember(self, chooser: Chooser) -> None:
+        """Tells what the file holds of this machine already."""
         before, own = self.file.before, self.file.session
         alike = {session.id for session in before.sessions if session.device == own.device}
-        by_op = {family.op: family.chooser for family in families}
         for row in before.kernels:
-            if row.session in alike and row.kernel.get("op") in by_op:
-                by_op[row.kernel["op"]].tell(row.kernel, row.latency_us)
-        for failed in before.failed:
-            if failed.session in alike and failed.what.get("op") in by_op:
-                by_op[failed.what["op"]].failed(failed.what)
-        for row in before.kernels:
-            if row.session == own.id and row.name == REFERENCE:
+            if row.session in alike:
+                chooser.tell(row.kernel, row.latency_us)
+            if row.session == own.id and row.name == REFERENCE and not self._first_reference_us:
                 self._first_reference_us = row.latency_us
-                break
+        for failed in before.failed:
+            if failed.session in alike and "op" in failed.what:
+                chooser.failed(failed.what, failed.reason)
 
     def _once(
         self, phase: str, rows: Callable[[], Iterable[HostRow | CollectiveRow | FailedRow]]
@@ -182,16 +194,24 @@ class Measuring:
         for row in rows():
             self._append(msgspec.structs.replace(row, session=own, at=row.at or now()))
 
-    def _kernels(self, families: list[Family], end: float) -> None:
+    def _kernels(self, end: float) -> None:
+        """One kernel after the other, until the time is up."""
+        chooser = self.tools.chooser
+        if chooser is None:
+            return
         self._phase("kernels")
+        self._remember(chooser)
         self._check_reference()
-        sweep = Sweep(families, self._measured, end, clock=self.clock, stopped=self._asked)
-        for step in sweep:
-            said = step.row.message.casefold() if isinstance(step.row, FailedRow) else ""
-            if any(words in said for words in FATAL):
-                raise _EndedError("the GPU can compute nothing more in this process: run it again")
-        if self.stop():
-            raise _EndedError(self.stop())
+        while (kernel := chooser.next(end - self.clock())) is not None:
+            row = self._measured(kernel)
+            if isinstance(row, KernelRow):
+                chooser.tell(kernel, row.latency_us)
+            else:
+                chooser.failed(kernel, row.reason)
+                if any(words in row.message.casefold() for words in FATAL):
+                    raise _EndedError(LOST)
+            if self.stop():
+                raise _EndedError(self.stop())
 
     def _measured(self, kernel: Columns) -> KernelRow | FailedRow:
         """One row, safe on the disk."""
@@ -230,7 +250,7 @@ class Measuring:
         row = self._timed(self.tools.reference)
         if isinstance(row, FailedRow):
             return
-        if math.isnan(self._first_reference_us):
+        if not self._first_reference_us:
             self._first_reference_us = row.latency_us
         self._reference = row.latency_us / self._first_reference_us
         self._append(msgspec.structs.replace(row, name=REFERENCE))
@@ -252,9 +272,6 @@ class Measuring:
             raise _EndedError(self.stop())
         self.progress.phase, self.progress.op = name, ""
         self.watch(self.progress)
-
-    def _asked(self) -> bool:
-        return bool(self.stop())
 
 
 def now() -> str:

@@ -21,7 +21,7 @@ class Counting:
     def __init__(self, count: int) -> None:
         self.count, self.known = count, set[int]()
 
-    def next(self) -> Columns | None:
+    def next(self, left_s: float) -> Columns | None:
         left = (m for m in range(1, self.count + 1) if m not in self.known)
         m = next(left, None)
         return None if m is None else {"op": "gemm", "m": m, "n": 8, "k": 8}
@@ -29,7 +29,7 @@ class Counting:
     def tell(self, kernel: Columns, latency_us: float) -> None:
         self.known.add(kernel["m"])
 
-    def failed(self, kernel: Columns) -> None:
+    def failed(self, kernel: Columns, reason: str) -> None:
         self.known.add(kernel["m"])
 
 
@@ -53,7 +53,7 @@ def main() -> None:
 
     with MeasurementFile.open(path, Session(new_id(), now(), protocol=Protocol("none"))) as file:
         os.write(1, f"known {len(file.before.kernels)}\n".encode())
-        Measuring(file, Tools(measure, {"gemm": chooser}), 60.0, watch=watch).run()
+        Measuring(file, Tools(measure, chooser), 60.0, watch=watch).run()
     os.write(1, b"done\n")
 
 
