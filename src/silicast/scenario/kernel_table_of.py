@@ -16,11 +16,16 @@ from silicast.scenario.kernel_tables.training import OPTIMIZERS
 from silicast.workload.op import Affine, Op
 
 Columns = dict[str, Any]
+UNSTATED = {"batch": 1}
+"""Sizes of ops of one sequence, where their table has no default of its own."""
+UNSAID = ("append", "assumed_shape")
+"""Flags that no table has a word for: whether an engine's call appends keys and values."""
 
 
 def kernel_table_of(op: Op) -> Columns:
     """The table of an op whose sizes are numbers. What a table has no word for is left out of it: a
-    cache in the state that a pass leaves it in.
+    cache in the state that a pass leaves it in, and that attention appends new keys and values
+    (``kv_copy`` is a kernel of its own).
 
     Raises:
         SilicastError: the op has sizes that only a batch knows, or is no kernel of a table
@@ -38,8 +43,9 @@ def kernel_table_of(op: Op) -> Columns:
     _WAYS_BACK.get(op.family, _as_stated)(parts)
     if parts.kv_dtype:
         raise _unsaid(op, f"a cache in {parts.kv_dtype}")
-    if parts.flags:
-        raise _unsaid(op, f"its property {next(iter(parts.flags))}")
+    left = [name for name, value in parts.flags.items() if value and name not in UNSAID]
+    if left:
+        raise _unsaid(op, f"its property {left[0]}")
     found: Columns = {"op": op.family, **parts.columns, "dtype": op.variant.dtype}
     variant = op.variant
     stated = {
@@ -47,11 +53,22 @@ def kernel_table_of(op: Op) -> Columns:
         "launch": variant.launch, "cache": variant.cache if variant.cache in CACHES else "",
     }  # fmt: skip
     found |= {name: value for name, value in stated.items() if value}
-    again = kernel_case(found).op
-    cache = "" if variant.cache not in CACHES else variant.cache
-    if again != replace(op, variant=replace(variant, cache=cache)):
+    if _core(kernel_case(found).op) != _core(op):
         raise _unsaid(op, "what its table comes to is another op")
     return found
+
+
+def _core(op: Op) -> tuple[object, ...]:
+    """What an op computes: without sizes and flags that are what they are where none is stated."""
+    usual = {name: default for name, (_, default) in OPS[op.family].optional.items()}
+    dims = {name: dim for name, dim in op.dims if usual.get(name, UNSTATED.get(name)) != dim}
+    flags = {name for name, value in op.variant.flags if value and name not in UNSAID}
+    if op.family == "attention_prefill" and "causal" not in dict(op.variant.flags):
+        flags.add("causal")  # what tables mean that leave it out
+    if op.family == "attention_decode":
+        flags.discard("causal")  # one query sees all keys either way
+    cache = op.variant.cache if op.variant.cache in CACHES else ""
+    return dims, flags, replace(op.variant, flags=(), cache=cache)
 
 
 def _unsaid(op: Op, why: str) -> SilicastError:
@@ -110,7 +127,7 @@ def _attention(parts: _Parts) -> None:
 
 
 def _norm(parts: _Parts) -> None:
-    parts.columns["residual"] = bool(parts.columns["residual"])
+    parts.columns["residual"] = bool(parts.columns.get("residual", 0))
 
 
 def _elementwise(parts: _Parts) -> None:
@@ -165,7 +182,6 @@ def _kv_copy(parts: _Parts) -> None:
 
 def _optimizer(parts: _Parts) -> None:
     parts.say("master", "fp32_states", "fp32_grads")
-    parts.flags.pop("assumed_shape", None)
     for kind in OPTIMIZERS:
         if parts.flags.pop(kind, False):
             parts.columns["kind"] = kind

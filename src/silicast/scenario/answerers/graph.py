@@ -49,7 +49,7 @@ class GraphAnswerer(Answerer):
         assert isinstance(work, GraphWorkload)
         if work.graph is not None:
             return answer_program(scenario, DEFAULT_FRAMEWORK)
-        found, deployment, warnings = _predicted(scenario, work)
+        found, deployment, warnings = pass_of(scenario, work)
         return _answer(found, deployment, warnings, bound_only=scenario.raw.tier == "bound")
 
     def trace(self, scenario: Scenario) -> Trace:
@@ -61,10 +61,10 @@ class GraphAnswerer(Answerer):
         assert isinstance(work, GraphWorkload)
         if work.graph is not None:
             return trace_program(program_of(scenario, DEFAULT_FRAMEWORK))
-        return trace_pass(_predicted(scenario, work)[0])
+        return trace_pass(pass_of(scenario, work)[0])
 
 
-def _predicted(
+def pass_of(
     scenario: Scenario, work: GraphWorkload
 ) -> tuple[ForwardPass, Deployment, list[str]]:
     """The pass, what runs it, and what was assumed."""

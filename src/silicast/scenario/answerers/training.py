@@ -38,18 +38,18 @@ class TrainingAnswerer(Answerer):
 
     def answer(self, scenario: Scenario) -> Answer:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
-        found, deployment, batch, warnings = _predicted(scenario)
+        found, deployment, batch, warnings = step_of(scenario)
         return _answer(found, deployment, batch, warnings, bound_only=scenario.raw.tier == "bound")
 
     def trace(self, scenario: Scenario) -> Trace:
         """See :class:`~silicast.scenario.answerer.Answerer`: some micro-batches, the update."""
         from silicast.composition.pass_trace import trace_training_step
 
-        found, _, batch, _ = _predicted(scenario)
+        found, _, batch, _ = step_of(scenario)
         return trace_training_step(found, batch.accumulation)
 
 
-def _predicted(scenario: Scenario) -> tuple[TrainingStep, Deployment, Batch, list[str]]:
+def step_of(scenario: Scenario) -> tuple[TrainingStep, Deployment, Batch, list[str]]:
     """The step, what runs it on which batch, and what was assumed."""
     work = scenario.workload
     assert isinstance(work, TrainingWorkload)
