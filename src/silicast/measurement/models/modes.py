@@ -6,8 +6,7 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, final, get_args
+from typing import Any, Literal, get_args
 
 from silicast.measurement.machine import Machine
 from silicast.measurement.models.case import Program
@@ -26,19 +25,6 @@ CAPTURE_WARM_UP = 3
 """Calls on a side stream before a capture, as torch.cuda.graph asks for."""
 
 Call = Callable[[], object]
-
-
-@final
-@dataclass(frozen=True)
-class Ready:
-    """A program that is ready to be timed.
-
-    Attributes:
-        call: one pass; wait: until the device has done it.
-    """
-
-    call: Call
-    wait: Call
 
 
 def why_not(mode: Mode, machine: Machine, program: Program) -> str:
@@ -61,12 +47,12 @@ def _no_compiler(machine: Machine) -> str:
     return ""
 
 
-def prepared(mode: Mode, machine: Machine, program: Program) -> Ready:
-    """The program in a mode, compiled or captured by now."""
+def prepared(mode: Mode, program: Program) -> Call:
+    """One pass of the program in a mode, compiled or captured by now; without gradients."""
     import torch
 
     if mode == "graph":
-        return Ready(_captured(torch, program), torch.cuda.synchronize)
+        return _captured(torch, program)
     module = program.module
     if mode == "compiled":
         torch.compiler.reset()
@@ -77,12 +63,7 @@ def prepared(mode: Mode, machine: Machine, program: Program) -> Ready:
             return module(*program.args)
 
     call()
-    wait = torch.cuda.synchronize if machine.kind == "cuda" else _nothing
-    return Ready(call, wait)
-
-
-def _nothing() -> None:
-    """Operations of a CPU have ended when their call returns."""
+    return call
 
 
 def _captured(torch: Any, program: Program) -> Call:

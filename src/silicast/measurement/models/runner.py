@@ -6,24 +6,27 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from statistics import median
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
+from silicast.measurement.conditions import watch_of
 from silicast.measurement.machine import Machine
 from silicast.measurement.models.between import between_operations
 from silicast.measurement.models.case import LARGE, SMALL, Case, Place, cases
 from silicast.measurement.models.modes import ENGINES, MODES, Mode, prepared, why_not
-from silicast.measurement.models.repeats import repeated
+from silicast.measurement.models.repeats import repeated, spread_ms
 from silicast.measurement.models.traced import traced
 from silicast.measurement.records import Columns, FailedRow, HostRow, RunRow, Spread
+from silicast.measurement.runtime import reason_of, runtime_of
 from silicast.measurement.store import MeasurementFile
+from silicast.measurement.timing import flags_of
 
 SHORTEST_S, LONGEST_S = 0.5, 5.0
 """Seconds of repeats of one case in one mode."""
-MOST_ERROR = 500
-"""Characters of what PyTorch says of a failure."""
 
 MILLI = 1e3
+MOST_SAID = 2000
 
 
 @final
@@ -98,12 +101,15 @@ def measure_models(
     wanted = list(modes) if modes is not None else own
     plan = chosen(machine, names)
     run = _Run(machine, file, dtype or machine.dtypes[0], time.monotonic() + budget_s, tell)
-    run.host()
     left = len(plan) * len(wanted)
-    for mode in wanted:  # compilers take longest: what is quick comes first
-        for case in plan:
-            run.case(case, mode, left)
-            left -= 1
+    try:
+        run.host()
+        for mode in wanted:  # compilers take longest: what is quick comes first
+            for case in plan:
+                run.case(case, mode, left)
+                left -= 1
+    finally:
+        run.watch.close()
     return run.rows
 
 
@@ -112,7 +118,7 @@ class _Run:
     """One call of :func:`measure_models`.
 
     Attributes:
-        rows: what came of it; done: names of rows that the session holds; graphs: case -> its file.
+        rows: what came of it; longest_s: that a case took in each mode; done: names of rows that the session holds; graphs: case -> its file.
     """
 
     def __init__(
@@ -120,7 +126,9 @@ class _Run:
         tell: Callable[[Row], object],
     ) -> None:  # fmt: skip
         self.machine, self.file, self.dtype, self.end, self.tell = machine, file, dtype, end, tell
+        self.runtime, self.watch = runtime_of(machine), watch_of(machine)
         self.rows: list[Row] = []
+        self.longest_s: dict[Mode, float] = {}
         self.graphs: dict[str, str] = {}
         session, before = file.session.id, file.before
         self.done = {row.name for row in before.runs if row.session == session}
@@ -141,7 +149,8 @@ class _Run:
         name = f"{case.name}-{self.dtype} {mode}"
         if name in self.done:
             return
-        if time.monotonic() > self.end:
+        begun = time.monotonic()
+        if begun + self.longest_s.get(mode, 0.0) > self.end:
             self._say(Skipped(case.name, mode, "the time budget is used up"))
             return
         scenario = self._scenario(f"{case.name}-{self.dtype}", mode)
@@ -152,21 +161,28 @@ class _Run:
             if why:
                 self._say(Skipped(case.name, mode, why))
                 return
-            ready = prepared(mode, self.machine, program)
-            seconds = (self.end - time.monotonic()) / left
-            found = repeated(ready.call, ready.wait, min(max(seconds, SHORTEST_S), LONGEST_S))
+            with self.runtime.ready():
+                call = prepared(mode, program)
+                wait = self.runtime.synchronize
+                seconds = (self.end - time.monotonic()) / left
+                with self.watch:
+                    times = repeated(call, wait, min(max(seconds, SHORTEST_S), LONGEST_S))
         except Exception as error:  # PyTorch raises any; the sweep goes on
             self._failed(scenario, error)
             return
         finally:
-            _freed(self.machine)
+            self.runtime.release()
+            spent = time.monotonic() - begun
+            self.longest_s[mode] = max(self.longest_s.get(mode, 0.0), spent)
+        spread = spread_ms(times)
+        flags = [*flags_of(times, spread), *self.watch.read()[1]]
         row = RunRow(
             self.file.session.id,
             scenario,
-            {"e2e_ms": found.median_s * MILLI},
-            {"e2e_ms": found.spread},
+            {"e2e_ms": float(f"{median(times) * MILLI:.6g}")},
+            {"e2e_ms": spread},
             at=_now(),
-            flags=list(found.flags),
+            flags=list(dict.fromkeys(flags)),
             name=name,
         )
         self.file.append(row)
@@ -201,17 +217,10 @@ class _Run:
         return {**found, "device": device} if device else found
 
     def _failed(self, scenario: Columns, error: Exception) -> None:
-        said = next((line for line in str(error).splitlines() if line.strip()), "")
-        row = FailedRow(
-            self.file.session.id,
-            scenario,
-            _reason(error),
-            f"{type(error).__name__}: {said}"[:MOST_ERROR],
-            _now(),
-        )
+        reason, said = reason_of(error)
+        row = FailedRow(self.file.session.id, scenario, reason, said[:MOST_SAID], _now())
         self.file.append(row)
         self._say(row)
-        _freed(self.machine)
 
     def _say(self, row: Row) -> None:
         self.rows.append(row)
@@ -223,26 +232,6 @@ def _label(scenario: Columns) -> str:
     graph = str(dict(scenario.get("workload", {})).get("graph", ""))
     mode = next((m for m in MODES if ENGINES[m] == scenario.get("engine")), "")
     return f"{graph.rpartition('/')[2].removesuffix('.json')} {mode}"
-
-
-def _reason(error: Exception) -> str:
-    said = f"{type(error).__name__} {error}".casefold()
-    if isinstance(error, MemoryError) or "out of memory" in said or "outofmemory" in said:
-        return "out_of_memory"
-    if isinstance(error, SilicastError) and error.kind == "unsupported":
-        return "unsupported"
-    return "error"
-
-
-def _freed(machine: Machine) -> None:
-    """Gives back what the last program held."""
-    import gc
-
-    gc.collect()
-    if machine.kind == "cuda":
-        import torch
-
-        torch.cuda.empty_cache()
 
 
 def _now() -> str:
