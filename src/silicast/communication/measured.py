@@ -1,8 +1,8 @@
 """What a user's measured collectives say of others: of more sizes, of numbers of devices between.
 
 A curve holds for its op, implementation, launch and number of nodes. Between two measured numbers
-of devices both are asked, by the log of the number; beyond them none is. An engine's collective that
-NCCL carries out follows NCCL's curve where the engine has none of its own.
+of devices both are asked, by the log of the number; beyond them none is. An engine's collective
+that NCCL carries out follows NCCL's curve where the engine has none of its own.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def _between(
 def change_of(curve: CollectiveCurve, size: I64) -> MeasuredChange:
     """What one curve says at every size.
 
-    >>> line = CollectiveCurve("all_reduce", "nccl", "graph", 8, 1, [1024, 4096], [0.2, 0.4], 0.05, 4)
+    >>> sizes, ratios = [1024, 4096], [0.2, 0.4]
+    >>> line = CollectiveCurve("all_reduce", "nccl", "graph", 8, 1, sizes, ratios, 0.05, 4)
     >>> found = change_of(line, np.array([2048, 4096, 16384]))
     >>> found.log_ratio.round(6).tolist(), found.weight.tolist()
     ([0.3, 0.4, 0.0], [1.0, 1.0, 0.0])

@@ -1,99 +1,61 @@
-"""A table of measured kernels into a calibration; rows that cannot be right are named, not used."""
+"""Measurements of a device into a calibration; rows that cannot be right are named, not used."""
 
 from __future__ import annotations
 
 import datetime
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
-import numpy as np
+import msgspec
 
 from silicast import __version__
-from silicast.core.calibration import FORMAT, Calibration, Offset, Scope
+from silicast.core.calibrated import Fitted, HostConstant, InModels, LeftOut
+from silicast.core.calibration import FORMAT, Calibration, Scope
 from silicast.core.errors import SilicastError
-from silicast.core.hashing import content_hash
-from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Implementation
-from silicast.learning.calibration_fit import fit_offset
-from silicast.learning.correction import learned_times
-from silicast.learning.dispatch import implementation_of
-from silicast.learning.training import MeasuredKernels
-from silicast.measurement.tables import Row, read_table
-from silicast.scenario.kernel_case import kernel_case
-from silicast.scenario.resolve import find_any_device
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.measurement.calibrate_collectives import (
+    MeasuredCollective,
+    checked_collectives,
+    fit_collectives,
+)
+from silicast.measurement.calibrate_hosts import checked_hosts, constant_of, fit_hosts
+from silicast.measurement.calibrate_kernels import (
+    Group,
+    MeasuredKernel,
+    checked_kernels,
+    fit_kernels,
+    understood_kernels,
+)
+from silicast.measurement.calibrate_runs import FEWEST, checked_runs, fit_runs
+from silicast.measurement.cases import Case, host_case, kernel_case_of
+from silicast.measurement.given import (
+    Given,
+    Numbered,
+    device_given,
+    is_of,
+    read_given,
+    scope_of,
+)
+from silicast.measurement.left_out import (
+    CROSS_VALIDATED,
+    HELD_OUT,
+    cross_validated,
+    held,
+    summed_up,
+)
+from silicast.measurement.records import HostRow
+from silicast.measurement.refused import Refused
+from silicast.measurement.scoring import Scored, scored
+from silicast.measurement.scratch import Scratch, scratch
 
-TIMES = {"latency_us": 1e-6, "latency_ms": 1e-3, "latency_s": 1.0, "seconds": 1.0}
-"""Columns of the measured time -> seconds."""
-NOTED = (
-    "device", "host", "driver", "date", "notes", "id", "run", "repeat", "repeats", "power_w",
-    "clock_mhz",
-)  # fmt: skip
-"""Columns that say something about a row and are no part of its op."""
+WELL_SPREAD = 16
+"""Rows of a family and format that move its physical quantities."""
+LEAST_OF_KERNELS = 8
+"""Fewer rows than that give an offset alone."""
 
-TOO_FAST = 0.98
-"""Below so much of its bound a kernel was timed wrongly, or something else was."""
-SCALE = 300.0
-"""A measured time so many times off the predicted one, either way, has another unit."""
-CONTRADICTS = 2.0
-"""Repeats of one op this far apart were not timed under the same conditions."""
-STRAY = 10.0
-"""A ratio of measured over predicted time so far from the usual one of its table is no kernel's."""
-STRAY_AMONG = 8
-"""Rows from which on there is a usual ratio."""
-SINGULAR = {"are": "is", "have": "has", "repeat": "repeats", "contradict": "contradicts"}
-SHOWN = 20
-"""Runs of rows that a line names."""
-
-
-@final
-@dataclass(frozen=True)
-class Refused:
-    """Rows that were not used: reason -> row numbers."""
-
-    rows: dict[str, list[int]] = field(default_factory=dict)
-
-    def add(self, reason: str, number: int) -> None:
-        """Notes one row."""
-        self.rows.setdefault(reason, []).append(number)
-
-    @property
-    def count(self) -> int:
-        """Rows in all."""
-        return sum(len(numbers) for numbers in self.rows.values())
-
-    def lines(self) -> list[str]:
-        """One line a reason, with the count and the first rows."""
-        found = []
-        for reason, numbers in self.rows.items():
-            runs = _runs(sorted(numbers))
-            first = ", ".join(runs[:SHOWN]) + (", ..." if len(runs) > SHOWN else "")
-            verb = reason.partition(" ")[0]
-            if len(numbers) == 1:
-                said = f"1 row {SINGULAR.get(verb, verb)}{reason.removeprefix(verb)}"
-                found.append(f"{said} (row {first})")
-            else:
-                found.append(f"{len(numbers)} rows {reason} (rows {first})")
-        return found
-
-
-def _runs(numbers: list[int]) -> list[str]:
-    """Row numbers, those in a row as one.
-
-    >>> _runs([3, 5, 6, 7])
-    ['3', '5-7']
-    """
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+Row = TypeVar("Row")
 
 
 @final
@@ -105,164 +67,294 @@ class Calibrated:
         calibration: what was learned.
         refused: rows that were left out.
         before: (family, dtype) -> mean |log| error of the predictions before.
+        said: what else a reader must know of the rows.
     """
 
     calibration: Calibration
     refused: Refused
     before: Mapping[tuple[str, str], float]
+    said: list[str] = field(default_factory=list)
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A row understood."""
+@dataclass(frozen=True)
+class _Rows:
+    """Rows that can be right, of one device."""
 
-    number: int
-    op: Op
-    seconds: float
+    kernels: Mapping[Group, Sequence[MeasuredKernel]]
+    hosts: Sequence[Numbered[HostRow]]
+    collectives: Sequence[MeasuredCollective]
+    runs: Mapping[str, Sequence[Case]]
+
+    @property
+    def count(self) -> int:
+        """Rows and times of runs."""
+        parts = (*self.kernels.values(), *self.runs.values())
+        return sum(map(len, parts)) + len(self.hosts) + len(self.collectives)
 
 
-def calibrate(path: Path, device_name: str, *, skip_bad: bool = False) -> Calibrated:
-    """The calibration of a device from a table of its measured kernels.
+@final
+@dataclass(frozen=True)
+class _About:
+    """What all fits of one call need."""
+
+    device: Device
+    named: str
+    scope: Scope
+    scratch: Scratch
+
+
+def calibrate(
+    paths: Path | Sequence[Path],
+    device_name: str = "",
+    *,
+    skip_bad: bool = False,
+    holdout: float = 0.0,
+    seed: int = 0,
+) -> Calibrated:
+    """The calibration of a device from files of its measurements.
 
     Args:
-        path: CSV, JSON Lines or Parquet; the columns of a ``kernel`` table of a scenario, and
-            ``latency_us`` (or ``latency_ms``, ``latency_s``).
-        device_name: catalog name or path of a device file.
+        paths: files of measurements, or tables of kernels (CSV, JSON Lines or Parquet; the columns
+            of a ``kernel`` table of a scenario, and ``latency_us``, ``latency_ms`` or
+            ``latency_s``).
+        device_name: catalog name or path of a device file; "" = as the files say.
         skip_bad: go on without rows that cannot be right; else they refuse the whole.
+        holdout: share of the rows that is not fitted but scored; 0 = all are fitted, and what
+            scores them are fits without them.
+        seed: which rows are held out.
 
     Raises:
-        SilicastError: unreadable, or rows that cannot be right, named with their counts.
+        SilicastError: unreadable, rows that cannot be right, named with their counts, several
+            devices, or no row at all.
     """
-    device = find_any_device(device_name, Path())
-    refused = Refused()
-    once = _without_copies(read_table(path), refused)
-    read = [one for row in once if (one := _understood(row, device, refused))]
-    groups = _groups(read)
-    kept: dict[tuple[str, str], list[MeasuredKernels]] = {}
-    models: dict[str, Implementation] = {}
-    for (family, variant, _), rows in groups.items():
-        model = models.setdefault(family, implementation_of(rows[0].op, device))
-        part = _checked(model, rows, device, refused)
-        if part is not None:
-            kept.setdefault((family, variant.dtype), []).append(part)
-    if refused.count and not skip_bad:
+    if not 0.0 <= holdout < 1.0:
         raise SilicastError(
-            "; ".join(refused.lines()),
-            file=str(path),
-            field="rows",
-            hint="mend them, or leave them out with --skip-bad",
-        )
-    if not kept:
-        raise SilicastError("no row can be used", file=str(path), field="rows")
-    offsets: list[Offset] = []
-    before: dict[tuple[str, str], float] = {}
-    for (family, dtype), parts in sorted(kept.items()):
-        offset, error = fit_offset(models[family], parts, device)
-        offsets.append(offset)
-        before[family, dtype] = error
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    calibration = Calibration(
-        format=FORMAT,
-        scope=Scope(device.name),
-        offsets=offsets,
-        created=today,
-        source=f"{path.name}: {sum(offset.rows for offset in offsets)} rows",
-        version=__version__,
+            f"expected a share from 0 to below 1, found {holdout:g}", field="holdout",
+            hint="0.5 = half of the rows",
+        )  # fmt: skip
+    given = read_given([paths] if isinstance(paths, Path) else paths)
+    device, named = device_given(given, device_name)
+    scope, said = scope_of(given, device)
+    refused = Refused()
+    rows, unused = _checked(given, device, named, refused)
+    _refuse(refused, given, skip_bad=skip_bad)
+    if not rows.count:
+        raise SilicastError(
+            "no row can be used", file=str(given.files[0]), field="rows",
+            hint="; ".join(refused.lines() + unused) or "it holds no kernel, run or host time",
+        )  # fmt: skip
+    with scratch() as folder:
+        about = _About(device, named, scope, folder)
+        fitted, out = _split(rows, holdout, seed) if holdout else (rows, None)
+        if not fitted.count:
+            raise SilicastError(
+                "holding out leaves no row to fit", field="holdout", hint="a smaller share"
+            )
+        calibration, before, checked = _fit(fitted, about, check=out is None)
+        _not_empty(calibration, fitted, given)
+        if out is not None:
+            checked = _held_out(out, calibration, about)
+    source = ", ".join(path.name for path in given.files)
+    calibration = msgspec.structs.replace(
+        calibration,
+        created=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        source=f"{source}: {fitted.count} rows" + (" (others held out)" if out else ""),
+        left_out=checked,
     )
-    return Calibrated(calibration.signed, refused, before)
+    said += [*given.lines(), *unused, *_few(fitted)]
+    return Calibrated(calibration.signed, refused, before, said)
 
 
-def _without_copies(rows: Sequence[Row], refused: Refused) -> list[Row]:
-    """Rows without those that say what another says to the last column.
+def _not_empty(calibration: Calibration, rows: _Rows, given: Given) -> None:
+    """Refuses to write what says nothing."""
+    if calibration.offsets or calibration.constants or calibration.collectives:
+        return
+    if not calibration.models:
+        raise SilicastError(
+            "; ".join(_few(rows)), file=str(given.files[0]), field="rows", hint="measure more"
+        )
 
-    A kernel that was timed twice differs in its time, or in a column that numbers the runs.
-    """
-    seen: set[str] = set()
-    kept: list[Row] = []
-    for row in rows:
-        key = content_hash(sorted((name, str(value)) for name, value in row.values.items()))
-        if key in seen:
-            refused.add("are copies of other rows: number repeats in a column `run`", row.number)
+
+def _checked(given: Given, device: Device, named: str, refused: Refused) -> tuple[_Rows, list[str]]:
+    """Rows that can be right, and what of runs is not used."""
+    kernels = checked_kernels(understood_kernels(given.kernels, device, refused), device, refused)
+    hosts = checked_hosts(_of_device(given.hosts, device, refused), refused)
+    collectives = checked_collectives(
+        _of_device(given.collectives, device, refused), device, named, refused
+    )
+    runs, unused = checked_runs(_of_device(given.runs, device, refused), device, named, refused)
+    return _Rows(kernels, hosts, collectives, runs), unused
+
+
+def _of_device(
+    rows: Sequence[Numbered[Any]], device: Device, refused: Refused
+) -> list[Numbered[Any]]:
+    kept = []
+    for each in rows:
+        if is_of(each, device):
+            kept.append(each)
         else:
-            seen.add(key)
-            kept.append(row)
+            called = each.session.device if each.session is not None else ""
+            refused.add(f"are of another device ({called[:40]})", each.number, each.file)
     return kept
 
 
-def _understood(row: Row, device: Device, refused: Refused) -> _Read | None:
-    """The op and time of a row, None if it is refused."""
-    values = {k: v for k, v in row.values.items() if k not in NOTED and k not in TIMES}
-    stated = [name for name in TIMES if name in row.values]
-    if len(stated) != 1:
-        refused.add("have no latency_us" if not stated else "have several times", row.number)
-        return None
-    time: Any = row.values[stated[0]]
-    number = isinstance(time, (int, float)) and not isinstance(time, bool)
-    if not number or not math.isfinite(time) or time <= 0:
-        refused.add(f"have no time above 0 in {stated[0]}", row.number)
-        return None
-    other = row.values.get("device")
-    if other is not None and not _same(str(other), device):
-        refused.add(f"are of another device ({str(other)[:40]})", row.number)
-        return None
-    try:
-        op = kernel_case(values).op
-        implementation_of(op, device)
-    except SilicastError as error:
-        refused.add(f"are not understood: {error}", row.number)
-        return None
-    return _Read(row.number, op, float(time) * TIMES[stated[0]])
+def _refuse(refused: Refused, given: Given, *, skip_bad: bool) -> None:
+    if refused.count and not skip_bad:
+        raise SilicastError(
+            "; ".join(refused.lines()),
+            file=", ".join(str(path) for path in given.files),
+            field="rows",
+            hint="mend them, or leave them out with --skip-bad",
+        )
 
 
-def _same(name: str, device: Device) -> bool:
-    try:
-        return find_device(name).name == device.name
-    except SilicastError:
-        return False
+def _fit(
+    rows: _Rows, about: _About, *, check: bool
+) -> tuple[Calibration, dict[Group, float], list[LeftOut]]:
+    """What rows say; with ``check``, also how far off it is on rows that are left out in turn."""
+    offsets, before = fit_kernels(rows.kernels, about.device)
+    constants = fit_hosts(rows.hosts, about.device)
+    calibration = Calibration(
+        FORMAT, about.scope, offsets, version=__version__, constants=constants,
+        collectives=fit_collectives(rows.collectives),
+    )  # fmt: skip
+    models: list[InModels] = []
+    start: list[Scored] = []
+    left: list[Scored] = []
+    if check:
+        for part in (_kernels_left_out, _collectives_left_out, _hosts_left_out):
+            left += part(rows, about)
+        start = scored([row.case for row in left])
+    for cases in rows.runs.values():
+        found = fit_runs(cases, about.device, calibration, about.scratch)
+        if found is None:
+            continue
+        models.append(found.model)
+        constants = _merged(constants, found.constants)
+        if check:
+            start, left = [*start, *found.before], [*left, *found.left_out]
+    calibration = msgspec.structs.replace(
+        calibration,
+        constants=constants,
+        models=models,
+        fitted=Fitted(
+            collectives=sorted({row.case.identity for row in rows.collectives}),
+            runs=sorted({case.identity for cases in rows.runs.values() for case in cases}),
+            hosts=sorted({host_case(each).identity for each in rows.hosts}),
+        ),
+    )
+    return calibration, before, summed_up(CROSS_VALIDATED, start, left)
 
 
-def _groups(read: Sequence[_Read]) -> dict[tuple[str, Variant, tuple[str, ...]], list[_Read]]:
-    """Rows that one call of a model answers."""
-    found: dict[tuple[str, Variant, tuple[str, ...]], list[_Read]] = {}
-    for row in read:
-        names = tuple(name for name, _ in row.op.dims)
-        found.setdefault((row.op.family, row.op.variant, names), []).append(row)
+def _merged(known: Sequence[HostConstant], more: Sequence[HostConstant]) -> list[HostConstant]:
+    """Constants, those that follow from runs in the place of what was known before the runs."""
+    found = {(each.constant, each.engine): each for each in known}
+    for each in more:
+        rows = found[key].rows if (key := (each.constant, each.engine)) in found else 0
+        found[key] = msgspec.structs.replace(each, rows=each.rows + rows)
+    return [found[key] for key in sorted(found)]
+
+
+def _kernels_left_out(rows: _Rows, about: _About) -> list[Scored]:
+    found = []
+    for group, members in rows.kernels.items():
+
+        def predicted(
+            kept: Sequence[MeasuredKernel], out: Sequence[Case], group: Group = group
+        ) -> list[Scored]:
+            offsets, _ = fit_kernels({group: kept}, about.device)
+            return _by(Calibration(FORMAT, about.scope, offsets), out, about)
+
+        found += cross_validated(members, lambda row: kernel_case_of(row, about.named), predicted)
     return found
 
 
-def _checked(
-    model: Implementation, rows: Sequence[_Read], device: Device, refused: Refused
-) -> MeasuredKernels | None:
-    """The rows that can be right, as measured kernels."""
-    times = learned_times(model, OpBatch.of([row.op for row in rows]), device)
-    ratios = np.array([row.seconds for row in rows]) / times.estimate_s
-    sane = ratios[(ratios > 1.0 / SCALE) & (ratios < SCALE)]
-    middle = float(np.median(sane)) if len(sane) >= STRAY_AMONG else 0.0
-    usual: dict[Op, list[float]] = {}
-    for row, ratio in zip(rows, ratios.tolist(), strict=True):
-        if 1.0 / SCALE < ratio < SCALE:
-            usual.setdefault(row.op, []).append(row.seconds)
-    kept: list[_Read] = []
-    for row, bound, ratio in zip(rows, times.bound_s.tolist(), ratios.tolist(), strict=True):
-        repeats = usual.get(row.op, [row.seconds])
-        if not 1.0 / SCALE < ratio < SCALE:
-            refused.add(f"are {SCALE:g} times off or more: another unit?", row.number)
-        elif row.seconds < TOO_FAST * bound:
-            refused.add(
-                "are faster than the device can be at its largest clock: was the result awaited?",
-                row.number,
+def _collectives_left_out(rows: _Rows, about: _About) -> list[Scored]:
+    def predicted(kept: Sequence[MeasuredCollective], out: Sequence[Case]) -> list[Scored]:
+        curves = fit_collectives(kept)
+        return _by(Calibration(FORMAT, about.scope, [], collectives=curves), out, about)
+
+    return cross_validated(rows.collectives, lambda row: row.case, predicted)
+
+
+def _hosts_left_out(rows: _Rows, about: _About) -> list[Scored]:
+    groups: dict[tuple[str, str], list[Numbered[HostRow]]] = {}
+    for each in rows.hosts:
+        groups.setdefault((constant_of(each.row, about.device), each.row.engine), []).append(each)
+
+    def predicted(kept: Sequence[Numbered[HostRow]], out: Sequence[Case]) -> list[Scored]:
+        constants = fit_hosts(kept, about.device)
+        return _by(Calibration(FORMAT, about.scope, [], constants=constants), out, about)
+
+    found = []
+    for members in groups.values():
+        said = cross_validated(members, host_case, predicted)
+        found += [row for row in said if row.answered]
+    return found
+
+
+def _by(calibration: Calibration, cases: Sequence[Case], about: _About) -> list[Scored]:
+    return scored(cases, [about.scratch.file(calibration)])
+
+
+def _split(rows: _Rows, share: float, seed: int) -> tuple[_Rows, _Rows]:
+    """Rows to fit and rows to score, of every group the same share."""
+
+    def halves(members: Sequence[Row], identity: Callable[[Row], str]) -> tuple[list[Row], ...]:
+        out = held([identity(row) for row in members], share, seed)
+        pairs = list(zip(members, out.tolist(), strict=True))
+        return [row for row, is_out in pairs if not is_out], [
+            row for row, is_out in pairs if is_out
+        ]
+
+    kernels = {
+        g: halves(m, lambda r: kernel_case_of(r, "").identity) for g, m in rows.kernels.items()
+    }
+    runs = {name: halves(cases, lambda case: case.identity) for name, cases in rows.runs.items()}
+    hosts = halves(rows.hosts, lambda each: host_case(each).identity)
+    collectives = halves(rows.collectives, lambda row: row.case.identity)
+    fitted, out = (
+        _Rows(
+            {group: both[side] for group, both in kernels.items() if both[side]},
+            hosts[side],
+            collectives[side],
+            {name: both[side] for name, both in runs.items() if both[side]},
+        )
+        for side in (0, 1)
+    )
+    return fitted, out
+
+
+def _held_out(rows: _Rows, calibration: Calibration, about: _About) -> list[LeftOut]:
+    cases = [kernel_case_of(row, about.named) for part in rows.kernels.values() for row in part]
+    cases += [row.case for row in rows.collectives]
+    cases += [host_case(each) for each in rows.hosts]
+    cases += [case for part in rows.runs.values() for case in part]
+    before, after = scored(cases), _by(calibration, cases, about)
+    # a host time that nothing predicts by itself says nothing of either
+    known = [
+        (one, two)
+        for one, two in zip(before, after, strict=True)
+        if one.answered or two.case.host is None
+    ]
+    return summed_up(HELD_OUT, [one for one, _ in known], [two for _, two in known])
+
+
+def _few(rows: _Rows) -> list[str]:
+    """Groups with too few rows to say much, and how many would."""
+    said = [
+        f"{family} {dtype}: {len(members)} rows give an offset alone; {WELL_SPREAD} well-spread "
+        "kernels move its physical quantities"
+        for (family, dtype), members in rows.kernels.items()
+        if len(members) < LEAST_OF_KERNELS
+    ]
+    for name, cases in rows.runs.items():
+        count = len({case.identity for case in cases})
+        if count < FEWEST:
+            said.append(
+                f"{name}: {count} run{'' if count == 1 else 's'} of whole models; at least {FEWEST} "
+                "are needed to say anything of others"
             )
-        elif max(repeats) > CONTRADICTS * min(repeats):
-            refused.add("repeat an op with times two or more times apart", row.number)
-        elif middle and not 1.0 / STRAY < ratio / middle < STRAY:
-            refused.add(
-                f"contradict the others: {STRAY:g} times off what those say, or more", row.number
-            )
-        else:
-            kept.append(row)
-    if not kept:
-        return None
-    seconds = np.array([row.seconds for row in kept])
-    batch = OpBatch.of([row.op for row in kept])
-    return MeasuredKernels(batch, device.name, seconds, np.zeros(len(kept), dtype=np.bool_))
+    return said

@@ -39,6 +39,7 @@ class Case:
             row instead.
         metric: of the answer; measured: in its unit.
         noise: log sd of its repeats, None = not known.
+        version: of the engine that ran, "" = not known.
         identity: names what ran, however often and by whom it was timed.
     """
 
@@ -53,6 +54,7 @@ class Case:
     number: int
     file: Path
     host: HostRow | None = None
+    version: str = ""
 
     @property
     def label(self) -> str:
@@ -114,6 +116,7 @@ def run_cases(each: Numbered[RunRow], device: str) -> list[Case]:
     scenario = decode(tree, folder=each.file.parent)
     engine = engine_name(scenario)
     identity = run_identity(each.row)
+    version = _version(scenario, engine, each)
     found = []
     for metric in metrics_of(each.row.metrics):
         spread = each.row.spread.get(metric)
@@ -129,9 +132,17 @@ def run_cases(each: Numbered[RunRow], device: str) -> list[Case]:
                 identity,
                 each.number,
                 each.file,
-            )  # fmt: skip
+                version=version,
+            )
         )
     return found
+
+
+def _version(scenario: Scenario, engine: str, each: Numbered[RunRow]) -> str:
+    """The engine's, as the scenario or else the session says."""
+    stated = scenario.engine.version if scenario.engine is not None else ""
+    stack = each.session.stack if each.session is not None else {}
+    return stated or stack.get(engine, stack.get("torch", "") if "torch" in engine else "")
 
 
 def run_tree(row: RunRow, device: str) -> dict[str, Any]:

@@ -217,7 +217,7 @@ def device_given(given: Given, name: str) -> tuple[Device, str]:
     counts: Counter[str] = Counter()
     rows: list[Numbered[Any]] = [*given.kernels, *given.hosts, *given.collectives, *given.runs]
     for each in rows:
-        called, folder = _called(each)
+        called, folder = called_by(each)
         if not called:
             raise SilicastError(
                 f"no device is named, and row {each.number} says none",
@@ -244,7 +244,7 @@ def device_given(given: Given, name: str) -> tuple[Device, str]:
     return device, str(folder / called) if called.endswith(".toml") else device.name
 
 
-def _called(each: Numbered[Any]) -> tuple[str, Path]:
+def called_by(each: Numbered[Any]) -> tuple[str, Path]:
     """What a row says that its device is called, and where a path in that starts."""
     if each.session is not None:
         called = each.session.device
@@ -256,7 +256,7 @@ def _called(each: Numbered[Any]) -> tuple[str, Path]:
 
 def is_of(each: Numbered[Any], device: Device) -> bool:
     """Whether a row is of a device, or says nothing else."""
-    called, folder = _called(each)
+    called, folder = called_by(each)
     if not called:
         return True
     try:

@@ -1,112 +1,120 @@
-"""What a session of measuring came to, as tables for people."""
+"""Predictions beside a user's own measurements, as tables and as plain data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from typing import Any
 
-from rich.console import RenderableType
-from rich.table import Table
+import msgspec
+from rich.console import Group, RenderableType
+from rich.text import Text
 
-from silicast.measurement.budget import shown
-from silicast.measurement.measure import Plan, Result
-from silicast.measurement.summary import Summary
-from silicast.report.numbers import rounded
+from silicast.report.scorecard import figure
 from silicast.report.tables import listing
+from silicast.validation.measured import GroupScore, MeasuredScore
 
-FIRST = 2
-"""Kernels of each family that a plan names."""
+COLUMNS = {
+    "": "left", "rows": "right", "no\nanswer": "right", "mean\nAPE %": "right",
+    "median\nAPE %": "right", "p90\nAPE %": "right", "bias\n%": "right", "inside\n90 %": "right",
+    "repeats\n%": "right",
+}  # fmt: skip
+READING = (
+    "APE: absolute percentage error; a row without a prediction counts as 100 % off. Inside: "
+    "measured values within the 90 % interval. Repeats: how far one lies from the middle of its "
+    "row, typically."
+)
+MOST_REASONS = 8
 
 
-def result_parts(result: Result, path: Path) -> Iterator[RenderableType]:
-    """A session that has ended, and what to do next."""
-    outcome, machine = result.outcome, result.machine
-    named = f" ({machine.named})" if machine.named else ""
-    failed = f", {outcome.failed} failed" if outcome.failed else ""
-    yield (
-        f"{machine.device_name or 'CPU'}{named}: {outcome.rows} rows{failed} in "
-        f"{shown(outcome.seconds)}, now in {path}"
-    )
-    if outcome.ended:
-        yield f"ended early: {outcome.ended}; the same command goes on"
-    yield ""
-    yield from summary_parts(result.summary)
-    if result.summary.faster:
-        yield (
-            f"{result.summary.faster} rows took less than {machine.named} says is possible: a rate "
-            "in it is too low"
+def measured_table(score: MeasuredScore) -> RenderableType:
+    """A line a group, rows farthest off, and why rows have no prediction."""
+    rows = [line for group in score.groups for line in _lines(group)]
+    parts: list[RenderableType] = [listing(COLUMNS, rows), Text(READING, "dim")]
+    if score.fitted:
+        parts.append(Text(f"{score.fitted} rows not scored: the calibration was fitted on them"))
+    if score.worst:
+        parts += [Text(""), Text("farthest off")]
+        columns = {"": "left", "measured": "right", "predicted": "right", "%": "right"}
+        parts.append(
+            listing(
+                columns,
+                [
+                    [
+                        f"{row.case.group}: {row.case.label}",
+                        f"{figure(row.case.measured)} {_unit(row.case.metric)}",
+                        f"{figure(row.estimate)} ({figure(row.p05)} – {figure(row.p95)})",
+                        f"{row.error:+.0f}",
+                    ]
+                    for row in score.worst
+                ],
+            )
         )
-    yield ""
-    yield f"next: silicast calibrate {path} -o {path.stem}.calibration.json"
+    reasons = sorted(score.reasons.items(), key=lambda item: -item[1])
+    parts += [Text(f"no prediction of {count}: {why}") for why, count in reasons[:MOST_REASONS]]
+    if len(reasons) > MOST_REASONS:
+        parts.append(Text(f"and {len(reasons) - MOST_REASONS} more reasons"))
+    return Group(*parts)
 
 
-def plan_parts(plan: Plan) -> Iterator[RenderableType]:
-    """What a sweep would measure."""
-    device = plan.machine.device
-    known = device.name if device else "no device of the catalog"
-    yield f"{plan.machine.device_name or 'CPU'}: {known}, {plan.machine.cores} cores"
-    yield from plan.machine.notes
-    total = sum(len(family.chosen) for family in plan.families)
-    yield f"about {total} kernels in {shown(plan.kernels_s)}, if they take as long as predicted"
-    if plan.models_s:
-        yield f"then whole models in {shown(plan.models_s)}"
-    yield ""
-    columns = {"family": "left", "candidates": "right", "measured": "right", "first": "left"}
-    yield listing(columns, [
-        (family.name, str(family.candidates), str(len(family.chosen)),
-         "; ".join(_sizes(kernel) for kernel in family.chosen[:FIRST]))
-        for family in plan.families
-    ])  # fmt: skip
+def _unit(metric: str) -> str:
+    """The unit that a metric's name ends with.
+
+    >>> _unit("latency_us"), _unit("output_tokens_per_s")
+    ('us', 'per s')
+    """
+    name, _, unit = metric.rpartition("_")
+    return f"per {unit}" if name.endswith("_per") else unit
 
 
-def _sizes(kernel: Mapping[str, object]) -> str:
-    left_out = ("op", "dtype", "library", "launch")
-    return " ".join(f"{name}={value}" for name, value in kernel.items() if name not in left_out)
-
-
-def summary_parts(summary: Summary) -> Iterator[RenderableType]:
-    """The table of families, then a line for everything else that was measured."""
-    if summary.families:
-        yield _families(summary)
-    if summary.noise is not None:
-        yield (
-            f"the reference kernel, measured {summary.reference_rows} times, came back within "
-            f"{_percent(summary.noise)} (median)"
-        )
-    for row in summary.hosts:
-        name = f"{row.quantity} {row.engine}".strip()
-        yield f"host: {name} {rounded(row.value_us)} us"
-    if summary.collectives:
-        yield f"{summary.collectives} collectives"
-    for run in summary.runs:
-        metrics = ", ".join(f"{name} {rounded(value)}" for name, value in run.metrics.items())
-        yield f"model: {run.name}: {metrics}"
-    if summary.reasons:
-        yield f"failed: {_counts(summary.reasons)}"
-
-
-def _families(summary: Summary) -> Table:
-    columns = {
-        "family": "left", "rows": "right", "failed": "right", "noise": "right",
-        "off before": "right", "doubtful": "left",
-    }  # fmt: skip
-    rows = [
-        (
-            family.name,
-            str(family.rows),
-            str(family.failed or ""),
-            _percent(family.noise),
-            _percent(family.error),
-            _counts(family.flags),
-        )
-        for family in summary.families
+def _lines(group: GroupScore) -> list[list[str]]:
+    noise = "" if group.noise is None else figure(group.noise)
+    missing = str(group.unanswered) if group.unanswered else ""
+    first = [group.name, str(group.rows), missing]
+    if group.before is None:
+        return [[*first, *_cells(group.after), noise]]
+    return [
+        [*first, *_cells(group.before), noise],
+        ["  calibrated", "", "", *_cells(group.after), ""],
     ]
-    return listing(columns, rows)
 
 
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{rounded(100.0 * value)} %"
+def _cells(found: Any) -> list[str]:
+    values = (found.mean, found.median, found.p90, found.bias, found.coverage)
+    return [figure(value) for value in values]
 
 
-def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
+def measured_json(score: MeasuredScore) -> dict[str, Any]:
+    """The same as plain tables, every row that is far off with its scenario."""
+    return {
+        "groups": [
+            {
+                "kind": group.kind,
+                "name": group.name,
+                "rows": group.rows,
+                "unanswered": group.unanswered,
+                "tiers": dict(group.tiers),
+                "figures": msgspec.structs.asdict(group.after),
+                "without_calibration": (
+                    None if group.before is None else msgspec.structs.asdict(group.before)
+                ),
+                "noise": group.noise,
+            }
+            for group in score.groups
+        ],
+        "fitted": score.fitted,
+        "worst": [
+            {
+                "group": row.case.group,
+                "row": row.case.number,
+                "file": row.case.file.name,
+                "metric": row.case.metric,
+                "measured": row.case.measured,
+                "estimate": row.estimate,
+                "p05": row.p05,
+                "p95": row.p95,
+                "scenario": dict(row.case.tree),
+            }
+            for row in score.worst
+        ],
+        "reasons": dict(score.reasons),
+        "said": score.said,
+    }

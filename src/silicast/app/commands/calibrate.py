@@ -9,35 +9,74 @@ from cyclopts import Parameter
 
 from silicast.app import status
 from silicast.app.console import show, warn
+from silicast.core.errors import SilicastError
 
 
 def calibrate(
-    rows: Path,
-    /,
-    *,
-    device: str,
-    output: Annotated[Path, Parameter(alias="-o")],
+    *rows: Path,
+    device: str = "",
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
     skip_bad: Annotated[bool, Parameter(negative=())] = False,
+    holdout: float = 0.0,
+    seed: int = 0,
+    show_file: Annotated[Path | None, Parameter(name="--show")] = None,
 ) -> int:
-    """Refine a device's predictions by kernels that were measured on it.
+    """Refine a device's predictions by what was measured on it.
 
-    Give the file to a scenario as `calibration`.
+    Kernels, host times, collectives and runs of whole models are taken from files that `silicast
+    measure` or `silicast import` wrote, kernels from plain tables too. Give the calibration to a
+    scenario as `calibration`. Prints how far predictions are from rows that were not fitted, before
+    and after.
 
     Args:
-        rows: CSV, JSON Lines or Parquet: the columns of a kernel (op, its sizes, dtype, library),
-            and latency_us.
-        device: what they were measured on: catalog name, or path to a device file.
+        rows: files of measurements, or tables (CSV, JSON Lines, Parquet) with the columns of a
+            kernel (op, its sizes, dtype, library) and latency_us.
+        device: what they were measured on: catalog name, or path to a device file; left out, as
+            the files say.
         output: the calibration file to write.
         skip_bad: go on without rows that cannot be right, instead of refusing all.
+        holdout: a share of the rows to score and not to fit, such as 0.5; left out, all are fitted,
+            and each is scored by a fit of others.
+        seed: which rows are held out.
+        show_file: a calibration file to print, and nothing else.
     """
+    if show_file is not None:
+        return _show(show_file, rows)
+    if not rows or output is None:
+        what = "rows to calibrate by" if not rows else "a file to write: -o"
+        raise SilicastError(
+            f"expected {what}", field="calibrate", hint="silicast calibrate rows.jsonl -o mine.json"
+        )
+    return _calibrate(rows, device, output, skip_bad=skip_bad, holdout=holdout, seed=seed)
+
+
+def _show(path: Path, rows: tuple[Path, ...]) -> int:
+    """Prints a calibration file."""
+    from silicast.core.calibration import load_calibration
+    from silicast.report.calibration import calibration_page
+
+    if rows:
+        raise SilicastError("a file to show and rows to fit are both given", field="show")
+    show(calibration_page(load_calibration(path)))
+    return status.ANSWERED
+
+
+def _calibrate(
+    rows: tuple[Path, ...], device: str, output: Path, *, skip_bad: bool, holdout: float, seed: int
+) -> int:
+    """Fits, writes and says what came of it."""
     from silicast.core.calibration import save_calibration
     from silicast.measurement.calibrate import calibrate as made
-    from silicast.report.calibration import calibration_lines
+    from silicast.report.calibration import calibration_lines, left_out_table
 
-    found = made(rows, device, skip_bad=skip_bad)
+    found = made(rows, device, skip_bad=skip_bad, holdout=holdout, seed=seed)
     for line in found.refused.lines():
         warn(f"left out: {line}")
+    for line in found.said:
+        warn(line)
     save_calibration(found.calibration, output)
     for line in calibration_lines(found.calibration, found.before):
         show(line)
+    if found.calibration.left_out:
+        show("", left_out_table(found.calibration))
     return status.ANSWERED

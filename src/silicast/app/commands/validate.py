@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from silicast.app import status
 from silicast.app.console import progress, show, warn, write_json
-from silicast.app.flags import Json
+from silicast.app.flags import Calibrations, Json
 from silicast.core.errors import SilicastError
 from silicast.core.files import write_atomically
 
@@ -18,9 +18,12 @@ def validate(
     *names: str,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     limit: int | None = None,
+    measured: Annotated[list[Path] | None, Parameter(negative="")] = None,
+    calibration: Calibrations = None,
+    device: str = "",
     json: Json = False,
 ) -> int:
-    """Score predictions against measured rows, or check a device file.
+    """Score predictions against measured rows, your own or published ones, or check a device file.
 
     Suites read the measured tables in SILICAST_DATA. Exit status: 0 if all is well, 2 if a device
     file has problems, 3 if a suite misses one of its thresholds.
@@ -29,14 +32,47 @@ def validate(
         names: suites, all of them if none is named; or device files (.toml).
         output: a folder; each suite writes its results there, as JSON and as a page (.md).
         limit: score about so many rows a suite, a deterministic sample.
+        measured: score your own measurements instead: files that `silicast measure` or `silicast
+            import` wrote, or tables of kernels; rows that the calibration was fitted on are not
+            scored.
+        calibration: a file that `silicast calibrate` wrote, for --measured; give it once for each
+            of several.
+        device: for --measured: what rows were measured on that do not say it.
         json: print the results as JSON instead of tables.
     """
+    if measured:
+        if names or output is not None or limit is not None:
+            raise SilicastError(
+                "suites and your own measurements are both named", field="measured",
+                hint="give --measured alone, with --calibration, --device or --json",
+            )  # fmt: skip
+        return _score_measured(measured, calibration or [], device, json=json)
+    if calibration or device:
+        raise SilicastError(
+            "goes with --measured", field="calibration" if calibration else "device"
+        )
     files = [name for name in names if name.endswith(".toml")]
     if files and len(files) < len(names):
         raise SilicastError("suites and device files are both named", field="validate")
     if files:
         return _check_devices([Path(name) for name in files], json=json)
     return _score(names, output, limit, json=json)
+
+
+def _score_measured(
+    measured: list[Path], calibrations: list[Path], device: str, *, json: bool
+) -> int:
+    from silicast.report.measured import measured_json, measured_table
+    from silicast.validation.measured import score_measured
+
+    found = score_measured(measured, calibrations, device)
+    for line in found.said:
+        warn(line)
+    if json:
+        write_json(measured_json(found))
+    else:
+        show(measured_table(found))
+    return status.ANSWERED
 
 
 def _check_devices(files: list[Path], *, json: bool) -> int:

@@ -44,7 +44,7 @@ class CollectiveAnswerer(Answerer):
         device = device_of(scenario)
         evidence = evidence_of(scenario, device)
         cluster = cluster_of(scenario, device)
-        topology = _topology(cluster, work.gpus)
+        topology = topology_between(cluster, work.gpus)
         found = collective_times(
             work.op,
             np.array([work.bytes], dtype=np.int64),
@@ -106,7 +106,7 @@ def _bus_factor(op: str, gpus: int) -> float:
     return factor * (gpus - 1) / gpus if factor else 1.0
 
 
-def _topology(cluster: Cluster, gpus: int) -> Topology:
+def topology_between(cluster: Cluster, gpus: int) -> Topology:
     """The links between the participants."""
     return Topology.of(
         cluster.linked_device,

@@ -1,0 +1,220 @@
+"""Predictions beside a user's own measurements: every row counts, but those that were fitted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from silicast.core.calibrated import Figures
+from silicast.core.calibration import load_calibration
+from silicast.core.errors import SilicastError
+from silicast.core.hashing import content_hash
+from silicast.learning.calibration_fit import op_hash
+from silicast.measurement.calibrate_kernels import NOTED, TIMES
+from silicast.measurement.cases import (
+    COLLECTIVES,
+    KERNELS,
+    KINDS,
+    MODELS,
+    US_PER_S,
+    Case,
+    collective_case,
+    fitted_on,
+    host_case,
+    run_cases,
+)
+from silicast.measurement.given import Given, KernelGiven, Numbered, called_by, read_given
+from silicast.measurement.records import CollectiveRow
+from silicast.measurement.scoring import Scored, figures, noise_percent, scored
+from silicast.scenario.kernel_case import kernel_case
+
+WORST = 10
+"""Rows that are listed."""
+OWN = ("latency_us", "device")
+"""Fields that a row itself must have, whatever ran."""
+
+
+@final
+@dataclass(frozen=True)
+class GroupScore:
+    """Rows of a family and format, a collective, a host time, or a metric of an engine's runs.
+
+    Attributes:
+        unanswered: rows without a prediction; they count as 100 % off.
+        tiers: of the predictions -> rows.
+        before: without the calibration, where one was given.
+        noise: how far a repeat lies from the middle of its row, percent; None = not known.
+    """
+
+    kind: str
+    name: str
+    rows: int
+    unanswered: int
+    tiers: Mapping[str, int]
+    after: Figures
+    before: Figures | None
+    noise: float | None
+
+
+@final
+@dataclass(frozen=True)
+class MeasuredScore:
+    """All rows of some files.
+
+    Attributes:
+        fitted: rows that are not scored, because the calibration was fitted on what ran there.
+        worst: those farthest off; reasons: why rows have no prediction -> how many.
+        said: what was left out of the files.
+    """
+
+    groups: list[GroupScore]
+    fitted: int
+    worst: list[Scored]
+    reasons: Mapping[str, int]
+    said: list[str]
+
+
+def score_measured(
+    paths: Sequence[Path], calibrations: Sequence[Path] = (), device: str = ""
+) -> MeasuredScore:
+    """Scores predictions against the rows of files.
+
+    Args:
+        paths: as for a calibration.
+        calibrations: what predictions rest on; rows that one was fitted on are not scored.
+        device: of rows that say none.
+
+    Raises:
+        SilicastError: unreadable; a row without a time or a device; or nothing is left to score.
+    """
+    given = read_given(paths)
+    cases, unread = _cases(given, device)
+    known = fitted_on(load_calibration(path) for path in calibrations)
+    fresh = [case for case in cases if case.identity not in known[case.kind]]
+    fitted = len(cases) - len(fresh)
+    if not fresh and not unread:
+        said = f"all {fitted} rows were fitted" if fitted else "it holds no row"
+        raise SilicastError(
+            f"nothing to score: {said}", file=str(paths[0]), field="measured",
+            hint="measure others, or calibrate with --holdout 0.5",
+        )  # fmt: skip
+    after = [*scored(fresh, calibrations), *unread]
+    before = [*scored(fresh), *unread] if calibrations else []
+    return MeasuredScore(
+        groups=_groups(after, before),
+        fitted=fitted,
+        worst=sorted((row for row in after if row.answered), key=lambda row: -abs(row.error))[
+            :WORST
+        ],
+        reasons=Counter(row.reason for row in after if not row.answered),
+        said=given.lines(),
+    )
+
+
+def _groups(after: Sequence[Scored], before: Sequence[Scored]) -> list[GroupScore]:
+    places: dict[tuple[str, str], list[int]] = {}
+    for place, row in enumerate(after):
+        places.setdefault((row.case.kind, row.case.group), []).append(place)
+    found = []
+    for (kind, name), rows in sorted(places.items(), key=lambda item: (_order(item[0]), item[0])):
+        some = [after[i] for i in rows]
+        found.append(
+            GroupScore(
+                kind=kind,
+                name=name,
+                rows=len(some),
+                unanswered=sum(not row.answered for row in some),
+                tiers=dict(sorted(Counter(row.tier for row in some if row.answered).items())),
+                after=figures(some),
+                before=figures([before[i] for i in rows]) if before else None,
+                noise=noise_percent([row.case for row in some]),
+            )
+        )
+    return found
+
+
+def _order(key: tuple[str, str]) -> int:
+    return KINDS.index(key[0])
+
+
+def _cases(given: Given, device: str) -> tuple[list[Case], list[Scored]]:
+    """Rows that a scenario can say, and those that none can: they have no prediction."""
+    cases: list[Case] = []
+    unread: list[Scored] = []
+    for each, made in _makers(given, device):
+        try:
+            cases += made()
+        except SilicastError as error:
+            if error.field in OWN:
+                raise
+            unread.append(Scored(_unsaid(each), reason=str(error)))
+    return cases, unread
+
+
+def _makers(given: Given, device: str) -> Iterator[tuple[Numbered[Any], Any]]:
+    """Each row, and what makes its cases."""
+    for kernel in given.kernels:
+        yield kernel, lambda each=kernel: [_kernel(each, _device(each, device))]
+    for collective in given.collectives:
+        yield (
+            collective,
+            lambda each=collective: [collective_case(each, _device(each, device))],
+        )
+    for host in given.hosts:
+        yield host, lambda each=host: [host_case(each)]
+    for run in given.runs:
+        yield run, lambda each=run: run_cases(each, _device(each, device, needed=False))
+
+
+def _device(each: Numbered[Any], given: str, *, needed: bool = True) -> str:
+    called, folder = called_by(each)
+    if called.endswith(".toml"):
+        return str(folder / called)
+    if not (called or given) and needed:
+        raise SilicastError(
+            f"row {each.number} says no device", field="device", file=str(each.file),
+            hint="--device with a catalog name or the path of a device file",
+        )  # fmt: skip
+    return called or given
+
+
+def _kernel(each: Numbered[KernelGiven], device: str) -> Case:
+    values = each.row.values
+    columns = {k: v for k, v in values.items() if k not in NOTED and k not in TIMES}
+    op = kernel_case(columns).op
+    return Case(
+        KERNELS, f"{op.family} {op.variant.dtype}",
+        {"task": "kernel", "device": device, "kernel": columns}, Path(), "latency_us",
+        _microseconds(each), each.row.noise, op_hash(op), each.number, each.file,
+    )  # fmt: skip
+
+
+def _microseconds(each: Numbered[KernelGiven]) -> float:
+    stated = [name for name in TIMES if name in each.row.values]
+    time: Any = each.row.values[stated[0]] if len(stated) == 1 else None
+    number = isinstance(time, (int, float)) and not isinstance(time, bool)
+    if not number or not 0.0 < time < float("inf"):
+        raise SilicastError(
+            f"row {each.number} has no time above 0",
+            file=str(each.file), field="latency_us",
+        )  # fmt: skip
+    return float(time) * TIMES[stated[0]] * US_PER_S
+
+
+def _unsaid(each: Numbered[Any]) -> Case:
+    """A case of a row that no scenario says; its time does not matter."""
+    row = each.row
+    if isinstance(row, KernelGiven):
+        kind, table, name = KERNELS, row.values, row.values.get("op", "kernel")
+    elif isinstance(row, CollectiveRow):
+        kind, table, name = COLLECTIVES, row.collective, row.collective.get("op", "collective")
+    else:
+        kind, table, name = MODELS, row.scenario, row.scenario.get("task", "run")
+    identity = content_hash([str(each.file), kind, each.number])
+    return Case(
+        kind, f"{str(name)[:40]} (not understood)", {"workload": table}, Path(), "", 1.0, None,
+        identity, each.number, each.file,
+    )  # fmt: skip
