@@ -150,5 +150,5 @@ def _value(value: object) -> str:
 
 
 def _number(value: float) -> str:
-    """Nine digits, without a point where there is nothing after it."""
-    return str(int(value)) if float(value).is_integer() else repr(float(f"{value:.9g}"))
+    """Without a point where there is nothing after it."""
+    return str(int(value)) if float(value).is_integer() else repr(float(value))

@@ -12,7 +12,7 @@ from silicast.measurement.cpu_architectures import (
     architecture_of,
     vendor_of,
 )
-from silicast.measurement.cpu_facts import CpuFacts
+from silicast.measurement.cpu_facts import Cache, CpuFacts
 from silicast.measurement.device_draft import Draft, Table, free_name
 
 REPORTED = "reported by the system: /proc/cpuinfo and /sys/devices/system/cpu"
@@ -22,6 +22,9 @@ _NOISE = re.compile(
 )
 L3_BYTES_PER_CLOCK = 16  # of each core, as the CPUs of the catalog have it
 EXPONENTIAL = 16  # multiply-adds as long as one exponential, as the CPUs of the catalog have it
+
+USUAL_CACHES = {1: 32 << 10, 2: 512 << 10}
+"""Level -> bytes of each core, where the system tells none."""
 
 
 def plain_name(name: str) -> str:
@@ -130,7 +133,10 @@ def _memory(
     """Caches as reported, their bandwidths as usual; main memory as these cores can draw on it."""
     wide = 128 if facts.vector_bits >= 512 else 64
     memory: dict[str, Any] = {}
-    for level, cache in facts.caches.items():
+    told = facts.caches or {
+        level: Cache(level, size, facts.cores, 1) for level, size in USUAL_CACHES.items()
+    }
+    for level, cache in told.items():
         if level not in (1, 2, 3):
             continue
         name = f"l{level}"
@@ -142,7 +148,13 @@ def _memory(
             "capacity_kib": capacity / 1024,
             "bandwidth_bytes_per_clock": clock * facts.cores if shared and level < 3 else clock,
         }
-        sources[f"memory.{name}.capacity"] = f"{REPORTED}: {cache.instances} of them"
+        sources[f"memory.{name}.capacity"] = (
+            f"{REPORTED}: {cache.instances} of them"
+            if facts.caches
+            else "judged: usual of a core; the system reports no caches"
+        )
+        if not facts.caches:
+            unknown.append(f"memory.{name}.capacity")
         sources[f"memory.{name}.bandwidth"] = f"derived: {clock} bytes a clock, {judged}"
         unknown.append(f"memory.{name}.bandwidth")
     limits = {f"{facts.sockets} sockets x {architecture.channels} channels x "

@@ -50,7 +50,7 @@ def draft_gpu(facts: GpuFacts) -> Draft:
     unknown: list[str] = []
     sources[PIPES] = f"judged from compute capability {facts.capability}: {said}"
     if not own:
-        unknown += [f"{PIPES}.tensor", f"{PIPES}.fma", f"{PIPES}.xu"]
+        unknown += [f"{PIPES}.{pipe}" for pipe in core["pipes"]]
     table: Table = {
         "name": free_name(facts.name.removeprefix("NVIDIA ")),
         "vendor": "NVIDIA",
@@ -102,9 +102,10 @@ def nearest_relative(facts: GpuFacts) -> Device:
     index = device_index()
     devices = [device for device in map(index.get, index.names)
                if device.vendor == "NVIDIA" and device.compute_capability]  # fmt: skip
-    below = [d for d in devices if number(d.compute_capability) <= number(facts.capability)]
-    nearest = max((number(d.compute_capability) for d in below or devices), default=0.0)
-    pool = [d for d in below or devices if number(d.compute_capability) == nearest] or devices
+    levels = {number(device.compute_capability) for device in devices}
+    below = {level for level in levels if level <= number(facts.capability)}
+    nearest = max(below) if below else min(levels)
+    pool = [device for device in devices if number(device.compute_capability) == nearest]
     consumer = bool(_CONSUMER.search(facts.name))
 
     def distance(device: Device) -> tuple[bool, int, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol, final
 
@@ -81,21 +81,18 @@ class Tools:
 
 
 @final
-@dataclass
 class Progress:
     """How far a session is, for whoever watches it.
 
     Attributes:
         phase: "host", "collectives", "kernels", "models"; op: that is being measured.
+        rows, failed: that were added so far.
     """
 
-    budget_s: float
-    started_s: float
-    clock: Clock
-    phase: str = "host"
-    op: str = ""
-    rows: int = 0
-    failed: int = 0
+    def __init__(self, budget_s: float, started_s: float, clock: Clock) -> None:
+        self.budget_s, self.started_s, self.clock = budget_s, started_s, clock
+        self.phase, self.op = "host", ""
+        self.rows = self.failed = 0
 
     def __str__(self) -> str:
         passed = min(self.clock() - self.started_s, self.budget_s)
@@ -125,32 +122,38 @@ class _EndedError(Exception):
 
 
 @final
-@dataclass
 class Measuring:
     """Measures into an open file.
 
     Args:
         file: open; rows go to its session.
-        budget_s: of everything together, from ``started_s`` on.
+        budget_s: of everything together, from ``started_s`` on, by ``clock``.
         stop: why to end, "" = go on.
         watch: called whenever there is something new to show.
     """
 
-    file: MeasurementFile
-    tools: Tools
-    budget_s: float
-    stop: Callable[[], str] = str
-    watch: Callable[[Progress], None] = lambda _: None
-    clock: Clock = time.monotonic
-    started_s: float | None = None
-    _first_reference_us: float = field(default=0.0, init=False)
-    _reference: float | None = field(default=None, init=False)
-    _reference_at: float = field(default=-math.inf, init=False)
+    def __init__(
+        self,
+        file: MeasurementFile,
+        tools: Tools,
+        budget_s: float,
+        *,
+        stop: Callable[[], str] = str,
+        watch: Callable[[Progress], None] = lambda _: None,
+        clock: Clock = time.monotonic,
+        started_s: float | None = None,
+    ) -> None:
+        self.file, self.tools, self.budget_s = file, tools, budget_s
+        self.stop, self.watch, self.clock = stop, watch, clock
+        self._started_s = clock() if started_s is None else started_s
+        self.progress = Progress(budget_s, self._started_s, clock)
+        self._first_reference_us = 0.0
+        self._reference: float | None = None
+        self._reference_at = -math.inf
 
     def run(self) -> Outcome:
         """Measures until the budget is used up, nothing is left or somebody ends it."""
-        start = self.clock() if self.started_s is None else self.started_s
-        self.progress = Progress(self.budget_s, start, self.clock)
+        start = self._started_s
         end = start + self.budget_s
         models = self.tools.models
         ended = ""

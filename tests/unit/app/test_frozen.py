@@ -40,6 +40,10 @@ FROZEN = {
     "engines search": "--json",
     "engines show": "--json",
     "validate": "--output -o --limit --json",
+    "measure": (
+        "--output -o --budget --device --families --dtypes --models --scenario --plan"
+        " --draft-device"
+    ),
     "import": "--output -o --format --device --set",
     "calibrate": "--device --output -o --skip-bad",
     "train-kernels": "--output -o",
