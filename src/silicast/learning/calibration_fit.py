@@ -37,6 +37,7 @@ from silicast.learning.interpolation import (
 )
 from silicast.learning.oblivious import Trees, codes
 from silicast.learning.training import MeasuredKernels
+from silicast.workload.identity import identity
 from silicast.workload.op import Op
 
 PRIOR_ROWS = 3.0
@@ -166,10 +167,10 @@ def fit_offset(
 
 def op_hash(op: Op) -> str:
     """Names an op by what it computes: family, sizes, formats and flags, not who ran it."""
-    variant = op.variant
+    family, dims, dtype, kv_dtype, flags, launch = identity(op)
     return content_hash(
-        [op.family, [[name, value] for name, value in op.dims], variant.dtype, variant.kv_dtype,
-         [[name, value] for name, value in variant.flags], variant.launch]
+        [family, [list(each) for each in dims], dtype, kv_dtype, [list(each) for each in flags],
+         launch]
     )  # fmt: skip
 
 

@@ -42,7 +42,8 @@ class RowBench(Bench):
         def settled(kernel: Columns) -> Columns:
             names = (self.rows, self.cols)
             found = lessened(kernel, names, most_bytes(machine), self.bytes_needed)
-            return {**found, self.cols: self.sizes[1].near(found[self.cols])}
+            step = self.sizes[1].multiple
+            return {**found, self.cols: max(step, found[self.cols] // step * step)}
 
         return Ranges(
             self.op,

@@ -18,7 +18,7 @@ from silicast.measurement.records import Columns
 @final
 class AttentionDecode(Bench):
     """``scaled_dot_product_attention`` of one query over ``kv_len`` cached keys and its own, which
-    lie in one piece for each sequence. There is nothing to mask: ``causal`` is false.
+    lie in one piece for each sequence. One query has nothing to mask, whether it is causal or not.
     """
 
     op: ClassVar[str] = "attention_decode"
@@ -44,7 +44,7 @@ class AttentionDecode(Bench):
             self.op,
             {"batch": Size(1, 256), "kv_len": Size(1, 65_536), "num_kv_heads": Size(1, 32)},
             {"dtype": dtypes(machine), "head_dim": _sdpa.WIDTHS, "_group": _sdpa.GROUPS,
-             "causal": (False,), "variant": _sdpa.variants(machine), "cache": ("cold", "warm"),
+             "variant": _sdpa.variants(machine), "cache": ("cold", "warm"),
              "launch": launches(machine)},
             settled,
         )  # fmt: skip
@@ -54,7 +54,7 @@ class AttentionDecode(Bench):
         own = kept(kernel, "dtype", "head_dim", "variant", "library")
         shared = kernel.get("num_kv_heads", kernel["num_heads"]) != kernel["num_heads"]
         sizes = {"kv_len": 8, "num_heads": 2, "num_kv_heads": 1 if shared else 2}
-        return {"op": self.op, "batch": 1, "causal": False, **sizes, **own}
+        return {"op": self.op, "batch": 1, **sizes, **own}
 
     def refused(self, kernel: Columns, machine: Machine) -> str:
         """See :class:`Bench`."""

@@ -1,0 +1,180 @@
+"""The battery that every bench must pass, ours or a newcomer's.
+
+    from silicast.measurement.benches.check import check_bench
+    check_bench(MyBench(), machine)
+
+It draws kernels from the bench's ranges and checks what the contract of
+:class:`~silicast.measurement.benches.bench.Bench` promises: tables that a scenario takes, sizes
+that are settled, memory that is counted, calls that can be repeated, and, by tracing the very call
+that is timed, that a traced program names it the same. The first broken promise raises
+:class:`AssertionError` with the kernel and what was found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from silicast.measurement.benches.bench import Bench
+from silicast.measurement.machine import Machine
+from silicast.measurement.records import Columns
+from silicast.scenario.kernel_case import kernel_case
+from silicast.workload.identity import identity
+from silicast.workload.op import Op
+
+DRAWS = 40
+RUN = 6
+RUN_BYTES = 1 << 24
+"""Kernels of so many bytes or fewer are run."""
+SLACK = 1.05
+
+
+def check_bench(bench: Bench, machine: Machine, *, draws: int = DRAWS, seed: int = 0) -> int:
+    """Runs the battery; returns how many kernels ran.
+
+    Args:
+        draws: kernels whose tables are checked; seed: of the draws.
+
+    Raises:
+        AssertionError: a promise is broken.
+    """
+    ran = 0
+    for kernel in drawn_kernels(bench, machine, draws, seed):
+        _check_table(bench, kernel, machine)
+        tiny = bench.tiny(kernel)
+        _require(not bench.refused(tiny, machine), "its tiny kernel is refused", tiny)
+        needed = bench.bytes_needed(kernel)
+        _require(type(needed) is int and needed > 0, f"bytes_needed = {needed!r}", kernel)
+        if ran < RUN and needed <= RUN_BYTES and not bench.supported(kernel, machine):
+            _check_call(bench, kernel, machine)
+            ran += 1
+    tiny = bench.tiny(next(drawn_kernels(bench, machine, 1, seed)))
+    if not ran and not bench.supported(tiny, machine):
+        _check_call(bench, tiny, machine)
+        ran = 1
+    return ran
+
+
+def drawn_kernels(bench: Bench, machine: Machine, count: int, seed: int = 0) -> Any:
+    """Random kernels of a bench's ranges."""
+    ranges, rng = bench.ranges(machine), np.random.default_rng(seed)
+    for _ in range(count):
+        drawn: dict[str, object] = {
+            name: math.exp(rng.uniform(math.log(max(size.low, 1)), math.log(max(size.high, 1))))
+            for name, size in ranges.sizes.items()
+        }
+        for name, values in ranges.choices.items():
+            drawn[name] = values[int(rng.integers(len(values)))]
+        yield ranges.kernel(drawn)
+
+
+def _check_table(bench: Bench, kernel: Columns, machine: Machine) -> None:
+    _require(kernel.get("op") == bench.op, "another op", kernel)
+    _require(not any(name.startswith("_") for name in kernel), "keeps a private draw", kernel)
+    again = bench.ranges(machine).settle(dict(kernel))
+    _require(again == kernel, f"settles to something else again: {again}", kernel)
+    _require(kernel_case(kernel).op.family == bench.op, "is another family", kernel)
+    same = [bench.ranges(machine).kernel(_smallest(bench, machine)) for _ in range(2)]
+    _require(same[0] == same[1], "ranges differ from call to call", kernel)
+
+
+def _smallest(bench: Bench, machine: Machine) -> Mapping[str, object]:
+    ranges = bench.ranges(machine)
+    sizes: dict[str, object] = {name: size.low for name, size in ranges.sizes.items()}
+    return sizes | {name: values[0] for name, values in ranges.choices.items()}
+
+
+def _check_call(bench: Bench, kernel: Columns, machine: Machine) -> None:
+    """The call runs twice with the same finite result, in memory of its own and no more of it."""
+    import torch
+
+    from silicast.measurement.runtime import runtime_of
+
+    runtime = runtime_of(machine)
+    with runtime.ready(), bench.context(kernel, machine):
+        operands = bench.operands(kernel, machine)
+        tensors = _tensors(operands)
+        _require(bool(tensors), "has no tensors", kernel)
+        function = bench.function(kernel, machine)
+        results = _tensors(function(*operands))
+        for result in results:
+            whole = not result.is_floating_point() or bool(torch.isfinite(result.float()).all())
+            _require(whole, "its result is not finite", kernel)
+        repeated = _tensors(function(*operands))
+        for one, other in zip(results, repeated, strict=True):
+            _require(one.shape == other.shape, "its result changes shape", kernel)
+            finite = not other.is_floating_point() or bool(torch.isfinite(other.float()).all())
+            _require(finite, "is not finite when it is called again", kernel)
+        own = {each.untyped_storage().data_ptr(): each.untyped_storage() for each in tensors}
+        fresh = {each.untyped_storage().data_ptr(): each.untyped_storage() for each in results}
+        stored = sum(storage.nbytes() for storage in (own | fresh).values())
+        counted = bench.bytes_needed(kernel)
+        _require(
+            stored <= SLACK * counted, f"stores {stored} bytes, bytes_needed = {counted}", kernel
+        )
+        others = _tensors(bench.operands(kernel, machine))
+        shared = own.keys() & {each.untyped_storage().data_ptr() for each in others}
+        _require(not shared, "two sets of operands share memory", kernel)
+        numbers = [each for each in tensors if each.is_floating_point() and each.numel() > 64]
+        plain = all(float(each.float().std()) > 0.0 for each in numbers)
+        _require(plain, "an operand holds one number only", kernel)
+    runtime.synchronize()
+    if bench.traced:
+        _check_trace(bench, kernel, machine)
+
+
+def _check_trace(bench: Bench, kernel: Columns, machine: Machine) -> None:
+    """The front end for PyTorch programs gives the op of the table, and nothing beside it."""
+    ops = traced_ops(bench, kernel, machine)
+    names = [op.family for op in ops]
+    _require(len(ops) == 1, f"a traced program has {names or 'nothing'} for it", kernel)
+    meant, found = (identity(op)[:-1] for op in (kernel_case(kernel).op, ops[0]))
+    _require(meant == found, f"a traced program calls it {found}, the table {meant}", kernel)
+
+
+def traced_ops(bench: Bench, kernel: Columns, machine: Machine) -> list[Op]:
+    """What a program that makes the call of a bench is traced to."""
+    import torch
+
+    from silicast.workload.front_ends import graph_of
+
+    operands, function = bench.operands(kernel, machine), bench.function(kernel, machine)
+    tensors = [each for each in operands if isinstance(each, torch.Tensor)]
+
+    class Program(torch.nn.Module):  # type: ignore[misc]
+        """The call, as a program of its tensors."""
+
+        def forward(self, *given: Any) -> Any:
+            left = iter(given)
+            return function(
+                *(next(left) if isinstance(each, torch.Tensor) else each for each in operands)
+            )
+
+    dtype = "tf32" if kernel.get("dtype") == "tf32" else None
+    graph = graph_of(Program(), tensors, dtype=dtype)
+    return [node.op for _, node in graph.nodes()]
+
+
+def _tensors(tree: object) -> list[Any]:
+    import dataclasses
+
+    import torch
+
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    if isinstance(tree, (list, tuple)):
+        return [found for each in tree for found in _tensors(each)]
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        return [
+            found for f in dataclasses.fields(tree) for found in _tensors(getattr(tree, f.name))
+        ]
+    return []
+
+
+def _require(ok: bool, message: str, kernel: Columns) -> None:
+    if not ok:
+        shown = cast("dict[str, object]", kernel)
+        raise AssertionError(f"{message}: {shown}")
