@@ -118,7 +118,8 @@ class _Run:
     """One call of :func:`measure_models`.
 
     Attributes:
-        rows: what came of it; longest_s: that a case took in each mode; done: names of rows that the session holds; graphs: case -> its file.
+        rows: what came of it; longest_s: that a case took in each mode.
+        done: names of rows that the session holds; graphs: case -> its file.
     """
 
     def __init__(

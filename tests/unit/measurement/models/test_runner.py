@@ -1,0 +1,151 @@
+"""Whole models: rows, what is skipped, what fails, and that a file is continued."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="measuring models needs torch (extra `torch`)")
+
+from silicast.core.errors import SilicastError  # noqa: E402
+from silicast.measurement.machine import Machine  # noqa: E402
+from silicast.measurement.models import modes, runner  # noqa: E402
+from silicast.measurement.models.between import between_operations  # noqa: E402
+from silicast.measurement.models.case import Case, Place, Program, Sizes  # noqa: E402
+from silicast.measurement.models.repeats import FEWEST, WARM_UP, repeated  # noqa: E402
+from silicast.measurement.records import FailedRow, RunRow, Session  # noqa: E402
+from silicast.measurement.store import MeasurementFile, read_measurements  # noqa: E402
+from silicast.scenario.decode import decode  # noqa: E402
+from silicast.scenario.run import run  # noqa: E402
+
+DEVICE = "EPYC 7742"
+MACHINE = Machine("cpu", "a CPU", None, 1, 1 << 34, torch=str(torch.__version__), named=DEVICE)
+
+
+def linear(place: Place, sizes: Sizes) -> Program:
+    module = torch.nn.Linear(sizes["width"], sizes["width"], dtype=place.torch_dtype())
+    return Program(module, (torch.randn(2, sizes["width"]),))
+
+
+def broken(place: Place, sizes: Sizes) -> Program:
+    if place.device == "meta":
+        return linear(place, sizes)
+    raise RuntimeError("out of memory: no room for it")
+
+
+SIZES = {"width": 8}
+GOOD = Case("toy-good", linear, SIZES, "small")
+BAD = Case("toy-bad", broken, SIZES, "small")
+LARGE_ONE = Case("toy-large", linear, SIZES, "large")
+
+
+@pytest.fixture(autouse=True)
+def registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {case.name: case for case in (BAD, GOOD, LARGE_ONE)}
+    monkeypatch.setattr(runner, "cases", lambda: found)
+    monkeypatch.setattr(runner, "SHORTEST_S", 0.0)
+    monkeypatch.setattr(runner, "LONGEST_S", 0.0)
+
+
+def measured(path: Path, **asked: Any) -> list[runner.Row]:
+    with MeasurementFile.open(path, Session("one", "2026-01-01T00:00:00")) as file:
+        return runner.measure_models(MACHINE, file, modes=["eager"], **asked)
+
+
+def test_a_row_is_a_scenario_that_is_answered_where_the_file_is(tmp_path: Path) -> None:
+    measured(tmp_path / "here.jsonl", names=["toy-good"])
+    (row,) = read_measurements(tmp_path / "here.jsonl").runs
+    assert row.name == "toy-good-fp32 eager"
+    assert row.scenario["device"] == DEVICE
+    assert row.scenario["engine"] == "torch-eager"
+    assert row.scenario["workload"] == {"graph": "here.graphs/toy-good-fp32.json"}
+    spread = row.spread["e2e_ms"]
+    assert spread.p05 <= row.metrics["e2e_ms"] <= spread.p95
+    assert spread.repeats >= FEWEST
+    answer = run(decode(row.scenario, folder=tmp_path))
+    assert answer.metrics["e2e_ms"].estimate > 0.0
+    nodes = json.loads(tmp_path.joinpath("here.graphs/toy-good-fp32.json").read_text())["nodes"]
+    assert [node["op"] for node in nodes] == ["gemm"]
+
+
+def test_what_fails_is_a_row_and_the_others_are_measured(tmp_path: Path) -> None:
+    rows = measured(tmp_path / "here.jsonl")
+    failed, good = rows
+    assert isinstance(failed, FailedRow)
+    assert failed.reason == "out_of_memory"
+    assert "no room" in failed.message
+    assert isinstance(good, RunRow)
+    assert read_measurements(tmp_path / "here.jsonl").failed == (failed,)
+
+
+def test_a_file_is_continued_without_measuring_anything_twice(tmp_path: Path) -> None:
+    path = tmp_path / "here.jsonl"
+    assert len(measured(path)) == 2
+    before = path.read_bytes()
+    assert measured(path) == []
+    assert path.read_bytes() == before
+
+
+def test_without_time_nothing_is_measured_and_each_says_so(tmp_path: Path) -> None:
+    rows = measured(tmp_path / "here.jsonl", budget_s=-1.0)
+    assert [row.why for row in rows if isinstance(row, runner.Skipped)] == [
+        "the time budget is used up"
+    ] * 2
+    assert read_measurements(tmp_path / "here.jsonl").runs == ()
+
+
+def test_python_between_operations_is_measured_once(tmp_path: Path) -> None:
+    path = tmp_path / "here.jsonl"
+    measured(path, names=["toy-good"])
+    measured(path)
+    (host,) = read_measurements(path).hosts
+    assert (host.quantity, host.engine) == ("between", "torch-eager")
+    assert host.value_us > 0.0
+
+
+def test_the_layer_between_whose_calls_python_is_measured_has_these_calls() -> None:
+    """26 operations, as the trace of the decoder's layer has (test_programs)."""
+    threads = torch.get_num_threads()
+    found = between_operations()
+    assert found.operations == 26
+    assert found.p05_us <= found.p95_us
+    assert torch.get_num_threads() == threads
+
+
+def test_a_cpu_takes_small_models_and_a_gpu_large_ones() -> None:
+    assert [case.name for case in runner.chosen(MACHINE)] == ["toy-bad", "toy-good"]
+    gpu = replace(MACHINE, kind="cuda")
+    assert [case.name for case in runner.chosen(gpu)] == ["toy-large"]
+    assert [case.name for case in runner.chosen(MACHINE, ["toy-large"])] == ["toy-large"]
+    with pytest.raises(SilicastError, match="no model is called 'tree'"):
+        runner.chosen(MACHINE, ["tree"])
+
+
+def test_modes_that_a_machine_has_not_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = linear(Place("cpu", "fp32"), SIZES)
+    gpu = replace(MACHINE, kind="cuda")
+    assert modes.why_not("eager", MACHINE, program) == ""
+    assert "CUDA" in modes.why_not("graph", MACHINE, program)
+    assert modes.why_not("graph", gpu, replace(program, captures="it syncs")) == "it syncs"
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    assert "C++ compiler" in modes.why_not("compiled", MACHINE, program)
+    monkeypatch.setattr("shutil.which", lambda name: name == "g++")
+    assert modes.why_not("compiled", MACHINE, program) == ""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert "Triton" in modes.why_not("compiled", gpu, program)
+    assert modes.why_not("compiled", MACHINE, replace(program, compiles="values")) == "values"
+
+
+def test_repeats_go_on_until_the_time_is_over() -> None:
+    clock = iter(range(1000))
+    calls: list[int] = []
+    times = repeated(lambda: calls.append(1), lambda: None, 20.0, lambda: float(next(clock)))
+    assert times == [1.0] * 8
+    assert len(calls) == 8 + WARM_UP
+    clock = iter(range(1000))
+    few = repeated(lambda: None, lambda: None, 0.0, lambda: float(next(clock)))
+    assert len(few) == FEWEST
