@@ -354,7 +354,7 @@ def _few(rows: _Rows) -> list[str]:
         count = len({case.identity for case in cases})
         if count < FEWEST:
             said.append(
-                f"{name}: {count} run{'' if count == 1 else 's'} of whole models; at least {FEWEST} "
-                "are needed to say anything of others"
+                f"{name}: {count} run{'' if count == 1 else 's'} of whole models; at least "
+                f"{FEWEST} are needed to say anything of others"
             )
     return said

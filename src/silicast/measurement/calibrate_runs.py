@@ -51,7 +51,8 @@ MOST = 120
 """Times of runs that are fitted; more of them are thinned out evenly."""
 STEP = 0.1
 """By how much a log is moved to see what depends on it."""
-ROUNDS = 2
+ROUNDS, SETTLED, FARTHEST = 6, 0.03, 1.0
+"""Rounds at most, the move of a log at which they end, and the largest of one round."""
 NOISE_FLOOR, FIRST_NOISE = 0.02, 0.05
 FIRST_ROWS = 3.0
 """What is known before counts as so many runs."""
@@ -217,8 +218,12 @@ class _Fit:
         left = start = self._left(self.first)
         for _ in range(ROUNDS):
             slopes = self._slopes(x, left)
-            x = self._solved(left + slopes @ x, slopes, np.ones(len(left), bool), self._all())
+            wanted = self._solved(left + slopes @ x, slopes, np.ones(len(left), bool), self._all())
+            move = np.clip(wanted - x, -FARTHEST, FARTHEST)
+            x = x + move
             left = self._left(self.predicted(x))
+            if float(np.abs(move).max()) < SETTLED:
+                break
         target = left + slopes @ x
         moved, errors = self._chosen(target, slopes, start)
         x, log_sd = self._settled(target, slopes, moved)

@@ -61,8 +61,7 @@ def cross_validated(
     for number in np.unique(fold).tolist():
         out = np.flatnonzero(fold == number).tolist()
         kept = [row for place, row in enumerate(rows) if fold[place] != number]
-        for place, row in zip(out, predicted(kept, [cases[i] for i in out]), strict=True):
-            found[place] = row
+        found |= dict(zip(out, predicted(kept, [cases[i] for i in out]), strict=True))
     return [found[place] for place in range(len(rows))]
 
 

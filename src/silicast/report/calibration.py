@@ -121,12 +121,13 @@ def calibration_page(calibration: Calibration) -> RenderableType:
     """A calibration file for people: where it holds, what it changes, how good it is."""
     scope = calibration.scope
     stack = ", ".join(f"{name} {version}" for name, version in sorted(scope.stack.items()))
+    made = f"made {calibration.created} by version {calibration.version}"
+    signed = calibration.checksum or "none: written by hand"
     head = [
         f"measured on {scope.device}" + (f", host {scope.host}" if scope.host else ""),
         f"stack: {stack}" if stack else "",
         f"from {calibration.source}" if calibration.source else "",
-        f"made {calibration.created} by version {calibration.version}, layout "
-        f"{calibration.format}, checksum {calibration.checksum or 'none: written by hand'}",
+        f"{made}, layout {calibration.format}, checksum {signed}",
     ]
     parts: list[RenderableType] = [Text(line) for line in head if line]
     parts += [Text(""), *map(Text, calibration_lines(calibration, {}))]

@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from silicast.core.calibrated import CollectiveCurve, HostConstant, InModels
 from silicast.core.calibration import (
+    FORMAT,
     Calibration,
     Offset,
     Scope,
@@ -145,3 +148,48 @@ def test_a_missing_file_is_an_io_error(tmp_path: Path) -> None:
     assert caught.value.kind == "io"
     with pytest.raises(SilicastError):
         save_calibration(SAMPLE, tmp_path / "none" / "c.json")
+
+
+def test_a_file_of_the_layout_before_keeps_its_checksum() -> None:
+    third = msgspec.structs.replace(SAMPLE, format=3)
+    # as version 0.1.0 signed it when layout 3 was the last
+    assert third.hash == "b55054b794157cb2"
+    assert msgspec.structs.replace(third, checksum="b55054b794157cb2").format == 3
+
+
+BESIDE = Calibration(
+    FORMAT,
+    Scope("H100-SXM-80GB"),
+    [],
+    constants=[HostConstant("dispatch_us", 9.0, 0.1, 3, engine="torch-eager")],
+    collectives=[
+        CollectiveCurve("all_reduce", "nccl", "graph", 8, 1, [1024, 4096], [0.1, 0.2], 0.05, 4)
+    ],
+    models=[InModels("torch-eager", "eager", 0.1, 0.03, 6, (0.001, 0.1), tasks=["graph"])],
+)
+
+
+def test_all_parts_are_signed_and_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    save_calibration(BESIDE.signed, path)
+    assert load_calibration(path) == BESIDE.signed
+    path.write_text(path.read_text().replace("9.0", "9.5"))
+    with pytest.raises(SilicastError, match="checksum"):
+        load_calibration(path)
+
+
+@pytest.mark.parametrize("part", ["constants", "collectives", "models"])
+def test_two_that_say_the_same_are_refused(part: str) -> None:
+    with pytest.raises(ValueError, match="two "):
+        msgspec.structs.replace(BESIDE, **{part: 2 * getattr(BESIDE, part)})
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ratios", "words"),
+    [([1, 2], [0.1], "1 ratios for 2 sizes"), ([2, 2], [0.1, 0.1], "do not ascend")],
+)
+def test_curves_have_a_ratio_a_size_ascending(
+    sizes: list[int], ratios: list[float], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        CollectiveCurve("all_reduce", "nccl", "graph", 8, 1, sizes, ratios, 0.05, 4)
