@@ -19,13 +19,32 @@ UNITS_US = {
 
 
 def header_line(lines: Sequence[str], *columns: str) -> int:
-    """Number of the first line that has all of the columns, -1 for none."""
+    """Number of the first line that has all of the columns, -1 for none.
+
+    Args:
+        columns: names; one that ends with "*" stands for all that start so.
+    """
     for number, line in enumerate(lines[:SEARCHED]):
-        if all(column in line for column in columns):
-            cells = next(csv.reader([line]), [])
-            if len(cells) >= len(columns):
-                return number
+        if line.count(",") + 1 >= len(columns) and _has(_cells(line), columns):
+            return number
     return -1
+
+
+def _cells(line: str) -> list[str]:
+    try:
+        return [cell.strip() for cell in next(csv.reader([line]), [])]
+    except csv.Error:
+        return []
+
+
+def _has(cells: Sequence[str], columns: Sequence[str]) -> bool:
+    return all(
+        any(
+            cell.startswith(column[:-1]) if column.endswith("*") else cell == column
+            for cell in cells
+        )
+        for column in columns
+    )
 
 
 def rows_below(source: Source, *columns: str) -> Iterator[tuple[int, dict[str, str]]]:

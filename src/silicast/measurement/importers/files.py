@@ -16,7 +16,7 @@ from silicast.core.files import writing
 from silicast.measurement.importers.importer import Reading, importer_of
 from silicast.measurement.importers.options import Options
 from silicast.measurement.importers.source import Source
-from silicast.measurement.store import MeasurementFile
+from silicast.measurement.store import MeasurementFile, read_measurements
 
 _DIGITS = 10
 
@@ -72,6 +72,13 @@ def save(imported: Sequence[Imported], output: Path) -> None:
         SilicastError: it cannot be written, holds something else, or one of the files already.
     """
     if _holds_something(output):
+        known = {session.id for session in read_measurements(output).sessions}
+        for each in imported:
+            if each.reading.session.id in known:
+                raise SilicastError(
+                    f"already holds {each.path}", file=str(output), field="session",
+                    hint="was this imported before? Write to another file",
+                )  # fmt: skip
         for each in imported:
             with MeasurementFile.open(output, each.reading.session, resume=False) as file:
                 file.append(*each.reading.records)

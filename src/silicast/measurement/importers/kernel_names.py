@@ -33,9 +33,17 @@ class KernelName:
     dtype: str = ""
     tile: str = ""
 
+    @property
+    def own_library(self) -> str:
+        """The library where it is not one of PyTorch's usual ones."""
+        return self.library if self.library not in USUAL else ""
+
     def __str__(self) -> str:
         return " ".join(part for part in (self.family, self.dtype, self.library, self.tile) if part)
 
+
+USUAL = ("torch", "cublas", "cudnn")
+"""Libraries that PyTorch calls by itself; kernels leave them out, as traced programs do."""
 
 _RULES: tuple[tuple[str, str, str], ...] = (
     # transfers and collectives
@@ -227,6 +235,8 @@ def unread_reason(name: str) -> str:
         return "no kernel that is known by its name"
     if found.family in ("memcpy", "memset"):
         return f"{found.family}: a transfer, no kernel"
+    if found.family == "collective" and (op := collective_of(name)):
+        return f"{op} ({found.library}): its size is not in the file"
     details = " ".join(part for part in (found.dtype, found.library, found.tile) if part)
     shown = f"{found.family} ({details})" if details else found.family
     return f"{shown}: its sizes are not in the file"

@@ -22,10 +22,8 @@ from silicast.measurement.importers.options import Options
 from silicast.measurement.importers.sessions import session_of
 from silicast.measurement.importers.source import Source
 from silicast.measurement.records import Columns, Protocol
-from silicast.scenario.kernel_ops import LIBRARIES
 
 _NO_ARGS = Args()
-_USUAL = ("torch", "cublas", "cudnn")
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
@@ -177,19 +175,15 @@ class _Trace:
 
 
 def _refined(table: Columns, call: str, name: str) -> Columns:
-    """With what the kernel's name adds: fp32 that is multiplied as TF32, a library of its own.
-
-    PyTorch's usual libraries (cuBLAS, cuDNN, its own kernels) are left out, as traced programs
-    leave them out.
-    """
+    """With what the kernel's name adds: fp32 that is multiplied as TF32, a library of its own."""
     said = parse_name(name)
     found = dict(table)
     if said.dtype == "tf32" and found.get("dtype") == "fp32" and found["op"] in ("gemm", "conv2d"):
         found["dtype"] = "tf32"
     if call in SDPA:
         found["variant"], found["library"] = SDPA[call]
-    elif said.library in LIBRARIES and said.library not in _USUAL:
-        found["library"] = said.library
+    elif said.own_library:
+        found["library"] = said.own_library
     return found
 
 

@@ -22,7 +22,7 @@ from silicast.measurement.importers.source import Source
 from silicast.measurement.records import Protocol
 
 _METRIC, _LABEL = "gpu__time_duration.sum", "Duration"
-_RAW = ("ID", "Kernel Name", "gpu__time_duration")
+_RAW = ("ID", "Kernel Name", "gpu__time_duration*")
 _DETAILS = ("ID", "Kernel Name", "Metric Name", "Metric Unit", "Metric Value")
 _DEVICE = "device__attribute_display_name"
 _NOTE = (

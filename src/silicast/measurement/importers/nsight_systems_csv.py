@@ -23,8 +23,8 @@ from silicast.measurement.importers.sessions import session_of
 from silicast.measurement.importers.source import Source
 from silicast.measurement.records import Protocol
 
-_TRACE = ("Start (", "Duration (", "CorrId", "Name")
-_SUMMARY = ("Total Time (", "Instances", "Name")
+_TRACE = ("Start (*", "Duration (*", "CorrId", "Name")
+_SUMMARY = ("Total Time (*", "Instances", "Name")
 _NOTE = "the CSV of nsys has no sizes: import the SQLite export of a run with NVTX ranges for rows"
 _DEVICE = re.compile(r"\s*\(\d+\)$")
 

@@ -13,7 +13,6 @@ import msgspec
 from silicast.measurement.importers.aten_calls import AtenCall
 from silicast.measurement.importers.kernel_names import parse_name
 from silicast.measurement.records import Columns
-from silicast.scenario.kernel_ops import LIBRARIES
 
 _RANGE = re.compile(
     r"(?P<name>aten::\w+)\b[^\[]*?(?:op_id = \d+, )?sizes = (?P<sizes>\[[\[\], \d]*\])"
@@ -45,6 +44,6 @@ def with_format(table: Columns, kernel: str) -> tuple[Columns | None, str]:
     if not said.dtype:
         return None, f"{table['op']}: neither the range nor the kernel's name says its format"
     found = {**table, "dtype": said.dtype}
-    if said.library in LIBRARIES:
-        found["library"] = said.library
+    if said.own_library:
+        found["library"] = said.own_library
     return found, ""

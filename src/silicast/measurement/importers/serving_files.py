@@ -22,8 +22,11 @@ def reading_of(
     Raises:
         SilicastError: as :func:`run_of`, or there is none.
     """
-    if not benchmarks:
-        raise SilicastError("holds no run", file=str(source.path), field="file")
+    if not any(each.metrics or each.requests for each in benchmarks):
+        raise SilicastError(
+            f"holds no request and no metric of {tool}", file=str(source.path), field="file",
+            hint="did every request fail?",
+        )  # fmt: skip
     device = options.device or str(options.fields.get("device", ""))
     records = tuple(run_of(each, options.session, device, source, options) for each in benchmarks)
     gpus = [gpus_of(record.scenario) for record in records if isinstance(record, RunRow)]

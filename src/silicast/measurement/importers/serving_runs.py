@@ -33,7 +33,7 @@ class Benchmark:
         row: of the file; model, engine, version: "" = the file does not say.
         parallel: degrees that the file says.
         arrival: ``workload.arrival``; {} = the file does not say.
-        requests: that were completed; seconds: that they took, 0 = not known.
+        requests: that were completed, 0 = not known; seconds: that they took, 0 = not known.
         input_len, output_len: mean tokens of a request, or those of each.
         metrics: by names of the answer.
         scenario: more of it that the file says; flags: what is doubtful.
@@ -110,12 +110,10 @@ def run_of(
     """
     metrics = {name: value for name, value in benchmark.metrics.items() if value > 0}
     name = benchmark.name or f"run {benchmark.row}"
-    if not metrics or not benchmark.requests:
-        return UnreadRow(
-            session, name, benchmark.requests, benchmark.seconds * 1e6,
-            "no request was completed" if not benchmark.requests else "holds no metric",
-            benchmark.row,
-        )  # fmt: skip
+    if not metrics:
+        reason = "holds no metric" if benchmark.requests else "no request was completed"
+        spent = benchmark.seconds * 1e6
+        return UnreadRow(session, name, benchmark.requests, spent, reason, benchmark.row)
     for metric, value in metrics.items():
         if metric.endswith("_ms") and value > LONGEST_MS:
             raise SilicastError(
@@ -154,6 +152,8 @@ def _scenario(benchmark: Benchmark, device: str, options: Options) -> Columns:
     if "engine" in fields:
         said.pop("engine")
     found = merged(said, fields)
+    if not found["workload"]["requests"]:
+        del found["workload"]["requests"]
     return {name: value for name, value in found.items() if value not in ("", {})}
 
 

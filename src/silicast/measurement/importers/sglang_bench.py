@@ -62,7 +62,7 @@ def _benchmark(row: int, result: Mapping[str, Any]) -> Benchmark:
         if number(result.get(name)):
             metrics[ours] = number(result[name])
     return Benchmark(
-        row=row, metrics=metrics, model=str(server.get("model_path") or ""),
+        row=row, metrics=metrics if completed else {}, model=str(server.get("model_path") or ""),
         engine=_ENGINES.get(backend, "sglang"), version=str(server.get("version") or ""),
         parallel=_degrees(server), requests=completed, seconds=number(result.get("duration")),
         arrival=arrival_of(rate, limit, completed),

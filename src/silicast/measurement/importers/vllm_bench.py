@@ -59,7 +59,7 @@ def _benchmark(row: int, result: Mapping[str, Any]) -> Benchmark:
         ours: number(result[name]) for name, ours in _RATES.items() if number(result.get(name))
     }
     return Benchmark(
-        row=row, metrics=metrics, model=str(result.get("model_id") or ""),
+        row=row, metrics=metrics if completed else {}, model=str(result.get("model_id") or ""),
         engine=engine or "vllm", requests=completed, seconds=number(result.get("duration")),
         arrival=arrival_of(
             rate, limit, int(number(result.get("num_prompts"))), result.get("burstiness", 1.0)

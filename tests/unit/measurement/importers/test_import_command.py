@@ -1,0 +1,102 @@
+"""`silicast import`: what it prints and writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from silicast.app.cli import main
+from silicast.measurement.importers.files import import_files, save
+from silicast.measurement.store import read_measurements
+from tests.unit.measurement.importers import samples as s
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_a_trace(tmp_path: Path, capsys: Capture) -> None:
+    path, rows = s.written(tmp_path, "t.json", s.gpu_trace()), tmp_path / "rows.jsonl"
+    assert main(["import", str(path), "-o", str(rows)]) == 0
+    shown = capsys.readouterr().out
+    assert "PyTorch profiler (kineto), H100-SXM-80GB" in shown
+    assert "gemm bf16: 1 row, measured 2 times" in shown
+    assert "understood 77.5 % of 73.2 us" in shown  # 56.75 of 73.25
+    assert "6.5 us, 1 x somebody_elses: no kernel that is known by its name" in shown
+    stored = read_measurements(rows)
+    assert {row.kernel["op"] for row in stored.kernels} == {
+        "gemm", "elementwise", "attention_prefill"
+    }  # fmt: skip
+    assert len(stored.unread) == 5
+
+
+def test_several_files_and_more_later(tmp_path: Path, capsys: Capture) -> None:
+    first = s.written(tmp_path, "t.json", s.gpu_trace())
+    second = s.nsys(tmp_path / "r.sqlite")
+    third = s.written(tmp_path, "b.json", s.VLLM)
+    rows = tmp_path / "rows.jsonl"
+    assert main(["import", str(first), str(second), "-o", str(rows)]) == 0
+    before = rows.read_bytes()
+    stated = ["--device", "h100", "--set", "parallel.tp=2", "--set", "engine.version=0.10"]
+    assert main(["import", str(third), "-o", str(rows), *stated]) == 0
+    assert rows.read_bytes().startswith(before)
+    stored = read_measurements(rows)
+    assert len(stored.sessions) == 3
+    assert stored.runs[0].scenario["engine"]["version"] == "0.10"
+    assert main(["import", str(third), "-o", str(rows), *stated]) == 2
+    assert "imported before" in capsys.readouterr().err
+
+
+def test_files_are_added_together_or_not_at_all(tmp_path: Path) -> None:
+    first = s.written(tmp_path, "t.json", s.gpu_trace())
+    second = s.nsys(tmp_path / "r.sqlite")
+    rows = tmp_path / "rows.jsonl"
+    assert main(["import", str(first), "-o", str(rows)]) == 0
+    before = rows.read_bytes()
+    assert main(["import", str(second), str(first), "-o", str(rows)]) == 2
+    assert rows.read_bytes() == before
+
+
+def test_nothing_is_written_where_one_file_is_bad(tmp_path: Path, capsys: Capture) -> None:
+    good = s.written(tmp_path, "t.json", s.gpu_trace())
+    bad = s.written(tmp_path, "x", "hello")
+    rows = tmp_path / "rows.jsonl"
+    assert main(["import", str(good), str(bad), "-o", str(rows)]) == 2
+    assert not rows.exists()
+    assert main(["import", str(good), str(good), "-o", str(rows)]) == 2
+    assert "holds the same" in capsys.readouterr().err
+    assert not rows.exists()
+
+
+def test_the_input_is_not_overwritten(tmp_path: Path, capsys: Capture) -> None:
+    path = s.written(tmp_path, "t.json", s.gpu_trace())
+    before = path.read_bytes()
+    assert main(["import", str(path), "-o", str(path)]) == 2
+    assert path.read_bytes() == before
+    assert capsys.readouterr().err
+
+
+def test_a_file_of_lists_alone_is_said_so(tmp_path: Path, capsys: Capture) -> None:
+    path = s.written(tmp_path, "x.csv", s.NSYS_SUM)
+    assert main(["import", str(path), "-o", str(tmp_path / "rows.jsonl")]) == 3
+    out, err = capsys.readouterr()
+    assert "understood 0.0 % of 10 us" in out
+    assert "nothing became a row" in err
+
+
+def test_at_most_ten_unread_names_are_shown(tmp_path: Path, capsys: Capture) -> None:
+    events = [s.on_device(f"kernel_{i}", 10 * i, 1.0 + i) for i in range(25)]
+    path = s.written(tmp_path, "t.json", s.kineto(events))
+    main(["import", str(path), "-o", str(tmp_path / "rows.jsonl")])
+    lines = [line for line in capsys.readouterr().out.splitlines() if " x kernel_" in line]
+    assert len(lines) == 10
+    assert "25 us, 1 x kernel_24" in lines[0]
+    assert len(read_measurements(tmp_path / "rows.jsonl").unread) == 25
+
+
+def test_rows_are_the_same_every_time(tmp_path: Path) -> None:
+    path = s.written(tmp_path, "t.json", s.gpu_trace())
+    for name in ("a", "b"):
+        save(import_files([path]), tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert json.loads((tmp_path / "a").read_text().splitlines()[0])["record"] == "session"

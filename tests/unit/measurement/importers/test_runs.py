@@ -1,0 +1,217 @@
+"""Benchmarks of servers and of collectives."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.measurement.importers.importer import Reading, importer_of
+from silicast.measurement.importers.options import Options
+from silicast.measurement.importers.source import Source
+from silicast.measurement.records import CollectiveRow, RunRow, UnreadRow
+from silicast.scenario.decode import decode
+from tests.unit.measurement.importers import samples as s
+
+
+def read(path: Path, expected: str, device: str = "", **fields: Any) -> Reading:
+    source = Source(path)
+    found = importer_of(source)
+    assert found.name == expected
+    return found.read(source, Options(device, {k.replace("__", "."): v for k, v in fields.items()}))
+
+
+def run(reading: Reading) -> RunRow:
+    (row,) = [row for row in reading.records if isinstance(row, RunRow)]
+    decode(row.scenario)
+    return row
+
+
+class TestServing:
+    def test_vllm(self, tmp_path: Path) -> None:
+        path = s.written(tmp_path, "x", s.VLLM)
+        reading = read(path, "vllm-bench", "h100", engine__version="0.10", parallel__tp=2)
+        row = run(reading)
+        assert row.scenario["workload"] == {
+            "arrival": {"kind": "closed", "concurrency": 8}, "requests": 80, "input_len": 1024,
+            "output_len": 128,
+        }  # fmt: skip
+        assert row.scenario["engine"] == {"name": "vllm", "version": "0.10"}
+        assert row.scenario["parallel"] == {"tp": 2}
+        assert reading.session.devices == 2
+        assert row.metrics == {
+            "ttft_mean_ms": 62.5, "ttft_p50_ms": 60.0, "ttft_p99_ms": 90.0, "tpot_mean_ms": 7.75,
+            "tpot_p50_ms": 7.5, "tpot_p99_ms": 8.5, "itl_mean_ms": 7.6, "itl_p50_ms": 7.4,
+            "itl_p99_ms": 15.0, "e2e_mean_ms": 1046.0, "e2e_p90_ms": 1100.0,
+            "output_tokens_per_s": 409.6, "requests_per_s": 3.2,
+        }  # fmt: skip
+
+    def test_vllm_appends_runs(self, tmp_path: Path) -> None:
+        poisson = {**s.VLLM, "request_rate": 4.0, "max_concurrency": None}
+        bursty = {**s.VLLM, "request_rate": 4.0, "burstiness": 0.25, "max_concurrency": 64}
+        at_once = {**s.VLLM, "max_concurrency": None}
+        dead = {**s.VLLM, "completed": 0}
+        text = "\n".join(json.dumps(each) for each in (poisson, bursty, at_once, dead))
+        reading = read(s.written(tmp_path, "x", text), "vllm-bench", "h100")
+        runs = [row for row in reading.records if isinstance(row, RunRow)]
+        assert [row.scenario["workload"]["arrival"] for row in runs] == [
+            {"kind": "poisson", "rate_per_s": 4.0},
+            {"kind": "gamma", "rate_per_s": 4.0, "cv": 2.0},
+            {"kind": "closed", "concurrency": 80},
+        ]
+        assert [row.flags for row in runs] == [[], ["concurrency_limited"], []]
+        (listed,) = [row for row in reading.records if isinstance(row, UnreadRow)]
+        assert (listed.reason, listed.row) == ("no request was completed", 4)
+
+    def test_vllm_lengths_of_each_request(self, tmp_path: Path) -> None:
+        result = {**s.VLLM, "completed": 3, "input_lens": [10, 20, 30], "output_lens": [5, 5, 5]}
+        row = run(read(s.written(tmp_path, "x", result), "vllm-bench", "h100"))
+        assert row.scenario["workload"]["input_len"] == {"kind": "values", "values": [10, 20, 30]}
+        assert row.scenario["workload"]["output_len"] == 5
+
+    def test_sglang_writes_infinity(self, tmp_path: Path) -> None:
+        text = json.dumps(s.SGLANG) + "\n" + json.dumps({**s.SGLANG, "request_rate": 2.0}) + "\n"
+        assert "Infinity" in text
+        reading = read(s.written(tmp_path, "x", text), "sglang-bench", "h100")
+        first, second = [row for row in reading.records if isinstance(row, RunRow)]
+        assert first.scenario["workload"]["arrival"] == {"kind": "closed", "concurrency": 16}
+        assert first.scenario["parallel"] == {"tp": 2, "attention_dp": 2}
+        assert first.scenario["engine"] == {"name": "sglang", "version": "0.5.2"}
+        assert first.scenario["model"] == "Qwen/Qwen2.5-7B-Instruct"
+        assert first.metrics["e2e_p99_ms"] == 4300.0
+        assert second.scenario["workload"]["arrival"] == {"kind": "poisson", "rate_per_s": 2.0}
+        assert reading.session.devices == 4
+
+    def test_genai_perf_calls_tpot_itl(self, tmp_path: Path) -> None:
+        row = run(read(s.written(tmp_path, "x", s.GENAI), "genai-perf", "h100"))
+        assert row.metrics["tpot_mean_ms"] == 7.7
+        assert not any(name.startswith("itl") for name in row.metrics)
+        assert row.metrics["output_tokens_per_s"] == 416.0
+        assert row.scenario["workload"]["arrival"] == {"kind": "closed", "concurrency": 8}
+        assert row.scenario["workload"]["output_len"] == 128
+
+    def test_requests_that_are_not_counted_are_left_out(self, tmp_path: Path) -> None:
+        result = {name: value for name, value in s.GENAI.items() if name != "request_count"}
+        row = run(read(s.written(tmp_path, "x", result), "genai-perf", "h100"))
+        assert "requests" not in row.scenario["workload"]
+
+    def test_genai_perf_csv_has_the_same_metrics(self, tmp_path: Path) -> None:
+        stated = {"model": "Llama-3.1-8B", "workload__arrival__concurrency": 8}
+        csv = run(read(s.written(tmp_path, "x", s.GENAI_CSV), "genai-perf", "h100", **stated))
+        json_ = run(read(s.written(tmp_path, "y", s.GENAI), "genai-perf", "h100"))
+        assert csv.metrics == json_.metrics
+        assert csv.scenario["workload"] == json_.scenario["workload"]
+
+    def test_aiperf(self, tmp_path: Path) -> None:
+        row = run(read(s.written(tmp_path, "x", s.AIPERF), "aiperf", "h100"))
+        assert row.metrics["itl_mean_ms"] == 7.9
+        assert row.metrics["tpot_p90_ms"] == 8.0
+        assert row.scenario["workload"]["arrival"] == {"kind": "poisson", "rate_per_s": 4.0}
+
+    def test_aiperf_phases(self, tmp_path: Path) -> None:
+        config = {
+            "models": {"items": [{"name": "Llama-3.1-8B"}]},
+            "phases": [
+                {"name": "warmup", "concurrency": 1},
+                {"name": "profiling", "concurrency": 4},
+            ],
+        }
+        row = run(
+            read(s.written(tmp_path, "x", {**s.AIPERF, "input_config": config}), "aiperf", "h100")
+        )
+        assert row.scenario["workload"]["arrival"] == {"kind": "closed", "concurrency": 4}
+
+    def test_trtllm_report_and_print_agree(self, tmp_path: Path) -> None:
+        report = run(read(s.written(tmp_path, "x", s.TRTLLM), "trtllm-bench", "h100"))
+        printed = run(read(s.written(tmp_path, "y", s.TRTLLM_PRINT), "trtllm-bench", "h100"))
+        assert report.scenario == printed.scenario
+        assert report.scenario["parallel"] == {"tp": 2}
+        assert report.scenario["workload"]["arrival"] == {"kind": "closed", "concurrency": 64}
+        assert report.flags == ["mean_concurrency"]
+        assert report.metrics["ttft_p50_ms"] == pytest.approx(85.0)  # nanoseconds in the report
+        for name in printed.metrics:
+            assert report.metrics[name] == pytest.approx(printed.metrics[name])
+
+    @pytest.mark.parametrize(
+        ("change", "field", "hint"),
+        [
+            ({"model_id": ""}, "model", "--set model="),
+            ({"model_id": "/data/mine"}, "model", "--set model="),
+            ({"request_rate": None, "max_concurrency": None}, "workload.arrival", "concurrency"),
+            ({"mean_ttft_ms": 1e12}, "row 1", "unit"),
+        ],
+    )
+    def test_what_is_missing_is_named(
+        self, tmp_path: Path, change: dict[str, Any], field: str, hint: str
+    ) -> None:
+        path = s.written(tmp_path, "x", {**s.VLLM, **change})
+        with pytest.raises(SilicastError) as caught:
+            read(path, "vllm-bench", "h100")
+        assert caught.value.field == field
+        assert hint in caught.value.hint
+        assert caught.value.file == str(path)
+
+    def test_the_device_is_asked_for(self, tmp_path: Path) -> None:
+        with pytest.raises(SilicastError, match="--device"):
+            read(s.written(tmp_path, "x", s.VLLM), "vllm-bench")
+
+
+class TestNccl:
+    def test_rows(self, tmp_path: Path) -> None:
+        reading = read(s.written(tmp_path, "x", s.NCCL), "nccl-tests")
+        rows = [row for row in reading.records if isinstance(row, CollectiveRow)]
+        assert [row.latency_us for row in rows] == [20.5, 20.25, 50.0, 49.0]
+        assert rows[0].collective == {
+            "op": "all_reduce", "bytes": 1024, "gpus": 8, "dtype": "fp16",
+            "implementation": "nccl",
+        }  # fmt: skip
+        assert [row.flags for row in rows] == [[], ["in_place"]] * 2
+        assert rows[0].gpus_per_node == 8
+        assert (reading.total_us, reading.understood_us) == (139.75, 139.75)
+        assert reading.session.device == "H100-SXM-80GB"
+        assert reading.session.protocol is not None
+        assert reading.session.protocol.repeats == 20
+
+    def test_the_bus_bandwidth_says_which_collective(self, tmp_path: Path) -> None:
+        scattered = s.NCCL.replace("73.40", "36.70")
+        reading = read(s.written(tmp_path, "x", scattered), "nccl-tests")
+        assert _ops(reading) == {"reduce_scatter"}
+        gathered = scattered.replace("     sum ", "    none ")
+        with pytest.raises(SilicastError, match=r"collective\.op"):
+            read(s.written(tmp_path, "x", gathered), "nccl-tests")
+        reading = read(
+            s.written(tmp_path, "x", gathered), "nccl-tests", collective__op="all_gather"
+        )
+        assert _ops(reading) == {"all_gather"}
+
+    def test_tests_after_each_other(self, tmp_path: Path) -> None:
+        both = (
+            "# Collective test starting: all_gather_perf\n" + s.NCCL
+            + "# Collective test concluded: all_gather_perf\n"
+            + "# Collective test starting: alltoall_perf\n" + s.NCCL.replace("graph: 0", "graph: 5")
+        )  # fmt: skip
+        reading = read(s.written(tmp_path, "x", both), "nccl-tests")
+        assert _ops(reading) == {"all_gather", "all_to_all"}
+        launches = [
+            r.collective.get("launch") for r in reading.records if isinstance(r, CollectiveRow)
+        ]
+        assert launches == [None] * 4 + ["graph"] * 4
+
+    def test_formats_without_a_kernel_are_listed(self, tmp_path: Path) -> None:
+        reading = read(s.written(tmp_path, "x", s.NCCL.replace("half", "f9e9")), "nccl-tests",
+                       collective__op="all_reduce")  # fmt: skip
+        assert {type(row) for row in reading.records} == {UnreadRow}
+        listed = math.fsum(row.total_us for row in reading.unread)
+        assert (reading.understood_us, listed) == (0, 139.75)
+
+    def test_a_cut_off_file_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(SilicastError, match="no row"):
+            read(s.written(tmp_path, "x", s.NCCL_HEAD), "nccl-tests")
+
+
+def _ops(reading: Reading) -> set[str]:
+    return {row.collective["op"] for row in reading.records if isinstance(row, CollectiveRow)}
