@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,7 +59,11 @@ def with_device(found: Found, output: Path, say: Callable[[str], object]) -> Mac
     """
     machine, draft = found.machine, found.draft
     if machine.device is not None:
-        return machine
+        if not machine.named.endswith(".toml"):
+            return machine
+        # paths in a file of measurements start in its folder
+        named = os.path.relpath(machine.named, output.parent)
+        return replace(machine, named=Path(named).as_posix())
     path = draft_beside(output)
     if path.exists():
         device = load_device_file(path)

@@ -80,7 +80,7 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 
 def _plan(asked: Asked) -> int:
     from silicast.measurement.measure import plan
-    from silicast.report.measured import plan_parts
+    from silicast.report.measuring import plan_parts
 
     show(*plan_parts(plan(asked)))
     return status.ANSWERED
@@ -88,7 +88,7 @@ def _plan(asked: Asked) -> int:
 
 def _measure(asked: Asked, output: Path) -> int:
     from silicast.measurement.measure import measure
-    from silicast.report.measured import result_parts
+    from silicast.report.measuring import result_parts
 
     with live_line() as line:
         result = measure(asked, output, say=warn, watch=lambda progress: line(str(progress)))
