@@ -1,0 +1,227 @@
+"""`silicast measure` as a whole, with PyTorch on the processor."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from silicast.app.cli import main
+from silicast.core.errors import SilicastError
+from silicast.hardware.catalog import load_device_file
+from silicast.measurement.budget import seconds_of
+from silicast.measurement.cpu_facts import CpuFacts
+from silicast.measurement.identify import cpu_machine
+from silicast.measurement.prepared import (
+    CANDIDATES,
+    DesignChooser,
+    Wanted,
+    candidates_of,
+    with_device,
+)
+from silicast.measurement.records import (
+    FailedRow,
+    HostRow,
+    KernelRow,
+    RunRow,
+    Session,
+    Spread,
+)
+from silicast.measurement.store import MeasurementFile, read_measurements
+from silicast.measurement.summary import summary_of
+
+needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install 'silicast[torch]'"
+)
+SILICAST = (sys.executable, "-m", "silicast", "measure", "--device", "cpu")
+ZEN3 = cpu_machine(
+    CpuFacts("AMD EPYC", "AuthenticAMD", 25, 1, flags=frozenset({"avx2", "fma"}), cores=2,
+             memory_bytes=1 << 34)
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("2m", 120.0), ("1h30m", 5400.0), ("90", 90.0), (" 10M ", 600.0)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "2 minutes", "1m30", "-5m", "3s", "99d", "1e9", "nan"]
+)
+def test_no_durations(text: str) -> None:
+    with pytest.raises(SilicastError) as raised:
+        seconds_of(text)
+    assert raised.value.field == "--budget"
+
+
+def test_candidates_are_of_what_is_wanted() -> None:
+    found = candidates_of(ZEN3.machine, Wanted(("gemm", "softmax"), ("fp32",)))
+    assert {kernel["op"] for kernel in found} == {"gemm", "softmax"}
+    assert {kernel["dtype"] for kernel in found} == {"fp32"}
+    assert {kernel["cache"] for kernel in found} == {"cold", "warm"}
+    assert 2 * CANDIDATES >= len(found) > CANDIDATES
+    assert found == candidates_of(ZEN3.machine, Wanted(("gemm", "softmax"), ("fp32",)))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "field"),
+    [
+        (Wanted(families=("gem",)), "--families"),
+        (Wanted(dtypes=("fp3",)), "--dtypes"),
+        (Wanted(kernels=({"op": "csa_module"},)), "--scenario"),
+    ],
+)
+def test_what_is_not_measured_is_refused(wanted: Wanted, field: str) -> None:
+    with pytest.raises(SilicastError) as raised:
+        candidates_of(ZEN3.machine, wanted)
+    assert raised.value.field == field
+    assert raised.value.hint
+
+
+def test_a_chooser_asks_for_what_fits() -> None:
+    assert ZEN3.draft is not None
+    candidates = candidates_of(ZEN3.machine, Wanted(("gemm",)))
+    chooser = DesignChooser(ZEN3.draft.device, candidates)
+    first = chooser.next(60.0)
+    assert first in candidates
+    assert chooser.next(1e-6) is None or chooser.next(1e-6) == first
+    assert first is not None
+    chooser.tell(first, 100.0)
+    assert chooser.next(1e-6) is None
+    second = chooser.next(60.0)
+    assert second is not None
+    assert second != first
+    chooser.failed(second, "out_of_memory")
+    assert chooser.next(60.0) not in (first, second)
+
+
+@needs_torch
+def test_a_draft_is_written_once(tmp_path: Path) -> None:
+    said: list[str] = []
+    output = tmp_path / "own.jsonl"
+    machine = with_device(ZEN3, output, said.append)
+    path = tmp_path / "own.device.toml"
+    assert machine.named == path.name
+    assert machine.device == load_device_file(path)
+    assert str(path) in said[0]
+    before = path.stat().st_mtime_ns
+    assert with_device(ZEN3, output, said.append).device == machine.device
+    assert path.stat().st_mtime_ns == before
+    assert len(said) == 1
+    path.write_text(path.read_text().replace("count = 2", "count = 4"))
+    with pytest.raises(SilicastError, match="4 cores"):
+        with_device(ZEN3, output, said.append)
+
+
+def test_a_summary_counts_noise_errors_and_doubts(tmp_path: Path) -> None:
+    path = tmp_path / "measured.jsonl"
+    gemm = {"op": "gemm", "m": 4096, "n": 4096, "k": 4096, "dtype": "bf16"}
+    with MeasurementFile.open(path, Session("one", "2026-01-01", device="H100")) as file:
+        file.append(
+            KernelRow("one", gemm, 1e4, "t1", Spread(9e3, 1.2e4, 9), flags=["busy"]),
+            KernelRow("one", {**gemm, "m": 2048}, 1.0, "t2"),  # faster than light
+            KernelRow("one", gemm, 100.0, "t3", name="reference"),
+            KernelRow("one", gemm, 110.0, "t4", name="reference"),
+            FailedRow("one", {"op": "softmax", "dtype": "fp8"}, "unsupported"),
+            FailedRow("one", {"task": "graph"}, "out_of_memory"),
+            HostRow("one", "sync", 5.0),
+            RunRow("one", {"task": "graph"}, {"e2e_ms": 3.0}, name="vit"),
+        )
+    found = summary_of(read_measurements(path), "one", "H100")
+    gemms, softmax = found.families
+    assert (gemms.name, gemms.rows, gemms.failed, gemms.faster) == ("gemm bf16", 2, 0, 1)
+    assert gemms.noise == pytest.approx(0.15)
+    assert gemms.flags == {"busy": 1}
+    assert gemms.error is not None
+    assert (softmax.rows, softmax.failed, softmax.error) == (0, 1, None)
+    assert found.reasons == {"unsupported": 1, "out_of_memory": 1}
+    assert found.noise == pytest.approx(0.0476, abs=1e-3)
+    assert (len(found.hosts), len(found.runs), found.faster) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--budget", "2s", "-o", "{}/a.jsonl"], "too short"),
+        (["--families", "gem", "-o", "{}/a.jsonl"], "gemm"),
+        (["--families", ",", "-o", "{}/a.jsonl"], "--families"),
+        (["--device", "h1000", "-o", "{}/a.jsonl"], "h1000"),
+        (["--device", "cuda:7", "-o", "{}/a.jsonl"], "GPU"),
+        (["-o", "{}/none/a.jsonl"], "is not there"),
+        (["-o", "{}/a.toml"], "JSON Lines"),
+        ([], "--output"),
+    ],
+)
+@needs_torch
+def test_bad_input_is_named(
+    arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = [argument.replace("{}", str(tmp_path)) for argument in arguments]
+    device = [] if "--device" in told else ["--device", "cpu"]
+    assert main(["measure", *told, *device]) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert "Traceback" not in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_needs_nothing_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ["measure", "--plan", "--device", "cpu", "--budget", "10s", "--models"]
+    assert main([*arguments, "--families", "softmax"]) == 0
+    out = capsys.readouterr().out
+    assert "softmax fp32" in out
+    assert "whole models" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_torch
+def test_measures_this_machine_and_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    command = [*SILICAST, "-o", str(path), "--budget", "8s", "--families", "softmax,elementwise"]
+    first = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "silicast calibrate" in first.stdout
+    found = read_measurements(path)
+    assert len(found.kernels) >= 2
+    assert {row.kernel["op"] for row in found.kernels} <= {"softmax", "elementwise", "gemm"}
+    assert found.sessions[0].protocol is not None
+    assert "torch" in found.sessions[0].stack
+    if found.sessions[0].device.endswith(".toml"):
+        load_device_file(tmp_path / found.sessions[0].device)
+    second = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "goes on with" in second.stderr
+    again = read_measurements(path)
+    assert len(again.sessions) == 1
+    assert again.kernels[: len(found.kernels)] == found.kernels
+    assert len(again.kernels) > len(found.kernels)
+
+
+@needs_torch
+def test_a_signal_ends_it_cleanly(tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    child = subprocess.Popen([*SILICAST, "-o", str(path), "--budget", "10m",
+                              "--families", "softmax"],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    deadline = time.monotonic() + 120.0
+    while time.monotonic() < deadline and child.poll() is None:
+        if path.exists() and path.read_bytes().count(b"\n") >= 3:
+            break
+        time.sleep(0.05)
+    os.kill(child.pid, signal.SIGTERM)
+    out, error = child.communicate(timeout=120.0)
+    assert child.returncode == 130, error
+    assert "SIGTERM" in out
+    assert "softmax fp32" in out
+    found = read_measurements(path)
+    assert found.notes == ()
+    assert len(found.kernels) >= 2
