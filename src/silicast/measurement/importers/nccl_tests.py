@@ -10,7 +10,6 @@ import math
 import re
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 from silicast.core.errors import SilicastError
@@ -38,16 +37,15 @@ _FIELD = "collective.op"
 
 
 @final
-@dataclass
 class _Test:
-    """One run of one collective."""
+    """One run of one collective, filled line by line."""
 
-    op: str = ""
-    ranks: dict[int, tuple[str, str]] = field(default_factory=dict)
-    graph: bool = False
-    warm_up: int = 0
-    repeats: int = 0
-    rows: list[tuple[int, list[str]]] = field(default_factory=list)
+    def __init__(self, op: str = "") -> None:
+        self.op = op
+        self.ranks: dict[int, tuple[str, str]] = {}
+        self.graph = False
+        self.warm_up = self.repeats = 0
+        self.rows: list[tuple[int, list[str]]] = []
 
     @property
     def per_node(self) -> int:
