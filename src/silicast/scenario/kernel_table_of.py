@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
@@ -39,7 +39,7 @@ def kernel_table_of(op: Op) -> Columns:
         raise SilicastError("is a size that only the batch knows", field=unknown[0])
     if op.family not in OPS:
         raise _unsaid(op, "no kernel table has this op")
-    parts = _Parts.of(op)
+    parts = _Parts(op)
     _WAYS_BACK.get(op.family, _as_stated)(parts)
     if parts.kv_dtype:
         raise _unsaid(op, f"a cache in {parts.kv_dtype}")
@@ -78,22 +78,17 @@ def _unsaid(op: Op, why: str) -> SilicastError:
 
 
 @final
-@dataclass
 class _Parts:
     """An op on its way to a table: what is not yet said of it, and what is.
 
     Attributes:
-        columns: sizes, to begin with all; flags: left to be said.
+        columns: sizes, to begin with all; flags: left to be said; kv_dtype: likewise.
     """
 
-    columns: Columns
-    flags: dict[str, bool]
-    kv_dtype: str
-
-    @staticmethod
-    def of(op: Op) -> _Parts:
-        sizes = {n: list(v) if isinstance(v, tuple) else v for n, v in op.dims}
-        return _Parts(sizes, dict(op.variant.flags), op.variant.kv_dtype)
+    def __init__(self, op: Op) -> None:
+        self.columns: Columns = {n: list(v) if isinstance(v, tuple) else v for n, v in op.dims}
+        self.flags = dict(op.variant.flags)
+        self.kv_dtype = op.variant.kv_dtype
 
     def say(self, *names: str) -> None:
         """Flags that are columns of the same name."""

@@ -20,6 +20,9 @@ def calibrate(
     holdout: float = 0.0,
     seed: int = 0,
     show_file: Annotated[Path | None, Parameter(name="--show")] = None,
+    advise: Path | None = None,
+    top: int = 10,
+    budget: str | None = None,
 ) -> int:
     """Refine a device's predictions by what was measured on it.
 
@@ -39,7 +42,14 @@ def calibrate(
             and each is scored by a fit of others.
         seed: which rows are held out.
         show_file: a calibration file to print, and nothing else.
+        advise: a scenario: print which measurements would narrow its interval most, given the
+            files of what was measured already, and nothing else.
+        top: measurements that --advise names at most.
+        budget: how long they may take together (90s, 2m); left out, they are ranked by what each
+            brings, else by what it brings a second.
     """
+    if advise is not None:
+        return _advise(advise, rows, device, top, budget)
     if show_file is not None:
         return _show(show_file, rows)
     if not rows or output is None:
@@ -48,6 +58,17 @@ def calibrate(
             f"expected {what}", field="calibrate", hint="silicast calibrate rows.jsonl -o mine.json"
         )
     return _calibrate(rows, device, output, skip_bad=skip_bad, holdout=holdout, seed=seed)
+
+
+def _advise(
+    scenario: Path, rows: tuple[Path, ...], device: str, top: int, budget: str | None
+) -> int:
+    """Prints what to measure for a scenario."""
+    from silicast.measurement.advice import advise
+    from silicast.report.advice import advice_parts
+
+    show(*advice_parts(advise(scenario, device=device, measured=rows, top=top, budget=budget)))
+    return status.ANSWERED
 
 
 def _show(path: Path, rows: tuple[Path, ...]) -> int:
