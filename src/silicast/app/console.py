@@ -6,7 +6,7 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -27,6 +27,11 @@ def write_json(value: Any) -> None:
 
     text = msgspec.json.format(msgspec.json.encode(value), indent=2)
     sys.stdout.write(text.decode("utf-8") + "\n")
+
+
+def write_lines(lines: Iterable[str]) -> None:
+    """Lines on stdout that are copied from there: never wrapped."""
+    sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
 def show(*parts: RenderableType) -> None:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 
 from rich.console import RenderableType
-from rich.text import Text
 
 from silicast.measurement.advice import Advice, Step, narrowed
 from silicast.report.numbers import percent
@@ -37,10 +36,6 @@ def advice_parts(advice: Advice) -> Iterator[RenderableType]:
         yield listing(columns, rows)
         after = _interval(advice.estimate, advice.after)
         yield f"all {len(rows)}, about {advice.seconds:.1f} s of measuring: {after} expected"
-        yield ""
-        for step in advice.steps:  # whole lines: a table in TOML may not be broken
-            yield Text(step_text(step), no_wrap=True, overflow="ignore")
-        yield ""
     stays = sorted(advice.stays.items(), key=lambda each: -each[1])
     named = [f"{words_of(name)} ({percent(share)})" for name, share in stays[:MOST]
              if share >= WORTH_SAYING]  # fmt: skip
@@ -48,6 +43,11 @@ def advice_parts(advice: Advice) -> Iterator[RenderableType]:
         yield f"stays, of the variance now: {', '.join(named)}"
     if advice.unsaid >= WORTH_SAYING:
         yield f"kernels that cannot be measured one by one: {percent(advice.unsaid)} of the time"
+
+
+def pasted(advice: Advice) -> list[str]:
+    """A line a step, to be pasted into a scenario: never broken, for a table in TOML may not be."""
+    return [step_text(step) for step in advice.steps]
 
 
 def _words(step: Step) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from silicast.app import status
-from silicast.app.console import show, warn
+from silicast.app.console import show, warn, write_lines
 from silicast.core.errors import SilicastError
 
 
@@ -17,6 +17,7 @@ def calibrate(
     device: str = "",
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     skip_bad: Annotated[bool, Parameter(negative=())] = False,
+    keep_flagged: Annotated[bool, Parameter(negative=())] = False,
     holdout: float = 0.0,
     seed: int = 0,
     show_file: Annotated[Path | None, Parameter(name="--show")] = None,
@@ -38,6 +39,7 @@ def calibrate(
             the files say.
         output: the calibration file to write.
         skip_bad: go on without rows that cannot be right, instead of refusing all.
+        keep_flagged: take rows too that were timed while the machine was busy or throttled.
         holdout: a share of the rows to score and not to fit, such as 0.5; left out, all are fitted,
             and each is scored by a fit of others.
         seed: which rows are held out.
@@ -65,9 +67,11 @@ def _advise(
 ) -> int:
     """Prints what to measure for a scenario."""
     from silicast.measurement.advice import advise
-    from silicast.report.advice import advice_parts
+    from silicast.report.advice import advice_parts, pasted
 
-    show(*advice_parts(advise(scenario, device=device, measured=rows, top=top, budget=budget)))
+    found = advise(scenario, device=device, measured=rows, top=top, budget=budget)
+    show(*advice_parts(found))
+    write_lines(pasted(found))
     return status.ANSWERED
 
 
