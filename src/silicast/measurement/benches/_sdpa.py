@@ -57,8 +57,6 @@ def named(kernel: Columns, machine: Machine) -> Columns:
 
 def refusal(kernel: Columns, machine: Machine) -> str:
     """What PyTorch or a package does not do."""
-    if kernel.get("window", 0) or kernel.get("kv_dtype"):
-        return "scaled_dot_product_attention has no window and no cache format of its own"
     given, meant = kernel.get("library"), library_of(kernel.get("variant"), machine)
     if given is not None and given != meant:
         return f"library = {given!r} is not that of variant = {kernel.get('variant')!r}: {meant}"

@@ -18,6 +18,7 @@ from silicast.measurement.benches.ranges import Ranges
 from silicast.measurement.machine import Machine
 from silicast.measurement.records import Columns
 from silicast.scenario.kernel_case import kernel_case
+from silicast.workload.identity import identity
 
 Call = Callable[[], object]
 OPEN = frozenset(("op", "launch", "cache"))
@@ -89,7 +90,7 @@ class Bench(ABC):
         for name, value in kernel.items():
             if name in OPEN or name in ranges.sizes:
                 continue
-            if name not in known and name not in ranges.choices:
+            if name not in known and name not in ranges.choices and _tells(kernel, name):
                 return f"{name} = {value!r} is not measured here"
             offers = ranges.choices.get(name, ())
             if name in ("dtype", "library", "variant", "kind") and offers and value not in offers:
@@ -127,6 +128,15 @@ class Bench(ABC):
         except Exception as error:
             return reason_of(error)[1]
         return ""
+
+
+def _tells(kernel: Columns, name: str) -> bool:
+    """Whether a kernel is another one without a column."""
+    try:
+        without = kernel_case({key: value for key, value in kernel.items() if key != name})
+    except SilicastError:
+        return True
+    return identity(without.op) != identity(kernel_case(kernel).op)
 
 
 def register(bench: _Own) -> _Own:

@@ -83,12 +83,6 @@ class Conv2d(Bench):
         dtype = kernel.get("dtype", "bf16")
         return {"op": self.op, **small, "kernel": 3, "padding": 1, "dtype": dtype}
 
-    def refused(self, kernel: Columns, machine: Machine) -> str:  # noqa: ARG002
-        """See :class:`Bench`."""
-        if kernel.get("backward_data") or kernel.get("backward_weights"):
-            return "gradients of convolutions are not measured here"
-        return ""
-
     def bytes_needed(self, kernel: Columns) -> int:
         """See :class:`Bench`."""
         dtype, images = kernel.get("dtype", "bf16"), kernel["batch"] * kernel["in_channels"]

@@ -43,8 +43,6 @@ class CrossEntropy(Bench):
 
     def refused(self, kernel: Columns, machine: Machine) -> str:  # noqa: ARG002
         """See :class:`Bench`."""
-        if kernel.get("backward"):
-            return "the gradient is not measured here"
         return "" if kernel.get("library") == "torch" else "name the library: torch"
 
     def bytes_needed(self, kernel: Columns) -> int:

@@ -7,8 +7,6 @@ from typing import Any, ClassVar, final
 
 from silicast.measurement.benches._rows import RowBench
 from silicast.measurement.benches.bench import register
-from silicast.measurement.machine import Machine
-from silicast.measurement.records import Columns
 
 
 @register
@@ -27,7 +25,3 @@ class LayerNorm(RowBench):
             return layer_norm(x, x.shape[-1:], weight, bias)
 
         return run
-
-    def refused(self, kernel: Columns, machine: Machine) -> str:  # noqa: ARG002
-        """See :class:`Bench`."""
-        return "PyTorch has no norm with a residual" if kernel.get("residual") else ""

@@ -71,14 +71,6 @@ class Moe(Bench):
         """See :class:`Bench`."""
         if kernel.get("library") != ("torch" if machine.kind == "cpu" else "triton"):
             return "name the library: torch on a CPU, triton on a GPU"
-        if (
-            kernel.get("ep", 1) > 1
-            or kernel.get("tp", 1) > 1
-            or kernel.get("part", "full") != "full"
-        ):
-            return "one rank with whole experts is measured"
-        if kernel.get("distribution", "balanced") != "balanced" or not kernel.get("gated", True):
-            return "balanced, gated experts are measured"
         if kernel.get("activation", "silu") not in ("silu", "swiglu"):
             return "the activation that is measured is SiLU"
         return ""

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, final
 
 from silicast.measurement.benches._rows import RowBench
 from silicast.measurement.benches.bench import register
-from silicast.measurement.machine import Machine
 from silicast.measurement.records import Columns
 
 
@@ -32,7 +31,3 @@ class RmsNorm(RowBench):
     def bytes_needed(self, kernel: Columns) -> int:
         """See :class:`Bench`: on a CPU squares and scaled rows lie between the operators."""
         return 3 * super().bytes_needed(kernel)
-
-    def refused(self, kernel: Columns, machine: Machine) -> str:  # noqa: ARG002
-        """See :class:`Bench`."""
-        return "PyTorch has no norm with a residual" if kernel.get("residual") else ""

@@ -1,0 +1,239 @@
+"""Every bench passes the battery here, and a broken one does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+
+pytest.importorskip("torch")
+
+from silicast.measurement.benches import BENCHES
+from silicast.measurement.benches._limits import most_bytes
+from silicast.measurement.benches.bench import Bench, register
+from silicast.measurement.benches.check import check_bench, drawn_kernels, traced_ops
+from silicast.measurement.benches.ranges import Ranges, Size
+from silicast.measurement.machine import Machine
+from silicast.measurement.records import FailedRow, KernelRow, Protocol
+from silicast.measurement.timing import measure_kernel
+from silicast.scenario.kernel_case import kernel_case
+from silicast.workload.identity import identity
+from tests.unit.measurement.fake_cuda import MACHINE as GPU
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+CPU = Machine(
+    "cpu", "", None, 1, 4 << 30, threads=1, dtypes=("fp32", "bf16"),
+    facts={"caches": {"l2": {"bytes": 1 << 20, "instances": 1}}},
+)  # fmt: skip
+QUICK = Protocol("perf_counter", warm_up=1, repeats=3, seconds=0.005, cache="warm")
+
+
+@pytest.mark.parametrize("op", BENCHES)
+def test_the_battery_of(op: str) -> None:
+    assert check_bench(BENCHES[op], CPU, draws=30) > 0
+
+
+@pytest.mark.parametrize("op", BENCHES)
+def test_a_gpus_draws_are_sound_tables(op: str) -> None:
+    bench, ranges = BENCHES[op], BENCHES[op].ranges(GPU)
+    for kernel in drawn_kernels(bench, GPU, 60, seed=1):
+        case = kernel_case(kernel)
+        assert case.op.family == op
+        assert ranges.settle(dict(kernel)) == kernel
+        assert bench.bytes_needed(kernel) <= 1.1 * most_bytes(GPU) + (1 << 20)
+        assert kernel["launch"] == "graph"
+        assert bench.refused(kernel, GPU) == ""
+
+
+@pytest.mark.parametrize("op", BENCHES)
+def test_a_kernel_is_timed(op: str) -> None:
+    bench = BENCHES[op]
+    kernel = bench.tiny(next(drawn_kernels(bench, CPU, 1)))
+    row = measure_kernel(kernel, CPU, QUICK)
+    assert isinstance(row, KernelRow), row
+    # whoever predicts the row predicts the same work
+    assert identity(kernel_case(row.kernel).op) == identity(kernel_case(kernel).op)
+
+
+def test_named_attention_has_the_library_of_its_kernel() -> None:
+    bench = BENCHES["attention_prefill"]
+    found = {
+        (kernel.get("variant"), kernel.get("library")) for kernel in drawn_kernels(bench, GPU, 200)
+    }
+    assert ("sdpa_flash", "fa2") in found
+    assert ("sdpa_cudnn", "cudnn") in found
+    assert (None, None) in found
+    assert len(found) == 7
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"op": "gemm", "m": 8, "n": 64, "k": 64, "dtype": "fp8"}, "not measured on this machine"),
+        ({"op": "gemm", "m": 8, "n": 64}, "k: is missing"),
+        ({"op": "rmsnorm", "tokens": 4, "hidden": 64, "dtype": "fp32", "residual": True},
+         "residual = True"),
+        ({"op": "softmax", "rows": 4, "cols": 64, "dtype": "fp32", "launch": "graph"}, "no graph"),
+        ({"op": "attention_decode", "num_heads": 8, "head_dim": 64, "kv_len": 8, "window": 4,
+          "dtype": "fp32"}, "window"),
+        ({"op": "attention_prefill", "num_heads": 8, "head_dim": 64, "kv_len": 16, "q_len": 8,
+          "dtype": "fp32"}, "first key"),
+        ({"op": "attention_prefill", "num_heads": 8, "head_dim": 64, "kv_lens": [8, 9],
+          "q_lens": [8, 9], "dtype": "fp32"}, "kv_lens"),
+        ({"op": "moe", "tokens": 4, "experts": 4, "topk": 2, "hidden": 64, "intermediate": 64,
+          "dtype": "fp32", "library": "torch", "ep": 2}, "ep = 2"),
+        ({"op": "silu_mul", "tokens": 4, "width": 64, "dtype": "fp32", "library": "vllm"},
+         "library = 'vllm'"),
+        ({"op": "elementwise", "elements": 64, "kind": "cast", "dtype": "fp32"}, "cast"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_measured_says_why(columns: dict[str, Any], said: str) -> None:
+    row = measure_kernel(columns, CPU, QUICK)
+    assert isinstance(row, FailedRow)
+    assert row.reason == "unsupported"
+    assert said in row.message
+
+
+def test_columns_that_change_nothing_may_be_stated() -> None:
+    kernel = {"op": "attention_decode", "num_heads": 2, "num_kv_heads": 2, "head_dim": 64,
+              "kv_len": 8, "batch": 1, "dtype": "fp32", "window": 0, "q_len": 1}  # fmt: skip
+    assert isinstance(measure_kernel(kernel, CPU, QUICK), KernelRow)
+
+
+def test_experts_one_after_the_other_are_right() -> None:
+    """Against the plain sum over experts of every token, weighted."""
+    import torch
+
+    from silicast.measurement.benches.moe import looped
+
+    torch.manual_seed(0)
+    tokens, experts, hidden, inner = 6, 3, 8, 5
+    x = torch.randn(tokens, hidden, dtype=torch.float64)
+    w13 = torch.randn(experts, 2 * inner, hidden, dtype=torch.float64)
+    w2 = torch.randn(experts, hidden, inner, dtype=torch.float64)
+    chosen = torch.stack([torch.randperm(experts)[:2] for _ in range(tokens)])
+    factors = torch.rand(tokens, 2, dtype=torch.float64)
+    expected = torch.zeros_like(x)
+    for t in range(tokens):
+        for place in range(2):
+            e = int(chosen[t, place])
+            gate, up = (w13[e] @ x[t]).split(inner)
+            expected[t] += factors[t, place] * (w2[e] @ (torch.nn.functional.silu(gate) * up))
+    assert torch.allclose(looped(x, w13, w2, chosen, factors), expected)
+
+
+def test_a_traced_product_is_the_op_of_its_table() -> None:
+    kernel = {"op": "gemm", "m": 32, "n": 48, "k": 64, "batch": 2, "dtype": "fp32"}
+    (op,) = traced_ops(BENCHES["gemm"], {**kernel, "library": "torch"}, CPU)
+    assert (op.dim("m"), op.dim("n"), op.dim("k"), op.dim("batch")) == (32, 48, 64, 2)
+
+
+class Sound(Bench):
+    """A bench that keeps its promises; tests break one at a time."""
+
+    op: ClassVar[str] = "softmax"
+
+    def ranges(self, machine: Machine) -> Ranges:
+        return Ranges(self.op, {"rows": Size(2, 8), "cols": Size(65, 128)}, {"dtype": ("fp32",)})
+
+    def tiny(self, kernel: dict[str, Any]) -> dict[str, Any]:
+        return {"op": self.op, "rows": 2, "cols": 65, "dtype": "fp32"}
+
+    def bytes_needed(self, kernel: dict[str, Any]) -> int:
+        return 8 * int(kernel["rows"]) * int(kernel["cols"])
+
+    def operands(self, kernel: dict[str, Any], machine: Machine) -> tuple[Any, ...]:
+        import torch
+
+        return (torch.randn(kernel["rows"], kernel["cols"]),)
+
+    def function(self, kernel: dict[str, Any], machine: Machine) -> Callable[..., object]:
+        import torch
+
+        return lambda x: torch.softmax(x, -1)
+
+
+class Greedy(Sound):
+    """Counts less memory than it takes."""
+
+    def bytes_needed(self, kernel: dict[str, Any]) -> int:
+        return 4 * int(kernel["rows"]) * int(kernel["cols"])
+
+
+class Zeros(Sound):
+    """Times zeros."""
+
+    def operands(self, kernel: dict[str, Any], machine: Machine) -> tuple[Any, ...]:
+        import torch
+
+        return (torch.zeros(kernel["rows"], kernel["cols"]),)
+
+
+class Sharing(Sound):
+    """Gives every set of operands the same memory."""
+
+    kept: ClassVar[dict[Any, Any]] = {}
+
+    def operands(self, kernel: dict[str, Any], machine: Machine) -> tuple[Any, ...]:
+        key, fresh = (kernel["rows"], kernel["cols"]), super().operands(kernel, machine)
+        found: tuple[Any, ...] = self.kept.setdefault(key, fresh)
+        return found
+
+
+class Growing(Sound):
+    """Changes its operands until they are no numbers."""
+
+    def function(self, kernel: dict[str, Any], machine: Machine) -> Callable[..., object]:
+        return lambda x: x.mul_(1e25)
+
+
+class Misnamed(Sound):
+    """Times something else than its table says."""
+
+    def function(self, kernel: dict[str, Any], machine: Machine) -> Callable[..., object]:
+        import torch
+
+        return lambda x: torch.softmax(x, 0)
+
+
+class Twice(Sound):
+    """Times two operators as one."""
+
+    def function(self, kernel: dict[str, Any], machine: Machine) -> Callable[..., object]:
+        import torch
+
+        return lambda x: torch.softmax(x, -1).neg_()
+
+
+class Restless(Sound):
+    """Settles to something else every time."""
+
+    def ranges(self, machine: Machine) -> Ranges:
+        found = super().ranges(machine)
+        return Ranges(
+            found.op, found.sizes, found.choices, lambda k: {**k, "rows": max(1, k["rows"] - 1)}
+        )
+
+
+def test_a_sound_bench_passes() -> None:
+    assert check_bench(Sound(), CPU, draws=8) == 6
+
+
+@pytest.mark.parametrize(
+    ("bench", "said"),
+    [
+        (Greedy, "bytes_needed"), (Zeros, "one number only"), (Sharing, "share memory"),
+        (Growing, "finite"), (Misnamed, "calls it"), (Twice, "has .*softmax"),
+        (Restless, "settles"),
+    ],
+)  # fmt: skip
+def test_a_broken_promise_is_found(bench: type[Bench], said: str) -> None:
+    with pytest.raises(AssertionError, match=said):
+        check_bench(bench(), CPU, draws=8)
+
+
+def test_two_benches_of_an_op_are_refused() -> None:
+    with pytest.raises(ValueError, match="two benches of 'softmax'"):
+        register(Sound)
