@@ -150,7 +150,8 @@ def kernel_of(call: AtenCall) -> Columns:
     {'op': 'gemm', 'm': 8, 'n': 32, 'k': 64, 'dtype': 'fp32'}
     """
     import silicast.measurement.importers.aten_images
-    import silicast.measurement.importers.aten_streams  # noqa: F401 - fill READERS
+    import silicast.measurement.importers.aten_streams
+    import silicast.measurement.importers.engine_calls  # noqa: F401 - fill READERS
 
     reader = READERS.get(call.name)
     if reader is None:

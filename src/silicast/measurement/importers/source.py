@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 HEAD_BYTES = 1 << 16
 """What is looked at to tell what a file is."""
-MAX_BYTES = 2 << 30
+MAX_BYTES = 1 << 30
 """Of a file, unpacked."""
 _GZIP, _SQLITE, _PARQUET = b"\x1f\x8b", b"SQLite format 3\x00", b"PAR1"
 _CHUNK = 1 << 22

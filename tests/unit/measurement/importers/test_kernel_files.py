@@ -185,6 +185,31 @@ class TestKineto:
         table = kernels(reading)[0].kernel
         assert (table["op"], table["kv_len"], table["num_kv_heads"]) == ("attention_decode", 999, 8)
 
+    @pytest.mark.parametrize(
+        ("name", "dims", "values", "table"),
+        [
+            ("_C::fused_add_rms_norm", [[7, 64], [7, 64], [64], []], [],
+             {"op": "rmsnorm", "tokens": 7, "hidden": 64, "residual": True}),
+            ("sgl_kernel::rmsnorm", [[7, 64], [7, 64], [64], []], [],
+             {"op": "rmsnorm", "tokens": 7, "hidden": 64}),
+            ("_C::silu_and_mul", [[7, 64], [7, 128]], [],
+             {"op": "silu_mul", "tokens": 7, "width": 128}),
+            ("_C::rotary_embedding", [[7], [7, 1024], [7, 256], [], [4096, 128]],
+             ["", "", "", "128", ""],
+             {"op": "rope", "tokens": 7, "num_heads": 8, "num_kv_heads": 2, "head_dim": 128}),
+            ("_C_cache_ops::reshape_and_cache_flash", [[7, 2, 128]] * 2, [],
+             {"op": "kv_copy", "tokens": 7, "num_kv_heads": 2, "head_dim": 128}),
+        ],
+    )  # fmt: skip
+    def test_operators_of_engines(
+        self, tmp_path: Path, name: str, dims: Any, values: Any, table: dict[str, Any]
+    ) -> None:
+        types = [s.BF16 if shape else "Scalar" for shape in dims]
+        events = [s.cpu_op(1, name, 0, 9, dims, types, values), s.on_device("k", 5, 3.0, 1)]
+        reading = read(s.written(tmp_path, "t.json", s.kineto(events)), "kineto")
+        library = "sglang" if name.startswith("sgl") else "vllm"
+        assert kernels(reading)[0].kernel == {**table, "dtype": "bf16", "library": library}
+
     def test_operators_of_a_cpu_share_their_time(self, tmp_path: Path) -> None:
         events = [
             s.cpu_op(1, "aten::linear", 0, 100, [[8, 64], [32, 64], []], ["float", "float", ""]),
