@@ -19,6 +19,9 @@ from silicast.core.calibrated import CollectiveCurve
 from silicast.core.numerics import F64, I64
 
 NCCL = "nccl"
+FADED_OCTAVES = 3.0
+"""Beyond the shortest and the longest message latency and rate go on as they are: a curve fades over
+so many factors of two, as kernels do over one."""
 
 
 @final
@@ -28,7 +31,7 @@ class MeasuredChange:
 
     Attributes:
         log_ratio: of measured over predicted time, faded beyond the measured sizes.
-        log_sd: of what it leaves; weight: 1 among the measured sizes, 0 an octave beyond them.
+        log_sd: of what it leaves; weight: 1 among the measured sizes, 0 far from them.
     """
 
     log_ratio: F64
@@ -90,7 +93,7 @@ def change_of(curve: CollectiveCurve, size: I64) -> MeasuredChange:
 
     >>> sizes, ratios = [1024, 4096], [0.2, 0.4]
     >>> line = CollectiveCurve("all_reduce", "nccl", "graph", 8, 1, sizes, ratios, 0.05, 4)
-    >>> found = change_of(line, np.array([2048, 4096, 16384]))
+    >>> found = change_of(line, np.array([2048, 4096, 32768]))
     >>> found.log_ratio.round(6).tolist(), found.weight.tolist()
     ([0.3, 0.4, 0.0], [1.0, 1.0, 0.0])
     """
@@ -98,6 +101,6 @@ def change_of(curve: CollectiveCurve, size: I64) -> MeasuredChange:
     # one by one: the same bits alone or in any batch
     where = np.array([math.log2(max(each, 1)) for each in size.tolist()])
     beyond = np.maximum(np.maximum(known[0] - where, where - known[-1]), 0.0)
-    weight = np.maximum(1.0 - beyond, 0.0)
+    weight = np.maximum(1.0 - beyond / FADED_OCTAVES, 0.0)
     ratio = weight * np.interp(where, known, curve.log_ratios)
     return MeasuredChange(ratio, np.full(len(size), curve.log_sd), weight)

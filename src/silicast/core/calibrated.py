@@ -55,8 +55,7 @@ class CollectiveCurve(_Strict, frozen=True):
         op, implementation, launch: as a collective scenario names them.
         gpus: participants; nodes: that they are spread over.
         sizes: bytes that were measured, ascending; log_ratios: of measured over predicted time at
-            each; between them it is a straight line in the log of the size, beyond them it fades
-            within an octave.
+            each; between them it is a straight line in the log of the size, beyond them it fades.
         log_sd: of rows left out in turn; rows: measurements behind it.
     """
 

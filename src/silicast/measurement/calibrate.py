@@ -109,6 +109,7 @@ def calibrate(
     device_name: str = "",
     *,
     skip_bad: bool = False,
+    keep_flagged: bool = False,
     holdout: float = 0.0,
     seed: int = 0,
 ) -> Calibrated:
@@ -120,6 +121,7 @@ def calibrate(
             ``latency_s``).
         device_name: catalog name or path of a device file; "" = as the files say.
         skip_bad: go on without rows that cannot be right; else they refuse the whole.
+        keep_flagged: take rows too that were timed while the machine was busy or throttled.
         holdout: share of the rows that is not fitted but scored; 0 = all are fitted, and what
             scores them are fits without them.
         seed: which rows are held out.
@@ -133,16 +135,16 @@ def calibrate(
             f"expected a share from 0 to below 1, found {holdout:g}", field="holdout",
             hint="0.5 = half of the rows",
         )  # fmt: skip
-    given = read_given([paths] if isinstance(paths, Path) else paths)
+    given = read_given([paths] if isinstance(paths, Path) else paths, keep_flagged=keep_flagged)
     device, named = device_given(given, device_name)
     scope, said = scope_of(given, device)
-    refused = Refused()
+    refused = Refused(several=len(given.files) > 1)
     rows, unused = _checked(given, device, named, refused)
     _refuse(refused, given, skip_bad=skip_bad)
     if not rows.count:
         raise SilicastError(
             "no row can be used", file=str(given.files[0]), field="rows",
-            hint="; ".join(refused.lines() + unused) or "it holds no kernel, run or host time",
+            hint=_why_none(refused, given, unused),
         )  # fmt: skip
     with scratch() as folder:
         about = _About(device, named, scope, folder)
@@ -164,6 +166,15 @@ def calibrate(
     )
     said += [*given.lines(), *unused, *_few(fitted)]
     return Calibrated(calibration.signed, refused, before, said)
+
+
+def _why_none(refused: Refused, given: Given, unused: Sequence[str]) -> str:
+    """Why no row is left, and what to do."""
+    flagged = sum((given.flagged or {}).values())
+    said = [*refused.lines(), *given.lines(), *unused]
+    if flagged:
+        said.append("measure again on a quiet machine, or take them with --keep-flagged")
+    return "; ".join(said) or "it holds no kernel, run or host time"
 
 
 def _not_empty(calibration: Calibration, rows: _Rows, given: Given) -> None:
@@ -344,12 +355,17 @@ def _held_out(rows: _Rows, calibration: Calibration, about: _About) -> list[Left
 
 def _few(rows: _Rows) -> list[str]:
     """Groups with too few rows to say much, and how many would."""
-    said = [
-        f"{family} {dtype}: {len(members)} rows give an offset alone; {WELL_SPREAD} well-spread "
-        "kernels move its physical quantities"
+    few = [
+        f"{family} {dtype} ({len(members)})"
         for (family, dtype), members in rows.kernels.items()
         if len(members) < LEAST_OF_KERNELS
     ]
+    said = []
+    if few:
+        said.append(
+            f"few rows give an offset alone: {', '.join(few)}; {WELL_SPREAD} well-spread kernels of "
+            "a family and format move its physical quantities"
+        )
     for name, cases in rows.runs.items():
         count = len({case.identity for case in cases})
         if count < FEWEST:

@@ -109,13 +109,19 @@ def _rows(count: int) -> str:
     return f"{count} row{'' if count == 1 else 's'}"
 
 
-def read_given(paths: Sequence[Path]) -> Given:
+def read_given(paths: Sequence[Path], *, keep_flagged: bool = False) -> Given:
     """All rows of files of measurements and of plain tables of kernels.
+
+    Args:
+        keep_flagged: rows that were flagged too.
 
     Raises:
         SilicastError: a file cannot be read, or is neither; names it.
     """
-    parts = [_measurements(path) if is_measurements(path) else _table(path) for path in paths]
+    left_out = () if keep_flagged else LEFT_OUT
+    parts = [
+        _measurements(path, left_out) if is_measurements(path) else _table(path) for path in paths
+    ]
     flagged: Counter[str] = Counter()
     doubtful: Counter[str] = Counter()
     for part in parts:
@@ -153,7 +159,7 @@ def _table(path: Path) -> Given:
     return Given((path,), (), rows)
 
 
-def _measurements(path: Path) -> Given:
+def _measurements(path: Path, left_out: Sequence[str]) -> Given:
     found = read_measurements(path)
     sessions = {session.id: session for session in found.sessions}
     flagged: Counter[str] = Counter()
@@ -162,7 +168,7 @@ def _measurements(path: Path) -> Given:
     def kept(rows: Iterable[Any]) -> list[Numbered[Any]]:
         said = []
         for number, row in enumerate(rows, 1):
-            bad = next((flag for flag in row.flags if flag in LEFT_OUT), "")
+            bad = next((flag for flag in row.flags if flag in left_out), "")
             if bad:
                 flagged[bad] += 1
                 continue
@@ -238,7 +244,15 @@ def device_given(given: Given, name: str) -> tuple[Device, str]:
             "out the others",
         )
     if not said:
-        raise SilicastError("has no rows", file=str(given.files[0]), field="rows")
+        flagged = sum((given.flagged or {}).values())
+        raise SilicastError(
+            f"all {_rows(flagged)} are flagged" if flagged else "has no rows",
+            file=str(given.files[0]),
+            field="rows",
+            hint="measure again on a quiet machine, or take them with --keep-flagged"
+            if flagged
+            else "silicast measure -o FILE writes some",
+        )
     ((called, folder),) = said.values()
     device = find_any_device(called, folder)
     return device, str(folder / called) if called.endswith(".toml") else device.name

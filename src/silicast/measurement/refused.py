@@ -17,11 +17,13 @@ class Refused:
     """Rows that were not used: reason -> row numbers.
 
     Attributes:
-        of: (reason, file) -> row numbers, where there are several files.
+        of: (reason, file) -> row numbers.
+        several: rows of several files are told apart.
     """
 
     rows: dict[str, list[int]] = field(default_factory=dict)
     of: dict[tuple[str, Path | None], list[int]] = field(default_factory=dict)
+    several: bool = False
 
     def add(self, reason: str, number: int, file: Path | None = None) -> None:
         """Notes one row."""
@@ -35,12 +37,11 @@ class Refused:
 
     def lines(self) -> list[str]:
         """One line a reason and file, with the count and the first rows."""
-        several = len({file for _, file in self.of if file is not None}) > 1
         found = []
         for (reason, file), numbers in self.of.items():
             runs = _runs(sorted(numbers))
             first = ", ".join(runs[:SHOWN]) + (", ..." if len(runs) > SHOWN else "")
-            where = f" of {file.name}" if several and file is not None else ""
+            where = f" of {file.name}" if self.several and file is not None else ""
             verb = reason.partition(" ")[0]
             if len(numbers) == 1:
                 said = f"1 row {SINGULAR.get(verb, verb)}{reason.removeprefix(verb)}"

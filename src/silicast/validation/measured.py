@@ -78,7 +78,11 @@ class MeasuredScore:
 
 
 def score_measured(
-    paths: Sequence[Path], calibrations: Sequence[Path] = (), device: str = ""
+    paths: Sequence[Path],
+    calibrations: Sequence[Path] = (),
+    device: str = "",
+    *,
+    keep_flagged: bool = False,
 ) -> MeasuredScore:
     """Scores predictions against the rows of files.
 
@@ -86,17 +90,19 @@ def score_measured(
         paths: as for a calibration.
         calibrations: what predictions rest on; rows that one was fitted on are not scored.
         device: of rows that say none.
+        keep_flagged: rows too that were timed while the machine was busy or throttled.
 
     Raises:
         SilicastError: unreadable; a row without a time or a device; or nothing is left to score.
     """
-    given = read_given(paths)
+    given = read_given(paths, keep_flagged=keep_flagged)
     cases, unread = _cases(given, device)
     known = fitted_on(load_calibration(path) for path in calibrations)
     fresh = [case for case in cases if case.identity not in known[case.kind]]
     fitted = len(cases) - len(fresh)
     if not fresh and not unread:
-        said = f"all {fitted} rows were fitted" if fitted else "it holds no row"
+        said = f"all {fitted} rows were fitted" if fitted else "it holds no row that counts"
+        said = "; ".join([said, *given.lines()])
         raise SilicastError(
             f"nothing to score: {said}", file=str(paths[0]), field="measured",
             hint="measure others, or calibrate with --holdout 0.5",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -13,6 +13,9 @@ from silicast.app.flags import Calibrations, Json
 from silicast.core.errors import SilicastError
 from silicast.core.files import write_atomically
 
+if TYPE_CHECKING:
+    from silicast.validation.measured import MeasuredScore
+
 
 def validate(
     *names: str,
@@ -21,6 +24,7 @@ def validate(
     measured: Annotated[list[Path] | None, Parameter(negative="")] = None,
     calibration: Calibrations = None,
     device: str = "",
+    keep_flagged: Annotated[bool, Parameter(negative=())] = False,
     json: Json = False,
 ) -> int:
     """Score predictions against measured rows, your own or published ones, or check a device file.
@@ -38,6 +42,8 @@ def validate(
         calibration: a file that `silicast calibrate` wrote, for --measured; give it once for each
             of several.
         device: for --measured: what rows were measured on that do not say it.
+        keep_flagged: for --measured: score rows too that were timed while the machine was busy or
+            throttled.
         json: print the results as JSON instead of tables.
     """
     if measured:
@@ -46,10 +52,14 @@ def validate(
                 "suites and your own measurements are both named", field="measured",
                 hint="give --measured alone, with --calibration, --device or --json",
             )  # fmt: skip
-        return _score_measured(measured, calibration or [], device, json=json)
-    if calibration or device:
+        from silicast.validation.measured import score_measured
+
+        found = score_measured(measured, calibration or [], device, keep_flagged=keep_flagged)
+        return _show_measured(found, json=json)
+    given = {"calibration": calibration, "device": device, "keep_flagged": keep_flagged}
+    if any(given.values()):
         raise SilicastError(
-            "goes with --measured", field="calibration" if calibration else "device"
+            "goes with --measured", field=next(name for name, value in given.items() if value)
         )
     files = [name for name in names if name.endswith(".toml")]
     if files and len(files) < len(names):
@@ -59,13 +69,9 @@ def validate(
     return _score(names, output, limit, json=json)
 
 
-def _score_measured(
-    measured: list[Path], calibrations: list[Path], device: str, *, json: bool
-) -> int:
+def _show_measured(found: MeasuredScore, *, json: bool) -> int:
     from silicast.report.measured import measured_json, measured_table
-    from silicast.validation.measured import score_measured
 
-    found = score_measured(measured, calibrations, device)
     for line in found.said:
         warn(line)
     if json:

@@ -1,0 +1,192 @@
+"""A user's own rows beside predictions: what counts, what does not, and what is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from silicast.app.cli import main
+from silicast.core.calibration import save_calibration
+from silicast.core.errors import SilicastError
+from silicast.measurement.calibrate import calibrate
+from silicast.measurement.records import (
+    CollectiveRow,
+    Columns,
+    HostRow,
+    KernelRow,
+    Record,
+    RunRow,
+    Session,
+    Spread,
+)
+from silicast.report.measured import measured_table
+from silicast.scenario.api import predict
+from silicast.validation.measured import MeasuredScore, score_measured
+
+H100 = "H100-SXM-80GB"
+SESSION = Session("s", "2026-11-22T00:00:00Z", device=H100)
+SHAPES: list[Columns] = [
+    {"op": "gemm", "m": m, "n": 4096, "k": k, "dtype": "bf16"}
+    for m in (16, 64, 256, 1024, 4096)
+    for k in (1024, 4096, 16384)
+]
+RUN: Columns = {
+    "task": "graph", "model": "GPT-2", "engine": "torch-eager",
+    "workload": {"batch": 1, "seq_len": 64},
+}  # fmt: skip
+REDUCE: Columns = {"op": "all_reduce", "bytes": 1 << 20, "gpus": 8}
+
+
+def estimate(tree: dict[str, Any], metric: str) -> float:
+    return predict({"device": H100, **tree})[metric].estimate
+
+
+def kernels(factor: float = 1.25) -> list[KernelRow]:
+    found = []
+    for place, shape in enumerate(SHAPES):
+        latency = factor * estimate({"task": "kernel", "kernel": shape}, "latency_us")
+        spread = Spread(0.95 * latency, 1.05 * latency, 9)
+        found.append(KernelRow("s", shape, latency, at=str(place), spread=spread))
+    return found
+
+
+def written(path: Path, *records: Record) -> Path:
+    path.write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in (SESSION, *records)))
+    return path
+
+
+def text_of(score: MeasuredScore) -> str:
+    console = Console(width=160, file=None, record=True, force_terminal=False)
+    with console.capture() as captured:
+        console.print(measured_table(score))
+    return captured.get()
+
+
+def test_every_kind_of_row_is_scored(tmp_path: Path) -> None:
+    e2e_ms = estimate(RUN, "e2e_ms")
+    latency = estimate({"task": "collective", "workload": REDUCE}, "latency_us")
+    path = written(
+        tmp_path / "m.jsonl",
+        *kernels(),
+        CollectiveRow("s", REDUCE, 2.0 * latency),
+        HostRow("s", "dispatch", 16.0, "torch-eager"),
+        RunRow("s", RUN, {"e2e_ms": 0.5 * e2e_ms}),
+    )
+    score = score_measured([path])
+    by_name = {group.name: group for group in score.groups}
+    assert [group.kind for group in score.groups] == ["kernels", "collectives", "host", "models"]
+    gemm = by_name["gemm bf16"]
+    assert (gemm.rows, gemm.unanswered) == (len(SHAPES), 0)
+    assert gemm.after.median == pytest.approx(20.0)
+    assert gemm.after.bias == pytest.approx(-20.0)
+    assert gemm.noise == pytest.approx(2.1, abs=0.1)
+    assert by_name["all_reduce nccl"].after.mean == pytest.approx(50.0)
+    assert by_name["dispatch torch-eager"].after.mean == pytest.approx(50.0)  # 8 of 16 us
+    assert by_name["graph torch-eager e2e_ms"].after.mean == pytest.approx(100.0)
+    assert score.worst[0].case.kind == "models"
+    assert "GPT-2 batch=1 seq_len=64" in text_of(score)
+
+
+def test_a_row_without_a_prediction_is_all_off_and_said(tmp_path: Path) -> None:
+    serving: Columns = {
+        "task": "serving", "model": "GPT-2",
+        "workload": {"arrival": {"kind": "closed", "concurrency": 2}, "input_len": 8,
+                     "output_len": 8},
+    }  # fmt: skip
+    path = written(
+        tmp_path / "m.jsonl",
+        RunRow("s", serving, {"ttft_p50_ms": 3.0}),
+        KernelRow("s", {"op": "gem", "m": 3}, 4.0),
+        KernelRow("s", {"op": "gemm", "m": 3, "n": 4, "k": -1}, 4.0, at="later"),
+        HostRow("s", "launch", 5.0),
+    )
+    score = score_measured([path])
+    assert sum(group.rows for group in score.groups) == 4
+    for group in score.groups:
+        assert group.unanswered == group.rows
+        assert (group.after.mean, group.after.coverage) == (100.0, 0.0)
+    shown = text_of(score)
+    assert "not yet: serving simulation" in shown
+    assert "kernel.op" in shown
+    assert "'launch' is not predicted" in shown
+
+
+def test_fitted_rows_are_never_scored(tmp_path: Path) -> None:
+    path = written(tmp_path / "m.jsonl", *kernels())
+    made = tmp_path / "all.json"
+    save_calibration(calibrate(path).calibration, made)
+    with pytest.raises(SilicastError, match="all 15 rows were fitted"):
+        score_measured([path], [made])
+    # the same kernels timed again are no others
+    again = written(tmp_path / "again.jsonl", *kernels(1.31))
+    with pytest.raises(SilicastError, match="all 15 rows were fitted"):
+        score_measured([again], [made])
+
+
+def test_rows_held_out_are_scored_with_and_without(tmp_path: Path) -> None:
+    path = written(tmp_path / "m.jsonl", *kernels())
+    made = tmp_path / "half.json"
+    found = calibrate(path, holdout=0.5, seed=3)
+    save_calibration(found.calibration, made)
+    score = score_measured([path], [made])
+    (group,) = score.groups
+    (part,) = found.calibration.left_out
+    assert group.rows + score.fitted == len(SHAPES)
+    assert group.before is not None
+    assert group.before.mean == pytest.approx(20.0)
+    assert group.after == part.after  # the same rows, the same figures
+    assert f"{score.fitted} rows not scored" in text_of(score)
+
+
+@pytest.mark.parametrize("kind", ["collective", "run", "host"])
+def test_other_fitted_rows_are_told_by_what_ran(tmp_path: Path, kind: str) -> None:
+    rows: dict[str, list[Record]] = {
+        "collective": [CollectiveRow("s", REDUCE, 60.0), CollectiveRow("s", {**REDUCE, "gpus": 4}, 50)],
+        "host": [HostRow("s", "dispatch", 16.0, "torch-eager")],
+        "run": [
+            RunRow("s", {**RUN, "workload": {"batch": batch, "seq_len": 64}}, {"e2e_ms": 9.0 + batch})
+            for batch in (1, 2, 3)
+        ],
+    }  # fmt: skip
+    path = written(tmp_path / "m.jsonl", *rows[kind])
+    made = tmp_path / "c.json"
+    save_calibration(calibrate(path).calibration, made)
+    with pytest.raises(SilicastError, match="were fitted"):
+        score_measured([path], [made])
+
+
+def test_a_table_needs_a_device_and_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("op,m,n,k,latency_us\ngemm,16,16,16,5\n")
+    assert score_measured([path], device="h100").groups[0].rows == 1
+    with pytest.raises(SilicastError, match="row 1 says no device"):
+        score_measured([path])
+    path.write_text("op,m,n,k,latency_us\ngemm,16,16,16,-5\n")
+    with pytest.raises(SilicastError, match="no time above 0"):
+        score_measured([path], device="h100")
+
+
+def test_flagged_rows_count_only_when_asked(tmp_path: Path) -> None:
+    busy = [msgspec.structs.replace(row, flags=["busy"]) for row in kernels()]
+    path = written(tmp_path / "m.jsonl", *busy)
+    with pytest.raises(SilicastError, match="15 rows flagged 'busy': left out"):
+        score_measured([path])
+    assert score_measured([path], keep_flagged=True).groups[0].rows == len(SHAPES)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path / "m.jsonl", *kernels())
+    assert main(["validate", "--measured", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["groups"][0]["figures"]["median"] == pytest.approx(20.0)
+    assert found["worst"][0]["scenario"]["kernel"]["op"] == "gemm"
+    assert main(["validate", "--measured", str(path)]) == 0
+    assert "gemm bf16" in capsys.readouterr().out
+    assert main(["validate", "calibrated", "--measured", str(path)]) == 2
+    assert main(["validate", "--calibration", "x.json"]) == 2
+    assert "goes with --measured" in capsys.readouterr().err
