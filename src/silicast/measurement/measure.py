@@ -13,7 +13,9 @@ from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
 from silicast.hardware.device import Device
 from silicast.measurement.budget import WEIGHTS, seconds_of
+from silicast.measurement.collectives import measure_collectives
 from silicast.measurement.design import Design
+from silicast.measurement.host_costs import measure_hosts
 from silicast.measurement.identify import AUTO, Found, draft_beside, find_machine
 from silicast.measurement.machine import Machine
 from silicast.measurement.measured_rates import last_cache_bytes, measured_rates, with_rates
@@ -122,6 +124,8 @@ def measure(
             tools = Tools(
                 timer,
                 DesignChooser(device, candidates_of(machine, asked.wanted)),
+                hosts=lambda: measure_hosts(machine),
+                collectives=lambda: measure_collectives(machine) if machine.count > 1 else (),
                 models=_models(machine) if asked.models else None,
                 reference=reference_kernel(machine),
             )

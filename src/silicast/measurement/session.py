@@ -32,6 +32,8 @@ REFERENCE = "reference"
 REFERENCE_EVERY_S = 15.0
 REFERENCE_LATER = 0.15
 """Rows are flagged "drift" while the reference kernel is off by more than so much."""
+ONCE_SHARE = 0.3
+"""Of the budget, after which the kernels begin even if collectives are left."""
 MODELS_SHARE = 0.4
 """Of the budget, for whole models where they are wanted."""
 FATAL = ("illegal memory access", "device-side assert", "unspecified launch failure",
@@ -188,14 +190,19 @@ class Measuring:
     def _once(
         self, phase: str, rows: Callable[[], Iterable[HostRow | CollectiveRow | FailedRow]]
     ) -> None:
-        """Measures what every session has once, unless it is in the file."""
+        """Measures what every session has once; it is all there if the file has a kernel."""
         self._phase(phase)
         before, own = self.file.before, self.file.session.id
-        kind = before.hosts if phase == "host" else before.collectives
-        if any(row.session == own for row in kind):
+        if any(row.session == own for row in before.kernels):
             return
+        known = {_what(row) for kind in (before.hosts, before.collectives, before.failed)
+                 for row in kind if row.session == own}  # fmt: skip
+        end = self._started_s + ONCE_SHARE * self.budget_s
         for row in rows():
-            self._append(msgspec.structs.replace(row, session=own, at=row.at or now()))
+            if _what(row) not in known:
+                self._append(msgspec.structs.replace(row, session=own, at=row.at or now()))
+            if self.clock() > end:
+                return
 
     def _kernels(self, end: float) -> None:
         """One kernel after the other, until the time is up."""
@@ -275,6 +282,17 @@ class Measuring:
             raise _EndedError(self.stop())
         self.progress.phase, self.progress.op = name, ""
         self.watch(self.progress)
+
+
+def _what(row: HostRow | CollectiveRow | FailedRow) -> str:
+    """What a row is of."""
+    match row:
+        case HostRow():
+            return content_hash(["host", row.quantity, row.engine, row.states])
+        case CollectiveRow():
+            return content_hash(["collective", row.collective])
+        case FailedRow():
+            return content_hash(["failed", row.what])
 
 
 def now() -> str:

@@ -172,20 +172,53 @@ def test_an_interrupt_keeps_what_was_measured(path: Path) -> None:
     assert len(read_measurements(path).kernels) == 2
 
 
+def hosts() -> Iterator[HostRow | FailedRow]:
+    yield HostRow("", "dispatch", 3.0, states={"operator": "add"})
+    yield HostRow("", "dispatch", 3.0, states={"operator": "linear"})
+    yield FailedRow("", {"host": "graph_launch"}, "unsupported")
+
+
 def test_host_and_collectives_come_once(path: Path) -> None:
     clock = Clock()
-
-    def hosts() -> Iterator[HostRow | FailedRow]:
-        yield HostRow("", "dispatch", 3.0)
-        yield FailedRow("", {"quantity": "graph_launch"}, "unsupported")
+    calls = []
 
     def collectives() -> Iterator[CollectiveRow]:
+        calls.append(clock.now)
         yield CollectiveRow("", {"op": "all_reduce", "bytes": 8, "gpus": 2}, 4.0)
 
     for _ in range(2):
-        run(path, Tools(timed(clock), None, hosts, collectives), clock)
+        run(path, Tools(timed(clock), gemms(1), hosts, collectives), clock)
     found = read_measurements(path)
-    assert (len(found.hosts), len(found.collectives), len(found.failed)) == (1, 1, 1)
+    assert (len(found.hosts), len(found.collectives), len(found.failed)) == (2, 1, 1)
+    assert len(calls) == 1
+
+
+def test_host_times_that_a_kill_cut_short_are_completed(path: Path) -> None:
+    clock = Clock()
+
+    def cut() -> Iterator[HostRow]:
+        yield HostRow("", "dispatch", 9.0, states={"operator": "add"})
+        raise KeyboardInterrupt
+
+    run(path, Tools(timed(clock), gemms(1), cut), clock)
+    run(path, Tools(timed(clock), gemms(1), hosts), clock)
+    found = read_measurements(path)
+    assert [row.value_us for row in found.hosts] == [9.0, 3.0]
+    assert (len(found.failed), len(found.kernels)) == (1, 1)
+
+
+def test_collectives_leave_time_for_kernels(path: Path) -> None:
+    clock = Clock()
+
+    def collectives() -> Iterator[CollectiveRow]:
+        for size in range(1, 1000):
+            clock.now += 1.0
+            yield CollectiveRow("", {"op": "all_reduce", "bytes": size, "gpus": 2}, 4.0)
+
+    run(path, Tools(timed(clock), gemms(999), collectives=collectives), clock, budget_s=100.0)
+    found = read_measurements(path)
+    assert 30 <= len(found.collectives) <= 32
+    assert len(found.kernels) >= 60
 
 
 def test_models_get_the_rest_of_the_time(path: Path) -> None:
