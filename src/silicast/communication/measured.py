@@ -20,8 +20,8 @@ from silicast.core.numerics import F64, I64
 
 NCCL = "nccl"
 FADED_OCTAVES = 3.0
-"""Beyond the shortest and the longest message latency and rate go on as they are: a curve fades over
-so many factors of two, as kernels do over one."""
+"""Beyond the shortest and the longest message latency and rate go on as they are: a curve fades
+over so many factors of two, as kernels do over one."""
 
 
 @final

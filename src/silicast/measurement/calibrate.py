@@ -363,8 +363,8 @@ def _few(rows: _Rows) -> list[str]:
     said = []
     if few:
         said.append(
-            f"few rows give an offset alone: {', '.join(few)}; {WELL_SPREAD} well-spread kernels of "
-            "a family and format move its physical quantities"
+            f"few rows give an offset alone: {', '.join(few)}; {WELL_SPREAD} well-spread kernels "
+            "of a family and format move its physical quantities"
         )
     for name, cases in rows.runs.items():
         count = len({case.identity for case in cases})

@@ -1,4 +1,4 @@
-"""Calibrations of engines in scenarios: which speak, and what is said of their versions and hosts."""
+"""Calibrations of engines in scenarios: which speak, what is said of their versions and hosts."""
 
 from __future__ import annotations
 

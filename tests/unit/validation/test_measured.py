@@ -146,10 +146,10 @@ def test_rows_held_out_are_scored_with_and_without(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["collective", "run", "host"])
 def test_other_fitted_rows_are_told_by_what_ran(tmp_path: Path, kind: str) -> None:
     rows: dict[str, list[Record]] = {
-        "collective": [CollectiveRow("s", REDUCE, 60.0), CollectiveRow("s", {**REDUCE, "gpus": 4}, 50)],
+        "collective": [CollectiveRow("s", {**REDUCE, "gpus": gpus}, 50.0) for gpus in (4, 8)],
         "host": [HostRow("s", "dispatch", 16.0, "torch-eager")],
         "run": [
-            RunRow("s", {**RUN, "workload": {"batch": batch, "seq_len": 64}}, {"e2e_ms": 9.0 + batch})
+            RunRow("s", {**RUN, "workload": {"batch": batch, "seq_len": 64}}, {"e2e_ms": 9.0})
             for batch in (1, 2, 3)
         ],
     }  # fmt: skip
