@@ -9,6 +9,7 @@ products, attention) comes first.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import ClassVar, cast, final
 
 import numpy as np
@@ -63,7 +64,11 @@ class Twin(Implementation):
 
 
 class StreamTwin(Twin):
-    """A family that streams data: its stream at the rates of vector units and memories."""
+    """A family that streams data: its stream at the rates of vector units and memories.
+
+    Where the constants have ``<flag>.element_s`` for a flag of the op, its operations run one by
+    one on each unit: libraries have no vector code for it.
+    """
 
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
@@ -74,7 +79,17 @@ class StreamTwin(Twin):
         constants = load_physics(self.group).constants(device.architecture)
         factor = constants.get(f"{self.family}.moved", 1.0)
         calls = constants.get(f"{self.family}.calls", 1.0)
-        return analyse_work(_work_of(stream, rates, factor, calls), rates, batch.variant)
+        work = _work_of(stream, rates, factor, calls)
+        one_by_one = sum(constants.get(f"{name}.element_s", 0.0) for name in _set(batch.variant))
+        if one_by_one > 0.0:
+            elements = np.asarray(stream.fma, dtype=np.float64)
+            work = replace(work, serial_s=work.serial_s + elements * one_by_one / rates.units)
+        return analyse_work(work, rates, batch.variant)
+
+
+def _set(variant: Variant) -> list[str]:
+    """Flags that are set."""
+    return [name for name, value in variant.flags if value]
 
 
 class CountedTwin(Twin):

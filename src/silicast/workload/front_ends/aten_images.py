@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from silicast.workload.front_ends.builders import (
@@ -139,7 +140,10 @@ def _group_norm_backward(call: Call) -> Iterable[Kernel]:
     "aten.max_pool2d",
 )  # fmt: skip
 def _pool(call: Call) -> Iterable[Kernel]:
-    yield Kernel(moved(call, per_result=math.prod(call.arg(1, "kernel_size", [2, 2]))))
+    """An operation a tap; the flag says which, as some libraries take them one by one."""
+    op = moved(call, per_result=math.prod(call.arg(1, "kernel_size", [2, 2])))
+    kind = "max_pool" if "max" in call.name else "avg_pool"
+    yield Kernel(replace(op, variant=replace(op.variant, flags=((kind, True),))))
 
 
 @lowers(

@@ -501,3 +501,11 @@ class TestProgramsWithGraphsInside:
 
         graph = graph_of(Wrapped(lambda _, x: {"y": x.sin(), "c": Cache(x)}), (torch.zeros(3),))
         assert sources(graph) == ["aten.sin.default"]
+
+
+@pytest.mark.parametrize(("pool", "flag"), [("MaxPool2d", "max_pool"), ("AvgPool2d", "avg_pool")])
+def test_pools_say_which_they_are_and_count_their_taps(pool: str, flag: str) -> None:
+    graph = graph_of(getattr(torch.nn, pool)(3, 2), (torch.zeros(1, 4, 9, 9),))
+    ((_, node),) = graph.nodes()
+    assert node.op.variant.flag(flag)
+    assert node.op.dim("operations") == 9 * 4 * 4 * 4
