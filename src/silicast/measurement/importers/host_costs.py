@@ -43,21 +43,39 @@ def _waits(name: str) -> bool:
     return "Synchronize" in name or name.startswith(("cudaMemcpy_", "cuMemcpyDtoH", "cuMemcpyHtoD"))
 
 
-def host_rows(calls: Iterable[RuntimeCall], session: str, engine: str = "") -> list[HostRow]:
-    """Medians of what launches took, flagged as taken under a profiler.
+@final
+@dataclass(frozen=True)
+class HostCosts:
+    """What the host spent.
 
-    ``launch_call`` is the call alone, ``graph_launch`` that of a graph, ``dispatch`` from one
-    launch to the next of a thread that waited for nothing between.
+    Attributes:
+        rows: "dispatch", from one launch to the next of a thread that waited for nothing between;
+            "graph_launch", the call alone. Flagged as taken under a profiler.
+        launch_call_us: median of the calls that launch one kernel, 0 = too few. No model has it
+            by itself: it is a part of "dispatch".
     """
+
+    rows: tuple[HostRow, ...]
+    launch_call_us: float
+
+    @property
+    def noted(self) -> dict[str, float]:
+        """What a session keeps of it."""
+        return {"launch_call_us": self.launch_call_us} if self.launch_call_us > 0 else {}
+
+
+def host_costs(calls: Iterable[RuntimeCall], session: str, engine: str = "") -> HostCosts:
+    """Medians of what launches took."""
     by_thread: dict[Hashable, list[RuntimeCall]] = {}
     for call in calls:
         by_thread.setdefault(call.thread, []).append(call)
-    taken: dict[str, list[float]] = {"launch_call": [], "graph_launch": [], "dispatch": []}
+    launches: list[float] = []
+    taken: dict[str, list[float]] = {"dispatch": [], "graph_launch": []}
     for thread in by_thread.values():
         last: RuntimeCall | None = None
         for call in sorted(thread, key=lambda call: call.start_us):
             if is_launch(call.name):
-                taken["launch_call"].append(call.duration_us)
+                launches.append(call.duration_us)
                 if last is not None and call.start_us - last.start_us < PAUSE_US:
                     taken["dispatch"].append(call.start_us - last.start_us)
                 last = call
@@ -66,7 +84,7 @@ def host_rows(calls: Iterable[RuntimeCall], session: str, engine: str = "") -> l
                 last = None
             elif _waits(call.name):
                 last = None
-    return [
+    rows = [
         HostRow(
             session, quantity, statistics.median(times), engine=engine,
             spread=_spread(times), flags=["profiled"],
@@ -74,6 +92,8 @@ def host_rows(calls: Iterable[RuntimeCall], session: str, engine: str = "") -> l
         for quantity, times in taken.items()
         if len(times) >= FEWEST and statistics.median(times) > 0
     ]  # fmt: skip
+    middle = statistics.median(launches) if len(launches) >= FEWEST else 0.0
+    return HostCosts(tuple(rows), middle)
 
 
 def _spread(times: list[float]) -> Spread:

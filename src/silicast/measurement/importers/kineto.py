@@ -11,7 +11,7 @@ from typing import Any, ClassVar, final
 
 from silicast.core.errors import SilicastError
 from silicast.measurement.importers.aten_calls import SDPA, AtenCall
-from silicast.measurement.importers.host_costs import RuntimeCall, host_rows, is_graph_launch
+from silicast.measurement.importers.host_costs import RuntimeCall, host_costs, is_graph_launch
 from silicast.measurement.importers.importer import Importer, Reading, importer
 from silicast.measurement.importers.kernel_names import parse_name, unread_reason
 from silicast.measurement.importers.kineto_collectives import collective_table
@@ -62,14 +62,16 @@ class Kineto(Importer):
             if device.get("id") in used
         }
         notes = () if found.on_device else ("operators of a CPU, whose times hold their dispatch",)
+        hosts = host_costs(found.runtime_calls(), options.session, "torch-eager")
+        named = {"host_name": trace.host_name} if trace.host_name else {}
         session = session_of(
             source, options, "PyTorch profiler", reported=names, devices=len(used),
-            machine={"host_name": trace.host_name} if trace.host_name else {}, notes=notes,
+            machine={**named, **hosts.noted}, notes=notes,
             protocol=Protocol(timer="kineto", launch="stream"),
         )  # fmt: skip
         rows = rows_of(launches, options, str(source.path), exclusive=False)
-        hosts = host_rows(found.runtime_calls(), session.id, "torch-eager")
-        return Reading(session, (*rows.records, *hosts), rows.total_us, rows.understood_us)
+        records = (*rows.records, *hosts.rows)
+        return Reading(session, records, rows.total_us, rows.understood_us)
 
 
 @final

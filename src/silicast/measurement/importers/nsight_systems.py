@@ -13,7 +13,7 @@ from typing import Any, ClassVar, final
 from urllib.parse import quote
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.importers.host_costs import RuntimeCall, host_rows
+from silicast.measurement.importers.host_costs import RuntimeCall, host_costs
 from silicast.measurement.importers.importer import Importer, Reading, importer
 from silicast.measurement.importers.kernel_names import unread_reason
 from silicast.measurement.importers.launches import Launch, rows_of
@@ -150,6 +150,7 @@ def _read(report: _Report, options: Options) -> Reading:
         )
     }
     operators = _operators(report)
+    spans = operators.spans
     launches = [*_kernels(report, operators, calls), *_transfers(report)]
     devices = {row[0] for row in report.rows(KERNELS, "deviceId")}
     names = dict(report.rows("TARGET_INFO_GPU", "id", "name"))
@@ -157,15 +158,15 @@ def _read(report: _Report, options: Options) -> Reading:
     for name, value in report.rows("META_DATA_EXPORT", "name", "value"):
         if name == "EXPORT_PRODUCT_VERSION":
             stack["nsys"] = str(value)
+    hosts = host_costs(_runtime_calls(report), options.session, "torch-eager" if spans else "")
     session = session_of(
-        report.source, options, "Nsight Systems",
+        report.source, options, "Nsight Systems", machine=hosts.noted,
         reported={str(names[device]) for device in devices if device in names},
         devices=len(devices), stack=stack, protocol=Protocol(timer="nsys", launch="stream"),
     )  # fmt: skip
     rows = rows_of(launches, options, str(report.source.path), exclusive=False)
-    hosts = host_rows(_runtime_calls(report), session.id)
-    notes = () if operators.spans else (_NO_RANGES,)
-    return Reading(session, (*rows.records, *hosts), rows.total_us, rows.understood_us, notes)
+    notes = () if spans else (_NO_RANGES,)
+    return Reading(session, (*rows.records, *hosts.rows), rows.total_us, rows.understood_us, notes)
 
 
 def _operators(report: _Report) -> Operators:

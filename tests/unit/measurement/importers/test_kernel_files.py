@@ -119,7 +119,7 @@ class TestKineto:
         events += [s.runtime("cudaLaunchKernel", 1000 + 20 * i, 5.0, 500 + i) for i in range(20)]
         reading = read(s.written(tmp_path, "t.json", s.kineto(events)), "kineto")
         hosts = {row.quantity: row for row in reading.records if isinstance(row, HostRow)}
-        assert hosts["launch_call"].value_us == 5.0
+        assert reading.session.machine["launch_call_us"] == 5.0
         assert hosts["dispatch"].value_us == 20.0
         assert hosts["dispatch"].flags == ["profiled"]
         assert "graph_launch" not in hosts  # one call is no median
@@ -241,7 +241,7 @@ class TestNsight:
     def test_launches_are_host_times(self, tmp_path: Path) -> None:
         reading = read(s.nsys(tmp_path / "r.sqlite"), "nsys")
         hosts = {row.quantity: row for row in reading.records if isinstance(row, HostRow)}
-        assert hosts["launch_call"].value_us == pytest.approx(0.25)
+        assert reading.session.machine["launch_call_us"] == pytest.approx(0.25)
         assert hosts["dispatch"].value_us == pytest.approx(0.9)
 
     def test_without_ranges_all_is_listed(self, tmp_path: Path) -> None:
