@@ -176,5 +176,7 @@ def _roughness(points: Points, law: Law, rows: I64, target: Sequence[float], ask
     near = Law(law.scales / WIDER, np.zeros_like(law.trend), 1.0, 0.0)
     alike = near.covariance(points, asked, rows)
     usual = float(errors.mean())
+    if usual <= 0.0:  # all rows said the same
+        return np.ones(len(asked))
     found: F64 = (USUAL_ROWS * usual + alike @ errors) / (USUAL_ROWS + alike.sum(axis=1))
     return np.asarray(found / found.mean())
