@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from silicast.app import status
 from silicast.app.console import show, warn, write_lines
 from silicast.core.errors import SilicastError
+
+if TYPE_CHECKING:
+    from silicast.measurement.calibrate import Calibrated
 
 
 def calibrate(
@@ -59,7 +62,12 @@ def calibrate(
         raise SilicastError(
             f"expected {what}", field="calibrate", hint="silicast calibrate rows.jsonl -o mine.json"
         )
-    return _calibrate(rows, device, output, skip_bad=skip_bad, holdout=holdout, seed=seed)
+    from silicast.measurement.calibrate import calibrate as made
+
+    found = made(
+        rows, device, skip_bad=skip_bad, keep_flagged=keep_flagged, holdout=holdout, seed=seed
+    )
+    return _written(found, output)
 
 
 def _advise(
@@ -86,15 +94,11 @@ def _show(path: Path, rows: tuple[Path, ...]) -> int:
     return status.ANSWERED
 
 
-def _calibrate(
-    rows: tuple[Path, ...], device: str, output: Path, *, skip_bad: bool, holdout: float, seed: int
-) -> int:
-    """Fits, writes and says what came of it."""
+def _written(found: Calibrated, output: Path) -> int:
+    """Writes a calibration and says what came of it."""
     from silicast.core.calibration import save_calibration
-    from silicast.measurement.calibrate import calibrate as made
     from silicast.report.calibration import calibration_lines, left_out_table
 
-    found = made(rows, device, skip_bad=skip_bad, holdout=holdout, seed=seed)
     for line in found.refused.lines():
         warn(f"left out: {line}")
     for line in found.said:
