@@ -18,6 +18,10 @@ from silicast.scenario.answer import Answer
 from silicast.scenario.answerer import answerer_for
 from silicast.scenario.decode import Scenario, decode
 
+HELD_ROWS, HELD_STILL, HELD_BELOW = 10, 0.005, 0.03
+"""A clock is held if it moved by no more than a share in so many rows, that far below its largest."""
+HELD_DOWN = ("throttled", "power_capped")
+
 
 @final
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Summary:
     Attributes:
         noise: of the reference kernel from one time to the next: median deviation from its median.
         reasons: why kernels failed -> how many.
+        held_mhz: clock of the GPU if it stood still below its largest, as a locked one does.
     """
 
     families: tuple[FamilySummary, ...]
@@ -58,6 +63,7 @@ class Summary:
     collectives: int
     runs: tuple[RunRow, ...]
     reasons: Mapping[str, int]
+    held_mhz: float | None = None
 
     @property
     def faster(self) -> int:
@@ -92,6 +98,7 @@ def summary_of(found: Measurements, session: str, device: str) -> Summary:
         sum(row.session == session for row in found.collectives),
         tuple(row for row in found.runs if row.session == session),
         Counter(row.reason for row in _failures(found, session)),
+        _held_mhz(rows, found.session(session).machine.get("max_clock_mhz")),
     )
 
 
@@ -123,6 +130,18 @@ def _family(
         sum(us < answer.bound.get("latency_us", 0.0) for us, answer in answered),
         Counter(flag for row, _ in rows for flag in row.flags),
     )
+
+
+def _held_mhz(rows: Sequence[KernelRow], largest: object) -> float | None:
+    """The clock, if it never moved under work of all kinds and nothing else held it down."""
+    clocks = [row.conditions.clock_mhz for row in rows if row.conditions is not None]
+    read = [clock for clock in clocks if clock]
+    if len(read) < HELD_ROWS or not isinstance(largest, int | float):
+        return None
+    slowed = any(flag in HELD_DOWN for row in rows for flag in row.flags)
+    middle = median(read)
+    still = max(read) - min(read) <= HELD_STILL * middle
+    return middle if still and not slowed and middle < (1.0 - HELD_BELOW) * largest else None
 
 
 def _deviation(values: Sequence[float]) -> float | None:

@@ -73,9 +73,15 @@ def summary_parts(summary: Summary) -> Iterator[RenderableType]:
             f"the reference kernel, measured {summary.reference_rows} times, came back within "
             f"{_percent(summary.noise)} (median)"
         )
+    if summary.held_mhz is not None:
+        yield (
+            f"the clock stood at {rounded(summary.held_mhz)} MHz throughout, below its largest: it "
+            "seems to be locked (nvidia-smi -rgc lets it go); what was measured holds at that clock"
+        )
     for row in summary.hosts:
-        name = f"{row.quantity} {row.engine}".strip()
-        yield f"host: {name} {rounded(row.value_us)} us"
+        states = " ".join(f"{name}={value}" for name, value in row.states.items())
+        words = " ".join(word for word in (row.quantity, row.engine, states) if word)
+        yield f"host: {words}: {rounded(row.value_us)} us"
     if summary.collectives:
         yield f"{summary.collectives} collectives"
     for run in summary.runs:

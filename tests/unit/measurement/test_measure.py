@@ -26,6 +26,7 @@ from silicast.measurement.prepared import (
     with_device,
 )
 from silicast.measurement.records import (
+    Conditions,
     FailedRow,
     HostRow,
     KernelRow,
@@ -145,6 +146,30 @@ def test_a_summary_counts_noise_errors_and_doubts(tmp_path: Path) -> None:
     assert found.reasons == {"unsupported": 1, "out_of_memory": 1}
     assert found.noise == pytest.approx(0.0476, abs=1e-3)
     assert (len(found.hosts), len(found.runs), found.faster) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("clocks", "flags", "held"),
+    [
+        ([1200.0] * 12, [], 1200.0),
+        ([1200.0] * 12, ["power_capped"], None),
+        ([1200.0] * 3, [], None),
+        ([1965.0] * 12, [], None),
+        ([1200.0, 1500.0] * 6, [], None),
+    ],
+)
+def test_a_clock_that_stands_still_is_said(
+    clocks: list[float], flags: list[str], held: float | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "measured.jsonl"
+    session = Session("one", "2026-01-01", device="H200", machine={"max_clock_mhz": 1980.0})
+    with MeasurementFile.open(path, session) as file:
+        for number, clock in enumerate(clocks, 1):
+            kernel = {"op": "gemm", "m": number, "n": 8, "k": 8, "dtype": "bf16"}
+            file.append(
+                KernelRow("one", kernel, 10.0, conditions=Conditions(clock_mhz=clock), flags=flags)
+            )
+    assert summary_of(read_measurements(path), "one", "H200").held_mhz == held
 
 
 @pytest.mark.parametrize(
