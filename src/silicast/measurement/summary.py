@@ -19,7 +19,7 @@ from silicast.scenario.answerer import answerer_for
 from silicast.scenario.decode import Scenario, decode
 
 HELD_ROWS, HELD_STILL, HELD_BELOW = 10, 0.005, 0.03
-"""A clock is held if it moved by no more than a share in so many rows, that far below its largest."""
+"""A clock is held if it hardly moved in so many rows (a share), so far below its largest."""
 HELD_DOWN = ("throttled", "power_capped")
 
 
