@@ -22,6 +22,7 @@ from silicast.measurement.importers.serving_runs import Benchmark, arrival_of
 from silicast.measurement.importers.source import Source
 
 _ENGINES = {"vllm": "vllm", "tensorrtllm": "trtllm"}
+"""Backends of Triton's server, which mean nothing for other endpoints."""
 _CSV = "Metric,avg,min,max,p99,p95,p90"
 
 
@@ -61,7 +62,9 @@ def _benchmark(
     stimulus = first_of(config, "perf_analyzer", "stimulus")
     concurrency = first_of(stimulus, "concurrency") or first_of(config, "concurrency")
     rate = first_of(stimulus, "request_rate") or first_of(config, "request_rate")
-    backend = str(first_of(config, "endpoint", "backend") or first_of(config, "backend") or "")
+    endpoint = first_of(config, "endpoint") or {}
+    own = first_of(endpoint, "service_kind") == "triton" and first_of(endpoint, "type") == "kserve"
+    backend = str(first_of(endpoint, "backend") or "") if own else ""
     count = requests_of(tags)
     return Benchmark(
         row=row, metrics=metrics_of(tags, source),

@@ -12,6 +12,8 @@ from silicast.measurement.importers.sessions import session_of
 from silicast.measurement.importers.source import Source
 from silicast.measurement.records import Protocol, RunRow
 
+_ONE_DEVICE = "the file does not say the degrees: taken as one device (--set parallel.tp=2)"
+
 
 def reading_of(
     benchmarks: Sequence[Benchmark], source: Source, options: Options, tool: str,
@@ -29,10 +31,13 @@ def reading_of(
         )  # fmt: skip
     device = options.device or str(options.fields.get("device", ""))
     records = tuple(run_of(each, options.session, device, source, options) for each in benchmarks)
+    said = any(each.parallel for each in benchmarks)
+    if not said and not any(name.startswith("parallel") for name in options.fields):
+        notes = (*notes, _ONE_DEVICE)
     gpus = [gpus_of(record.scenario) for record in records if isinstance(record, RunRow)]
     session = session_of(
         source, Options(device, options.fields, options.session), tool,
         devices=max(gpus, default=1), protocol=Protocol(timer=tool, statistic="as named"),
         notes=notes,
     )  # fmt: skip
-    return Reading(session, records, notes=notes)
+    return Reading(session, records)

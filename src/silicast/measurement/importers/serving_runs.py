@@ -170,6 +170,7 @@ def _length(length: float | Sequence[int]) -> Any:
 
 _HINTS = {
     "device": "--device h100",
+    "engine": "--set engine.name=vllm",
     "model": "--set model=Llama-3.1-8B",
     "workload.arrival": "--set workload.arrival.concurrency=8, or ...rate_per_s=4",
     "workload.input_len": "--set workload.input_len=1024",
@@ -183,6 +184,7 @@ def _check(scenario: Columns, source: Source) -> None:
     given = {
         "device": scenario.get("device"),
         "model": scenario.get("model"),
+        "engine": _engine_name(scenario),
         "workload.arrival": workload["arrival"],
         "workload.input_len": workload["input_len"],
         "workload.output_len": workload["output_len"],
@@ -202,6 +204,11 @@ def _check(scenario: Columns, source: Source) -> None:
             error.message, kind=error.kind, file=str(source.path), field=error.field,
             hint=f"{error.hint}; {hint}" if error.hint and hint != error.hint else hint,
         ) from None  # fmt: skip
+
+
+def _engine_name(scenario: Columns) -> object:
+    engine = scenario.get("engine")
+    return engine.get("name") if isinstance(engine, dict) else engine
 
 
 def number(value: Any) -> float:

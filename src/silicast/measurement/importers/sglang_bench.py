@@ -63,7 +63,7 @@ def _benchmark(row: int, result: Mapping[str, Any]) -> Benchmark:
             metrics[ours] = number(result[name])
     return Benchmark(
         row=row, metrics=metrics if completed else {}, model=str(server.get("model_path") or ""),
-        engine=_ENGINES.get(backend, "sglang"), version=str(server.get("version") or ""),
+        engine=_ENGINES.get(backend, ""), version=str(server.get("version") or ""),
         parallel=_degrees(server), requests=completed, seconds=number(result.get("duration")),
         arrival=arrival_of(rate, limit, completed),
         input_len=number(result.get("total_input_tokens")) / max(completed, 1),

@@ -23,7 +23,8 @@ from silicast.measurement.importers.source import Source
 
 _LATENCIES = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2el": "e2e"}
 _RATES = {"output_throughput": "output_tokens_per_s", "request_throughput": "requests_per_s"}
-_ENGINES = {"tensorrt-llm": "trtllm", "sglang": "sglang", "vllm": "vllm"}
+_ENGINES = {"tensorrt-llm": "trtllm", "sglang": "sglang", "vllm": "vllm", "openai": "vllm"}
+"""Backend -> engine; any server may speak OpenAI's protocol, vLLM's most often (flagged)."""
 
 
 @final
@@ -48,8 +49,7 @@ def _benchmark(row: int, result: Mapping[str, Any]) -> Benchmark:
     completed = int(number(result.get("completed")))
     rate, limit = result.get("request_rate"), result.get("max_concurrency")
     backend = str(result.get("backend") or result.get("endpoint_type") or "")
-    engine = _ENGINES.get(backend.removesuffix("-chat"), "")
-    flags = []
+    flags = ["engine_assumed"] if backend.startswith("openai") else []
     if number(rate) and number(rate) != float("inf") and limit:
         flags.append("concurrency_limited")
     if number(result.get("failed")):
@@ -60,7 +60,8 @@ def _benchmark(row: int, result: Mapping[str, Any]) -> Benchmark:
     }
     return Benchmark(
         row=row, metrics=metrics if completed else {}, model=str(result.get("model_id") or ""),
-        engine=engine or "vllm", requests=completed, seconds=number(result.get("duration")),
+        engine=_ENGINES.get(backend.removesuffix("-chat"), ""), requests=completed,
+        seconds=number(result.get("duration")),
         arrival=arrival_of(
             rate, limit, int(number(result.get("num_prompts"))), result.get("burstiness", 1.0)
         ),

@@ -260,7 +260,8 @@ GENAI: dict[str, Any] = {
     "output_sequence_length": {"unit": "tokens", "avg": 128.2},
     "input_sequence_length": {"unit": "tokens", "avg": 1024.0},
     "input_config": {"model_names": ["meta-llama/Llama-3.1-8B-Instruct"],
-                     "endpoint": {"backend": "vllm"},
+                     "endpoint": {"backend": "tensorrtllm", "service_kind": "openai",
+                                  "type": "chat"},
                      "perf_analyzer": {"stimulus": {"concurrency": 8}}},
 }  # fmt: skip
 GENAI_CSV = """\

@@ -17,6 +17,9 @@ from silicast.measurement.records import CollectiveRow, RunRow, UnreadRow
 from silicast.scenario.decode import decode
 from tests.unit.measurement.importers import samples as s
 
+VLLM = {"engine__name": "vllm"}
+"""Of benchmarks that do not know whom they ask."""
+
 
 def read(path: Path, expected: str, device: str = "", **fields: Any) -> Reading:
     source = Source(path)
@@ -87,7 +90,7 @@ class TestServing:
         assert reading.session.devices == 4
 
     def test_genai_perf_calls_tpot_itl(self, tmp_path: Path) -> None:
-        row = run(read(s.written(tmp_path, "x", s.GENAI), "genai-perf", "h100"))
+        row = run(read(s.written(tmp_path, "x", s.GENAI), "genai-perf", "h100", **VLLM))
         assert row.metrics["tpot_mean_ms"] == 7.7
         assert not any(name.startswith("itl") for name in row.metrics)
         assert row.metrics["output_tokens_per_s"] == 416.0
@@ -96,18 +99,20 @@ class TestServing:
 
     def test_requests_that_are_not_counted_are_left_out(self, tmp_path: Path) -> None:
         result = {name: value for name, value in s.GENAI.items() if name != "request_count"}
-        row = run(read(s.written(tmp_path, "x", result), "genai-perf", "h100"))
+        row = run(read(s.written(tmp_path, "x", result), "genai-perf", "h100", **VLLM))
         assert "requests" not in row.scenario["workload"]
 
     def test_genai_perf_csv_has_the_same_metrics(self, tmp_path: Path) -> None:
         stated = {"model": "Llama-3.1-8B", "workload__arrival__concurrency": 8}
-        csv = run(read(s.written(tmp_path, "x", s.GENAI_CSV), "genai-perf", "h100", **stated))
-        json_ = run(read(s.written(tmp_path, "y", s.GENAI), "genai-perf", "h100"))
+        csv = run(
+            read(s.written(tmp_path, "x", s.GENAI_CSV), "genai-perf", "h100", **VLLM, **stated)
+        )
+        json_ = run(read(s.written(tmp_path, "y", s.GENAI), "genai-perf", "h100", **VLLM))
         assert csv.metrics == json_.metrics
         assert csv.scenario["workload"] == json_.scenario["workload"]
 
     def test_aiperf(self, tmp_path: Path) -> None:
-        row = run(read(s.written(tmp_path, "x", s.AIPERF), "aiperf", "h100"))
+        row = run(read(s.written(tmp_path, "x", s.AIPERF), "aiperf", "h100", **VLLM))
         assert row.metrics["itl_mean_ms"] == 7.9
         assert row.metrics["tpot_p90_ms"] == 8.0
         assert row.scenario["workload"]["arrival"] == {"kind": "poisson", "rate_per_s": 4.0}
@@ -121,7 +126,12 @@ class TestServing:
             ],
         }
         row = run(
-            read(s.written(tmp_path, "x", {**s.AIPERF, "input_config": config}), "aiperf", "h100")
+            read(
+                s.written(tmp_path, "x", {**s.AIPERF, "input_config": config}),
+                "aiperf",
+                "h100",
+                **VLLM,
+            )
         )
         assert row.scenario["workload"]["arrival"] == {"kind": "closed", "concurrency": 4}
 
@@ -154,6 +164,25 @@ class TestServing:
         assert caught.value.field == field
         assert hint in caught.value.hint
         assert caught.value.file == str(path)
+
+    def test_the_engine_is_asked_for_where_a_tool_does_not_know_it(self, tmp_path: Path) -> None:
+        with pytest.raises(SilicastError, match=r"engine\.name"):
+            read(s.written(tmp_path, "x", s.GENAI), "genai-perf", "h100")
+        endpoint = {"service_kind": "triton", "type": "kserve", "backend": "tensorrtllm"}
+        config = {**s.GENAI["input_config"], "endpoint": endpoint}
+        row = run(read(s.written(tmp_path, "x", {**s.GENAI, "input_config": config}), "genai-perf",
+                       "h100"))  # fmt: skip
+        assert row.scenario["engine"] == {"name": "trtllm"}
+
+    def test_an_openai_endpoint_is_taken_for_vllm_and_flagged(self, tmp_path: Path) -> None:
+        result = {**s.VLLM, "backend": "openai-chat"}
+        row = run(read(s.written(tmp_path, "x", result), "vllm-bench", "h100"))
+        assert (row.scenario["engine"], row.flags) == ({"name": "vllm"}, ["engine_assumed"])
+
+    def test_degrees_that_nobody_states_are_noted(self, tmp_path: Path) -> None:
+        path = s.written(tmp_path, "x", s.VLLM)
+        assert "one device" in read(path, "vllm-bench", "h100").session.notes[0]
+        assert read(path, "vllm-bench", "h100", parallel__tp=2).session.notes == []
 
     def test_the_device_is_asked_for(self, tmp_path: Path) -> None:
         with pytest.raises(SilicastError, match="--device"):
