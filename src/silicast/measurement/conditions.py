@@ -17,7 +17,14 @@ from types import TracebackType
 from typing import Self, final
 
 from silicast.measurement.machine import Machine
-from silicast.measurement.nvidia_smi import CAPPED, SLOWED, Reading, Sampler, other_processes
+from silicast.measurement.nvidia_smi import (
+    CAPPED,
+    IDLE,
+    SLOWED,
+    Reading,
+    Sampler,
+    other_processes,
+)
 from silicast.measurement.records import Conditions
 
 BUSY_CORES = 0.2
@@ -26,6 +33,8 @@ ASKED_EVERY_S = 10.0
 """How often a GPU is asked which processes it has."""
 TICKS_PER_S = 100.0
 """Of /proc/stat, where the system does not say."""
+LOCKED_BELOW = 0.97
+"""Flag "clock_locked": the clock stands still at less than so much of its largest."""
 SHORTEST_S = 0.05
 """Counters of Linux step by a hundredth of a second: shorter spans say nothing."""
 
@@ -48,7 +57,9 @@ class Watch(ABC):
 
     @abstractmethod
     def read(self) -> tuple[Conditions, list[str]]:
-        """Conditions of the last measurement, and flags: "busy", "throttled", "power_capped"."""
+        """Conditions of the last measurement, and flags: "busy", "throttled", "power_capped",
+        "clock_locked".
+        """
 
     def close(self) -> None:  # noqa: B027 - most have nothing that runs beside
         """Ends what runs beside."""
@@ -107,6 +118,7 @@ class CudaWatch(Watch):
 
     Args:
         sampler: of the GPU; others: asks which other processes compute on it.
+        max_mhz: largest clock of its cores, None = not known.
     """
 
     def __init__(
@@ -114,8 +126,10 @@ class CudaWatch(Watch):
         sampler: Sampler,
         others: Callable[[], Sequence[str]],
         clock: Callable[[], float] = time.monotonic,
+        max_mhz: float | None = None,
     ) -> None:
         self._sampler, self._others, self._clock = sampler, others, clock
+        self._max_mhz = max_mhz
         self._asked = -ASKED_EVERY_S
         self._shared = False
         self._from = 0
@@ -147,6 +161,7 @@ class CudaWatch(Watch):
             reasons |= reading.reasons or 0
         flags += ["throttled"] if reasons & SLOWED else []
         flags += ["power_capped"] if reasons & CAPPED else []
+        flags += ["clock_locked"] if self._locked(readings, reasons) else []
         return Conditions(
             clock_mhz=_middle(readings, "clock_mhz"),
             memory_clock_mhz=_middle(readings, "memory_clock_mhz"),
@@ -154,6 +169,17 @@ class CudaWatch(Watch):
             temperature_c=_middle(readings, "temperature_c"),
             load=host.load,
         ), flags
+
+    def _locked(self, readings: Sequence[Reading], reasons: int) -> bool:
+        """Whether the clock stands still below its largest, and nothing that the driver names holds
+        it there: somebody has locked it.
+        """
+        clocks = {each.clock_mhz for each in readings}
+        known = self._max_mhz is not None and None not in clocks and len(readings) > 1
+        if not known or len(clocks) != 1 or reasons & (SLOWED | CAPPED | IDLE):
+            return False
+        clock, most = clocks.pop(), self._max_mhz
+        return clock is not None and most is not None and clock < LOCKED_BELOW * most
 
     def close(self) -> None:
         """See :class:`Watch`."""
@@ -165,7 +191,8 @@ def watch_of(machine: Machine) -> Watch:
     if machine.kind == "cpu":
         return CpuWatch()
     gpu = str(machine.facts.get("uuid") or machine.index)
-    return CudaWatch(Sampler(gpu), lambda: other_processes(gpu))
+    most = machine.facts.get("max_clock_mhz")
+    return CudaWatch(Sampler(gpu), lambda: other_processes(gpu), max_mhz=most)
 
 
 def _middle(readings: Sequence[Reading], name: str) -> float | None:

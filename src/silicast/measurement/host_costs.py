@@ -53,8 +53,6 @@ def measure_hosts(machine: Machine, session: str = "") -> Iterator[HostRow | Fai
             what: Columns = {"host": quantity, **states}
             yield FailedRow(session, what, reason, message, at)
             continue
-        finally:
-            runtime.release()
         spread = spread_of(samples)
         value = float(f"{median(samples) * 1e6:.6g}")
         engine = ENGINE if quantity in ("dispatch", "graph_launch") else ""

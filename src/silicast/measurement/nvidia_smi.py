@@ -19,6 +19,7 @@ REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
 FIELDS = ("clocks.sm", "clocks.mem", "power.draw", "temperature.gpu")
 SLOWED = 0x8 | 0x20 | 0x40 | 0x80
 """Slowed by hardware, by its temperature (software and hardware), by a power brake (NVML)."""
+IDLE = 0x1
 CAPPED = 0x4
 """Slowed to stay within the power limit, which large products do on a healthy board too."""
 EVERY_MS = 200

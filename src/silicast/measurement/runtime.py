@@ -29,6 +29,9 @@ UNSUPPORTED = (
 NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "cannot allocate")
 LONGEST = 400
 
+_buffers: dict[tuple[int, str, int], Any] = {}
+"""What flushes write: of a module, a device and a size; made once, as new pages are slow."""
+
 
 class Runtime(ABC):
     """One device.
@@ -41,7 +44,6 @@ class Runtime(ABC):
 
     def __init__(self, machine: Machine, torch: Any) -> None:
         self.machine, self.torch = machine, torch
-        self._buffer: Any = None
 
     @abstractmethod
     def synchronize(self) -> None:
@@ -57,17 +59,19 @@ class Runtime(ABC):
 
     def flush(self) -> None:
         """Writes more than the caches hold, so that nothing else is in them."""
-        if self._buffer is None:
-            self._buffer = self.torch.empty(
+        key = id(self.torch), self.machine.torch_device, self.cache_bytes()
+        if key not in _buffers:
+            _buffers[key] = self.torch.empty(
                 FLUSHED * self.cache_bytes() // 4,
                 dtype=self.torch.int32,
                 device=self.machine.torch_device,
             )
-        self._buffer.fill_(1)
+        _buffers[key].fill_(1)
 
-    def release(self) -> None:
-        """Gives memory back after a kernel, or after one that failed."""
-        gc.collect()
+    def release(self, *, failed: bool = False) -> None:
+        """Gives memory back after a kernel; after one that failed, what its frames held too."""
+        if failed:
+            gc.collect()
 
     @contextmanager
     def ready(self) -> Iterator[None]:
@@ -123,9 +127,9 @@ class CudaRuntime(Runtime):
         kept = self.torch.cuda.memory_reserved(self.machine.index)
         return int(free) + int(kept) - int(self.torch.cuda.memory_allocated(self.machine.index))
 
-    def release(self) -> None:
+    def release(self, *, failed: bool = False) -> None:
         """See :class:`Runtime`: PyTorch's cache too; a device that is lost says so elsewhere."""
-        super().release()
+        super().release(failed=failed)
         with suppress(RuntimeError):
             self.torch.cuda.empty_cache()
 

@@ -45,7 +45,7 @@ DRIFTED = 0.05
 NOISY = 0.03
 """Flag "noisy": half of the median's 90 % interval, over it, at the end."""
 PATIENCE = 40.0
-"""A first call that takes so many times the protocol's seconds is not repeated: "timeout"."""
+"""A call that takes so many times the protocol's seconds is not repeated: "timeout"."""
 
 CPU = Protocol("perf_counter", warm_up=3, repeats=15, seconds=0.2, launch="", cache="warm")
 CUDA_GRAPH = Protocol("cuda_graph", warm_up=3, repeats=15, seconds=0.1, launch="graph")
@@ -103,11 +103,19 @@ def measure_kernel(
         with runtime.ready(), bench.context(stated, machine), watch or nullcontext():
             samples = _samples(bench, stated, machine, runtime, protocol)
     except _TooSlowError as slow:
-        return failed("timeout", str(slow))
+        reason, message = "timeout", str(slow)
     except Exception as error:
-        return failed(*reason_of(error))
-    finally:
+        reason, message = reason_of(error)
+    else:
         runtime.release()
+        return _row(samples, stated, session, at, watch)
+    runtime.release(failed=True)
+    return failed(reason, message)
+
+
+def _row(
+    samples: Sequence[float], stated: Columns, session: str, at: str, watch: Watch | None
+) -> KernelRow:
     spread = spread_of(samples)
     flags = flags_of(samples, spread)
     conditions: Conditions | None = None
@@ -143,8 +151,11 @@ def _samples(
     flushes = cold and sets * needed < SPAN * runtime.cache_bytes()
     watch = _stopwatch(kernel, machine, runtime, calls, flushes=flushes)
     usual = watch.first()
-    if usual > PATIENCE * protocol.seconds:
-        raise _TooSlowError(f"its first call took {usual:.1f} s")
+    limit = PATIENCE * protocol.seconds
+    if usual * sets > limit:  # the first round may have compiled something
+        usual = watch.first()
+    if usual > limit:
+        raise _TooSlowError(f"a call takes {usual:.1f} s")
     for _ in range(max(protocol.warm_up, 1) - 1):
         if usual * sets > protocol.seconds:
             break

@@ -183,6 +183,26 @@ def test_readings_of_a_measurement_become_conditions_and_flags(tmp_path: Path) -
     watch.close()
 
 
+@pytest.mark.parametrize(
+    ("lines", "flags"),
+    [
+        (["1200, 3201, 300.0, 40, 0x0"] * 3, ["clock_locked"]),
+        (["1980, 3201, 300.0, 40, 0x0"] * 3, []),
+        (["1200, 3201, 300.0, 40, 0x0", "1215, 3201, 300.0, 40, 0x0"], []),
+        (["1200, 3201, 100.0, 40, 0x1"] * 3, []),
+    ],
+)
+def test_a_clock_that_stands_still_is_locked(
+    tmp_path: Path, lines: list[str], flags: list[str]
+) -> None:
+    watch = CudaWatch(sampler_of(tmp_path, lines), tuple, max_mhz=1980.0)
+    with watch:
+        pass
+    watch._from = 0
+    assert watch.read()[1] == flags
+    watch.close()
+
+
 def test_another_process_on_the_gpu_is_asked_for_now_and_then(tmp_path: Path) -> None:
     sampler = sampler_of(tmp_path, ["1980, 3201, 100.0, 40, 0x0"])
     asked: list[int] = []

@@ -43,9 +43,6 @@ def test_what_a_gpu_cannot_do_is_a_failed_row(monkeypatch: pytest.MonkeyPatch) -
 
             return nullcontext()
 
-        def release(self) -> None:
-            pass
-
         def synchronize(self) -> None:
             pass
 

@@ -225,9 +225,10 @@ def test_a_call_that_takes_for_ever_is_not_repeated(
     cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timing, "PATIENCE", 0.0)
-    row = measured(FakeBench(lambda: cuda.kernel(1e-6)))
+    row = measured(FakeBench(lambda: cuda.kernel(1e-6, "slow")))
     assert isinstance(row, FailedRow)
     assert row.reason == "timeout"
+    assert cuda.log.count("slow") == 2  # the first call may have compiled it
 
 
 def test_an_op_without_a_bench() -> None:

@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from silicast.hardware.catalog import find_device
+from silicast.learning.dispatch import times
 from silicast.measurement.benches import BENCHES
 from silicast.measurement.benches._limits import most_bytes
 from silicast.measurement.benches.bench import Bench, register
@@ -55,6 +57,12 @@ def test_a_kernel_is_timed(op: str) -> None:
     assert isinstance(row, KernelRow), row
     # whoever predicts the row predicts the same work
     assert identity(kernel_case(row.kernel).op) == identity(kernel_case(kernel).op)
+
+
+@pytest.mark.parametrize("op", BENCHES)
+def test_a_gpus_draws_can_be_predicted(op: str) -> None:
+    ops = [kernel_case(kernel).op for kernel in drawn_kernels(BENCHES[op], GPU, 20, seed=2)]
+    assert all(time.estimate_s > 0.0 for time in times(ops, find_device("H200")))
 
 
 def test_named_attention_has_the_library_of_its_kernel() -> None:
