@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.importers.importer import importer_of
+from silicast.measurement.importers.importer import importer_of, importers
 from silicast.measurement.importers.kernel_names import parse_name, unread_reason
 from silicast.measurement.importers.options import Options
 from silicast.measurement.importers.source import Source
@@ -128,6 +128,17 @@ WHOLE = [
     ("d.csv", s.NCU_DETAILS), ("e.csv", s.NSYS_TRACE), ("f.csv", s.NSYS_SUM),
     ("k.csv", "op,m,n,k,latency_us\ngemm,8,8,8,5\n"),
 ]  # fmt: skip
+
+
+def test_every_file_has_one_importer_and_every_importer_a_file(tmp_path: Path) -> None:
+    paths = [s.written(tmp_path, name, text) for name, text in WHOLE]
+    paths.append(s.nsys(tmp_path / "r.sqlite"))
+    taken = set()
+    for path in paths:
+        found = [name for name, each in importers().items() if each.recognises(Source(path))]
+        assert len(found) == 1, (path, found)
+        taken |= set(found)
+    assert taken == importers().keys()
 
 
 @pytest.mark.parametrize(("name", "text"), WHOLE, ids=[name for name, _ in WHOLE])

@@ -35,7 +35,8 @@ class Aiperf(Importer):
     def recognises(self, source: Source) -> bool:
         """See :meth:`Importer.recognises`."""
         if source.is_json:
-            return source.holds('"aiperf_version"')
+            named = source.holds('"aiperf_version"')
+            return named or source.holds('"input_config"', '"loadgen"', '"request_latency"')
         return source.first_lines[:1] != () and source.first_lines[0].startswith(_CSV)
 
     def read(self, source: Source, options: Options) -> Reading:
@@ -94,7 +95,7 @@ def _load(config: Any) -> tuple[Any, Any]:
     measured = [
         phase
         for phase in (phases if isinstance(phases, list) else [])
-        if isinstance(phase, dict) and phase.get("name") != "warmup"
+        if isinstance(phase, dict) and "warmup" not in (phase.get("name"), phase.get("kind"))
         and not phase.get("exclude_from_results")
     ]  # fmt: skip
     if len(measured) != 1:

@@ -1,7 +1,8 @@
-"""Operators that vLLM and SGLang register with PyTorch, as ``kernel`` tables.
+"""Operators that vLLM, SGLang and FlashAttention register with PyTorch, as ``kernel`` tables.
 
-Their tensors come as the engines' sources write them: the result first, of two-dimensional
-activations (tokens, width). Attention is left out: its lengths are in tensors, not in shapes.
+Their tensors come as the sources write them: of engines the result first, of two-dimensional
+activations (tokens, width). Attention over packed sequences is left out: their lengths are in
+tensors, not in shapes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import math
 from silicast.measurement.importers.aten_calls import STREAMED, AtenCall, NotAKernelError, reads
 from silicast.measurement.records import Columns
 
-_LIBRARIES = {"_C": "vllm", "_C_cache_ops": "vllm", "sgl_kernel": "sglang"}
+_LIBRARIES = {
+    "_C": "vllm", "_C_cache_ops": "vllm", "sgl_kernel": "sglang", "flash_attn": "fa2",
+}  # fmt: skip
 
 
 def _table(call: AtenCall, op: str, **columns: object) -> Columns:
@@ -91,3 +94,23 @@ def _scaled_mm(call: AtenCall) -> Columns:
         call, "gemm", m=left[0], n=right[1], k=left[1], includes_quantize=False,
         dtype=call.dtype(first),
     )  # fmt: skip
+
+
+@reads("flash_attn::_flash_attn_forward")
+def _flash_attention(call: AtenCall) -> Columns:
+    """Queries, keys and values (batch, tokens, heads, width), dropout, scale, causal, windows.
+
+    Causal is aligned to the last query, as ours is.
+    """
+    batch, q_len, heads, width = call.shape(0)
+    _, kv_len, kv_heads, _ = call.shape(1)
+    causal, window = call.value(5), call.value(6)
+    if not isinstance(causal, bool) or window not in (None, -1):
+        raise NotAKernelError("attention in a window, or whether it is causal was not recorded")
+    sizes = {"batch": batch, "num_heads": heads, "num_kv_heads": kv_heads, "head_dim": width}
+    dtype = call.dtype(0)
+    if q_len == 1:
+        return _table(call, "attention_decode", kv_len=kv_len - 1, **sizes, dtype=dtype)
+    return _table(
+        call, "attention_prefill", q_len=q_len, kv_len=kv_len, **sizes, causal=causal, dtype=dtype
+    )

@@ -38,9 +38,8 @@ class GenaiPerf(Importer):
         """See :meth:`Importer.recognises`."""
         if source.is_json:
             own = source.holds('"input_config"') or source.holds('"time_to_second_token"')
-            return (
-                own and source.holds('"request_latency"') and not source.holds('"aiperf_version"')
-            )
+            newer = source.holds('"aiperf_version"') or source.holds('"loadgen"')
+            return own and source.holds('"request_latency"') and not newer
         return source.first_lines[:1] != () and source.first_lines[0].startswith(_CSV)
 
     def read(self, source: Source, options: Options) -> Reading:

@@ -7,7 +7,7 @@ them. Those that a graph replays have no call of their own, and are known by the
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any, ClassVar, final
 from urllib.parse import quote
@@ -32,7 +32,9 @@ _TRANSFERS = {
 }
 _DIRECTIONS = {1: "Host-to-Device", 2: "Device-to-Host", 8: "Device-to-Device", 10: "Peer-to-Peer"}
 _RANGES = (59, 60, 70, 71)
-"""Kinds of NVTX events that have an end, in both numberings of the schema."""
+"""Kinds of NVTX events that have an end: pushed and started ranges, of NVTX and of NVTXT."""
+_PROCESS = 1 << 24
+"""Global numbers hold the process above the thread, 24 bits each."""
 MAX_KERNELS = 20_000_000
 _NO_RANGES = (
     "no kernel has sizes: profile inside torch.autograd.profiler.emit_nvtx(record_shapes=True)"
@@ -144,9 +146,9 @@ class _Report:
 
 def _read(report: _Report, options: Options) -> Reading:
     calls = {
-        correlation: (thread, start, report.text(name))
-        for correlation, thread, start, name in report.rows(
-            RUNTIME, "correlationId", "globalTid", "start", "nameId"
+        (_process(thread), correlation): (thread, start)
+        for correlation, thread, start in report.rows(
+            RUNTIME, "correlationId", "globalTid", "start"
         )
     }
     operators = _operators(report)
@@ -182,12 +184,13 @@ def _operators(report: _Report) -> Operators:
 
 
 def _kernels(
-    report: _Report, operators: Operators, calls: dict[Any, tuple[Any, Any, str]]
+    report: _Report, operators: Operators, calls: Mapping[tuple[int, Any], tuple[Any, Any]]
 ) -> Iterator[Launch]:
     """Kernels of one operator as one launch, the others by themselves."""
     groups: dict[int, list[tuple[str, float, int]]] = {}
-    columns = ("start", "end", "correlationId", "demangledName", "shortName", "graphNodeId")
-    for row, (start, end, correlation, long, short, node) in enumerate(
+    columns = ("start", "end", "correlationId", "demangledName", "shortName", "graphNodeId",
+               "globalPid")  # fmt: skip
+    for row, (start, end, correlation, long, short, node, process) in enumerate(
         report.rows(KERNELS, *columns), 1
     ):
         if row > MAX_KERNELS:
@@ -198,8 +201,9 @@ def _kernels(
         name = report.text(long if long is not None else short)
         took = report.microseconds(KERNELS, row, start, end)
         owner = NOWHERE
-        if node is None and correlation in calls:
-            thread, moment, _ = calls[correlation]
+        call = calls.get((_process(process), correlation))
+        if node is None and call is not None:
+            thread, moment = call
             owner = operators.owner(operators.at(thread, moment))
         if owner == NOWHERE:
             reason = unread_reason(name)
@@ -212,6 +216,11 @@ def _kernels(
         assert table is not None
         kernel, reason = with_format(table, name)
         yield Launch(name, sum(part[1] for part in parts), row, kernel=kernel, reason=reason)
+
+
+def _process(number: Any) -> int:
+    """The process in a global number of a process or a thread: correlations are its own."""
+    return number // _PROCESS % _PROCESS if isinstance(number, int) else 0
 
 
 def _transfers(report: _Report) -> Iterator[Launch]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +201,10 @@ class TestKineto:
              {"op": "rope", "tokens": 7, "num_heads": 8, "num_kv_heads": 2, "head_dim": 128}),
             ("_C_cache_ops::reshape_and_cache_flash", [[7, 2, 128]] * 2, [],
              {"op": "kv_copy", "tokens": 7, "num_kv_heads": 2, "head_dim": 128}),
+            ("flash_attn::_flash_attn_forward", [[2, 9, 8, 64], *[[2, 12, 4, 64]] * 2, [], [], []],
+             ["", "", "", "0.", "0.125", "True", "-1"],
+             {"op": "attention_prefill", "q_len": 9, "kv_len": 12, "batch": 2, "num_heads": 8,
+              "num_kv_heads": 4, "head_dim": 64, "causal": True}),
         ],
     )  # fmt: skip
     def test_operators_of_engines(
@@ -207,7 +213,7 @@ class TestKineto:
         types = [s.BF16 if shape else "Scalar" for shape in dims]
         events = [s.cpu_op(1, name, 0, 9, dims, types, values), s.on_device("k", 5, 3.0, 1)]
         reading = read(s.written(tmp_path, "t.json", s.kineto(events)), "kineto")
-        library = "sglang" if name.startswith("sgl") else "vllm"
+        library = {"sgl_kernel": "sglang", "flash_attn": "fa2"}.get(name.split("::")[0], "vllm")
         assert kernels(reading)[0].kernel == {**table, "dtype": "bf16", "library": library}
 
     def test_operators_of_a_cpu_share_their_time(self, tmp_path: Path) -> None:
@@ -237,6 +243,19 @@ class TestNsight:
         assert reading.session.device == "H100-SXM-80GB"
         total = sum(end - start for _, start, end, _, _ in s.NSYS_KERNELS) / 1e3 + 1.5
         assert_nothing_lost(reading, total, len(s.NSYS_KERNELS) + 1)
+
+    def test_processes_number_their_calls_by_themselves(self, tmp_path: Path) -> None:
+        path = s.nsys(tmp_path / "r.sqlite")
+        with closing(sqlite3.connect(path)) as base:  # another process's
+            base.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN globalPid INTEGER")
+            base.execute(f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = {7 << 24}")
+            base.commit()
+        assert kernels(read(path, "nsys")) == []
+        with closing(sqlite3.connect(path)) as base:
+            for table in ("CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"):
+                base.execute(f"UPDATE {table} SET globalTid = globalTid + {7 << 24}")
+            base.commit()
+        assert len(kernels(read(path, "nsys"))) == 2
 
     def test_launches_are_host_times(self, tmp_path: Path) -> None:
         reading = read(s.nsys(tmp_path / "r.sqlite"), "nsys")
