@@ -111,12 +111,14 @@ class Outcome:
     Attributes:
         seconds: it took; rows, failed: that it added.
         ended: "" if by its budget, else why before.
+        exhausted: no kernel is left to measure, however long it would take.
     """
 
     seconds: float
     rows: int
     failed: int
     ended: str = ""
+    exhausted: bool = False
 
 
 class _EndedError(Exception):
@@ -152,6 +154,7 @@ class Measuring:
         self._first_reference_us = 0.0
         self._reference: float | None = None
         self._reference_at = -math.inf
+        self._exhausted = False
 
     def run(self) -> Outcome:
         """Measures until the budget is used up, nothing is left or somebody ends it."""
@@ -172,7 +175,8 @@ class Measuring:
         except KeyboardInterrupt:
             ended = "interrupted"
         progress = self.progress
-        return Outcome(self.clock() - start, progress.rows, progress.failed, ended)
+        seconds = self.clock() - start
+        return Outcome(seconds, progress.rows, progress.failed, ended, self._exhausted)
 
     def _remember(self, chooser: Chooser) -> None:
         """Tells what the file holds of this machine already."""
@@ -197,7 +201,7 @@ class Measuring:
             return
         known = {_what(row) for kind in (before.hosts, before.collectives, before.failed)
                  for row in kind if row.session == own}  # fmt: skip
-        end = self._started_s + ONCE_SHARE * self.budget_s
+        end = self.clock() + ONCE_SHARE * self.budget_s
         for row in rows():
             if _what(row) not in known:
                 self._append(msgspec.structs.replace(row, session=own, at=row.at or now()))
@@ -222,6 +226,7 @@ class Measuring:
                     raise _EndedError(LOST)
             if self.stop():
                 raise _EndedError(self.stop())
+        self._exhausted = chooser.next(math.inf) is None
 
     def _measured(self, kernel: Columns) -> KernelRow | FailedRow:
         """One row, safe on the disk."""

@@ -29,6 +29,8 @@ def result_parts(result: Result, path: Path) -> Iterator[RenderableType]:
     )
     if outcome.ended:
         yield f"ended early: {outcome.ended}; the same command goes on"
+    elif outcome.exhausted:
+        yield "no kernel is left to measure: the file has all that was asked for"
     yield ""
     yield from summary_parts(result.summary)
     if result.summary.faster:

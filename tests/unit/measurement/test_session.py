@@ -84,7 +84,7 @@ def test_ends_within_the_budget(path: Path) -> None:
     rows = read_measurements(path).kernels
     assert 15 <= len(rows) <= 20
     assert outcome.seconds <= 20.0
-    assert outcome.ended == ""
+    assert (outcome.ended, outcome.exhausted) == ("", False)
     assert len({row.at for row in rows}) == len(rows)
 
 
@@ -92,7 +92,7 @@ def test_ends_when_nothing_is_left(path: Path) -> None:
     clock = Clock()
     outcome = run(path, Tools(timed(clock), gemms(3)), clock)
     assert [row.kernel["m"] for row in read_measurements(path).kernels] == [1, 2, 3]
-    assert (outcome.rows, outcome.ended) == (3, "")
+    assert (outcome.rows, outcome.ended, outcome.exhausted) == (3, "", True)
 
 
 def test_goes_on_with_what_is_not_there_yet(path: Path) -> None:
