@@ -46,7 +46,9 @@ from silicast.scenario.measured import kind_of_run
 from silicast.scenario.resolve import find_any_device
 
 FEWEST = 3
-"""Runs of an engine that say something of further ones."""
+"""Runs of an engine that say how wide the interval of further ones is."""
+MOVING = 5
+"""Runs from which on they may move a prediction."""
 MOST = 120
 """Times of runs that are fitted; more of them are thinned out evenly."""
 STEP = 0.1
@@ -64,6 +66,7 @@ MODELS_APART = 4
 """Models from which on whole ones are left out."""
 MOST_FOLDS = 10
 DENTED = 2.0
+Z80 = 1.2815515655446004  # one-sided 90 % of a normal error
 """Errors so many spreads off count less."""
 WORK = ("step_us", "request_us", "token_us")
 FACTOR = "kernels"
@@ -293,13 +296,15 @@ class _Fit:
         factor = np.array([name == FACTOR for name in self.names])
         best, errors, least = np.zeros(len(self.names), dtype=np.bool_), start, 1.0
         usual = float(np.abs(start).mean())
+        if len({case.identity for case in self.cases}) < MOVING:
+            return best, errors
         for moved in (~factor, factor, self._all()):
             left = np.empty(len(target))
             for number in np.unique(fold):
                 out = fold == number
                 left[out] = target[out] - slopes[out] @ self._solved(target, slopes, ~out, moved)
             share = float(np.abs(left).mean()) / max(usual, 1e-12)
-            if share < min(BETTER, BETTER * least):
+            if share < min(BETTER, BETTER * least) and _surely(start, left, fold):
                 best, errors, least = moved, left, share
         return best, errors
 
@@ -322,6 +327,18 @@ class _Fit:
         known = self.usual**2
         drawn = (count * max(found, 0.25 * known) + FIRST_ROWS * known) / (count + FIRST_ROWS)
         return min(5.0, math.sqrt(drawn))
+
+
+def _surely(before: F64, after: F64, fold: NDArray[np.int64]) -> bool:
+    """Whether errors shrink by more than chance has it in one case in ten: Student's t over what was
+    left out together (its quantile to a few percent).
+    """
+    gains = [float((np.abs(before) - np.abs(after))[fold == n].mean()) for n in np.unique(fold)]
+    free = len(gains) - 1
+    if free + 1 < MODELS_APART:
+        return False
+    error = float(np.std(gains, ddof=1)) / math.sqrt(len(gains))
+    return float(np.mean(gains)) > Z80 * (1.0 + 0.95 / free) * error
 
 
 def _log_sd(row: Scored) -> float:
