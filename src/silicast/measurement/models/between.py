@@ -19,6 +19,8 @@ BURST, CALLS = 2, 40
 """Calls of the layer and of an operation that are timed at once: bursts of some 0.2 ms both, which
 other processes interrupt alike."""
 LEAST_US = 0.1
+GROUPS = 5
+"""Shares of the rounds whose least times say how certain the least of all is."""
 
 
 @final
@@ -28,8 +30,8 @@ class Between:
 
     Attributes:
         between_us: at least :data:`LEAST_US`; call_us: of the operation itself.
-        p05_us, p95_us: quantiles of the rounds.
-        operations: in the layer; repeats: how often it was taken.
+        p05_us, p95_us: of repeats that each are the least of a share of the rounds.
+        operations: in the layer; repeats: how many there are.
     """
 
     between_us: float
@@ -95,9 +97,9 @@ def _measured(torch: Any) -> Between:
     # other processes only ever add: the least of each is its own time
     least = [min(times) for times in zip(*alone, strict=True)]
     call_us = sum(number * t for (number, _), t in zip(calls, least, strict=True)) / count
-    each = [max(whole - call_us, LEAST_US) for whole in wholes]
+    each = [max(min(wholes[n::GROUPS]) - call_us, LEAST_US) for n in range(GROUPS)]
     cuts = quantiles(each, n=20, method="inclusive")
-    return Between(min(each), call_us, cuts[0], cuts[-1], count, ROUNDS)
+    return Between(min(each), call_us, cuts[0], cuts[-1], count, GROUPS)
 
 
 def _each_us(call: Callable[[], object], calls: int = CALLS) -> float:
