@@ -109,7 +109,7 @@ def measure(
     budget_s = seconds_of(asked.budget)
     _check_output(output)
     found = find_machine(asked.device)
-    candidates_of(found.machine, asked.wanted)  # refuses before anything is written
+    candidates = candidates_of(found.machine, asked.wanted)
     machine = with_device(found, output, say)
     for note in machine.notes:
         say(note)
@@ -123,7 +123,7 @@ def measure(
         try:
             tools = Tools(
                 timer,
-                DesignChooser(device, candidates_of(machine, asked.wanted)),
+                DesignChooser(device, candidates),
                 hosts=lambda: measure_hosts(machine),
                 collectives=lambda: measure_collectives(machine) if machine.count > 1 else (),
                 models=_models(machine) if asked.models else None,

@@ -60,7 +60,7 @@ class MeasurementFile:
 
         Args:
             session: of what is about to be measured. With ``resume``, one in the file that differs
-                in nothing but its name and start is continued instead.
+                in nothing but its name, start and notes is continued instead.
 
         Raises:
             SilicastError: kind "io": it cannot be written, another process writes it, or the disk
@@ -246,9 +246,15 @@ def _content(handle: int) -> bytes:
 
 
 def _same(session: Session, sessions: tuple[Session, ...]) -> Session | None:
-    """The newest session of the file that differs in nothing but its name and start."""
+    """The newest session of the file of the same machine, software and protocol.
+
+    Notes may differ: they say what else ran just then.
+    """
     for other in reversed(sessions):
-        if msgspec.structs.replace(other, id=session.id, started=session.started) == session:
+        alike = msgspec.structs.replace(
+            other, id=session.id, started=session.started, notes=session.notes
+        )
+        if alike == session:
             return other
     return None
 

@@ -69,6 +69,13 @@ def test_goes_on_where_it_stopped(path: Path) -> None:
     assert len(read_measurements(path).kernels) == 4
 
 
+def test_notes_do_not_make_another_session(path: Path) -> None:
+    filled(path)
+    noted = msgspec.structs.replace(AGAIN, notes=["other processes compute on it"])
+    with MeasurementFile.open(path, noted) as file:
+        assert file.resumed
+
+
 @pytest.mark.parametrize("change", [{"device": "H200"}, {"protocol": None}, {"stack": {"a": "1"}}])
 def test_another_machine_or_protocol_is_another_session(
     path: Path, change: dict[str, object]
