@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -54,7 +55,7 @@ def chosen(machine: Machine, names: Iterable[str] | None = None) -> list[Case]:
     every = cases()
     scale = SMALL if machine.kind == "cpu" else LARGE
     if names is None:
-        return [case for case in every.values() if case.scale == scale]
+        return _in_turns([case for case in every.values() if case.scale == scale])
     found: dict[str, Case] = {}
     for name in names:
         begins = [case for case in every.values() if case.name.startswith(name)]
@@ -68,6 +69,17 @@ def chosen(machine: Machine, names: Iterable[str] | None = None) -> list[Case]:
             )
         found |= {case.name: case for case in of_scale}
     return list(found.values())
+
+
+def _in_turns(found: Sequence[Case]) -> list[Case]:
+    """The first case of each model, then the second of each: little time sees all models."""
+    seen: Counter[str] = Counter()
+    turns: list[tuple[int, Case]] = []
+    for case in found:
+        model = case.name.partition("-")[0]
+        turns.append((seen[model], case))
+        seen[model] += 1
+    return [case for _, case in sorted(turns, key=lambda each: each[0])]
 
 
 def measure_models(

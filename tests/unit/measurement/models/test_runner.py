@@ -125,6 +125,13 @@ def test_a_cpu_takes_small_models_and_a_gpu_large_ones() -> None:
         runner.chosen(MACHINE, ["tree"])
 
 
+def test_models_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("a-1", "a-2", "a-3", "b-1", "c-1", "c-2")
+    monkeypatch.setattr(runner, "cases", lambda: {n: replace(GOOD, name=n) for n in names})
+    found = [case.name for case in runner.chosen(MACHINE)]
+    assert found == ["a-1", "b-1", "c-1", "a-2", "c-2", "a-3"]
+
+
 def test_modes_that_a_machine_has_not_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
     program = linear(Place("cpu", "fp32"), SIZES)
     gpu = replace(MACHINE, kind="cuda")
