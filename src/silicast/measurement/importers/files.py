@@ -52,9 +52,9 @@ def import_files(
     found: list[Imported] = []
     sessions: dict[str, Path] = {}
     for path in paths:
+        options = Options(device, dict(fields or {}), _session_name(path))
         source = Source(path)
         reader = importer_of(source, name)
-        options = Options(device, dict(fields or {}), _session_name(path))
         if options.session in sessions:
             raise SilicastError(
                 "holds the same as " + str(sessions[options.session]), file=str(path),
@@ -100,6 +100,10 @@ def _holds_something(path: Path) -> bool:
 
 def _session_name(path: Path) -> str:
     """The file's name with what tells its content from another's."""
+    if path.exists() and not path.is_file():
+        raise SilicastError(
+            "is no regular file", kind="io", file=str(path), hint="save it to a file first"
+        )
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()

@@ -8,6 +8,8 @@ from typing import Any, final
 
 from silicast.core.errors import SilicastError
 from silicast.measurement.records import Columns
+from silicast.scenario.schema import RawScenario
+from silicast.scenario.strict import near
 
 
 @final
@@ -45,6 +47,9 @@ class Options:
 TEXTS = ("version", "name", "model", "engine", "device", "library", "library_version", "variant")
 """Last parts of fields that hold text, even if it looks like a number."""
 
+TABLES = ("kernel", "collective", *RawScenario.__struct_fields__)
+"""What fields may start with: tables of rows, and those of a scenario."""
+
 
 def stated(words: Sequence[str]) -> dict[str, Any]:
     """``field=value`` words: numbers, truth values and text.
@@ -53,7 +58,7 @@ def stated(words: Sequence[str]) -> dict[str, Any]:
     {'parallel.tp': 2, 'engine.version': '0.10', 'model': 'Llama-3.1-8B'}
 
     Raises:
-        SilicastError: a word without "=", or a field that is given twice.
+        SilicastError: a word without "=", a field that is given twice, or one of no table.
     """
     found: dict[str, Any] = {}
     for word in words:
@@ -62,6 +67,11 @@ def stated(words: Sequence[str]) -> dict[str, Any]:
             raise SilicastError(
                 f"expected field=value, found {word[:60]!r}", field="--set",
                 hint="for example --set parallel.tp=2",
+            )  # fmt: skip
+        if name.partition(".")[0] not in TABLES:
+            raise SilicastError(
+                f"no field {name!r}", kind="unknown_name", field="--set",
+                hint=near(name.partition(".")[0], TABLES),
             )  # fmt: skip
         if name in found:
             raise SilicastError(f"{name!r} is given twice", field="--set", hint="give it once")

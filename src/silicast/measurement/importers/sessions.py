@@ -56,7 +56,9 @@ def session_of(
 
 
 def _catalog_name(reported: str) -> str:
-    """The catalog's name of what a driver reports; "" if it has none."""
+    """The catalog's name of what a driver reports; "" if it has none. No path is followed."""
+    if reported.endswith(".toml"):
+        return ""
     try:
         return find_device(reported).name
     except SilicastError:

@@ -160,7 +160,7 @@ class Source:
             ) from None
 
     def objects(self) -> list[tuple[int, dict[str, Any]]]:
-        """Its JSON objects with the numbers of their lines: one file, or one a line.
+        """Its JSON objects with their numbers: one file, one a line, or a list of them.
 
         Raises:
             SilicastError: as :meth:`decoded`.
@@ -169,6 +169,8 @@ class Source:
         lines = [(n, line) for n, line in enumerate(content.split(b"\n"), 1) if line.strip()]
         if not lines:
             raise SilicastError("is empty", file=str(self.path), field="file")
+        if content.lstrip().startswith(b"["):
+            return list(enumerate(self.decode_line(content, list[dict[str, Any]]), 1))
         if len(lines) > 1 and lines[0][1].strip().endswith(b"}"):
             return [(n, self._object(line, n)) for n, line in lines]
         return [(1, self._object(content, 0))]

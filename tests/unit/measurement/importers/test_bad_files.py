@@ -192,7 +192,9 @@ class TestTable:
 
 
 class TestStated:
-    @pytest.mark.parametrize("words", [["parallel.tp"], ["=2"], ["a=1", "a=2"], ["a="]])
+    @pytest.mark.parametrize(
+        "words", [["parallel.tp"], ["=2"], ["seed=1", "seed=2"], ["model="], ["paralel.tp=2"]]
+    )
     def test_words(self, words: list[str]) -> None:
         with pytest.raises(SilicastError) as caught:
             stated(words)

@@ -100,3 +100,16 @@ def test_rows_are_the_same_every_time(tmp_path: Path) -> None:
         save(import_files([path]), tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     assert json.loads((tmp_path / "a").read_text().splitlines()[0])["record"] == "session"
+
+
+def test_a_device_is_no_path(tmp_path: Path) -> None:
+    """A name in a file opens no other file."""
+    (tmp_path / "x.toml").write_text("name = 1")
+    trace = s.kineto(s.gpu_trace()["traceEvents"], (str(tmp_path / "x.toml"),))
+    (found,) = import_files([s.written(tmp_path, "t.json", trace)])
+    assert found.reading.session.device == ""
+
+
+def test_a_pipe_is_refused(capsys: Capture, tmp_path: Path) -> None:
+    assert main(["import", "/dev/null", "-o", str(tmp_path / "rows.jsonl")]) == 2
+    assert "no regular file" in capsys.readouterr().err

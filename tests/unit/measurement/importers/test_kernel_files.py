@@ -213,7 +213,7 @@ class TestKineto:
         types = [s.BF16 if shape else "Scalar" for shape in dims]
         events = [s.cpu_op(1, name, 0, 9, dims, types, values), s.on_device("k", 5, 3.0, 1)]
         reading = read(s.written(tmp_path, "t.json", s.kineto(events)), "kineto")
-        library = {"sgl_kernel": "sglang", "flash_attn": "fa2"}.get(name.split("::")[0], "vllm")
+        library = {"sgl_kernel": "sglang", "flash_attn": "fa2"}.get(name.partition("::")[0], "vllm")
         assert kernels(reading)[0].kernel == {**table, "dtype": "bf16", "library": library}
 
     def test_operators_of_a_cpu_share_their_time(self, tmp_path: Path) -> None:

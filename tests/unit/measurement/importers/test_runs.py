@@ -70,6 +70,10 @@ class TestServing:
         (listed,) = [row for row in reading.records if isinstance(row, UnreadRow)]
         assert (listed.reason, listed.row) == ("no request was completed", 4)
 
+    def test_runs_in_a_list(self, tmp_path: Path) -> None:
+        reading = read(s.written(tmp_path, "x", [s.VLLM, s.VLLM]), "vllm-bench", "h100")
+        assert [row.row for row in reading.records if isinstance(row, RunRow)] == [1, 2]
+
     def test_vllm_lengths_of_each_request(self, tmp_path: Path) -> None:
         result = {**s.VLLM, "completed": 3, "input_lens": [10, 20, 30], "output_lens": [5, 5, 5]}
         row = run(read(s.written(tmp_path, "x", result), "vllm-bench", "h100"))
