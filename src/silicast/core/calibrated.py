@@ -105,14 +105,15 @@ class Figures(_Strict, frozen=True):
     """How far predictions were from rows, percent.
 
     Attributes:
-        mean, median, p90: of the absolute errors; bias: of predicted over measured, less one.
+        mean, median, p90: of the absolute errors.
+        bias: of predicted over measured, less one; None without predictions.
         coverage: rows inside the 90 % interval.
     """
 
     mean: _Percent
     median: _Percent
     p90: _Percent
-    bias: float
+    bias: float | None
     coverage: Annotated[float, Meta(ge=0, le=100)]
 
 

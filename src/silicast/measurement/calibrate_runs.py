@@ -268,8 +268,7 @@ class _Fit:
 
     def _ridge(self, target: F64, slopes: F64, precision: float) -> F64:
         normal = precision * slopes.T @ slopes + np.diag(self.prior**-2.0)
-        found: F64 = np.linalg.solve(normal, precision * slopes.T @ target)
-        return found
+        return np.asarray(np.linalg.solve(normal, precision * slopes.T @ target), dtype=np.float64)
 
     def _solved(
         self, target: F64, slopes: F64, rows: NDArray[np.bool_], moved: NDArray[np.bool_]
@@ -330,8 +329,9 @@ class _Fit:
 
 
 def _surely(before: F64, after: F64, fold: NDArray[np.int64]) -> bool:
-    """Whether errors shrink by more than chance has it in one case in ten: Student's t over what was
-    left out together (its quantile to a few percent).
+    """Whether errors shrink by more than chance has it in one case in ten.
+
+    Student's t over what was left out together, its quantile to a few percent.
     """
     gains = [float((np.abs(before) - np.abs(after))[fold == n].mean()) for n in np.unique(fold)]
     free = len(gains) - 1

@@ -166,7 +166,7 @@ def figures(rows: Sequence[Scored]) -> Figures:
         mean=float(errors.mean()),
         median=float(np.median(errors)),
         p90=float(np.percentile(errors, 90)),
-        bias=math.fsum(answered) / len(answered) if answered else 0.0,
+        bias=math.fsum(answered) / len(answered) if answered else None,
         coverage=100.0 * sum(row.inside for row in rows) / len(rows),
     )
 
