@@ -162,7 +162,8 @@ def _samples(
         usual = min(usual, watch.first())
     with _no_collection():
         watch.prepare(usual)
-        watch.sample()
+        if usual * sets < protocol.seconds:
+            watch.sample()
         return collected(watch.sample, protocol)
 
 

@@ -9,7 +9,7 @@ from silicast.core.dtypes import BITS
 from silicast.measurement.machine import Machine
 from silicast.measurement.records import Columns
 
-CPU_BYTES, CUDA_BYTES = 1 << 28, 1 << 32
+CPU_BYTES, CUDA_BYTES = 1 << 27, 1 << 32
 """A call of so many bytes says as much of the memory's rate as a larger one."""
 CORE_OPERATIONS, SM_OPERATIONS = 5e9, 4e10
 """Of one call and core: a tenth to half a second on a core, some milliseconds on an SM."""
