@@ -16,7 +16,7 @@ from silicast.measurement.budget import WEIGHTS, seconds_of
 from silicast.measurement.collectives import measure_collectives
 from silicast.measurement.design import Design
 from silicast.measurement.host_costs import measure_hosts
-from silicast.measurement.identify import AUTO, Found, draft_beside, find_machine
+from silicast.measurement.identify import AUTO, Found, find_machine
 from silicast.measurement.machine import Machine
 from silicast.measurement.measured_rates import last_cache_bytes, measured_rates, with_rates
 from silicast.measurement.prepared import (
@@ -32,7 +32,7 @@ from silicast.measurement.prepared import (
 from silicast.measurement.records import Columns, FailedRow, RunRow
 from silicast.measurement.session import MODELS_SHARE, Measuring, Outcome, Progress, Tell, Tools
 from silicast.measurement.stopping import stopping
-from silicast.measurement.store import MeasurementFile, read_measurements
+from silicast.measurement.store import MeasurementFile, check_place, read_measurements
 from silicast.measurement.summary import Summary, family_of, predictions_of, summary_of
 
 Say = Callable[[str], object]
@@ -210,17 +210,12 @@ def _device_of(machine: Machine) -> Device:
 
 
 def _check_output(output: Path) -> None:
-    """Refuses a file whose folder is not there before anything is measured."""
-    if not output.parent.is_dir():
-        raise SilicastError(
-            f"the folder {output.parent} is not there", kind="io", file=str(output),
-            hint="make it first",
-        )  # fmt: skip
+    """Refuses what cannot be written to, before anything is measured."""
+    check_place(output)
     if output.suffix == ".toml":
         raise SilicastError(
             "measurements are JSON Lines", file=str(output), hint=f"{output.stem}.jsonl"
         )
-    assert draft_beside(output) != output
 
 
 def _models(machine: Machine) -> Callable[[MeasurementFile, float, Tell], object]:

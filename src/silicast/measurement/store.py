@@ -17,6 +17,7 @@ from typing import Self, final
 import msgspec
 
 from silicast.core.errors import SilicastError
+from silicast.measurement.file_lock import lock
 from silicast.measurement.records import Record, Session
 from silicast.measurement.stored import (
     Measurements,
@@ -26,7 +27,7 @@ from silicast.measurement.stored import (
     read_measurements,
 )
 
-__all__ = ["MeasurementFile", "Measurements", "read_measurements"]
+__all__ = ["MeasurementFile", "Measurements", "check_place", "read_measurements"]
 
 _ENCODER = msgspec.json.Encoder()
 _HEAD = b'{"record":"session"'
@@ -69,7 +70,7 @@ class MeasurementFile:
         """
         handle, is_new = _opened(path)
         try:
-            _lock(handle, path)
+            lock(handle, path)
             before = _repaired(handle, path)
             known = _same(session, before.sessions) if resume else None
             file = cls(path, handle, known or session, before, known is not None)
@@ -144,36 +145,8 @@ def _opened(path: Path) -> tuple[int, bool]:
             handle, is_new = os.open(path, flags | os.O_CREAT, 0o666), True
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
-            raise SilicastError(
-                "is no regular file", kind="io", file=str(path), hint="name a file to append to"
-            )
+            raise _no_file(path)
     return handle, is_new
-
-
-def _lock(handle: int, path: Path) -> None:
-    """Keeps other writers out until the file is closed, by whatever end."""
-    try:
-        import fcntl
-    except ImportError:
-        raise SilicastError(
-            "this system has no file locks", kind="unsupported", file=str(path)
-        ) from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise SilicastError(
-            "another process is measuring into it",
-            kind="io",
-            file=str(path),
-            hint="wait for it, or write to another file",
-        ) from None
-    except OSError as error:
-        raise SilicastError(
-            f"cannot be locked: {error.strerror}",
-            kind="io",
-            file=str(path),
-            hint="write to a local disk",
-        ) from None
 
 
 def _repaired(handle: int, path: Path) -> Measurements:
@@ -182,13 +155,7 @@ def _repaired(handle: int, path: Path) -> Measurements:
         content = _content(handle)
     if not content:
         return Measurements(path)
-    head = content[: len(_HEAD)]
-    if head != _HEAD[: len(head)]:
-        raise SilicastError(
-            "holds something else than measurements, and was left as it is",
-            file=str(path),
-            hint="name a new file, or one that `silicast measure` wrote",
-        )
+    _check_head(content, path)
     whole, tail = complete_lines(content)
     lines = [line for line in whole.split(b"\n") if line.strip()]
     notes = []
@@ -207,6 +174,43 @@ def _repaired(handle: int, path: Path) -> Measurements:
         notes.append(_set_aside(handle, path, len(whole) - len(tail), tail))
     records = [(number, decode_record(line, path, number)) for number, line in enumerate(lines, 1)]
     return measurements_of(path, records, notes) if records else Measurements(path, notes=(*notes,))
+
+
+def check_place(path: Path) -> None:
+    """Refuses what no measurements can be written to, before anything is measured.
+
+    Raises:
+        SilicastError: its folder is not there, or it holds something else.
+    """
+    if not path.parent.is_dir():
+        raise SilicastError(
+            f"the folder {path.parent} is not there",
+            kind="io",
+            file=str(path),
+            hint="make it first",
+        )
+    if not path.exists():
+        return
+    if not path.is_file():
+        raise _no_file(path)
+    with _io_errors(path), path.open("rb") as file:
+        _check_head(file.read(len(_HEAD)), path)
+
+
+def _check_head(content: bytes, path: Path) -> None:
+    head = content[: len(_HEAD)]
+    if head != _HEAD[: len(head)]:
+        raise SilicastError(
+            "holds something else than measurements, and was left as it is",
+            file=str(path),
+            hint="name a new file, or one that `silicast measure` wrote",
+        )
+
+
+def _no_file(path: Path) -> SilicastError:
+    return SilicastError(
+        "is no regular file", kind="io", file=str(path), hint="name a file to append to"
+    )
 
 
 def _torn(line: bytes) -> bool:

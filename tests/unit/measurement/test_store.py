@@ -16,7 +16,7 @@ from silicast.measurement.records import (
     Session,
     UnreadRow,
 )
-from silicast.measurement.store import MeasurementFile, read_measurements
+from silicast.measurement.store import MeasurementFile, check_place, read_measurements
 
 SESSION = Session(
     id="one", started="2026-01-01T00:00:00Z", device="H100", protocol=Protocol("perf_counter", 3, 9)
@@ -150,6 +150,19 @@ def test_another_file_is_left_alone(path: Path, content: bytes, says: str) -> No
     with pytest.raises(SilicastError, match=says):
         MeasurementFile.open(path, SESSION)
     assert path.read_bytes() == content
+
+
+def test_places_are_refused_before_anything_is_measured(tmp_path: Path, path: Path) -> None:
+    check_place(path)
+    filled(path)
+    check_place(path)
+    path.write_bytes(path.read_bytes()[:5])  # killed within its first line
+    check_place(path)
+    other = tmp_path / "notes.txt"
+    other.write_text("my notes\n")
+    for place in (other, tmp_path, tmp_path / "no" / "folder.jsonl", Path("/dev/null")):
+        with pytest.raises(SilicastError):
+            check_place(place)
 
 
 def test_a_broken_line_within_is_named_and_nothing_is_changed(path: Path) -> None:
