@@ -29,8 +29,9 @@ from silicast.measurement.prepared import (
     session_of,
     with_device,
 )
+from silicast.measurement.progress import Outcome, Progress
 from silicast.measurement.records import Columns, FailedRow, RunRow
-from silicast.measurement.session import MODELS_SHARE, Measuring, Outcome, Progress, Tell, Tools
+from silicast.measurement.session import MODELS_SHARE, Measuring, Tell, Tools
 from silicast.measurement.stopping import stopping
 from silicast.measurement.store import MeasurementFile, check_place, read_measurements
 from silicast.measurement.summary import Summary, family_of, predictions_of, summary_of

@@ -15,7 +15,7 @@ from typing import Protocol, final
 import msgspec
 
 from silicast.core.hashing import content_hash
-from silicast.measurement.budget import shown
+from silicast.measurement.progress import Clock, Outcome, Progress
 from silicast.measurement.records import (
     CollectiveRow,
     Columns,
@@ -46,7 +46,6 @@ LOST = "the GPU can compute nothing more in this process: run the command again 
 Row = KernelRow | HostRow | CollectiveRow | RunRow | FailedRow
 Tell = Callable[[Row], None]
 Measure = Callable[[Columns], KernelRow | FailedRow]
-Clock = Callable[[], float]
 
 
 class Chooser(Protocol):
@@ -80,45 +79,6 @@ class Tools:
     collectives: Callable[[], Iterable[CollectiveRow | FailedRow]] = tuple
     models: Callable[[MeasurementFile, float, Tell], object] | None = None
     reference: Columns | None = None
-
-
-@final
-class Progress:
-    """How far a session is, for whoever watches it.
-
-    Attributes:
-        phase: "host", "collectives", "kernels", "models"; op: that is being measured.
-        rows, failed: that were added so far.
-    """
-
-    def __init__(self, budget_s: float, started_s: float, clock: Clock) -> None:
-        self.budget_s, self.started_s, self.clock = budget_s, started_s, clock
-        self.phase, self.op = "host", ""
-        self.rows = self.failed = 0
-
-    def __str__(self) -> str:
-        passed = min(self.clock() - self.started_s, self.budget_s)
-        failed = f", {self.failed} failed" if self.failed else ""
-        what = f"{self.phase} {self.op}".strip()
-        return f"{shown(passed)} of {shown(self.budget_s)}: {self.rows} rows{failed}; {what}"
-
-
-@final
-@dataclass(frozen=True)
-class Outcome:
-    """What a session came to.
-
-    Attributes:
-        seconds: it took; rows, failed: that it added.
-        ended: "" if by its budget, else why before.
-        exhausted: no kernel is left to measure, however long it would take.
-    """
-
-    seconds: float
-    rows: int
-    failed: int
-    ended: str = ""
-    exhausted: bool = False
 
 
 class _EndedError(Exception):

@@ -10,8 +10,9 @@ import sys
 import time
 from pathlib import Path
 
+from silicast.measurement.progress import Progress
 from silicast.measurement.records import Columns, KernelRow, Protocol, Session
-from silicast.measurement.session import Measuring, Progress, Tools, new_id, now
+from silicast.measurement.session import Measuring, Tools, new_id, now
 from silicast.measurement.store import MeasurementFile
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from silicast.measurement.progress import Outcome
 from silicast.measurement.records import (
     CollectiveRow,
     Columns,
@@ -14,7 +15,7 @@ from silicast.measurement.records import (
     KernelRow,
     Session,
 )
-from silicast.measurement.session import REFERENCE, Measuring, Outcome, Tools
+from silicast.measurement.session import REFERENCE, Measuring, Tools
 from silicast.measurement.store import MeasurementFile, read_measurements
 
 
