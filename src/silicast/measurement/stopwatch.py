@@ -134,37 +134,40 @@ class GraphClock(Stopwatch):
         """
         torch = self.runtime.torch
         self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        one = self._on_device(self.calls)
-        usual_s = min(usual_s, one) if one > 0.0 else usual_s
-        calls = self.calls
-        if len(calls) == 1:
-            calls = calls * min(MOST_CAPTURED, max(1, math.ceil(REPLAY_S / max(usual_s, 1e-9))))
-        self._count = len(calls)
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             for call in self.calls:  # libraries allocate before they can be captured
                 call()
         torch.cuda.current_stream().wait_stream(aside)
-        self.runtime.synchronize()
-        self._graph = torch.cuda.CUDAGraph()
-        self._kept: list[object] = []
-        with torch.cuda.graph(self._graph):
-            for call in calls:
-                result = call()
-                if len(self.calls) > 1:
-                    self._kept.append(result)  # results of their own too
-        self.runtime.synchronize()
+        rounds = self._rounds(usual_s)
+        while True:
+            self._capture(rounds)
+            wanted = self._rounds(self.sample()[0])
+            if wanted < 2 * rounds:  # launched one by one it seemed slower than it is
+                return
+            rounds = wanted
 
-    def _on_device(self, calls: Sequence[Call]) -> float:
-        """Seconds of a call, launched one by one."""
+    def _rounds(self, each_s: float) -> int:
+        """Rounds of all calls that a graph needs; behind a flush each call runs once."""
+        own = len(self.calls)
+        wanted = math.ceil(REPLAY_S / max(each_s, 1e-9) / own)
+        return 1 if self.flushes else max(1, min(wanted, MOST_CAPTURED // own))
+
+    def _capture(self, rounds: int) -> None:
+        torch = self.runtime.torch
         self.runtime.synchronize()
-        self._start.record()
-        for call in calls:
-            call()
-        self._end.record()
+        self._count = rounds * len(self.calls)
+        self._graph = torch.cuda.CUDAGraph()
+        kept: list[object] = []
+        with torch.cuda.graph(self._graph):
+            for number in range(rounds):
+                for call in self.calls:
+                    result = call()
+                    if number == 0 and len(self.calls) > 1:
+                        kept.append(result)  # results of their own too
+        self._kept = kept
         self.runtime.synchronize()
-        return float(self._start.elapsed_time(self._end)) * 1e-3 / len(calls)
 
     def sample(self) -> list[float]:
         """See :class:`Stopwatch`."""

@@ -49,11 +49,19 @@ def test_a_graph_holds_the_kernel_alone(cuda: FakeCuda) -> None:
 @pytest.mark.parametrize("kernel_s", [1e-6, 40e-6, 0.1])
 def test_quick_kernels_are_captured_often_enough(cuda: FakeCuda, kernel_s: float) -> None:
     clock = GraphClock(runtime(cuda), [cuda.kernel(kernel_s)], flushes=False)
-    clock.prepare(kernel_s)
+    clock.prepare(1.0)  # as it seemed when its first call was compiled
     clock.sample()
     count = int(cuda.log[-1].split()[1])
     assert 1 <= count <= MOST_CAPTURED
-    assert count * kernel_s >= min(REPLAY_S, MOST_CAPTURED * kernel_s) * 0.8
+    assert count * kernel_s >= min(REPLAY_S, MOST_CAPTURED * kernel_s) * 0.5
+    assert count == 1 or count * kernel_s < 2.0 * REPLAY_S
+
+
+def test_sets_that_cover_the_caches_go_round_in_the_graph(cuda: FakeCuda) -> None:
+    clock = GraphClock(runtime(cuda), [cuda.kernel(10e-6)] * 8, flushes=False)
+    clock.prepare(10e-6)
+    assert clock.sample() == pytest.approx([10e-6])
+    assert cuda.log[-1] == "replay 56"
 
 
 def test_cold_sets_run_once_a_round_behind_a_flush(cuda: FakeCuda) -> None:
