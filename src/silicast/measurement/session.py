@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol, final
 
 import msgspec
 
+from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
 from silicast.measurement.progress import Clock, Outcome, Progress
 from silicast.measurement.records import (
@@ -144,12 +146,14 @@ class Measuring:
         alike = {session.id for session in before.sessions if session.device == own.device}
         for row in before.kernels:
             if row.session in alike:
-                chooser.tell(row.kernel, row.latency_us)
+                with suppress(SilicastError):  # imported: of no family that is measured here
+                    chooser.tell(row.kernel, row.latency_us)
             if row.session == own.id and row.name == REFERENCE and not self._first_reference_us:
                 self._first_reference_us = row.latency_us
         for failed in before.failed:
             if failed.session in alike and "op" in failed.what:
-                chooser.failed(failed.what, failed.reason)
+                with suppress(SilicastError):  # a collective, which is no kernel
+                    chooser.failed(failed.what, failed.reason)
 
     def _once(
         self, phase: str, rows: Callable[[], Iterable[HostRow | CollectiveRow | FailedRow]]

@@ -17,6 +17,7 @@ from silicast.measurement.records import (
 )
 from silicast.measurement.session import REFERENCE, Measuring, Tools
 from silicast.measurement.store import MeasurementFile, read_measurements
+from silicast.scenario.kernel_case import kernel_case
 
 
 class Clock:
@@ -105,6 +106,29 @@ def test_goes_on_with_what_is_not_there_yet(path: Path) -> None:
     found = read_measurements(path)
     assert [row.kernel["m"] for row in found.kernels] == list(range(1, 10))
     assert len(found.sessions) == 1
+
+
+def test_rows_that_are_no_kernels_to_choose_from_do_not_stop_it(path: Path) -> None:
+    clock = Clock()
+    with MeasurementFile.open(path, Session("imported", "2026-01-01", device="H100")) as file:
+        file.append(
+            KernelRow("imported", {"op": "novel"}, 1.0),
+            KernelRow("imported", {"op": "gemm", "m": 1, "n": 8, "k": 8}, 1.0),
+            FailedRow("imported", {"op": "all_reduce", "bytes": 8}, "error"),
+        )
+
+    class Strict(Queue):
+        def tell(self, kernel: Columns, latency_us: float) -> None:
+            kernel_case(kernel)
+            super().tell(kernel, latency_us)
+
+        def failed(self, kernel: Columns, reason: str) -> None:
+            kernel_case(kernel)
+            super().failed(kernel, reason)
+
+    run(path, Tools(timed(clock), Strict(gemms(3).kernels)), clock)
+    rows = read_measurements(path).kernels[2:]
+    assert [row.kernel["m"] for row in rows] == [2, 3]
 
 
 def test_another_device_starts_anew(path: Path) -> None:
