@@ -67,7 +67,7 @@ class Kineto(Importer):
         session = session_of(
             source, options, "PyTorch profiler", reported=names, devices=len(used),
             machine={**named, **hosts.noted}, notes=notes,
-            protocol=Protocol(timer="kineto", launch="stream"),
+            protocol=Protocol(timer="kineto", launch="stream", cache="as in the run"),
         )  # fmt: skip
         rows = rows_of(launches, options, str(source.path), exclusive=False)
         records = (*rows.records, *hosts.rows)

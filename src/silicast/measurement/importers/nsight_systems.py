@@ -164,7 +164,8 @@ def _read(report: _Report, options: Options) -> Reading:
     session = session_of(
         report.source, options, "Nsight Systems", machine=hosts.noted,
         reported={str(names[device]) for device in devices if device in names},
-        devices=len(devices), stack=stack, protocol=Protocol(timer="nsys", launch="stream"),
+        devices=len(devices), stack=stack,
+        protocol=Protocol(timer="nsys", launch="stream", cache="as in the run"),
     )  # fmt: skip
     rows = rows_of(launches, options, str(report.source.path), exclusive=False)
     notes = () if spans else (_NO_RANGES,)

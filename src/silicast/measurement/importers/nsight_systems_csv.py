@@ -51,7 +51,7 @@ class NsightSystemsCsv(Importer):
         names = {_DEVICE.sub("", device) for device in devices}
         session = session_of(
             source, options, "Nsight Systems", reported=names, devices=len(devices),
-            protocol=Protocol(timer="nsys", launch="stream"),
+            protocol=Protocol(timer="nsys", launch="stream", cache="as in the run"),
         )  # fmt: skip
         rows = rows_of(launches, options, str(source.path))
         return Reading(session, rows.records, rows.total_us, rows.understood_us, (_NOTE,))
