@@ -55,7 +55,7 @@ class Gemm(Bench):
             kind = found.pop("_kind", None)
             if kind == "one" or found["dtype"] in NARROW:
                 found["batch"] = 1
-            if kind == "group" and found["dtype"] not in (*NARROW, "tf32"):
+            if kind == "group" and found["dtype"] == "bf16":
                 found["variant"] = GROUPED
             elif kind is not None:
                 found.pop("variant", None)
@@ -95,8 +95,11 @@ class Gemm(Bench):
                 return f"PyTorch multiplies in {dtype} only with n and k in multiples of {STEP}"
             if dtype == "int8" and kernel["m"] <= 16:
                 return "torch._int_mm takes more than 16 rows"
-        if kernel.get("variant") == GROUPED and (kernel["n"] % STEP or kernel["k"] % STEP):
-            return f"torch._grouped_mm takes n and k in multiples of {STEP}"
+        if kernel.get("variant") == GROUPED:
+            if dtype != "bf16":
+                return f"torch._grouped_mm multiplies bf16, not {dtype}"
+            if kernel["n"] % STEP or kernel["k"] % STEP:
+                return f"torch._grouped_mm takes n and k in multiples of {STEP}"
         return ""
 
     def bytes_needed(self, kernel: Columns) -> int:

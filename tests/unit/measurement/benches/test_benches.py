@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -94,6 +95,8 @@ def test_named_attention_has_the_library_of_its_kernel() -> None:
           "dtype": "fp32", "library": "torch", "ep": 2}, "ep = 2"),
         ({"op": "silu_mul", "tokens": 4, "width": 64, "dtype": "fp32", "library": "vllm"},
          "library = 'vllm'"),
+        ({"op": "gemm", "m": 8, "n": 64, "k": 64, "batch": 2, "dtype": "fp32",
+          "variant": "grouped_mm"}, "bf16"),
         ({"op": "elementwise", "elements": 64, "kind": "cast", "dtype": "fp32"}, "cast"),
     ],
 )  # fmt: skip
@@ -102,6 +105,24 @@ def test_what_cannot_be_measured_says_why(columns: dict[str, Any], said: str) ->
     assert isinstance(row, FailedRow)
     assert row.reason == "unsupported"
     assert said in row.message
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"dtype": "int8"}, {"dtype": "fp8"}, {"dtype": "bf16", "batch": 4},
+        {"dtype": "bf16", "batch": 4, "variant": "grouped_mm"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_products_of_other_formats_are_traced_alike(columns: dict[str, Any]) -> None:
+    kernel = {"op": "gemm", "m": 32, "n": 64, "k": 48, "batch": 1, "library": "torch", **columns}
+    bench, machine = BENCHES["gemm"], replace(CPU, dtypes=("fp32", "bf16", "int8", "fp8"))
+    if said := bench.supported(kernel, machine):
+        pytest.skip(said)
+    (op,) = traced_ops(bench, kernel, machine)
+    # how the call is launched, and by whom, a trace leaves open
+    assert identity(op) == identity(kernel_case(kernel).op)
 
 
 def test_columns_that_change_nothing_may_be_stated() -> None:
