@@ -110,7 +110,7 @@ def measure(
     budget_s = seconds_of(asked.budget)
     _check_output(output)
     found = find_machine(asked.device)
-    candidates = candidates_of(found.machine, asked.wanted)
+    candidates = candidates_of(found.machine, asked.wanted, budget_s)
     machine = with_device(found, output, say)
     for note in machine.notes:
         say(note)
@@ -149,7 +149,7 @@ def plan(asked: Asked) -> Plan:
     budget_s = seconds_of(asked.budget)
     found = find_machine(asked.device, need_torch=False)
     device = found.machine.device or _drafted(found)
-    candidates = candidates_of(found.machine, asked.wanted)
+    candidates = candidates_of(found.machine, asked.wanted, budget_s)
     models_s = MODELS_SHARE * budget_s if asked.models else 0.0
     kernels_s = budget_s - models_s
     answers = predictions_of(

@@ -23,8 +23,12 @@ from silicast.measurement.session import new_id, now
 from silicast.measurement.timing import as_timed, measure_kernel, usual_protocol
 from silicast.scenario.strict import near
 
-CANDIDATES = 400
-"""Of each op, among which the design chooses."""
+CANDIDATES, MOST_CANDIDATES = 400, 4000
+"""Of each op, among which the design chooses: at least and at most."""
+CHOICE = 2.0
+"""Candidates for every kernel that there is time for."""
+QUICK_S = 0.15
+"""What measuring a kernel takes where they are quick."""
 SEED = 1
 """Of the candidates: a file that is continued is offered the same."""
 
@@ -86,8 +90,11 @@ def with_device(found: Found, output: Path, say: Callable[[str], object]) -> Mac
     return replace(machine, device=device, named=path.name)
 
 
-def candidates_of(machine: Machine, wanted: Wanted) -> list[Columns]:
+def candidates_of(machine: Machine, wanted: Wanted, budget_s: float = 0.0) -> list[Columns]:
     """Kernels that a sweep of a machine may choose from, with launch and cache as they are timed.
+
+    Args:
+        budget_s: of the sweep; a long one chooses from more.
 
     Raises:
         SilicastError: a family or format that is not measured here.
@@ -98,14 +105,17 @@ def candidates_of(machine: Machine, wanted: Wanted) -> list[Columns]:
         return _those(wanted.kernels, machine, benches)
     _check_dtypes(machine, benches, wanted.dtypes)
     found: list[Columns] = []
-    for bench in benches.values():
+    total = sum(WEIGHTS.get(op, 1.0) for op in benches)
+    for op, bench in benches.items():
+        share = WEIGHTS.get(op, 1.0) / total
+        count = round(CHOICE * budget_s / QUICK_S * share)
         ranges = bench.ranges(machine)
         if wanted.dtypes is not None:
             kept = [dtype for dtype in ranges.choices.get("dtype", ()) if dtype in wanted.dtypes]
             if not kept:
                 continue
             ranges = replace(ranges, choices={**ranges.choices, "dtype": kept})
-        kernels = candidates_from(ranges, CANDIDATES, SEED)
+        kernels = candidates_from(ranges, min(max(count, CANDIDATES), MOST_CANDIDATES), SEED)
         found += [as_timed(kernel, machine, protocol) for kernel in kernels]
     return found
 

@@ -20,6 +20,7 @@ from silicast.measurement.cpu_facts import CpuFacts
 from silicast.measurement.identify import cpu_machine
 from silicast.measurement.prepared import (
     CANDIDATES,
+    MOST_CANDIDATES,
     DesignChooser,
     Wanted,
     candidates_of,
@@ -70,6 +71,14 @@ def test_candidates_are_of_what_is_wanted() -> None:
     assert {kernel["cache"] for kernel in found} == {"cold", "warm"}
     assert 2 * CANDIDATES >= len(found) > CANDIDATES
     assert found == candidates_of(ZEN3.machine, Wanted(("gemm", "softmax"), ("fp32",)))
+
+
+def test_a_longer_sweep_chooses_from_more() -> None:
+    wanted = Wanted(("gemm", "softmax"), ("fp32",))
+    short, long = (candidates_of(ZEN3.machine, wanted, seconds) for seconds in (60.0, 300.0))
+    assert len(short) < len(long) <= 2 * MOST_CANDIDATES
+    shares = [[kernel["op"] for kernel in found].count("gemm") for found in (short, long)]
+    assert 3 * shares[0] < shares[1]
 
 
 @pytest.mark.parametrize(
