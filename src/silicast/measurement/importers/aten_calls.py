@@ -90,6 +90,20 @@ class AtenCall:
         text = self.values[index] if index < len(self.values) else ""
         return _value(text) if isinstance(text, str) else None
 
+    def packed(self, *indices: int) -> bool:
+        """Whether tensors lie in memory without gaps and in one order of axes, whichever it is;
+        True if not recorded.
+        """
+        found = [self.strides[i] for i in indices if i < len(self.strides) and self.strides[i]]
+        if not found:
+            return True
+        expected = 1
+        for stride, size in sorted(zip(found[0], self.dims[indices[0]], strict=False)):
+            if size != 1 and stride != expected:
+                return False
+            expected *= size
+        return all(strides == found[0] for strides in found)
+
     def dense(self, index: int) -> bool:
         """Whether a tensor lies in memory in the order of its axes; True if not recorded."""
         if index >= len(self.strides) or not self.strides[index]:

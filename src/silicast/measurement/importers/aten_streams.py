@@ -41,7 +41,7 @@ def _stream_dtype(call: AtenCall, index: int) -> str:
 
 @reads(*_names(UNARY))
 def _unary(call: AtenCall) -> Columns:
-    if not call.dense(0):
+    if not (call.dense(0) if call.name == "aten::clone" else call.packed(0)):
         raise NotAKernelError("reads its tensor against the order in memory")
     return _table(call, UNARY[_plain(call)], 1, call.shape(0))
 
@@ -55,7 +55,7 @@ def _binary(call: AtenCall) -> Columns:
         call.shape(0)  # says that shapes are missing
     shapes = [call.shape(index) for index in tensors]
     if len(tensors) == 1:
-        if not call.dense(tensors[0]):
+        if not call.packed(tensors[0]):
             raise NotAKernelError("reads its tensor against the order in memory")
         if tensors[0] != 0 or name not in WITH_SCALAR:
             raise NotAKernelError("a number before a tensor")
@@ -70,7 +70,7 @@ def _binary(call: AtenCall) -> Columns:
     whole = [index for index, size in zip(tensors, sizes, strict=True) if size == result]
     if not whole or (len(whole) < 2 and min(sizes) * SMALL > result):
         raise NotAKernelError("tensors that are broadcast against each other")
-    if not all(call.dense(index) for index in whole):
+    if not call.packed(*whole):
         raise NotAKernelError("reads a tensor against the order in memory")
     if name == "pow":
         return _table(call, "pow", len(whole), shapes[whole[0]])
@@ -96,7 +96,7 @@ def _table(call: AtenCall, kind: str, inputs: int, shape: tuple[int, ...]) -> Co
 def _copy(call: AtenCall) -> Columns:
     """A copy between tensors of one format and order; another format is a cast."""
     to, source = call.shape(0), call.shape(1)
-    if to != source or not (call.dense(0) and call.dense(1)):
+    if to != source or not call.packed(0, 1):
         raise NotAKernelError("a copy that reorders or repeats")
     if call.types[0] != call.types[1]:
         if SIZES.get(call.types[0]) != SIZES.get(call.types[1]):

@@ -160,13 +160,26 @@ class TestKineto:
         assert kernels(reading) == []
         assert reason in reading.unread[0].reason
 
-    def test_a_strided_tensor_is_no_plain_stream(self, tmp_path: Path) -> None:
-        strided = [[1, 8], [64, 1]]
-        for strides, count in (([[64, 1], [64, 1]], 1), (strided, 0)):
-            dims = [[8, 64], [8, 64]]
-            events = [s.cpu_op(1, "aten::copy_", 0, 9, dims, ["float"] * 2, [], strides)]
-            reading = read(s.written(tmp_path, "t.json", s.kineto(events)), "kineto")
-            assert len(kernels(reading)) == count
+    @pytest.mark.parametrize(
+        ("name", "strides", "count"),
+        [
+            ("aten::copy_", [[64, 1], [64, 1]], 1),
+            ("aten::copy_", [[64, 1], [1, 8]], 0),  # a transposition
+            ("aten::copy_", [[1, 8], [1, 8]], 1),  # both transposed: a plain stream
+            ("aten::add", [[1, 8], [1, 8]], 1),
+            ("aten::add", [[128, 1], [128, 1]], 0),  # with gaps
+            ("aten::add", [[64, 1], [1, 8]], 0),
+            ("aten::relu", [[1, 8]], 1),
+            ("aten::clone", [[1, 8]], 0),
+        ],
+    )
+    def test_a_plain_stream_has_one_order_and_no_gaps(
+        self, tmp_path: Path, name: str, strides: Any, count: int
+    ) -> None:
+        dims = [[8, 64]] * len(strides)
+        events = [s.cpu_op(1, name, 0, 9, dims, ["float"] * len(dims), [], strides)]
+        reading = read(s.written(tmp_path, "t.json", s.kineto(events)), "kineto")
+        assert len(kernels(reading)) == count
 
     def test_a_convolution(self, tmp_path: Path) -> None:
         values = ["", "", "", "[2, 2]", "[3, 3]", "[1, 1]", "False", "[0, 0]", "1"]
