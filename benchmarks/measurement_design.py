@@ -194,6 +194,18 @@ def needed(means: Mapping[int, float], error: float, none: float) -> float | Non
     return round(float(np.exp(log)), 1)
 
 
+def summary(cells: Mapping[str, Any]) -> dict[str, Any]:
+    """Rows of a designed sweep over those of a random one at the same error: median over cells;
+    a cell that needs more than were tried counts as one and a half times as many.
+    """
+    found = {}
+    for count in SEEDS:
+        every = [cell["rows_for_same_error"].get(str(count), 0) for cell in cells.values()]
+        ratios = [1.5 if rows is None else rows / count for rows in every if rows != 0]
+        found[str(count)] = {"cells": len(ratios), "median": round(float(np.median(ratios)), 2)}
+    return found
+
+
 def tried(cell: Cell) -> dict[str, Any]:
     """Errors of other rules."""
     found: dict[str, Any] = {}
@@ -249,7 +261,9 @@ def main() -> None:
             print("  tried", others[cell.name], flush=True)
     if asked < len(CELLS):
         return
-    text = msgspec.json.format(msgspec.json.encode({"cells": results, "tried": others}), indent=1)
+    found = {"row_ratio": summary(results), "cells": results, "tried": others}
+    print(found["row_ratio"])
+    text = msgspec.json.format(msgspec.json.encode(found), indent=1)
     write_atomically(TARGET, text + b"\n")
     drawn(results)
 

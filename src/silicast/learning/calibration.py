@@ -23,7 +23,7 @@ from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.check import op_at
 from silicast.kernels.implementation import Implementation, KernelTimes
-from silicast.learning.calibration_fit import NOISE_FLOOR, op_hash
+from silicast.learning.calibration_fit import FIRST_ROWS, FIRST_SD, NOISE_FLOOR, op_hash
 from silicast.learning.correction import inside
 from silicast.learning.features import Kernels
 from silicast.learning.interpolation import Fitted, from_data, placed, trend_of
@@ -159,6 +159,8 @@ class Calibrator:
         ratio = weight * ratio
         shared = math.fsum(value * value for value in times.shared_log_sd.values())
         before = times.independent_log_sd * times.independent_log_sd + shared
+        if offset.rows <= FIRST_ROWS and offset.log_sd <= FIRST_SD:
+            near = np.minimum(near, np.sqrt(before))  # so few rows do not make others less known
         own = np.sqrt(weight * near * near + (1.0 - weight) * np.maximum(near * near, before))
         for row, repeat in _repeated(batch, ready.repeats):
             noise = max(repeat.log_sd, NOISE_FLOOR)

@@ -58,7 +58,7 @@ rows the priors hold the interpolation back, and rows left out of so few say lit
 SD_FLOOR = 0.02
 NOISE_FLOOR = 0.01
 """Campaigns of one kernel are never closer than that, in logs."""
-FIRST_SD = 0.1
+FIRST_ROWS, FIRST_SD = 2, 0.1
 """With one or two rows nothing is known of what they leave: at least so much."""
 
 
@@ -149,7 +149,7 @@ def fit_offset(
         between = _widened(as_data(fitted, near_by, terms), fitted, left, scatter)
         trees = None if trained is None else _as_data(trained)
     sd = max(SD_FLOOR, float(np.quantile(np.abs(scatter), 0.9)) / Z90)
-    sd = math.hypot(sd, sd / math.sqrt(count)) if count > 2 else max(sd, FIRST_SD)
+    sd = math.hypot(sd, sd / math.sqrt(count)) if count > FIRST_ROWS else max(sd, FIRST_SD)
     return Offset(
         family=model.family,
         dtype=parts[0].batch.variant.dtype,

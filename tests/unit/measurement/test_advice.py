@@ -163,3 +163,20 @@ def test_it_is_told_in_lines_that_can_be_pasted(scenario: Path) -> None:
         if step.kind == "kernel":
             assert tomllib.loads(line)["kernel"] == step.what
     assert math.isfinite(found.seconds)
+
+
+def test_what_is_expected_of_some_kernels_is_what_their_calibration_leaves(
+    scenario: Path, tmp_path: Path
+) -> None:
+    asked = advise(scenario, top=2)
+    device = find_device("L40S")
+    rows = []
+    for step in asked.steps:
+        assert step.kind == "kernel"
+        seconds = 1.03 * time_of(kernel_case(step.what).op, device).estimate_s
+        rows.append(KernelRow("s", step.what, seconds * 1e6))
+    file = tmp_path / "measured.jsonl"
+    records = [Session("s", "2026-01-01T00:00:00Z", device="L40S"), *rows]
+    file.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
+    left = advise(scenario, measured=[file]).log_sd
+    assert 0.85 * asked.after < left < 1.05 * asked.after
