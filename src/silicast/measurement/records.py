@@ -94,7 +94,7 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """State of the machine while it was measured; None = not to be read here.
 
     Attributes:
-        load: of the host before, in busy cores that are not ours.
+        load: of the host meanwhile, in busy cores that are not ours.
         reference: time of the session's reference kernel just before, over its first time.
     """
 

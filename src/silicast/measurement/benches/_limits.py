@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Sequence
 
@@ -53,6 +54,17 @@ def tensor_bytes(dtype: str, *shape: int) -> int:
     64
     """
     return math.prod(shape) * int(BITS[dtype]) // 8
+
+
+def installed(module: str) -> bool:
+    """Whether a package is there; it is not imported."""
+    return importlib.util.find_spec(module) is not None
+
+
+def fused(machine: Machine) -> tuple[str, ...]:
+    """Who brings a fused kernel that PyTorch has not: Triton on a GPU, and operators in a row."""
+    has = machine.kind == "cuda" and installed("triton")
+    return ("triton", "torch") if has else ("torch",)
 
 
 def kept(kernel: Columns, *names: str) -> Columns:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from silicast.measurement.benches._limits import tensor_bytes
+from silicast.measurement.benches._limits import installed, tensor_bytes
 from silicast.measurement.machine import Machine
 from silicast.measurement.records import Columns
 
@@ -36,10 +36,11 @@ SCORE_BYTES = 4
 
 
 def variants(machine: Machine) -> tuple[str | None, ...]:
-    """PyTorch's own choice, and on a GPU each kernel by name."""
+    """PyTorch's own choice, and on a GPU each kernel by name; packages where they are installed."""
     if machine.kind == "cpu":
         return (None,)
-    return (None, *BACKENDS, *PACKAGES)
+    brought = [name for name, (module, _) in PACKAGES.items() if installed(module)]
+    return (None, *BACKENDS, *brought)
 
 
 def library_of(variant: str | None, machine: Machine) -> str | None:

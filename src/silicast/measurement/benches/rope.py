@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, final
 
-from silicast.measurement.benches._limits import dtypes, kept, launches, most_bytes, tensor_bytes
+from silicast.measurement.benches._limits import (
+    dtypes,
+    fused,
+    kept,
+    launches,
+    most_bytes,
+    tensor_bytes,
+)
 from silicast.measurement.benches.bench import Bench, register
 from silicast.measurement.benches.ranges import Ranges, Size, lessened
 from silicast.measurement.machine import Machine
@@ -41,7 +48,7 @@ class Rope(Bench):
             {"tokens": Size(1, 131_072), "num_kv_heads": Size(1, 32)},
             {"head_dim": (128, 64), "_group": (1, 4, 8), "dtype": dtypes(machine),
              "cache": ("warm", "cold"),
-             "library": ("torch",) if machine.kind == "cpu" else ("triton", "torch"),
+             "library": fused(machine),
              "launch": launches(machine)},
             settled,
         )  # fmt: skip

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, final
 
-from silicast.measurement.benches._limits import dtypes, kept, launches, most_bytes, tensor_bytes
+from silicast.measurement.benches._limits import (
+    dtypes,
+    fused,
+    kept,
+    launches,
+    most_bytes,
+    tensor_bytes,
+)
 from silicast.measurement.benches.bench import Bench, register
 from silicast.measurement.benches.ranges import Ranges, Size, lessened
 from silicast.measurement.machine import Machine
@@ -32,7 +39,7 @@ class SiluMul(Bench):
             self.op,
             {"tokens": Size(1, 131_072), "width": Size(128, 65_536, multiple=32)},
             {"dtype": dtypes(machine), "cache": ("warm", "cold"),
-             "library": ("torch",) if machine.kind == "cpu" else ("triton", "torch"),
+             "library": fused(machine),
              "launch": launches(machine)},
             settled,
         )  # fmt: skip

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 from silicast.hardware.catalog import find_device
 from silicast.learning.dispatch import times
-from silicast.measurement.benches import BENCHES
+from silicast.measurement.benches import BENCHES, _limits, _sdpa
 from silicast.measurement.benches._limits import most_bytes
 from silicast.measurement.benches.bench import Bench, register
 from silicast.measurement.benches.check import check_bench, drawn_kernels, traced_ops
@@ -66,7 +66,8 @@ def test_a_gpus_draws_can_be_predicted(op: str) -> None:
     assert all(time.estimate_s > 0.0 for time in times(ops, find_device("H200")))
 
 
-def test_named_attention_has_the_library_of_its_kernel() -> None:
+def test_named_attention_has_the_library_of_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_sdpa, "installed", lambda module: module == "flash_attn")
     bench = BENCHES["attention_prefill"]
     found = {
         (kernel.get("variant"), kernel.get("library")) for kernel in drawn_kernels(bench, GPU, 200)
@@ -74,7 +75,16 @@ def test_named_attention_has_the_library_of_its_kernel() -> None:
     assert ("sdpa_flash", "fa2") in found
     assert ("sdpa_cudnn", "cudnn") in found
     assert (None, None) in found
-    assert len(found) == 7
+    assert ("flash_attn", "fa2") in found
+    assert len(found) == 6
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_triton_is_asked_for_where_it_is(monkeypatch: pytest.MonkeyPatch, *, has: bool) -> None:
+    monkeypatch.setattr(_limits, "installed", lambda _: has)
+    found = {kernel["library"] for kernel in drawn_kernels(BENCHES["rope"], GPU, 40)}
+    assert found == ({"triton", "torch"} if has else {"torch"})
+    assert {k["library"] for k in drawn_kernels(BENCHES["rope"], CPU, 20)} == {"torch"}
 
 
 @pytest.mark.parametrize(

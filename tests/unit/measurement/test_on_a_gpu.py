@@ -1,0 +1,67 @@
+"""What only a GPU can show: every bench runs, is captured and is timed."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+if not torch.cuda.is_available():
+    pytest.skip("there is no NVIDIA GPU", allow_module_level=True)
+
+from silicast.measurement.benches import BENCHES  # noqa: E402
+from silicast.measurement.benches.check import check_bench, drawn_kernels  # noqa: E402
+from silicast.measurement.conditions import watch_of  # noqa: E402
+from silicast.measurement.host_costs import measure_hosts  # noqa: E402
+from silicast.measurement.identify import find_machine  # noqa: E402
+from silicast.measurement.machine import Machine  # noqa: E402
+from silicast.measurement.records import HostRow, KernelRow  # noqa: E402
+from silicast.measurement.timing import measure_kernel  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+STREAMED = {"op": "elementwise", "kind": "add", "inputs": 2, "elements": 1 << 24, "dtype": "fp32"}
+NO_TRITON = ("silu_mul", "rope", "moe")
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Machine:
+    return find_machine("cuda:0").machine
+
+
+@pytest.mark.parametrize("op", BENCHES)
+def test_the_battery_of(op: str, gpu: Machine) -> None:
+    if op in NO_TRITON:
+        pytest.importorskip("triton")
+    assert check_bench(BENCHES[op], gpu, draws=40) > 0
+
+
+@pytest.mark.parametrize("op", BENCHES)
+def test_every_format_and_kernel_is_captured_or_says_why(op: str, gpu: Machine) -> None:
+    bench, ran = BENCHES[op], 0
+    for kernel in drawn_kernels(bench, gpu, 20):
+        row = measure_kernel(bench.tiny(kernel), gpu)
+        if isinstance(row, KernelRow):
+            ran += 1
+        else:
+            assert row.reason == "unsupported", row
+    assert ran > 0
+
+
+@pytest.mark.parametrize("launch", ["graph", "stream"])
+@pytest.mark.parametrize("cache", ["warm", "cold"])
+def test_a_row_says_how_it_was_timed(launch: str, cache: str, gpu: Machine) -> None:
+    watch = watch_of(gpu)
+    kernel = {**STREAMED, "launch": launch, "cache": cache}
+    row = measure_kernel(kernel, gpu, watch=watch)
+    watch.close()
+    assert isinstance(row, KernelRow), row
+    assert row.kernel == kernel
+    assert row.latency_us > 0.0
+    assert row.conditions is not None
+
+
+def test_the_host_costs_something(gpu: Machine) -> None:
+    rows = list(measure_hosts(gpu))
+    assert all(isinstance(row, HostRow) for row in rows), rows
+    assert {row.quantity for row in rows if isinstance(row, HostRow)} == {
+        "dispatch", "launch", "sync", "graph_launch",
+    }  # fmt: skip
