@@ -39,13 +39,16 @@ FROZEN = {
     "engines list": "--json",
     "engines search": "--json",
     "engines show": "--json",
-    "validate": "--output -o --limit --json",
+    "validate": ("--output -o --limit --measured --calibration --device --keep-flagged --json"),
     "measure": (
         "--output -o --budget --device --families --dtypes --models --scenario --plan"
         " --draft-device"
     ),
     "import": "--output -o --format --device --set",
-    "calibrate": "--device --output -o --skip-bad",
+    "calibrate": (
+        "--device --output -o --skip-bad --keep-flagged --holdout --seed --show --advise --top "
+        "--budget"
+    ),
     "train-kernels": "--output -o",
 }
 
