@@ -4,7 +4,7 @@
 
 The real command measures small kernels on the processor. After each kill the file must begin with
 every byte that was in it before, parse line by line once the cut-off line is moved aside, and hold
-no row twice; the next process goes on with it. Needs PyTorch; some ten minutes for a hundred kills.
+no row twice; the next process goes on with it. Needs PyTorch; some ten minutes of a processor for a hundred kills.
 Writes benchmarks/results/measurement_kills.json.
 """
 
