@@ -69,8 +69,8 @@ class HostTable(_Strict, frozen=True):
         between_us: on devices that run an operation in the thread that calls it, what that thread
             does between two of them: Python, and operators that only view. The call itself is part
             of the operation's time there. 0 = as ``dispatch_us``.
-        round_trip_us: from the end of a kernel whose result the host reads to the start of the next;
-            0 = as in most frameworks.
+        round_trip_us: from the end of a kernel whose result the host reads to the start of the
+            next; 0 = as in most frameworks.
         log_sd: log standard deviation of these constants between hosts and versions.
         launch_log_sd: likewise of ``dispatch_us``, ``backward_us`` and ``piece_us``, where it is
             another.

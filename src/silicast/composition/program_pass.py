@@ -224,7 +224,7 @@ class _Composed:
         )
 
     def _host(self, number: int) -> Part:
-        """Launches, or what runs between operations: what the device waits for, and what it hides."""
+        """Launches, or Python between operations: what the device waits for, and what it hides."""
         each = self.times.timeline.launch_s
         work = float(each[self.program.unrolled.direction == number].sum())
         exposed = float(self.waited[number])

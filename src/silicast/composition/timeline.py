@@ -9,7 +9,9 @@ which has a closed form: with D[i] the device time of the kernels before i,
     start[i] = D[i] + max over k <= i of (issue[k] - D[k])
 
 A processor that runs an operation in the thread that calls it has no such queue
-(:func:`in_line`). Kernels of several streams run at once as far as they wait for nobody, and share cores and memory:
+(:func:`in_line`).
+
+Kernels of several streams run at once as far as they wait for nobody, and share cores and memory:
 each asks for a share of both, and where the shares of those that run exceed what there is, all of
 them slow down alike. Two kernels that fill the device thus gain nothing from running together.
 """

@@ -38,10 +38,11 @@ def no_graphs(scenario: Scenario, device: Device) -> list[str]:
     stated = scenario.engine.options.get("cuda_graph") if scenario.engine is not None else None
     if device.execution_model not in IN_LINE or stated in (None, False, "off"):
         return []
-    return [
+    said = (
         f"engine.options.cuda_graph: {device.name} runs an operation in the thread that calls it: "
         "there is nothing to capture, and the option changes nothing"
-    ]
+    )
+    return [said]
 
 
 def _other_version(scenario: Scenario, engine: Engine) -> list[str]:
