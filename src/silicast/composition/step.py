@@ -6,8 +6,8 @@ A step is a sequence of kernels and collectives on the device, and host work bes
 
 where dispatch is the time in which the host can launch the kernels one by one; it vanishes where
 the engine replays a graph, and counts whole where the host itself computes (:mod:`.host_time`).
-Some nodes are part of others' kernels or run beside them (:mod:`.overlap`). Clock and power are a state of the step: the board's power cap sets
-the clock that the step's own mix of work can hold.
+Some nodes are part of others' kernels or run beside them (:mod:`.overlap`). Clock and power are a
+state of the step: the board's power cap sets the clock that the step's own mix of work can hold.
 """
 
 from __future__ import annotations

@@ -135,8 +135,8 @@ class HostRow(_Record, frozen=True, tag="host"):
     """What the host takes for something, in microseconds.
 
     Attributes:
-        quantity: "dispatch" (one eager op), "between" (on a CPU, Python between two of them, an op),
-            "graph_launch", "sync" (a round trip to the device),
+        quantity: "dispatch" (one eager op), "between" (on a CPU, Python between two of them, an
+            op), "graph_launch", "sync" (a round trip to the device),
             "launch" (an empty kernel, launched and awaited), "step" (an engine between two steps),
             "request" (an engine, each request).
         engine: whose it is ("torch-eager", "vllm"); version: of it.
