@@ -19,6 +19,7 @@ from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.check import LESSENING, op_at
 from silicast.kernels.composite import Composite
+from silicast.kernels.elementwise import kind_of
 from silicast.kernels.implementation import Analysis, Implementation
 from silicast.kernels.physics import load_physics
 from silicast.kernels.streaming import Stream, StreamingKernel
@@ -80,6 +81,12 @@ class StreamTwin(Twin):
         factor = constants.get(f"{self.family}.moved", 1.0)
         calls = constants.get(f"{self.family}.calls", 1.0)
         work = _work_of(stream, rates, factor, calls)
+        kind = kind_of(batch.variant) if self.family == "elementwise" else self.family
+        work = replace(
+            work,
+            special_ops=work.special_ops * constants.get(f"{kind}.special", 1.0),
+            vector_ops=work.vector_ops * constants.get(f"{kind}.vector", 1.0),
+        )
         one_by_one = sum(constants.get(f"{name}.element_s", 0.0) for name in _set(batch.variant))
         if one_by_one > 0.0:
             elements = np.asarray(stream.fma, dtype=np.float64)
@@ -95,6 +102,9 @@ def _set(variant: Variant) -> list[str]:
 class CountedTwin(Twin):
     """Any other family: its exact counts, as if all arithmetic were matrix products.
 
+    Where the constants have ``<family>.expert_s``, model code turns to one expert after the other;
+    ``<family>.packing`` is how often operands are moved to be laid out for the units.
+
     The counts are taken row by row, so that this is for tens of thousands of ops, not millions.
     """
 
@@ -108,6 +118,8 @@ class CountedTwin(Twin):
         flops = np.array([float(self.original.flops(op)) for op in ops])
         moved = np.array([float(self.original.compulsory_bytes(op)) for op in ops])
         none = np.zeros_like(flops)
+        constants = load_physics(self.group).constants(device.architecture)
+        experts = batch.dims.get("experts", none)
         work = Work(
             matrix_ops=flops,
             matrix_issued=flops,
@@ -117,8 +129,9 @@ class CountedTwin(Twin):
             read_bytes=moved,
             write_bytes=none,
             moved_bytes=moved,
-            serial_s=none,
+            serial_s=none + experts * constants.get(f"{self.family}.expert_s", 0.0),
             tasks=np.full_like(flops, rates.units),
+            packed_bytes=moved * constants.get(f"{self.family}.packing", 0.0),
         )
         return analyse_work(work, rates, variant)
 

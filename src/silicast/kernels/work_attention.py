@@ -88,7 +88,8 @@ class WorkAttention(Implementation):
         sweeps = np.where(keys * spread_width * 4.0 > 0.25 * rates.chip_bytes, blocks, 1.0)
         # A block reads the keys that it visits: of each, all of a window and half a triangle.
         seen = np.where(sweeps > 1.0, np.maximum(visited / queries * sweeps, keys), keys)
-        swept = 2.0 * work.total(seen) * groups * width * kv_size * c["paged_read"]
+        readers = heads if c.get("each_head_reads") else groups
+        swept = 2.0 * work.total(seen) * readers * width * kv_size * c["paged_read"]
         read, written = tokens * heads * width * q_size + cached, tokens * heads * width * 2.0
         tasks = work.total(blocks) * groups
         fill = np.minimum(tasks * c["attention_splits"], rates.units) / rates.units

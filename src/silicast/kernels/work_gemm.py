@@ -56,9 +56,13 @@ class WorkGemm(Implementation):
     ) -> tuple[F64, F64]:
         """Operations issued, idle units included, at the peak rate; and seconds of filling."""
 
-    def packed(self, device: Device, m: F64, a: F64, b: F64) -> F64:  # noqa: ARG002
-        """Bytes moved to lay out operands (``a`` and ``b`` bytes) for the units, of one product."""
+    def packed(self, device: Device, m: F64, n: F64, batch: F64, bytes_: F64) -> F64:  # noqa: ARG002
+        """Bytes moved to lay out operands of ``bytes_`` for the units, of one product."""
         return np.zeros_like(m)
+
+    def passes(self, device: Device, m: F64, n: F64) -> F64:  # noqa: ARG002
+        """Time at memory over that of a stream."""
+        return np.ones_like(m)
 
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
@@ -71,7 +75,7 @@ class WorkGemm(Implementation):
         size_a, size_b = recipe.activation_bits / 8.0, recipe.weight_bits / 8.0
         a, b = m * k * size_a, n * k * size_b
         out = m * n * (BITS[recipe.output] / 8.0)
-        reads = blocked_reads(a, b, m, n, rates.chip_bytes) + self.packed(device, m, a, b)
+        reads = blocked_reads(a, b, m, n, rates.chip_bytes)
         none = np.zeros_like(m)
         converted = none
         if batch.variant.flag("includes_quantize") and recipe.quantizes:
@@ -92,6 +96,8 @@ class WorkGemm(Implementation):
                 serial_s=fill_s,
                 tasks=np.ceil(m / 256.0) * np.ceil(n / 256.0) * products,
                 fresh_bytes=b * products if self.fetches_weights else 0.0,
+                dram_passes=self.passes(device, m, n),
+                packed_bytes=self.packed(device, m, n, products, a + b) * products,
             ),
             rates,
             batch.variant,

@@ -23,6 +23,9 @@ from silicast.kernels.implementation import Analysis, Demand
 from silicast.kernels.physics import load_physics
 from silicast.workload.op import Variant
 
+OPERATIONS_A_BYTE = 2.0
+"""Products share out their operations: so many count as a byte of a stream."""
+
 ALLOCATING = ("torch",)
 """Libraries whose operators allocate their results and keep no memory on a CPU."""
 
@@ -50,6 +53,8 @@ class Work:
         tasks: pieces that can run at once.
         fresh_bytes: of ``read_bytes`` what every call fetches anew: weights and caches of devices
             whose on-chip memory is filled by software.
+        packed_bytes: copied on chip before the units start, which nothing overlaps.
+        dram_passes: time at memory over that of a stream of the same bytes.
     """
 
     matrix_ops: F64
@@ -63,6 +68,8 @@ class Work:
     serial_s: F64
     tasks: F64
     fresh_bytes: F64 | float = 0.0
+    packed_bytes: F64 | float = 0.0
+    dram_passes: F64 | float = 1.0
 
 
 @final
@@ -83,6 +90,8 @@ class Rates:
             on-chip memory, at ``chip_per_s``.
         fresh_from_bytes: results of :data:`ALLOCATING` libraries from this size on are given new
             memory in every call, at fresh_s_per_byte for the operating system to map and clear it.
+        thread_bytes: operands and results that a further unit is woken for, 0 = all always run;
+            fork_s: for waking them and waiting for the last.
     """
 
     pipe: str
@@ -104,6 +113,8 @@ class Rates:
     levels: tuple[tuple[float, float], ...] = ()
     fresh_from_bytes: float = math.inf
     fresh_s_per_byte: float = 0.0
+    thread_bytes: float = 0.0
+    fork_s: float = 0.0
 
     @staticmethod
     def of(device: Device, dtype: str, c: Mapping[str, float], units: float) -> Rates:
@@ -172,16 +183,20 @@ def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
         rates.pipe: _over(work.matrix_issued, rates.matrix_per_s),
         "vector": _over(work.vector_ops, rates.vector_per_s),
         "special": _over(work.special_ops, rates.special_per_s),
-        "dram": dram_bytes / rates.dram_per_s,
+        "dram": dram_bytes * work.dram_passes / rates.dram_per_s,
         "chip": work.moved_bytes * _chip_s_per_byte(total, rates),
     }
     fresh_s = np.zeros_like(total)
     if variant.library in ALLOCATING:
         fresh = work.write_bytes * (work.write_bytes >= rates.fresh_from_bytes)
         fresh_s = fresh * rates.fresh_s_per_byte
-    busy_s = smooth_max(list(parts.values()))
+    packed_s = work.packed_bytes * _chip_s_per_byte(total, rates)
+    awake = _awake(work, total, rates)
+    busy_s = smooth_max([seconds * rates.units / awake for seconds in parts.values()])
+    fork_s = rates.fork_s * (awake > 1.0)
     launch_s = rates.launch_s + (rates.stream_launch_s if variant.launch == "stream" else 0.0)
-    time_s = launch_s + work.serial_s + fresh_s + busy_s
+    serial_s = work.serial_s + packed_s + fork_s
+    time_s = launch_s + serial_s + fresh_s + busy_s
     resource_s = _bounds(work, total, rates, variant.cache)
     bound_s = np.zeros_like(total)
     for seconds in resource_s.values():
@@ -203,12 +218,20 @@ def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
         ),
         features={
             **{f"{name}_share": seconds / time_s for name, seconds in parts.items()},
-            "serial_share": work.serial_s / time_s,
+            "serial_share": serial_s / time_s,
             **({"fresh_share": fresh_s / time_s} if rates.fresh_s_per_byte else {}),
             "resident": stays,
         },
         independent_log_sd=np.full_like(total, rates.independent_log_sd),
     )
+
+
+def _awake(work: Work, total: F64, rates: Rates) -> F64:
+    """Units that work: one for little data, one more for every :attr:`Rates.thread_bytes`."""
+    if rates.thread_bytes <= 0.0:
+        return np.full_like(total, rates.units)
+    size = np.maximum(total, work.matrix_ops / OPERATIONS_A_BYTE)
+    return np.clip(np.floor(size / rates.thread_bytes), 1.0, rates.units)
 
 
 def _stays(total: F64, rates: Rates, cache: str) -> F64:

@@ -83,12 +83,24 @@ def test_results_of_a_framework_that_outgrow_its_heap_pay_for_their_pages() -> N
 
 
 def test_a_larger_working_set_is_no_quicker_a_byte() -> None:
-    elements = [1 << power for power in range(14, 27)]
-    ops = [Op.make("elementwise", Variant("fp32"), elements=n, inputs=1) for n in elements]
+    """Once all cores work: 256 KiB wake one."""
     for device in DEVICES:
-        each = [t.estimate_s - times(ops[:1], device)[0].estimate_s for t in times(ops, device)]
-        rates = [s / n for s, n in zip(each[2:], elements[2:], strict=True)]
-        assert all(b >= 0.7 * a for a, b in itertools.pairwise(rates)), device.name
+        first = device.cores << 16
+        elements = [first << step for step in range(1, 8)]
+        ops = [Op.make("elementwise", Variant("fp32"), elements=n, inputs=1) for n in elements]
+        rates = [t.estimate_s / n for t, n in zip(times(ops, device), elements, strict=True)]
+        fixed = 8e-6 / first  # the call, and waking the cores
+        assert all(b >= a - fixed for a, b in itertools.pairwise(rates)), device.name
+
+
+def test_little_data_wakes_one_core() -> None:
+    device = find_device("EPYC 9654")
+    sizes = [1 << 14, 1 << 15]
+    ops = [Op.make("elementwise", Variant("fp32", flags=(("exp", True),)), elements=n, inputs=1)
+           for n in sizes]  # fmt: skip
+    call = times([Op.make("elementwise", Variant("fp32"), elements=1, inputs=1)], device)[0]
+    one, two = (time.estimate_s - call.estimate_s for time in times(ops, device))
+    assert two == pytest.approx(2.0 * one, rel=0.02)
 
 
 def test_one_thread_group_a_head_leaves_cores_idle() -> None:

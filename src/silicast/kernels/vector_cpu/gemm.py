@@ -41,7 +41,13 @@ class CpuGemm(WorkGemm):
         issued = padded_ops(device, dtype, m, n, k) * batch * imbalance
         return issued, np.zeros_like(m)
 
-    def packed(self, device: Device, m: F64, a: F64, b: F64) -> F64:
+    def packed(self, device: Device, m: F64, n: F64, batch: F64, bytes_: F64) -> F64:
         """See :class:`WorkGemm`: panels are copied for the inner kernel; a vector needs none."""
         c = load_physics(GROUP).constants(device.architecture)
-        return np.where(m > 1.0, c["packing"] * (a + b), 0.0)
+        each = np.where(batch > 1.0, c["packing_of_many"], c["packing"])
+        return np.where(np.minimum(m, n) > 1.0, each * bytes_, 0.0)
+
+    def passes(self, device: Device, m: F64, n: F64) -> F64:
+        """See :class:`WorkGemm`: a product with a vector does not reach the rate of a stream."""
+        c = load_physics(GROUP).constants(device.architecture)
+        return np.where(np.minimum(m, n) > 1.0, 1.0, c["vector_passes"])

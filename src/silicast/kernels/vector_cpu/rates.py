@@ -40,6 +40,8 @@ def cpu_rates(device: Device, dtype: str) -> Rates:
     return replace(
         Rates.of(device, dtype, c, float(device.cores)),
         levels=tuple(sorted(levels)),
+        thread_bytes=c["thread_bytes"],
+        fork_s=c["fork_s"] if device.cores > 1 else 0.0,
         fresh_from_bytes=c["fresh_from_bytes"],
         fresh_s_per_byte=c["page_fault_s"]
         / (c["page_bytes"] * min(float(device.cores), c["fault_cores"])),
