@@ -25,8 +25,9 @@ from silicast.measurement.store import read_measurements
 from silicast.measurement.tables import read_table
 from silicast.scenario.resolve import find_any_device
 
-LEFT_OUT = ("throttled", "busy")
-"""Flags of rows that were timed under other conditions than others."""
+LEFT_OUT = ("throttled", "busy", "unsteady", "profiled", "waits")
+"""Flags of rows that were timed under other conditions than others, or with a profiler's or a waiting
+rank's time in them."""
 HEAD = b'"record":"session"'
 """A line that makes a file one of measurements."""
 

@@ -47,12 +47,14 @@ class Asked:
     Attributes:
         budget: a duration ("2m"); device: "auto", "cpu", "cuda:0", a name or a file.
         models: measure whole models too.
+        seed: another one measures other kernels.
     """
 
     budget: str = "2m"
     device: str = AUTO
     wanted: Wanted = Wanted()
     models: bool = False
+    seed: int = SEED
 
 
 @final
@@ -110,7 +112,7 @@ def measure(
     budget_s = seconds_of(asked.budget)
     _check_output(output)
     found = find_machine(asked.device)
-    candidates = candidates_of(found.machine, asked.wanted, budget_s)
+    candidates = candidates_of(found.machine, asked.wanted, budget_s, asked.seed)
     machine = with_device(found, output, say)
     for note in machine.notes:
         say(note)
@@ -124,7 +126,7 @@ def measure(
         try:
             tools = Tools(
                 timer,
-                DesignChooser(device, candidates),
+                DesignChooser(device, candidates, asked.seed),
                 hosts=lambda: measure_hosts(machine),
                 collectives=lambda: measure_collectives(machine) if machine.count > 1 else (),
                 models=_models(machine) if asked.models else None,
@@ -149,7 +151,7 @@ def plan(asked: Asked) -> Plan:
     budget_s = seconds_of(asked.budget)
     found = find_machine(asked.device, need_torch=False)
     device = found.machine.device or _drafted(found)
-    candidates = candidates_of(found.machine, asked.wanted, budget_s)
+    candidates = candidates_of(found.machine, asked.wanted, budget_s, asked.seed)
     models_s = MODELS_SHARE * budget_s if asked.models else 0.0
     kernels_s = budget_s - models_s
     answers = predictions_of(
@@ -158,7 +160,7 @@ def plan(asked: Asked) -> Plan:
     times = {_key(kernel): answer for kernel, answer in zip(candidates, answers, strict=True)}
     all_of = Counter(family_of(kernel) for kernel in candidates)
     chosen: dict[str, list[Columns]] = {name: [] for name in all_of}
-    design = Design(device, candidates, SEED, weights=WEIGHTS, budget_s=kernels_s)
+    design = Design(device, candidates, asked.seed, weights=WEIGHTS, budget_s=kernels_s)
     while (kernel := design.next()) is not None:
         answer = times[_key(kernel)]
         chosen[family_of(kernel)].append(kernel)

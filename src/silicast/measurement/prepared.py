@@ -90,11 +90,14 @@ def with_device(found: Found, output: Path, say: Callable[[str], object]) -> Mac
     return replace(machine, device=device, named=path.name)
 
 
-def candidates_of(machine: Machine, wanted: Wanted, budget_s: float = 0.0) -> list[Columns]:
+def candidates_of(
+    machine: Machine, wanted: Wanted, budget_s: float = 0.0, seed: int = SEED
+) -> list[Columns]:
     """Kernels that a sweep of a machine may choose from, with launch and cache as they are timed.
 
     Args:
         budget_s: of the sweep; a long one chooses from more.
+        seed: another one draws other kernels.
 
     Raises:
         SilicastError: a family or format that is not measured here.
@@ -115,7 +118,7 @@ def candidates_of(machine: Machine, wanted: Wanted, budget_s: float = 0.0) -> li
             if not kept:
                 continue
             ranges = replace(ranges, choices={**ranges.choices, "dtype": kept})
-        kernels = candidates_from(ranges, min(max(count, CANDIDATES), MOST_CANDIDATES), SEED)
+        kernels = candidates_from(ranges, min(max(count, CANDIDATES), MOST_CANDIDATES), seed)
         found += [as_timed(kernel, machine, protocol) for kernel in kernels]
     return found
 
@@ -199,11 +202,11 @@ class DesignChooser:
     """Asks the design for kernels that fit into the time that is left.
 
     Args:
-        device: that is measured; candidates: that there are.
+        device: that is measured; candidates: that there are; seed: of what is drawn at random.
     """
 
-    def __init__(self, device: Device, candidates: Sequence[Columns]) -> None:
-        self._design = Design(device, candidates, SEED, weights=WEIGHTS)
+    def __init__(self, device: Device, candidates: Sequence[Columns], seed: int = SEED) -> None:
+        self._design = Design(device, candidates, seed, weights=WEIGHTS)
 
     @property
     def rows(self) -> dict[str, int]:

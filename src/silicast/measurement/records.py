@@ -114,7 +114,7 @@ class KernelRow(_Record, frozen=True, tag="kernel"):
         session: its session's id; at: ISO date and time, UTC.
         kernel: a ``kernel`` table of a scenario: op, its sizes, dtype, library, launch, cache.
         latency_us: see the session's protocol.
-        flags: what is doubtful about it: "drift", "throttled", "busy", "noisy".
+        flags: what is doubtful about it: "drift", "throttled", "busy", "noisy", "unsteady".
         name: what the tool that measured calls the kernel.
         row: its number in the file that it was imported from, 0 = measured here.
     """

@@ -44,6 +44,8 @@ DRIFTED = 0.05
 """Flag "drift": the last third of the repeats is so much off the first, and more than noise."""
 NOISY = 0.03
 """Flag "noisy": half of the median's 90 % interval, over it, at the end."""
+UNSTEADY = 3.0
+"""Flag "unsteady": the median is so many times what one run in twenty took: something else ran."""
 PATIENCE = 40.0
 """A call that takes so many times the protocol's seconds is not repeated: "timeout"."""
 
@@ -243,6 +245,8 @@ def flags_of(samples: Sequence[float], spread: Spread) -> list[str]:
             flags.append("drift")
     if uncertainty(samples) > NOISY:
         flags.append("noisy")
+    if spread.p05 * UNSTEADY < median(samples) * 1e6:
+        flags.append("unsteady")
     return flags
 
 

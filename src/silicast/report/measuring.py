@@ -39,7 +39,7 @@ def result_parts(result: Result, path: Path) -> Iterator[RenderableType]:
             "in it is too low"
         )
     yield ""
-    yield f"next: silicast calibrate {path} -o {path.stem}.calibration.json"
+    yield f"next: silicast calibrate {path} -o {path.stem}.calibration.json --skip-bad"
 
 
 def plan_parts(plan: Plan) -> Iterator[RenderableType]:

@@ -26,6 +26,7 @@ def measure(
     dtypes: Names = None,
     models: Annotated[bool, Parameter(negative=())] = False,
     scenario: Path | None = None,
+    seed: int = 1,
     plan: Annotated[bool, Parameter(negative=())] = False,
     draft_device: Path | None = None,
 ) -> int:
@@ -43,6 +44,7 @@ def measure(
         dtypes: only these formats (bf16,fp32); left out, those that the device computes in.
         models: measure whole models with random weights too, in the last part of the time.
         scenario: only kernels that this scenario runs.
+        seed: another number measures other kernels, to score a calibration on.
         plan: print what would be measured, and measure nothing.
         draft_device: write the device file of a machine that the catalog does not know, and
             nothing else.
@@ -61,7 +63,7 @@ def measure(
 
         kernels = tuple(kernels_of_scenario(scenario))
     wanted = Wanted(_names(families), _names(dtypes), kernels)
-    asked = Asked(budget, device, wanted, models)
+    asked = Asked(budget, device, wanted, models, seed)
     if plan:
         return _plan(asked)
     if output is None:

@@ -22,6 +22,13 @@ from silicast.measurement.records import Columns
 FORMATS = ("fp32", "bf16", "fp16", "tf32")
 WINDOWS = ((3, 1), (1, 1), (3, 2), (7, 2), (1, 2), (5, 1), (16, 16), (14, 14), (4, 4))
 """Filter and stride."""
+APART = ((3, 1), (3, 2), (5, 1))
+"""Those of filters of one channel each."""
+STEM = 7
+COLOURS = 3
+"""Filters of so many taps, and patches, are the first layer of a network: they see an image."""
+BLOCK = 8
+"""Channels of networks are multiples of it."""
 
 
 @register
@@ -47,6 +54,10 @@ class Conv2d(Bench):
             )  # fmt: skip
             # a filter as large as its stride cuts patches, as vision transformers do
             patches = found["stride"] == found["kernel"] > 1
+            if patches or found["kernel"] == STEM:
+                apart, found["in_channels"] = False, COLOURS
+            elif apart and (found["kernel"], found["stride"]) not in APART:
+                found["kernel"], found["stride"] = APART[0]
             found["padding"] = 0 if patches else found["kernel"] // 2
 
             def whole(each: Columns) -> Columns:
@@ -69,7 +80,8 @@ class Conv2d(Bench):
 
         return Ranges(
             self.op,
-            {"batch": Size(1, 128), "in_channels": Size(3, 2048), "out_channels": Size(8, 2048),
+            {"batch": Size(1, 128), "in_channels": Size(8, 2048, multiple=BLOCK),
+             "out_channels": Size(8, 2048, multiple=BLOCK),
              "height": Size(4, 256)},
             {"_window": WINDOWS, "_apart": (False, False, True),
              "dtype": dtypes(machine, FORMATS), "cache": ("warm", "cold"),
