@@ -29,7 +29,8 @@ class HostConstant(_Strict, frozen=True):
 
     Attributes:
         constant: as engines name it ("dispatch_us", "step_us", "request_us", "token_us",
-            "round_trip_us", ...), or "launch_us" and "graph_launch_us", which were measured.
+            "round_trip_us", ...), or what was measured: "graph_launch_us", and "launch_us",
+            "sync_us" and "call_us", which are kept and predict nothing.
         value_us: on the host that was measured.
         log_sd: how sure it is; rows: measurements behind it.
         engine, version: whose it is, as far as that was said.

@@ -52,7 +52,7 @@ HOST_S, COLLECTIVE_S = 5.0, 1.0
 LEAST = 0.001
 """A measurement that takes less of the variance than this is not named."""
 HOST_QUANTITIES = {"serving": ("step", "request")}
-FRAMEWORK_QUANTITIES = ("dispatch", "graph_launch", "sync")
+FRAMEWORK_QUANTITIES = ("dispatch", "graph_launch", "round_trip")
 """What of the host is measured, by kind of engine, and of a framework."""
 
 

@@ -253,7 +253,7 @@ def _fit(
         fitted=Fitted(
             collectives=sorted({row.case.identity for row in rows.collectives}),
             runs=sorted({case.identity for cases in rows.runs.values() for case in cases}),
-            hosts=sorted({host_case(each).identity for each in rows.hosts}),
+            hosts=sorted({host_case(each, about.named).identity for each in rows.hosts}),
         ),
     )
     return calibration, before, summed_up(CROSS_VALIDATED, start, left)
@@ -301,7 +301,7 @@ def _hosts_left_out(rows: _Rows, about: _About) -> list[Scored]:
 
     found = []
     for members in groups.values():
-        said = cross_validated(members, host_case, predicted)
+        said = cross_validated(members, lambda each: host_case(each, about.named), predicted)
         found += [row for row in said if row.answered]
     return found
 
@@ -324,7 +324,7 @@ def _split(rows: _Rows, share: float, seed: int) -> tuple[_Rows, _Rows]:
         g: halves(m, lambda r: kernel_case_of(r, "").identity) for g, m in rows.kernels.items()
     }
     runs = {name: halves(cases, lambda case: case.identity) for name, cases in rows.runs.items()}
-    hosts = halves(rows.hosts, lambda each: host_case(each).identity)
+    hosts = halves(rows.hosts, lambda each: host_case(each, "").identity)
     collectives = halves(rows.collectives, lambda row: row.case.identity)
     fitted, out = (
         _Rows(
@@ -341,7 +341,7 @@ def _split(rows: _Rows, share: float, seed: int) -> tuple[_Rows, _Rows]:
 def _held_out(rows: _Rows, calibration: Calibration, about: _About) -> list[LeftOut]:
     cases = [kernel_case_of(row, about.named) for part in rows.kernels.values() for row in part]
     cases += [row.case for row in rows.collectives]
-    cases += [host_case(each) for each in rows.hosts]
+    cases += [host_case(each, about.named) for each in rows.hosts]
     cases += [case for part in rows.runs.values() for case in part]
     before, after = scored(cases), _by(calibration, cases, about)
     # a host time that nothing predicts by itself says nothing of either

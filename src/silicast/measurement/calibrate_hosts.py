@@ -18,13 +18,20 @@ from silicast.measurement.refused import Refused
 
 NAMES = {
     "dispatch": "dispatch_us", "launch": "launch_us", "graph_launch": "graph_launch_us",
-    "sync": "round_trip_us", "step": "step_us", "request": "request_us", "between": "between_us",
+    "round_trip": "round_trip_us", "sync": "sync_us", "step": "step_us", "request": "request_us",
+    "between": "between_us",
 }  # fmt: skip
 """Quantity of a row -> constant."""
-OF_ANY_ENGINE = ("round_trip_us", "launch_us", "graph_launch_us")
+OF_ANY_ENGINE = ("round_trip_us", "launch_us", "graph_launch_us", "sync_us")
 """Constants of the machine, whichever framework measured them."""
 CALL = "call_us"
 """What an eager operation takes where it runs in the thread that calls it: part of its kernel."""
+KEPT = {
+    CALL: "a call on this device is part of its kernel",
+    "launch_us": "measured kernels hold it",
+    "sync_us": "no answer waits for a device that has nothing to do",
+}
+"""Constants that are kept and that nothing predicts by itself -> why."""
 SLOWEST_US = 1e6
 """A host that takes a second for something is not waiting for itself alone."""
 

@@ -35,8 +35,8 @@ class Case:
 
     Attributes:
         kind: one of :data:`KINDS`; group: rows that are summed up together.
-        tree: the scenario that predicts it; folder: where paths in it start. Of a host's time, its
-            row instead.
+        tree: the scenario that predicts it; folder: where paths in it start. Of a host's time,
+            the device that it serves.
         metric: of the answer; measured: in its unit.
         noise: log sd of its repeats, None = not known.
         version: of the engine that ran, "" = not known.
@@ -100,13 +100,13 @@ def collective_case(each: Numbered[CollectiveRow], device: str) -> Case:
     )  # fmt: skip
 
 
-def host_case(each: Numbered[HostRow]) -> Case:
-    """A measured time of the host."""
+def host_case(each: Numbered[HostRow], device: str) -> Case:
+    """A measured time of the host of a device."""
     row = each.row
     identity = content_hash([row.quantity, row.engine, row.states, row.value_us, row.at])
     return Case(
-        HOST, f"{row.quantity} {row.engine}".strip(), {}, Path(), "value_us", row.value_us,
-        noise_of(row.spread), identity, each.number, each.file, row,
+        HOST, f"{row.quantity} {row.engine}".strip(), {"device": device}, Path(), "value_us",
+        row.value_us, noise_of(row.spread), identity, each.number, each.file, row,
     )  # fmt: skip
 
 

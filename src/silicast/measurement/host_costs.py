@@ -7,6 +7,8 @@ Rows that a CPU has none of are not there: it launches nothing and waits for not
     launch        an empty kernel, launched and awaited
     graph_launch  the host's part of replaying a graph, for its states["kernels"]
     sync          asking a device that has nothing to do whether it is done
+    round_trip    from the end of a kernel whose result the host reads to the start of the next:
+                  its answer, its reading and the next launch
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from statistics import median
 from time import perf_counter_ns
 from typing import Any, final
 
+from silicast.measurement.capture import capturing
 from silicast.measurement.machine import Machine
 from silicast.measurement.records import Columns, FailedRow, HostRow, Protocol
 from silicast.measurement.runtime import Runtime, reason_of, runtime_of
@@ -26,6 +29,8 @@ ENGINE = "torch-eager"
 CALLS = 200
 """Operators that are launched in a row; the device's queue holds more."""
 SMALL, WIDE = 1, 4096
+OF_PYTORCH = ("dispatch", "graph_launch", "round_trip")
+"""What depends on the framework; the others are the driver's."""
 GRAPHS = (1, 32, 256)
 """Kernels of the graphs that are replayed."""
 PROTOCOL = Protocol("perf_counter", warm_up=3, repeats=15, seconds=0.3, launch="stream")
@@ -55,7 +60,7 @@ def measure_hosts(machine: Machine, session: str = "") -> Iterator[HostRow | Fai
             continue
         spread = spread_of(samples)
         value = float(f"{median(samples) * 1e6:.6g}")
-        engine = ENGINE if quantity in ("dispatch", "graph_launch") else ""
+        engine = ENGINE if quantity in OF_PYTORCH else ""
         yield HostRow(
             session, quantity, value, engine, machine.torch if engine else "", states, at, spread,
             flags_of(samples, spread),
@@ -73,6 +78,7 @@ def _costs(runtime: Runtime) -> Iterator[tuple[str, Columns, Callable[[], Sample
     yield "dispatch", {"operator": "linear"}, host.dispatch_linear
     yield "launch", {}, host.launch
     yield "sync", {}, host.sync
+    yield "round_trip", {"operator": "add"}, host.round_trip
     for kernels in GRAPHS:
 
         def replayed(kernels: int = kernels) -> Sample:
@@ -129,6 +135,23 @@ class _Host:
         """Waiting for a device that has nothing to do."""
         return self._repeated(self.runtime.synchronize)
 
+    def round_trip(self) -> Sample:
+        """A kernel and the reading of its result, again and again, less the kernel's own time."""
+        x = self._numbers(SMALL)
+
+        def call() -> None:
+            x.add_(1.0)
+            x.item()
+
+        own_s = self._on_device(lambda: x.add_(1.0))
+        repeated = self._repeated(call)
+
+        def sample() -> list[float]:
+            (period_s,) = repeated()
+            return [period_s - own_s]
+
+        return sample
+
     def graph(self, kernels: int) -> Sample:
         """Starting a graph: until the call returns, the device has done the one before."""
         torch, x = self.torch, self._numbers(SMALL)
@@ -139,7 +162,7 @@ class _Host:
         torch.cuda.current_stream().wait_stream(aside)
         self.runtime.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with capturing(torch, graph):
             for _ in range(kernels):
                 x.add_(1.0)
 
@@ -162,6 +185,20 @@ class _Host:
             return [(perf_counter_ns() - start) * 1e-9 / CALLS]
 
         return sample
+
+    def _on_device(self, call: Callable[[], object]) -> float:
+        """Seconds of a call on the device, of many that were all launched before the first ran."""
+        cuda = self.torch.cuda
+        start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+        call()
+        self.runtime.synchronize()
+        cuda._sleep(20_000_000)  # noqa: SLF001 - some 10 ms, longer than the launches take
+        start.record()
+        for _ in range(CALLS):
+            call()
+        end.record()
+        self.runtime.synchronize()
+        return float(start.elapsed_time(end)) * 1e-3 / CALLS
 
     def _behind(self, call: Callable[[], object]) -> Sample:
         """The host's time of calls while the device, kept busy, runs behind it."""

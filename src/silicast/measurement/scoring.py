@@ -15,12 +15,15 @@ from silicast.core.calibration import Calibration, load_calibration
 from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
 from silicast.core.prediction import Quantity
+from silicast.hardware.device import Device
 from silicast.hardware.host import Host
+from silicast.measurement.calibrate_hosts import KEPT, NAMES, constant_of
 from silicast.measurement.cases import Case
 from silicast.measurement.records import HostRow
 from silicast.scenario.answer import Answer
 from silicast.scenario.answerer import answerer_for
 from silicast.scenario.decode import Scenario, decode
+from silicast.scenario.resolve import find_any_device
 
 TYPICAL = 0.6744897501960817
 """Median of the absolute value of a normal error, in standard deviations."""
@@ -111,7 +114,8 @@ def _of(case: Case, answer: Answer | SilicastError) -> Scored:
 def _of_host(case: Case, row: HostRow, calibrations: Sequence[Calibration]) -> Scored:
     """By the engine's constants, measured ones in their place."""
     try:
-        value, log_sd = host_constant(row, calibrations)
+        device = find_any_device(str(case.tree["device"]), case.folder)
+        value, log_sd = host_constant(row, device, calibrations)
     except SilicastError as error:
         return Scored(case, reason=str(error))
     found = Quantity.around(value, log_sd)
@@ -119,15 +123,23 @@ def _of_host(case: Case, row: HostRow, calibrations: Sequence[Calibration]) -> S
     return Scored(case, found.estimate, found.p05, found.p95, tier)
 
 
-CONSTANTS = {
-    "dispatch": "dispatch_us", "graph_launch": "step_us", "sync": "round_trip_us",
-    "step": "step_us", "request": "request_us", "between": "between_us",
-}  # fmt: skip
-"""Quantity of a host row -> what of an engine predicts it."""
 DEFAULT_ENGINE = "torch-eager"
 
 
-def host_constant(row: HostRow, calibrations: Sequence[Calibration] = ()) -> tuple[float, float]:
+def why_not_scored(case: Case) -> str:
+    """Why a measured time says nothing of predictions: it is kept, and none is made of it; "" if it
+    does.
+    """
+    if case.host is None or case.host.quantity not in NAMES:
+        return ""
+    device = find_any_device(str(case.tree["device"]), case.folder)
+    why = KEPT.get(constant_of(case.host, device), "")
+    return f"host time {case.host.quantity!r} is not predicted by itself: {why}" if why else ""
+
+
+def host_constant(
+    row: HostRow, device: Device, calibrations: Sequence[Calibration] = ()
+) -> tuple[float, float]:
     """What an engine's host is said to take, microseconds, and its log sd.
 
     Raises:
@@ -136,13 +148,20 @@ def host_constant(row: HostRow, calibrations: Sequence[Calibration] = ()) -> tup
     from silicast.composition.engine import find_engine
     from silicast.composition.engine_options import with_options
     from silicast.composition.engine_versions import as_of
-    from silicast.composition.measured_host import BETWEEN, LAUNCHES, with_measured_host
+    from silicast.composition.measured_host import (
+        BETWEEN,
+        GRAPH_LAUNCH,
+        LAUNCHES,
+        with_measured_host,
+    )
     from silicast.composition.power_state import PHYSICS
     from silicast.kernels.physics import load_physics
 
-    name = CONSTANTS.get(row.quantity)
-    if name is None:
+    name = constant_of(row, device) if row.quantity in NAMES else ""
+    if not name or name in KEPT:
         raise SilicastError(f"host time {row.quantity!r} is not predicted by itself")
+    if name == GRAPH_LAUNCH:
+        name = "step_us"
     engine = as_of(find_engine(row.engine or DEFAULT_ENGINE), row.version if row.engine else "")
     if row.quantity == "graph_launch" and engine.kind == "framework":
         engine = with_options(engine, {"cuda_graph": "full"})

@@ -66,8 +66,8 @@ def step_text(step: Step) -> str:
 
     >>> step_text(Step("kernel", {"op": "gemm", "m": 8}, 0.1, 0.5, 0.02))
     'kernel = {op = "gemm", m = 8}'
-    >>> step_text(Step("host", {"quantity": ["dispatch", "sync"], "engine": ""}, 5.0, 0.0, 0.02))
-    'host: dispatch, sync'
+    >>> step_text(Step("host", {"quantity": ["dispatch", "between"], "engine": ""}, 5.0, 0.0, 0.02))
+    'host: dispatch, between'
     """
     if step.kind == "host":
         engine = f" of {step.what['engine']}" if step.what["engine"] else ""

@@ -31,6 +31,10 @@ def measured_table(score: MeasuredScore) -> RenderableType:
     parts: list[RenderableType] = [listing(COLUMNS, rows), Text(READING, "dim")]
     if score.fitted:
         parts.append(Text(f"{score.fitted} rows not scored: the calibration was fitted on them"))
+    parts += [
+        Text(f"{count} row{'' if count == 1 else 's'} not scored: {why}")
+        for why, count in score.unscored.items()
+    ]
     if score.worst:
         parts += [Text(""), Text("farthest off")]
         columns = {"": "left", "measured": "right", "predicted": "right", "%": "right"}
@@ -101,6 +105,7 @@ def measured_json(score: MeasuredScore) -> dict[str, Any]:
             for group in score.groups
         ],
         "fitted": score.fitted,
+        "not_scored": dict(score.unscored),
         "worst": [
             {
                 "group": row.case.group,

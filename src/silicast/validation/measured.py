@@ -28,7 +28,13 @@ from silicast.measurement.cases import (
 )
 from silicast.measurement.given import Given, KernelGiven, Numbered, called_by, read_given
 from silicast.measurement.records import CollectiveRow
-from silicast.measurement.scoring import Scored, figures, noise_percent, scored
+from silicast.measurement.scoring import (
+    Scored,
+    figures,
+    noise_percent,
+    scored,
+    why_not_scored,
+)
 from silicast.scenario.kernel_case import kernel_case
 
 WORST = 10
@@ -66,12 +72,14 @@ class MeasuredScore:
 
     Attributes:
         fitted: rows that are not scored, because the calibration was fitted on what ran there.
+        unscored: why rows are not scored that measured what nothing predicts -> how many.
         worst: those farthest off; reasons: why rows have no prediction -> how many.
         said: what was left out of the files.
     """
 
     groups: list[GroupScore]
     fitted: int
+    unscored: Mapping[str, int]
     worst: list[Scored]
     reasons: Mapping[str, int]
     said: list[str]
@@ -100,9 +108,12 @@ def score_measured(
     known = fitted_on(load_calibration(path) for path in calibrations)
     fresh = [case for case in cases if case.identity not in known[case.kind]]
     fitted = len(cases) - len(fresh)
+    silent = [why_not_scored(case) for case in fresh]
+    fresh = [case for case, why in zip(fresh, silent, strict=True) if not why]
+    unscored = Counter(why for why in silent if why)
     if not fresh and not unread:
         said = f"all {fitted} rows were fitted" if fitted else "it holds no row that counts"
-        said = "; ".join([said, *given.lines()])
+        said = "; ".join([said, *unscored, *given.lines()])
         raise SilicastError(
             f"nothing to score: {said}", file=str(paths[0]), field="measured",
             hint="measure others, or calibrate with --holdout 0.5",
@@ -112,6 +123,7 @@ def score_measured(
     return MeasuredScore(
         groups=_groups(after, before),
         fitted=fitted,
+        unscored=unscored,
         worst=sorted((row for row in after if row.answered), key=lambda row: -abs(row.error))[
             :WORST
         ],
@@ -170,7 +182,7 @@ def _makers(given: Given, device: str) -> Iterator[tuple[Numbered[Any], Any]]:
             lambda each=collective: [collective_case(each, _device(each, device))],
         )
     for host in given.hosts:
-        yield host, lambda each=host: [host_case(each)]
+        yield host, lambda each=host: [host_case(each, _device(each, device))]
     for run in given.runs:
         yield run, lambda each=run: run_cases(each, _device(each, device, needed=False))
 

@@ -165,13 +165,14 @@ def test_host_times_are_applied_and_shown(tmp_path: Path) -> None:
         HostRow("s", "dispatch", value, ENGINE, "2.13", {"operations": 100}, at=str(value))
         for value in (15.0, 16.0, 17.0)
     ]
-    sync = HostRow("s", "sync", 40.0, "torch-eager")
-    path = written(tmp_path / "m.jsonl", session(), *hosts, sync)
+    waits = [HostRow("s", "round_trip", 40.0, "torch-eager"), HostRow("s", "sync", 3.0)]
+    path = written(tmp_path / "m.jsonl", session(), *hosts, *waits)
     found = calibrate(path)
     constants = {each.constant: each for each in found.calibration.constants}
     assert constants["dispatch_us"].value_us == pytest.approx(16.0)
     assert constants["dispatch_us"].states == {"operations": (100.0, 100.0)}
     assert (constants["round_trip_us"].engine, constants["round_trip_us"].value_us) == ("", 40.0)
+    assert constants["sync_us"].value_us == pytest.approx(3.0)
     tree = {
         "task": "graph", "model": "GPT-2", "engine": ENGINE, "workload": {"batch": 1, "seq_len": 8}
     }  # fmt: skip
@@ -179,7 +180,9 @@ def test_host_times_are_applied_and_shown(tmp_path: Path) -> None:
     plain, own = asked(tree), asked({**tree, "calibration": name})
     # a pass of launches: twice as long each
     assert own["e2e_ms"].estimate / plain["e2e_ms"].estimate == pytest.approx(2.0, rel=0.1)
-    assert own.why["calibration"]["host_constants"]["dispatch_us"] == pytest.approx(16.0)
+    used = own.why["calibration"]["host_constants"]
+    assert used["dispatch_us"] == pytest.approx(16.0)
+    assert "sync_us" not in used
     assert own["e2e_ms"].p95 / own["e2e_ms"].p05 < plain["e2e_ms"].p95 / plain["e2e_ms"].p05
     unknown = HostRow("s", "magic", 1.0)
     with pytest.raises(SilicastError, match=r"no known quantity \(magic\)"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from silicast.measurement.collectives import BYTES, OPS, counts, elements, measu
 from silicast.measurement.host_costs import measure_hosts
 from silicast.measurement.machine import Machine
 from silicast.measurement.records import FailedRow, HostRow, Protocol
+from silicast.measurement.runtime import CudaRuntime
 from silicast.scenario.decode import decode
-from tests.unit.measurement.fake_cuda import MACHINE
+from tests.unit.measurement.fake_cuda import MACHINE, FakeCuda
 
 
 @pytest.fixture(autouse=True)
@@ -49,10 +51,44 @@ def test_what_a_gpu_cannot_do_is_a_failed_row(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(host_costs, "runtime_of", lambda _: Broken())
     rows = list(measure_hosts(MACHINE, "s"))
     failed = [row for row in rows if isinstance(row, FailedRow)]
-    assert {row.what["host"] for row in failed} == {"dispatch", "launch", "graph_launch"}
+    assert {row.what["host"] for row in failed} == {"dispatch", "launch", "graph_launch", "round_trip"}
     assert {row.reason for row in failed} == {"unsupported"}
     # waiting needs no tensor
     assert [row.quantity for row in rows if isinstance(row, HostRow)] == ["sync"]
+
+
+def test_a_round_trip_is_a_period_less_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock: 5 us to launch, 2 us on the device, 19 us until its result is read."""
+    torch = FakeCuda()
+    torch.launch_s = 5e-6
+
+    def add_(_: float) -> None:
+        torch.kernel(2e-6)()
+
+    def item() -> float:
+        torch.now_s += 19e-6
+        return 1.0
+
+    class Event:
+        """Of the device alone, to which all launches behind the spinning one are free."""
+
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+            self.kernels = 0
+
+        def record(self) -> None:
+            self.kernels = torch.log.count("kernel")
+
+        def elapsed_time(self, end: Event) -> float:
+            return (end.kernels - self.kernels) * 2e-3
+
+    monkeypatch.setattr(torch, "Event", Event)
+    monkeypatch.setattr(
+        torch, "randn", lambda *_, **__: SimpleNamespace(add_=add_, item=item), raising=False
+    )
+    monkeypatch.setattr(host_costs, "perf_counter_ns", lambda: torch.now_s * 1e9)
+    host = host_costs._Host(CudaRuntime(MACHINE, torch))
+    assert host.round_trip()() == pytest.approx([24e-6])
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])

@@ -63,5 +63,5 @@ def test_the_host_costs_something(gpu: Machine) -> None:
     rows = list(measure_hosts(gpu))
     assert all(isinstance(row, HostRow) for row in rows), rows
     assert {row.quantity for row in rows if isinstance(row, HostRow)} == {
-        "dispatch", "launch", "sync", "graph_launch",
+        "dispatch", "launch", "sync", "round_trip", "graph_launch",
     }  # fmt: skip

@@ -103,7 +103,7 @@ def test_a_row_without_a_prediction_is_all_off_and_said(tmp_path: Path) -> None:
         RunRow("s", serving, {"ttft_p50_ms": 3.0}),
         KernelRow("s", {"op": "gem", "m": 3}, 4.0),
         KernelRow("s", {"op": "gemm", "m": 3, "n": 4, "k": -1}, 4.0, at="later"),
-        HostRow("s", "launch", 5.0),
+        HostRow("s", "request", 5.0, "no such engine"),
     )
     score = score_measured([path])
     assert sum(group.rows for group in score.groups) == 4
@@ -113,7 +113,31 @@ def test_a_row_without_a_prediction_is_all_off_and_said(tmp_path: Path) -> None:
     shown = text_of(score)
     assert "not yet: serving simulation" in shown
     assert "kernel.op" in shown
-    assert "'launch' is not predicted" in shown
+    assert "no such engine" in shown
+
+
+@pytest.mark.parametrize(
+    ("device", "silent"), [(H100, ("launch", "sync")), ("epyc-9654", ("dispatch", "launch"))]
+)
+def test_host_times_that_nothing_predicts_are_listed_and_not_scored(
+    tmp_path: Path, device: str, silent: tuple[str, ...]
+) -> None:
+    said = "dispatch" if "dispatch" not in silent else "step"
+    engine = "torch-eager" if said == "dispatch" else "vllm"
+    rows = [HostRow("s", name, 5.0, at=name) for name in silent]
+    path = tmp_path / "m.jsonl"
+    records = (
+        Session("s", "2026-11-22T00:00:00Z", device=device),
+        *rows,
+        HostRow("s", said, 8.0, engine),
+    )
+    path.write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in records))
+    score = score_measured([path])
+    assert [(group.name, group.rows) for group in score.groups] == [(f"{said} {engine}", 1)]
+    assert score.groups[0].unanswered == 0
+    assert sum(score.unscored.values()) == len(silent)
+    for name in silent:
+        assert f"1 row not scored: host time '{name}'" in " ".join(text_of(score).split())
 
 
 def test_fitted_rows_are_never_scored(tmp_path: Path) -> None:
