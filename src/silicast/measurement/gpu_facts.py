@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, final
 
-Query = Callable[[Sequence[str]], str]
-"""Runs nvidia-smi with arguments and returns what it prints; "" where there is none."""
+from silicast.measurement.nvidia_smi import Query, nvidia_smi, other_processes
 
 _FIELDS = (
     "driver_version", "clocks.max.sm", "clocks.max.memory", "clocks.applications.graphics",
@@ -159,21 +155,8 @@ def gpu_facts(
         cuda=cuda,
         mig=told.get("mig.mode.current") == "Enabled" or uuid.startswith("MIG-"),
         ecc=told.get("ecc.mode.current") == "Enabled",
-        others=_others(query, uuid or str(index)),
+        others=other_processes(uuid or str(index), query),
     )
-
-
-def nvidia_smi(arguments: Sequence[str]) -> str:
-    """What nvidia-smi prints; "" where it is missing, fails or takes longer than ten seconds."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return ""
-    with suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(  # noqa: S603 - a fixed program with our own arguments
-            [program, *arguments], capture_output=True, text=True, timeout=10, check=True
-        )
-        return done.stdout
-    return ""
 
 
 def _told(query: Query, which: str) -> Mapping[str, str]:
@@ -191,16 +174,3 @@ def _told(query: Query, which: str) -> Mapping[str, str]:
     if not query(("-L",)):
         return {}
     return {name: value for field in _FIELDS for name, value in ask((field,)).items()}
-
-
-def _others(query: Query, which: str) -> tuple[str, ...]:
-    """Processes that compute on it, but for this one."""
-    text = query(
-        ("--query-compute-apps=pid,process_name", "--format=csv,noheader,nounits", "-i", which)
-    )
-    found = []
-    for line in text.splitlines():
-        pid, _, name = line.partition(",")
-        if pid.strip().isdigit() and int(pid) != os.getpid():
-            found.append(f"{name.strip()} ({pid.strip()})")
-    return tuple(found)

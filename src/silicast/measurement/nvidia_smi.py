@@ -7,13 +7,13 @@ import shutil
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import final
 
-from silicast.measurement.gpu_facts import Query, nvidia_smi
-
+Query = Callable[[Sequence[str]], str]
+"""Runs nvidia-smi with arguments and returns what it prints; "" where there is none."""
 REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
 """Why clocks are not at their largest: the name since driver 535, and the one before."""
 FIELDS = ("clocks.sm", "clocks.mem", "power.draw", "temperature.gpu")
@@ -41,6 +41,19 @@ class Reading:
     power_w: float | None = None
     temperature_c: float | None = None
     reasons: int | None = None
+
+
+def nvidia_smi(arguments: Sequence[str]) -> str:
+    """What nvidia-smi prints; "" where it is missing, fails or takes longer than ten seconds."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ""
+    with suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(  # noqa: S603 - a fixed program with our own arguments
+            [program, *arguments], capture_output=True, text=True, timeout=10, check=True
+        )
+        return done.stdout
+    return ""
 
 
 def reading_of(line: str) -> Reading:
