@@ -246,9 +246,11 @@ def _cpu_dtypes(facts: CpuFacts) -> tuple[str, ...]:
 
 
 def _gpu_dtypes(capability: str) -> tuple[str, ...]:
-    """Formats of products by compute capability: bf16 from 8.0 on, fp8 from 8.9 on."""
+    """Formats of products by compute capability, the one that programs mostly use first.
+
+    >>> _gpu_dtypes("7.5"), _gpu_dtypes("9.0")
+    (('fp16', 'int8', 'fp32'), ('bf16', 'fp16', 'fp8', 'tf32', 'int8', 'fp32'))
+    """
     level = float(capability or 0.0)
-    found = ["bf16"] if level >= 8.0 else []
-    found += ["fp16"] if level >= 7.0 else []
-    found += ["fp8"] if level >= 8.9 else []
-    return (*found, "fp32")
+    since = {"bf16": 8.0, "fp16": 7.0, "fp8": 8.9, "tf32": 8.0, "int8": 7.5}
+    return (*(name for name, first in since.items() if level >= first), "fp32")

@@ -11,7 +11,7 @@ from silicast.measurement.machine import Machine
 
 MACHINE = Machine(
     kind="cuda", device_name="Fake", device=None, cores=132, memory_bytes=1 << 37,
-    dtypes=("bf16", "fp16", "fp32", "tf32", "fp8"), facts={"l2_bytes": 1 << 20},
+    dtypes=("bf16", "fp16", "fp32", "fp8", "tf32", "int8"), facts={"l2_bytes": 1 << 20},
 )  # fmt: skip
 
 
@@ -33,6 +33,8 @@ class FakeCuda:
         self.launch_s, self.flush_s, self.free = 5e-6, 50e-6, free
         self.captures = captures
         self.capturing: list[float] | None = None
+        self.streams: list[Any] = [self.Stream()]
+        self.generator_captured = False
         self.cuda = self
 
     def kernel(self, seconds: float, name: str = "kernel") -> Callable[[], object]:
@@ -111,11 +113,20 @@ class FakeCuda:
         return SimpleNamespace(wait_stream=lambda other: None)
 
     def current_stream(self) -> Any:
-        return self.Stream()
+        return self.streams[-1]
 
-    def stream(self, stream: Any) -> Any:
-        del stream
-        return nullcontext()
+    def set_stream(self, stream: Any) -> None:
+        self.streams[-1] = stream
+
+    @contextmanager
+    def stream(self, stream: Any) -> Iterator[None]:
+        self.streams.append(stream)
+        yield
+        self.streams.pop()
+
+    def zeros(self, count: int, *, device: str) -> Any:
+        assert (count, device) == (1, "cuda")
+        return SimpleNamespace(zero_=lambda: None)
 
     def CUDAGraph(self) -> Any:  # noqa: N802
         graph = SimpleNamespace(kernels=list[float]())
@@ -125,12 +136,17 @@ class FakeCuda:
             self.now_s += sum(graph.kernels)
 
         graph.replay = replay
+        graph.capture_begin = lambda: setattr(self, "generator_captured", True)
+        graph.capture_end = lambda: setattr(self, "generator_captured", False)
         return graph
 
     @contextmanager
     def graph(self, graph: Any) -> Iterator[None]:
-        self.capturing = graph.kernels
+        """After a failure the stream of the capture stays, and the generator is not told."""
+        before, self.streams[-1] = self.streams[-1], self.Stream()
+        self.capturing, self.generator_captured = graph.kernels, True
         try:
             yield
         finally:
             self.capturing = None
+        self.streams[-1], self.generator_captured = before, False

@@ -83,6 +83,24 @@ def test_other_processes_are_noted_and_this_one_is_not() -> None:
     assert "other processes compute on it: /usr/bin/other (4242)" in facts(smi).notes()
 
 
+def test_one_process_that_may_be_this_one_is_not_another() -> None:
+    assert facts(Smi(H200, apps="4242, python\n")).others == ()
+
+
+@pytest.mark.parametrize(
+    ("capability", "formats"),
+    [
+        ("6.1", ("fp32",)),
+        ("7.0", ("fp16", "fp32")),
+        ("7.5", ("fp16", "int8", "fp32")),
+        ("8.0", ("bf16", "fp16", "tf32", "int8", "fp32")),
+        ("8.9", ("bf16", "fp16", "fp8", "tf32", "int8", "fp32")),
+    ],
+)
+def test_formats_of_a_gpu(capability: str, formats: tuple[str, ...]) -> None:
+    assert as_gpu(replace(facts(), capability=capability)).machine.dtypes == formats
+
+
 def test_memory_in_use_by_the_unseen_is_noted() -> None:
     assert "cannot be seen" in facts(free=100_000_000_000).notes()[0]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, final
 
 from silicast.measurement.benches._limits import (
@@ -14,6 +14,7 @@ from silicast.measurement.benches._limits import (
     most_operations,
     tensor_bytes,
 )
+from silicast.measurement.benches._tf32 import tf32_for
 from silicast.measurement.benches.bench import Bench, register
 from silicast.measurement.benches.ranges import Ranges, Size, lessened
 from silicast.measurement.machine import Machine
@@ -129,9 +130,7 @@ class Conv2d(Bench):
 
     def context(self, kernel: Columns, machine: Machine) -> AbstractContextManager[object]:
         """See :class:`Bench`: cuDNN takes TF32 for fp32 unless it is told."""
-        if machine.kind == "cpu":
-            return nullcontext()
-        return _tf32(allowed=kernel.get("dtype") == "tf32")
+        return tf32_for(kernel, machine)
 
 
 def _pair(kernel: Columns, name: str) -> tuple[int, int]:
@@ -155,15 +154,3 @@ def _operations(kernel: Columns) -> float:
     inner = kernel["in_channels"] // kernel.get("groups", 1)
     each: int = inner * taps[0] * taps[1] * kernel["out_channels"]
     return 2.0 * int(kernel["batch"]) * each * _places(kernel)
-
-
-@contextmanager
-def _tf32(*, allowed: bool) -> Iterator[None]:
-    import torch
-
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = allowed
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.allow_tf32 = before

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, final
 
 from silicast.measurement.benches._limits import (
@@ -15,6 +15,7 @@ from silicast.measurement.benches._limits import (
     most_operations,
     tensor_bytes,
 )
+from silicast.measurement.benches._tf32 import tf32_for
 from silicast.measurement.benches.bench import Bench, register
 from silicast.measurement.benches.ranges import Ranges, Size, lessened
 from silicast.measurement.machine import Machine
@@ -145,9 +146,7 @@ class Gemm(Bench):
 
     def context(self, kernel: Columns, machine: Machine) -> AbstractContextManager[object]:
         """See :class:`Bench`: whether fp32 is multiplied in TF32."""
-        if machine.kind == "cpu":
-            return nullcontext()
-        return _tf32(allowed=kernel.get("dtype") == "tf32")
+        return tf32_for(kernel, machine)
 
 
 def _stepped(kernel: Columns) -> Columns:
@@ -179,16 +178,3 @@ def _grouped(rows: Any, weights: Any, ends: Any) -> Any:
     import torch
 
     return torch._grouped_mm(rows, weights, offs=ends)  # noqa: SLF001
-
-
-@contextmanager
-def _tf32(*, allowed: bool) -> Iterator[None]:
-    import torch
-
-    products = torch.backends.cuda.matmul
-    before = products.allow_tf32
-    products.allow_tf32 = allowed
-    try:
-        yield
-    finally:
-        products.allow_tf32 = before
