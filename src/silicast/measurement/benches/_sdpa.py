@@ -33,6 +33,8 @@ PACKAGES = {"flash_attn": ("flash_attn", "fa2"), "flash_attn_3": ("flash_attn_in
 WIDTHS = (64, 128, 80, 96, 256, 32)
 GROUPS = (1, 4, 8, 2)
 SCORE_BYTES = 4
+HALF_ONLY = ("sdpa_flash", "sdpa_cudnn", *PACKAGES)
+"""Variants that take bf16 and fp16."""
 
 
 def variants(machine: Machine) -> tuple[str | None, ...]:
@@ -56,12 +58,44 @@ def named(kernel: Columns, machine: Machine) -> Columns:
     return {**kernel, "library": library} if library else kernel
 
 
+def possible(kernel: Columns, group: int, machine: Machine) -> tuple[Columns, int]:
+    """The kernel and its query heads a key head, as PyTorch has a GPU's kernel for them.
+
+    xFormers' takes no shared keys, and no other takes fp32 but the plain one, which PyTorch then
+    chooses unasked: it is named, as it keeps all scores.
+    """
+    found, variant = dict(kernel), kernel.get("variant")
+    if machine.kind == "cpu":
+        return found, group
+    if variant == "sdpa_efficient":
+        group = 1
+    elif found.get("dtype") == "fp32":
+        if group > 1:
+            found["variant"] = "sdpa_math"
+        elif variant in HALF_ONLY:
+            found["variant"] = "sdpa_efficient"
+    return found, group
+
+
+def keeps_scores(kernel: Columns) -> bool:
+    """Whether scores are kept: by the plain kernel, named or the only one left to PyTorch (fp32
+    with shared keys, on a GPU, where a row without a variant names no library).
+    """
+    if kernel.get("variant") is not None:
+        return bool(kernel["variant"] == "sdpa_math")
+    shared = (kernel.get("num_kv_heads") or kernel["num_heads"]) != kernel["num_heads"]
+    return shared and kernel.get("dtype") == "fp32" and kernel.get("library") is None
+
+
 def refusal(kernel: Columns, machine: Machine) -> str:
     """What PyTorch or a package does not do."""
     given, meant = kernel.get("library"), library_of(kernel.get("variant"), machine)
     if given is not None and given != meant:
         return f"library = {given!r} is not that of variant = {kernel.get('variant')!r}: {meant}"
-    if kernel["num_heads"] % kernel.get("num_kv_heads", kernel["num_heads"]):
+    groups = kernel.get("num_kv_heads") or kernel["num_heads"]
+    if kernel.get("variant") == "sdpa_efficient" and groups != kernel["num_heads"]:
+        return "PyTorch's memory-efficient attention takes a key head for each query head"
+    if kernel["num_heads"] % groups:
         return "num_heads is no multiple of num_kv_heads"
     return ""
 
@@ -72,7 +106,7 @@ def needed(kernel: Columns, queries: int, keys: int) -> int:
     heads, width = kernel["num_heads"], kernel["head_dim"]
     groups = int(kernel.get("num_kv_heads") or heads)
     ends = tensor_bytes(dtype, 2, batch, width, heads * queries + groups * keys)
-    if kernel.get("variant") == "sdpa_math":
+    if keeps_scores(kernel):
         # scores and their softmax, in fp32; keys and values once for every head
         ends += 2 * int(batch) * heads * queries * keys * SCORE_BYTES
         ends += tensor_bytes(dtype, 2, batch, width, heads * keys)

@@ -29,6 +29,8 @@ class AttentionDecode(Bench):
         def settled(kernel: Columns) -> Columns:
             found = dict(kernel)
             group = int(found.pop("_group", 0)) or found["num_heads"] // found["num_kv_heads"]
+            found, group = _sdpa.possible(found, group, machine)
+            found = _sdpa.named(found, machine)
             found["num_heads"] = found["num_kv_heads"] * group
 
             def cost(each: Columns) -> float:
@@ -38,7 +40,7 @@ class AttentionDecode(Bench):
             names = ("batch", "kv_len", "num_kv_heads")
             found = lessened(found, names, most_bytes(machine), cost)
             found["num_heads"] = found["num_kv_heads"] * group
-            return _sdpa.named(found, machine)
+            return found
 
         return Ranges(
             self.op,

@@ -37,9 +37,10 @@ class AttentionPrefill(Bench):
         def settled(kernel: Columns) -> Columns:
             found = dict(kernel)
             group = int(found.pop("_group", 0))
-            if group:
-                found["num_heads"] = found["num_kv_heads"] * group
-            group = found["num_heads"] // found["num_kv_heads"]
+            group = group or found["num_heads"] // found["num_kv_heads"]
+            found, group = _sdpa.possible(found, group, machine)
+            found = _sdpa.named(found, machine)
+            found["num_heads"] = found["num_kv_heads"] * group
             found["kv_len"] = max(found["kv_len"], found["q_len"])
             for most, cost in (
                 (most_operations(machine), _operations),
@@ -51,7 +52,7 @@ class AttentionPrefill(Bench):
 
                 names = ("batch", "q_len", "kv_len", "num_kv_heads")
                 found = self._tied(lessened(found, names, most, capped), group)
-            return _sdpa.named(found, machine)
+            return found
 
         return Ranges(
             self.op,
