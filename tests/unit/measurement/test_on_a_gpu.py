@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, ClassVar
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -9,12 +12,14 @@ if not torch.cuda.is_available():
     pytest.skip("there is no NVIDIA GPU", allow_module_level=True)
 
 from silicast.measurement.benches import BENCHES  # noqa: E402
+from silicast.measurement.benches.bench import Bench  # noqa: E402
 from silicast.measurement.benches.check import check_bench, drawn_kernels  # noqa: E402
+from silicast.measurement.benches.ranges import Ranges  # noqa: E402
 from silicast.measurement.conditions import watch_of  # noqa: E402
 from silicast.measurement.host_costs import measure_hosts  # noqa: E402
 from silicast.measurement.identify import find_machine  # noqa: E402
 from silicast.measurement.machine import Machine  # noqa: E402
-from silicast.measurement.records import HostRow, KernelRow  # noqa: E402
+from silicast.measurement.records import Columns, FailedRow, HostRow, KernelRow  # noqa: E402
 from silicast.measurement.timing import measure_kernel  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -57,6 +62,55 @@ def test_a_row_says_how_it_was_timed(launch: str, cache: str, gpu: Machine) -> N
     assert row.kernel == kernel
     assert row.latency_us > 0.0
     assert row.conditions is not None
+
+
+class Waits(Bench):
+    """What no graph can hold: the host waits in between."""
+
+    op: ClassVar[str] = "elementwise"
+
+    def __init__(self, wait: Callable[[Any], object]) -> None:
+        self.wait = wait
+
+    def ranges(self, machine: Machine) -> Ranges:
+        return BENCHES[self.op].ranges(machine)
+
+    def tiny(self, kernel: Columns) -> Columns:
+        return kernel
+
+    def bytes_needed(self, kernel: Columns) -> int:
+        return 1 << 20
+
+    def operands(self, kernel: Columns, machine: Machine) -> tuple[Any, ...]:
+        return (torch.randn(1024, device=machine.torch_device),)
+
+    def function(self, kernel: Columns, machine: Machine) -> Callable[..., object]:
+        def call(numbers: Any) -> object:
+            self.wait(numbers.sum())
+            return torch.randn_like(numbers)  # its generator takes part in the capture
+
+        return call
+
+    def supported(self, kernel: Columns, machine: Machine) -> str:
+        return ""
+
+
+@pytest.mark.parametrize(
+    "wait", [lambda result: result.item(), lambda _: torch.cuda.synchronize()],
+    ids=["item", "synchronize"],
+)  # fmt: skip
+def test_after_a_capture_that_failed_kernels_are_measured(
+    wait: Callable[[Any], object], gpu: Machine
+) -> None:
+    before = torch.cuda.current_stream()
+    kernel = {**STREAMED, "launch": "graph"}
+    failed = measure_kernel(kernel, gpu, benches={"elementwise": Waits(wait)})
+    assert isinstance(failed, FailedRow), failed
+    assert torch.cuda.current_stream() == before
+    for launch in ("graph", "stream"):
+        gemm = {"op": "gemm", "m": 512, "n": 512, "k": 512, "dtype": "bf16", "launch": launch}
+        row = measure_kernel(gemm, gpu)
+        assert isinstance(row, KernelRow), row
 
 
 def test_the_host_costs_something(gpu: Machine) -> None:

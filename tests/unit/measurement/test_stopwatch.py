@@ -89,6 +89,21 @@ def test_what_cannot_be_captured_says_so() -> None:
         clock.prepare(1e-6)
 
 
+def test_after_a_capture_that_failed_others_are_captured() -> None:
+    cuda = FakeCuda(captures=False)
+    before = cuda.current_stream()
+    clock = GraphClock(runtime(cuda), [cuda.kernel(1e-6)], flushes=False)
+    with pytest.raises(LostError):
+        clock.prepare(1e-6)
+    assert cuda.current_stream() is before
+    assert not cuda.generator_captured  # it would give no numbers
+    assert clock._graph is None
+    cuda.captures = True
+    clock = GraphClock(runtime(cuda), [cuda.kernel(30e-6)], flushes=False)
+    clock.prepare(30e-6)
+    assert clock.sample() == pytest.approx([30e-6])
+
+
 class _Plain(Runtime):
     """A device that does nothing, and notes its flushes."""
 

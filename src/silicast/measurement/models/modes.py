@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
+from silicast.measurement.capture import capturing
 from silicast.measurement.machine import Machine
 from silicast.measurement.models.case import Program
 
@@ -74,7 +75,7 @@ def _captured(torch: Any, program: Program) -> Call:
             for _ in range(CAPTURE_WARM_UP):
                 program.module(*program.args)
         torch.cuda.current_stream().wait_stream(side)
-        with torch.cuda.graph(graph):
+        with capturing(torch, graph):
             kept = program.module(*program.args)
 
     def replay(result: object = kept) -> object:
