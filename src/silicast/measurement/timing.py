@@ -235,7 +235,7 @@ def spread_of(samples: Sequence[float]) -> Spread:
 
 
 def flags_of(samples: Sequence[float], spread: Spread) -> list[str]:
-    """What repeats themselves say is doubtful."""
+    """What repeats themselves say is doubtful, whatever unit the spread has."""
     flags = []
     third = len(samples) // 3
     if third >= LEAST_SAMPLES:
@@ -245,7 +245,7 @@ def flags_of(samples: Sequence[float], spread: Spread) -> list[str]:
             flags.append("drift")
     if uncertainty(samples) > NOISY:
         flags.append("noisy")
-    if spread.p05 * UNSTEADY < median(samples) * 1e6:
+    if float(np.quantile(samples, 0.05)) * UNSTEADY < median(samples):
         flags.append("unsteady")
     return flags
 

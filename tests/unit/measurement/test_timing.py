@@ -17,6 +17,7 @@ from silicast.measurement.benches.ranges import Ranges, Size
 from silicast.measurement.conditions import CpuWatch
 from silicast.measurement.machine import Machine
 from silicast.measurement.records import FailedRow, KernelRow, Protocol
+from silicast.measurement.models.repeats import spread_ms
 from silicast.measurement.timing import (
     LEAST_SAMPLES,
     MOST_SETS,
@@ -70,6 +71,15 @@ def test_drift_beyond_the_noise_is_flagged() -> None:
 
 
 def test_the_spread_is_in_microseconds() -> None:
+def test_what_something_else_slowed_down_is_unsteady_in_any_unit() -> None:
+    steady = [0.010 + 0.0001 * (i % 3) for i in range(30)]
+    slowed = [0.002] * 10 + [0.010] * 20
+    for spread in (spread_of, spread_ms):
+        assert flags_of(steady, spread(steady)) == []
+        assert "unsteady" in flags_of(slowed, spread(slowed))
+        assert "unsteady" in flags_of(slowed[::-1], spread(slowed[::-1]))
+
+
     spread = spread_of([1e-6, 2e-6, 3e-6])
     assert (spread.p05, spread.p95, spread.repeats) == (1.1, 2.9, 3)
 

@@ -76,6 +76,70 @@ def test_what_fails_is_a_row_and_the_others_are_measured(tmp_path: Path) -> None
     rows = measured(tmp_path / "here.jsonl")
     failed, good = rows
     assert isinstance(failed, FailedRow)
+def test_a_steady_run_is_not_flagged_and_an_unsteady_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for times, flagged in (([0.010] * 20, False), ([0.002] * 10 + [0.010] * 20, True)):
+        monkeypatch.setattr(runner, "repeated", lambda *_, found=times: found)
+        path = tmp_path / f"{flagged}.jsonl"
+        measured(path, names=["toy-good"])
+        (row,) = read_measurements(path).runs
+        assert ("unsteady" in row.flags) is flagged
+
+
+def test_graphs_come_before_what_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "runtime_of", lambda _: runtime_of(MACHINE))
+    monkeypatch.setattr(runner, "watch_of", lambda _: watch_of(MACHINE))
+    gpu = replace(MACHINE, kind="cuda")
+    with MeasurementFile.open(tmp_path / "x.jsonl", Session("one", "2026-01-01")) as file:
+        rows = runner.measure_models(gpu, file, budget_s=-1.0)
+    assert [row.mode for row in rows if isinstance(row, runner.Skipped)] == [
+        "eager", "graph", "compiled",
+    ]  # fmt: skip
+
+
+LOST = "CUDA error: unspecified launch failure"
+
+
+def test_a_lost_device_ends_the_models_and_they_are_tried_again(tmp_path: Path) -> None:
+    path, clock = tmp_path / "here.jsonl", iter(range(10_000))
+    tried: list[str] = []
+
+    def lost(place: Place, sizes: Sizes) -> Program:
+        if place.device != "meta":
+            tried.append(place.device)
+            raise RuntimeError(LOST)
+        return linear(place, sizes)
+
+    def session() -> Outcome:
+        def models(file: MeasurementFile, seconds: float, tell: Any) -> object:
+            def told(row: runner.Row) -> None:
+                if isinstance(row, (RunRow, FailedRow)):
+                    tell(row)
+
+            return runner.measure_models(MACHINE, file, modes=["eager"], tell=told)
+
+        def none(kernel: Columns) -> FailedRow:
+            return FailedRow("", kernel, "error")
+
+        with MeasurementFile.open(path, Session("one", "2026-01-01T00:00:00")) as file:
+            tools = Tools(none, models=models)
+            return Measuring(file, tools, 1000.0, clock=lambda: float(next(clock))).run()
+
+    with pytest.MonkeyPatch.context() as patch:
+        found = {case.name: case for case in (Case("toy-lost", lost, SIZES, "small"), GOOD)}
+        patch.setattr(runner, "cases", lambda: found)
+        for attempt in (1, 2):
+            assert "run the command again" in session().ended
+            assert len(tried) == attempt
+            assert read_measurements(path).runs == ()
+        assert session().ended == ""  # what loses the device each time is left
+    assert len(tried) == 2
+    assert [row.name for row in read_measurements(path).runs] == ["toy-good-fp32 eager"]
+
+
     assert failed.reason == "out_of_memory"
     assert "no room" in failed.message
     assert isinstance(good, RunRow)
