@@ -159,3 +159,11 @@ def test_a_round_of_cold_calls_uses_each_set_once_after_one_flush() -> None:
     assert used == [0, 1, 2, 3, 4]
     assert len(samples) == 3  # two calls, two calls, one
     assert plain.flushes == 1
+
+
+def test_one_quick_call_behind_a_flush_is_not_repeated() -> None:
+    calls, call = counted()
+    clock = HostClock(_Plain(), [call], flushes=True)
+    clock.prepare(GROUP_S / 10)
+    assert len(clock.sample()) == 1
+    assert calls[0] == 1

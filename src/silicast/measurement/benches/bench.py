@@ -7,13 +7,14 @@ battery that each must pass. Benches import PyTorch where they run, not where th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
+from silicast.measurement.benches.operand_tree import stored_bytes
 from silicast.measurement.benches.ranges import Ranges
 from silicast.measurement.machine import Machine
 from silicast.measurement.records import Columns
@@ -69,8 +70,14 @@ class Bench(ABC):
         """Settings of PyTorch that the kernel asks for while it is prepared and run."""
         return nullcontext()
 
-    def prepare(self, kernel: Columns, machine: Machine) -> Call:
-        """Allocates operands and returns the call to time."""
+    def bytes_touched(self, kernel: Columns, operands: Sequence[object]) -> int:  # noqa: ARG002
+        """Of one set of operands those that a call reads or writes; benches whose calls leave parts
+        of a tensor alone say less than its size.
+        """
+        return stored_bytes(operands)
+
+    def prepare(self, kernel: Columns, machine: Machine) -> partial[object]:
+        """Allocates operands and returns the call to time, of them."""
         return partial(self.function(kernel, machine), *self.operands(kernel, machine))
 
     def supported(self, kernel: Columns, machine: Machine) -> str:

@@ -19,6 +19,7 @@ from typing import Any, cast
 import numpy as np
 
 from silicast.measurement.benches.bench import Bench
+from silicast.measurement.benches.operand_tree import tensors_of
 from silicast.measurement.machine import Machine
 from silicast.measurement.records import Columns
 from silicast.scenario.kernel_case import kernel_case
@@ -96,14 +97,17 @@ def _check_call(bench: Bench, kernel: Columns, machine: Machine) -> None:
     runtime = runtime_of(machine)
     with runtime.ready(), bench.context(kernel, machine):
         operands = bench.operands(kernel, machine)
-        tensors = _tensors(operands)
+        tensors = list(tensors_of(operands))
         _require(bool(tensors), "has no tensors", kernel)
+        touched = bench.bytes_touched(kernel, operands)
+        told = 0 < touched <= sum(each.nbytes for each in tensors)
+        _require(told, f"bytes_touched = {touched}", kernel)
         function = bench.function(kernel, machine)
-        results = _tensors(function(*operands))
+        results = list(tensors_of(function(*operands)))
         for result in results:
             whole = not result.is_floating_point() or bool(torch.isfinite(result.float()).all())
             _require(whole, "its result is not finite", kernel)
-        repeated = _tensors(function(*operands))
+        repeated = list(tensors_of(function(*operands)))
         for one, other in zip(results, repeated, strict=True):
             _require(one.shape == other.shape, "its result changes shape", kernel)
             finite = not other.is_floating_point() or bool(torch.isfinite(other.float()).all())
@@ -115,7 +119,7 @@ def _check_call(bench: Bench, kernel: Columns, machine: Machine) -> None:
         _require(
             stored <= SLACK * counted, f"stores {stored} bytes, bytes_needed = {counted}", kernel
         )
-        others = _tensors(bench.operands(kernel, machine))
+        others = tensors_of(bench.operands(kernel, machine))
         shared = own.keys() & {each.untyped_storage().data_ptr() for each in others}
         _require(not shared, "two sets of operands share memory", kernel)
         numbers = [each for each in tensors if each.is_floating_point() and each.numel() > 64]
@@ -156,22 +160,6 @@ def traced_ops(bench: Bench, kernel: Columns, machine: Machine) -> list[Op]:
     dtype = "tf32" if kernel.get("dtype") == "tf32" else None
     graph = graph_of(Program(), tensors, dtype=dtype)
     return [node.op for _, node in graph.nodes()]
-
-
-def _tensors(tree: object) -> list[Any]:
-    import dataclasses
-
-    import torch
-
-    if isinstance(tree, torch.Tensor):
-        return [tree]
-    if isinstance(tree, (list, tuple)):
-        return [found for each in tree for found in _tensors(each)]
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        return [
-            found for f in dataclasses.fields(tree) for found in _tensors(getattr(tree, f.name))
-        ]
-    return []
 
 
 def _require(ok: bool, message: str, kernel: Columns) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, final
 
 from silicast.measurement.benches._limits import (
@@ -57,6 +57,12 @@ class Embedding(Bench):
         return tensor_bytes(kernel.get("dtype", "bf16"), rows, kernel["hidden"]) + (
             tensor_bytes("int64", kernel["tokens"])
         )
+
+    def bytes_touched(self, kernel: Columns, operands: Sequence[object]) -> int:
+        """See :class:`Bench`: rows of the table that are looked up."""
+        left = max(0, kernel["vocab"] - kernel["tokens"])
+        unread = tensor_bytes(kernel.get("dtype", "bf16"), left, kernel["hidden"])
+        return super().bytes_touched(kernel, operands) - unread
 
     def operands(self, kernel: Columns, machine: Machine) -> tuple[Any, ...]:
         """See :class:`Bench`: tokens, and the table."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, final
 
 from silicast.measurement.benches._limits import dtypes, kept, launches, most_bytes, tensor_bytes
@@ -52,6 +52,13 @@ class KvCopy(Bench):
         tokens, width = kernel["tokens"], 2 * kernel["num_kv_heads"] * kernel["head_dim"]
         rows = tensor_bytes(kernel.get("dtype", "bf16"), (1 + SLOTS) * tokens, width)
         return rows + tensor_bytes("int64", tokens)
+
+    def bytes_touched(self, kernel: Columns, operands: Sequence[object]) -> int:
+        """See :class:`Bench`: slots that are written."""
+        width = 2 * kernel["num_kv_heads"] * kernel["head_dim"]
+        left = (SLOTS - 1) * kernel["tokens"]
+        unwritten = tensor_bytes(kernel.get("dtype", "bf16"), left, width)
+        return super().bytes_touched(kernel, operands) - unwritten
 
     def operands(self, kernel: Columns, machine: Machine) -> tuple[Any, ...]:
         """See :class:`Bench`: the cache, slots, and what is written."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, final
 
 from silicast.measurement.benches._limits import (
@@ -86,6 +86,13 @@ class Moe(Bench):
         between = tensor_bytes(dtype, 3 * rows, inner) + tensor_bytes(dtype, 3 * pairs, hidden)
         beside = tensor_bytes(dtype, 3 * tokens, hidden) + 16 * int(rows + experts)
         return weights + between + beside
+
+    def bytes_touched(self, kernel: Columns, operands: Sequence[object]) -> int:
+        """See :class:`Bench`: experts that somebody goes to."""
+        left = max(0, kernel["experts"] - kernel["tokens"] * kernel["topk"])
+        dtype = str(kernel.get("dtype", "bf16"))
+        unread = tensor_bytes(dtype, 3, left, kernel["hidden"], kernel["intermediate"])
+        return super().bytes_touched(kernel, operands) - unread
 
     def operands(self, kernel: Columns, machine: Machine) -> tuple[Any, ...]:
         """See :class:`Bench`: tokens, weights, and who goes where."""

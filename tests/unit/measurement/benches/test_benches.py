@@ -16,6 +16,7 @@ from silicast.measurement.benches import BENCHES, _limits, _sdpa
 from silicast.measurement.benches._limits import most_bytes
 from silicast.measurement.benches.bench import Bench, register
 from silicast.measurement.benches.check import check_bench, drawn_kernels, traced_ops
+from silicast.measurement.benches.operand_tree import stored_bytes
 from silicast.measurement.benches.ranges import Ranges, Size
 from silicast.measurement.machine import Machine
 from silicast.measurement.records import FailedRow, KernelRow, Protocol
@@ -77,6 +78,75 @@ def test_named_attention_has_the_library_of_its_kernel(monkeypatch: pytest.Monke
     assert (None, None) in found
     assert ("flash_attn", "fa2") in found
     assert len(found) == 6
+
+
+@pytest.mark.parametrize("op", ["attention_prefill", "attention_decode"])
+def test_attention_that_pytorch_has_no_kernel_for_is_not_drawn(
+    op: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_sdpa, "installed", lambda _: True)
+    plain = 0
+    for kernel in drawn_kernels(BENCHES[op], GPU, 400):
+        shared, variant = kernel["num_heads"] != kernel["num_kv_heads"], kernel.get("variant")
+        assert not (shared and variant == "sdpa_efficient"), kernel
+        if kernel["dtype"] == "fp32":
+            assert variant == "sdpa_math" if shared else variant not in _sdpa.HALF_ONLY, kernel
+            plain += shared
+    assert plain > 10
+
+
+@pytest.mark.parametrize("op", ["attention_prefill", "attention_decode"])
+def test_scores_that_pytorch_keeps_unasked_are_counted(op: str) -> None:
+    kernel = {"op": op, "q_len": 512, "kv_len": 512, "batch": 2, "num_heads": 8, "head_dim": 64,
+              "num_kv_heads": 2, "dtype": "fp32"}  # fmt: skip
+    needed = BENCHES[op].bytes_needed
+    assert needed(kernel) == needed({**kernel, "variant": "sdpa_math"})
+    few = needed({**kernel, "variant": "sdpa_flash"})
+    assert needed({**kernel, "dtype": "bf16"}) * 2 == few < needed(kernel)
+    # a CPU's rows name their library; its kernel keeps none
+    assert needed({**kernel, "library": "torch"}) == few
+
+
+def test_shared_keys_of_xformers_are_refused() -> None:
+    kernel = {"op": "attention_decode", "kv_len": 8, "num_heads": 8, "num_kv_heads": 2,
+              "head_dim": 64, "variant": "sdpa_efficient", "library": "cutlass"}  # fmt: skip
+    assert "a key head for each" in BENCHES["attention_decode"].refused(kernel, GPU)
+    assert BENCHES["attention_decode"].refused({**kernel, "num_kv_heads": 8}, GPU) == ""
+
+
+@pytest.mark.parametrize(
+    ("kernel", "share"),
+    [
+        ({"op": "embedding", "tokens": 10, "hidden": 64, "vocab": 1000, "dtype": "fp32"}, 0.011),
+        ({"op": "kv_copy", "tokens": 16, "num_kv_heads": 2, "head_dim": 64, "dtype": "fp32",
+          "library": "torch"}, None),
+        ({"op": "moe", "tokens": 2, "experts": 16, "topk": 2, "hidden": 64, "intermediate": 64,
+          "dtype": "fp32", "library": "torch"}, 0.26),
+    ],
+    ids=lambda each: each["op"] if isinstance(each, dict) else "",
+)  # fmt: skip
+def test_what_a_call_leaves_alone_does_not_count(
+    kernel: dict[str, Any], share: float | None
+) -> None:
+    bench = BENCHES[kernel["op"]]
+    operands = bench.operands(kernel, CPU)
+    touched, stored = bench.bytes_touched(kernel, operands), stored_bytes(operands)
+    if share is None:  # what is written, once as it comes and once where it goes, and 16 slots
+        assert touched == 2 * 16 * 2 * 2 * 64 * 4 + 16 * 8
+    else:
+        assert touched == pytest.approx(share * stored, rel=0.1)
+
+
+@pytest.mark.parametrize("op", ["gemm", "conv2d"])
+@pytest.mark.parametrize("dtype", ["tf32", "fp32"])
+def test_tf32_is_for_rows_that_say_so(op: str, dtype: str) -> None:
+    import torch
+
+    places = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [place.allow_tf32 for place in places]
+    with BENCHES[op].context({"op": op, "dtype": dtype}, GPU):
+        assert [place.allow_tf32 for place in places] == [dtype == "tf32"] * 2
+    assert [place.allow_tf32 for place in places] == before
 
 
 @pytest.mark.parametrize("has", [True, False])
