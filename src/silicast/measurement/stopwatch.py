@@ -73,9 +73,11 @@ class HostClock(Stopwatch):
     timer: ClassVar[str] = "perf_counter"
 
     def prepare(self, usual_s: float) -> None:
-        """See :class:`Stopwatch`: quick calls share a reading of the clock."""
+        """See :class:`Stopwatch`: quick calls share a reading of the clock; behind a flush each call
+        runs once.
+        """
         group = min(MOST_GROUPED, max(1, math.ceil(GROUP_S / max(usual_s, 1e-9))))
-        if len(self.calls) == 1:
+        if len(self.calls) == 1 and not self.flushes:
             self._rounds = [self.calls * group]
         else:
             self._rounds = [self.calls[i : i + group] for i in range(0, len(self.calls), group)]

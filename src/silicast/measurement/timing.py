@@ -148,9 +148,12 @@ def _samples(
 ) -> list[float]:
     """Seconds a call, in the order in which they were taken."""
     cold, needed = kernel["cache"] == "cold", bench.bytes_needed(kernel)
-    sets = _sets(needed, runtime) if cold else 1
-    calls = [bench.prepare(kernel, machine) for _ in range(sets)]
-    flushes = cold and sets * needed < SPAN * runtime.cache_bytes()
+    room = int(min(SHARE_OF_FREE * runtime.free_bytes(), SETS_BYTES) / max(needed, 1))
+    calls, sets, flushes = [bench.prepare(kernel, machine)], 1, False
+    if cold:
+        touched = bench.bytes_touched(kernel, calls[0].args)
+        sets, flushes = _sets(touched, room, runtime.cache_bytes())
+        calls += [bench.prepare(kernel, machine) for _ in range(sets - 1)]
     watch = _stopwatch(kernel, machine, runtime, calls, flushes=flushes)
     usual = watch.first()
     limit = PATIENCE * protocol.seconds
@@ -169,11 +172,22 @@ def _samples(
         return collected(watch.sample, protocol)
 
 
-def _sets(needed: int, runtime: Runtime) -> int:
-    """Sets of operands that together leave nothing of each other in the caches."""
-    wanted = math.ceil(SPAN * runtime.cache_bytes() / max(needed, 1))
-    room = int(min(SHARE_OF_FREE * runtime.free_bytes(), SETS_BYTES) / max(needed, 1))
-    return max(1, min(wanted, MOST_SETS, room))
+def _sets(touched: int, room: int, cache: int) -> tuple[int, bool]:
+    """Sets of operands that together leave nothing of each other in the caches; and whether they
+    are too small or too few for that, so that a flush has to.
+
+    Args:
+        touched: bytes of a set that a call reads or writes. Results do not count: the memory of
+            one call's may be the next one's.
+        room: sets that memory has room for, with results and what lies between.
+        cache: bytes of the last level.
+
+    >>> _sets(1 << 20, 100, 32 << 20), _sets(1 << 20, 10, 32 << 20), _sets(64 << 20, 0, 32 << 20)
+    ((64, False), (10, True), (1, False))
+    """
+    wanted = math.ceil(SPAN * cache / max(touched, 1))
+    sets = max(1, min(wanted, MOST_SETS, room))
+    return sets, sets < wanted
 
 
 def _stopwatch(

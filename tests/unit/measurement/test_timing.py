@@ -6,6 +6,7 @@ import gc
 import sys
 from collections.abc import Callable
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -16,8 +17,8 @@ from silicast.measurement.benches.bench import Bench
 from silicast.measurement.benches.ranges import Ranges, Size
 from silicast.measurement.conditions import CpuWatch
 from silicast.measurement.machine import Machine
-from silicast.measurement.records import FailedRow, KernelRow, Protocol
 from silicast.measurement.models.repeats import spread_ms
+from silicast.measurement.records import FailedRow, KernelRow, Protocol
 from silicast.measurement.timing import (
     LEAST_SAMPLES,
     MOST_SETS,
@@ -70,7 +71,6 @@ def test_drift_beyond_the_noise_is_flagged() -> None:
     assert flags_of(wild, spread_of(wild)) == ["noisy"]
 
 
-def test_the_spread_is_in_microseconds() -> None:
 def test_what_something_else_slowed_down_is_unsteady_in_any_unit() -> None:
     steady = [0.010 + 0.0001 * (i % 3) for i in range(30)]
     slowed = [0.002] * 10 + [0.010] * 20
@@ -80,6 +80,7 @@ def test_what_something_else_slowed_down_is_unsteady_in_any_unit() -> None:
         assert "unsteady" in flags_of(slowed[::-1], spread(slowed[::-1]))
 
 
+def test_the_spread_is_in_microseconds() -> None:
     spread = spread_of([1e-6, 2e-6, 3e-6])
     assert (spread.p05, spread.p95, spread.repeats) == (1.1, 2.9, 3)
 
@@ -97,8 +98,14 @@ class FakeBench(Bench):
 
     op: ClassVar[str] = "softmax"
 
-    def __init__(self, make: Callable[[], Callable[[], object]], needed: int = 1 << 18) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Callable[[], object]],
+        needed: int = 1 << 18,
+        stored: int | None = None,
+    ) -> None:
         self.make, self.needed, self.prepared = make, needed, 0
+        self.stored = needed if stored is None else stored
 
     def ranges(self, machine: Machine) -> Ranges:
         return Ranges(
@@ -113,11 +120,12 @@ class FakeBench(Bench):
         return self.needed
 
     def operands(self, kernel: dict[str, Any], machine: Machine) -> tuple[Any, ...]:
-        return ()
+        return (SimpleNamespace(nbytes=self.stored),)
 
     def function(self, kernel: dict[str, Any], machine: Machine) -> Callable[..., object]:
         self.prepared += 1
-        return self.make()
+        call = self.make()
+        return lambda _: call()
 
     def supported(self, kernel: dict[str, Any], machine: Machine) -> str:
         return ""
@@ -170,6 +178,21 @@ def test_small_cold_operands_are_flushed_between_rounds(cuda: FakeCuda) -> None:
     measured(bench, cache="cold")
     assert bench.prepared == MOST_SETS
     assert any(line.startswith("flush") for line in cuda.log)
+
+
+def test_results_do_not_make_operands_cold(cuda: FakeCuda) -> None:
+    bench = FakeBench(lambda: cuda.kernel(20e-6), needed=1 << 20, stored=1 << 18)
+    measured(bench, cache="cold")
+    assert bench.prepared == 8  # the cache twice over, by operands alone
+    assert not any(line.startswith("flush") for line in cuda.log)
+
+
+def test_large_results_with_small_operands_are_flushed(cuda: FakeCuda) -> None:
+    bench = FakeBench(lambda: cuda.kernel(20e-6), needed=2 << 30, stored=1 << 18)
+    measured(bench, cache="cold")
+    assert bench.prepared == 2  # results of two sets are what memory may take
+    assert any(line.startswith("flush") for line in cuda.log)
+    assert "replay 2" in cuda.log  # each set once behind a flush
 
 
 def test_one_large_cold_set_evicts_itself(cuda: FakeCuda) -> None:

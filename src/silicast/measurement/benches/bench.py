@@ -21,7 +21,6 @@ from silicast.measurement.records import Columns
 from silicast.scenario.kernel_case import kernel_case
 from silicast.workload.identity import identity
 
-Call = Callable[[], object]
 OPEN = frozenset(("op", "launch", "cache"))
 """Columns that say how a kernel is timed, not which."""
 
