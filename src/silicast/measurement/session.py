@@ -17,6 +17,7 @@ import msgspec
 
 from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
+from silicast.measurement.lost import LOST, given_up, is_fatal
 from silicast.measurement.progress import Clock, Outcome, Progress
 from silicast.measurement.records import (
     CollectiveRow,
@@ -38,12 +39,6 @@ ONCE_SHARE = 0.3
 """Of the budget, after which the kernels begin even if collectives are left."""
 MODELS_SHARE = 0.4
 """Of the budget, for whole models where they are wanted."""
-FATAL = ("illegal memory access", "device-side assert", "unspecified launch failure",
-         "misaligned address", "an illegal instruction", "device lost", "ecc error",
-         "fallen off the bus", "uncorrectable")  # fmt: skip
-"""Errors after which a process can compute nothing more on its GPU."""
-
-LOST = "the GPU can compute nothing more in this process: run the command again to go on"
 
 Row = KernelRow | HostRow | CollectiveRow | RunRow | FailedRow
 Tell = Callable[[Row], None]
@@ -150,8 +145,8 @@ class Measuring:
                     chooser.tell(row.kernel, row.latency_us)
             if row.session == own.id and row.name == REFERENCE and not self._first_reference_us:
                 self._first_reference_us = row.latency_us
-        for failed in before.failed:
-            if failed.session in alike and "op" in failed.what:
+        for failed in given_up(row for row in before.failed if row.session in alike):
+            if "op" in failed.what:
                 with suppress(SilicastError):  # a collective, which is no kernel
                     chooser.failed(failed.what, failed.reason)
 
@@ -163,7 +158,8 @@ class Measuring:
         before, own = self.file.before, self.file.session.id
         if any(row.session == own for row in before.kernels):
             return
-        known = {_what(row) for kind in (before.hosts, before.collectives, before.failed)
+        failed = given_up(row for row in before.failed if row.session == own)
+        known = {_what(row) for kind in (before.hosts, before.collectives, failed)
                  for row in kind if row.session == own}  # fmt: skip
         end = self.clock() + ONCE_SHARE * self.budget_s
         for row in rows():
@@ -186,8 +182,6 @@ class Measuring:
                 chooser.tell(kernel, row.latency_us)
             else:
                 chooser.failed(kernel, row.reason)
-                if any(words in row.message.casefold() for words in FATAL):
-                    raise _EndedError(LOST)
             if self.stop():
                 raise _EndedError(self.stop())
         self._exhausted = chooser.next(math.inf) is None
@@ -228,6 +222,7 @@ class Measuring:
             return
         row = self._timed(self.tools.reference)
         if isinstance(row, FailedRow):
+            self._append(row)
             return
         if not self._first_reference_us:
             self._first_reference_us = row.latency_us
@@ -239,10 +234,12 @@ class Measuring:
         self._shown(row)
 
     def _shown(self, row: Row) -> None:
-        """Counts a row that is in the file; ends if somebody asked to."""
+        """Counts a row that is in the file; ends if somebody asked to, or the device is lost."""
         self.progress.failed += isinstance(row, FailedRow)
         self.progress.rows += not isinstance(row, FailedRow)
         self.watch(self.progress)
+        if is_fatal(row):
+            raise _EndedError(LOST)
         if self.progress.phase != "kernels" and self.stop():
             raise _EndedError(self.stop())
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from silicast.measurement.records import (
     KernelRow,
     Session,
 )
+from silicast.measurement.runtime import reason_of
 from silicast.measurement.session import REFERENCE, Measuring, Tools
 from silicast.measurement.store import MeasurementFile, read_measurements
 from silicast.scenario.kernel_case import kernel_case
@@ -173,6 +175,107 @@ def test_a_lost_gpu_ends_the_session(path: Path) -> None:
     outcome = run(path, Tools(measure, gemms(5)), clock)
     assert "run the command again" in outcome.ended
     assert len(read_measurements(path).failed) == 1
+
+
+TRAILER = """
+Search for `{}' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for \
+more information.
+CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace \
+below might be incorrect.
+For debugging consider passing CUDA_LAUNCH_BLOCKING=1
+Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
+
+Device-side assertion tracking was not enabled by user.
+"""
+"""What PyTorch adds to errors of CUDA."""
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "fatal"),
+    [
+        ("invalid argument", "cudaErrorInvalidValue", False),
+        ("out of memory", "cudaErrorMemoryAllocation", False),
+        ("operation not permitted when stream is capturing", "cudaErrorStreamCaptureUnsupported",
+         False),
+        ("an illegal memory access was encountered", "cudaErrorIllegalAddress", True),
+        ("device-side assert triggered", "cudaErrorAssert", True),
+        ("unspecified launch failure", "cudaErrorLaunchFailure", True),
+    ],
+)  # fmt: skip
+def test_only_some_errors_say_that_the_gpu_is_lost(
+    path: Path, said: str, name: str, fatal: bool
+) -> None:
+    clock = Clock()
+
+    def measure(kernel: Columns) -> KernelRow | FailedRow:
+        clock.now += 1.0
+        if kernel["m"] == 1:
+            error = RuntimeError(f"CUDA error: {said}{TRAILER.format(name)}")
+            return FailedRow("", kernel, *reason_of(error))
+        return KernelRow("", kernel, 1.0)
+
+    outcome = run(path, Tools(measure, gemms(3)), clock)
+    assert ("run the command again" in outcome.ended) is fatal
+    assert len(read_measurements(path).kernels) == (0 if fatal else 2)
+
+
+LOST = "CUDA error: an illegal memory access was encountered"
+
+
+def test_a_kernel_that_loses_the_gpu_twice_is_left(path: Path) -> None:
+    clock = Clock()
+
+    def measure(kernel: Columns) -> KernelRow | FailedRow:
+        clock.now += 1.0
+        if kernel["m"] == 1:
+            return FailedRow("", kernel, "error", LOST)
+        return KernelRow("", kernel, 1.0)
+
+    ended = [run(path, Tools(measure, gemms(3)), clock).ended for _ in range(3)]
+    assert [bool(each) for each in ended] == [True, True, False]
+    assert [row.kernel["m"] for row in read_measurements(path).kernels] == [2, 3]
+
+
+@pytest.mark.parametrize("kind", ["hosts", "collectives"])
+def test_a_gpu_lost_before_the_kernels_ends_the_session_and_the_row_is_measured_again(
+    path: Path, kind: str
+) -> None:
+    clock = Clock()
+    lost = [True]
+    what: Columns = {"host": "sync"} if kind == "hosts" else {"collective": "all", "gpus": 2}
+    after: list[str] = []
+    measured: dict[str, Any] = {}
+
+    def rows() -> Iterator[FailedRow]:
+        said = LOST if lost.pop(0) else "no such symbol"
+        yield FailedRow("", what, "error", said)
+        after.append(said)
+
+    measured[kind] = rows
+    ended = run(path, Tools(timed(clock), gemms(2), **measured), clock).ended
+    assert "run the command again" in ended
+    assert after == []
+    assert read_measurements(path).kernels == ()
+    lost.append(False)
+    assert run(path, Tools(timed(clock), gemms(2), **measured), clock).ended == ""
+    found = read_measurements(path)
+    assert [row.message for row in found.failed] == [LOST, "no such symbol"]
+    assert len(found.kernels) == 2
+
+
+def test_a_reference_that_fails_is_a_row(path: Path) -> None:
+    clock = Clock()
+
+    def measure(kernel: Columns) -> KernelRow | FailedRow:
+        clock.now += 1.0
+        if kernel == REFERENCE_KERNEL:
+            return FailedRow("", kernel, "out_of_memory", "no room")
+        return KernelRow("", kernel, 1.0)
+
+    run(path, Tools(measure, gemms(3), reference=REFERENCE_KERNEL), clock)
+    found = read_measurements(path)
+    assert [(row.what, row.reason) for row in found.failed] == [(REFERENCE_KERNEL, "out_of_memory")]
+    assert len(found.kernels) == 3
 
 
 def test_ends_when_somebody_asks(path: Path) -> None:

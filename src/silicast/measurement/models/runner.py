@@ -12,6 +12,7 @@ from typing import Any, final
 
 from silicast.core.errors import SilicastError
 from silicast.measurement.conditions import watch_of
+from silicast.measurement.lost import given_up
 from silicast.measurement.machine import Machine
 from silicast.measurement.models.between import between_operations
 from silicast.measurement.models.case import LARGE, SMALL, Case, Place, cases
@@ -118,7 +119,7 @@ def measure_models(
     left = len(plan) * len(wanted)
     try:
         run.host()
-        for mode in wanted:  # compilers take longest: what is quick comes first
+        for mode in wanted:  # as MODES says, or as asked
             for case in plan:
                 run.case(case, mode, left)
                 left -= 1
@@ -148,8 +149,9 @@ class _Run:
         session, before = file.session.id, file.before
         self.done = {row.name for row in before.runs if row.session == session}
         self.done |= {
-            _label(row.what) for row in before.failed
-            if row.session == session and row.what.get("task") == "graph"
+            _label(row.what)
+            for row in given_up(row for row in before.failed if row.session == session)
+            if row.what.get("task") == "graph"
         }  # fmt: skip
         self.host_known = any(
             row.session == session and row.quantity == "between" for row in before.hosts
@@ -250,4 +252,4 @@ def _label(scenario: Columns) -> str:
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return datetime.now(UTC).isoformat(timespec="microseconds")

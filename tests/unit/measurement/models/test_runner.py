@@ -12,12 +12,16 @@ import pytest
 torch = pytest.importorskip("torch", reason="measuring models needs torch (extra `torch`)")
 
 from silicast.core.errors import SilicastError  # noqa: E402
+from silicast.measurement.conditions import watch_of  # noqa: E402
 from silicast.measurement.machine import Machine  # noqa: E402
 from silicast.measurement.models import modes, runner  # noqa: E402
 from silicast.measurement.models.between import between_operations  # noqa: E402
 from silicast.measurement.models.case import Case, Place, Program, Sizes  # noqa: E402
 from silicast.measurement.models.repeats import FEWEST, WARM_UP, repeated  # noqa: E402
-from silicast.measurement.records import FailedRow, RunRow, Session  # noqa: E402
+from silicast.measurement.progress import Outcome  # noqa: E402
+from silicast.measurement.records import Columns, FailedRow, RunRow, Session  # noqa: E402
+from silicast.measurement.runtime import runtime_of  # noqa: E402
+from silicast.measurement.session import Measuring, Tools  # noqa: E402
 from silicast.measurement.store import MeasurementFile, read_measurements  # noqa: E402
 from silicast.scenario.decode import decode  # noqa: E402
 from silicast.scenario.run import run  # noqa: E402
@@ -72,10 +76,6 @@ def test_a_row_is_a_scenario_that_is_answered_where_the_file_is(tmp_path: Path) 
     assert [node["op"] for node in nodes] == ["gemm"]
 
 
-def test_what_fails_is_a_row_and_the_others_are_measured(tmp_path: Path) -> None:
-    rows = measured(tmp_path / "here.jsonl")
-    failed, good = rows
-    assert isinstance(failed, FailedRow)
 def test_a_steady_run_is_not_flagged_and_an_unsteady_one_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +140,10 @@ def test_a_lost_device_ends_the_models_and_they_are_tried_again(tmp_path: Path) 
     assert [row.name for row in read_measurements(path).runs] == ["toy-good-fp32 eager"]
 
 
+def test_what_fails_is_a_row_and_the_others_are_measured(tmp_path: Path) -> None:
+    rows = measured(tmp_path / "here.jsonl")
+    failed, good = rows
+    assert isinstance(failed, FailedRow)
     assert failed.reason == "out_of_memory"
     assert "no room" in failed.message
     assert isinstance(good, RunRow)
