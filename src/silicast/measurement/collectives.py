@@ -8,7 +8,9 @@ says why.
 from __future__ import annotations
 
 import importlib
+import queue
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,9 +26,13 @@ OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
 BYTES = tuple(1 << power for power in range(10, 29, 2))
 """Per call, as nccl-tests counts them: of the larger of a rank's input and output."""
 DTYPE = "bf16"
+LAUNCH = "eager"
+"""What models ask for outside of graphs: rows of another launch say nothing of them."""
 WARM_UP, REPEATS, SPAN_S = 5, 20, 0.002
 WAIT_S = 120.0
 """For one number of GPUs, the start of its processes included."""
+END_S = 10.0
+"""For all processes to end by themselves."""
 
 
 def measure_collectives(machine: Machine, session: str = "") -> Iterator[CollectiveRow | FailedRow]:
@@ -87,7 +93,7 @@ Found = list[tuple[Columns, list[float] | str]]
 
 
 def _in_processes(gpus: int) -> Found:
-    """Runs one process a GPU and returns what the first has measured.
+    """Runs one process a GPU and returns what the first has measured, or what any says that failed.
 
     Raises:
         RuntimeError: a process failed or did not end in time.
@@ -104,9 +110,12 @@ def _in_processes(gpus: int) -> Found:
             rank.start()
         try:
             found: Found | str = results.get(timeout=WAIT_S)
+        except queue.Empty:
+            found = f"no process answered within {WAIT_S:g} s"
         finally:
-            for rank in ranks:
-                rank.join(timeout=10.0)
+            end = time.monotonic() + END_S
+            for rank in ranks:  # those that wait for one that failed end together
+                rank.join(timeout=max(0.0, end - time.monotonic()))
                 if rank.is_alive():
                     rank.terminate()
     if isinstance(found, str):
@@ -115,7 +124,7 @@ def _in_processes(gpus: int) -> Found:
 
 
 def _rank(rank: int, gpus: int, place: str, results: Any) -> None:
-    """One process: joins, measures, and reports if it is the first."""
+    """One process: joins, measures, and reports if it is the first or has failed."""
     torch: Any = importlib.import_module("torch")
     group: Any = importlib.import_module("torch.distributed")
     try:
@@ -126,13 +135,12 @@ def _rank(rank: int, gpus: int, place: str, results: Any) -> None:
             for size in BYTES:
                 table = {
                     "op": op, "bytes": size, "gpus": gpus, "dtype": DTYPE,
-                    "implementation": "nccl", "launch": "torch",
+                    "implementation": "nccl", "launch": LAUNCH,
                 }  # fmt: skip
                 found.append((table, _timed(torch, group, op, size, gpus)))
         group.destroy_process_group()
     except Exception as error:
-        if rank == 0:
-            results.put(f"{type(error).__name__}: {error}")
+        results.put(f"rank {rank}: {type(error).__name__}: {error}")
         return
     if rank == 0:
         results.put(found)

@@ -111,7 +111,7 @@ def test_bytes_are_those_of_nccl_tests(op: str) -> None:
 def test_rows_are_scenarios() -> None:
     table = {
         "op": "all_reduce", "bytes": 1024, "gpus": 2, "dtype": "bf16", "implementation": "nccl",
-        "launch": "torch",
+        "launch": "eager",
     }  # fmt: skip
     decode({"task": "collective", "device": "H100", "workload": table})
     assert counts(2) == [2]
