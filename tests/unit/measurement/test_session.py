@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from silicast.measurement.lost import is_fatal
 from silicast.measurement.progress import Outcome
 from silicast.measurement.records import (
     CollectiveRow,
@@ -206,12 +207,14 @@ def test_only_some_errors_say_that_the_gpu_is_lost(
     path: Path, said: str, name: str, fatal: bool
 ) -> None:
     clock = Clock()
+    message = f"CUDA error: {said}{TRAILER.format(name)}"
+    reason, kept = reason_of(RuntimeError(message))
+    assert is_fatal(FailedRow("", {}, reason, kept)) is fatal  # as a row keeps it
 
     def measure(kernel: Columns) -> KernelRow | FailedRow:
         clock.now += 1.0
         if kernel["m"] == 1:
-            error = RuntimeError(f"CUDA error: {said}{TRAILER.format(name)}")
-            return FailedRow("", kernel, *reason_of(error))
+            return FailedRow("", kernel, "error", message)
         return KernelRow("", kernel, 1.0)
 
     outcome = run(path, Tools(measure, gemms(3)), clock)
