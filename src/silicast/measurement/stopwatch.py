@@ -73,8 +73,8 @@ class HostClock(Stopwatch):
     timer: ClassVar[str] = "perf_counter"
 
     def prepare(self, usual_s: float) -> None:
-        """See :class:`Stopwatch`: quick calls share a reading of the clock; behind a flush each call
-        runs once.
+        """See :class:`Stopwatch`: quick calls share a reading of the clock; behind a flush each
+        call runs once.
         """
         group = min(MOST_GROUPED, max(1, math.ceil(GROUP_S / max(usual_s, 1e-9))))
         if len(self.calls) == 1 and not self.flushes:
