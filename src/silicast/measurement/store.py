@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Self, final
 
@@ -19,19 +19,17 @@ import msgspec
 from silicast.core.errors import SilicastError
 from silicast.measurement.file_lock import lock
 from silicast.measurement.records import Record, Session
+from silicast.measurement.repaired import HEAD, check_head, io_errors, repaired
 from silicast.measurement.stored import (
     Measurements,
-    complete_lines,
     decode_record,
-    measurements_of,
     read_measurements,
 )
+from silicast.measurement.unfinished import missing
 
 __all__ = ["MeasurementFile", "Measurements", "check_place", "read_measurements"]
 
 _ENCODER = msgspec.json.Encoder()
-_HEAD = b'{"record":"session"'
-"""How every file of measurements starts."""
 
 
 @final
@@ -71,17 +69,12 @@ class MeasurementFile:
         handle, is_new = _opened(path)
         try:
             lock(handle, path)
-            before = _repaired(handle, path)
+            before = repaired(handle, path)
             known = _same(session, before.sessions) if resume else None
             file = cls(path, handle, known or session, before, known is not None)
             if known is None:
                 if any(other.id == session.id for other in before.sessions):
-                    raise SilicastError(
-                        f"already holds a session {session.id!r}",
-                        field="id",
-                        file=str(path),
-                        hint="was this imported before? Write to another file",
-                    )
+                    raise _held(session, path)
                 file._write([session])
             if is_new:
                 _sync_folder(path)
@@ -89,6 +82,33 @@ class MeasurementFile:
             os.close(handle)
             raise
         return file
+
+    @classmethod
+    def add(cls, path: Path, sessions: Sequence[tuple[Session, Sequence[Record]]]) -> None:
+        """Appends sessions with all of their rows in one write.
+
+        A session that is there without its last rows, as a kill of this very call leaves it, gets
+        those that are missing.
+
+        Raises:
+            SilicastError: see :meth:`open`; or the file holds one of the sessions already.
+        """
+        handle, is_new = _opened(path)
+        try:
+            lock(handle, path)
+            before = repaired(handle, path)
+            records: list[Record] = []
+            for session, rows in sessions:
+                rest = missing(before, session, [_as_read(row, path) for row in rows])
+                if rest is None:
+                    raise _held(session, path)
+                records += rest
+            file = cls(path, handle, sessions[-1][0], before, resumed=False)
+            file._write(records)
+            if is_new:
+                _sync_folder(path)
+        finally:
+            os.close(handle)
 
     def append(self, *records: Record) -> None:
         """Adds records and returns once they are on the disk; all of them or, on an error, none.
@@ -113,7 +133,7 @@ class MeasurementFile:
 
     def _write(self, records: Iterable[Record]) -> None:
         lines = b"".join(_line(record, self.path) for record in records)
-        with _io_errors(self.path):
+        with io_errors(self.path):
             end = os.fstat(self._handle).st_size
             try:
                 if os.write(self._handle, lines) != len(lines):
@@ -135,9 +155,22 @@ def _line(record: Record, path: Path) -> bytes:
     return line + b"\n"
 
 
+def _as_read(record: Record, path: Path) -> Record:
+    return decode_record(_line(record, path), path, 0)
+
+
+def _held(session: Session, path: Path) -> SilicastError:
+    return SilicastError(
+        f"already holds a session {session.id!r}",
+        field="id",
+        file=str(path),
+        hint="was this imported before? Write to another file",
+    )
+
+
 def _opened(path: Path) -> tuple[int, bool]:
     """The file, created if there was none; and whether it was."""
-    with _io_errors(path):
+    with io_errors(path):
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
         try:
             handle, is_new = os.open(path, flags), False
@@ -147,33 +180,6 @@ def _opened(path: Path) -> tuple[int, bool]:
             os.close(handle)
             raise _no_file(path)
     return handle, is_new
-
-
-def _repaired(handle: int, path: Path) -> Measurements:
-    """What the file holds, once a last line that a kill cut off is moved aside."""
-    with _io_errors(path):
-        content = _content(handle)
-    if not content:
-        return Measurements(path)
-    _check_head(content, path)
-    whole, tail = complete_lines(content)
-    lines = [line for line in whole.split(b"\n") if line.strip()]
-    notes = []
-    if tail:
-        try:
-            decode_record(tail, path, 0)
-        except SilicastError:
-            notes.append(_set_aside(handle, path, len(whole), tail))
-        else:  # complete but for its newline
-            with _io_errors(path):
-                os.write(handle, b"\n")
-                os.fsync(handle)
-            lines.append(tail)
-    elif _torn(lines[-1]):
-        tail = lines.pop() + b"\n"
-        notes.append(_set_aside(handle, path, len(whole) - len(tail), tail))
-    records = [(number, decode_record(line, path, number)) for number, line in enumerate(lines, 1)]
-    return measurements_of(path, records, notes) if records else Measurements(path, notes=(*notes,))
 
 
 def check_place(path: Path) -> None:
@@ -193,60 +199,14 @@ def check_place(path: Path) -> None:
         return
     if not path.is_file():
         raise _no_file(path)
-    with _io_errors(path), path.open("rb") as file:
-        _check_head(file.read(len(_HEAD)), path)
-
-
-def _check_head(content: bytes, path: Path) -> None:
-    head = content[: len(_HEAD)]
-    if head != _HEAD[: len(head)]:
-        raise SilicastError(
-            "holds something else than measurements, and was left as it is",
-            file=str(path),
-            hint="name a new file, or one that `silicast measure` wrote",
-        )
+    with io_errors(path), path.open("rb") as file:
+        check_head(file.read(len(HEAD)), path)
 
 
 def _no_file(path: Path) -> SilicastError:
     return SilicastError(
         "is no regular file", kind="io", file=str(path), hint="name a file to append to"
     )
-
-
-def _torn(line: bytes) -> bool:
-    """Whether a last line is no JSON at all: a crash of the machine can leave zeros there."""
-    try:
-        msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return True
-    return False
-
-
-def _set_aside(handle: int, path: Path, end: int, tail: bytes) -> str:
-    """Keeps ``tail`` in a file beside and cuts the file at ``end``; returns a note."""
-    beside = path.with_name(path.name + ".torn")
-    with _io_errors(beside):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        aside = os.open(beside, flags, 0o666)
-        try:
-            os.write(aside, tail.removesuffix(b"\n") + b"\n")
-            os.fsync(aside)
-        finally:
-            os.close(aside)
-    with _io_errors(path):
-        os.ftruncate(handle, end)
-        os.fsync(handle)
-    return f"its last line was cut off; the {len(tail)} bytes of it are in {beside.name}"
-
-
-def _content(handle: int) -> bytes:
-    size = os.fstat(handle).st_size
-    parts = []
-    at = 0
-    while at < size and (part := os.pread(handle, size - at, at)):
-        parts.append(part)
-        at += len(part)
-    return b"".join(parts)
 
 
 def _same(session: Session, sessions: tuple[Session, ...]) -> Session | None:
@@ -271,16 +231,3 @@ def _sync_folder(path: Path) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
-
-
-@contextmanager
-def _io_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise SilicastError(
-            f"cannot write: {error.strerror or error}",
-            kind="io",
-            file=str(path),
-            hint="is its folder there and writable, and the disk not full?",
-        ) from None

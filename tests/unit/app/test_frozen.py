@@ -41,7 +41,7 @@ FROZEN = {
     "engines show": "--json",
     "validate": ("--output -o --limit --measured --calibration --device --keep-flagged --json"),
     "measure": (
-        "--output -o --budget --device --families --dtypes --models --scenario --plan"
+        "--output -o --budget --device --families --dtypes --models --scenario --seed --plan"
         " --draft-device"
     ),
     "import": "--output -o --format --device --set",

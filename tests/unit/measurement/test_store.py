@@ -95,6 +95,45 @@ def test_the_same_session_is_not_imported_twice(path: Path) -> None:
     assert path.read_bytes() == before
 
 
+ROWS = (kernel("t1", 1, "two"), UnreadRow("two", "void f()", 3, 9.0), kernel("t2", 2, "two"))
+
+
+def test_a_session_and_its_rows_are_one_write(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(path)
+    writes: list[bytes] = []
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda to, data: (writes.append(data), real(to, data))[1])
+    MeasurementFile.add(path, [(AGAIN, ROWS), (msgspec.structs.replace(AGAIN, id="three"), ())])
+    assert len(writes) == 1
+    found = read_measurements(path)
+    assert [session.id for session in found.sessions] == ["one", "two", "three"]
+    assert found.rows_of("two") == 3
+
+
+@pytest.mark.parametrize("lines", range(4))
+@pytest.mark.parametrize("torn", [b"", b'{"record":"ker'])
+def test_what_a_kill_cut_off_of_an_import_is_added(path: Path, lines: int, torn: bytes) -> None:
+    """Killed after any line of it, the first of which is the session's."""
+    filled(path)
+    start = len(path.read_bytes().splitlines())
+    MeasurementFile.add(path, [(AGAIN, ROWS)])
+    whole = path.read_bytes()
+    path.write_bytes(b"".join(whole.splitlines(keepends=True)[: start + lines]) + torn)
+    MeasurementFile.add(path, [(AGAIN, ROWS)])
+    assert path.read_bytes() == whole
+
+
+def test_a_session_that_holds_something_else_is_not_added_to(path: Path) -> None:
+    filled(path)
+    MeasurementFile.add(path, [(AGAIN, ROWS[:1])])
+    before = path.read_bytes()
+    other = msgspec.structs.replace(AGAIN, device="H200")
+    for session, rows in ((AGAIN, ROWS[:1]), (AGAIN, ROWS[1:]), (AGAIN, ()), (other, ROWS)):
+        with pytest.raises(SilicastError, match="already holds a session 'two'"):
+            MeasurementFile.add(path, [(session, rows)])
+    assert path.read_bytes() == before
+
+
 @pytest.mark.parametrize("cut", [1, 2, 20, 60])
 def test_a_last_line_that_was_cut_off_is_moved_aside(path: Path, cut: int) -> None:
     filled(path)

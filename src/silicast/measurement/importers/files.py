@@ -17,6 +17,7 @@ from silicast.measurement.importers.importer import Reading, importer_of
 from silicast.measurement.importers.options import Options
 from silicast.measurement.importers.source import Source
 from silicast.measurement.store import MeasurementFile, read_measurements
+from silicast.measurement.unfinished import missing
 
 _DIGITS = 10
 
@@ -68,20 +69,22 @@ def import_files(
 def save(imported: Sequence[Imported], output: Path) -> None:
     """Writes what was read, all or nothing; a file of measurements that exists is continued.
 
+    What a kill cut off of an import is added by importing the same files again.
+
     Raises:
         SilicastError: it cannot be written, holds something else, or one of the files already.
     """
     if _holds_something(output):
-        known = {session.id for session in read_measurements(output).sessions}
+        before = read_measurements(output)
         for each in imported:
-            if each.reading.session.id in known:
+            if missing(before, each.reading.session, each.reading.records) is None:
                 raise SilicastError(
                     f"already holds {each.path}", file=str(output), field="session",
                     hint="was this imported before? Write to another file",
                 )  # fmt: skip
-        for each in imported:
-            with MeasurementFile.open(output, each.reading.session, resume=False) as file:
-                file.append(*each.reading.records)
+        MeasurementFile.add(
+            output, [(each.reading.session, each.reading.records) for each in imported]
+        )
         return
     inputs = [each.path.stat() for each in imported]
     with writing(output, source=inputs[0] if inputs else None) as stream:

@@ -102,6 +102,20 @@ def test_rows_are_the_same_every_time(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "a").read_text().splitlines()[0])["record"] == "session"
 
 
+def test_an_import_that_was_killed_is_finished(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    first = s.written(tmp_path, "a.json", s.gpu_trace())
+    second = s.written(tmp_path, "b.json", s.kineto([s.on_device("kernel_1", 10, 1.0)]))
+    save(import_files([second]), rows)
+    start = len(rows.read_bytes().splitlines())
+    save(import_files([first]), rows)
+    whole = rows.read_bytes()
+    for lines in (1, 3):
+        rows.write_bytes(b"".join(whole.splitlines(keepends=True)[: start + lines]))
+        save(import_files([first]), rows)
+        assert rows.read_bytes() == whole
+
+
 def test_a_device_is_no_path(tmp_path: Path) -> None:
     """A name in a file opens no other file."""
     (tmp_path / "x.toml").write_text("name = 1")
