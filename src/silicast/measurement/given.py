@@ -21,13 +21,14 @@ from silicast.measurement.records import (
     Session,
     Spread,
 )
+from silicast.measurement.references import one_a_session
 from silicast.measurement.store import read_measurements
 from silicast.measurement.tables import read_table
 from silicast.scenario.resolve import find_any_device
 
 LEFT_OUT = ("throttled", "busy", "unsteady", "profiled", "waits")
-"""Flags of rows that were timed under other conditions than others, or with a profiler's or a waiting
-rank's time in them."""
+"""Flags of rows that were timed under other conditions than others, or with a profiler's or a
+waiting rank's time in them."""
 HEAD = b'"record":"session"'
 """A line that makes a file one of measurements."""
 
@@ -177,7 +178,11 @@ def _measurements(path: Path, left_out: Sequence[str]) -> Given:
             said.append(Numbered(row, number, path, sessions[row.session]))
         return said
 
-    kernels: list[Numbered[KernelRow]] = kept(found.kernels)
+    every: list[Numbered[KernelRow]] = kept(found.kernels)
+    kernels, merged = one_a_session(every)
+    notes = [f"{path.name}: {note}" for note in found.notes]
+    if merged:
+        notes.append(f"{path.name}: times of the reference kernel count once a session")
     return Given(
         files=(path,),
         sessions=found.sessions,
@@ -188,7 +193,7 @@ def _measurements(path: Path, left_out: Sequence[str]) -> Given:
         flagged=flagged,
         doubtful=doubtful,
         unread=len(found.failed) + len(found.unread),
-        notes=tuple(f"{path.name}: {note}" for note in found.notes),
+        notes=tuple(notes),
     )
 
 

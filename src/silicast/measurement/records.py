@@ -136,10 +136,10 @@ class HostRow(_Record, frozen=True, tag="host"):
 
     Attributes:
         quantity: "dispatch" (one eager op), "between" (on a CPU, Python between two of them, an
-            op), "graph_launch", "sync" (an idle device, asked whether it is done), "round_trip" (from
-            the end of a kernel whose result is read to the start of the next), "launch" (an empty
-            kernel, launched and awaited), "step" (an engine between two steps), "request" (an
-            engine, each request).
+            op), "graph_launch", "sync" (an idle device, asked whether it is done), "round_trip"
+            (from the end of a kernel whose result is read to the start of the next), "launch" (an
+            empty kernel, launched and awaited), "step" (an engine between two steps), "request"
+            (an engine, each request).
         engine: whose it is ("torch-eager", "vllm"); version: of it.
         states: what it was taken at ({"batch": 8}).
     """

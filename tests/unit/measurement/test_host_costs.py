@@ -51,7 +51,12 @@ def test_what_a_gpu_cannot_do_is_a_failed_row(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(host_costs, "runtime_of", lambda _: Broken())
     rows = list(measure_hosts(MACHINE, "s"))
     failed = [row for row in rows if isinstance(row, FailedRow)]
-    assert {row.what["host"] for row in failed} == {"dispatch", "launch", "graph_launch", "round_trip"}
+    assert {row.what["host"] for row in failed} == {
+        "dispatch",
+        "launch",
+        "graph_launch",
+        "round_trip",
+    }
     assert {row.reason for row in failed} == {"unsupported"}
     # waiting needs no tensor
     assert [row.quantity for row in rows if isinstance(row, HostRow)] == ["sync"]
