@@ -167,10 +167,11 @@ def fit_offset(
 
 def op_hash(op: Op) -> str:
     """Names an op by what it computes: family, sizes, formats and flags, not who ran it."""
-    family, dims, dtype, kv_dtype, flags, launch = identity(op)
+    family, dims, dtype, kv_dtype, flags, function, launch = identity(op)
+    named = [function] if function else []  # the others keep the name that they had
     return content_hash(
         [family, [list(each) for each in dims], dtype, kv_dtype, [list(each) for each in flags],
-         launch]
+         launch, *named]
     )  # fmt: skip
 
 

@@ -16,20 +16,26 @@ ENGINES = frozenset(("vllm", "sglang", "trtllm"))
 NOTHING: frozenset[tuple[str, Dim]] = frozenset((("window", 0), ("q_len", 1)))
 """Sizes that say nothing: no window, the one query of a decode step."""
 USUAL_LAUNCH = "graph"
+OTHER_FUNCTIONS = frozenset(("grouped_mm",))
+"""Names of kernels that are another function of operands of the same sizes: rows of each group end
+where data says. All other names say who carries an op out."""
 
 Identity = tuple[
-    str, tuple[tuple[str, Dim], ...], str, str, tuple[tuple[str, bool], ...], str
+    str, tuple[tuple[str, Dim], ...], str, str, tuple[tuple[str, bool], ...], str, str
 ]  # fmt: skip
 
 
 def identity(op: Op) -> Identity:
-    """What an op computes: family, sizes, formats, flags that change anything, launch; not who runs
-    it, nor in which cache state.
+    """What an op computes: family, sizes, formats, flags that change anything, the name of another
+    function, launch; not who runs it, nor in which cache state.
 
     >>> from silicast.workload.op import Variant
     >>> table = Op.make("gemm", Variant(flags=(("includes_quantize", False),)), m=8, n=8, k=8)
     >>> identity(table) == identity(Op.make("gemm", Variant(launch="graph"), m=8, n=8, k=8))
     True
+    >>> groups = Op.make("gemm", Variant(kernel="grouped_mm"), m=8, n=8, k=8)
+    >>> identity(groups) == identity(table)
+    False
     """
     variant = op.variant
     dims = tuple(each for each in op.dims if not _says_nothing(op.family, each))
@@ -40,7 +46,8 @@ def identity(op: Op) -> Identity:
         or (name in HELD_BY_CALLS and variant.library in ENGINES)
     )
     launch = variant.launch or USUAL_LAUNCH
-    return op.family, dims, variant.dtype, variant.kv_dtype, flags, launch
+    function = variant.kernel if variant.kernel in OTHER_FUNCTIONS else ""
+    return op.family, dims, variant.dtype, variant.kv_dtype, flags, function, launch
 
 
 def _says_nothing(family: str, dim: tuple[str, Dim]) -> bool:

@@ -251,3 +251,25 @@ def test_rows_without_a_library_and_with_one_speak_for_each_other(tmp_path: Path
     assert predicted(plain, calibration=str(path)).tier == "calibrated"
     other = {**plain, "library": "trtllm"}
     assert predicted(other, calibration=str(path)).tier != "calibrated"
+
+
+def test_groups_of_rows_and_batches_of_products_are_two_ops(tmp_path: Path) -> None:
+    """A measured group says nothing of one batch of the same sizes by its own time."""
+    batch = {"op": "gemm", "m": 64, "n": 1024, "k": 1024, "batch": 8}
+    group = {**batch, "variant": "grouped_mm"}
+    table = [
+        {**kernel, "latency_us": factor * predicted(kernel).metrics["latency_us"].estimate}
+        for kernel, factor in ((batch, 1.0), (group, 1.8))
+    ]
+    path = tmp_path / "c.json"
+    found = calibrate(written(tmp_path / "r.jsonl", [*rows(1.0), *table]), "H100").calibration
+    (offset,) = found.offsets
+    assert len(offset.repeats) == len(SHAPES) + 2
+    save_calibration(found, path)
+    moved = [
+        predicted(kernel, calibration=str(path)).metrics["latency_us"].estimate
+        / predicted(kernel).metrics["latency_us"].estimate
+        for kernel in (batch, group)
+    ]
+    assert moved[0] == pytest.approx(1.0, abs=0.05)
+    assert moved[1] > 1.2

@@ -6,6 +6,7 @@ Names are those that the dispatcher sees below autograd, which is what an eager 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from silicast.workload.front_ends.builders import (
@@ -19,6 +20,7 @@ from silicast.workload.front_ends.builders import (
 )
 from silicast.workload.front_ends.call import Call, Kernel, Value
 from silicast.workload.front_ends.operators import lowers
+from silicast.workload.op import Op
 
 KINDS: dict[str, str] = {
     "clone": "copy", "copy": "copy", "contiguous": "copy", "fill": "copy", "masked_fill": "copy",
@@ -267,10 +269,18 @@ def _grouped_mm(call: Call) -> Iterable[Kernel]:
     if len(call.out.shape) == 3:  # a gradient of the experts: rows are what is summed over
         experts, m, n = call.out.shape
         k = -(-a.shape[-1] // experts) if len(a.shape) == 2 else a.shape[-1]
-        yield Kernel(product(m, n, k, experts, dtype))
+        yield Kernel(_grouped(product(m, n, k, experts, dtype)))
         return
     experts = b.shape[0] if len(b.shape) == 3 else 1
-    yield Kernel(product(-(-a.shape[0] // experts), b.shape[-1], a.shape[-1], experts, dtype))
+    rows = -(-a.shape[0] // experts)
+    yield Kernel(_grouped(product(rows, b.shape[-1], a.shape[-1], experts, dtype)))
+
+
+def _grouped(op: Op) -> Op:
+    """A product by its function's name, which tells it from a batch of products."""
+    if op.family != "gemm":
+        return op
+    return replace(op, variant=replace(op.variant, kernel="grouped_mm"))
 
 
 @lowers("aten.sort", "aten.argsort")
