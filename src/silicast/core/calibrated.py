@@ -125,7 +125,8 @@ class LeftOut(_Strict, frozen=True):
     Attributes:
         kind: "kernels", "collectives", "host" or "models"; name: family and format, op, engine.
         rows: how many were scored.
-        how: "cross-validated" (each by a fit of others) or "held out".
+        how: "cross-validated" (each by a fit of others), "held out", or of whole models "chosen and
+            cross-validated on the same rows".
         noise: how far repeats lie from the middle of a row, percent; None = not known.
     """
 

@@ -39,15 +39,17 @@ from silicast.measurement.given import (
     scope_of,
 )
 from silicast.measurement.left_out import (
+    CHOSEN,
     CROSS_VALIDATED,
     HELD_OUT,
     cross_validated,
+    enough,
     held,
     summed_up,
 )
 from silicast.measurement.records import HostRow
 from silicast.measurement.refused import Refused
-from silicast.measurement.scoring import Scored, scored
+from silicast.measurement.scoring import Scored, scored, why_not_scored
 from silicast.measurement.scratch import Scratch, scratch
 
 WELL_SPREAD = 16
@@ -68,12 +70,14 @@ class Calibrated:
         refused: rows that were left out.
         before: (family, dtype) -> mean |log| error of the predictions before.
         said: what else a reader must know of the rows.
+        unscored: what its figures on rows that were not fitted leave out -> rows.
     """
 
     calibration: Calibration
     refused: Refused
     before: Mapping[tuple[str, str], float]
     said: list[str] = field(default_factory=list)
+    unscored: Mapping[str, int] = field(default_factory=dict)
 
 
 @final
@@ -88,9 +92,10 @@ class _Rows:
 
     @property
     def count(self) -> int:
-        """Rows and times of runs."""
-        parts = (*self.kernels.values(), *self.runs.values())
-        return sum(map(len, parts)) + len(self.hosts) + len(self.collectives)
+        """Rows that can be fitted, and times of runs."""
+        kernels = sum(not row.stray for part in self.kernels.values() for row in part)
+        runs = sum(map(len, self.runs.values()))
+        return kernels + runs + len(self.hosts) + len(self.collectives)
 
 
 @final
@@ -165,7 +170,28 @@ def calibrate(
         left_out=checked,
     )
     said += [*given.lines(), *unused, *_few(fitted)]
-    return Calibrated(calibration.signed, refused, before, said)
+    unscored = _unscored(rows if out is None else out, about.named, refused, all_rows=out is None)
+    return Calibrated(calibration.signed, refused, before, said, unscored)
+
+
+def _unscored(rows: _Rows, named: str, refused: Refused, *, all_rows: bool) -> dict[str, int]:
+    """What is among rows to score and has no score.
+
+    Args:
+        all_rows: each is scored by a fit of others, where there are enough of them.
+    """
+    strays = sum(
+        row.stray
+        for part in rows.kernels.values()
+        if not all_rows or enough([kernel_case_of(row, named) for row in part])
+        for row in part
+    )
+    silent = sum(bool(why_not_scored(host_case(each, named))) for each in rows.hosts)
+    said = {
+        "that cannot be right": refused.count - strays,
+        "of host times that nothing predicts by itself": silent,
+    }
+    return {why: count for why, count in said.items() if count}
 
 
 def _why_none(refused: Refused, given: Given, unused: Sequence[str]) -> str:
@@ -232,12 +258,12 @@ def _fit(
         collectives=fit_collectives(rows.collectives),
     )  # fmt: skip
     models: list[InModels] = []
+    alone: list[Scored] = []
     start: list[Scored] = []
     left: list[Scored] = []
     if check:
         for part in (_kernels_left_out, _collectives_left_out, _hosts_left_out):
-            left += part(rows, about)
-        start = scored([row.case for row in left])
+            alone += part(rows, about)
     for cases in rows.runs.values():
         found = fit_runs(cases, about.device, calibration, about.scratch)
         if found is None:
@@ -256,7 +282,8 @@ def _fit(
             hosts=sorted({host_case(each, about.named).identity for each in rows.hosts}),
         ),
     )
-    return calibration, before, summed_up(CROSS_VALIDATED, start, left)
+    checked = summed_up(CROSS_VALIDATED, scored([row.case for row in alone]), alone)
+    return calibration, before, [*checked, *summed_up(CHOSEN, start, left)]
 
 
 def _merged(known: Sequence[HostConstant], more: Sequence[HostConstant]) -> list[HostConstant]:
@@ -328,7 +355,7 @@ def _split(rows: _Rows, share: float, seed: int) -> tuple[_Rows, _Rows]:
     collectives = halves(rows.collectives, lambda row: row.case.identity)
     fitted, out = (
         _Rows(
-            {group: both[side] for group, both in kernels.items() if both[side]},
+            _of_side(kernels, side),
             hosts[side],
             collectives[side],
             {name: both[side] for name, both in runs.items() if both[side]},
@@ -336,6 +363,16 @@ def _split(rows: _Rows, share: float, seed: int) -> tuple[_Rows, _Rows]:
         for side in (0, 1)
     )
     return fitted, out
+
+
+def _of_side(
+    groups: Mapping[Group, tuple[list[MeasuredKernel], ...]], side: int
+) -> dict[Group, list[MeasuredKernel]]:
+    """Kernels of one side; strays are scored and never fitted."""
+    found = {
+        group: [r for r in both[side] if side or not r.stray] for group, both in groups.items()
+    }
+    return {group: rows for group, rows in found.items() if rows}
 
 
 def _held_out(rows: _Rows, calibration: Calibration, about: _About) -> list[LeftOut]:
@@ -355,10 +392,13 @@ def _held_out(rows: _Rows, calibration: Calibration, about: _About) -> list[Left
 
 def _few(rows: _Rows) -> list[str]:
     """Groups with too few rows to say much, and how many would."""
+    counts = {
+        group: sum(not row.stray for row in members) for group, members in rows.kernels.items()
+    }
     few = [
-        f"{family} {dtype} ({len(members)})"
-        for (family, dtype), members in rows.kernels.items()
-        if len(members) < LEAST_OF_KERNELS
+        f"{family} {dtype} ({count})"
+        for (family, dtype), count in counts.items()
+        if 0 < count < LEAST_OF_KERNELS
     ]
     said = []
     if few:

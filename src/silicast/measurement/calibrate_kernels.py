@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -13,6 +13,7 @@ import numpy as np
 from silicast.core.calibration import Offset
 from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
+from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation
 from silicast.learning.calibration_fit import fit_offset
@@ -55,6 +56,7 @@ class MeasuredKernel:
 
     Attributes:
         columns: of its ``kernel`` table; noise: log sd of its repeats, None = not known.
+        stray: it is too far off to be fitted, yet its own repeats agree: it is scored.
     """
 
     number: int
@@ -63,6 +65,7 @@ class MeasuredKernel:
     seconds: float
     columns: Mapping[str, Any]
     noise: float | None = None
+    stray: bool = False
 
 
 def understood_kernels(
@@ -76,7 +79,10 @@ def understood_kernels(
 def checked_kernels(
     read: Sequence[MeasuredKernel], device: Device, refused: Refused
 ) -> dict[Group, list[MeasuredKernel]]:
-    """By family and format the rows that can be right; the others are ``refused``."""
+    """By family and format the rows that can be right; the others are ``refused``.
+
+    Those that are refused for being far off, but whose own repeats agree, are there as strays.
+    """
     kept: dict[Group, list[MeasuredKernel]] = {}
     for rows in _alike(read):
         op = rows[0].op
@@ -89,10 +95,13 @@ def checked_kernels(
 def fit_kernels(
     groups: Mapping[Group, Sequence[MeasuredKernel]], device: Device
 ) -> tuple[list[Offset], dict[Group, float]]:
-    """What rows change, and the mean |log| error before, by family and format."""
+    """What rows but strays change, and the mean |log| error before, by family and format."""
     offsets: list[Offset] = []
     before: dict[Group, float] = {}
-    for group, rows in groups.items():
+    for group, every in groups.items():
+        rows = [row for row in every if not row.stray]
+        if not rows:
+            continue
         model = implementation_of(rows[0].op, device)
         parts = [
             MeasuredKernels(
@@ -191,19 +200,24 @@ def _checked(
     sane = ratios[(ratios > 1.0 / SCALE) & (ratios < SCALE)]
     middle = float(np.median(sane)) if len(sane) >= STRAY_AMONG else 0.0
     usual: dict[Op, list[float]] = {}
+    every: dict[Op, list[float]] = {}
     for row, ratio in zip(rows, ratios.tolist(), strict=True):
+        every.setdefault(row.op, []).append(row.seconds)
         if 1.0 / SCALE < ratio < SCALE:
             usual.setdefault(row.op, []).append(row.seconds)
     kept: list[MeasuredKernel] = []
     for row, bound, ratio in zip(rows, times.bound_s.tolist(), ratios.tolist(), strict=True):
         repeats = usual.get(row.op, [row.seconds])
+        far = True
         if not 1.0 / SCALE < ratio < SCALE:
             reason = f"are {SCALE:g} times off or more: another unit?"
         elif row.seconds < TOO_FAST * bound:
+            far = False
             reason = (
                 "are faster than the device can be at its largest clock: was the result awaited?"
             )
         elif max(repeats) > CONTRADICTS * min(repeats):
+            far = False
             reason = "repeat an op with times two or more times apart"
         elif middle and not 1.0 / STRAY < ratio / middle < STRAY:
             reason = f"contradict the others: {STRAY:g} times off what those say, or more"
@@ -211,4 +225,15 @@ def _checked(
             kept.append(row)
             continue
         refused.add(reason, row.number, row.file)
+        if far and row.seconds >= TOO_FAST * bound and _agree(row, every[row.op]):
+            kept.append(replace(row, stray=True))
     return kept
+
+
+def _agree(row: MeasuredKernel, seconds: Sequence[float]) -> bool:
+    """Whether all that is known of a row's repeats, its own and other rows of its op, agrees."""
+    if max(seconds) > CONTRADICTS * min(seconds):
+        return False
+    if row.noise is None:
+        return len(seconds) > 1
+    return math.exp(2.0 * Z90 * row.noise) <= CONTRADICTS

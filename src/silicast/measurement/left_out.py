@@ -14,6 +14,8 @@ from silicast.measurement.cases import Case
 from silicast.measurement.scoring import Scored, figures, noise_percent
 
 CROSS_VALIDATED, HELD_OUT = "cross-validated", "held out"
+CHOSEN = "chosen and cross-validated on the same rows"
+"""Of whole models: what moves was chosen among a few ways by the very errors that are given."""
 FEWEST = 4
 """Rows of a group from which on leaving some out says anything."""
 MANY = 60
@@ -43,6 +45,11 @@ def _shuffled(identities: Sequence[str], seed: int) -> NDArray[np.int64]:
     return np.array([place[name] for name in identities], dtype=np.int64)
 
 
+def enough(cases: Sequence[Case]) -> bool:
+    """Whether leaving some of a group out says anything."""
+    return len({case.identity for case in cases}) >= FEWEST
+
+
 def cross_validated(
     rows: Sequence[Row],
     case_of: Callable[[Row], Case],
@@ -54,7 +61,7 @@ def cross_validated(
         predicted: fits the first rows and predicts the others.
     """
     cases = [case_of(row) for row in rows]
-    if len({case.identity for case in cases}) < FEWEST:
+    if not enough(cases):
         return []
     fold = folds([case.identity for case in cases])
     found: dict[int, Scored] = {}

@@ -11,6 +11,7 @@ from rich.text import Text
 from silicast.core.calibrated import CollectiveCurve, Figures, HostConstant, InModels
 from silicast.core.calibration import Calibration
 from silicast.core.prediction import Z90
+from silicast.measurement.left_out import CHOSEN
 from silicast.report.numbers import duration
 from silicast.report.scorecard import figure
 from silicast.report.tables import listing
@@ -100,14 +101,29 @@ def left_out_table(calibration: Calibration) -> RenderableType:
         rows.append([part.name, str(part.rows), *_cells(part.before), ""])
         noise = "" if part.noise is None else figure(part.noise)
         rows.append(["  calibrated", "", *_cells(part.after), noise])
-    how = sorted({part.how for part in calibration.left_out})
-    return Group(listing(columns, rows), Text(HOW.format(" and ".join(how)), "dim"))
+    how = {part.how for part in calibration.left_out}
+    plain = how - {CHOSEN}
+    said = [HOW.format(" and ".join(sorted(plain)))] if plain else []
+    if CHOSEN in how:
+        said.append(OF_MODELS.format(CHOSEN))
+    return Group(listing(columns, rows), *(Text(line, "dim") for line in (*said, REPEATS)))
 
 
-HOW = (
-    "Rows {}: none of those scored was fitted. Repeats: how far one lies from the middle of its "
-    "row, typically."
+def not_scored(unscored: Mapping[str, int]) -> Iterator[str]:
+    """What the figures leave out.
+
+    >>> list(not_scored({"that cannot be right": 2}))
+    ['not scored: 2 rows that cannot be right']
+    """
+    for why, count in unscored.items():
+        yield f"not scored: {_rows(count)} {why}"
+
+
+HOW = "Rows {}: none of those scored was fitted."
+OF_MODELS = (
+    "Whole models, after: {}, which flatters them a little; what --holdout scores is independent."
 )
+REPEATS = "Repeats: how far one lies from the middle of its row, typically."
 
 
 def _cells(found: Figures) -> list[str]:

@@ -10,10 +10,12 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from rich.console import Console
 
 from silicast.core.calibration import load_calibration, save_calibration
 from silicast.core.errors import SilicastError
 from silicast.measurement.calibrate import Calibrated, calibrate
+from silicast.measurement.given import read_given
 from silicast.measurement.records import (
     CollectiveRow,
     Columns,
@@ -25,7 +27,9 @@ from silicast.measurement.records import (
     Session,
     Spread,
 )
+from silicast.report.calibration import left_out_table, not_scored
 from silicast.scenario.api import Predicted, predict
+from silicast.validation.measured import score_measured
 
 H100 = "H100-SXM-80GB"
 ENGINE = "torch-eager"
@@ -333,3 +337,84 @@ def test_several_versions_in_one_file_are_said(tmp_path: Path) -> None:
     path = written(tmp_path / "m.jsonl", *sessions, *kernels()[:9], *kernels(of="t")[9:])
     said = calibrate(path).said
     assert "measured with several versions of torch: 2.12, 2.13" in said
+
+
+def test_the_reference_kernel_counts_once_a_session(tmp_path: Path) -> None:
+    first = kernels()[4]
+    times = [
+        msgspec.structs.replace(first, latency_us=scale * first.latency_us, at=f"r{n}",
+                                name="reference")
+        for n, scale in enumerate((1.0, 1.3, 1.1, 1.2, 1.05))
+    ]  # fmt: skip
+    again = msgspec.structs.replace(times[1], session="t")
+    path = written(tmp_path / "m.jsonl", session(), session("t"), *kernels(), *times, again)
+    given = read_given([path])
+    values = [each.row.values["latency_us"] for each in given.kernels[len(SHAPES) :]]
+    assert values == pytest.approx([1.1 * first.latency_us, 1.3 * first.latency_us])
+    (offset,) = calibrate(path).calibration.offsets
+    assert offset.rows == len(SHAPES) + 2
+    assert any("reference kernel count once" in line for line in given.lines())
+    score = score_measured([path])
+    assert sum(group.rows for group in score.groups) == len(SHAPES) + 2
+
+
+@pytest.mark.parametrize("holdout", [0.0, 0.5])
+def test_rows_far_off_are_scored_if_their_repeats_agree(tmp_path: Path, holdout: float) -> None:
+    rows = kernels()
+
+    def far(place: int, **more: Any) -> KernelRow:
+        latency = 30.0 * rows[place].latency_us
+        spread = Spread(0.97 * latency, 1.03 * latency, 20)
+        return msgspec.structs.replace(rows[place], latency_us=latency, spread=spread, **more)
+
+    clean = [far(place) for place in range(0, len(rows), 3)]
+    unsure = msgspec.structs.replace(far(1), spread=None)
+    kept = [row for place, row in enumerate(rows) if place % 3 and place != 1]
+    path = written(tmp_path / "m.jsonl", session(), *kept, *clean, unsure)
+    with pytest.raises(SilicastError, match="rows contradict the others"):
+        calibrate(path)
+    found = calibrate(path, skip_bad=True, holdout=holdout)
+    (part,) = found.calibration.left_out
+    fitted = found.calibration.offsets[0].rows
+    assert found.refused.count == len(clean) + 1
+    # nothing that is far off is fitted, and what is scored has it
+    assert fitted == len(kept) if not holdout else fitted < len(kept)
+    assert math.exp(found.calibration.offsets[0].log_offset) == pytest.approx(1.3, rel=0.1)
+    assert part.before.p90 > 90.0
+    if holdout:
+        assert 0 < part.rows - (len(kept) - fitted) <= len(clean)
+    else:
+        assert part.rows == len(kept) + len(clean)
+        assert found.unscored == {"that cannot be right": 1}
+    (line, *_) = not_scored(found.unscored)
+    assert line.startswith("not scored: ")
+
+
+def test_a_row_that_is_too_fast_is_not_scored_either(tmp_path: Path) -> None:
+    rows = kernels()
+    fast = msgspec.structs.replace(rows[0], latency_us=rows[0].latency_us / 2000.0)
+    path = written(tmp_path / "m.jsonl", session(), *rows[1:], fast)
+    found = calibrate(path, skip_bad=True)
+    assert found.calibration.left_out[0].rows == len(rows) - 1
+    assert found.unscored == {"that cannot be right": 1}
+
+
+def test_a_launch_is_kept_and_said_to_have_no_score(tmp_path: Path) -> None:
+    launch = [HostRow("s", "launch", 5.0 + n, at=str(n)) for n in range(3)]
+    found = calibrate(written(tmp_path / "m.jsonl", session(), *kernels(), *launch))
+    assert found.unscored == {"of host times that nothing predicts by itself": 3}
+    assert {part.kind for part in found.calibration.left_out} == {"kernels"}
+
+
+def test_figures_of_whole_models_say_that_they_chose(tmp_path: Path) -> None:
+    rows = [*runs(truth(tmp_path, 1.2, 15.0)), *kernels()]
+    whole = calibrate(written(tmp_path / "m.jsonl", session(), *rows)).calibration
+    how = {part.kind: part.how for part in whole.left_out}
+    assert how == {"kernels": "cross-validated",
+                   "models": "chosen and cross-validated on the same rows"}  # fmt: skip
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(left_out_table(whole))
+    shown = captured.get()
+    assert "Rows cross-validated: none" in shown
+    assert "Whole models, after: chosen and cross-validated on the same rows" in shown

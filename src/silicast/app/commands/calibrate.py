@@ -97,7 +97,7 @@ def _show(path: Path, rows: tuple[Path, ...]) -> int:
 def _written(found: Calibrated, output: Path) -> int:
     """Writes a calibration and says what came of it."""
     from silicast.core.calibration import save_calibration
-    from silicast.report.calibration import calibration_lines, left_out_table
+    from silicast.report.calibration import calibration_lines, left_out_table, not_scored
 
     for line in found.refused.lines():
         warn(f"left out: {line}")
@@ -107,5 +107,5 @@ def _written(found: Calibrated, output: Path) -> int:
     for line in calibration_lines(found.calibration, found.before):
         show(line)
     if found.calibration.left_out:
-        show("", left_out_table(found.calibration))
+        show("", left_out_table(found.calibration), *not_scored(found.unscored))
     return status.ANSWERED
