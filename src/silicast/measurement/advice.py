@@ -24,6 +24,7 @@ from typing import Any, final
 
 import numpy as np
 
+from silicast.composition.machine import IN_LINE
 from silicast.core.calibration import save_calibration
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Z90
@@ -41,19 +42,21 @@ from silicast.measurement.scenario_kernels import (
 )
 from silicast.scenario.answer import Answer
 from silicast.scenario.decode import Scenario, decode, with_calibrations
-from silicast.scenario.kernel_case import kernel_case
 from silicast.scenario.reading import read_scenario_file
-from silicast.scenario.resolve import device_of
+from silicast.scenario.resolve import device_of, engine_of
 from silicast.scenario.run import run
+from silicast.workload.op import Op
 
 HOST, NETWORK, ALL_KERNELS = "host", "network", "kernels"
 HOST_S, COLLECTIVE_S = 5.0, 1.0
 """What measuring the host's quantities takes, and one collective, about."""
 LEAST = 0.001
 """A measurement that takes less of the variance than this is not named."""
-HOST_QUANTITIES = {"serving": ("step", "request")}
+SERVING_QUANTITIES = ("step", "request")
 FRAMEWORK_QUANTITIES = ("dispatch", "graph_launch", "round_trip")
-"""What of the host is measured, by kind of engine, and of a framework."""
+IN_LINE_QUANTITIES = ("between",)
+"""What of the host is measured: of serving engines, of frameworks, and of these where operations
+run in the thread that calls them."""
 
 
 @final
@@ -152,18 +155,19 @@ def advise(
 def _calibrated(measured: Sequence[Path], device: Device, target: Path) -> list[MeasuredOp]:
     """Writes the calibration of files of measurements; their kernels."""
     from silicast.measurement.calibrate import calibrate
-    from silicast.measurement.store import read_measurements
+    from silicast.measurement.calibrate_kernels import checked_kernels, understood_kernels
+    from silicast.measurement.given import read_given
+    from silicast.measurement.refused import Refused
 
     made = calibrate(list(measured), device.name, skip_bad=True)
     save_calibration(made.calibration, target)
-    found: dict[Any, list[float]] = {}
-    for file in measured:
-        for row in read_measurements(file).kernels:
-            try:
-                op = kernel_case(row.kernel).op
-            except SilicastError:
-                continue  # calibrate has left it out too
-            found.setdefault(op, []).append(row.latency_us * 1e-6)
+    refused = Refused()  # calibrate has left them out too
+    read = understood_kernels(read_given(list(measured)).kernels, device, refused)
+    found: dict[Op, list[float]] = {}
+    for rows in checked_kernels(read, device, refused).values():
+        for row in rows:
+            if not row.stray:
+                found.setdefault(row.op, []).append(row.seconds)
     return [MeasuredOp(op, float(np.median(times))) for op, times in found.items()]
 
 
@@ -263,10 +267,8 @@ class _Adviser:
         """Notes a measurement: what it is, its share of the time, and its kind."""
         if name == HOST:
             engine = self._scenario.engine
-            kind = "" if engine is None else engine.name
-            serves = self._scenario.raw.task == "inference"
-            quantities = HOST_QUANTITIES["serving"] if serves else FRAMEWORK_QUANTITIES
-            return {"quantity": list(quantities), "engine": kind}, 0.0, "host"
+            whose = "" if engine is None else engine.name
+            return {"quantity": list(self._of_host()), "engine": whose}, 0.0, "host"
         if name == NETWORK:
             used = self._exchanges.pop(0)
             sizes = dict(used.op.dims)
@@ -280,6 +282,17 @@ class _Adviser:
         table = table_of(used.op)
         assert table is not None
         return table, used.seconds / self._whole_s, "kernel"
+
+    def _of_host(self) -> tuple[str, ...]:
+        """Quantities of the host that the scenario's engine has."""
+        named = self._scenario.engine is not None
+        serves = engine_of(self._scenario).kind == "serving" if named else (
+            self._scenario.raw.task == "inference"
+        )  # fmt: skip
+        if serves:
+            return SERVING_QUANTITIES
+        in_line = self._device.execution_model in IN_LINE
+        return IN_LINE_QUANTITIES if in_line else FRAMEWORK_QUANTITIES
 
     def _variance(self, gone: Mapping[str, float]) -> float:
         """What is left once shares of what measurements take are gone: see the module."""

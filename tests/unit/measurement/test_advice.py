@@ -12,7 +12,8 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.learning.dispatch import time_of
-from silicast.measurement.advice import Advice, advise, narrowed
+from silicast.measurement.advice import Advice, _calibrated, advise, narrowed
+from silicast.measurement.field_share import MeasuredOp
 from silicast.measurement.records import KernelRow, Session
 from silicast.report.advice import advice_parts, pasted
 from silicast.scenario.kernel_case import kernel_case
@@ -180,3 +181,64 @@ def test_what_is_expected_of_some_kernels_is_what_their_calibration_leaves(
     file.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
     left = advise(scenario, measured=[file]).log_sd
     assert 0.85 * asked.after < left < 1.05 * asked.after
+
+
+def test_tables_count_as_measured_and_bad_rows_do_not(scenario: Path, tmp_path: Path) -> None:
+    asked = [step.what for step in advise(scenario, top=6).steps if step.kind == "kernel"]
+    device = find_device("L40S")
+    names = sorted({name for table in asked for name in table})
+    lines = [",".join([*names, "latency_us"])]
+    for table in asked:
+        us = 1.05e6 * time_of(kernel_case(table).op, device).estimate_s
+        lines.append(",".join([*(str(table.get(name, "")) for name in names), repr(us)]))
+    file = tmp_path / "measured.csv"
+    file.write_text("\n".join(lines) + "\n")
+    after = advise(scenario, measured=[file])
+    assert after.log_sd < advise(scenario).log_sd
+    assert {each.op for each in _known(file)[1]} == {kernel_case(table).op for table in asked}
+    flagged = tmp_path / "flagged.jsonl"
+    asked += [{"op": "gemm", "m": m, "n": 4096, "k": 4096} for m in (8, 64, 512)]
+    first, second = asked[:2]
+    us = [1e6 * time_of(kernel_case(table).op, device).estimate_s for table in asked]
+    records = [
+        Session("s", "2026-01-01T00:00:00Z", device="L40S"),
+        KernelRow("s", first, us[0], flags=["throttled"]),
+        *(KernelRow("s", table, time) for table, time in zip(asked[2:], us[2:], strict=True)),
+        KernelRow("s", second, 1e3 * us[1]),
+    ]
+    flagged.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
+    _, known = _known(flagged)
+    assert {each.op for each in known} == {kernel_case(table).op for table in asked[2:]}
+
+
+def _known(file: Path) -> tuple[Path, list[MeasuredOp]]:
+    target = file.with_suffix(".json")
+    return target, _calibrated([file], find_device("L40S"), target)
+
+
+@pytest.mark.parametrize(
+    ("task", "engine", "device", "wanted"),
+    [
+        ("inference", "vllm", "A100-SXM-80GB", {"step", "request"}),
+        ("inference", "", "A100-SXM-80GB", {"step", "request"}),
+        ("graph", "torch-eager", "A100-SXM-80GB", {"dispatch", "graph_launch", "round_trip"}),
+        ("graph", "torch-eager", "AMD-EPYC-9654", {"between"}),
+    ],
+)
+def test_an_engine_is_asked_for_what_it_has(
+    tmp_path: Path, task: str, engine: str, device: str, wanted: set[str]
+) -> None:
+    work = (
+        'mode = "inference"\nbatch = 1\nseq_len = 16\n' if task == "graph"
+        else "batch = 1\ninput_len = 16\noutput_len = 4\n"
+    )  # fmt: skip
+    named = f'engine = "{engine}"\n' if engine else ""
+    path = tmp_path / "s.toml"
+    path.write_text(
+        f'task = "{task}"\ndevice = "{device}"\nmodel = "gpt2"\n{named}[workload]\n{work}'
+    )
+    steps = advise(path, top=40).steps
+    for step in steps:
+        if step.kind == "host":
+            assert set(step.what["quantity"]) == wanted
+    assert any(step.kind == "host" for step in steps)
