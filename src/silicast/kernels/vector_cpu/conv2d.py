@@ -1,7 +1,8 @@
 """Convolutions on CPUs, as oneDNN-class libraries run them on images in PyTorch's order (NCHW).
 
-Images, filters and results are laid out anew in blocks of channels, whole images even where a
-window skips most of them; then the direct sum runs over full blocks.
+The direct sum runs over full blocks of channels. A framework's images, filters and results are
+laid out anew in such blocks for it, whole images even where a window skips most of them; a library
+on its own keeps them so.
 """
 
 from __future__ import annotations
@@ -58,9 +59,11 @@ class CpuConv2d(Twin):
         images = shape.n * shape.c * shape.h * shape.w * sizes[0] * _padding(shape.c)
         results = written * _padding(shape.k)
         none = np.zeros_like(written)
-        fresh = none
+        packed, serial_s = none, none
         if batch.variant.library in ALLOCATING:
+            packed = c["packing"] * (images + results + shape.elements_filter * sizes[1])
             fresh = sum((x * (x >= rates.fresh_from_bytes) for x in (images, results)), none)
+            serial_s = c["convolution_s"] + fresh * rates.fresh_s_per_byte
         return analyse_work(
             Work(
                 matrix_ops=2.0 * fewest_products(shape, recipe.compute),
@@ -71,9 +74,9 @@ class CpuConv2d(Twin):
                 read_bytes=read,
                 write_bytes=written,
                 moved_bytes=read + written,
-                serial_s=c["convolution_s"] + fresh * rates.fresh_s_per_byte,
+                serial_s=serial_s,
                 tasks=np.maximum(shape.n * shape.groups, 1.0) * np.ceil(shape.p),
-                packed_bytes=c["packing"] * (images + results + shape.elements_filter * sizes[1]),
+                packed_bytes=packed,
             ),
             rates,
             batch.variant,
