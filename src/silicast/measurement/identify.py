@@ -211,8 +211,14 @@ def draft_beside(path: Path) -> Path:
 def _torch() -> Any:
     if importlib.util.find_spec("torch") is None:
         return None
-    import torch
-
+    try:
+        import torch
+    except (ImportError, OSError) as error:  # OSError: a library of it that does not load
+        raise SilicastError(
+            f"PyTorch is installed, but cannot be loaded: {str(error)[:200]}",
+            kind="unsupported",
+            hint="does `python -c 'import torch'` work?",
+        ) from None
     return torch
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -225,3 +226,15 @@ def test_a_device_file_that_is_stated(tmp_path: Path) -> None:
     machine = find_machine(str(path), need_torch=False).machine
     assert machine.named == str(path)
     assert machine.device == draft.device
+
+
+def test_a_torch_that_does_not_load_is_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "torch"
+    broken.mkdir()
+    (broken / "__init__.py").write_text("raise ImportError('libcudart.so is missing')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    with pytest.raises(SilicastError, match="cannot be loaded: libcudart"):
+        find_machine()

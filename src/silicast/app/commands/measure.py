@@ -52,6 +52,8 @@ def measure(
     from silicast.measurement.measure import Asked, draft
     from silicast.measurement.prepared import Wanted
 
+    if seed < 0:
+        raise SilicastError(f"expected 0 or more, found {seed}", field="--seed")
     if draft_device is not None:
         drafted = draft(device, draft_device, warn)
         show(f"{draft_device}: {drafted.name}")
