@@ -128,8 +128,16 @@ def score_measured(
             :WORST
         ],
         reasons=Counter(row.reason for row in after if not row.answered),
-        said=given.lines(),
+        said=[*given.lines(), *_overruled(given, device)],
     )
+
+
+def _overruled(given: Given, device: str) -> list[str]:
+    """That sessions name another device than the user: theirs counts."""
+    own = sorted({session.device for session in given.sessions if session.device})
+    if not device or not own or own == [device]:
+        return []
+    return [f"scored as measured on {', '.join(own)}, as the file says, not as on {device}"]
 
 
 def _groups(after: Sequence[Scored], before: Sequence[Scored]) -> list[GroupScore]:
