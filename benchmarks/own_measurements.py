@@ -100,7 +100,7 @@ def scores_of(name: str, folder: Path = MEASUREMENTS) -> dict[str, Any]:
         path = Path(aside) / "calibration.json"
         save_calibration(made.calibration, path)
         kernels = score_measured([held_out], [path])
-        whole = score_measured([models], [path], keep_flagged=True) if models.is_file() else None
+        whole = score_measured([models], [path]) if models.is_file() else None
     session = read_measurements(sweep).sessions[0]
     found: dict[str, Any] = {
         "device": session.device_reported,
