@@ -1,5 +1,5 @@
-"""What two minutes of measuring bring, on the machines of `measurements/`: the committed figures are
-those of the committed files, and a sweep brings kernels that it did not measure closer.
+"""What two minutes of measuring bring, on the machines of `measurements/`: the committed figures
+are those of the committed files, and a sweep brings kernels that it did not measure closer.
 """
 
 from __future__ import annotations
