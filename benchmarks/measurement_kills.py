@@ -4,8 +4,8 @@
 
 The real command measures small kernels on the processor. After each kill the file must begin with
 every byte that was in it before, parse line by line once the cut-off line is moved aside, and hold
-no row twice; the next process goes on with it. Needs PyTorch; some ten minutes of a processor for a hundred kills.
-Writes benchmarks/results/measurement_kills.json.
+no row twice; the next process goes on with it. Needs PyTorch; some ten minutes of a processor for a
+hundred kills. Writes benchmarks/results/measurement_kills.json.
 """
 
 from __future__ import annotations

@@ -199,12 +199,12 @@ def test_tables_count_as_measured_and_bad_rows_do_not(scenario: Path, tmp_path: 
     flagged = tmp_path / "flagged.jsonl"
     asked += [{"op": "gemm", "m": m, "n": 4096, "k": 4096} for m in (8, 64, 512)]
     first, second = asked[:2]
-    us = [1e6 * time_of(kernel_case(table).op, device).estimate_s for table in asked]
+    each_us = [1e6 * time_of(kernel_case(table).op, device).estimate_s for table in asked]
     records = [
         Session("s", "2026-01-01T00:00:00Z", device="L40S"),
-        KernelRow("s", first, us[0], flags=["throttled"]),
-        *(KernelRow("s", table, time) for table, time in zip(asked[2:], us[2:], strict=True)),
-        KernelRow("s", second, 1e3 * us[1]),
+        KernelRow("s", first, each_us[0], flags=["throttled"]),
+        *(KernelRow("s", table, time) for table, time in zip(asked[2:], each_us[2:], strict=True)),
+        KernelRow("s", second, 1e3 * each_us[1]),
     ]
     flagged.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
     _, known = _known(flagged)

@@ -407,7 +407,7 @@ def test_a_launch_is_kept_and_said_to_have_no_score(tmp_path: Path) -> None:
 
 
 def test_figures_of_whole_models_say_that_they_chose(tmp_path: Path) -> None:
-    rows = [*runs(truth(tmp_path, 1.2, 15.0)), *kernels()]
+    rows: list[Record] = [*runs(truth(tmp_path, 1.2, 15.0)), *kernels()]
     whole = calibrate(written(tmp_path / "m.jsonl", session(), *rows)).calibration
     how = {part.kind: part.how for part in whole.left_out}
     assert how == {"kernels": "cross-validated",

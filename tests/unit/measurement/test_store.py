@@ -102,7 +102,12 @@ def test_a_session_and_its_rows_are_one_write(path: Path, monkeypatch: pytest.Mo
     filled(path)
     writes: list[bytes] = []
     real = os.write
-    monkeypatch.setattr(os, "write", lambda to, data: (writes.append(data), real(to, data))[1])
+
+    def write(to: int, data: bytes) -> int:
+        writes.append(data)
+        return real(to, data)
+
+    monkeypatch.setattr(os, "write", write)
     MeasurementFile.add(path, [(AGAIN, ROWS), (msgspec.structs.replace(AGAIN, id="three"), ())])
     assert len(writes) == 1
     found = read_measurements(path)

@@ -64,9 +64,7 @@ class GraphAnswerer(Answerer):
         return trace_pass(pass_of(scenario, work)[0])
 
 
-def pass_of(
-    scenario: Scenario, work: GraphWorkload
-) -> tuple[ForwardPass, Deployment, list[str]]:
+def pass_of(scenario: Scenario, work: GraphWorkload) -> tuple[ForwardPass, Deployment, list[str]]:
     """The pass, what runs it, and what was assumed."""
     deployment, warnings = deployment_of(scenario, DEFAULT_FRAMEWORK, options=FRAMEWORK_OPTIONS)
     framework, said = framework_of(scenario, deployment.engine)
