@@ -18,7 +18,14 @@ from silicast.hardware.device import Device
 from silicast.kernels.gemm_constants import widen_ops
 from silicast.kernels.implementation import Analysis, Implementation
 from silicast.kernels.physics import load_physics
-from silicast.kernels.work_model import Rates, Work, analyse_work, measured, shared_errors
+from silicast.kernels.work_model import (
+    ALLOCATING,
+    Rates,
+    Work,
+    analyse_work,
+    measured,
+    shared_errors,
+)
 from silicast.workload.op import Op, OpBatch, Variant
 
 HALF = 0.5
@@ -77,6 +84,9 @@ class WorkGemm(Implementation):
         out = m * n * (BITS[recipe.output] / 8.0)
         reads = blocked_reads(a, b, m, n, rates.chip_bytes)
         none = np.zeros_like(m)
+        packed = none  # whoever calls a library directly lets it choose the layout
+        if batch.variant.library in ALLOCATING:
+            packed = self.packed(device, m, n, products, a + b)
         converted = none
         if batch.variant.flag("includes_quantize") and recipe.quantizes:
             converted = m * k * products
@@ -97,7 +107,7 @@ class WorkGemm(Implementation):
                 tasks=np.ceil(m / 256.0) * np.ceil(n / 256.0) * products,
                 fresh_bytes=b * products if self.fetches_weights else 0.0,
                 dram_passes=self.passes(device, m, n),
-                packed_bytes=self.packed(device, m, n, products, a + b) * products,
+                packed_bytes=packed * products,
             ),
             rates,
             batch.variant,

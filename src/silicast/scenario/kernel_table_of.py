@@ -32,7 +32,7 @@ def kernel_table_of(op: Op) -> Columns:
             ("unsupported").
 
     >>> kernel_table_of(Op.make("rmsnorm", tokens=8, hidden=4096, residual=1))
-    {'op': 'rmsnorm', 'hidden': 4096, 'tokens': 8, 'residual': True, 'dtype': 'bf16'}
+    {'op': 'rmsnorm', 'hidden': 4096, 'residual': True, 'tokens': 8, 'dtype': 'bf16'}
     """
     unknown = [name for name, dim in op.dims if isinstance(dim, (str, Affine))]
     if unknown:

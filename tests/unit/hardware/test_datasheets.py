@@ -58,7 +58,7 @@ OTHER_VECTOR = [
     ("RX 7900 XTX", 61.4), ("Radeon PRO W7900", 61.3), ("MI25", 12.3), ("Vega FE", 13.1),
     ("Xeon Phi 7250", 6.09), ("Arc A770", 17.2), ("Arc Pro B60", 12.3), ("Max 1100", 22.2),
     ("M1", 2.6), ("M2 Max", 13.49), ("M2 Ultra", 27.2), ("M4 Max", 18.4),
-    ("Jetson AGX Orin 64GB", 5.3), ("EPYC 9654", 19.0), ("Grace CPU", 7.4),
+    ("Jetson AGX Orin 64GB", 5.3), ("EPYC 9654", 9.5), ("Grace CPU", 7.4),
 ]  # fmt: skip
 OTHER_DRAM_GB_PER_S = [
     ("MI100", 1229), ("MI210", 1638), ("MI250X", 1638), ("MI300X", 5325), ("MI355X", 8000),

@@ -19,7 +19,7 @@ def test_a_trace(tmp_path: Path, capsys: Capture) -> None:
     path, rows = s.written(tmp_path, "t.json", s.gpu_trace()), tmp_path / "rows.jsonl"
     assert main(["import", str(path), "-o", str(rows)]) == 0
     shown = capsys.readouterr().out
-    assert "PyTorch profiler (kineto), H100-SXM-80GB" in shown
+    assert "PyTorch profiler (kineto), H100-SXM-80GB" in " ".join(shown.split())
     assert "gemm bf16: 1 row, measured 2 times" in shown
     assert "understood 77.5 % of 73.2 us" in shown  # 56.75 of 73.25
     assert "6.5 us, 1 x somebody_elses: no kernel that is known by its name" in shown
