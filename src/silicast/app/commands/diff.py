@@ -82,7 +82,9 @@ def _answer(file: Path, fields: Tree, calibration: list[Path] | None) -> tuple[T
                 hint="give the scenario's file",
             )  # fmt: skip
         return found, _setup(found)
-    scenario = with_calibrations(_with(read_scenario(file), fields), calibration)
+    from silicast.scenario.set_fields import with_fields
+
+    scenario = with_calibrations(with_fields(read_scenario(file), fields), calibration)
     reply = predicted({**scenario, "why": "full"}, file)
     if not reply["ok"]:
         raise refused(reply, file)
@@ -110,29 +112,6 @@ def _setup(answer: Tree) -> Tree:
     """What an answer says of its scenario."""
     setup = answer["why"].get("deployment")
     return dict(setup) if isinstance(setup, dict) else {}
-
-
-def _with(scenario: Tree, fields: Tree) -> Tree:
-    """A scenario with some fields set; dots lead into tables.
-
-    >>> _with({"device": "h100", "parallel": {"tp": 2}}, {"device": "a100", "parallel.pp": 2})
-    {'device': 'a100', 'parallel': {'tp': 2, 'pp': 2}}
-    """
-    found = dict(scenario)
-    for name, value in fields.items():
-        *tables, leaf = name.split(".")
-        inner = found
-        for table in tables:
-            below = inner.get(table, {})
-            if not isinstance(below, dict):
-                raise SilicastError(
-                    f"{table} is {below!r} and has no fields", field=f"--set {name}",
-                    hint=f"set {table} itself",
-                )  # fmt: skip
-            inner[table] = dict(below)
-            inner = inner[table]
-        inner[leaf] = value
-    return found
 
 
 def _changed(a: Tree, b: Tree) -> dict[str, tuple[Any, Any]]:

@@ -9,6 +9,7 @@ from typing import Any, final
 from silicast.core.errors import SilicastError
 from silicast.measurement.records import Columns
 from silicast.scenario.schema import RawScenario
+from silicast.scenario.set_fields import with_fields
 from silicast.scenario.strict import near
 
 
@@ -36,7 +37,7 @@ class Options:
         Raises:
             SilicastError: one is both a value and a table.
         """
-        return merged({}, self.fields)
+        return with_fields({}, self.fields)
 
     def own(self, prefix: str) -> dict[str, Any]:
         """Fields below a prefix, without it."""
@@ -86,34 +87,3 @@ def _typed(text: str) -> Any:
         return int(text) if text.lstrip("+-").isdigit() else float(text)
     except ValueError:
         return text
-
-
-def merged(table: Columns, fields: Mapping[str, Any]) -> Columns:
-    """A table with dotted fields put in; neither is changed.
-
-    >>> merged({"engine": {"name": "vllm"}}, {"engine.version": "0.10"})
-    {'engine': {'name': 'vllm', 'version': '0.10'}}
-
-    Raises:
-        SilicastError: a field of one that is no table.
-    """
-    found = _copied(table)
-    for name, value in fields.items():
-        *above, last = name.split(".")
-        place = found
-        for part in above:
-            inside = place.setdefault(part, {})
-            if not isinstance(inside, dict):
-                raise SilicastError(
-                    f"{part!r} is a value, not a table", field=f"--set {name}",
-                    hint="give the whole table by its fields",
-                )  # fmt: skip
-            place = inside
-        if not last or not all(above):
-            raise SilicastError(f"is no field: {name!r}", field="--set")
-        place[last] = value
-    return found
-
-
-def _copied(table: Columns) -> Columns:
-    return {k: _copied(v) if isinstance(v, dict) else v for k, v in table.items()}

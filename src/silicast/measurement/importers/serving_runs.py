@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.importers.options import Options, merged
+from silicast.measurement.importers.options import Options
 from silicast.measurement.importers.source import Source
 from silicast.measurement.records import Columns, RunRow, UnreadRow
 from silicast.scenario.decode import decode
 from silicast.scenario.resolve import find_any_model
+from silicast.scenario.set_fields import with_fields
 
 STATISTICS = {"mean": "mean", "avg": "mean", "median": "p50", "p50": "p50", "p90": "p90",
               "p99": "p99"}  # fmt: skip
@@ -151,7 +152,7 @@ def _scenario(benchmark: Benchmark, device: str, options: Options) -> Columns:
         said["workload"]["arrival"] = {"kind": "closed" if closed else "poisson"}
     if "engine" in fields:
         said.pop("engine")
-    found = merged(said, fields)
+    found = with_fields(said, fields)
     if not found["workload"]["requests"]:
         del found["workload"]["requests"]
     return {name: value for name, value in found.items() if value not in ("", {})}

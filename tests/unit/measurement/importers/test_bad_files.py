@@ -13,8 +13,9 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.measurement.importers.importer import importer_of, importers
-from silicast.measurement.importers.options import Options, merged, stated
+from silicast.measurement.importers.options import Options, stated
 from silicast.measurement.importers.source import Source
+from silicast.scenario.set_fields import with_fields
 from tests.unit.measurement.importers import samples as s
 
 DEEP = (
@@ -202,6 +203,6 @@ class TestStated:
 
     def test_a_value_is_no_table(self) -> None:
         with pytest.raises(SilicastError, match="not a table"):
-            merged({"model": "x"}, {"model.name": "y"})
+            with_fields({"model": "x"}, {"model.name": "y"})
         with pytest.raises(SilicastError, match="no field"):
-            merged({}, {"model..name": "y"})
+            with_fields({}, {"model..name": "y"})
