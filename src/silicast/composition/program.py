@@ -180,7 +180,6 @@ class Program:
 
 def _of_framework(op: Op, machine: Machine) -> Op:
     """On a CPU a framework's operators are its own, those that nobody names a library for."""
-    framework = machine.engine.kind == "framework"
-    if op.variant.library or not framework or machine.device.execution_model != "vector_cpu":
+    if op.variant.library or machine.engine.kind != "framework" or not machine.in_line:
         return op
     return replace(op, variant=replace(op.variant, library="torch"))

@@ -157,15 +157,21 @@ def _widest(device: Device) -> float:
     return best * device.cores * device.clocks.max_hz
 
 
+def caches(device: Device) -> dict[str, tuple[float, float]]:
+    """On-chip memories: name -> bytes and peak bytes per second of all copies together."""
+    found: dict[str, tuple[float, float]] = {}
+    for name, level in device.memory.items():
+        if name != "dram":
+            copies = device.cores if level.scope == "core" else 1
+            found[name] = (level.capacity_bytes * copies, level.peak_bytes_per_s * copies)
+    return found
+
+
 def on_chip(device: Device) -> tuple[float, float, bool]:
     """Bytes of all on-chip levels, the bandwidth of the fastest, and whether it is published."""
     capacity, fastest, published = 0.0, 0.0, True
-    for name, level in device.memory.items():
-        if name == "dram":
-            continue
-        copies = device.cores if level.scope == "core" else 1
-        capacity += level.capacity_bytes * copies
-        rate = level.peak_bytes_per_s * copies
+    for name, (size, rate) in caches(device).items():
+        capacity += size
         if rate > fastest:
             stand_ins = (f"memory.{name}", f"memory.{name}.bandwidth")
             fastest, published = rate, not any(path in device.unknowns for path in stand_ins)
@@ -179,18 +185,19 @@ def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
     lasting = total - work.fresh_bytes
     stays = _stays(lasting, rates, variant.cache)
     dram_bytes = np.maximum(work.moved_bytes - stays * lasting, 0.0)
+    chip_s_per_byte = _chip_s_per_byte(total, rates)
     parts = {
         rates.pipe: _over(work.matrix_issued, rates.matrix_per_s),
         "vector": _over(work.vector_ops, rates.vector_per_s),
         "special": _over(work.special_ops, rates.special_per_s),
         "dram": dram_bytes * work.dram_passes / rates.dram_per_s,
-        "chip": work.moved_bytes * _chip_s_per_byte(total, rates),
+        "chip": work.moved_bytes * chip_s_per_byte,
     }
     fresh_s = np.zeros_like(total)
     if variant.library in ALLOCATING:
         fresh = work.write_bytes * (work.write_bytes >= rates.fresh_from_bytes)
         fresh_s = fresh * rates.fresh_s_per_byte
-    packed_s = work.packed_bytes * _chip_s_per_byte(total, rates)
+    packed_s = work.packed_bytes * chip_s_per_byte
     awake = _awake(work, total, rates)
     busy_s = smooth_max([seconds * rates.units / awake for seconds in parts.values()])
     fork_s = rates.fork_s * (awake > 1.0)

@@ -13,7 +13,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.implementation import register_adapter
 from silicast.kernels.physics import load_physics
 from silicast.kernels.twins import adapter
-from silicast.kernels.work_model import Rates
+from silicast.kernels.work_model import Rates, caches
 
 GROUP = "vector_cpu"
 TILE_ROWS, TILE_COLUMNS, TILE_ROW_BYTES = 16.0, 16.0, 64.0
@@ -31,12 +31,7 @@ def cpu_rates(device: Device, dtype: str) -> Rates:
         SilicastError: the device does not multiply in ``dtype``.
     """
     c = load_physics(GROUP).constants(device.architecture)
-    levels = [
-        (level.capacity_bytes * copies, level.peak_bytes_per_s * copies * c["chip_efficiency"])
-        for name, level in device.memory.items()
-        if name != "dram"
-        for copies in [device.cores if level.scope == "core" else 1]
-    ]
+    levels = [(size, rate * c["chip_efficiency"]) for size, rate in caches(device).values()]
     return replace(
         Rates.of(device, dtype, c, float(device.cores)),
         levels=tuple(sorted(levels)),
