@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silicast.composition.engine import find_engine
-from silicast.composition.kinship import KNOWLEDGE, Pairs, distances
+from silicast.composition.error_correlation import KNOWLEDGE, Pairs, distances
 from silicast.composition.machine import Machine
 from silicast.composition.naive_sums import added_by
-from silicast.composition.placed import Placed
+from silicast.composition.stage_graph import StageGraph, StageNode
 from silicast.composition.uncertainty import ALL_KERNELS, HOST, Sum, Uncertainty, narrowed_sum
 from silicast.core.prediction import TIERS, ErrorFactors
 from silicast.hardware.catalog import find_device
+from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.op import Op
 
 FAMILIES = ("gemm", "attention_decode", "rmsnorm")
@@ -29,8 +30,10 @@ seconds = st.floats(1e-6, 1.0)
 
 
 @st.composite
-def terms(draw: st.DrawFn) -> tuple[list[Placed], Sum]:
-    """Nodes of a few families with times and errors; nodes of a family are of one call."""
+def terms(draw: st.DrawFn) -> tuple[list[Block], Sum]:
+    """Nodes of a few families, each in a block of its own, with times and errors; nodes of a family
+    are of one call.
+    """
     count = draw(st.integers(1, 8))
     factors = {family: {"device": draw(sds), f"family:{family}": draw(sds)} for family in FAMILIES}
     known = {family: TIERS.index(draw(st.sampled_from(TIERS[1:3]))) for family in FAMILIES}
@@ -39,7 +42,8 @@ def terms(draw: st.DrawFn) -> tuple[list[Placed], Sum]:
         family = draw(st.sampled_from(FAMILIES))
         size = draw(st.sampled_from((1, 64, 128, 4096)))
         op = Op.make(family, m=size, n=draw(st.sampled_from((512, 8192))))
-        placed.append(Placed(0, "layer", f"n{number}", draw(st.integers(1, 40)), op))
+        times = draw(st.integers(1, 40))
+        placed.append(Block(f"block {number}", (Node("node", op),), times=times))
         shared.append(factors[family])
         tiers.append(known[family])
     total = Sum(
@@ -52,8 +56,14 @@ def terms(draw: st.DrawFn) -> tuple[list[Placed], Sum]:
     return placed, total
 
 
-def error(placed: Sequence[Placed], total: Sum) -> ErrorFactors:
-    return Uncertainty(placed, MACHINE).of(total)
+def uncertainty(placed: Sequence[Block]) -> Uncertainty:
+    graph = StageGraph(Graph("sum", tuple(placed)), MACHINE)
+    assert len(graph.nodes) == len(placed)
+    return Uncertainty(graph, MACHINE)
+
+
+def error(placed: Sequence[Block], total: Sum) -> ErrorFactors:
+    return uncertainty(placed).of(total)
 
 
 def without_composition(found: ErrorFactors) -> float:
@@ -61,7 +71,7 @@ def without_composition(found: ErrorFactors) -> float:
 
 
 @given(terms())
-def test_between_all_for_themselves_and_all_together(case: tuple[list[Placed], Sum]) -> None:
+def test_between_all_for_themselves_and_all_together(case: tuple[list[Block], Sum]) -> None:
     placed, total = case
     ours = without_composition(error(placed, total))
     with added_by("independent"):
@@ -73,7 +83,7 @@ def test_between_all_for_themselves_and_all_together(case: tuple[list[Placed], S
 
 
 @given(terms(), st.randoms(use_true_random=False))
-def test_order_does_not_matter(case: tuple[list[Placed], Sum], random: object) -> None:
+def test_order_does_not_matter(case: tuple[list[Block], Sum], random: object) -> None:
     placed, total = case
     order = list(range(len(placed)))
     random.shuffle(order)  # type: ignore[attr-defined]
@@ -89,7 +99,7 @@ def test_order_does_not_matter(case: tuple[list[Placed], Sum], random: object) -
 
 
 @given(terms())
-def test_a_part_cut_into_two_halves_is_the_same_part(case: tuple[list[Placed], Sum]) -> None:
+def test_a_part_cut_into_two_halves_is_the_same_part(case: tuple[list[Block], Sum]) -> None:
     placed, total = case
     halves = total.seconds.copy()
     halves[0] /= 2.0
@@ -108,7 +118,7 @@ def test_a_part_cut_into_two_halves_is_the_same_part(case: tuple[list[Placed], S
 
 @given(terms(), st.floats(1.0, 3.0))
 def test_larger_errors_of_parts_never_make_a_smaller_one(
-    case: tuple[list[Placed], Sum], factor: float
+    case: tuple[list[Block], Sum], factor: float
 ) -> None:
     placed, total = case
     before = error(placed, total).variance
@@ -122,7 +132,7 @@ def test_larger_errors_of_parts_never_make_a_smaller_one(
 
 
 @given(terms())
-def test_shares_of_the_variance_add_up(case: tuple[list[Placed], Sum]) -> None:
+def test_shares_of_the_variance_add_up(case: tuple[list[Block], Sum]) -> None:
     found = error(*case)
     shares = found.shares()
     assert math.fsum(shares.values()) == pytest.approx(1.0)
@@ -131,9 +141,9 @@ def test_shares_of_the_variance_add_up(case: tuple[list[Placed], Sum]) -> None:
 
 @given(terms())
 @settings(deadline=None)
-def test_measurements_only_narrow(case: tuple[list[Placed], Sum]) -> None:
+def test_measurements_only_narrow(case: tuple[list[Block], Sum]) -> None:
     placed, total = case
-    model = Uncertainty(placed, MACHINE)
+    model = uncertainty(placed)
     now = model.of(total)
     found = model.narrowed(total)
     assert all(left.variance < now.variance for left in found.values())
@@ -148,11 +158,11 @@ def test_measurements_only_narrow(case: tuple[list[Placed], Sum]) -> None:
 
 @given(terms(), terms())
 def test_narrowed_errors_of_a_sum_are_below_its_own(
-    a: tuple[list[Placed], Sum], b: tuple[list[Placed], Sum]
+    a: tuple[list[Block], Sum], b: tuple[list[Block], Sum]
 ) -> None:
     parts = []
     for placed, total in (a, b):
-        model = Uncertainty(placed, MACHINE)
+        model = uncertainty(placed)
         parts.append((float(total.seconds.sum()), model.of(total), model.narrowed(total)))
     whole = ErrorFactors.of_sum([(time, own) for time, own, _ in parts])
     for left in narrowed_sum(parts).values():
@@ -164,7 +174,7 @@ def test_narrowed_errors_of_a_sum_are_below_its_own(
 )
 def test_correlations_are_those_of_some_field(sizes: list[tuple[int, int]]) -> None:
     ops = [Op.make("gemm", m=m, n=n) for m, n in dict.fromkeys(sizes)]
-    nodes = [Placed(0, "b", str(i), 1, op) for i, op in enumerate(ops)]
+    nodes = [StageNode(0, "b", str(i), 1, op) for i, op in enumerate(ops)]
     apart = distances([op.dims for op in ops])
     assert np.array_equal(apart, apart.T)
     for knowledge in KNOWLEDGE:

@@ -24,7 +24,7 @@ PLAN_DEGREES = ("tp", "pp", "dp", "ep", "cp", "attention_dp")
 @final
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Deployment:
+class BatchFlags:
     """What runs: a model with its precision under an engine, and one batch of requests.
 
     Attributes:
@@ -76,37 +76,37 @@ class Degrees:
 
 
 def inference_scenario(
-    deployment: Deployment, parallel: dict[str, int], device: str = ""
+    asked: BatchFlags, parallel: dict[str, int], device: str = ""
 ) -> dict[str, Any]:
     """The scenario that a static batch's flags stand for; what was left out stays left out.
 
     Args:
-        device: instead of the deployment's own.
+        device: instead of the flags' own.
     """
     scenario: dict[str, Any] = {
         "format": 1,
         "task": "inference",
-        "model": deployment.model,
-        "device": device or deployment.device,
+        "model": asked.model,
+        "device": device or asked.device,
         "workload": {
-            "batch": deployment.batch,
-            "input_len": deployment.input_len,
-            "output_len": deployment.output_len,
+            "batch": asked.batch,
+            "input_len": asked.input_len,
+            "output_len": asked.output_len,
         },
     }
     if parallel:
         scenario["parallel"] = parallel
-    if deployment.engine is not None:
-        scenario["engine"] = deployment.engine
+    if asked.engine is not None:
+        scenario["engine"] = asked.engine
     precision = {}
-    if deployment.dtype is not None:
-        precision["recipe"] = deployment.dtype
-    if deployment.kv_dtype is not None:
-        precision["kv_cache"] = deployment.kv_dtype
+    if asked.dtype is not None:
+        precision["recipe"] = asked.dtype
+    if asked.kv_dtype is not None:
+        precision["kv_cache"] = asked.kv_dtype
     if precision:
         scenario["precision"] = precision
-    if deployment.power_w is not None:
-        scenario["limits"] = {"power_w": deployment.power_w}
+    if asked.power_w is not None:
+        scenario["limits"] = {"power_w": asked.power_w}
     return scenario
 
 

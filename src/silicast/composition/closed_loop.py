@@ -20,8 +20,10 @@ from typing import final
 
 import numpy as np
 
+from silicast.composition.breakdown import Breakdown
+from silicast.composition.deployment import Deployment
 from silicast.composition.states import BatchStates
-from silicast.composition.step import StepModel, StepTimes
+from silicast.composition.step import StepModel, StepTimes, step_model
 from silicast.core.numerics import I64
 from silicast.core.prediction import Prediction, Quantity
 
@@ -43,11 +45,10 @@ class ClosedLoop:
     tpot_s: Quantity
 
 
-def closed_loop(model: StepModel, clients: int, prompt: int, output: int) -> ClosedLoop:
+def closed_loop(deployment: Deployment, clients: int, prompt: int, output: int) -> ClosedLoop:
     """Predicts the time per output token of ``clients`` clients.
 
     Args:
-        model: the engine's steps.
         clients: at least 1.
         prompt, output: tokens of every request; ``output`` at least 2.
 
@@ -56,22 +57,17 @@ def closed_loop(model: StepModel, clients: int, prompt: int, output: int) -> Clo
     """
     if clients < 1 or output < 2 or prompt < 1:
         raise ValueError("at least one client, one token of a prompt and two of an output")
+    model = step_model(deployment)
     # groups of attention_dp share the clients evenly, and all wait for the fullest
-    own = -(-clients // model.deployment.plan.attention_dp)
+    own = -(-clients // deployment.plan.attention_dp)
     cached = prompt + (2 * np.arange(own, dtype=np.int64) + 1) * output // (2 * own)
-    decoding = _state((), cached)
-    times = _held(model, decoding)
-    once = np.ones(1)
-    decode = Prediction(
-        part=model.part("decode_step", times, once),
-        error=model.error(times, once),
-        tier=model.tier(times, once),
-        domain=model.domain,
-        warnings=model.warnings,
-    )
+    times = _held(model, _state((), cached))
+    found = Breakdown(model, times, np.ones(1))
+    decode = found.prediction(found.part("decode_step"))
     step_s = float(times.total_s[0])
-    others = clients - own
-    stretch_s = _stretch_s(model, prompt, cached[1:], others, step_s) if clients > 1 else 0.0
+    stretch_s = 0.0
+    if clients > 1:
+        stretch_s = _stretch_s(deployment, prompt, cached[1:], clients - own, step_s)
     first_s = stretch_s + step_s
     decoded_s = (output - 1) * step_s
     share = decoded_s / (first_s + decoded_s)
@@ -79,18 +75,20 @@ def closed_loop(model: StepModel, clients: int, prompt: int, output: int) -> Clo
     return ClosedLoop(clients, decode, stretch_s, decode.latency_s.times(tpot_s / decode.seconds))
 
 
-def _stretch_s(model: StepModel, prompt: int, others: I64, elsewhere: int, step_s: float) -> float:
+def _stretch_s(
+    deployment: Deployment, prompt: int, others: I64, elsewhere: int, step_s: float
+) -> float:
     """What one prompt costs the sequences that are decoded meanwhile.
 
     Args:
         others: cached tokens of the sequences beside it.
         elsewhere: sequences of other groups.
     """
-    engine = model.deployment.engine
-    if not engine.parallel.mixes_prefill:
+    model, policy = step_model(deployment), deployment.policy
+    if not policy.mixes_prefill:
         return float(_held(model, _state(((prompt, prompt),), others[:0], 0)).total_s[0])
-    chunk = engine.memory.prefill_chunk_tokens or prompt
-    room = max(chunk - len(others), 1)  # decoding sequences take their share of a step's tokens
+    # decoding sequences take their share of a step's tokens
+    room = max((policy.chunk_tokens or prompt) - len(others), 1)
     total = 0.0
     for start in range(0, prompt, room):
         new = min(room, prompt - start)
@@ -108,5 +106,4 @@ def _state(prefill: tuple[tuple[int, int], ...], cached: I64, elsewhere: int = -
 def _held(model: StepModel, state: BatchStates) -> StepTimes:
     """One state at the clock that it holds."""
     times = model.steps(state)
-    hz = model.held_clock(times, 0)
-    return times if hz == times.clock_hz else model.steps(state, hz)
+    return model.at_clock(times, state, model.held_clock(times, 0), np.zeros(1, dtype=np.int64))

@@ -1,20 +1,16 @@
-"""One pool of identical replicas: a model on devices under an engine, with its host."""
+"""One pool of identical replicas: a model under a plan, on devices driven by an engine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import final
+from dataclasses import dataclass, field
+from typing import Any, final
 
 from silicast.composition.engine import Engine
-from silicast.composition.machine import Machine, links_of
-from silicast.hardware.cluster import Cluster
+from silicast.composition.machine import Machine
 from silicast.hardware.device import Device
-from silicast.hardware.host import Host
-from silicast.learning.tiers import ALL_SHIPPED, Evidence
 from silicast.workload.model import ModelConfig, Precision
-from silicast.workload.plan import Plan
+from silicast.workload.plan import Plan, Policy
 
 
 def busiest_group(input_lens: Sequence[int], groups: int) -> Sequence[int]:
@@ -36,60 +32,64 @@ class Deployment:
     """What runs where.
 
     Attributes:
-        power_w, clock_hz: limits the user set; None = the board's own.
-        cluster: the links between the devices; None = the device's usual system.
-        gpus_per_node: devices under one host where no cluster is given; 0 = the usual number.
-        evidence: what kernel times may rest on beside the analytic models.
+        plan: the degrees that the user states.
+        policy: what the engine decides beside them; follows from the other fields.
     """
 
+    machine: Machine
     model: ModelConfig
-    device: Device
-    engine: Engine
-    plan: Plan = Plan()
-    precision: Precision | None = None
-    host: Host = Host()
-    cluster: Cluster | None = None
-    gpus_per_node: int = 0
-    power_w: float | None = None
-    clock_hz: float | None = None
-    evidence: Evidence = ALL_SHIPPED
+    plan: Plan
+    precision: Precision
+    policy: Policy = field(init=False)
 
     def __post_init__(self) -> None:
-        """Puts into the plan what the engine decides."""
-        own = self.engine.parallel
-        plan = replace(
-            self.plan,
-            gathers_dense=own.gathers_dense and self.plan.attention_dp > 1,
-            extra_layers=own.extra_layers,
-            all_to_all=self.plan.all_to_all or self._sends_one_by_one(),
-        )
-        object.__setattr__(self, "plan", plan)
+        """Asks the engine for its policy."""
+        object.__setattr__(self, "policy", policy_of(self.machine, self.model, self.plan))
 
-    def _sends_one_by_one(self) -> bool:
-        """Whether tokens go to their experts' ranks one by one: to more ranks than a token has
-        choices, or beyond the links of a domain. Otherwise a gather moves no more than that.
+    @staticmethod
+    def of(
+        model: ModelConfig,
+        device: Device,
+        engine: Engine,
+        plan: Plan = Plan(),
+        precision: Precision | None = None,
+        **machine: Any,
+    ) -> Deployment:
+        """A deployment from its parts.
+
+        Args:
+            precision: None = the checkpoint's.
+            machine: further fields of the :class:`~silicast.composition.machine.Machine`.
         """
-        moe, ranks = self.model.moe, self.plan.tp * self.plan.attention_dp
-        if moe is None or ranks == 1:
-            return False
-        return ranks > moe.topk or not self.links.within_domain(ranks)
-
-    @cached_property
-    def machine(self) -> Machine:
-        """It without the model."""
-        return Machine(
-            device=self.device,
-            engine=self.engine,
-            plan=self.plan,
-            host=self.host,
-            cluster=self.cluster,
-            gpus_per_node=self.gpus_per_node,
-            power_w=self.power_w,
-            clock_hz=self.clock_hz,
-            evidence=self.evidence,
-        )
+        where = Machine(device, engine, **machine)
+        return Deployment(where, model, plan, precision or model.default_precision)
 
     @property
-    def links(self) -> Cluster:
-        """The cluster, stated or usual."""
-        return links_of(self.cluster, self.device, self.gpus_per_node)
+    def device(self) -> Device:
+        """The machine's."""
+        return self.machine.device
+
+    @property
+    def engine(self) -> Engine:
+        """The machine's."""
+        return self.machine.engine
+
+
+def policy_of(machine: Machine, model: ModelConfig, plan: Plan) -> Policy:
+    """What the machine's engine decides for a model under a plan.
+
+    Tokens go to their experts' ranks one by one where there are more ranks than a token has
+    choices, or beyond the links of a domain; otherwise a gather moves no more than that.
+    """
+    engine, ranks = machine.engine, plan.tp * plan.attention_dp
+    all_to_all = False
+    if model.moe is not None and ranks > 1:
+        all_to_all = ranks > model.moe.topk or not machine.links.within_domain(ranks)
+    return Policy(
+        gathers_dense=engine.parallel.gathers_dense,
+        extra_layers=engine.parallel.extra_layers,
+        all_to_all=all_to_all,
+        mixes_prefill=engine.parallel.mixes_prefill,
+        captured=tuple(engine.launch.graph_batch_sizes),
+        chunk_tokens=engine.memory.prefill_chunk_tokens,
+    )

@@ -60,15 +60,16 @@ class HostTable(_Strict, frozen=True):
         request_us: on top, per running request.
         token_us: on top, per new token of a prefill.
         transport_us: on top, where the model spans several devices.
-        dispatch_us: host time to launch one kernel, in stream launch; hidden while the device
-            is busy with earlier kernels.
+        dispatch_us: host time of the call that launches one kernel, in stream launch; hidden while
+            the device is busy with earlier kernels.
         piece_us: likewise to replay one piece of a pass whose graphs are piecewise; there is a
             piece between every two calls of attention.
         backward_us: likewise in a backward pass, whose operations the framework's own engine
-            launches; 0 = as ``dispatch_us``.
-        between_us: on devices that run an operation in the thread that calls it, what that thread
-            does between two of them: Python, and operators that only view. The call itself is part
-            of the operation's time there. 0 = as ``dispatch_us``.
+            launches, without Python; 0 = as ``dispatch_us``.
+        between_us: what the thread that runs a framework's model code does between two calls:
+            Python, and operators that only view. It comes on top of each call; on devices that run
+            an operation in the thread that calls it, the call itself is part of the operation's
+            time, and this stands alone (0 = as ``dispatch_us`` there).
         round_trip_us: from the end of a kernel whose result the host reads to the start of the
             next; 0 = as in most frameworks.
         log_sd: log standard deviation of these constants between hosts and versions.
@@ -165,6 +166,8 @@ class Engine(_Strict, frozen=True):
         kind: "serving" engines answer inference and serving, "training" ones training, "framework"
             is a bare framework.
         compiles: a compiler fuses a framework's operations.
+        operators: library of a framework's own operators, where a processor runs them in the
+            thread that calls them.
         collectives: library asked of the communication layer ("nccl", "sglang", "trtllm", "vllm").
         kernels: the kernel libraries it takes, by architecture and op family.
         parallel: how it spreads a model.
@@ -184,6 +187,7 @@ class Engine(_Strict, frozen=True):
     memory: MemoryTable
     aliases: list[str] = []
     compiles: bool = False
+    operators: str = ""
     collectives: str = "nccl"
     kernels: EngineKernels = EngineKernels()
     parallel: ParallelTable = ParallelTable()

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import final
 
 from silicast.composition.engine import Engine
+from silicast.composition.machine import Machine
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import implementation_for
 from silicast.learning.tiers import Evidence, kernel_times
@@ -28,7 +29,7 @@ _ACTIVATIONS = frozenset(("silu_mul", "elementwise"))
 
 @final
 @dataclass(frozen=True, slots=True)
-class Branches:
+class Region:
     """Nodes (by their place) of one layer that run on two streams.
 
     Attributes:
@@ -42,9 +43,7 @@ class Branches:
     any_step: bool = False
 
 
-def saved_launches(
-    block: Block, node: Node, engine: Engine, architecture: str, *, experts: bool
-) -> tuple[int, ...]:
+def saved_launches(block: Block, node: Node, machine: Machine, *, experts: bool) -> tuple[int, ...]:
     """Launches that a node saves because it, or its quantisation, is part of another kernel.
 
     Args:
@@ -54,6 +53,7 @@ def saved_launches(
     Returns:
         For each of them the largest number of tokens of a step that saves it.
     """
+    engine, architecture = machine.engine, machine.device.architecture
     fusion, family = engine.fusion, node.op.family
     found: list[int] = []
     if not _by_tokens(node.op):
@@ -75,8 +75,8 @@ def saved_launches(
     return tuple(found)
 
 
-def branches(names: Sequence[tuple[int, str, str, Op]], engine: Engine) -> tuple[Branches, ...]:
-    """Two streams of every block.
+def regions_of(names: Sequence[tuple[int, str, str, Op]], engine: Engine) -> tuple[Region, ...]:
+    """What runs on two streams in every block.
 
     Args:
         names: stage, block, name and op of every node, in their order.
@@ -90,12 +90,12 @@ def branches(names: Sequence[tuple[int, str, str, Op]], engine: Engine) -> tuple
             main = tuple(nodes[name] for name in table.main if name in nodes)
             side = tuple(nodes[name] for name in table.side if name in nodes)
             if main and side:
-                found.append(Branches(main, side, table.max_tokens or UNLIMITED))
+                found.append(Region(main, side, table.max_tokens or UNLIMITED))
         one, other = nodes.get("attention_decode"), nodes.get("attention_prefill")
         if one is not None and other is not None:
             library = names[one][3].variant.library
             if library in engine.fusion.attention:
-                found.append(Branches((one,), (other,), any_step=True))
+                found.append(Region((one,), (other,), any_step=True))
     return tuple(found)
 
 

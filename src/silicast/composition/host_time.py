@@ -1,128 +1,147 @@
-"""What the host of an engine does in a step, and what of it the device waits for.
+"""What the host of an engine does: it launches the kernels of a pass, and works between passes.
 
-    dispatch = time in which the host can launch the kernels of the step
-    work     = step + request x sequences + token x new tokens of prefills (+ transport)
-    total    = max(device, dispatch) + gap + work                               one after the other
-    total    = max(device, dispatch) + gap + max(0, work - max(device, dispatch))   asynchronously
+Launches are part of the timeline (:mod:`.timeline`). The rest of a step's work is
+
+    work  = step + request x sequences + token x new tokens of prefills (+ transport)
+    total = pass + gap + work                           one after the other
+    total = pass + gap + max(0, work - pass)            asynchronously
 
 Asynchronous scheduling prepares a step while the device runs the one before: in a run of alike
 steps the device waits only where the host takes longer. A processor that runs operations in the
-thread that calls them waits for all of it: dispatch is then what that thread does between them,
-and adds to the device's time. All times are those of the engine's file over the host's speed
-factor.
+thread that calls them waits for all of it. All times are those of the engine's file over the host's
+speed factor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.composition.deployment import Deployment
-from silicast.composition.placed import Placed, launches
+from silicast.composition.engine import Launch
+from silicast.composition.machine import Machine
+from silicast.composition.power_state import PHYSICS
+from silicast.composition.stage_graph import StageGraph
 from silicast.composition.states import BatchStates
-from silicast.core.numerics import F64
-from silicast.workload.symbols import DECODE_KV, PREFILL_KV
+from silicast.composition.timeline import Launches
+from silicast.core.numerics import F64, I64
+from silicast.kernels.physics import load_physics
+from silicast.workload.symbols import phase_of
 
 Flags = NDArray[np.bool_]
-
-_BETWEEN_PIECES = frozenset(("kv_copy",))
-"""Launched with attention between the pieces of a pass."""
+_BACKWARD = 1
 
 
 @final
 @dataclass(frozen=True)
-class HostTimes:
-    """Host time of n steps, seconds, shape (n,).
+class HostWork:
+    """Work of the host between n steps, seconds, shape (n,).
 
     Attributes:
-        dispatch_s: to launch the kernels; beside the device.
-        work_s: the rest.
+        work_s: of each step.
         gap_s: between two steps in any case.
-        asynchronous: the work is done beside the device.
-        in_line: dispatch is time between operations, and nothing is beside them.
+        asynchronous: the work is done while the device runs the step before.
     """
 
-    dispatch_s: F64
     work_s: F64
     gap_s: float
     asynchronous: bool
-    in_line: bool = False
 
-    def waited_s(self, device_s: F64) -> F64:
-        """Between two steps, what a device that works for ``device_s`` waits for, shape (n,)."""
-        return self.gap_s + (self.work_s - self.hidden_s(device_s))
+    def waited_s(self, pass_s: F64) -> F64:
+        """What a device waits for between two steps, whose pass takes ``pass_s``, shape (n,)."""
+        return self.gap_s + (self.work_s - self.hidden_s(pass_s))
 
-    def hidden_s(self, device_s: F64) -> F64:
+    def hidden_s(self, pass_s: F64) -> F64:
         """Work beside the device, shape (n,)."""
-        if self.in_line or not self.asynchronous:
+        if not self.asynchronous:
             return np.zeros_like(self.work_s)
-        return np.minimum(self.work_s, np.maximum(device_s, self.dispatch_s))
-
-    def total_s(self, device_s: F64) -> F64:
-        """The step, shape (n,)."""
-        busy = device_s + self.dispatch_s if self.in_line else np.maximum(device_s, self.dispatch_s)
-        return busy + self.waited_s(device_s)
+        return np.minimum(self.work_s, pass_s)
 
 
-def host_times(deployment: Deployment, placed: Sequence[Placed], states: BatchStates) -> HostTimes:
-    """Host time of each state."""
-    host = deployment.engine.host
-    per_us = 1e-6 / deployment.host.factor
-    return HostTimes(
-        _dispatch_us(deployment, placed, states) * per_us,
-        work_us(deployment, states) * per_us,
-        host.gap_us * per_us,
-        host.asynchronous,
-        deployment.machine.in_line,
-    )
+def host_work(machine: Machine, states: BatchStates, *, transports: bool) -> HostWork:
+    """Work of each state.
 
-
-def work_us(deployment: Deployment, states: BatchStates) -> F64:
-    """Work of the host for each state on the reference host, microseconds, shape (n,)."""
-    host = deployment.engine.host
-    transport = host.transport_us if deployment.plan.gpus > 1 else 0.0
-    found: F64 = (
-        (host.step_us + transport)
+    Args:
+        transports: the model spans several devices.
+    """
+    host = machine.engine.host
+    per_us = 1e-6 / machine.host.factor
+    work_us: F64 = (
+        (host.step_us + (host.transport_us if transports else 0.0))
         + host.request_us * states.logit_rows.astype(np.float64)
         + host.token_us * states.prefill_tokens.astype(np.float64)
     )
-    return found
+    asynchronous = host.asynchronous and not machine.in_line
+    return HostWork(work_us * per_us, host.gap_us * per_us, asynchronous)
 
 
-def _dispatch_us(deployment: Deployment, placed: Sequence[Placed], states: BatchStates) -> F64:
-    """Time to launch all kernels of each state on the reference host."""
-    engine = deployment.engine
-    prefill = states.prefill_sequences > 0
-    both = prefill & (states.decode_sequences > 0)
-    if deployment.machine.in_line:
-        return (engine.host.between_us or engine.host.dispatch_us) * _by_kind(placed, prefill, both)
-    one_by_one = engine.host.dispatch_us * _by_kind(placed, prefill, both)
-    between = [p for p in placed if _is_between(p)]
-    layers = float(deployment.model.layers)
-    in_pieces = (
-        engine.host.dispatch_us * _by_kind(between, prefill, both)
-        + engine.host.piece_us * (layers + 1.0)
-    )  # fmt: skip
-    by_launch = {"graph": np.zeros(len(states)), "piecewise": in_pieces, "stream": one_by_one}
-    launch = engine.launch
-    found = np.where(prefill, by_launch[launch.prefill], by_launch[launch.decode])
-    if launch.graph_batch_sizes:  # no graph was captured for larger batches
-        found = np.where(states.tokens <= launch.graph_batch_sizes[-1], found, one_by_one)
-    return found
+@final
+class HostLaunches:
+    """How the host launches the executions of a graph, by the kind of pass.
 
+    Args:
+        graph: what runs.
+        machine: its engine says what replays a graph and what a launch costs.
+        captured: numbers of tokens for which graphs were captured; () = any.
+    """
 
-def _by_kind(placed: Sequence[Placed], prefill: Flags, both: Flags) -> F64:
-    """Launches of steps that prefill, that decode, and that do both."""
-    some = np.where(prefill, launches(placed, prefill=True), launches(placed, prefill=False))
-    found: F64 = np.where(both, float(sum(p.count for p in placed)), some)
-    return found
+    def __init__(self, graph: StageGraph, machine: Machine, captured: tuple[int, ...]) -> None:
+        self.graph, self.machine, self.captured = graph, machine, captured
+        self._phases = np.array([phase_of(node.op) for node in graph.nodes])
+        self._known: dict[tuple[Launch, bool, bool], Launches] = {}
 
+    def classes(self, states: BatchStates) -> Iterator[tuple[Launches, I64]]:
+        """The launches of each kind of pass, and the states that run it."""
+        prefills, decodes = states.prefill_sequences > 0, states.decode_sequences > 0
+        table = self.machine.engine.launch
+        fits = np.ones(len(states), dtype=bool)
+        if self.captured:  # no graph was captured for larger batches
+            fits = states.tokens <= self.captured[-1]
+        for number in range(8):
+            prefill, decode, fitting = bool(number & 1), bool(number & 2), bool(number & 4)
+            rows = np.flatnonzero((prefills == prefill) & (decodes == decode) & (fits == fitting))
+            if len(rows):
+                launch = table.prefill if prefill else table.decode
+                yield self._launches(launch if fitting else "stream", prefill, decode), rows
 
-def _is_between(placed: Placed) -> bool:
-    """Whether a kernel runs between the pieces of a pass: attention, and what writes the cache."""
-    sizes = [dim for _, dim in placed.op.dims]
-    return placed.op.family in _BETWEEN_PIECES or DECODE_KV in sizes or PREFILL_KV in sizes
+    def _launches(self, launch: Launch, prefill: bool, decode: bool) -> Launches:
+        key = (launch, prefill, decode)
+        if key not in self._known:
+            self._known[key] = self._made(launch, prefill, decode)
+        return self._known[key]
+
+    def _made(self, launch: Launch, prefill: bool, decode: bool) -> Launches:
+        """Host time of each launch; what does not run in a pass is not launched."""
+        graph, machine, host = self.graph, self.machine, self.machine.engine.host
+        runs = np.ones(len(graph.nodes), dtype=bool)
+        runs[self._phases == "prefill"] = prefill
+        runs[self._phases == "decode"] = decode
+        order = graph.executions.order
+        each_us = np.where(runs, host.dispatch_us + host.between_us, 0.0)
+        if machine.in_line:
+            each_us = np.where(runs, host.between_us or host.dispatch_us, 0.0)
+        elif host.backward_us:
+            each_us = np.where(runs & (graph.direction == _BACKWARD), host.backward_us, each_us)
+        each_us = each_us[order]
+        if launch == "graph" and not machine.in_line:
+            each_us = np.zeros(len(order))
+        elif launch == "piecewise" and not machine.in_line:
+            each_us = np.where(graph.between_pieces[order], each_us, self._pieces_us(runs[order]))
+        trip_us = host.round_trip_us or load_physics(PHYSICS).default["round_trip_us"]
+        per_us = 1e-6 / machine.host.factor
+        reads = (graph.host_waits & runs)[order]
+        return Launches(each_us * per_us, reads, trip_us * per_us, machine.in_line)
+
+    def _pieces_us(self, runs: Flags) -> F64:
+        """The replay of each piece, at its first execution."""
+        order = self.graph.executions.order
+        inside = runs & ~self.graph.between_pieces[order]
+        ran = np.flatnonzero(runs)
+        first = np.zeros(len(order), dtype=bool)
+        if len(ran):
+            before = np.concatenate(([False], inside[ran][:-1]))
+            first[ran] = inside[ran] & ~before
+        return np.where(first, self.machine.engine.host.piece_us, 0.0)

@@ -11,20 +11,10 @@ from silicast.hardware.cluster import Cluster, cluster_of
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.learning.tiers import ALL_SHIPPED, Evidence
-from silicast.workload.plan import Plan
 
 IN_LINE = frozenset(("vector_cpu",))
 """Execution models whose operations run in the thread that calls them: nothing is launched ahead,
 and nothing of the host is hidden."""
-
-
-def links_of(cluster: Cluster | None, device: Device, gpus_per_node: int) -> Cluster:
-    """The links between devices: as stated, else those of the device's usual system.
-
-    Args:
-        gpus_per_node: devices under one host where no cluster is given; 0 = the usual number.
-    """
-    return cluster or cluster_of(device, gpus_per_node=gpus_per_node or None)
 
 
 @final
@@ -41,7 +31,6 @@ class Machine:
 
     device: Device
     engine: Engine
-    plan: Plan = Plan()
     host: Host = Host()
     cluster: Cluster | None = None
     gpus_per_node: int = 0
@@ -52,7 +41,7 @@ class Machine:
     @cached_property
     def links(self) -> Cluster:
         """The cluster, stated or usual."""
-        return links_of(self.cluster, self.device, self.gpus_per_node)
+        return self.cluster or cluster_of(self.device, gpus_per_node=self.gpus_per_node or None)
 
     @property
     def in_line(self) -> bool:

@@ -5,7 +5,7 @@ measured               what takes it
 ====================== =====================================================================
 ``dispatch_us``        launches of an engine that launches kernels one by one
 ``backward_us``        the same in a backward pass; with ``dispatch_us`` alone it moves with that
-``between_us``         Python between operations, on a device that runs them in line
+``between_us``         Python between operations of a framework
 ``piece_us``           pieces of a pass whose graphs are piecewise
 ``step_us``, ``gap_us``, ``request_us``, ``token_us``, ``transport_us``   work between two steps
 ``round_trip_us``      answers that the host waits for

@@ -50,13 +50,14 @@ def _behind_encoder(
     """With an encoder the cache holds what is generated, and cross-attention's keys and values of
     the prompt; activations are the encoder's on the prompt, or the decoder's on one token each.
     """
-    model, plan, engine = deployment.model, deployment.plan, deployment.engine
-    precision = deployment.precision or model.default_precision
+    model, plan, policy = deployment.model, deployment.plan, deployment.policy
+    engine = deployment.engine
+    precision = deployment.precision
     page, count = max(1, engine.memory.page_tokens), len(input_lens)
     generated = [-(-output_len // page) * page] * count
-    cache = kv_cache_bytes(model, plan, precision, generated)
+    cache = kv_cache_bytes(model, plan, precision, generated, policy=policy)
     return MemoryUse(
-        weights=weight_bytes(model, plan, precision),
+        weights=weight_bytes(model, plan, precision, policy=policy),
         kv_cache=cache + cross_cache_bytes(model, plan, precision, input_lens),
         activations=max(
             activation_bytes(encoder, plan, precision, sum(input_lens)),
@@ -75,19 +76,20 @@ def static_batch_memory(
     The cache holds whole pages; activations are those of the largest step. With attention_dp, of
     the group with the most tokens.
     """
-    model, plan, engine = deployment.model, deployment.plan, deployment.engine
-    precision = deployment.precision or model.default_precision
+    model, plan, policy = deployment.model, deployment.plan, deployment.policy
+    engine = deployment.engine
+    precision = deployment.precision
     input_lens = busiest_group(input_lens, plan.attention_dp)
     if model.encoder is not None:
         return _behind_encoder(deployment, model.encoder, input_lens, output_len)
     page = max(1, engine.memory.page_tokens)
     slots = [-(-(length + output_len) // page) * page for length in input_lens]
-    chunk = engine.memory.prefill_chunk_tokens
+    chunk = policy.chunk_tokens
     tokens = sum(input_lens) if chunk == 0 else min(sum(input_lens), chunk)
     return MemoryUse(
-        weights=weight_bytes(model, plan, precision),
-        kv_cache=kv_cache_bytes(model, plan, precision, slots),
-        activations=activation_bytes(model, plan, precision, tokens, len(input_lens)),
+        weights=weight_bytes(model, plan, precision, policy=policy),
+        kv_cache=kv_cache_bytes(model, plan, precision, slots, policy=policy),
+        activations=activation_bytes(model, plan, precision, tokens, len(input_lens), policy),
         framework=round(deployment.machine.framework_gb * GB),
         usable=round(deployment.device.dram.capacity_bytes * engine.memory.usable_fraction),
     )

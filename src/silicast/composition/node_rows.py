@@ -82,9 +82,9 @@ def in_chunks(new: I64, total: I64, offsets: I64, chunk: int) -> tuple[I64, I64,
     return end - start, end - number * chunk, running[offsets]
 
 
-def weighted_sum(table: F64, weights: Sequence[float]) -> F64:
-    """Sum over nodes in their order: the same bits however many states there are."""
-    total = np.zeros(table.shape[1])
-    for row, weight in zip(table, weights, strict=True):
-        total = total + row * weight
-    return total
+def rows_summed(table: F64) -> F64:
+    """Sum over rows in their order, shape (n,): the same bits however many columns there are."""
+    if not len(table):
+        return np.zeros(table.shape[1])
+    found: F64 = np.cumsum(table, axis=0)[-1]
+    return found

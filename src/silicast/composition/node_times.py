@@ -1,33 +1,37 @@
-"""Times of all placed nodes for many batch states, one vectorised call a kind of node."""
+"""Times of all nodes of a stage graph for many batch states, one vectorised call a kind of node."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from silicast.communication.collective import CollectiveTimes, collective_batch_times
-from silicast.composition.as_run import COLLECTIVES
+from silicast.composition.concurrency import Shares
+from silicast.composition.engine_lowering import COLLECTIVES
+from silicast.composition.fusion import smallest_kernel_s
 from silicast.composition.machine import Machine
 from silicast.composition.node_rows import columns, in_chunks, ragged, running
 from silicast.composition.pipes import Resources
-from silicast.composition.placed import Placed, topology
+from silicast.composition.stage_graph import StageGraph, topology
 from silicast.composition.states import BatchStates
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
-from silicast.core.prediction import TIERS, Part
+from silicast.core.prediction import TIERS
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation, KernelTimes, implementation_for
 from silicast.kernels.moe_recipes import DISPATCHED, DISPATCHED_PREFILL
+from silicast.kernels.physics import load_physics
 from silicast.learning.tiers import in_whole_models, kernel_times
-from silicast.workload.op import Dim, Op, OpBatch, Variant
+from silicast.workload.op import Affine, Dim, Op, OpBatch, Variant
 from silicast.workload.symbols import (
     ALL_TOKENS,
     CROSS_KV,
     DECODE_KV,
+    DECODE_LONGEST,
     DECODE_TOKENS,
     LOGIT_ROWS,
     PREFILL_KV,
@@ -40,10 +44,14 @@ from silicast.workload.symbols import (
     phase_of,
 )
 
+Times = KernelTimes | CollectiveTimes
+_ANALYTIC, _LEARNED = TIERS.index("analytic"), TIERS.index("cross-device")
+_SCALED, _CALIBRATED = TIERS.index("scaled"), TIERS.index("calibrated")
+
 
 @final
 @dataclass(frozen=True, slots=True)
-class Kind:
+class NodeGroup:
     """What nodes share that one call times; attention on an encoder's outputs has lengths of its
     own.
     """
@@ -58,203 +66,325 @@ class Kind:
 
 
 @final
-@dataclass(frozen=True)
-class NodeTimes:
-    """Times of all placed nodes for n states; arrays (nodes, n), seconds, one execution each.
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One evaluation: nodes x states, the states of the first node first.
 
     Attributes:
-        bound_by: what sets each node's bound, names of shape (nodes, n).
-        shared: per node, loadings on shared error factors.
-        tensor_flops, dram_bytes: demand of each node, for the power state.
-        tiers: of each node, as a place in ``core.prediction.TIERS``.
-        ceiling_s: what the quick ones of measured kernels reached; 0 = not known or not asked.
-        fill: share of the device's cores that each keeps busy.
-        resources: what each node needs of each resource; None = not asked.
-        hidden_s: of each node, what runs under others; not part of ``time_s``. None = nothing.
+        group: what the nodes share.
+        members: places of the nodes.
+        rows: states in which they run.
+        place: which of the evaluated sizes each state has, shape (rows,); sizes that several states
+            share are evaluated once.
+        count: evaluated sizes of each node.
+        batch: what was evaluated; None = a collective.
+        times: of it.
     """
 
-    time_s: F64
-    bound_s: F64
-    independent: F64
-    bound_by: NDArray[np.str_]
-    shared: tuple[Mapping[str, float], ...]
-    tensor_flops: F64
-    dram_bytes: F64
-    tiers: I64
-    ceiling_s: F64
-    fill: F64
-    resources: Resources | None = None
-    hidden_s: F64 | None = None
+    group: NodeGroup
+    members: Sequence[int]
+    rows: I64
+    place: I64
+    count: int
+    batch: OpBatch | None
+    times: Times
 
-    def pipes(self, index: int, weights: F64, runs: float, exposed_ps: int) -> tuple[Part, ...]:
-        """What node ``index`` waits for over weighted states; () where it was not asked for."""
-        if self.resources is None:
-            return ()
-        return self.resources.of(index, self.time_s[index], weights, runs, exposed_ps)
+    def spread(self, values: F64) -> F64:
+        """One value an evaluated size, over the states, shape (members, rows)."""
+        return values.reshape(len(self.members), self.count)[:, self.place]
+
+
+@final
+class NodeTimes:
+    """Times of all nodes for n states; arrays (nodes, n), seconds, one execution each.
+
+    Attributes:
+        time_s: where a node runs alone; bound_s: its physical limit.
+        independent: log sd of each node's own error; shared: per node, loadings on shared factors.
+        tensor_flops, dram_bytes: demand of each node, for the power state.
+        tiers: of each node, as a place in ``core.prediction.TIERS``.
+        shares: of cores, memory and links that each node takes alone.
+        calls: the evaluations behind them.
+    """
+
+    def __init__(self, graph: StageGraph, count: int, device: Device) -> None:
+        shape = (len(graph.nodes), count)
+        self.device = device
+        self.time_s, self.bound_s = np.zeros(shape), np.zeros(shape)
+        self.independent = np.zeros(shape)
+        self.tensor_flops, self.dram_bytes = np.zeros(shape), np.zeros(shape)
+        self.tiers: I64 = np.full(shape, _ANALYTIC)
+        self.shared: list[Mapping[str, float]] = [{}] * shape[0]
+        self._fill, self._links = np.ones(shape), np.zeros(shape)
+        self.calls: list[Call] = []
+
+    def put(self, call: Call) -> None:
+        """Notes what a call found."""
+        self.calls.append(call)
+        times, where = call.times, np.ix_(np.asarray(call.members), call.rows)
+        self.time_s[where] = call.spread(times.estimate_s)
+        self.bound_s[where] = call.spread(times.bound_s)
+        self.independent[where] = call.spread(times.independent_log_sd)
+        tiers = _tiers(times)
+        self.tiers[where] = tiers if isinstance(tiers, int) else call.spread(tiers)
+        for index in call.members:
+            self.shared[index] = times.shared_log_sd
+        if isinstance(times, CollectiveTimes):
+            self._fill[where] = load_physics("composition").default["collective_cores"]
+            self._links[where] = 1.0
+            return
+        demand = times.analysis.demand
+        self._fill[where] = call.spread(np.minimum(demand.waves, 1.0))
+        if "tensor" in demand.pipe_work:
+            self.tensor_flops[where] = call.spread(demand.pipe_work["tensor"])
+        if "dram" in demand.level_bytes:
+            self.dram_bytes[where] = call.spread(demand.level_bytes["dram"])
+
+    @cached_property
+    def shares(self) -> Shares:
+        """See the class."""
+        busy = self.dram_bytes / self.device.dram.bandwidth_bytes_per_s
+        share = np.divide(busy, self.time_s, out=np.zeros_like(busy), where=self.time_s > 0.0)
+        return Shares(self._fill, np.minimum(share, 1.0), self._links)
+
+    def bound_by(self, index: int, state: int) -> str:
+        """What sets a node's bound in a state, "" = it does not run."""
+        for call in self.calls:
+            found = np.flatnonzero(call.rows == state)
+            if index in call.members and len(found):
+                first = list(call.members).index(index) * call.count
+                return _bound_by(call, first + int(call.place[found[0]]))
+        return ""
+
+    def ceiling_s(self) -> F64:
+        """What the quick ones of measured kernels reached, shape (nodes, n); 0 = not known."""
+        found = np.zeros_like(self.time_s)
+        for call in self.calls:
+            times = call.times
+            if isinstance(times, KernelTimes) and times.ceiling_s is not None:
+                found[np.ix_(np.asarray(call.members), call.rows)] = call.spread(times.ceiling_s)
+        return found
+
+    def resources(self) -> Resources:
+        """What each node needs of each resource."""
+        clocks = self.device.clocks
+        found = Resources(*self.time_s.shape, clocks.max_hz / clocks.boost_hz)
+        for call in self.calls:
+            times = call.times
+            needs = times.analysis if isinstance(times, KernelTimes) else times
+            spread = {name: call.spread(np.asarray(s)) for name, s in needs.resource_s.items()}
+            found.put(call.members, call.rows, spread, self.device, call.group.variant.dtype)
+        return found
+
+
+def _tiers(times: Times) -> int | F64:
+    """The tier of each row, as a place in ``TIERS``: the best whose correction had any weight."""
+    scaled = times.scaled if isinstance(times, KernelTimes) else None
+    known = (times.learned, _LEARNED), (scaled, _SCALED), (times.calibrated, _CALIBRATED)
+    found: int | F64 = _ANALYTIC
+    for weight, tier in known:
+        if weight is not None:
+            found = np.where(weight > 0.0, tier, found)
+    return found
+
+
+def _bound_by(call: Call, row: int) -> str:
+    """The resource that sets the bound of one row of a call."""
+    if isinstance(call.times, CollectiveTimes):
+        return call.times.bound_by()[row]
+    needs = {n: s[row] for n, s in call.times.analysis.resource_s.items() if n != "launch"}
+    return max(needs, key=lambda name: float(needs[name]))
 
 
 @final
 class Timer:
-    """Times the nodes of a graph.
+    """Prices the nodes of a stage graph.
 
     Args:
         machine: what they run on.
-        placed: the nodes.
-        name: of what needs them, for messages.
+        graph: the nodes.
+        captured: numbers of tokens to which steps that replay a graph are padded.
     """
 
-    def __init__(self, machine: Machine, placed: Sequence[Placed], name: str = "") -> None:
-        self.machine = machine
-        self.name = name
-        self.placed = placed
+    def __init__(self, machine: Machine, graph: StageGraph, captured: tuple[int, ...] = ()) -> None:
+        self.machine, self.graph, self.nodes = machine, graph, graph.nodes
+        self.captured: I64 = np.array(captured, dtype=np.int64)
         self.groups = self._group()
 
-    def _group(self) -> dict[Kind, list[int]]:
+    def _group(self) -> dict[NodeGroup, list[int]]:
         """Nodes that one vectorised call times: of one family, variant and set of dimensions, that
         run in the same steps; collectives also by their number of devices.
         """
-        groups: dict[Kind, list[int]] = {}
-        for index, placed in enumerate(self.placed):
-            op = placed.op
+        groups: dict[NodeGroup, list[int]] = {}
+        for index, node in enumerate(self.nodes):
+            op = node.op
             gpus = dict(op.dims).get("gpus", 0)
             names = tuple(name for name, _ in op.dims)
             looks = CROSS_KV in [dim for _, dim in op.dims]
-            key = Kind(op.family, op.variant, names, gpus, phase_of(op), placed.crosses, looks)
+            key = NodeGroup(op.family, op.variant, names, gpus, phase_of(op), node.crosses, looks)
             groups.setdefault(key, []).append(index)
         return groups
 
     def run_tokens(self, states: BatchStates) -> I64:
-        """Tokens that a step runs, shape (n,): those of a decode step that replays a graph are
-        padded to the next batch that was captured.
+        """Tokens that a step runs, shape (n,): those of a step that replays a graph are padded to
+        the next batch that was captured.
         """
-        engine = self.machine.engine
-        sizes = np.array(engine.launch.graph_batch_sizes, dtype=np.int64)
-        tokens = states.tokens
+        sizes, tokens = self.captured, states.tokens
         if not len(sizes):
             return tokens
+        launch = self.machine.engine.launch
         place = np.minimum(np.searchsorted(sizes, tokens), len(sizes) - 1)
         padded = np.where(tokens <= sizes[-1], sizes[place], tokens)
-        prefills = states.prefill_sequences > 0
-        replays = np.where(prefills, engine.padded(prefill=True), engine.padded(prefill=False))
+        replays = np.where(
+            states.prefill_sequences > 0, launch.prefill != "stream", launch.decode != "stream"
+        )
         found: I64 = np.where(replays, padded, tokens)
         return found
 
     def times(self, states: BatchStates, device: Device) -> NodeTimes:
         """Times of all nodes for all states."""
-        shape = (len(self.placed), len(states))
-        time_s, bound_s = np.zeros(shape), np.zeros(shape)
-        independent, flops, dram = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-        ceiling_s, fill = np.zeros(shape), np.ones(shape)
-        tiers = np.full(shape, TIERS.index("analytic"))
-        bound_by = np.full(shape, "", dtype="U16")
-        resources = self._resources(shape, device)
-        shared: list[Mapping[str, float]] = [{}] * len(self.placed)
-        for key, members, rows in self.calls(states):
-            result = self.evaluate(key, members, states, rows, device)
-            grid = (len(members), len(rows))
-            selected = np.ix_(np.array(members), rows)
-            time_s[selected] = result.estimate_s.reshape(grid)
-            bound_s[selected] = result.bound_s.reshape(grid)
-            independent[selected] = result.independent_log_sd.reshape(grid)
-            places = [TIERS.index(tier) for tier in result.tiers()]
-            tiers[selected] = np.array(places).reshape(grid)
-            if isinstance(result, KernelTimes):
-                if result.ceiling_s is not None:
-                    ceiling_s[selected] = result.ceiling_s.reshape(grid)
-                demand = result.analysis.demand
-                fill[selected] = np.minimum(demand.waves, 1.0).reshape(grid)
-                for target, table, name in (
-                    (flops, demand.pipe_work, "tensor"),
-                    (dram, demand.level_bytes, "dram"),
-                ):
-                    if name in table:
-                        target[selected] = table[name].reshape(grid)
-            bound_by[selected] = np.array(result.bound_by()).reshape(grid)
-            if resources is not None:
-                needs = result.analysis if isinstance(result, KernelTimes) else result
-                resources.put(members, rows, needs.resource_s, device, key.variant.dtype)
-            for index in members:
-                shared[index] = result.shared_log_sd
-        return NodeTimes(
-            time_s, bound_s, independent, bound_by, tuple(shared), flops, dram, tiers, ceiling_s,
-            fill, resources,
-        )  # fmt: skip
+        found = NodeTimes(self.graph, len(states), device)
+        symbols = self.symbols(states)
+        for group, members, rows in self.calls(states):
+            found.put(self.call(group, members, rows, states, symbols, device))
+        self._fuse(found, self.run_tokens(states))
+        return found
 
-    def _resources(self, shape: tuple[int, int], device: Device) -> Resources | None:
-        """An empty table of resources, where the full tree of parts is asked for."""
-        if not self.machine.evidence.ceilings:
-            return None
-        return Resources(*shape, device.clocks.max_hz / device.clocks.boost_hz)
+    def call(
+        self,
+        group: NodeGroup,
+        members: Sequence[int],
+        rows: I64,
+        states: BatchStates,
+        symbols: Mapping[str, I64],
+        device: Device,
+    ) -> Call:
+        """One group of nodes in the states ``rows``; ``symbols`` as of :meth:`symbols`."""
+        batch = self.lengthy(members, states, rows)
+        if batch is not None:
+            times = self._timed(batch, device)
+            return Call(group, members, rows, np.arange(len(rows)), len(rows), batch, times)
+        used, place = _distinct(self.symbols_of(members), symbols, rows)
+        count = len(next(iter(used.values()))) if used else 1
+        sized, found = self.sized(group, members, used, count, device)
+        return Call(group, members, rows, place, count, sized, found)
 
-    def calls(self, states: BatchStates) -> Iterator[tuple[Kind, list[int], I64]]:
-        """Kinds of nodes, their members and the states in which they run, none of them empty.
+    def at_clock(
+        self, boosted: NodeTimes, states: BatchStates, device: Device, wanted: I64
+    ) -> NodeTimes:
+        """The same times at another clock than boost: what was learned or measured holds at boost,
+        and the analytic model gives what the clock changes.
 
-        Experts of dispatched tokens have a kernel for prefill and one for decode.
+        Args:
+            boosted: at the boost clock.
+            wanted: states for which it matters; others may keep what they have.
         """
+        found = NodeTimes(self.graph, len(states), device)
+        for call in boosted.calls:
+            if not len(np.intersect1d(call.rows, wanted)):
+                found.put(call)
+                continue
+            found.put(self.slowed(call, device))
+        self._fuse(found, self.run_tokens(states))
+        return found
+
+    def slowed(self, call: Call, device: Device) -> Call:
+        """A call at the boost clock, at the clock of ``device``; collectives do not change."""
+        if call.batch is None:
+            return call
+        assert isinstance(call.times, KernelTimes)
+        slow = self._model(call.batch.family, device).times(call.batch, device)
+        return replace(call, times=_slowed(call.times, slow))
+
+    def _fuse(self, found: NodeTimes, tokens: I64) -> None:
+        """Takes off the launches that fusion saves."""
+        for index, node in enumerate(self.nodes):
+            if node.saves:
+                row = self.without_saved(
+                    index, found.time_s[index], found.bound_s[index], tokens, found.device
+                )
+                found.time_s[index] = row
+
+    def without_saved(
+        self, index: int, time_s: F64, bound_s: F64, tokens: I64, device: Device
+    ) -> F64:
+        """Times of one node, shape (n,), without the launches that fusion saves; never below what
+        it must move and compute.
+        """
+        for most in self.nodes[index].saves:
+            less = time_s - smallest_kernel_s(device) * (tokens <= most)
+            time_s = np.where(time_s > 0.0, np.maximum(less, bound_s), 0.0)
+        return time_s
+
+    def calls(self, states: BatchStates) -> Iterator[tuple[NodeGroup, list[int], I64]]:
+        """Groups of nodes, their members and the states in which they run, none of them empty."""
         prefills = states.prefill_sequences > 0
-        for key, members in self.groups.items():
-            rows = running(key.phase, states)
-            parts: tuple[tuple[Kind, I64], ...] = ((key, rows),)
-            if key.variant.kernel == DISPATCHED:
-                prefill = replace(key, variant=replace(key.variant, kernel=DISPATCHED_PREFILL))
-                parts = ((prefill, rows[prefills[rows]]), (key, rows[~prefills[rows]]))
+        for group, members in self.groups.items():
+            rows = running(group.phase, states)
+            other = _in_prefill(group)
+            parts: tuple[tuple[NodeGroup, I64], ...] = ((group, rows),)
+            if other is not group:
+                parts = ((other, rows[prefills[rows]]), (group, rows[~prefills[rows]]))
             yield from ((kind, members, part) for kind, part in parts if len(part))
 
-    def symbols(self, states: BatchStates, rows: I64) -> dict[str, I64]:
-        """Values of all sizes that are one number a step, for ``rows`` of the states."""
+    def kinds(self, *, prefill: bool) -> Iterator[tuple[NodeGroup, list[int]]]:
+        """Groups of nodes that may run in steps with a prefill, or in those without."""
+        for group, members in self.groups.items():
+            if prefill or group.phase != "prefill":
+                yield (_in_prefill(group) if prefill else group), members
+
+    def symbols(self, states: BatchStates) -> dict[str, I64]:
+        """Values of all sizes that are one number a step, shape (n,)."""
         tokens = self.run_tokens(states)
         return {
-            TOKENS: tokens[rows],
-            ALL_TOKENS: states.all_tokens(self.machine.plan.attention_dp, tokens)[rows],
-            LOGIT_ROWS: states.logit_rows[rows],
-            PREFILL_KV_TOKENS: states.prefill_kv_tokens[rows],
-            PREFILL_TOKENS: states.prefill_tokens[rows],
-            PREFILL_SEQUENCES: states.prefill_sequences[rows],
-            PREFILL_LONGEST: states.prefill_longest[rows],
-            DECODE_TOKENS: states.decode_sequences[rows],
+            TOKENS: tokens,
+            ALL_TOKENS: states.all_tokens(self.graph.plan.attention_dp, tokens),
+            LOGIT_ROWS: states.logit_rows,
+            PREFILL_KV_TOKENS: states.prefill_kv_tokens,
+            PREFILL_TOKENS: states.prefill_tokens,
+            PREFILL_SEQUENCES: states.prefill_sequences,
+            PREFILL_LONGEST: states.prefill_longest,
+            DECODE_TOKENS: states.decode_sequences,
+            DECODE_LONGEST: states.decode_longest,
         }
+
+    def symbols_of(self, members: Sequence[int]) -> tuple[str, ...]:
+        """The symbols that the sizes of some nodes are made of."""
+        found: dict[str, None] = {}
+        for index in members:
+            for _, dim in self.nodes[index].op.dims:
+                name = dim.symbol if isinstance(dim, Affine) else dim
+                if isinstance(name, str):
+                    found[name] = None
+        return tuple(found)
 
     def sized(
         self,
-        key: Kind,
+        group: NodeGroup,
         members: Sequence[int],
         symbols: Mapping[str, I64],
         count: int,
         device: Device,
-    ) -> KernelTimes | CollectiveTimes:
-        """Times of one kind of nodes for ``count`` values of the symbols that their sizes are made
-        of; rows of the first member first.
+    ) -> tuple[OpBatch | None, Times]:
+        """Times of one group of nodes for ``count`` values of the symbols that their sizes are made
+        of; rows of the first member first. The batch is None for collectives.
         """
-        ops = [self.placed[index].op for index in members]
+        ops = [self.nodes[index].op for index in members]
         if any(isinstance(dim, tuple) for _, dim in ops[0].dims):  # lengths that a program states
             batch = OpBatch.of([op for op in ops for _ in range(count)])
         else:
-            batch = OpBatch(key.family, key.variant, columns(ops, symbols, count))
-        if key.family in COLLECTIVES:
-            links = topology(self.machine, ops[0], crosses=key.crosses)
+            batch = OpBatch(group.family, group.variant, columns(ops, symbols, count))
+        if group.family in COLLECTIVES:
+            links = topology(self.machine, ops[0], crosses=group.crosses)
             known = self.machine.evidence
-            return collective_batch_times(
+            return None, collective_batch_times(
                 batch, links, learned=known.learned, measured=known.collectives
             )
-        return self._timed(batch, device)
-
-    def evaluate(
-        self,
-        key: Kind,
-        members: Sequence[int],
-        states: BatchStates,
-        rows: I64,
-        device: Device,
-    ) -> KernelTimes | CollectiveTimes:
-        """Times of one kind of nodes for ``rows`` of the states, the first member's first."""
-        batch = self.lengthy(members, states, rows)
-        if batch is None:
-            return self.sized(key, members, self.symbols(states, rows), len(rows), device)
-        return self._timed(batch, device)
+        return batch, self._timed(batch, device)
 
     def lengthy(self, members: Sequence[int], states: BatchStates, rows: I64) -> OpBatch | None:
         """Nodes whose sizes are the lengths of sequences as one batch; None of other nodes."""
-        ops: Sequence[Op] = [self.placed[index].op for index in members]
+        ops: Sequence[Op] = [self.nodes[index].op for index in members]
         lengths = [dim for _, dim in ops[0].dims]
         if PREFILL_KV in lengths:
             new, total, offsets = states.prefill_q, states.prefill_kv, states.prefill_offsets
@@ -270,17 +400,6 @@ class Timer:
             return ragged(ops, states.decode_offsets, rows, {"kv_len": seen})
         return None
 
-    def slowed(self, batch: OpBatch, device: Device, boost: F64) -> KernelTimes:
-        """Times at a lower clock than boost, of nodes whose times at boost are known.
-
-        Args:
-            boost: at the boost clock, shape (2, n): estimate, and what the analytic model says.
-        """
-        implementation = self._model(batch.family, device)
-        slow = implementation.times(batch, device)
-        estimate = np.maximum(boost[0] * (slow.analysis.time_s / boost[1]), slow.bound_s)
-        return replace(slow, estimate_s=estimate)
-
     def _timed(self, batch: OpBatch, device: Device) -> KernelTimes:
         implementation = self._model(batch.family, device)
         boosted = self.machine.uncapped_device
@@ -288,32 +407,54 @@ class Timer:
         times = in_whole_models(kernel_times(implementation, batch, boosted, known), known)
         if device.clocks.boost_hz == boosted.clocks.boost_hz:
             return times
-        return _at_clock(times, implementation, batch, device)
+        return _slowed(times, implementation.times(batch, device))
 
     def _model(self, family: str, device: Device) -> Implementation:
         found = implementation_for(family, device.execution_model)
         if found is None:
+            name = self.graph.name
             raise SilicastError(
                 f"no model of {family} on {device.execution_model} devices such as {device.name}",
                 kind="not_yet",
                 field="device",
-                hint=f"{self.name} needs it" if self.name else "",
+                hint=f"{name} needs it" if name else "",
             )
         return found
 
 
+def _in_prefill(group: NodeGroup) -> NodeGroup:
+    """The group in a step with a prefill: there dispatched experts have a kernel of their own."""
+    if group.variant.kernel != DISPATCHED:
+        return group
+    return replace(group, variant=replace(group.variant, kernel=DISPATCHED_PREFILL))
+
+
+def _distinct(
+    names: Sequence[str], symbols: Mapping[str, I64], rows: I64
+) -> tuple[dict[str, I64], I64]:
+    """Values of some symbols, each set of them once, and which set each of ``rows`` has."""
+    if not names:
+        return {}, np.zeros(len(rows), dtype=np.int64)
+    values = np.stack([symbols[name][rows] for name in names])
+    if len(rows) == 1:
+        return dict(zip(names, values, strict=True)), np.zeros(1, dtype=np.int64)
+    if (values == values[:, :1]).all():
+        return dict(zip(names, values[:, :1], strict=True)), np.zeros(len(rows), dtype=np.int64)
+    key = np.zeros(len(rows), dtype=np.int64)
+    for row in values:
+        known, number = np.unique(row, return_inverse=True)
+        key = key * len(known) + number
+    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    return dict(zip(names, values[:, first], strict=True)), place
+
+
 def analytic_s(times: KernelTimes) -> F64:
-    """What the analytic model alone says, shape (n,)."""
+    """What the analytic model alone gives, shape (n,)."""
     return times.analysis.time_s if times.analytic_s is None else times.analytic_s
 
 
-def _at_clock(
-    times: KernelTimes, model: Implementation, batch: OpBatch, device: Device
-) -> KernelTimes:
-    """Times at another clock than boost: what was learned or measured holds at boost, and the
-    analytic model says what the clock changes.
-    """
-    slow = model.times(batch, device)
+def _slowed(times: KernelTimes, slow: KernelTimes) -> KernelTimes:
+    """``times`` at the clock of ``slow``, which the analytic model alone made."""
     ratio = slow.analysis.time_s / analytic_s(times)
     estimate = np.maximum(times.estimate_s * ratio, slow.bound_s)
     return replace(

@@ -108,43 +108,51 @@ class Resources:
             self.seconds[name][place] = np.asarray(seconds).reshape(grid)
             self.rates[name][np.asarray(members)] = limit_rate(device, name, dtype)
 
-    def of(self, index: int, time_s: F64, weights: F64, runs: float, exposed_ps: int) -> PipeParts:
+    def of(
+        self, index: int, exposed_s: F64, share: F64, weights: F64, exposed_ps: int
+    ) -> PipeParts:
         """The pipes of one node over weighted states.
 
         Args:
-            time_s: of one execution in each state, shape (n,).
+            exposed_s: of all executions in each state, shape (n,).
+            share: executions in each state, a hidden one for nothing, shape (n,).
             weights: how often each state runs, shape (n,).
-            runs: executions in one state.
             exposed_ps: the node's time in all, to which the pipes add up.
         """
         needs = {
-            name: seconds[index] for name, seconds in self.seconds.items() if seconds[index].any()
+            name: seconds[index] * share
+            for name, seconds in self.seconds.items()
+            if seconds[index].any()
         }
         rates = {name: float(self.rates[name][index]) for name in needs}
-        return pipe_parts(needs, time_s, weights * runs, exposed_ps, rates, self.slowdown)
+        return pipe_parts(needs, exposed_s, weights, exposed_ps, rates, self.slowdown)
 
 
 def host_part(
-    exposed_s: float, waited_s: float, launches_s: float, work_s: float, *, detailed: bool
+    waited_s: float, launches_s: float, idle_s: float, work_s: float, between: str
 ) -> Part:
     """The host's share of a step: time in which the device is idle.
 
     Args:
-        exposed_s: between two steps and while the device waits for launches.
-        waited_s: the second of the two.
-        launches_s: launches that the device's work hides; work_s: other work that it hides.
-        detailed: with the two as parts.
+        waited_s: what the device waits for launches; launches_s: host time of all launches.
+        idle_s: what it waits for the host between two passes; work_s: host work that it hides.
+        between: name of the work between two passes.
     """
-    exposed = to_picoseconds(exposed_s)
-    launches, work = to_picoseconds(launches_s), to_picoseconds(work_s)
-    hidden = launches + work
-    if not detailed:
-        return Part("host", exposed, hidden, bound_by="host", kind="host")
-    waited = min(to_picoseconds(waited_s), exposed)
-    dispatch = Part("dispatch", waited, launches, bound_by="host", kind="host")
-    between = Part("between_steps", exposed - waited, work, bound_by="host", kind="host")
-    shown = tuple(part for part in (between, dispatch) if part.exposed_ps or part.hidden_ps)
-    return Part("host", exposed, hidden, bound_by="host", children=shown, kind="host")
+    waited, idle = to_picoseconds(waited_s), to_picoseconds(idle_s)
+    launches = max(to_picoseconds(launches_s) - waited, 0)
+    parts = (
+        Part(between, idle, to_picoseconds(work_s), bound_by="host", kind="host"),
+        Part("launches", waited, launches, bound_by="host", kind="host"),
+    )
+    shown = tuple(part for part in parts if part.exposed_ps or part.hidden_ps)
+    return Part(
+        "host",
+        waited + idle,
+        sum(part.hidden_ps for part in parts),
+        bound_by="host",
+        children=shown if len(shown) > 1 else (),
+        kind="host",
+    )
 
 
 def kernel_pipes(op: Op, device: Device, evidence: Evidence, exposed_ps: int) -> PipeParts:

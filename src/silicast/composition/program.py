@@ -1,185 +1,218 @@
-"""A program: a graph whose order of operations is known, compiled for a machine.
-
-A step of a serving engine is a function of its batch (:mod:`.step`); a program has sizes of its
-own. It is unrolled into the kernels that run one after the other, equal ones are timed once, and
-the timeline of host and device says what each adds to the whole.
-"""
+"""One pass of a program: a graph whose order of operations and whose sizes are known."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 import numpy as np
 
-from silicast.composition.as_run import COLLECTIVES, as_run
+from silicast.composition.activation_memory import ProgramMemory, fragmentation_bytes, peak_bytes
+from silicast.composition.breakdown import Breakdown, Coverage
+from silicast.composition.engine_lowering import COLLECTIVES
+from silicast.composition.executions import DIRECTIONS
 from silicast.composition.machine import Machine
-from silicast.composition.node_times import NodeTimes, Timer
-from silicast.composition.placed import Placed
+from silicast.composition.stage_graph import StageGraph, StageNode
 from silicast.composition.states import BatchStates
-from silicast.composition.timeline import Timeline, in_line, one_stream, several_streams
-from silicast.composition.unrolled import unrolled
+from silicast.composition.step import StepModel, StepTimes
+from silicast.composition.timeline import Timeline
 from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.errors import SilicastError
-from silicast.core.numerics import F64
-from silicast.hardware.device import Device
+from silicast.core.prediction import Prediction
 from silicast.kernels.implementation import implementation_for
-from silicast.kernels.physics import load_physics
-from silicast.workload.graph import Graph
-from silicast.workload.op import Op
+from silicast.workload.graph import Direction, Graph, parameter_bytes_of
+
+GB = 1e9
+_REMEMBERED = 8
+_RECENT: list[tuple[Graph, Machine, StepModel]] = []
 
 
 @final
 @dataclass(frozen=True)
-class ProgramTimes:
-    """A program at one clock.
+class ProgramPass:
+    """What one pass of a program takes.
 
     Attributes:
-        nodes: times of the program's different kernels, arrays of shape (kernels, 1), seconds.
-        timeline: of all executions.
-        clock_hz: the cores' clock.
+        total: with what the host does between two passes.
+        directions: forward, backward and optimizer apart, with the launches each waits for; only
+            those that the program has.
+        clock_hz: the clock that is held when passes follow each other.
+        coverage: how much of it has a model.
+        model, states, times: what was composed: one state.
+        input_bytes: of the program's input, alive all along.
+        state_bytes: of gradients, and of what an optimizer keeps.
     """
 
-    nodes: NodeTimes
-    timeline: Timeline
+    total: Prediction
+    directions: Mapping[Direction, Prediction]
     clock_hz: float
+    coverage: Coverage
+    model: StepModel
+    states: BatchStates
+    times: StepTimes
+    input_bytes: int = 0
+    state_bytes: tuple[int, int] = (0, 0)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """Every execution."""
+        return self.model.timeline(self.times, self.states, 0)
+
+    @cached_property
+    def memory(self) -> ProgramMemory:
+        """On the device, at the worst point of the pass."""
+        machine, graph = self.model.machine, self.model.graph
+        activations, worst = peak_bytes(graph.executions, self.input_bytes)
+        return ProgramMemory(
+            weights=parameter_bytes_of(graph.graph),
+            activations=activations,
+            fragmentation=0 if machine.in_line else fragmentation_bytes(activations),
+            framework=round(machine.framework_gb * GB),
+            gradients=self.state_bytes[0],
+            optimizer=self.state_bytes[1],
+            peak_node=worst,
+        )
 
 
-@final
-class Program:
-    """A graph compiled for a machine.
+def predict_program(
+    machine: Machine,
+    graph: Graph,
+    *,
+    caveats: Sequence[str] = (),
+    input_bytes: int = 0,
+    state_bytes: tuple[int, int] = (0, 0),
+) -> ProgramPass:
+    """Predicts one pass of a program on one device.
 
     Args:
-        machine: what it runs on.
-        graph: sizes are integers, or symbols that ``states`` give values.
-        states: one state.
+        graph: sizes are integers, or lengths of sequences.
+        caveats: what a reader must know of the program.
+        input_bytes, state_bytes: see :class:`ProgramPass`.
 
     Raises:
-        SilicastError: no kernel model for an operation, or sizes that its model does not take;
-            names the node.
+        SilicastError: an operation has no kernel model on the device, or sizes that its model does
+            not take; names the node.
     """
+    return predict_pass(
+        program_model(machine, graph),
+        BatchStates.prefill([1]),
+        caveats=caveats,
+        input_bytes=input_bytes,
+        state_bytes=state_bytes,
+    )
 
-    def __init__(self, machine: Machine, graph: Graph, states: BatchStates | None = None) -> None:
-        if machine.plan.pp > 1:
-            raise SilicastError("a program runs on one stage", kind="not_yet", field="parallel.pp")
-        self.machine = machine
-        self.graph = graph
-        self.states = states or BatchStates.prefill([1])
-        self.unrolled = unrolled(graph)
-        engine, architecture = machine.engine, machine.device.architecture
-        self.placed: tuple[Placed, ...] = tuple(
-            Placed(0, block.name, node.name, count, _of_framework(run, machine))
-            for (block, node), count in zip(
-                self.unrolled.kernels, self.unrolled.counts, strict=True
-            )
-            for run in [as_run(node.op, engine, architecture)]
+
+def program_model(machine: Machine, graph: Graph) -> StepModel:
+    """The compiled program, remembered while it is among the last few.
+
+    Raises:
+        SilicastError: see :func:`predict_program`.
+    """
+    for known, where, model in _RECENT:
+        if known is graph and where == machine:
+            return model
+    model = StepModel(machine, StageGraph(graph, machine))
+    for node in model.graph.nodes:
+        _check_sizes(node, model)
+        _check_counts(node, model)
+    _RECENT.append((graph, machine, model))
+    del _RECENT[:-_REMEMBERED]
+    return model
+
+
+def predict_pass(
+    model: StepModel,
+    states: BatchStates,
+    *,
+    caveats: Sequence[str] = (),
+    input_bytes: int = 0,
+    state_bytes: tuple[int, int] = (0, 0),
+) -> ProgramPass:
+    """Predicts one pass of a compiled graph.
+
+    Args:
+        states: one state, for sizes that are symbols.
+        caveats, input_bytes, state_bytes: see :func:`predict_program`.
+
+    Raises:
+        SilicastError: a node lacks a size.
+    """
+    try:
+        times = model.steps(states)
+    except KeyError as error:
+        raise SilicastError(
+            f"a node of {model.graph.name} lacks the size {error}", field="dims"
+        ) from None
+    hz = model.held_clock(times, 0)
+    times = model.at_clock(times, states, hz, np.zeros(1, dtype=np.int64))
+    found = Breakdown(model, times, np.ones(1))
+    ways: list[Direction] = [DIRECTIONS[number] for number in model.graph.directions]
+    parts = {way: found.direction_part(way) for way in ways}
+    return ProgramPass(
+        total=found.prediction(found.part("e2e", host="between_passes"), caveats=caveats),
+        directions={
+            way: found.prediction(part, direction=way, caveats=caveats)
+            for way, part in parts.items()
+        },
+        clock_hz=hz,
+        coverage=found.coverage,
+        model=model,
+        states=states,
+        times=times,
+        input_bytes=input_bytes,
+        state_bytes=state_bytes,
+    )
+
+
+def _check_sizes(node: StageNode, model: StepModel) -> None:
+    """Raises SilicastError unless the node's operation has a model that takes its sizes."""
+    op, device = node.op, model.machine.device
+    if op.family in COLLECTIVES:
+        return
+    implementation = implementation_for(op.family, device.execution_model)
+    where = f"node {node.name!r} of {model.graph.name}"
+    if implementation is None:
+        raise SilicastError(
+            f"{where}: no model of {op.family!r} on {device.execution_model} devices",
+            kind="not_yet",
+            field="op",
+            hint='"data_movement" with the flag "unmodelled" counts its bytes',
         )
-        self.timer = Timer(machine, self.placed, graph.name)
-        self._check()
-
-    def _check(self) -> None:
-        """Every operation has a model that takes its sizes."""
-        device = self.machine.device
-        for placed in self.placed:
-            op = placed.op
-            if op.family in COLLECTIVES:
-                continue
-            model = implementation_for(op.family, device.execution_model)
-            where = f"node {placed.name!r} of {self.graph.name}"
-            if model is None:
-                raise SilicastError(
-                    f"{where}: no model of {op.family!r} on {device.execution_model} devices",
-                    kind="not_yet",
-                    field="op",
-                    hint='"data_movement" with the flag "unmodelled" counts its bytes',
-                )
-            for own, dim in op.dims:
-                # sides of an image that differ have names of their own, with one range
-                name = own if own in model.dims else own.removesuffix("_h").removesuffix("_w")
-                if name not in model.dims:
-                    raise SilicastError(
-                        f"{where}: {op.family} has no size {name!r}",
-                        field=f"dims.{name}",
-                        hint=f"its sizes: {', '.join(model.dims)}",
-                    )
-                low, high = model.dims[name]
-                sizes = dim if isinstance(dim, tuple) else (dim,)
-                if any(isinstance(each, int) and not low <= each <= high for each in sizes):
-                    raise SilicastError(
-                        f"{where}: {name} = {dim} is not between {low} and {high}",
-                        field=f"dims.{name}",
-                    )
-
-        self._count()
-
-    def _count(self) -> None:
-        """Every operation of integer sizes can be counted: no size is missing, format and flags are
-        known.
-        """
-        device = self.machine.device
-        for placed in self.placed:
-            op, model = placed.op, implementation_for(placed.op.family, device.execution_model)
-            if model is None or any(not isinstance(size, int) for _, size in op.dims):
-                continue
-            where = f"node {placed.name!r} of {self.graph.name}"
-            try:
-                model.compulsory_bytes(op)
-                if op.variant.dtype not in BITS:
-                    recipe_for(op.variant.dtype)
-            except KeyError as error:
-                raise SilicastError(f"{where} lacks the size {error}", field="dims") from None
-            except SilicastError as error:
-                raise SilicastError(
-                    f"{where}: {error.message}", kind=error.kind, field=error.field, hint=error.hint
-                ) from None
-
-    def times(self, clock_hz: float | None = None) -> ProgramTimes:
-        """Times at a clock, None = boost."""
-        device = self.machine.uncapped_device
-        if clock_hz is not None and clock_hz != device.clocks.boost_hz:
-            device = device.at_clock(clock_hz)
-        try:
-            nodes = self.timer.times(self.states, device)
-        except KeyError as error:
+    for own, dim in op.dims:
+        # sides of an image that differ have names of their own, with one range
+        name = own if own in implementation.dims else own.removesuffix("_h").removesuffix("_w")
+        if name not in implementation.dims:
             raise SilicastError(
-                f"a node of {self.graph.name} lacks the size {error}", field="dims"
-            ) from None
-        return ProgramTimes(nodes, self._timeline(nodes, device), device.clocks.boost_hz)
-
-    def issue_s(self) -> F64:
-        """When the host has launched each execution, shape (executions,)."""
-        engine = self.machine.engine
-        if engine.launch.prefill == "graph":
-            return np.zeros(len(self.unrolled.order))
-        host = engine.host
-        each_us = np.array(
-            [host.dispatch_us, host.backward_us or host.dispatch_us, host.dispatch_us]
-        )
-        issue: F64 = np.cumsum(each_us[self.unrolled.direction]) * (1e-6 / self.machine.host.factor)
-        return issue
-
-    def _timeline(self, nodes: NodeTimes, device: Device) -> Timeline:
-        duration = nodes.time_s[self.unrolled.order, 0]
-        if self.machine.in_line:
-            return in_line(duration, self.machine.between_s)
-        issue = self.issue_s()
-        if not any(self.unrolled.streams):
-            return one_stream(duration, issue)
-        dram = nodes.dram_bytes[:, 0] / device.dram.bandwidth_bytes_per_s / nodes.time_s[:, 0]
-        links = load_physics("composition").default["collective_cores"]
-        cores = np.where([p.op.family in COLLECTIVES for p in self.placed], links, nodes.fill[:, 0])
-        return several_streams(
-            duration.tolist(),
-            issue.tolist(),
-            self.unrolled.streams,
-            self.unrolled.waits,
-            np.minimum(cores, 1.0)[self.unrolled.order].tolist(),
-            np.minimum(dram, 1.0)[self.unrolled.order].tolist(),
-        )
+                f"{where}: {op.family} has no size {name!r}",
+                field=f"dims.{name}",
+                hint=f"its sizes: {', '.join(implementation.dims)}",
+            )
+        low, high = implementation.dims[name]
+        sizes = dim if isinstance(dim, tuple) else (dim,)
+        if any(isinstance(each, int) and not low <= each <= high for each in sizes):
+            raise SilicastError(
+                f"{where}: {name} = {dim} is not between {low} and {high}", field=f"dims.{name}"
+            )
 
 
-def _of_framework(op: Op, machine: Machine) -> Op:
-    """On a CPU a framework's operators are its own, those that nobody names a library for."""
-    if op.variant.library or machine.engine.kind != "framework" or not machine.in_line:
-        return op
-    return replace(op, variant=replace(op.variant, library="torch"))
+def _check_counts(node: StageNode, model: StepModel) -> None:
+    """Raises SilicastError unless an operation of integer sizes can be counted: no size is missing,
+    format and flags are known.
+    """
+    op = node.op
+    implementation = implementation_for(op.family, model.machine.device.execution_model)
+    if implementation is None or any(not isinstance(size, int) for _, size in op.dims):
+        return
+    where = f"node {node.name!r} of {model.graph.name}"
+    try:
+        implementation.compulsory_bytes(op)
+        if op.variant.dtype not in BITS:
+            recipe_for(op.variant.dtype)
+    except KeyError as error:
+        raise SilicastError(f"{where} lacks the size {error}", field="dims") from None
+    except SilicastError as error:
+        raise SilicastError(
+            f"{where}: {error.message}", kind=error.kind, field=error.field, hint=error.hint
+        ) from None

@@ -79,6 +79,16 @@ class BatchStates:
         return found
 
     @cached_property
+    def decode_longest(self) -> I64:
+        """Cached and new tokens of the longest decoding sequence, shape (n,); 0 = there is none."""
+        found = np.zeros(len(self), dtype=np.int64)
+        filled = self.decode_sequences > 0
+        if filled.any():
+            starts = self.decode_offsets[:-1][filled]
+            found[filled] = np.maximum.reduceat(self.decode_kv, starts) + 1
+        return found
+
+    @cached_property
     def prefill_kv_tokens(self) -> I64:
         """Past and new tokens of the sequences in prefill, shape (n,)."""
         return segment_sums(self.prefill_kv, self.prefill_offsets)

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
 
+from silicast.composition.breakdown import Breakdown
 from silicast.composition.deployment import Deployment, busiest_group
-from silicast.composition.fitting import advice
+from silicast.composition.framework_pass import decode_model, prefill_model
 from silicast.composition.memory import MemoryUse, static_batch_memory
+from silicast.composition.memory_advice import advice
 from silicast.composition.states import BatchStates
-from silicast.composition.step import StepModel, StepTimes, compiled
+from silicast.composition.step import StepModel, StepTimes, step_model
 from silicast.composition.uncertainty import narrowed_sum
 from silicast.core.numerics import F64, I64
-from silicast.core.prediction import ErrorFactors, Part, Prediction, Quantity, Tier
+from silicast.core.prediction import (
+    ErrorFactors,
+    Later,
+    Part,
+    Prediction,
+    Quantity,
+    worst_domain,
+)
+from silicast.workload.eager import Framework
 
 MAX_EVALUATED_STEPS = 33
 """Decode steps are evaluated in full up to so many; beyond, at evenly spaced ones."""
@@ -29,6 +39,7 @@ class StaticBatch:
     Attributes:
         decode_step: the median step; None where nothing is decoded.
         clock_hz: the clock held in prefill and in decode.
+        steps: the evaluated steps of prefill and decode.
     """
 
     prefill: Prediction
@@ -36,6 +47,7 @@ class StaticBatch:
     total: Prediction
     memory: MemoryUse
     clock_hz: tuple[float, float]
+    steps: tuple[BatchSteps, BatchSteps]
 
     @property
     def memory_gb(self) -> Quantity:
@@ -48,7 +60,10 @@ class StaticBatch:
 
 
 def predict_static_batch(
-    deployment: Deployment, input_lens: Sequence[int], output_len: int
+    deployment: Deployment,
+    input_lens: Sequence[int],
+    output_len: int,
+    framework: Framework | None = None,
 ) -> StaticBatch:
     """Predicts prefill, median decode step, total and memory of a static batch.
 
@@ -56,113 +71,115 @@ def predict_static_batch(
         deployment: model, device, plan, engine.
         input_lens: prompt tokens of each sequence, >= 1; with attention_dp the groups take turns.
         output_len: tokens generated per sequence, >= 1; the first comes out of the prefill.
+        framework: how a framework runs the model's code; prompts are then padded to the longest.
+            None = the engine has layers of its own.
 
     Raises:
         SilicastError: a part of the model has no kernel model on the device.
     """
-    model = compiled(deployment)
-    warnings: list[str] = list(model.warnings)
+    prefill_steps, decode_steps = batch_steps(deployment, input_lens, output_len, framework)
     memory = static_batch_memory(deployment, input_lens, output_len)
+    warnings = []
     if memory.excess:
         warnings.append(advice(deployment, input_lens, output_len, memory))
-
-    everywhere = sum(input_lens)
-    input_lens = busiest_group(input_lens, deployment.plan.attention_dp)
-    knots, weights = decode_knots(output_len - 1)
-    if deployment.model.encoder is not None:
-        states = BatchStates.encoded(input_lens, knots)
-    elif not deployment.model.causal:
-        knots, weights = knots[:0], weights[:0]
-        states = BatchStates.prefill(input_lens, everywhere - sum(input_lens))
-    else:
-        prefill_state = BatchStates.prefill(input_lens, everywhere - sum(input_lens))
-        states = prefill_state.then(BatchStates.decode(input_lens, knots))
-    phases = _Phases(model, states, model.steps(states))
-    middle = 1 + len(knots) // 2
-    first = phases.at("prefill", 0, _only(0, len(states)))
-    prefill = first.prediction(model, warnings)
+    first, prefill_hz = prefill_steps.at("prefill", prefill_steps.rows[0], warnings)
     if output_len == 1:
         alone = replace(first, part=Part.group("total", (first.part,)))
-        return StaticBatch(
-            prefill, None, alone.prediction(model, warnings), memory, (first.hz, first.hz)
-        )
-
-    step = phases.at("decode_step", middle, _only(middle, len(states)))
-    rest = phases.at("decode", middle, np.concatenate(([0.0], weights)))
+        clocks, evaluated = (prefill_hz, prefill_hz), (prefill_steps, decode_steps)
+        return StaticBatch(first, None, alone, memory, clocks, evaluated)
+    _, weights = decode_knots(output_len - 1)
+    middle = decode_steps.rows[len(weights) // 2]
+    step, _ = decode_steps.at("decode_step", middle, warnings)
+    rest, decode_hz = decode_steps.at("decode", middle, warnings, weights)
     rest = replace(rest, part=replace(rest.part, count=output_len - 1))
     longer = max((first, rest), key=lambda phase: phase.part.exposed_ps)
     halves = [(phase.part.exposed_ps, phase.error, phase.narrowed) for phase in (first, rest)]
-    error = ErrorFactors.of_sum([(time, own) for time, own, _ in halves])
-    both = Part.group("total", (first.part, rest.part))
-    whole = _Phase(both, error, longer.tier, rest.hz, narrowed_sum(halves))
-    return StaticBatch(
-        prefill=prefill,
-        decode_step=step.prediction(model, warnings),
-        total=whole.prediction(model, warnings),
-        memory=memory,
-        clock_hz=(first.hz, rest.hz),
+    total = replace(
+        longer,
+        part=Part.group("total", (first.part, rest.part)),
+        error=ErrorFactors.of_sum([(time, own) for time, own, _ in halves]),
+        narrowed=Later(lambda: narrowed_sum(halves)),
+        domain=worst_domain((first.domain, rest.domain)),
     )
+    evaluated = (prefill_steps, decode_steps)
+    return StaticBatch(first, step, total, memory, (prefill_hz, decode_hz), evaluated)
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class _Phase:
-    """A weighted sum of steps at one clock."""
+@dataclass(frozen=True)
+class BatchSteps:
+    """Steps of one phase of a static batch.
 
-    part: Part
-    error: ErrorFactors
-    tier: Tier
-    hz: float
-    narrowed: Mapping[str, ErrorFactors]
-
-    def prediction(self, model: StepModel, warnings: Sequence[str]) -> Prediction:
-        """It with what the whole model knows of its domain."""
-        return Prediction(
-            part=self.part,
-            error=self.error,
-            tier=self.tier,
-            domain=model.domain,
-            warnings=tuple(warnings),
-            narrowed=self.narrowed,
-        )
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Phases:
-    """Prefill and decode steps of one batch, each at the clock that it can hold."""
+    Attributes:
+        model, states: the steps; ``rows`` of the states are those of the phase.
+        at_boost: all states at the boost clock.
+    """
 
     model: StepModel
     states: BatchStates
+    rows: I64
     at_boost: StepTimes
+    _held: dict[float, StepTimes] = field(default_factory=dict, compare=False)
 
-    def at(self, name: str, typical: int, weights: F64) -> _Phase:
-        """A weighted sum of states.
+    def times(self, typical: int) -> StepTimes:
+        """The steps at the clock that is held over the mix of work of the state ``typical``."""
+        hz = self.model.held_clock(self.at_boost, typical)
+        if hz not in self._held:
+            self._held[hz] = self.model.at_clock(self.at_boost, self.states, hz, self.rows)
+        return self._held[hz]
+
+    def at(
+        self, name: str, typical: int, warnings: Sequence[str], weights: F64 | None = None
+    ) -> tuple[Prediction, float]:
+        """A weighted sum of the phase's states, and the clock that is held.
 
         Args:
-            typical: the state whose mix of work sets the clock of all.
-            weights: how often each state runs, shape (n,).
+            weights: of each of ``rows``; None = the state ``typical`` alone.
         """
-        hz = self.model.held_clock(self.at_boost, typical)
-        times = self.at_boost
-        if hz != self.model.deployment.device.clocks.boost_hz:
-            states = self.states
-            if typical == 0:  # prefill is the first state alone
-                states, weights = states.first(), weights[:1]
-            times = self.model.steps(states, hz)
-        return _Phase(
-            self.model.part(name, times, weights),
-            self.model.error(times, weights),
-            self.model.tier(times, weights),
-            hz,
-            self.model.narrowed(times, weights),
-        )
+        times = self.times(int(typical))
+        whole = np.zeros(len(self.states))
+        if weights is None:
+            whole[typical] = 1.0
+        else:
+            whole[self.rows] = weights
+        found = Breakdown(self.model, times, whole)
+        return found.prediction(found.part(name), caveats=warnings), times.clock_hz
 
 
-def _only(index: int, count: int) -> F64:
-    weights = np.zeros(count)
-    weights[index] = 1.0
-    return weights
+def batch_steps(
+    deployment: Deployment,
+    input_lens: Sequence[int],
+    output_len: int,
+    framework: Framework | None = None,
+) -> tuple[BatchSteps, BatchSteps]:
+    """The prefill and the evaluated decode steps of a static batch.
+
+    Args:
+        deployment, input_lens, output_len, framework: as of :func:`predict_static_batch`.
+    """
+    everywhere = sum(input_lens)
+    own = busiest_group(input_lens, deployment.plan.attention_dp)
+    if framework is not None:
+        own = [max(own)] * len(own)
+    knots, _ = decode_knots(output_len - 1)
+    if deployment.model.encoder is not None:
+        states = BatchStates.encoded(own, knots)
+    else:
+        states = BatchStates.prefill(own, everywhere - sum(own) if framework is None else -1)
+        if deployment.model.causal:
+            states = states.then(BatchStates.decode(own, knots))
+    rows = np.arange(len(states))
+    if framework is None:
+        model = step_model(deployment)
+        times = model.steps(states)
+        first, rest = (BatchSteps(model, states, part, times) for part in (rows[:1], rows[1:]))
+        return first, rest
+    found = []
+    makers = (prefill_model, decode_model) if len(rows) > 1 else (prefill_model,)
+    for make, part in zip(makers, (rows[:1], rows[1:]), strict=False):
+        model, some = make(deployment, len(own), own[0], framework), states.chosen(part)
+        found.append(BatchSteps(model, some, np.arange(len(part)), model.steps(some)))
+    return found[0], found[-1]
 
 
 def decode_knots(steps: int) -> tuple[I64, F64]:

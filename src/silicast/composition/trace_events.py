@@ -108,14 +108,6 @@ class Drawn:
         )
 
 
-def device_process(machine: Machine, stage: int = 0) -> str:
-    """The name of a device: of each group of equal ranks there is one in a trace."""
-    plan, name = machine.plan, machine.device.name
-    where = f"stage {stage}, " if plan.pp > 1 else ""
-    ranks = plan.gpus // max(plan.pp, 1)
-    return f"{name} ({where}one of {ranks})" if ranks > 1 else f"{name} {where}".rstrip(", ")
-
-
 def stream_name(number: int) -> str:
     """The track of a stream of the device."""
     return f"stream {number}"

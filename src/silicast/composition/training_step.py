@@ -5,20 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import final
 
+from silicast.composition.activation_memory import ProgramMemory, fragmentation_bytes, peak_bytes
 from silicast.composition.deployment import Deployment
-from silicast.composition.forward import ForwardPass, predict_forward
-from silicast.composition.lifetimes import ProgramMemory, fragmentation_bytes, peak_bytes
-from silicast.composition.program_pass import GB, predict_program
+from silicast.composition.executions import Executions
+from silicast.composition.framework_pass import predict_framework_pass
+from silicast.composition.program import GB, ProgramPass, predict_program
 from silicast.composition.uncertainty import narrowed_sum
-from silicast.composition.unrolled import Unrolled
 from silicast.core.dtypes import BITS
-from silicast.core.prediction import Domain, ErrorFactors, Part, Prediction
+from silicast.core.prediction import Domain, ErrorFactors, Later, Part, Prediction
 from silicast.kernels.optimizer import optimizer_bytes, optimizer_flags
 from silicast.kernels.physics import load_physics
 from silicast.workload.backward import Recompute, Training
-from silicast.workload.counting import forward_flops, head_flops_per_row, parameters
+from silicast.workload.counting import (
+    forward_flops,
+    head_flops_per_row,
+    parameters,
+    rank_parameters,
+)
 from silicast.workload.decoder import build_graph
-from silicast.workload.eager import Framework, framework_graph
+from silicast.workload.eager import Framework, PassShape, framework_graph
 from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.op import Op, Variant
 
@@ -70,8 +75,8 @@ class TrainingStep:
     recompute: Recompute
     model_flops: int
     clock_hz: float
-    micro: ForwardPass
-    update: Prediction
+    micro: ProgramPass
+    update: ProgramPass
 
 
 def predict_training_step(
@@ -96,9 +101,9 @@ def predict_training_step(
     """
     usual = Framework(compiled=True, attention="fused", fused_layers=True)
     chosen, memory = _fitting(deployment, batch, optimizer, recompute, framework or usual)
-    found = predict_forward(deployment, batch.micro_batch, batch.seq_len, chosen)
+    found = predict_framework_pass(deployment, batch.micro_batch, batch.seq_len, chosen)
     update = predict_program(deployment.machine, update_graph(deployment, optimizer))
-    precision = deployment.precision or deployment.model.default_precision
+    precision = deployment.precision
     assert chosen.training is not None
     return TrainingStep(
         step=_step(found, update.total, batch.accumulation, precision.hidden),
@@ -107,7 +112,7 @@ def predict_training_step(
         model_flops=_model_flops(deployment, batch),
         clock_hz=found.clock_hz,
         micro=found,
-        update=update.total,
+        update=update,
     )
 
 
@@ -137,12 +142,11 @@ def training_memory(
 
     Gradients of 16-bit weights are accumulated in fp32, unless the engine says otherwise.
     """
-    precision = deployment.precision or deployment.model.default_precision
-    graph = build_graph(deployment.model, deployment.plan, precision)
-    lowered = framework_graph(
-        graph, deployment.model, batch.micro_batch, batch.seq_len, framework, precision.hidden
-    )
-    activations, worst = peak_bytes(Unrolled(lowered))
+    precision = deployment.precision
+    graph = build_graph(deployment.model, deployment.plan, precision, deployment.policy)
+    shape = PassShape(batch.micro_batch, batch.seq_len)
+    lowered = framework_graph(graph, deployment.model, shape, framework, precision.hidden)
+    activations, worst = peak_bytes(Executions.of(lowered))
     count = parameters(deployment.model, mtp=False)
     stored = int(BITS[precision.hidden]) // 8
     return ProgramMemory(
@@ -157,11 +161,13 @@ def training_memory(
 
 
 def update_graph(deployment: Deployment, optimizer: str) -> Graph:
-    """One update of all parameters."""
-    precision = deployment.precision or deployment.model.default_precision
+    """One update of all parameters of a rank."""
+    precision = deployment.precision
     flags = optimizer_flags(optimizer, fp32_grads=precision.hidden != "fp32")
     variant = Variant(dtype=precision.hidden, flags=flags)
-    op = Op.make("optimizer", variant, elements=parameters(deployment.model, mtp=False))
+    plan, policy = deployment.plan, deployment.policy
+    held = (rank_parameters(deployment.model, plan, stage, policy) for stage in range(plan.pp))
+    op = Op.make("optimizer", variant, elements=max(held))
     block = Block("optimizer", (Node("update", op),), direction="optimizer")
     return Graph(f"{deployment.model.name} update", (block,), "training")
 
@@ -174,7 +180,7 @@ def _model_flops(deployment: Deployment, batch: Batch) -> int:
     return 3 * batch.accumulation * forward
 
 
-def _step(found: ForwardPass, update: Prediction, accumulation: int, dtype: str) -> Prediction:
+def _step(found: ProgramPass, update: Prediction, accumulation: int, dtype: str) -> Prediction:
     """``accumulation`` passes and one update."""
     passes = replace(found.total, part=repeated(found.total.part, accumulation))
     return unmeasured_backward(with_update(passes, update, "step"), dtype)
@@ -185,7 +191,7 @@ def with_update(passes: Prediction, update: Prediction, name: str) -> Prediction
     part = Part.group(name, (replace(passes.part, name="forward_and_backward"), update.part))
     both = [(each.part.exposed_ps, each.error, each.narrowed) for each in (passes, update)]
     error = ErrorFactors.of_sum([(time, each) for time, each, _ in both])
-    return replace(passes, part=part, error=error, narrowed=narrowed_sum(both))
+    return replace(passes, part=part, error=error, narrowed=Later(lambda: narrowed_sum(both)))
 
 
 def unmeasured_backward(found: Prediction, dtype: str) -> Prediction:
@@ -197,13 +203,13 @@ def unmeasured_backward(found: Prediction, dtype: str) -> Prediction:
     def wider(error: ErrorFactors) -> ErrorFactors:
         return replace(error, loadings={**error.loadings, "training": spread})
 
-    said = tuple(dict.fromkeys((*found.warnings, UNMEASURED)))
+    narrowed = found.narrowed
     return replace(
         found,
         error=wider(found.error),
-        warnings=said,
+        warnings=tuple(dict.fromkeys((*found.warnings, UNMEASURED))),
         domain=_near(found),
-        narrowed={name: wider(error) for name, error in found.narrowed.items()},
+        narrowed=Later(lambda: {name: wider(error) for name, error in narrowed.items()}),
     )
 
 

@@ -30,9 +30,9 @@ from typing import Literal, final
 
 import numpy as np
 
-from silicast.composition.as_run import COLLECTIVES
 from silicast.composition.engine import Engine
-from silicast.composition.kinship import (
+from silicast.composition.engine_lowering import COLLECTIVES
+from silicast.composition.error_correlation import (
     KNOWLEDGE,
     Knowledge,
     Pairs,
@@ -44,9 +44,8 @@ from silicast.composition.kinship import (
 )
 from silicast.composition.machine import Machine
 from silicast.composition.naive_sums import log_sd_of, naive, rule
-from silicast.composition.node_times import NodeTimes
-from silicast.composition.placed import Placed
 from silicast.composition.power_state import power_state
+from silicast.composition.stage_graph import StageGraph, StageNode
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS, ErrorFactors
 
@@ -72,7 +71,7 @@ def mode_of(engine: Engine) -> Mode:
     """How an engine executes, as far as the error of composition differs by it."""
     if engine.kind == "serving":
         return "serving"
-    return "compiled" if engine.name == "torch-compile" else "eager"
+    return "compiled" if engine.compiles else "eager"
 
 
 @final
@@ -94,18 +93,6 @@ class Sum:
     tiers: I64
     host_s: float = 0.0
     launch_s: float = 0.0
-
-    @staticmethod
-    def of(
-        nodes: NodeTimes, weights: F64, counts: F64, host_s: float, launch_s: float = 0.0
-    ) -> Sum:
-        """Nodes that run ``counts`` times in each of some states of weights ``weights``."""
-        weighted = nodes.time_s * weights
-        once = weighted.sum(axis=1)
-        spread = (weighted * nodes.independent).sum(axis=1)
-        own = np.divide(spread, once, out=np.zeros_like(once), where=once > 0.0)
-        tiers = nodes.tiers[:, int(np.argmax(weights))]
-        return Sum(once * counts, own, nodes.shared, tiers, host_s, launch_s)
 
 
 _Signature = tuple[int | tuple[tuple[str, float], ...], ...]
@@ -143,17 +130,16 @@ class _Layout:
 
 @final
 class Uncertainty:
-    """Error factors of sums over placed nodes.
+    """Error factors of sums over the nodes of a stage graph.
 
     Args:
-        placed: the nodes.
+        graph: the nodes.
         machine: where they run: how they are executed, and how certain its host constants are.
         assumed: whether the model's structure was assumed.
     """
 
-    def __init__(
-        self, placed: Sequence[Placed], machine: Machine, *, assumed: bool = False
-    ) -> None:
+    def __init__(self, graph: StageGraph, machine: Machine, *, assumed: bool = False) -> None:
+        placed = graph.nodes
         self.engine = machine.engine
         self._whole = machine.evidence.whole
         self._power_state_log_sd = power_state(machine.device).log_sd
@@ -309,11 +295,11 @@ def narrowed_sum(
 
 
 def _shapes(
-    placed: Sequence[Placed], key_of: Callable[[Placed], Hashable]
-) -> tuple[list[Placed], list[int]]:
+    placed: Sequence[StageNode], key_of: Callable[[StageNode], Hashable]
+) -> tuple[list[StageNode], list[int]]:
     """A node of each shape, and the shape of each node."""
     known: dict[Hashable, int] = {}
-    first: list[Placed] = []
+    first: list[StageNode] = []
     of_node = []
     for node in placed:
         of_node.append(known.setdefault(key_of(node), len(first)))
@@ -322,11 +308,11 @@ def _shapes(
     return first, of_node
 
 
-def _exact(node: Placed) -> Hashable:
+def _exact(node: StageNode) -> Hashable:
     return node.op.family, node.op.variant, node.op.dims, node.crosses
 
 
-def _octaves(node: Placed) -> Hashable:
+def _octaves(node: StageNode) -> Hashable:
     """Sizes of whole octaves: coarser shapes share more of their errors than they do."""
     sizes = tuple((name, symbol_of(dim), round(octaves_of(dim))) for name, dim in node.op.dims)
     return node.op.family, node.op.variant.dtype, sizes
@@ -354,7 +340,7 @@ def _kind(factor: str) -> str:
     return factor.partition(":")[0]
 
 
-def _is_routed(node: Placed) -> bool:
+def _is_routed(node: StageNode) -> bool:
     """Whether how evenly tokens choose decides its time; frameworks run experts one by one."""
     return node.op.family == "moe" or node.name.startswith("experts_")
 

@@ -5,7 +5,7 @@ whose exposed times add up to it exactly (DESIGN section 3).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, final
 
@@ -193,6 +193,33 @@ class Quantity:
     def times(self, factor: float) -> Quantity:
         """The same belief in another unit."""
         return Quantity(self.estimate * factor, self.p05 * factor, self.p95 * factor)
+
+
+@final
+class Later(Mapping[str, ErrorFactors]):
+    """Errors by name, computed when they are first read.
+
+    >>> sorted(Later(lambda: {"host": ErrorFactors()}))
+    ['host']
+    """
+
+    def __init__(self, make: Callable[[], Mapping[str, ErrorFactors]]) -> None:
+        self._make: Callable[[], Mapping[str, ErrorFactors]] | None = make
+        self._found: Mapping[str, ErrorFactors] = {}
+
+    def _known(self) -> Mapping[str, ErrorFactors]:
+        if self._make is not None:
+            self._found, self._make = self._make(), None
+        return self._found
+
+    def __getitem__(self, name: str) -> ErrorFactors:
+        return self._known()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known())
+
+    def __len__(self) -> int:
+        return len(self._known())
 
 
 @final

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from silicast.composition.engine import engine_index
-from silicast.composition.kinship import constants
+from silicast.composition.error_correlation import constants
 from silicast.composition.machine import IN_LINE
 from silicast.core.calibrated import HostConstant
 from silicast.hardware.device import Device

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.composition.engine import Engine
-from silicast.composition.kinship import constants as spreads
+from silicast.composition.error_correlation import constants as spreads
 from silicast.composition.machine import IN_LINE
 from silicast.composition.measured_host import BETWEEN, LAUNCHES, with_measured_host
 from silicast.composition.uncertainty import mode_of

@@ -9,27 +9,24 @@ from typing import final
 
 import numpy as np
 
-from silicast.composition.as_run import COLLECTIVES
-from silicast.composition.deployment import busiest_group
+from silicast.composition.engine_lowering import COLLECTIVES
 from silicast.composition.node_rows import columns
-from silicast.composition.node_times import Timer
 from silicast.composition.states import BatchStates
-from silicast.composition.static_batch import decode_knots
-from silicast.composition.step import compiled
+from silicast.composition.static_batch import batch_steps, decode_knots
+from silicast.composition.step import StepModel
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.kernels.check import op_at
 from silicast.learning.dispatch import time_of
 from silicast.measurement.records import Columns
 from silicast.scenario.answerer import not_yet
-from silicast.scenario.answerers.graph import DEFAULT_FRAMEWORK, pass_of
-from silicast.scenario.answerers.inference import deployment_of
+from silicast.scenario.answerers.graph import pass_of
+from silicast.scenario.answerers.inference import batch_deployment, lengths_of
 from silicast.scenario.answerers.training import step_of
 from silicast.scenario.decode import Scenario, load
 from silicast.scenario.kernel_table_of import kernel_table_of
-from silicast.scenario.program_answer import program_of
 from silicast.scenario.resolve import device_of, evidence_of
-from silicast.scenario.workloads import GraphWorkload, InferenceWorkload, TrainingWorkload
+from silicast.scenario.workloads import InferenceWorkload, TrainingWorkload
 from silicast.workload.op import Dim, Op, OpBatch
 
 KNOTS = 3
@@ -117,34 +114,20 @@ def _kernel(scenario: Scenario) -> Iterator[UsedKernel]:
 def _inference(scenario: Scenario) -> Iterator[UsedKernel]:
     work = scenario.workload
     assert isinstance(work, InferenceWorkload)
-    deployment, _ = deployment_of(scenario)
-    lengths = work.input_lens or [work.input_len or 1] * (work.batch or 1)
-    own = busiest_group(lengths, deployment.plan.attention_dp)
-    every, _ = decode_knots(work.output_len - 1)
-    knots = every[[0, len(every) // 2, len(every) - 1]]
-    decoded = np.full(KNOTS, (work.output_len - 1) / KNOTS)
-    if deployment.model.encoder is not None:
-        states = BatchStates.encoded(own, knots)
-    else:
-        states = BatchStates.prefill(own, sum(lengths) - sum(own))
-        if deployment.model.causal and work.output_len > 1:
-            states = states.then(BatchStates.decode(own, knots))
-    weights = np.concatenate(([1.0], decoded))[: len(states)]
-    model = compiled(deployment)
-    yield from _of_nodes(model.timer, states, model.steps(states).nodes.time_s, weights)
+    deployment, framework, _ = batch_deployment(scenario)
+    prefill, decode = batch_steps(deployment, lengths_of(work), work.output_len, framework)
+    first = prefill.states.chosen(prefill.rows)
+    yield from _of_steps(prefill.model, first, np.ones(1))
+    if work.output_len > 1 and len(decode.rows):
+        every, _ = decode_knots(work.output_len - 1)
+        rows = decode.rows[[0, len(every) // 2, len(every) - 1]]
+        decoded = np.full(KNOTS, (work.output_len - 1) / KNOTS)
+        yield from _of_steps(decode.model, decode.states.chosen(rows), decoded)
 
 
 def _graph(scenario: Scenario) -> Iterator[UsedKernel]:
-    work = scenario.workload
-    assert isinstance(work, GraphWorkload)
-    if work.graph is not None:
-        program = program_of(scenario, DEFAULT_FRAMEWORK)
-        nodes, timer = program.times.nodes, program.program.timer
-        yield from _of_nodes(timer, program.program.states, nodes.time_s, np.ones(1))
-        return
-    found, _, _ = pass_of(scenario, work)
-    for half in found.halves:
-        yield from _of_nodes(half.model.timer, half.states, half.times.nodes.time_s, np.ones(1))
+    found = pass_of(scenario).found
+    yield from _of_steps(found.model, found.states, np.ones(1))
 
 
 def _training(scenario: Scenario) -> Iterator[UsedKernel]:
@@ -153,29 +136,26 @@ def _training(scenario: Scenario) -> Iterator[UsedKernel]:
     assert isinstance(work, TrainingWorkload)
     found, _, batch, _ = step_of(scenario)
     times = np.full(1, float(batch.accumulation))
-    for half in found.micro.halves:
-        yield from _of_nodes(half.model.timer, half.states, half.times.nodes.time_s, times)
+    yield from _of_steps(found.micro.model, found.micro.states, times)
 
 
-def _of_nodes(timer: Timer, states: BatchStates, time_s: F64, weights: F64) -> Iterator[UsedKernel]:
-    """Kernels of all nodes.
-
-    Args:
-        time_s: of one execution, shape (nodes, states); weights: how often each state runs.
-    """
+def _of_steps(model: StepModel, states: BatchStates, weights: F64) -> Iterator[UsedKernel]:
+    """Kernels of all nodes; ``weights``: how often each state runs."""
+    timer, time_s = model.timer, model.steps(states).nodes.time_s
+    symbols = timer.symbols(states)
     for key, members, rows in timer.calls(states):
         batch = timer.lengthy(members, states, rows)
         if batch is None:
-            ops = [timer.placed[index].op for index in members]
+            ops = [timer.nodes[index].op for index in members]
             if any(isinstance(dim, tuple) for _, dim in ops[0].dims):
                 batch = OpBatch.of([op for op in ops for _ in range(len(rows))])
             else:
-                sizes = columns(ops, timer.symbols(states, rows), len(rows))
-                batch = OpBatch(key.family, key.variant, sizes)
+                own = {name: values[rows] for name, values in symbols.items()}
+                batch = OpBatch(key.family, key.variant, columns(ops, own, len(rows)))
         for number, index in enumerate(members):
             for place, row in enumerate(rows.tolist()):
                 one = float(time_s[index, row])
-                count = timer.placed[index].count * float(weights[row])
+                count = timer.nodes[index].count * float(weights[row])
                 if one > 0.0 and count > 0.0:
                     op = op_at(batch, number * len(rows) + place)
                     yield UsedKernel(op, one * count, one)

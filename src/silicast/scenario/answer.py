@@ -177,8 +177,8 @@ def _shown_children(part: Part) -> list[Part]:
     children = list(part.children)
     if len(children) <= MAX_CHILDREN:
         return children
-    rest = [replace(child, count=1, children=()) for child in children]
-    return [*children[: MAX_CHILDREN - 1], Part.group("others", rest[MAX_CHILDREN - 1 :])]
+    others = Part.group("others", children[MAX_CHILDREN - 1 :])
+    return [*children[: MAX_CHILDREN - 1], replace(others, children=())]
 
 
 def _internal(message: str) -> SilicastError:

@@ -20,16 +20,19 @@ def chosen_engine(
 
     Args:
         default: where the scenario names none.
-        options: options that the task itself understands.
+        options: options of frameworks that the task itself understands.
 
     Raises:
         SilicastError: an unknown engine or option.
     """
     table = scenario.engine
     stated = table.options if table is not None else {}
-    switches = {name: value for name, value in stated.items() if name not in options}
     version = table.version if table is not None else ""
-    engine = with_options(as_of(engine_of(scenario, default), version), switches)
+    engine = as_of(engine_of(scenario, default), version)
+    if engine.kind == "serving":
+        options = ()
+    switches = {name: value for name, value in stated.items() if name not in options}
+    engine = with_options(engine, switches)
     return engine, _other_version(scenario, engine)
 
 

@@ -122,6 +122,12 @@ def decode(tree: Tree, *, folder: Path | None = None, checked: bool = False) -> 
     return scenario
 
 
+def of_pool(scenario: Scenario, pool: PoolTable) -> Scenario:
+    """One pool of a scenario as a scenario of its own."""
+    raw = _unpooled(scenario.raw, pool)
+    return msgspec.structs.replace(scenario, raw=raw, pools={}, links={})
+
+
 def _unpooled(raw: RawScenario, pool: PoolTable) -> RawScenario:
     """A scenario of one pool in the short form: the pool's fields over those at the top."""
     names = ("device", "model", "parallel", "engine", "precision", "limits")

@@ -15,7 +15,7 @@ from silicast.workload.mixers._mixer import mixer_named, mixers
 from silicast.workload.model import LayerKind, ModelConfig
 from silicast.workload.op import Dim, Op
 from silicast.workload.pairs import attention_pairs
-from silicast.workload.plan import Plan
+from silicast.workload.plan import Plan, Policy
 from silicast.workload.precision import Precision
 from silicast.workload.shard import shard_of
 from silicast.workload.weights import (
@@ -68,33 +68,43 @@ def active_parameters(model: ModelConfig, *, embedding: bool = True) -> int:
     return total + outside + inputs - (0 if model.tied else table)
 
 
-def rank_parameters(model: ModelConfig, plan: Plan, stage: int = 0) -> int:
+def rank_parameters(
+    model: ModelConfig, plan: Plan, stage: int = 0, policy: Policy = Policy()
+) -> int:
     """Parameters that one rank of a pipeline stage holds, padding and copies included."""
-    shard = shard_of(model, plan)
+    shard = shard_of(model, plan, policy)
     total = 0
-    for weight, count in _stage_weights(model, plan, stage):
+    for weight, count in _stage_weights(model, plan, stage, policy):
         outputs, inputs = weight.local(shard)
         total += count * weight.local_count(shard) * outputs * inputs
     return total
 
 
 def weight_bytes(
-    model: ModelConfig, plan: Plan, precision: Precision, stage: int | None = None
+    model: ModelConfig,
+    plan: Plan,
+    precision: Precision,
+    stage: int | None = None,
+    policy: Policy = Policy(),
 ) -> int:
     """Bytes of weights on one rank, scales included; of the fullest stage if none is given."""
-    shard = shard_of(model, plan)
+    shard = shard_of(model, plan, policy)
     stages = range(plan.pp) if stage is None else (stage,)
     return max(
         sum(
             count * weight.local_bytes(shard, precision)
-            for weight, count in _stage_weights(model, plan, number)
+            for weight, count in _stage_weights(model, plan, number, policy)
         )
         for number in stages
     )
 
 
 def kv_bytes_per_token(
-    model: ModelConfig, plan: Plan, precision: Precision, stage: int | None = None
+    model: ModelConfig,
+    plan: Plan,
+    precision: Precision,
+    stage: int | None = None,
+    policy: Policy = Policy(),
 ) -> int:
     """Bytes of keys and values (or of their latent) per cached token on one rank, over the layers
     of its stage (the longest if none is given), where every layer keeps every token.
@@ -103,12 +113,12 @@ def kv_bytes_per_token(
     >>> kv_bytes_per_token(find_model("Llama-3.1-8B"), Plan(), Precision())    # 2 x 32 x 1024 x 2
     131072
     """
-    shard = shard_of(model, plan)
+    shard = shard_of(model, plan, policy)
 
     def grows(kind: LayerKind) -> int:
         return mixer_named(kind.mixer).token_bytes(model, shard, precision, kind)
 
-    return _over_stages(model, plan, stage, grows)
+    return _over_stages(model, plan, stage, grows, policy)
 
 
 def kv_cache_bytes(
@@ -117,17 +127,18 @@ def kv_cache_bytes(
     precision: Precision,
     lengths: Iterable[int],
     stage: int | None = None,
+    policy: Policy = Policy(),
 ) -> int:
     """Bytes of the cache of sequences of ``lengths`` tokens on one rank: layers with a window keep
     only what it sees, recurrent ones a state. Of the fullest stage if none is given.
     """
-    shard, found = shard_of(model, plan), list(lengths)
+    shard, found = shard_of(model, plan, policy), list(lengths)
 
     def kept(kind: LayerKind) -> int:
         mixer = mixer_named(kind.mixer)
         return sum(mixer.cache_bytes(model, shard, precision, kind, length) for length in found)
 
-    return _over_stages(model, plan, stage, kept)
+    return _over_stages(model, plan, stage, kept, policy)
 
 
 def cross_cache_bytes(
@@ -146,7 +157,12 @@ def cross_cache_bytes(
 
 
 def activation_bytes(
-    model: ModelConfig, plan: Plan, precision: Precision, tokens: int, logit_rows: int = 0
+    model: ModelConfig,
+    plan: Plan,
+    precision: Precision,
+    tokens: int,
+    logit_rows: int = 0,
+    policy: Policy = Policy(),
 ) -> int:
     """Bytes of the tensors that live at once at the worst point of a step on one rank.
 
@@ -155,7 +171,7 @@ def activation_bytes(
     that it passes); each beside the residual. Logits come on top of nothing but the hidden
     states: two bytes as computed, gathered over the ranks, and four as sampled.
     """
-    shard = shard_of(model, plan)
+    shard = shard_of(model, plan, policy)
     hidden, element = model.hidden, precision.hidden_bytes
     ups = 2 if model.gated else 1
     points: list[int] = []
@@ -174,7 +190,7 @@ def activation_bytes(
         width, shared = model.moe.intermediate // shard.expert_tp, shard.shared_intermediate
         routed = max(ups * width, model.moe.latent or hidden) + width
         # dispatched tokens are as many as the group's own choices, gathered ones all groups'
-        groups = 1 if plan.dispatches else shard.groups
+        groups = 1 if policy.dispatches(plan) else shard.groups
         gathered = groups * (hidden + model.moe.topk * routed)
         points += [hidden + gathered, 2 * hidden + ups * shared + shared]
     parallel = 0 if model.residual == "sequential" else hidden
@@ -331,10 +347,14 @@ def _mixing(model: ModelConfig, layers: range) -> dict[LayerKind, int]:
 
 
 def _over_stages(
-    model: ModelConfig, plan: Plan, stage: int | None, of: Callable[[LayerKind], int]
+    model: ModelConfig,
+    plan: Plan,
+    stage: int | None,
+    of: Callable[[LayerKind], int],
+    policy: Policy,
 ) -> int:
     """``of`` of every layer of a stage that mixes tokens; the largest stage's if none is given."""
-    bounds = plan.stages(model.layers)
+    bounds = policy.stages(model.layers, plan)
     stages = bounds if stage is None else (bounds[stage],)
     each = {kind: of(kind) for kind in _mixing(model, range(model.layers))}
     return max(
@@ -343,9 +363,11 @@ def _over_stages(
     )
 
 
-def _stage_weights(model: ModelConfig, plan: Plan, stage: int) -> list[tuple[Weight, int]]:
+def _stage_weights(
+    model: ModelConfig, plan: Plan, stage: int, policy: Policy
+) -> list[tuple[Weight, int]]:
     """Weights of one stage and how often they occur; a tied head is a copy on the last stage."""
-    kinds = layer_kinds(model, range(*plan.stages(model.layers)[stage]))
+    kinds = layer_kinds(model, range(*policy.stages(model.layers, plan)[stage]))
     found = [(weight, count) for weights, count in kinds for weight in weights]
     if stage == 0:
         found += [(weight, 1) for weight in input_weights(model)]

@@ -19,7 +19,7 @@ from silicast.workload.mixers._mixer import OUTPUT, mixer_named
 from silicast.workload.model import LayerKind, ModelConfig
 from silicast.workload.nodes import Nodes
 from silicast.workload.op import Affine, Dim, Op
-from silicast.workload.plan import Plan
+from silicast.workload.plan import Plan, Policy
 from silicast.workload.precision import Precision
 from silicast.workload.shard import shard_of
 from silicast.workload.symbols import ALL_TOKENS, LOGIT_ROWS, TOKENS, phase_of, step_symbols
@@ -35,6 +35,7 @@ def build_graph(
     model: ModelConfig,
     plan: Plan | None = None,
     precision: Precision | None = None,
+    policy: Policy = Policy(),
 ) -> Graph:
     """All layers of ``model`` as one rank of ``plan`` runs them.
 
@@ -44,6 +45,7 @@ def build_graph(
         plan: dp copies the whole and does not matter here. With attention_dp all symbols are of
             the rank's own group, but ``all_tokens``, which counts those of all groups.
         precision: None = the checkpoint's.
+        policy: what the engine decides.
 
     Raises:
         SilicastError: the plan does not fit the model; names the field.
@@ -56,7 +58,8 @@ def build_graph(
     plan = plan or Plan()
     _check(model, plan)
     formats = precision or model.default_precision
-    builder = _Builder(Nodes(model, shard_of(model, plan), formats, plan.dispatches))
+    shard = shard_of(model, plan, policy)
+    builder = _Builder(Nodes(model, shard, formats, policy.dispatches(plan)))
     blocks = [Block("embedding", tuple(builder.embedding())), *_layer_blocks(builder)]
     blocks.append(Block("head", tuple(builder.head())))
     if model.encoder is not None:
@@ -92,13 +95,15 @@ def _encoder_blocks(encoder: ModelConfig, plan: Plan, formats: Precision) -> Ite
 
 
 def stage_graphs(
-    model: ModelConfig, plan: Plan, precision: Precision | None = None
+    model: ModelConfig,
+    plan: Plan,
+    precision: Precision | None = None,
+    policy: Policy = Policy(),
 ) -> tuple[Graph, ...]:
     """One graph per pipeline stage; all but the last end with the transfer to the next."""
-    graph = build_graph(model, plan, precision)
-    return tuple(
-        graph.stage(first, last, model.layers) for first, last in plan.stages(model.layers)
-    )
+    graph = build_graph(model, plan, precision, policy)
+    bounds = policy.stages(model.layers, plan)
+    return tuple(graph.stage(first, last, model.layers) for first, last in bounds)
 
 
 def bind_graph(graph: Graph, symbols: Mapping[str, Dim]) -> Iterator[tuple[Block, Node, Op]]:

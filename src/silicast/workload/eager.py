@@ -1,4 +1,4 @@
-"""One forward pass as a plain framework runs it: every operation of the model's code a kernel.
+"""One pass as a plain framework runs it: every operation of the model's code a kernel.
 
 Serving engines fuse what the graph of a model holds as one node: the residual sum in a norm, the
 three projections of attention, scores, mask and softmax. The model code of a framework does not.
@@ -41,6 +41,7 @@ from silicast.workload.symbols import (
     PREFILL_Q,
     PREFILL_TOKENS,
     TOKENS,
+    phase_of,
     step_symbols,
 )
 
@@ -52,8 +53,42 @@ _TANH_GELU = ("mul", "mul", "mul", "add2", "mul", "tanh", "add", "mul2")
 _ROTATION = ("mul", "copy", "mul", "add2")
 _PROJECTED = frozenset(("qkv", "cross_kv"))
 _ATTENTION = frozenset(("attention_prefill", "attention_decode"))
-_DROPPED = frozenset(("kv_copy", "sampling"))
-"""No cache is kept and nothing is sampled in a plain forward pass."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PassShape:
+    """What one pass works on.
+
+    Attributes:
+        batch: sequences.
+        new: new tokens of each.
+        total: past and new tokens of each; 0 = as many as new ones.
+        prompt: behind an encoder, tokens of each prompt; 0 = as many as new ones.
+        generates: keys and values are kept for later passes, and only the last token of each
+            sequence has logits; else nothing is kept and all tokens have logits.
+    """
+
+    batch: int
+    new: int
+    total: int = 0
+    prompt: int = 0
+    generates: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """New tokens of all sequences."""
+        return self.batch * self.new
+
+    @property
+    def keys(self) -> int:
+        """Tokens that the last one of each sequence sees."""
+        return self.total or self.new
+
+    @property
+    def decodes(self) -> bool:
+        """Whether it follows a pass whose keys and values were kept."""
+        return self.keys > self.new
 
 
 @final
@@ -81,15 +116,15 @@ class Framework:
 def framework_graph(
     graph: Graph,
     model: ModelConfig,
-    batch: int,
-    seq_len: int,
+    shape: PassShape,
     framework: Framework,
     dtype: str = "",
 ) -> Graph:
-    """``graph`` of one rank for ``batch`` sequences of ``seq_len`` new tokens each, all logits.
+    """``graph`` of one rank as a framework runs it in one pass.
 
     Args:
         graph: of :func:`~silicast.workload.decoder.build_graph`.
+        shape: what the pass works on.
         dtype: format between kernels, "" = the checkpoint's.
 
     Returns:
@@ -98,12 +133,12 @@ def framework_graph(
     >>> from silicast.workload.decoder import build_graph
     >>> from silicast.workload.models import find_model
     >>> model = find_model("GPT-2")
-    >>> graph = framework_graph(build_graph(model), model, 8, 1024, Framework())
+    >>> graph = framework_graph(build_graph(model), model, PassShape(8, 1024), Framework())
     >>> [node.op.dim("batch") for _, node in graph.nodes() if node.name == "attention_scores"]
     [96, 96]
     """
     hidden = dtype or model.default_precision.hidden
-    lowering = _Lowering(model, batch, seq_len, framework, hidden)
+    lowering = _Lowering(model, shape, framework, hidden)
     blocks = [replace(block, nodes=tuple(lowering.block(block))) for block in graph.blocks]
     training = framework.training
     if training is not None:
@@ -123,14 +158,9 @@ def framework_graph(
 @dataclass(frozen=True, slots=True)
 class _Lowering:
     model: ModelConfig
-    batch: int
-    seq_len: int
+    shape: PassShape
     framework: Framework
     dtype: str
-
-    @property
-    def tokens(self) -> int:
-        return self.batch * self.seq_len
 
     def block(self, block: Block) -> Iterator[Node]:
         """The block's nodes; whoever waited for a dropped one waits for its inputs."""
@@ -179,33 +209,37 @@ class _Lowering:
             return
         last = next((node.name for node in head.nodes if node.name == "lm_head"), "")
         if last or self.model.pooler:
-            for node in objective(self.model, self.tokens, self.dtype, last):
+            for node in objective(self.model, self.shape.tokens, self.dtype, last):
                 yield from self._as_trained(node)
 
     def _is_dropped(self, node: Node) -> bool:
-        """Whether a pass without a cache and without sampling leaves a node out; behind an encoder
-        the decoder's own work is given as decoding.
+        """Whether the pass leaves a node out. The cache of a framework grows by concatenation; what
+        is sampled from the logits is a view of them. Behind an encoder the decoder's own work is
+        given as decoding.
         """
-        if node.op.family in _DROPPED or node.name == "logit_gather":
+        if node.op.family == "kv_copy" or node.name == "logit_gather":
             return True
-        symbols = [dim for _, dim in node.op.dims]
-        decodes = DECODE_KV in symbols or DECODE_TOKENS in symbols
-        return decodes and self.model.encoder is None
+        if node.op.family == "sampling":
+            return not self.shape.generates
+        phase = phase_of(node.op)
+        if self.shape.decodes:
+            return phase == "prefill"
+        return phase == "decode" and self.model.encoder is None
 
     def _node(self, node: Node, block: Block) -> Iterator[Node]:
         family = node.op.family
         if family in _ATTENTION:
             fused = self.framework.attention == "fused"
-            yield from (self._in_one(node),) if fused else self._attention(node)
+            yield from self._fused_attention(node) if fused else self._attention(node)
             return
-        if any(dim in (PREFILL_Q, PREFILL_KV) for _, dim in node.op.dims):
+        if any(dim in (PREFILL_Q, PREFILL_KV, DECODE_KV) for _, dim in node.op.dims):
             yield node
             return
         node = replace(node, op=self._sized(node.op, of_each=node.name.startswith("pooler")))
         if self.framework.fused_layers:
             yield node
         elif family == "moe":
-            yield from expert_loop(node, self.model, self.batch, self._pass)
+            yield from expert_loop(node, self.model, self.shape.batch, self._pass)
         elif node.name in _PROJECTED and self.model.family not in ONE_PROJECTION:
             yield from self._projections(node, block)
         elif node.name.endswith("gate_up") and self.model.family not in ONE_PROJECTION:
@@ -219,7 +253,7 @@ class _Lowering:
         elif family == "rope":
             yield from self._rope(node)
         elif family == "silu_mul":
-            elements = self.tokens * (_size(node.op, "width") // 2)
+            elements = _size(node.op, "tokens") * (_size(node.op, "width") // 2)
             yield from self._passes(node, elements, ("silu", "mul2"))
         elif family == "elementwise" and node.op.variant.flag("gelu"):
             yield from self._gelu(node)
@@ -228,21 +262,43 @@ class _Lowering:
 
     def _sized(self, op: Op, *, of_each: bool = False) -> Op:
         """Of all tokens, or of the first of each sequence."""
-        symbols = step_symbols(prefill=[(self.seq_len, self.seq_len)] * self.batch)
-        rows = self.batch if of_each else self.tokens
-        tokens = {TOKENS: rows, PREFILL_TOKENS: rows} if of_each else {}
-        return op.bind(symbols | tokens | {LOGIT_ROWS: rows, DECODE_TOKENS: rows})
+        shape = self.shape
+        rows = shape.batch if of_each else shape.tokens
+        prompts = rows if of_each else shape.batch * (shape.prompt or shape.new)
+        length = shape.prompt or shape.new
+        symbols = step_symbols(prefill=[(length, length)] * shape.batch)
+        logits = shape.batch if shape.generates else rows
+        return op.bind(
+            symbols
+            | {TOKENS: rows, PREFILL_TOKENS: prompts, DECODE_TOKENS: rows, LOGIT_ROWS: logits}
+        )
 
-    def _in_one(self, node: Node) -> Node:
+    def _fused_attention(self, node: Node) -> Iterator[Node]:
         """Attention over all of the batch's tokens as one kernel; a decoder's own behind an encoder
         too, which is given as decoding.
         """
-        if node.op.family == "attention_prefill":
-            return node
+        yield from self._grown_cache(node)
+        if node.op.family == "attention_prefill" or self.shape.decodes or self._steps_behind:
+            yield node
+            return
         kept = dict(node.op.dims) | {"q_len": PREFILL_Q, "kv_len": PREFILL_KV}
         causal = CROSS_KV not in [dim for _, dim in node.op.dims]
         variant = replace(node.op.variant, flags=(("causal", causal),))
-        return replace(node, op=Op.make("attention_prefill", variant, **kept))
+        yield replace(node, op=Op.make("attention_prefill", variant, **kept))
+
+    @property
+    def _steps_behind(self) -> bool:
+        """Whether a decoder takes a step of its own behind the encoder's prompts."""
+        return self.model.encoder is not None and self.shape.generates
+
+    def _grown_cache(self, node: Node) -> Iterator[Node]:
+        """Keys and values that were kept are copied behind each other with the new ones."""
+        if not self.shape.decodes or CROSS_KV in [dim for _, dim in node.op.dims]:
+            return
+        width = _size(node.op, "num_kv_heads") * _size(node.op, "head_dim")
+        for name in ("k_cache", "v_cache"):
+            elements = self.shape.batch * self.shape.keys * width
+            yield self._pass(name, "copy", elements, *node.inputs)
 
     def _pass(self, name: str, kind: str, elements: int, *inputs: str) -> Node:
         """One elementwise kernel; a kind that ends in 2 reads two tensors."""
@@ -263,33 +319,49 @@ class _Lowering:
 
     def _attention(self, node: Node) -> Iterator[Node]:
         """Copies into head order, two products a head, passes over the scores, softmax."""
-        op, plain = node.op, Variant(dtype=self.dtype)
-        prefix = "cross_" if node.name.startswith("cross_") else ""
+        op, plain, shape = node.op, Variant(dtype=self.dtype), self.shape
+        crosses = CROSS_KV in [dim for _, dim in op.dims]
+        prefix = "cross_" if crosses else ""
         heads, width = _size(op, "num_heads"), _size(op, "head_dim")
-        whole, count, length = heads * width * self.tokens, heads * self.batch, self.seq_len
+        count = heads * shape.batch
+        rows = shape.new
+        if op.family == "attention_prefill" and shape.prompt:
+            rows = shape.prompt  # an encoder's
+        keys = shape.prompt or shape.new if crosses or rows != shape.new else shape.keys
         inputs = node.inputs
-        if self.batch > 1 or _size(op, "num_kv_heads") < heads:
-            inputs = tuple(f"{prefix}{name}_in_head_order" for name in "qkv")
-            for name in inputs:
-                yield self._pass(name, "copy", whole, *node.inputs)
-        product = Op.make("gemm", plain, batch=count, m=length, n=length, k=width)
+        yield from self._grown_cache(node)
+        if shape.decodes and not crosses:
+            inputs = (*node.inputs, "k_cache", "v_cache")
+        copied = [("q", rows), ("k", keys), ("v", keys)]
+        if rows == 1:  # one row is in head order as it is, and so are kept keys and values
+            copied = copied[1:] if _size(op, "num_kv_heads") < heads else []
+        elif not (shape.batch > 1 or _size(op, "num_kv_heads") < heads):
+            copied = []
+        if copied:
+            for name, length in copied:
+                own = f"{prefix}{name}_in_head_order"
+                yield self._pass(own, "copy", count * width * length, *inputs)
+            inputs = tuple(f"{prefix}{name}_in_head_order" for name, _ in copied)
+        product = Op.make("gemm", plain, batch=count, m=rows, n=keys, k=width)
         last = f"{prefix}attention_scores"
         yield Node(last, product, inputs)
         kinds = SCORE_PASSES.get(self.model.family, USUAL_PASSES)
         for number, kind in enumerate(kinds, start=1):
             name = f"{prefix}scores_{number}_{kind}"
-            rows = length * length
             apart = None
             if kind == "add2" and not prefix:
-                apart = scattered_sum(name, self.model, count, rows, self.dtype, last)
-            yield apart or self._pass(name, kind, count * rows, last)
+                apart = scattered_sum(name, self.model, count, rows * keys, self.dtype, last)
+            yield apart or self._pass(name, kind, count * rows * keys, last)
             last = name
-        softmax = Op.make("softmax", plain, rows=count * length, cols=length)
+        softmax = Op.make("softmax", plain, rows=count * rows, cols=keys)
         yield Node(f"{prefix}scores_softmax", softmax, (last,))
-        product = Op.make("gemm", plain, batch=count, m=length, n=width, k=length)
+        product = Op.make("gemm", plain, batch=count, m=rows, n=width, k=keys)
         values = f"{prefix}attention_values"
+        if rows == 1:
+            values = node.name
         yield Node(values, product, (f"{prefix}scores_softmax", *inputs[-1:]))
-        yield self._pass(node.name, "copy", whole, values)
+        if rows > 1:
+            yield self._pass(node.name, "copy", count * width * rows, values)
 
     def _norm(self, node: Node) -> Iterator[Node]:
         """The residual's sum before it; an RMSNorm is passes: square, mean, scale, weight."""
@@ -310,7 +382,7 @@ class _Lowering:
 
     def _rope(self, node: Node) -> Iterator[Node]:
         """Of queries and of keys: two products, the swapped halves, the sum."""
-        width = self.tokens * _size(node.op, "head_dim")
+        width = _size(node.op, "tokens") * _size(node.op, "head_dim")
         for name, heads in (("q_rope", "num_heads"), (node.name, "num_kv_heads")):
             part = replace(node, name=name)
             yield from self._passes(part, width * _size(node.op, heads), _ROTATION)

@@ -19,7 +19,8 @@ _Pass = Callable[..., Node]
 
 
 def expert_loop(node: Node, model: ModelConfig, batch: int, one_pass: _Pass) -> Iterator[Node]:
-    """Experts of a ``moe`` node with integer sizes, each with an even share of the tokens.
+    """Experts of a ``moe`` node with integer sizes, those that are chosen each with an even share
+    of the tokens.
 
     Args:
         batch: sequences; a capacity is one of each.
@@ -37,7 +38,8 @@ def expert_loop(node: Node, model: ModelConfig, batch: int, one_pass: _Pass) -> 
     kind = {"relu2": "relu"}.get(model.activation, model.activation)
     fills = model.moe is not None and model.moe.capacity > 0
     last = node.inputs
-    for number in range(_size(op, "experts") // _size(op, "ep")):
+    chosen = min(_size(op, "experts"), tokens * _size(op, "topk"))
+    for number in range(max(chosen // _size(op, "ep"), 1)):
         own = f"{node.name}_{number}"
         found = f"{own}_which"
         yield _asked(found, tokens, *last)

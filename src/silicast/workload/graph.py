@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, final
 
-from silicast.workload.op import Op
+from silicast.workload.op import Affine, Dim, Op
 
 Direction = Literal["forward", "backward", "optimizer"]
 
@@ -92,9 +92,15 @@ class Graph:
         """The pipeline stage that holds layers first..last-1 of ``layers``.
 
         The blocks before the layers stay on the first stage, those after on the last; a stage
-        that is not the last ends with the ``boundary`` nodes, in a block "stage_send".
+        that is not the last ends with the ``boundary`` nodes, in a block "stage_send". A backward
+        pass runs the other way: its first blocks are on the last stage, and the first stage sends
+        nothing.
         """
         kept: list[Block] = []
+        backward = any(block.direction == "backward" for block in self.blocks)
+        at_start, at_end = (
+            (last == layers, first == 0) if backward else (first == 0, last == layers)
+        )
         seen_layer = False
         for block in self.blocks:
             if block.layers:
@@ -102,10 +108,12 @@ class Graph:
                 inside = tuple(i for i in block.layers if first <= i < last)
                 if inside:
                     kept.append(replace(block, layers=inside))
-            elif (not seen_layer and first == 0) or (seen_layer and last == layers):
+            elif at_end if seen_layer else at_start:
                 kept.append(block)
-        if self.boundary and last < layers:
-            kept.append(Block("stage_send", self.boundary))
+        if self.boundary and not at_end:
+            direction: Direction = "backward" if backward else "forward"
+            name = "stage_send_backward" if backward else "stage_send"
+            kept.append(Block(name, self.boundary, direction=direction))
         return replace(self, blocks=tuple(kept), boundary=())
 
 
@@ -116,3 +124,53 @@ def parameter_bytes_of(graph: Graph) -> int:
         for block, node in graph.nodes()
         if block.direction == "forward"
     )
+
+
+def with_symbol(low: Graph, high: Graph, symbol: str, low_at: int, high_at: int) -> Graph | None:
+    """Two graphs of the same nodes, in which sizes follow a symbol linearly, as one graph.
+
+    Args:
+        low, high: at the values ``low_at`` < ``high_at`` of the symbol.
+
+    Returns:
+        ``low`` with every size that differs as a multiple of the symbol; None where other nodes
+        run, or a size does not follow the symbol in whole numbers.
+
+    >>> one, two = (Graph("g", (Block("b", (Node("a", Op.make("softmax", rows=8, cols=n)),)),))
+    ...             for n in (100, 160))
+    >>> found = with_symbol(one, two, "decode_longest", 50, 80)
+    >>> found.blocks[0].nodes[0].op.dim("cols")
+    Affine(symbol='decode_longest', factor=2, constant=0)
+    """
+    if [(b.name, b.count, len(b.nodes)) for b in low.blocks] != [
+        (b.name, b.count, len(b.nodes)) for b in high.blocks
+    ]:
+        return None
+    blocks = []
+    for block, other in zip(low.blocks, high.blocks, strict=True):
+        nodes = []
+        for node, above in zip(block.nodes, other.nodes, strict=True):
+            op = _linear(node.op, above.op, symbol, low_at, high_at)
+            if op is None or node.name != above.name:
+                return None
+            nodes.append(replace(node, op=op))
+        blocks.append(replace(block, nodes=tuple(nodes)))
+    return replace(low, blocks=tuple(blocks))
+
+
+def _linear(low: Op, high: Op, symbol: str, low_at: int, high_at: int) -> Op | None:
+    same = [name for name, _ in low.dims] == [name for name, _ in high.dims]
+    if (low.family, low.variant) != (high.family, high.variant) or not same:
+        return None
+    dims: list[tuple[str, Dim]] = []
+    for (name, small), (_, large) in zip(low.dims, high.dims, strict=True):
+        if small == large:
+            dims.append((name, small))
+            continue
+        if not isinstance(small, int) or not isinstance(large, int):
+            return None
+        factor, rest = divmod(large - small, high_at - low_at)
+        if rest:
+            return None
+        dims.append((name, Affine(symbol, factor, small - factor * low_at)))
+    return replace(low, dims=tuple(dims))

@@ -12,17 +12,9 @@ ExtraLayers = Literal["before_last", "first"]
 @final
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Parallel degrees (all >= 1).
+    """Parallel degrees that a user states (all >= 1).
 
     tp tensor, pp pipeline, dp data, ep expert, cp context, attention_dp data-parallel attention.
-
-    Attributes:
-        gathers_dense: with attention_dp, dense layers are cut over all tp x attention_dp ranks,
-            whose groups gather their tokens for them; else each group has them to itself.
-        extra_layers: which stages of an uneven pipeline are longer.
-        all_to_all: with attention_dp and whole experts on every rank (tp = 1, ep = attention_dp),
-            tokens are dispatched to their experts' ranks and combined, instead of gathered and
-            scattered by collectives.
     """
 
     tp: int = 1
@@ -31,24 +23,46 @@ class Plan:
     ep: int = 1
     cp: int = 1
     attention_dp: int = 1
-    gathers_dense: bool = False
-    extra_layers: ExtraLayers = "before_last"
-    all_to_all: bool = False
 
     @property
     def gpus(self) -> int:
         """Devices of one inference deployment: tp x pp x attention_dp."""
         return self.tp * self.pp * self.attention_dp
 
-    @property
-    def dispatches(self) -> bool:
-        """Whether each token goes to the ranks of its experts alone."""
-        whole = self.tp == 1 and self.ep == self.attention_dp
-        return self.all_to_all and whole and self.ep > 1
 
-    def stages(self, layers: int) -> tuple[tuple[int, int], ...]:
+@final
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What an engine decides where a plan leaves it open.
+
+    Attributes:
+        gathers_dense: with attention_dp, dense layers are cut over all tp x attention_dp ranks,
+            whose groups gather their tokens for them; else each group runs its own copy.
+        extra_layers: the pipeline stages that hold one layer more where stages do not divide the
+            layers.
+        all_to_all: with attention_dp and whole experts on every rank (tp = 1, ep = attention_dp),
+            tokens are dispatched to their experts' ranks and combined, instead of gathered and
+            scattered by collectives.
+        mixes_prefill: a step may hold sequences in prefill and in decode; else prefill goes first.
+        captured: numbers of tokens for which graphs were captured, ascending; () = any.
+        chunk_tokens: most new tokens of one step; 0 = no limit.
+    """
+
+    gathers_dense: bool = False
+    extra_layers: ExtraLayers = "before_last"
+    all_to_all: bool = False
+    mixes_prefill: bool = True
+    captured: tuple[int, ...] = ()
+    chunk_tokens: int = 0
+
+    def dispatches(self, plan: Plan) -> bool:
+        """Whether each token goes to the ranks of its experts alone."""
+        whole = plan.tp == 1 and plan.ep == plan.attention_dp
+        return self.all_to_all and whole and plan.ep > 1
+
+    def stages(self, layers: int, plan: Plan) -> tuple[tuple[int, int], ...]:
         """First and one-past-last of ``layers`` layers for each pipeline stage."""
-        return stage_bounds(layers, self.pp, self.extra_layers)
+        return stage_bounds(layers, plan.pp, self.extra_layers)
 
 
 def stage_bounds(

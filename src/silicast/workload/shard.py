@@ -7,7 +7,7 @@ from typing import final
 
 from silicast.core.errors import SilicastError
 from silicast.workload.model import LayerKind, ModelConfig
-from silicast.workload.plan import Plan
+from silicast.workload.plan import Plan, Policy
 
 
 @final
@@ -46,7 +46,7 @@ class Shard:
         return self.vocab * self.tp
 
 
-def shard_of(model: ModelConfig, plan: Plan) -> Shard:
+def shard_of(model: ModelConfig, plan: Plan, policy: Policy = Policy()) -> Shard:
     """What a rank of ``plan`` holds of ``model``.
 
     Raises:
@@ -57,7 +57,7 @@ def shard_of(model: ModelConfig, plan: Plan) -> Shard:
     1
     """
     tp = plan.tp
-    dense_tp = tp * plan.attention_dp if plan.gathers_dense else tp
+    dense_tp = tp * plan.attention_dp if policy.gathers_dense and plan.attention_dp > 1 else tp
     if tp < 1 or not _divides(model, tp):
         fits = [str(d) for d in range(1, min(model.heads, 1024) + 1) if _divides(model, d)]
         raise SilicastError(

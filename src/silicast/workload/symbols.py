@@ -20,6 +20,8 @@ PREFILL_LONGEST = "prefill_longest"
 """New tokens of the longest sequence in prefill."""
 DECODE_KV = "decode_kv"
 DECODE_TOKENS = "decode_tokens"
+DECODE_LONGEST = "decode_longest"
+"""Cached and new tokens of the longest decoding sequence, to which a framework pads all others."""
 CROSS_KV = "cross_kv"
 """Per decoding sequence, what it sees of the encoder."""
 
@@ -34,6 +36,7 @@ _PHASES: dict[str, Phase] = {
     PREFILL_LONGEST: "prefill",
     DECODE_KV: "decode",
     DECODE_TOKENS: "decode",
+    DECODE_LONGEST: "decode",
     CROSS_KV: "decode",
 }
 
@@ -68,6 +71,7 @@ def step_symbols(
         PREFILL_LONGEST: max((new for new, _ in prefill), default=0),
         DECODE_KV: tuple(decode),
         DECODE_TOKENS: len(decode),
+        DECODE_LONGEST: max(decode, default=-1) + 1,
         CROSS_KV: tuple(length - 1 for length in cross),  # as attention counts: without one
     }
 

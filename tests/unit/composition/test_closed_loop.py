@@ -15,57 +15,54 @@ from silicast.workload.models import find_model
 from silicast.workload.plan import Plan
 
 
-def model(engine: str = "vllm") -> StepModel:
-    return StepModel(
-        Deployment(find_model("Llama-3.1-8B"), find_device("H100"), find_engine(engine))
-    )
+def deployment(engine: str = "vllm") -> Deployment:
+    return Deployment.of(find_model("Llama-3.1-8B"), find_device("H100"), find_engine(engine))
 
 
 def test_one_client_sees_decode_steps_alone() -> None:
-    steps = model()
-    found = closed_loop(steps, 1, 1000, 100)
+    where = deployment()
+    found = closed_loop(where, 1, 1000, 100)
     state = BatchStates.decode([1050], np.array([1]))
-    assert found.tpot_s.estimate == pytest.approx(float(steps.steps(state).total_s[0]), rel=1e-3)
+    step_s = float(StepModel.of(where).steps(state).total_s[0])
+    assert found.tpot_s.estimate == pytest.approx(step_s, rel=1e-3)
     assert found.stretch_s == 0.0
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
 def test_prompts_of_others_stretch_steps(engine: str) -> None:
-    steps = model(engine)
-    short, long = (closed_loop(steps, 4, prompt, 200) for prompt in (100, 6000))
+    where = deployment(engine)
+    short, long = (closed_loop(where, 4, prompt, 200) for prompt in (100, 6000))
     assert long.stretch_s > 10 * short.stretch_s > 0.0
     decode = long.decode.seconds
     share = long.tpot_s.estimate - decode
     assert 0.8 * 3 * long.stretch_s / 199 < share < 3 * long.stretch_s / 199
-    more = closed_loop(steps, 4, 6000, 2000)
+    more = closed_loop(where, 4, 6000, 2000)
     assert more.tpot_s.estimate - more.decode.seconds < 0.2 * share, "over more tokens"
 
 
 def test_an_engine_that_does_not_mix_stops_for_the_whole_prefill() -> None:
-    steps = model("sglang")
-    whole = steps.steps(BatchStates.prefill([2048])).total_s[0]
-    assert closed_loop(steps, 2, 2048, 64).stretch_s == pytest.approx(whole, rel=0.2)
+    where = deployment("sglang")
+    whole = StepModel.of(where).steps(BatchStates.prefill([2048])).total_s[0]
+    assert closed_loop(where, 2, 2048, 64).stretch_s == pytest.approx(whole, rel=0.2)
 
 
 def test_groups_of_data_parallel_attention_share_the_clients() -> None:
     def found(clients: int, groups: int) -> float:
-        steps = StepModel(
-            Deployment(
-                find_model("DeepSeek-V3"), find_device("B200"), find_engine("trtllm"),
-                plan=Plan(attention_dp=groups, ep=groups),
-            )
+        where = Deployment.of(
+            find_model("DeepSeek-V3"), find_device("B200"), find_engine("trtllm"),
+            plan=Plan(attention_dp=groups, ep=groups),
         )  # fmt: skip
-        return closed_loop(steps, clients, 1000, 500).decode.seconds
+        return closed_loop(where, clients, 1000, 500).decode.seconds
 
     assert found(8, 8) == found(1, 8) < found(16, 8)
 
 
 def test_quantiles_enclose_the_estimate() -> None:
-    found = closed_loop(model(), 4, 1000, 1000).tpot_s
+    found = closed_loop(deployment(), 4, 1000, 1000).tpot_s
     assert found.p05 <= found.estimate <= found.p95
 
 
 @pytest.mark.parametrize(("clients", "output"), [(0, 10), (1, 1)])
 def test_what_cannot_be_asked(clients: int, output: int) -> None:
     with pytest.raises(ValueError, match="client"):
-        closed_loop(model(), clients, 10, output)
+        closed_loop(deployment(), clients, 10, output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,19 @@ from silicast.composition.imbalance import imbalance
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel
 from silicast.hardware.catalog import find_device
+from silicast.hardware.cluster import cluster_of
 from silicast.workload.models import find_model
 from silicast.workload.plan import Plan
 
 
 def deployment(model: str, engine: str = "vllm", **plan: Any) -> Deployment:
-    return Deployment(
+    return Deployment.of(
         find_model(model), find_device("H100"), find_engine(engine), plan=Plan(**plan)
     )
+
+
+def stages(where: Deployment) -> tuple[tuple[int, int], ...]:
+    return where.policy.stages(where.model.layers, where.plan)
 
 
 def test_nobody_waits_alone() -> None:
@@ -45,8 +51,8 @@ def test_more_ranks_and_fewer_tokens_are_less_even() -> None:
 
 
 def test_other_groups_bring_their_own_tokens_to_the_experts() -> None:
-    model = StepModel(deployment("Qwen3-30B-A3B", attention_dp=2, ep=2))
-    experts = next(i for i, p in enumerate(model.placed) if p.op.family == "moe")
+    model = StepModel.of(deployment("Qwen3-30B-A3B", attention_dp=2, ep=2))
+    experts = next(i for i, p in enumerate(model.graph.nodes) if p.op.family == "moe")
 
     def seconds(elsewhere: int) -> float:
         states = BatchStates.prefill([4096], elsewhere)
@@ -57,7 +63,7 @@ def test_other_groups_bring_their_own_tokens_to_the_experts() -> None:
 
 
 def test_decode_batches_are_padded_to_captured_graphs() -> None:
-    model = StepModel(deployment("Llama-3.1-8B"))
+    model = StepModel.of(deployment("Llama-3.1-8B"))
     sizes = find_engine("vllm").launch.graph_batch_sizes
 
     def tokens(count: int) -> int:
@@ -68,24 +74,26 @@ def test_decode_batches_are_padded_to_captured_graphs() -> None:
     assert tokens(sizes[-1] + 1) == sizes[-1] + 1
     prefill = BatchStates.prefill([9])
     assert model.timer.run_tokens(prefill).tolist() == [16], "piecewise graphs are padded too"
-    eager = StepModel(deployment("Llama-3.1-8B", "sglang"))
+    eager = StepModel.of(deployment("Llama-3.1-8B", "sglang"))
     assert eager.timer.run_tokens(prefill).tolist() == [9]
     large = model.steps(BatchStates.decode([100] * (sizes[-1] + 1), np.array([1])))
-    assert large.dispatch_s[0] > 0.0, "no graph was captured: kernels are launched one by one"
+    assert large.launches_s[:, 0].sum() > 0.0, (
+        "no graph was captured: kernels are launched one by one"
+    )
 
 
 def test_stages_of_an_uneven_pipeline_by_engine() -> None:
     layers = {
         engine: [
-            sum(p.count for p in model.placed if p.stage == stage and p.name == "qkv")
+            sum(p.count for p in model.graph.nodes if p.stage == stage and p.name == "qkv")
             for stage in range(3)
         ]
         for engine in ("vllm", "sglang", "trtllm")
-        for model in [StepModel(deployment("Llama-3.1-8B", engine, pp=3))]
+        for model in [StepModel.of(deployment("Llama-3.1-8B", engine, pp=3))]
     }
     assert layers == {"vllm": [11, 11, 10], "sglang": [11, 11, 10], "trtllm": [11, 11, 10]}
     five = [
-        [last - first for first, last in deployment("Llama-3.1-8B", engine, pp=5).plan.stages(32)]
+        [last - first for first, last in stages(deployment("Llama-3.1-8B", engine, pp=5))]
         for engine in ("vllm", "sglang")
     ]
     assert five == [[6, 6, 7, 7, 6], [7, 7, 6, 6, 6]]
@@ -93,7 +101,7 @@ def test_stages_of_an_uneven_pipeline_by_engine() -> None:
 
 def test_dispatched_tokens_meet_a_kernel_of_their_phase() -> None:
     where = deployment("Qwen3-30B-A3B", attention_dp=16, ep=16)
-    model = StepModel(where)
+    model = StepModel.of(where)
     states = BatchStates.prefill([256]).then(BatchStates.decode([100] * 8, np.array([1])))
     kernels = {
         key.variant.kernel: rows.tolist()
@@ -102,13 +110,20 @@ def test_dispatched_tokens_meet_a_kernel_of_their_phase() -> None:
     }
     assert kernels == {"dispatched_prefill": [0], "dispatched": [1]}
     times = model.steps(states).nodes.time_s
-    experts = next(i for i, p in enumerate(model.placed) if p.op.family == "moe")
+    experts = next(i for i, p in enumerate(model.graph.nodes) if p.op.family == "moe")
     assert times[experts, 0] == model.steps(states.first()).nodes.time_s[experts, 0]
 
 
-def test_links_are_asked_before_the_plan_is_settled() -> None:
-    """A deployment looks at its links while it is made; what it remembers has its own plan."""
+def test_the_policy_follows_from_links_and_plan() -> None:
+    """A deployment asks its engine again whenever its plan or machine changes."""
     for engine, plan in (("sglang", {"tp": 4, "attention_dp": 2}), ("vllm", {"tp": 2, "ep": 2})):
         found = deployment("Qwen3-235B-A22B", engine, **plan)
-        assert found.machine.plan == found.plan
-        assert found.links is not None
+        assert found.plan == Plan(**plan)
+        assert found.policy.gathers_dense is (engine == "sglang")
+        wider = replace(found, plan=Plan(attention_dp=16, ep=16))
+        assert wider.policy.all_to_all
+        assert not found.policy.all_to_all
+        assert wider.policy == deployment("Qwen3-235B-A22B", engine, attention_dp=16, ep=16).policy
+        linked = replace(found.machine, cluster=cluster_of(found.device, gpus_per_node=2))
+        apart = replace(found, machine=linked)
+        assert apart.policy.all_to_all is (plan["tp"] * plan.get("attention_dp", 1) > 2)

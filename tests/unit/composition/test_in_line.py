@@ -10,16 +10,16 @@ import msgspec
 import numpy as np
 import pytest
 
+from silicast.composition.breakdown import Breakdown
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import Engine, find_engine
-from silicast.composition.forward import predict_forward
+from silicast.composition.framework_pass import predict_framework_pass
 from silicast.composition.machine import Machine
-from silicast.composition.program import Program
-from silicast.composition.program_pass import predict_program
-from silicast.composition.program_trace import trace_program
+from silicast.composition.program import predict_program
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel
-from silicast.composition.timeline import in_line
+from silicast.composition.timeline import Launches, Timeline, one_stream
+from silicast.composition.trace import trace_program
 from silicast.hardware.catalog import find_device
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
@@ -27,6 +27,7 @@ from silicast.workload.eager import Framework
 from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.models import find_model
 from silicast.workload.op import Op, Variant
+from silicast.workload.symbols import phase_of
 
 CPU = "EPYC 9654"
 
@@ -53,9 +54,8 @@ def chain(count: int, *, stream: int = 0) -> Graph:
 
 
 def test_a_pass_is_its_operations_and_what_python_does_between_them() -> None:
-    program = Program(machine(3.0), chain(10))
-    found = program.times()
-    kernel = float(found.nodes.time_s[0, 0])
+    found = predict_program(machine(3.0), chain(10))
+    kernel = float(found.times.nodes.time_s[0, 0])
     assert found.timeline.total_s == pytest.approx(10 * (kernel + 3e-6), rel=1e-9)
     assert found.timeline.idle_s == pytest.approx(30e-6, rel=1e-6)
 
@@ -127,16 +127,18 @@ def test_a_trace_shows_python_between_operations_and_never_over_them() -> None:
 
 @pytest.mark.parametrize("prefill", [False, True])
 def test_a_step_of_a_model_adds_up_likewise(prefill: bool) -> None:
-    deployment = Deployment(find_model("GPT-2"), find_device(CPU), engine_with(3.0))
-    model = StepModel(deployment)
+    deployment = Deployment.of(find_model("GPT-2"), find_device(CPU), engine_with(3.0))
+    model = StepModel.of(deployment)
     states = BatchStates.prefill([64]) if prefill else BatchStates.decode([64], np.array([1]))
     times = model.steps(states)
-    launches = times.dispatch_s[0] / 3e-6
-    assert launches == pytest.approx(round(launches))
+    phase = "decode" if prefill else "prefill"
+    launches = sum(n.count for n in model.graph.nodes if phase_of(n.op) != phase)
+    assert times.waited_s[0] == pytest.approx(launches * 3e-6)
+    assert times.launches_s[:, 0].sum() == pytest.approx(launches * 3e-6)
     assert times.total_s[0] == pytest.approx(
-        times.device_s[0] + times.dispatch_s[0] + times.host_s[0]
+        times.device_s[0] + launches * 3e-6 + times.between_s[0]
     )
-    part = model.part("step", times, np.ones(1))
+    part = Breakdown(model, times, np.ones(1)).part("step")
     assert part.exposed_ps == pytest.approx(times.total_s[0] * 1e12, rel=1e-6)
     assert all(child.hidden_ps == 0 for child in part.children if child.name == "host")
 
@@ -144,11 +146,11 @@ def test_a_step_of_a_model_adds_up_likewise(prefill: bool) -> None:
 def test_a_pass_of_a_model_waits_for_python() -> None:
     model, device = find_model("GPT-2"), find_device(CPU)
     quick, slow = (
-        predict_forward(Deployment(model, device, engine_with(us)), 1, 32, Framework())
+        predict_framework_pass(Deployment.of(model, device, engine_with(us)), 1, 32, Framework())
         for us in (1.0, 101.0)
     )
-    launches = sum(placed.count for placed in quick.halves[0].model.placed)
-    gained = slow.forward.seconds - quick.forward.seconds
+    launches = sum(node.count for node in quick.model.graph.nodes)
+    gained = slow.directions["forward"].seconds - quick.directions["forward"].seconds
     assert gained == pytest.approx(launches * 100e-6, rel=1e-6)
 
 
@@ -168,12 +170,18 @@ def test_graphs_are_said_to_change_nothing(tmp_path: Path) -> None:
     assert not any("nothing to capture" in line for line in on_gpu.warnings)
 
 
+def called(*seconds: float) -> Timeline:
+    none = np.zeros(len(seconds), dtype=bool)
+    return one_stream(np.array(seconds), Launches(np.full(len(seconds), 1e-6), none, in_line=True))
+
+
 def test_nothing_runs_before_the_first_operation_is_called() -> None:
-    line = in_line(np.array([1e-9, 5.0, 1e-9]), 1e-6)
+    line = called(1e-9, 5.0, 1e-9)
     assert (line.start_s >= np.concatenate(([0.0], line.end_s[:-1]))).all()
-    assert line.busy_s + line.idle_s == pytest.approx(line.total_s)
+    assert line.exposed_s.sum() + line.idle_s == pytest.approx(line.total_s)
+    assert line.idle_s == pytest.approx(3e-6)
     assert line.launch_s.tolist() == [1e-6] * 3
 
 
 def test_an_empty_program_takes_no_time() -> None:
-    assert in_line(np.zeros(0), 1e-6).total_s == 0.0
+    assert called().total_s == 0.0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from silicast.composition.as_run import as_run
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
+from silicast.composition.engine_lowering import engine_op
+from silicast.composition.machine import Machine
 from silicast.composition.static_batch import predict_static_batch
 from silicast.core.prediction import Part
 from silicast.hardware.catalog import find_device
@@ -22,19 +23,18 @@ def leaves(part: Part) -> dict[str, Part]:
 
 
 @pytest.mark.parametrize(
-    ("engine", "architecture", "library"),
+    ("engine", "device", "library"),
     [
-        ("sglang", "hopper", "sglang"),
-        ("vllm", "hopper", "vllm"),
-        ("vllm", "blackwell", "trtllm"),
-        ("trtllm", "ampere", "trtllm"),
+        ("sglang", "H100", "sglang"),
+        ("vllm", "H100", "vllm"),
+        ("vllm", "B200", "trtllm"),
+        ("trtllm", "A100", "trtllm"),
     ],
 )
-def test_a_node_is_the_bare_kernel_of_the_engine(
-    engine: str, architecture: str, library: str
-) -> None:
+def test_a_node_is_the_bare_kernel_of_the_engine(engine: str, device: str, library: str) -> None:
+    machine = Machine(find_device(device), find_engine(engine))
     for family in ("mla_prefill", "mla_decode"):
-        found = as_run(Op.make(family), find_engine(engine), architecture).variant
+        found = engine_op(Op.make(family), machine).variant
         assert found.library == library
         assert not found.flag("append", default=True)
         assert not found.flag("project", default=True)
@@ -42,10 +42,10 @@ def test_a_node_is_the_bare_kernel_of_the_engine(
 
 @pytest.mark.parametrize("family", ["sparse_attention", "indexer_logits"])
 def test_a_decode_step_reads_cached_keys_from_memory_and_a_prefill_its_own(family: str) -> None:
-    engine = find_engine("vllm")
+    machine = Machine(find_device("H100"), find_engine("vllm"))
     decode = Op.make(family, Variant("bf16", flags=(("decode", True),)))
-    assert as_run(decode, engine, "hopper").variant.cache == "cold"
-    assert as_run(Op.make(family), engine, "hopper").variant.cache == ""
+    assert engine_op(decode, machine).variant.cache == "cold"
+    assert engine_op(Op.make(family), machine).variant.cache == ""
 
 
 @pytest.mark.parametrize("engine", ["sglang", "vllm", "trtllm"])
@@ -53,7 +53,7 @@ def test_deepseek_v3_on_eight_h200(engine: str) -> None:
     """A decode step of 64 sequences reads 37 billion active weights at least in part: between the
     bound, some milliseconds, and a few times what its slowest published runs take (60 ms).
     """
-    wanted = Deployment(
+    wanted = Deployment.of(
         find_model("DeepSeek-V3"), find_device("H200"), find_engine(engine), plan=Plan(tp=8)
     )
     found = predict_static_batch(wanted, [1024] * 64, 16)

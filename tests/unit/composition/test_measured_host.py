@@ -14,13 +14,13 @@ from silicast.composition.measured_host import with_measured_host
 from silicast.composition.states import BatchStates
 from silicast.composition.static_batch import predict_static_batch
 from silicast.composition.step import StepModel
-from silicast.composition.step_table import StepTable
 from silicast.core.calibrated import CollectiveCurve, HostConstant
 from silicast.core.calibration import FORMAT, Calibration, Offset, Scope
 from silicast.hardware.catalog import find_device
 from silicast.hardware.host import Host
 from silicast.learning.calibration import Calibrator
 from silicast.learning.tiers import Evidence, WholeModels
+from silicast.workload.eager import Framework
 from silicast.workload.models import find_model
 from silicast.workload.plan import Plan
 
@@ -70,7 +70,7 @@ def test_a_graph_is_launched_only_where_one_is_replayed() -> None:
 
 
 def deployment(evidence: Evidence = Evidence(), engine: str = "vllm", tp: int = 2) -> Deployment:
-    return Deployment(
+    return Deployment.of(
         find_model("Llama-3.1-8B"), H100, find_engine(engine), Plan(tp=tp), evidence=evidence
     )
 
@@ -92,19 +92,22 @@ def states() -> BatchStates:
     )
 
 
+def under(found: Deployment, engine: Engine) -> Deployment:
+    """The deployment under another engine."""
+    return replace(found, machine=replace(found.machine, engine=engine))
+
+
 @pytest.mark.parametrize("engine", ["vllm", "torch-eager"])
-def test_tables_of_steps_agree_with_full_composition(engine: str) -> None:
+def test_calibrated_steps_are_slower_and_the_same_alone_and_in_a_batch(engine: str) -> None:
     found = deployment(everything(), engine)
     dispatch = constant("dispatch_us", 19.0, engine)
-    found = replace(
-        found, engine=measured(found.engine, dispatch, constant("step_us", 90.0, engine))
-    )
-    model = StepModel(found)
-    full, fast = model.steps(states()), StepTable(model).steps(states())
-    at_boost = fast.clock_hz == H100.clocks.boost_hz
-    assert at_boost.any()
-    assert fast.total_s[at_boost] == pytest.approx(full.total_s[at_boost], rel=1e-9)
-    plain = StepModel(deployment(engine=engine)).steps(states())
+    found = under(found, measured(found.engine, dispatch, constant("step_us", 90.0, engine)))
+    model = StepModel.of(found)
+    full = model.steps(states())
+    for row in range(len(states())):
+        alone = model.steps(states().chosen(np.array([row])))
+        assert alone.total_s[0] == full.total_s[row]
+    plain = StepModel.of(deployment(engine=engine)).steps(states())
     assert np.all(full.total_s > plain.total_s)
 
 
@@ -122,7 +125,7 @@ def test_kernels_of_whole_models_take_the_factor_and_say_so() -> None:
 def test_a_measured_host_narrows_the_interval_of_a_pass_of_launches() -> None:
     small = replace(deployment(engine="torch-eager", tp=1), model=find_model("GPT-2"))
     same = measured(small.engine, constant("dispatch_us", small.engine.host.dispatch_us))
-    plain = predict_static_batch(small, [16], 16).total
-    narrow = predict_static_batch(replace(small, engine=same), [16], 16).total
+    plain = predict_static_batch(small, [16], 16, Framework()).total
+    narrow = predict_static_batch(under(small, same), [16], 16, Framework()).total
     assert narrow.seconds == plain.seconds
     assert narrow.error.loadings["host"] < 0.5 * plain.error.loadings["host"]

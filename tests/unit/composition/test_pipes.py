@@ -63,11 +63,13 @@ def test_the_limiting_resource_may_differ_between_states() -> None:
 
 
 def test_host_parts_sum_to_the_host() -> None:
-    whole = host_part(3e-3, 1e-3, 2e-3, 5e-4, detailed=True)
+    whole = host_part(1e-3, 3e-3, 2e-3, 5e-4, "between_steps")
     assert {part.name: (part.exposed_ps, part.hidden_ps) for part in whole.children} == {
         "between_steps": (2_000_000_000, 500_000_000),
-        "dispatch": (1_000_000_000, 2_000_000_000),
+        "launches": (1_000_000_000, 2_000_000_000),
     }
+    assert (whole.exposed_ps, whole.hidden_ps) == (3_000_000_000, 2_500_000_000)
+    assert host_part(0.0, 0.0, 2e-3, 0.0, "between_steps").children == ()
 
 
 def test_a_full_answer_shows_pipes_and_a_short_one_does_not() -> None:

@@ -8,12 +8,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from silicast.composition.activation_memory import GRANULE, peak_bytes
 from silicast.composition.engine import find_engine
-from silicast.composition.lifetimes import GRANULE, peak_bytes
+from silicast.composition.executions import Executions
 from silicast.composition.machine import Machine
-from silicast.composition.program import Program
-from silicast.composition.program_pass import predict_program
-from silicast.composition.unrolled import Unrolled
+from silicast.composition.program import predict_program, program_model
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.workload.backward import Training, training_graph
@@ -23,7 +22,9 @@ from silicast.workload.op import Op, Variant
 
 def machine(device: str = "H100", dispatch_us: float = 5.0, launch: str = "stream") -> Machine:
     engine = find_engine("torch-eager")
-    host = msgspec.structs.replace(engine.host, dispatch_us=dispatch_us, step_us=0.0)
+    host = msgspec.structs.replace(
+        engine.host, dispatch_us=dispatch_us, between_us=0.0, step_us=0.0
+    )
     table = msgspec.structs.replace(engine.launch, prefill=launch)
     engine = msgspec.structs.replace(engine, host=host, launch=table)
     return Machine(find_device(device), engine)
@@ -48,9 +49,9 @@ def chain(count: int, m: int) -> Graph:
 
 def test_long_kernels_hide_the_host_and_short_ones_wait_for_it() -> None:
     for m, waits in ((8192, False), (1, True)):
-        program = Program(machine(dispatch_us=100.0 if waits else 5.0), chain(10, m))
-        line = program.times().timeline
-        kernel = float(program.times().nodes.time_s[0, 0])
+        found = predict_program(machine(dispatch_us=100.0 if waits else 5.0), chain(10, m))
+        line = found.timeline
+        kernel = float(found.times.nodes.time_s[0, 0])
         step = 100e-6 if waits else 5e-6
         expected = 10 * step + kernel if waits else step + 10 * kernel
         assert line.total_s == pytest.approx(expected, rel=1e-9)
@@ -59,14 +60,14 @@ def test_long_kernels_hide_the_host_and_short_ones_wait_for_it() -> None:
 
 def test_a_graph_launch_has_no_gaps() -> None:
     found = predict_program(machine(launch="graph", dispatch_us=100.0), chain(10, 1))
-    assert found.times.timeline.idle_s == 0.0
+    assert found.timeline.idle_s == 0.0
 
 
 def test_equal_work_is_timed_once_and_counted_as_often_as_it_runs() -> None:
     layer = Block("layer", (gemm("up", 64), gemm("down", 64, "up")), layers=tuple(range(12)))
     found = predict_program(machine(), Graph("model", (layer,)))
-    assert len(found.program.placed) == 2
-    assert [p.count for p in found.program.placed] == [12, 12]
+    assert len(found.model.graph.nodes) == 2
+    assert [node.count for node in found.model.graph.nodes] == [12, 12]
     (block, *_) = found.total.part.children
     assert block.name == "layer"
     assert block.count == 12
@@ -82,7 +83,7 @@ def test_unrolling_a_block_changes_nothing() -> None:
     ]
     flat = Graph("b", (Block("forward", tuple(nodes)),))
     first, second = (predict_program(machine(), graph) for graph in (once, flat))
-    assert first.times.timeline.total_s == second.times.timeline.total_s
+    assert first.timeline.total_s == second.timeline.total_s
     assert first.total.seconds == pytest.approx(second.total.seconds, rel=1e-9)
 
 
@@ -112,7 +113,7 @@ def test_what_is_mostly_unknown_is_out_of_the_domain() -> None:
 )
 def test_what_no_model_takes_names_the_node(node: Node, message: str) -> None:
     with pytest.raises(SilicastError, match=message) as error:
-        Program(machine(), Graph("g", (Block("forward", (node,)),)))
+        program_model(machine(), Graph("g", (Block("forward", (node,)),)))
     assert "'x' of g" in error.value.message
 
 
@@ -146,18 +147,17 @@ def test_a_million_operations_is_the_limit() -> None:
 def test_a_missing_size_is_an_error() -> None:
     node = Node("x", Op.make("gemm", m=8, n=8))
     with pytest.raises(SilicastError, match="lacks the size"):
-        Program(machine(), Graph("g", (Block("forward", (node,)),))).times()
+        predict_program(machine(), Graph("g", (Block("forward", (node,)),)))
 
 
 def test_streams_overlap_what_does_not_fill_the_device() -> None:
     side = replace(gemm("side", 8, n=512, k=8192), stream=1)
     main = gemm("main", 8, n=512, k=8192)
     apart = Graph("g", (Block("forward", (main, side)),))
-    together = Program(machine(launch="graph"), apart).times()
-    alone = Graph("g", (Block("forward", (main, replace(side, stream=0))),))
-    serial = Program(machine(launch="graph"), alone).times()
-    assert together.timeline.total_s < 0.75 * serial.timeline.total_s
     found = predict_program(machine(launch="graph"), apart)
+    alone = Graph("g", (Block("forward", (main, replace(side, stream=0))),))
+    serial = predict_program(machine(launch="graph"), alone)
+    assert found.timeline.total_s < 0.75 * serial.timeline.total_s
     assert found.total.part.children[0].hidden_ps > 0
 
 
@@ -167,18 +167,18 @@ def test_peak_memory_by_hand() -> None:
     b = replace(gemm("b", 8, "a"), output_bytes=3 * size)
     c = replace(gemm("c", 8, "b"), output_bytes=size)
     d = replace(gemm("d", 8, "a", "c"), output_bytes=size)
-    peak, where = peak_bytes(Unrolled(Graph("g", (Block("forward", (a, b, c, d)),))))
+    peak, where = peak_bytes(Executions.of(Graph("g", (Block("forward", (a, b, c, d)),))))
     assert (peak, where) == (5 * size, "c")  # a, b and c; b goes after c
-    assert peak_bytes(Unrolled(Graph("g", (Block("forward", (a, b)),))), 7)[0] == 4 * size + 7
+    assert peak_bytes(Executions.of(Graph("g", (Block("forward", (a, b)),))), 7)[0] == 4 * size + 7
 
 
 def test_training_keeps_activations_until_their_gradients_and_recompute_does_not() -> None:
     layer = Block("layer", (gemm("up", 512), gemm("down", 512, "up")), layers=tuple(range(16)))
     graph = Graph("model", (layer,))
     each = 2 * 512 * 4096
-    forward = peak_bytes(Unrolled(graph))[0]
-    kept = peak_bytes(Unrolled(training_graph(graph)))[0]
-    again = peak_bytes(Unrolled(training_graph(graph, Training(recompute="full"))))[0]
+    forward = peak_bytes(Executions.of(graph))[0]
+    kept = peak_bytes(Executions.of(training_graph(graph)))[0]
+    again = peak_bytes(Executions.of(training_graph(graph, Training(recompute="full"))))[0]
     assert forward == 2 * each
     assert kept >= 16 * 2 * each
     assert 16 * each <= again < 0.75 * kept
@@ -186,7 +186,7 @@ def test_training_keeps_activations_until_their_gradients_and_recompute_does_not
 
 def test_backward_layers_run_from_the_last_one() -> None:
     layer = Block("layer", (gemm("up", 64),), layers=(0, 1, 2))
-    order = Unrolled(training_graph(Graph("m", (layer,)))).executions
+    order = Executions.of(training_graph(Graph("m", (layer,)))).sequence
     backward = [each.repeat for each in order if each.block.direction == "backward"]
     assert backward == sorted(backward, reverse=True)
     assert set(backward) == {0, 1, 2}
@@ -214,4 +214,4 @@ def test_sizes_of_results_follow_from_sizes_of_operations() -> None:
     stated = chain(3, 256)
     nodes = tuple(replace(node, output_bytes=0) for node in stated.blocks[0].nodes)
     silent = Graph("chain", (Block("forward", nodes),))
-    assert np.array_equal(Unrolled(stated).result_bytes, Unrolled(silent).result_bytes)
+    assert np.array_equal(Executions.of(stated).result_bytes, Executions.of(silent).result_bytes)

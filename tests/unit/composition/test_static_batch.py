@@ -28,9 +28,15 @@ from silicast.workload.plan import Plan
 def deployment(
     model: str = "Llama-3.1-8B", device: str = "H100", engine: str = "sglang", **plan: Any
 ) -> Deployment:
-    return Deployment(
+    return Deployment.of(
         find_model(model), find_device(device), find_engine(engine), plan=Plan(**plan)
     )
+
+
+def on(**machine: Any) -> Deployment:
+    """The usual deployment on a machine of which some fields differ."""
+    usual = deployment()
+    return replace(usual, machine=replace(usual.machine, **machine))
 
 
 def leaves(part: Part) -> list[Part]:
@@ -117,7 +123,7 @@ def test_a_plan_that_does_not_divide_the_model_is_refused() -> None:
 
 def test_a_slower_host_takes_longer_and_changes_nothing_else() -> None:
     usual = predict_static_batch(deployment(), [128] * 4, 32)
-    slow = predict_static_batch(replace(deployment(), host=Host("slow", 0.5)), [128] * 4, 32)
+    slow = predict_static_batch(on(host=Host("slow", 0.5)), [128] * 4, 32)
     assert usual.decode_step is not None
     assert slow.decode_step is not None
     parts = [
@@ -131,14 +137,14 @@ def test_a_slower_host_takes_longer_and_changes_nothing_else() -> None:
 
 def test_a_power_limit_slows_prefill_down() -> None:
     usual = predict_static_batch(deployment(), [4096] * 8, 1)
-    capped = predict_static_batch(replace(deployment(), power_w=350.0), [4096] * 8, 1)
+    capped = predict_static_batch(on(power_w=350.0), [4096] * 8, 1)
     assert capped.clock_hz[0] < usual.clock_hz[0]
     assert capped.prefill.seconds > usual.prefill.seconds
     assert capped.prefill.bound_seconds == usual.prefill.bound_seconds
 
 
 def test_a_clock_limit_is_kept() -> None:
-    capped = predict_static_batch(replace(deployment(), clock_hz=1.0e9), [4096] * 8, 8)
+    capped = predict_static_batch(on(clock_hz=1.0e9), [4096] * 8, 8)
     assert max(capped.clock_hz) <= 1.0e9
 
 
@@ -150,16 +156,17 @@ def test_a_clock_limit_is_kept() -> None:
 def test_a_states_result_is_the_same_alone_and_in_any_batch(
     lengths: list[int], steps: list[int]
 ) -> None:
-    model = StepModel(deployment(tp=2))
+    model = StepModel.of(deployment(tp=2))
     together = model.steps(BatchStates.decode(lengths, np.array(steps)))
     for index, step in enumerate(steps):
         alone = model.steps(BatchStates.decode(lengths, np.array([step])))
         assert alone.total_s[0] == together.total_s[index]
-        assert alone.bound_s[0] == together.bound_s[index]
+        assert (alone.nodes.bound_s[:, 0] == together.nodes.bound_s[:, index]).all()
+        assert (alone.exposed_s[:, 0] == together.exposed_s[:, index]).all()
 
 
 def test_mixed_states_keep_prefill_and_decode_apart() -> None:
-    model = StepModel(deployment())
+    model = StepModel.of(deployment())
     both = BatchStates.prefill([700]).then(BatchStates.decode([900, 30], np.array([5])))
     times = model.steps(both)
     assert times.total_s[0] == model.steps(BatchStates.prefill([700])).total_s[0]
@@ -208,13 +215,13 @@ def test_experts_beyond_a_node_get_their_tokens_one_by_one() -> None:
 
 
 def test_more_ranks_than_choices_dispatch_inside_a_domain_too() -> None:
-    def plan(ranks: int) -> Plan:
-        return deployment("Qwen3-30B-A3B", device="GB200", attention_dp=ranks, ep=ranks).plan
+    def dispatches(**plan: Any) -> bool:
+        found = deployment("Qwen3-30B-A3B", device="GB200", **plan)
+        return found.policy.dispatches(found.plan)
 
-    assert not plan(8).dispatches, "a token has eight choices: a gather moves no more"
-    assert plan(16).dispatches
-    mixed = deployment("Qwen3-30B-A3B", device="GB200", tp=2, attention_dp=16, ep=32)
-    assert not mixed.plan.dispatches, "ranks of a group hold the same tokens"
+    even = [dispatches(attention_dp=ranks, ep=ranks) for ranks in (8, 16)]
+    assert even == [False, True], "a token has eight choices: a gather moves no more"
+    assert not dispatches(tp=2, attention_dp=16, ep=32), "ranks of a group hold the same tokens"
     held = [
         static_batch_memory(deployment("Qwen3-30B-A3B", device=device, attention_dp=16, ep=16),
                             [512] * 64, 8).activations
@@ -235,8 +242,8 @@ def test_more_ranks_than_choices_dispatch_inside_a_domain_too() -> None:
 def test_experts_run_as_the_engine_runs_them(
     device: str, engine: str, library: str, dtype: str
 ) -> None:
-    placed = StepModel(deployment("gpt-oss-20b", device, engine)).placed
-    variants = {p.op.variant for p in placed if p.op.family == "moe"}
+    nodes = StepModel.of(deployment("gpt-oss-20b", device, engine)).graph.nodes
+    variants = {node.op.variant for node in nodes if node.op.family == "moe"}
     assert {(v.library, v.dtype, v.cache) for v in variants} == {(library, dtype, "cold")}
 
 

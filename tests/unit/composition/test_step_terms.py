@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from silicast.composition import clock as clock_module
+from silicast.composition.breakdown import Breakdown
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.memory import static_batch_memory
 from silicast.composition.states import BatchStates
 from silicast.composition.static_batch import predict_static_batch
-from silicast.composition.step import StepModel
+from silicast.composition.step import StepModel, StepTimes
 from silicast.core.prediction import ErrorFactors, Part, Quantity
 from silicast.hardware.catalog import find_device
 from silicast.hardware.cluster import Network, cluster_of
@@ -26,11 +27,12 @@ from silicast.kernels.physics import load_physics
 from silicast.kernels.power import Activity
 from silicast.workload.counting import activation_bytes
 from silicast.workload.models import find_model
+from silicast.workload.op import Variant
 from silicast.workload.plan import Plan
 
 
 def deployment(engine: str = "vllm", device: str = "H100", **plan: Any) -> Deployment:
-    return Deployment(
+    return Deployment.of(
         find_model("Llama-3.1-8B"), find_device(device), find_engine(engine), plan=Plan(**plan)
     )
 
@@ -39,71 +41,112 @@ def decode(*lengths: int, step: int = 1) -> BatchStates:
     return BatchStates.decode(lengths, np.array([step]))
 
 
-def variants(model: StepModel, family: str) -> set[object]:
-    return {placed.op.variant for placed in model.placed if placed.op.family == family}
+def on(where: Deployment, **machine: Any) -> Deployment:
+    """The deployment on a machine of which some fields differ."""
+    return replace(where, machine=replace(where.machine, **machine))
+
+
+def variants(model: StepModel, family: str) -> set[Variant]:
+    return {node.op.variant for node in model.graph.nodes if node.op.family == family}
 
 
 def test_attention_leaves_cache_update_and_rotation_to_their_own_nodes() -> None:
-    model = StepModel(deployment("trtllm", "B200"))
+    model = StepModel.of(deployment("trtllm", "B200"))
     for family in ("attention_prefill", "attention_decode"):
         (variant,) = variants(model, family)
-        assert variant.flag("append", default=True) is False  # type: ignore[attr-defined]
-        assert variant.flag("rope", default=True) is False  # type: ignore[attr-defined]
+        assert variant.flag("append", default=True) is False
+        assert variant.flag("rope", default=True) is False
 
 
 def test_prefill_and_decode_take_their_own_libraries() -> None:
     libraries = {"attention_prefill": "fa2", "attention_decode": "flashinfer", "moe": "triton"}
     kernels = EngineKernels({"default": libraries})
     engine = msgspec.structs.replace(find_engine("vllm"), kernels=kernels)
-    model = StepModel(replace(deployment(), engine=engine))
-    assert {v.library for v in variants(model, "attention_prefill")} == {"fa2"}  # type: ignore[attr-defined]
-    assert {v.library for v in variants(model, "attention_decode")} == {"flashinfer"}  # type: ignore[attr-defined]
+    model = StepModel.of(on(deployment(), engine=engine))
+    assert {v.library for v in variants(model, "attention_prefill")} == {"fa2"}
+    assert {v.library for v in variants(model, "attention_decode")} == {"flashinfer"}
 
 
 def test_weights_are_read_from_memory() -> None:
-    model = StepModel(deployment())
-    assert {v.cache for v in variants(model, "gemm")} == {"cold"}  # type: ignore[attr-defined]
-    assert {v.cache for v in variants(model, "attention_decode")} == {"cold"}  # type: ignore[attr-defined]
+    model = StepModel.of(deployment())
+    assert {v.cache for v in variants(model, "gemm")} == {"cold"}
+    assert {v.cache for v in variants(model, "attention_decode")} == {"cold"}
 
 
-def test_dispatch_is_exposed_where_it_outlasts_the_device() -> None:
-    model = StepModel(deployment("torch-eager"))
+EAGER = find_engine("torch-eager").host
+LAUNCH_S = (EAGER.dispatch_us + EAGER.between_us) * 1e-6
+"""Of one kernel: Python before it, and the call that launches it."""
+
+
+def queued_s(model: StepModel, times: StepTimes, absent: str, launch_s: float) -> float:
+    """Time of a pass whose kernels are launched one by one, execution by execution.
+
+    Args:
+        absent: the family that does not run in it, and is not launched.
+    """
+    issue, end = 0.0, 0.0
+    for place in model.graph.executions.order.tolist():
+        node = model.graph.nodes[place]
+        if node.op.family != absent:
+            issue += launch_s
+            end = max(end, issue) + float(times.exposed_s[place, 0]) / node.count
+    return end
+
+
+def test_a_pass_waits_for_its_launches_as_a_queue_does() -> None:
+    model = StepModel.of(deployment("torch-eager"))
     short, long = model.steps(decode(10)), model.steps(BatchStates.prefill([8192]))
-    assert short.dispatch_s[0] > 0
-    for times in (short, long):
-        exposed = max(0.0, times.dispatch_s[0] - times.device_s[0])
-        assert times.dispatch_exposed_s[0] == exposed
-        assert times.total_s[0] == times.device_s[0] + exposed + times.host_s[0]
-    assert long.dispatch_exposed_s[0] == 0.0
-    quick = StepModel(replace(deployment("torch-eager"), host=Host("fast", 2.0)))
-    assert quick.steps(decode(10)).dispatch_s[0] == pytest.approx(short.dispatch_s[0] / 2)
+    for times, absent in ((short, "attention_prefill"), (long, "attention_decode")):
+        queued = queued_s(model, times, absent, LAUNCH_S)
+        assert times.device_s[0] + times.waited_s[0] == pytest.approx(queued, rel=1e-9)
+        assert times.total_s[0] == times.device_s[0] + times.waited_s[0] + times.between_s[0]
+        launches = float(times.launches_s[:, 0].sum())
+        assert max(launches, times.device_s[0]) < queued < launches + times.device_s[0]
+    # the host runs ahead once it has launched what precedes the first long kernel
+    assert LAUNCH_S <= long.waited_s[0] < 0.01 * long.device_s[0]
+
+
+@pytest.mark.parametrize("factor", [0.1, 2.0])
+def test_a_faster_host_launches_faster(factor: float) -> None:
+    usual, other = (
+        StepModel.of(on(deployment("torch-eager"), host=host))
+        for host in (Host(), Host("other", factor))
+    )
+    times, changed = (model.steps(decode(10)) for model in (usual, other))
+    assert changed.device_s[0] == times.device_s[0]
+    launches = times.launches_s[:, 0].sum() / factor
+    assert changed.launches_s[:, 0].sum() == pytest.approx(launches)
+    queued = queued_s(other, changed, "attention_prefill", LAUNCH_S / factor)
+    assert changed.device_s[0] + changed.waited_s[0] == pytest.approx(queued, rel=1e-9)
+    assert (changed.waited_s[0] > times.waited_s[0]) == (factor < 1.0)
 
 
 def test_launches_are_those_of_the_pass() -> None:
-    model = StepModel(deployment("torch-eager"))
-    kernels = sum(p.count for p in model.placed if p.op.family != "attention_prefill")
-    expected = kernels * find_engine("torch-eager").host.dispatch_us * 1e-6
-    assert model.steps(decode(10)).dispatch_s[0] == pytest.approx(expected)
+    model = StepModel.of(deployment("torch-eager"))
+    kernels = sum(n.count for n in model.graph.nodes if n.op.family != "attention_prefill")
+    launches = model.steps(decode(10)).launches_s[:, 0]
+    assert launches.sum() == pytest.approx(kernels * LAUNCH_S)
+    assert launches[1:].tolist() == [0.0, 0.0], "all of them forward"
 
 
 def test_stages_of_different_nodes_talk_over_the_network() -> None:
     usual = deployment(tp=8, pp=2)
     slow = cluster_of(usual.device, inter_node=Network("slow", 1e9))
     fast, over_slow = (
-        StepModel(d).steps(BatchStates.prefill([4096])).total_s[0]
-        for d in (usual, replace(usual, cluster=slow))
+        StepModel.of(d).steps(BatchStates.prefill([4096])).total_s[0]
+        for d in (usual, on(usual, cluster=slow))
     )
     sent = 2 * 4096 * 4096 * 2 / 8  # hidden states and residual, an eighth a rank
     assert over_slow - fast > 0.5 * sent / 1e9
-    inside = StepModel(deployment(tp=4, pp=2)).steps(BatchStates.prefill([4096])).total_s[0]
-    within = replace(deployment(tp=4, pp=2), cluster=slow)
-    assert StepModel(within).steps(BatchStates.prefill([4096])).total_s[0] == inside
+    inside = StepModel.of(deployment(tp=4, pp=2)).steps(BatchStates.prefill([4096])).total_s[0]
+    within = on(deployment(tp=4, pp=2), cluster=slow)
+    assert StepModel.of(within).steps(BatchStates.prefill([4096])).total_s[0] == inside
 
 
 def test_a_domain_larger_than_a_node_joins_its_devices() -> None:
-    rack = StepModel(deployment(device="GB200", tp=8))
-    small = cluster_of(rack.deployment.device, gpus_per_node=4, intra_node="pcie")
-    split = StepModel(replace(rack.deployment, cluster=small))
+    usual = deployment(device="GB200", tp=8)
+    small = cluster_of(usual.device, gpus_per_node=4, intra_node="pcie")
+    rack, split = (StepModel.of(each) for each in (usual, on(usual, cluster=small)))
     states = BatchStates.prefill([8192])
     assert rack.steps(states).total_s[0] < 0.9 * split.steps(states).total_s[0]
 
@@ -117,7 +160,7 @@ def test_power_state_counts_matrix_work_and_memory_traffic(monkeypatch: pytest.M
         return np.array([1e12])
 
     monkeypatch.setattr(clock_module, "sustained_clock", law)
-    model = StepModel(deployment())
+    model = StepModel.of(deployment())
     times = model.steps(BatchStates.prefill([8192]).then(decode(*[500] * 4)))
     model.held_clock(times, 0)
     model.held_clock(times, 1)
@@ -128,18 +171,23 @@ def test_power_state_counts_matrix_work_and_memory_traffic(monkeypatch: pytest.M
     assert step_dram > 0.5 > step_tensor
 
 
+def error(model: StepModel, times: StepTimes) -> ErrorFactors:
+    """Of the sum of all states."""
+    return model.uncertainty.of(Breakdown(model, times, np.ones(len(times.total_s))).sum())
+
+
 def test_error_of_a_step_holds_kernels_host_and_composition() -> None:
-    model = StepModel(deployment())
+    model = StepModel.of(deployment())
     times = model.steps(decode(*[500] * 4))
-    whole = model.error(times, np.ones(1))
-    host_s = float(times.host_s[0] + times.dispatch_exposed_s[0])
+    whole = error(model, times)
+    host_s = float(times.between_s[0] + times.waited_s[0])
     share = host_s / float(times.total_s[0])
     assert whole.loadings["host"] == pytest.approx(share * find_engine("vllm").host.log_sd)
     assert whole.causes["composition"] == constants("serving.composition_log_sd")
     assert whole.causes["shapes:gemm"] > 0.0
     assert whole.independent == pytest.approx(math.hypot(*whole.causes.values()))
-    slow = replace(times, host_s=times.host_s + float(times.total_s[0]))
-    assert model.error(slow, np.ones(1)).loadings["host"] > whole.loadings["host"]
+    slow = replace(times, between_s=times.between_s + float(times.total_s[0]))
+    assert error(model, slow).loadings["host"] > whole.loadings["host"]
 
 
 def constants(name: str) -> float:
@@ -149,7 +197,7 @@ def constants(name: str) -> float:
 
 def test_decode_step_is_the_middle_one_at_its_own_clock() -> None:
     found = predict_static_batch(deployment(), [4096] * 16, 22)
-    model = StepModel(deployment())
+    model = StepModel.of(deployment())
     middle = model.steps(decode(*[4096] * 16, step=11), found.clock_hz[1]).total_s[0]
     assert found.decode_step is not None
     assert found.decode_step.seconds == pytest.approx(middle, rel=1e-9)
@@ -159,9 +207,9 @@ def test_decode_step_is_the_middle_one_at_its_own_clock() -> None:
 def test_error_of_the_total_weighs_prefill_and_decode_by_their_time() -> None:
     found = predict_static_batch(deployment(), [4096] * 16, 22)
     prefill, steps = found.total.part.children
-    model = StepModel(deployment())
+    model = StepModel.of(deployment())
     states = BatchStates.decode([4096] * 16, np.arange(1, 22))
-    decode_error = model.error(model.steps(states, found.clock_hz[1]), np.ones(21))
+    decode_error = error(model, model.steps(states, found.clock_hz[1]))
     expected = ErrorFactors.of_sum(
         [(prefill.exposed_ps, found.prefill.error), (steps.exposed_ps, decode_error)]
     )

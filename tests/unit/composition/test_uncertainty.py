@@ -12,15 +12,16 @@ import pytest
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
-from silicast.composition.kinship import distances, is_seen, knowledge_of
+from silicast.composition.error_correlation import distances, is_seen, knowledge_of
 from silicast.composition.machine import Machine
 from silicast.composition.naive_sums import added_by
-from silicast.composition.placed import Placed
+from silicast.composition.stage_graph import StageGraph
 from silicast.composition.static_batch import predict_static_batch
 from silicast.composition.uncertainty import MOST_SHAPES, Sum, Uncertainty, mode_of, split
 from silicast.core.prediction import TIERS, ErrorFactors
 from silicast.hardware.catalog import find_device
 from silicast.kernels.physics import load_physics, replaced
+from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.models import find_model
 from silicast.workload.op import Affine, Op, Variant
 from silicast.workload.plan import Plan
@@ -30,8 +31,9 @@ LEARNED, KNOWN = TIERS.index("cross-device"), TIERS.index("analytic")
 CONSTANTS = load_physics("uncertainty").default
 
 
-def nodes(*ops: Op) -> list[Placed]:
-    return [Placed(0, "layer", f"n{i}", 1, op) for i, op in enumerate(ops)]
+def nodes(*ops: Op, times: int = 1) -> StageGraph:
+    layer = Block("layer", tuple(Node(f"n{i}", op) for i, op in enumerate(ops)), times=times)
+    return StageGraph(Graph("sum", (layer,)), MACHINE)
 
 
 def gemm(n: int, m: int | str = 64) -> Op:
@@ -186,14 +188,16 @@ def test_distances_are_octaves_of_all_sizes() -> None:
 
 
 def test_many_shapes_are_told_apart_by_octaves() -> None:
-    many = nodes(*(gemm(64 + i) for i in range(2 * MOST_SHAPES)))
-    total = sum_of([1.0] * len(many), [0.1] * len(many))
+    count = 2 * MOST_SHAPES
+    many = nodes(*(gemm(64 + i) for i in range(count)))
+    assert len(many.nodes) == count
+    total = sum_of([1.0] * count, [0.1] * count)
     found = Uncertainty(many, MACHINE).of(total).causes["shapes:gemm"]
     assert 0.06 < found <= 0.1 + 1e-12
 
 
 def test_simpler_rules_are_asked_for_by_name() -> None:
-    forty = [Placed(0, "layer", "up", 40, gemm(4096))]
+    forty = nodes(gemm(4096), times=40)
     total = sum_of([1.0], [0.3], {"device": 0.4})
     with added_by("linear"):
         assert Uncertainty(forty, MACHINE).of(total).log_sd == pytest.approx(0.5)
@@ -204,7 +208,7 @@ def test_simpler_rules_are_asked_for_by_name() -> None:
 
 def test_a_static_batch_says_what_would_narrow_it() -> None:
     device = find_device("H20")
-    deployment = Deployment(find_model("DeepSeek-V3"), device, MACHINE.engine, plan=Plan(tp=8))
+    deployment = Deployment.of(find_model("DeepSeek-V3"), device, MACHINE.engine, plan=Plan(tp=8))
     found = predict_static_batch(deployment, [512] * 2, 8)
     for prediction in (found.prefill, found.decode_step, found.total):
         assert prediction is not None

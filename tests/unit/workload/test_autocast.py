@@ -6,7 +6,7 @@ from silicast.core.dtypes import BITS
 from silicast.workload.autocast import autocast_graph
 from silicast.workload.backward import Training
 from silicast.workload.decoder import build_graph
-from silicast.workload.eager import Framework, framework_graph
+from silicast.workload.eager import Framework, PassShape, framework_graph
 from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.models import find_model
 from silicast.workload.op import Op, Variant
@@ -20,7 +20,7 @@ def lowered(name: str = "GPT-2", **fields: object) -> Graph:
     model, precision = find_model(name), Precision.of(weights="fp32")
     framework = Framework(autocast="bf16", **fields)  # type: ignore[arg-type]
     graph = build_graph(model, Plan(), precision)
-    return framework_graph(graph, model, 2, 128, framework, "fp32")
+    return framework_graph(graph, model, PassShape(2, 128), framework, "fp32")
 
 
 def test_products_are_narrow_and_reductions_wide() -> None:

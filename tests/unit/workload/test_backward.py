@@ -8,7 +8,7 @@ from silicast.core.errors import SilicastError
 from silicast.workload.backward import Training, backward_graph, training_graph
 from silicast.workload.counting import op_flops
 from silicast.workload.decoder import build_graph
-from silicast.workload.eager import Framework, framework_graph
+from silicast.workload.eager import Framework, PassShape, framework_graph
 from silicast.workload.gradients import gradients
 from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.models import find_model
@@ -20,7 +20,7 @@ BATCH, LENGTH = 2, 128
 def trained(name: str, training: Training = Training(), *, compiled: bool = False) -> Graph:
     model = find_model(name)
     framework = Framework(compiled=compiled, training=training)
-    return framework_graph(build_graph(model), model, BATCH, LENGTH, framework)
+    return framework_graph(build_graph(model), model, PassShape(BATCH, LENGTH), framework)
 
 
 def flops(graph: Graph, direction: str) -> int:
@@ -182,7 +182,7 @@ def test_sizes_that_are_symbols_are_named() -> None:
 def test_backward_moves_at_least_what_the_weights_are(batch: int, length: int) -> None:
     model = find_model("GPT-2")
     framework = Framework(training=Training())
-    graph = framework_graph(build_graph(model), model, batch, length, framework)
+    graph = framework_graph(build_graph(model), model, PassShape(batch, length), framework)
     kinds = {block.direction for block, _ in graph.nodes()}
     assert kinds == {"forward", "backward"}
     for _, node in graph.nodes():

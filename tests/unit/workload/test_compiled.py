@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from silicast.workload.backward import Training
 from silicast.workload.compiled import fused_graph
 from silicast.workload.decoder import build_graph
-from silicast.workload.eager import Framework, framework_graph
+from silicast.workload.eager import Framework, PassShape, framework_graph
 from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.models import find_model
 from silicast.workload.op import Op, Variant
@@ -93,7 +93,10 @@ def test_models_run_fewer_kernels_and_the_same_products() -> None:
     for training in (None, Training()):
         eager, compiled = (
             framework_graph(
-                build_graph(model), model, 2, 128, Framework(compiled=compiled, training=training)
+                build_graph(model),
+                model,
+                PassShape(2, 128),
+                Framework(compiled=compiled, training=training),
             )
             for compiled in (False, True)
         )

@@ -10,7 +10,7 @@ from silicast.workload.decoder import bind_graph, build_graph, stage_graphs, ste
 from silicast.workload.graph import Block, Graph
 from silicast.workload.models import find_model, model_from
 from silicast.workload.op import Affine, Dim, Op, OpBatch
-from silicast.workload.plan import Plan
+from silicast.workload.plan import Plan, Policy
 from silicast.workload.precision import Precision
 
 
@@ -154,18 +154,17 @@ def test_pipeline_stages_send_what_the_next_needs() -> None:
         ("Llama-3.1-8B", Plan(pp=33), "parallel.pp", "invalid_input"),
         ("Llama-3.1-8B", Plan(ep=2), "parallel.ep", "invalid_input"),
         ("Llama-3.1-8B", Plan(cp=2), "parallel.cp", "not_yet"),
-        (
-            "Llama-3.1-8B",
-            Plan(attention_dp=3, gathers_dense=True),
-            "parallel.attention_dp",
-            "invalid_input",
-        ),
+        ("Llama-3.1-8B", Plan(attention_dp=3), "parallel.attention_dp", "invalid_input"),
     ],
 )
 def test_plans_that_do_not_fit(model: str, plan: Plan, field: str, kind: str) -> None:
     with pytest.raises(SilicastError) as caught:
-        build_graph(find_model(model), plan)
+        build_graph(find_model(model), plan, policy=Policy(gathers_dense=True))
     assert (caught.value.field, caught.value.kind) == (field, kind)
+
+
+def test_groups_that_do_not_divide_a_dense_layer_may_hold_all_of_it() -> None:
+    assert build_graph(find_model("Llama-3.1-8B"), Plan(attention_dp=3)).blocks
 
 
 def test_binding_leaves_out_attention_that_does_not_run() -> None:
@@ -208,8 +207,8 @@ def test_inputs_name_earlier_nodes_of_the_block() -> None:
 
 def test_groups_share_dense_layers_or_have_their_own() -> None:
     model = find_model("Llama-3.1-8B")
-    own = build_graph(model, Plan(tp=2, attention_dp=2))
-    gathered = build_graph(model, Plan(tp=2, attention_dp=2, gathers_dense=True))
+    plan, gathers = Plan(tp=2, attention_dp=2), Policy(gathers_dense=True)
+    own, gathered = build_graph(model, plan), build_graph(model, plan, policy=gathers)
     alone, shared = ({n.name: n.op for n in g.blocks[2].nodes} for g in (own, gathered))
     assert alone["gate_up"].dim("n") == 2 * 14336 // 2
     assert "dense_all_gather" not in alone
@@ -224,7 +223,6 @@ def test_groups_share_dense_layers_or_have_their_own() -> None:
     assert graph_flops(own, symbols) == graph_flops(gathered, symbols)
     # a rank that shares holds half of what one that does not holds of the MLP
     half, whole = (
-        weight_bytes(model, Plan(tp=2, attention_dp=2, gathers_dense=g), Precision())
-        for g in (True, False)
+        weight_bytes(model, plan, Precision(), policy=policy) for policy in (gathers, Policy())
     )
     assert whole - half == 32 * 3 * 4096 * 14336 * 2 // 4

@@ -4,7 +4,7 @@ import pytest
 
 from silicast.workload.counting import forward_flops, op_flops
 from silicast.workload.decoder import build_graph
-from silicast.workload.eager import Framework, framework_graph
+from silicast.workload.eager import Framework, PassShape, framework_graph
 from silicast.workload.graph import Graph
 from silicast.workload.models import find_model
 from silicast.workload.op import Op
@@ -15,7 +15,8 @@ BATCH, LENGTH = 3, 128
 
 def lowered(name: str, framework: Framework = Framework(), tp: int = 1) -> Graph:
     model = find_model(name)
-    return framework_graph(build_graph(model, Plan(tp=tp)), model, BATCH, LENGTH, framework)
+    graph = build_graph(model, Plan(tp=tp))
+    return framework_graph(graph, model, PassShape(BATCH, LENGTH), framework)
 
 
 def ops(graph: Graph, block: str) -> dict[str, Op]:

@@ -14,7 +14,7 @@ from silicast.workload.counting import (
     weight_bytes,
 )
 from silicast.workload.decoder import bind_graph, build_graph, step_symbols
-from silicast.workload.eager import Framework, framework_graph
+from silicast.workload.eager import Framework, PassShape, framework_graph
 from silicast.workload.huggingface import read_config
 from silicast.workload.models import find_model
 from silicast.workload.plan import Plan
@@ -135,7 +135,8 @@ def test_contradictory_stacks_are_refused() -> None:
 @pytest.mark.parametrize("name", ["BERT-Base", "T5-Small", "Whisper-Tiny"])
 def test_a_plain_pass_runs_both_stacks_over_all_tokens(name: str, compiled: bool) -> None:
     model = find_model(name)
-    graph = framework_graph(build_graph(model), model, 2, 64, Framework(compiled=compiled))
+    framework = Framework(compiled=compiled)
+    graph = framework_graph(build_graph(model), model, PassShape(2, 64), framework)
     for block in graph.blocks:
         names = [node.name for node in block.nodes]
         assert len(names) == len(set(names))
@@ -154,7 +155,7 @@ def test_a_plain_pass_runs_both_stacks_over_all_tokens(name: str, compiled: bool
 
 def test_experts_of_switch_take_their_capacity_and_no_more() -> None:
     model = find_model("switchxl4")
-    graph = framework_graph(build_graph(model), model, 2, 512, Framework())
+    graph = framework_graph(build_graph(model), model, PassShape(2, 512), Framework())
     rows = {
         dict(node.op.dims)["m"]
         for _, node in graph.nodes()

@@ -1,6 +1,5 @@
 """Models with experts: nodes, counts by hand, how ranks share them."""
 
-from dataclasses import replace
 
 import pytest
 
@@ -23,7 +22,7 @@ from silicast.workload.model import MoE
 from silicast.workload.models import find_model, model_from
 from silicast.workload.op import Affine, Op
 from silicast.workload.pairs import attention_pairs
-from silicast.workload.plan import Plan
+from silicast.workload.plan import Plan, Policy
 from silicast.workload.precision import Precision
 
 MIXTRAL = find_model("Mixtral-8x7B")
@@ -84,8 +83,8 @@ def test_groups_exchange_their_tokens() -> None:
 
 def test_tokens_are_dispatched_to_whole_experts_only() -> None:
     model = find_model("DeepSeek-V3")
-    wide = Plan(attention_dp=32, ep=32, all_to_all=True)
-    layer = nodes(build_graph(model, wide), "layer_moe")
+    wide, sends = Plan(attention_dp=32, ep=32), Policy(all_to_all=True)
+    layer = nodes(build_graph(model, wide, policy=sends), "layer_moe")
     sizes = {"tokens": "tokens", "hidden": 7168, "topk": 8, "experts": 256, "ep": 32}
     assert dict(layer["experts_dispatch"].dims) == dict(layer["experts_combine"].dims) == sizes
     assert layer["experts_dispatch"].variant.dtype == "fp8"
@@ -93,10 +92,10 @@ def test_tokens_are_dispatched_to_whole_experts_only() -> None:
     assert layer["experts_combine"].variant.dtype == "bf16"
     assert layer["experts"].dim("tokens") == "all_tokens"
     for plan in (Plan(tp=2, attention_dp=16, ep=32), Plan(attention_dp=32, ep=16)):
-        sent = replace(plan, all_to_all=True)
-        assert "experts_all_gather" in nodes(build_graph(model, sent), "layer_moe")
+        graph = build_graph(model, plan, policy=sends)
+        assert "experts_all_gather" in nodes(graph, "layer_moe")
     # what is dispatched takes a share of what gathered tokens take
-    held = [activation_bytes(model, p, BF16, 64) for p in (wide, replace(wide, all_to_all=False))]
+    held = [activation_bytes(model, wide, BF16, 64, policy=p) for p in (sends, Policy())]
     assert held[0] < held[1] / 8
 
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @final
 @dataclass(frozen=True)
-class Kind(Generic[T]):
+class CatalogKind(Generic[T]):
     """A kind of catalog entry and how it is shown.
 
     Attributes:
@@ -43,7 +43,7 @@ class Kind(Generic[T]):
     data: Callable[[T], Any]
 
 
-def catalog_app(kind: Kind[T]) -> App:
+def catalog_app(kind: CatalogKind[T]) -> App:
     """The command of one kind, with its subcommands."""
     app = App(name=kind.name, help=kind.help, help_format="plaintext")
 
@@ -90,7 +90,7 @@ def catalog_app(kind: Kind[T]) -> App:
     return app
 
 
-def _print_many(kind: Kind[T], names: Iterable[str], json: bool) -> None:
+def _print_many(kind: CatalogKind[T], names: Iterable[str], json: bool) -> None:
     values = [kind.find(name) for name in names]
     if json:
         write_json([kind.summary(value) for value in values])

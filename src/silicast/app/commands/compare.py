@@ -9,9 +9,9 @@ from cyclopts import Parameter
 from silicast.app import status
 from silicast.app.console import progress, show, write_json
 from silicast.app.flags import (
+    BatchFlags,
     Calibrations,
     Degrees,
-    Deployment,
     Json,
     inference_scenario,
     plan_degrees,
@@ -21,7 +21,7 @@ from silicast.core.errors import SilicastError
 
 
 def compare(
-    deployment: Deployment,
+    asked: BatchFlags,
     degrees: Degrees | None = None,
     *,
     plan: Annotated[list[str] | None, Parameter(negative="")] = None,
@@ -37,7 +37,7 @@ def compare(
         calibration: a file that `silicast calibrate` wrote; give it once for each of several.
         json: print the answers as JSON instead of a table.
     """
-    devices = [name.strip() for name in deployment.device.split(",") if name.strip()]
+    devices = [name.strip() for name in asked.device.split(",") if name.strip()]
     if not devices:
         raise SilicastError("names no device", field="--device", hint="for example a100,h100")
     plans = _plans(plan, (degrees or Degrees()).given)
@@ -46,7 +46,7 @@ def compare(
     with progress("predicting", len(cases)) as advance:
         for done, (name, parallel) in enumerate(cases):
             advance(done)
-            scenario = inference_scenario(deployment, parallel, name)
+            scenario = inference_scenario(asked, parallel, name)
             scenario = with_calibrations(scenario, calibration)
             replies.append((_label(name, parallel, plan is not None), predicted(scenario)))
     answered = [reply for _, reply in replies if reply["ok"]]
@@ -55,7 +55,7 @@ def compare(
     elif answered:
         from silicast.report.answers import comparison_table, title
 
-        show(title(inference_scenario(deployment, {}, " / ".join(devices))), "")
+        show(title(inference_scenario(asked, {}, " / ".join(devices))), "")
         show(comparison_table(replies, "total_ms"))
     else:
         raise refused(replies[0][1])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from silicast.app.commands._catalog import Kind, catalog_app
+from silicast.app.commands._catalog import CatalogKind, catalog_app
 from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device_file import tabulate
 from silicast.hardware.index import device_names
 from silicast.report.devices import device_card, device_summary, device_table
 
 devices = catalog_app(
-    Kind(
+    CatalogKind(
         name="devices",
         help="List, search and show the devices of the catalog.",
         index=device_names,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from silicast.app.commands._catalog import Kind, catalog_app
+from silicast.app.commands._catalog import CatalogKind, catalog_app
 from silicast.composition.engine import engine_index, find_engine
 from silicast.report.engines import engine_card, engine_summary, engine_table
 
 engines = catalog_app(
-    Kind(
+    CatalogKind(
         name="engines",
         help="List, search and show the engines of the catalog.",
         index=engine_index,

@@ -8,9 +8,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from silicast.app.flags import (
+    BatchFlags,
     Calibrations,
     Degrees,
-    Deployment,
     Json,
     inference_scenario,
 )
@@ -22,7 +22,7 @@ from silicast.core.errors import SilicastError
 def explain(
     scenario: Path | None = None,
     /,
-    deployment: Deployment | None = None,
+    asked: BatchFlags | None = None,
     degrees: Degrees | None = None,
     *,
     depth: int = 4,
@@ -44,8 +44,8 @@ def explain(
     if depth < 1:
         raise SilicastError(f"expected at least 1, found {depth}", field="--depth")
     if scenario is None:
-        tree = _from_flags(deployment, degrees)
-    elif deployment is None and degrees is None:
+        tree = _from_flags(asked, degrees)
+    elif asked is None and degrees is None:
         tree = read_scenario(scenario)
     else:
         raise SilicastError(
@@ -66,9 +66,9 @@ def explain(
     )
 
 
-def _from_flags(deployment: Deployment | None, degrees: Degrees | None) -> Tree:
-    if deployment is None:
+def _from_flags(asked: BatchFlags | None, degrees: Degrees | None) -> Tree:
+    if asked is None:
         raise SilicastError(
             "is missing", field="--model", hint="give --model and --device, or a scenario file"
         )
-    return inference_scenario(deployment, (degrees or Degrees()).given)
+    return inference_scenario(asked, (degrees or Degrees()).given)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from silicast.app.flags import (
+    BatchFlags,
     Calibrations,
     Degrees,
-    Deployment,
     Json,
     Strict,
     inference_scenario,
@@ -14,7 +14,7 @@ from silicast.app.predict import predicted, print_reply, with_calibrations
 
 
 def infer(
-    deployment: Deployment,
+    asked: BatchFlags,
     degrees: Degrees | None = None,
     *,
     calibration: Calibrations = None,
@@ -28,7 +28,7 @@ def infer(
         strict: refuse what lies outside measured ground instead of widening the interval.
         json: print the answer as JSON instead of a table.
     """
-    scenario = inference_scenario(deployment, (degrees or Degrees()).given)
+    scenario = inference_scenario(asked, (degrees or Degrees()).given)
     scenario = with_calibrations(scenario, calibration)
     reply = predicted(scenario)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from silicast.app.commands._catalog import Kind, catalog_app
+from silicast.app.commands._catalog import CatalogKind, catalog_app
 from silicast.report.models import model_card, model_data, model_summary, model_table
 from silicast.workload.models import find_model, model_index, model_names
 
 models = catalog_app(
-    Kind(
+    CatalogKind(
         name="models",
         help="List, search and show the models of the catalog.",
         index=model_index,

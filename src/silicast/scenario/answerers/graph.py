@@ -1,34 +1,50 @@
-"""Task ``graph``: one forward pass of a whole model in a plain framework."""
+"""Task ``graph``: one pass of a whole model in a framework, or of a program in a file."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, ClassVar, cast, final, get_args
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, final
 
 from silicast.composition.deployment import Deployment
-from silicast.composition.engine import Engine
-from silicast.composition.forward import ForwardPass, predict_forward
-from silicast.composition.program_pass import predict_program
+from silicast.composition.framework_pass import predict_framework_pass
+from silicast.composition.program import GB, ProgramPass, predict_program
 from silicast.composition.trace_events import Trace
 from silicast.composition.training_step import unmeasured_backward, update_graph, with_update
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Tier
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
-from silicast.scenario.answerer import Answerer, register
-from silicast.scenario.answerers.inference import deployment_of
+from silicast.scenario.answerer import Answerer, not_yet, register
 from silicast.scenario.decode import Scenario
+from silicast.scenario.deployments import deployment_of, description, framework_of, machine_of
 from silicast.scenario.measured import calibrated_by
-from silicast.scenario.program_answer import answer_program, program_of
+from silicast.scenario.program_file import program_in
+from silicast.scenario.resolve import plan_of
 from silicast.scenario.uncertainty import uncertainty_of
 from silicast.scenario.update_rule import update_rule
 from silicast.scenario.workloads import GraphWorkload
 from silicast.workload.backward import Training
-from silicast.workload.eager import AttentionCode, Framework
 
 DEFAULT_FRAMEWORK = "torch-eager"
 FRAMEWORK_OPTIONS = ("attention", "autocast")
 AUTOCAST = ("bf16", "fp16")
 MILLI = 1e3
+
+
+@final
+@dataclass(frozen=True)
+class AskedPass:
+    """The pass that a scenario asks for.
+
+    Attributes:
+        warnings: what was assumed for it.
+        model: name of the model or program; devices that run it; format of its numbers.
+    """
+
+    found: ProgramPass
+    warnings: list[str]
+    model: str
+    devices: int
+    format: str
 
 
 @register
@@ -45,27 +61,27 @@ class GraphAnswerer(Answerer):
 
     def answer(self, scenario: Scenario) -> Answer:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
-        work = scenario.workload
-        assert isinstance(work, GraphWorkload)
-        if work.graph is not None:
-            return answer_program(scenario, DEFAULT_FRAMEWORK)
-        found, deployment, warnings = pass_of(scenario, work)
-        return _answer(found, deployment, warnings, bound_only=scenario.raw.tier == "bound")
+        return _answer(pass_of(scenario), bound_only=scenario.raw.tier == "bound")
 
     def trace(self, scenario: Scenario) -> Trace:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
-        from silicast.composition.pass_trace import trace_pass
-        from silicast.composition.program_trace import trace_program
+        from silicast.composition.trace import trace_program
 
-        work = scenario.workload
-        assert isinstance(work, GraphWorkload)
-        if work.graph is not None:
-            return trace_program(program_of(scenario, DEFAULT_FRAMEWORK))
-        return trace_pass(pass_of(scenario, work)[0])
+        return trace_program(pass_of(scenario).found)
 
 
-def pass_of(scenario: Scenario, work: GraphWorkload) -> tuple[ForwardPass, Deployment, list[str]]:
-    """The pass, what runs it, and what was assumed."""
+def pass_of(scenario: Scenario) -> AskedPass:
+    """The pass of a model by name, or of the program that ``workload.graph`` names.
+
+    Raises:
+        SilicastError: an unknown name, a bad file, or something not modelled.
+    """
+    work = scenario.workload
+    assert isinstance(work, GraphWorkload)
+    return _of_model(scenario, work) if work.graph is None else _of_file(scenario)
+
+
+def _of_model(scenario: Scenario, work: GraphWorkload) -> AskedPass:
     deployment, warnings = deployment_of(scenario, DEFAULT_FRAMEWORK, options=FRAMEWORK_OPTIONS)
     framework, said = framework_of(scenario, deployment.engine)
     framework = replace(framework, autocast=_autocast(scenario, deployment))
@@ -74,10 +90,29 @@ def pass_of(scenario: Scenario, work: GraphWorkload) -> tuple[ForwardPass, Deplo
         raise SilicastError("an optimizer in a pass without training", field="workload.optimizer")
     if trains:
         framework = replace(framework, training=Training())
-    found = predict_forward(deployment, work.batch or 1, work.seq_len or 1, framework)
+    found = predict_framework_pass(deployment, work.batch or 1, work.seq_len or 1, framework)
     if trains:
         found = _trained(found, deployment, work.optimizer, framework.autocast)
-    return found, deployment, [*said, *warnings]
+    return AskedPass(
+        found,
+        [*said, *warnings],
+        deployment.model.name,
+        deployment.plan.gpus,
+        deployment.precision.label,
+    )
+
+
+def _of_file(scenario: Scenario) -> AskedPass:
+    plan = plan_of(scenario)
+    if plan.gpus > 1 or plan.dp > 1 or plan.cp > 1:
+        raise not_yet(
+            "a program on several devices", "parallel", "its collectives are nodes of its graph"
+        )
+    machine, warnings = machine_of(scenario, DEFAULT_FRAMEWORK)
+    program = program_in(scenario, compiles=machine.engine.compiles)
+    found = predict_program(machine, program.graph, state_bytes=program.state_bytes)
+    formats = dict.fromkeys(node.op.variant.dtype for node in found.model.graph.nodes)
+    return AskedPass(found, warnings, found.model.graph.name, 1, " and ".join(formats))
 
 
 def _autocast(scenario: Scenario, deployment: Deployment) -> str:
@@ -90,10 +125,9 @@ def _autocast(scenario: Scenario, deployment: Deployment) -> str:
             f"expected one of {', '.join(AUTOCAST)}, found {str(stated)[:40]!r}",
             field="engine.options.autocast",
         )
-    precision = deployment.precision or deployment.model.default_precision
-    if precision.hidden != "fp32":
+    if deployment.precision.hidden != "fp32":
         raise SilicastError(
-            f"the weights are {precision.hidden} already",
+            f"the weights are {deployment.precision.hidden} already",
             field="engine.options.autocast",
             hint='weights = "fp32" in [precision], or leave autocast out',
         )
@@ -101,45 +135,22 @@ def _autocast(scenario: Scenario, deployment: Deployment) -> str:
 
 
 def _trained(
-    found: ForwardPass, deployment: Deployment, optimizer: str | None, autocast: str
-) -> ForwardPass:
+    found: ProgramPass, deployment: Deployment, optimizer: str | None, autocast: str
+) -> ProgramPass:
     """With the optimizer, if one is named, and what is not known of backward kernels."""
-    precision = deployment.precision or deployment.model.default_precision
-    products = autocast or precision.hidden
-    total, backward = found.total, found.backward
+    products = autocast or deployment.precision.hidden
+    total, directions = found.total, dict(found.directions)
     if optimizer is not None:
-        update = predict_program(
-            deployment.machine, update_graph(deployment, update_rule(optimizer))
-        )
-        total = with_update(total, update.total, "e2e")
-    total = unmeasured_backward(total, products)
-    if backward is not None:
-        backward = unmeasured_backward(backward, products)
-    return replace(found, total=total, backward=backward)
+        graph = update_graph(deployment, update_rule(optimizer))
+        total = with_update(total, predict_program(deployment.machine, graph).total, "e2e")
+    directions["backward"] = unmeasured_backward(directions["backward"], products)
+    return replace(found, total=unmeasured_backward(total, products), directions=directions)
 
 
-def framework_of(scenario: Scenario, engine: Engine) -> tuple[Framework, list[str]]:
-    """How the engine runs the model's code, and what was assumed about it."""
-    stated = scenario.engine.options.get("attention") if scenario.engine is not None else None
-    if stated is not None and stated not in get_args(AttentionCode):
-        raise SilicastError(
-            f"expected one of {', '.join(get_args(AttentionCode))}, found {str(stated)[:40]!r}",
-            field="engine.options.attention",
-        )
-    if engine.kind != "framework":
-        said = f"{engine.name} serves: its kernels run here in one pass with logits of all tokens"
-        return Framework(compiled=True, attention="fused"), [said]
-    attention = cast("AttentionCode", stated or "math")
-    said = "attention is taken as products and softmax one by one (engine.options.attention)"
-    return Framework(engine.compiles, attention), [] if stated else [said]
-
-
-def _answer(
-    found: ForwardPass, deployment: Deployment, warnings: list[str], *, bound_only: bool
-) -> Answer:
-    named = {"e2e_ms": found.total, "forward_ms": found.forward}
-    if found.backward is not None:
-        named["backward_ms"] = found.backward
+def _answer(asked: AskedPass, *, bound_only: bool) -> Answer:
+    found = asked.found
+    named = {"e2e_ms": found.total}
+    named |= {f"{way}_ms": each for way, each in found.directions.items() if way != "optimizer"}
     tier: Tier = "bound" if bound_only else found.total.tier
     return answer(
         metrics={
@@ -149,29 +160,47 @@ def _answer(
         bound={name: prediction.bound_seconds * MILLI for name, prediction in named.items()},
         tier=tier,
         domain=found.total.domain,
-        warnings=[*found.total.warnings, *warnings],
-        why=_why(found, deployment),
+        warnings=[*found.total.warnings, *asked.warnings, *_too_large(found)],
+        why=_why(asked),
     )
 
 
-def _why(found: ForwardPass, deployment: Deployment) -> dict[str, Any]:
-    precision = deployment.precision or deployment.model.default_precision
+def _too_large(found: ProgramPass) -> list[str]:
+    """A warning where it does not fit into the device's memory."""
+    device = found.model.machine.device
+    if found.memory.total <= device.dram.capacity_bytes:
+        return []
+    needs = f"needs {found.memory.total / GB:.1f} GB of {device.dram.capacity_bytes / GB:.1f} GB"
+    return [f"{needs} on {device.name}: it does not fit"]
+
+
+def _why(asked: AskedPass) -> dict[str, Any]:
+    found, machine = asked.found, asked.found.model.machine
+    memory, coverage = found.memory, found.coverage
+    names = ("weights", "gradients", "optimizer", "activations", "fragmentation", "framework")
+    sizes = {name: getattr(memory, name) / GB for name in names}
+    usable = machine.device.dram.capacity_bytes / GB
     return {
         **why_tree(found.total.part),
         "uncertainty": uncertainty_of({"e2e_ms": found.total}),
         "clock_mhz": found.clock_hz / 1e6,
-        **calibrated_by(
-            deployment.evidence,
-            [placed.op for half in found.halves for placed in half.model.placed],
-            deployment.engine,
-            "graph training" if found.backward is not None else "graph",
-        ),
-        "deployment": {
-            "model": deployment.model.name,
-            "device": deployment.device.name,
-            "devices": deployment.plan.gpus,
-            "largest_clock_mhz": deployment.device.clocks.max_hz / 1e6,
-            "engine": f"{deployment.engine.name} {deployment.engine.version}".strip(),
-            "format": precision.label,
+        "memory_gb": {
+            **{name: size for name, size in sizes.items() if size},
+            "usable": usable,
+            "excess": max(memory.total / GB - usable, 0.0),
         },
+        "memory_peak_at": memory.peak_node,
+        "coverage": {
+            "operations": coverage.operations,
+            "modelled": coverage.modelled,
+            "time_share": round(coverage.time_share, 6),
+            "unmodelled": dict(coverage.unmodelled),
+        },
+        **calibrated_by(
+            machine.evidence,
+            [node.op for node in found.model.graph.nodes],
+            machine.engine,
+            "graph training" if "backward" in found.directions else "graph",
+        ),
+        "deployment": description(machine, asked.model, asked.devices, asked.format),
     }

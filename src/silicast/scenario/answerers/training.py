@@ -13,9 +13,8 @@ from silicast.core.prediction import Quantity, Tier
 from silicast.kernels.formats import with_format
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, not_yet, register
-from silicast.scenario.answerers.graph import framework_of
-from silicast.scenario.answerers.inference import deployment_of
 from silicast.scenario.decode import Scenario
+from silicast.scenario.deployments import deployment_of, description, framework_of
 from silicast.scenario.measured import calibrated_by
 from silicast.scenario.named import check_names
 from silicast.scenario.uncertainty import uncertainty_of
@@ -43,7 +42,7 @@ class TrainingAnswerer(Answerer):
 
     def trace(self, scenario: Scenario) -> Trace:
         """See :class:`~silicast.scenario.answerer.Answerer`: some micro-batches, the update."""
-        from silicast.composition.pass_trace import trace_training_step
+        from silicast.composition.trace import trace_training_step
 
         found, _, batch, _ = step_of(scenario)
         return trace_training_step(found, batch.accumulation)
@@ -92,7 +91,7 @@ def _checked(deployment: Deployment, work: TrainingWorkload) -> list[str]:
     Raises:
         SilicastError: weights in a format that has no gradients.
     """
-    precision = deployment.precision or deployment.model.default_precision
+    precision = deployment.precision
     recipe = RECIPES[precision.recipe]
     if recipe.weight_bits < 16 and recipe.compute in ("bf16", "fp16", "fp32"):
         raise SilicastError(
@@ -121,7 +120,7 @@ def _answer(
     bound_only: bool,
 ) -> Answer:
     step = latency_of(found.step, bound_only=bound_only)
-    precision = deployment.precision or deployment.model.default_precision
+    precision = deployment.precision
     device, _ = with_format(deployment.device, RECIPES[precision.recipe].compute)
     compute = RECIPES[precision.recipe].compute
     peak = device.peak_per_s(device.matrix_pipe(compute), compute)
@@ -164,7 +163,6 @@ def per(step: Quantity, amount: float) -> Quantity:
 def _why(found: TrainingStep, deployment: Deployment, usable: float) -> dict[str, Any]:
     memory = found.memory
     names = ("weights", "gradients", "optimizer", "activations", "fragmentation", "framework")
-    precision = deployment.precision or deployment.model.default_precision
     return {
         **why_tree(found.step.part),
         "uncertainty": uncertainty_of({"step_time_s": found.step}),
@@ -177,17 +175,12 @@ def _why(found: TrainingStep, deployment: Deployment, usable: float) -> dict[str
         },
         "memory_peak_at": memory.peak_node,
         **calibrated_by(
-            deployment.evidence,
-            [placed.op for half in found.micro.halves for placed in half.model.placed],
+            deployment.machine.evidence,
+            [node.op for node in found.micro.model.graph.nodes],
             deployment.engine,
             "training",
         ),
-        "deployment": {
-            "model": deployment.model.name,
-            "device": deployment.device.name,
-            "devices": 1,
-            "largest_clock_mhz": deployment.device.clocks.max_hz / 1e6,
-            "engine": f"{deployment.engine.name} {deployment.engine.version}".strip(),
-            "format": precision.label,
-        },
+        "deployment": description(
+            deployment.machine, deployment.model.name, 1, deployment.precision.label
+        ),
     }

@@ -13,9 +13,10 @@ import numpy as np
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
-from silicast.composition.forward import ForwardPass, predict_forward
+from silicast.composition.framework_pass import predict_framework_pass
+from silicast.composition.machine import Machine
 from silicast.composition.power_state import PHYSICS as POWER_STATES
-from silicast.composition.program_pass import predict_program
+from silicast.composition.program import ProgramPass, predict_program
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.core.prediction import Prediction
@@ -95,9 +96,9 @@ class ModelRow:
         }
 
     @cached_property
-    def predicted(self) -> ForwardPass | None:
+    def predicted(self) -> ProgramPass | None:
         """Our own graph of the model on the device; None where something has no model yet."""
-        deployment = Deployment(
+        deployment = Deployment.of(
             model=find_model(self["model"]),
             device=find_device(self["gpu"]),
             engine=find_engine(self.engine),
@@ -108,7 +109,7 @@ class ModelRow:
         training = Training() if self.trains else None
         framework = Framework(compiled=self["option"] == "fusion", training=training)
         return answered(
-            lambda: predict_forward(deployment, self["batch"], self["seqlen"], framework)
+            lambda: predict_framework_pass(deployment, self["batch"], self["seqlen"], framework)
         )
 
 
@@ -148,12 +149,8 @@ def _from_op_graph(row: ModelRow, table: list[dict[str, Any]] | None) -> Predict
     if not row.trains:
         forward = tuple(block for block in graph.blocks if block.direction == "forward")
         graph = replace(graph, blocks=forward)
-    machine = Deployment(
-        model=find_model(row["model"]),
-        device=find_device(row["gpu"]),
-        engine=find_engine(row.engine),
-        evidence=EVIDENCE.get(),
-    ).machine
+    device, engine = find_device(row["gpu"]), find_engine(row.engine)
+    machine = Machine(device, engine, evidence=EVIDENCE.get())
     return answered(lambda: predict_program(machine, graph).total)
 
 

@@ -79,7 +79,7 @@ def _server(sizes: set[tuple[str, int]], gpu: str, needed: int) -> int:
 
 def _predict(key: tuple[Any, ...], workload: Mapping[str, Any], gpus_per_node: int) -> StaticBatch:
     engine, gpu, tp, pp, model, _ = key
-    deployment = Deployment(
+    deployment = Deployment.of(
         model=find_model(model),
         device=find_device(gpu),
         engine=find_engine(engine),

@@ -69,8 +69,8 @@ class GraphSuite(Suite):
         halves = list(with_backward(rows))
         if halves:
             passes = [row.predicted for row in halves]
-            first = [None if one is None else one.forward for one in passes]
-            second = [None if one is None else one.backward for one in passes]
+            first = [None if one is None else one.directions["forward"] for one in passes]
+            second = [None if one is None else one.directions["backward"] for one in passes]
             parts.append(scored("forward_ms", "fw", halves, first))
             parts.append(scored("backward_ms", "bw", halves, second))
         theirs = [row for row in rows if row["has_opgraph"] and row.kind != "parallel"]

@@ -15,7 +15,6 @@ from silicast.composition.closed_loop import ClosedLoop, closed_loop
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.engine_versions import as_of
-from silicast.composition.step import StepModel
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.learning.tiers import Evidence
@@ -139,12 +138,12 @@ def _peer(data: Path) -> dict[str, float]:
 
 def _predict(row: Mapping[str, Any]) -> ClosedLoop | None:
     try:
-        model = _model(
+        deployment = _deployment(
             row["model_path"], _DEVICES[row["system"]], row["backend"], row["precision"],
             int(row["tp_size"]), int(row["pp_size"] or 1), int(row["moe_ep_size"] or 1),
             int(row["attention_dp_size"] or 1), row["backend_version"] or "", EVIDENCE.get(),
         )  # fmt: skip
-        return closed_loop(model, int(row["concurrency"]), int(row["isl"]), int(row["osl"]))
+        return closed_loop(deployment, int(row["concurrency"]), int(row["isl"]), int(row["osl"]))
     except SilicastError as error:
         if error.kind not in ("not_yet", "unknown_name"):
             raise
@@ -152,19 +151,17 @@ def _predict(row: Mapping[str, Any]) -> ClosedLoop | None:
 
 
 @lru_cache(maxsize=256)
-def _model(
+def _deployment(
     name: str, device: str, engine: str, precision: str | None, tp: int, pp: int, ep: int,
     groups: int, version: str, evidence: Evidence,
-) -> StepModel:  # fmt: skip
-    return StepModel(
-        Deployment(
-            model=find_model(name),
-            device=find_device(device),
-            engine=as_of(find_engine(engine), version),
-            plan=Plan(tp=tp, pp=pp, ep=ep, attention_dp=groups),
-            precision=_precision(name, precision),
-            evidence=evidence,
-        )
+) -> Deployment:  # fmt: skip
+    return Deployment.of(
+        model=find_model(name),
+        device=find_device(device),
+        engine=as_of(find_engine(engine), version),
+        plan=Plan(tp=tp, pp=pp, ep=ep, attention_dp=groups),
+        precision=_precision(name, precision),
+        evidence=evidence,
     )
 
 

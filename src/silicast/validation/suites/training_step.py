@@ -93,7 +93,7 @@ def _tokens(row: Mapping[str, Any]) -> int:
 
 
 def _predict(row: Mapping[str, Any]) -> TrainingStep:
-    deployment = Deployment(
+    deployment = Deployment.of(
         model=find_model(row["model"]),
         device=find_device(row["gpu"]),
         engine=find_engine("fsdp"),

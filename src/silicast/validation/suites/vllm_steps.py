@@ -9,13 +9,13 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
+from silicast.composition.breakdown import Breakdown
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.engine_versions import as_of
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel, StepTimes
 from silicast.core.numerics import F64
-from silicast.core.prediction import Prediction
 from silicast.hardware.catalog import find_device
 from silicast.validation.suite import EVIDENCE, Scored, Suite, register_suite, subsample
 from silicast.workload.models import find_model
@@ -150,8 +150,8 @@ def states_of(rows: Rows) -> BatchStates:
 
 def _predict(name: str, rows: Rows) -> F64:
     """Estimate, 5 % and 95 % quantile and bound of each row, milliseconds, shape (rows, 4)."""
-    model = StepModel(
-        Deployment(
+    model = StepModel.of(
+        Deployment.of(
             model=find_model(name),
             device=find_device("H100"),
             engine=as_of(find_engine("vllm"), _VERSION),
@@ -162,7 +162,7 @@ def _predict(name: str, rows: Rows) -> F64:
     states = states_of(rows)
     times = model.steps(states)
     hz = model.held_clock(times, 0)
-    if hz != model.deployment.device.clocks.boost_hz:
+    if hz != model.machine.device.clocks.boost_hz:
         times = model.steps(states, hz)
     return np.array([_row(model, times, index) for index in range(len(rows))])
 
@@ -170,9 +170,8 @@ def _predict(name: str, rows: Rows) -> F64:
 def _row(model: StepModel, times: StepTimes, index: int) -> tuple[float, float, float, float]:
     once = np.zeros(len(times.total_s))
     once[index] = 1.0
-    prediction = Prediction(
-        part=model.part("step", times, once), error=model.error(times, once), tier="analytic"
-    )
+    found = Breakdown(model, times, once)
+    prediction = found.prediction(found.part("step"))
     latency = prediction.latency_s.times(1e3)
     return latency.estimate, latency.p05, latency.p95, prediction.bound_seconds * 1e3
 

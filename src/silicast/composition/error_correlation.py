@@ -20,7 +20,7 @@ from typing import Any, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.composition.placed import Placed
+from silicast.composition.stage_graph import StageNode
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS
 from silicast.hardware.device import Device
@@ -69,7 +69,7 @@ class Pairs:
     differ: NDArray[np.bool_]
 
     @staticmethod
-    def of(nodes: Sequence[Placed]) -> Pairs:
+    def of(nodes: Sequence[StageNode]) -> Pairs:
         """Of nodes with different ops."""
         groups: dict[tuple[str, str], list[int]] = {}
         for place, node in enumerate(nodes):

@@ -12,7 +12,7 @@ from typing import final
 
 import numpy as np
 
-from silicast.composition.unrolled import Unrolled
+from silicast.composition.executions import Executions
 from silicast.core.numerics import I64
 from silicast.kernels.physics import load_physics
 
@@ -58,7 +58,7 @@ def fragmentation_bytes(activations: int) -> int:
     return round(activations * load_physics("composition").default["fragmentation_share"])
 
 
-def peak_bytes(program: Unrolled, input_bytes: int = 0) -> tuple[int, str]:
+def peak_bytes(program: Executions, input_bytes: int = 0) -> tuple[int, str]:
     """Bytes of the results alive at the worst point, and the name of the operation there.
 
     Args:
@@ -69,10 +69,10 @@ def peak_bytes(program: Unrolled, input_bytes: int = 0) -> tuple[int, str]:
         return input_bytes, ""
     alive = alive_bytes(program)
     worst = int(alive.argmax())
-    return int(alive[worst]) + input_bytes, program.executions[worst].node.name
+    return int(alive[worst]) + input_bytes, program.sequence[worst].node.name
 
 
-def alive_bytes(program: Unrolled) -> I64:
+def alive_bytes(program: Executions) -> I64:
     """Bytes of the results that are alive while each execution runs, shape (executions,).
 
     A result of a forward pass that nobody reads is the program's own and stays; any other such
@@ -85,7 +85,7 @@ def alive_bytes(program: Unrolled) -> I64:
     waits = program.waits
     readers = np.repeat(np.arange(count), [len(places) for places in waits])
     np.maximum.at(last, np.array([p for places in waits for p in places], dtype=np.int64), readers)
-    kept = np.array([block.direction == "forward" for block, _ in program.kernels])
+    kept = np.array([kernel.block.direction == "forward" for kernel in program.kernels])
     unread = last < 0
     last[unread] = np.where(kept[program.order], count - 1, np.arange(count))[unread]
     change = np.zeros(count + 1, dtype=np.int64)

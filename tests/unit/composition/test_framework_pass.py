@@ -4,11 +4,14 @@ import pytest
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
-from silicast.composition.forward import ForwardPass, predict_forward
+from silicast.composition.framework_pass import predict_framework_pass
 from silicast.composition.power_state import power_state
+from silicast.composition.program import ProgramPass
+from silicast.composition.stage_graph import StageNode
 from silicast.hardware.catalog import find_device
 from silicast.hardware.host import Host
 from silicast.workload.backward import Training
+from silicast.workload.counting import parameters
 from silicast.workload.eager import Framework
 from silicast.workload.models import find_model
 from silicast.workload.plan import Plan
@@ -26,8 +29,8 @@ def asked(
     plan: Plan = Plan(),
     host: Host = Host(),
     batch: int = 4,
-) -> ForwardPass:
-    deployment = Deployment(
+) -> ProgramPass:
+    deployment = Deployment.of(
         model=find_model(model),
         device=find_device(device),
         engine=find_engine("torch-compile" if framework.compiled else "torch-eager"),
@@ -35,28 +38,33 @@ def asked(
         host=host,
         precision=Precision.of(recipe=weights),
     )
-    return predict_forward(deployment, batch, 512, framework)
+    return predict_framework_pass(deployment, batch, 512, framework)
 
 
-def seconds(found: ForwardPass) -> tuple[float, float, float]:
-    assert found.backward is not None
-    three = (found.forward, found.backward, found.total)
+def seconds(found: ProgramPass) -> tuple[float, float, float]:
+    three = (found.directions["forward"], found.directions["backward"], found.total)
     first, second, third = (one.latency_s.estimate for one in three)
     return first, second, third
 
 
+def moved_bytes(node: StageNode) -> int:
+    size = node.op.dim("bytes")
+    assert isinstance(size, int)
+    return node.count * size
+
+
 def test_halves_add_up() -> None:
     found = asked()
-    assert found.backward is not None
+    assert list(found.directions) == ["forward", "backward"]
     whole = found.total.part.exposed_ps
-    halves = found.forward.part.exposed_ps + found.backward.part.exposed_ps
+    halves = sum(half.part.exposed_ps for half in found.directions.values())
     between = find_engine("torch-eager").host.step_us * 1e6
     assert whole == pytest.approx(halves + between, abs=2)
     assert sum(child.exposed_ps for child in found.total.part.children) == whole
 
 
 def test_inference_has_one_half() -> None:
-    assert asked(framework=Framework()).backward is None
+    assert list(asked(framework=Framework()).directions) == ["forward"]
 
 
 @pytest.mark.parametrize("device", ["A100-PCIE-40GB", "H100-SXM-80GB", "MI210"])
@@ -90,16 +98,23 @@ def test_a_compiler_saves_time() -> None:
 def test_ranks_share_a_batch_and_sum_their_gradients() -> None:
     one = asked("gpt2_large", batch=1, weights="fp32")
     four = asked("gpt2_large", batch=4, plan=Plan(dp=4), weights="fp32")
-    names = [child.name for child in four.total.part.children]
-    assert "gradient_sum" in names
     assert seconds(one)[2] < seconds(four)[2] < 1.2 * seconds(one)[2]
-    summed = next(c for c in four.total.part.children if c.name == "gradient_sum")
-    assert summed.hidden_ps > summed.exposed_ps > 0
+    assert seconds(one)[0] == seconds(four)[0], "forward has nothing to sum"
+    nodes = four.model.graph.nodes
+    sums = [i for i, node in enumerate(nodes) if node.name.startswith("gradient_sum")]
+    alone = sum(four.times.nodes.time_s[i, 0] * nodes[i].count for i in sums)
+    assert 0 < seconds(four)[1] - seconds(one)[1] < 0.5 * alone, "backward hides most of it"
+    assert four.total.part.hidden_ps - one.total.part.hidden_ps > 0.5e12 * alone
+    placed = [nodes[i] for i in sums]
+    assert {node.direction for node in placed} == {"backward"}
+    assert {dict(node.op.dims)["gpus"] for node in placed} == {4}
+    assert not any(node.name.startswith("gradient_sum") for node in one.model.graph.nodes)
+    assert sum(map(moved_bytes, placed)) == 4 * parameters(find_model("gpt2_large"))
 
 
 def test_a_cut_model_sums_over_its_ranks_both_ways() -> None:
     found = asked("gpt2_large", plan=Plan(tp=4))
-    blocks = {child.name: child for child in found.total.part.children}
+    blocks = {child.name: child for half in found.total.part.children for child in half.children}
     for name in ("layer", "layer_backward"):
         assert any("all_reduce" in leaf.name for leaf in blocks[name].children)
 

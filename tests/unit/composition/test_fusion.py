@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from silicast.composition.breakdown import Breakdown
+from silicast.composition.concurrency import together_s
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.engine_options import with_options
 from silicast.composition.fusion import smallest_kernel_s
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel, StepTimes
-from silicast.composition.step_table import StepTable
 from silicast.hardware.catalog import find_device
 from silicast.workload.models import find_model
 from silicast.workload.plan import Plan
@@ -25,7 +26,9 @@ def model(
     name: str, device: str, engine: str, options: dict[str, Any] | None = None, **plan: Any
 ) -> StepModel:
     chosen = with_options(find_engine(engine), options or {})
-    return StepModel(Deployment(find_model(name), find_device(device), chosen, plan=Plan(**plan)))
+    return StepModel.of(
+        Deployment.of(find_model(name), find_device(device), chosen, plan=Plan(**plan))
+    )
 
 
 def decode(count: int, length: int = 1000) -> BatchStates:
@@ -35,9 +38,9 @@ def decode(count: int, length: int = 1000) -> BatchStates:
 def node_s(model: StepModel, times: StepTimes, name: str) -> float:
     """Exposed seconds of one execution in the last layer's block."""
     return max(
-        float(times.nodes.time_s[index, 0])
-        for index, placed in enumerate(model.placed)
-        if placed.name == name and placed.block != "first_layer"
+        float(times.exposed_s[index, 0]) / node.count
+        for index, node in enumerate(model.graph.nodes)
+        if node.name == name and node.block != "first_layer"
     )
 
 
@@ -63,21 +66,21 @@ def test_one_device_has_no_sum_to_fuse_with() -> None:
 def test_shared_experts_run_beside_the_routed_ones() -> None:
     beside, behind = (model("DeepSeek-V3", "B200", "sglang", o, tp=8) for o in (None, OFF))
     small = [each.steps(decode(4)) for each in (beside, behind)]
-    hidden = small[0].nodes.hidden_s
-    assert hidden is not None
+    hidden = small[0].hidden_s
     assert hidden.min() >= 0.0
-    shared = [index for index, p in enumerate(beside.placed) if p.name.startswith("shared_")]
+    assert not small[1].hidden_s.any()
+    shared = [i for i, node in enumerate(beside.graph.nodes) if node.name.startswith("shared_")]
     assert float(hidden[shared, 0].sum()) > 0.0
     assert node_s(behind, small[1], "shared_down") > node_s(beside, small[0], "shared_down")
-    both = small[0].nodes.time_s + hidden
-    assert float(both[shared].sum()) == pytest.approx(float(small[1].nodes.time_s[shared].sum()))
+    both = small[0].exposed_s + hidden
+    assert float(both[shared].sum()) == pytest.approx(float(small[1].exposed_s[shared].sum()))
     prefill = [each.steps(BatchStates.prefill([300])) for each in (beside, behind)]
     assert node_s(beside, prefill[0], "shared_down") == node_s(behind, prefill[1], "shared_down")
 
 
 def test_the_tree_of_parts_says_what_is_hidden() -> None:
     beside = model("DeepSeek-V3", "B200", "sglang", tp=8)
-    part = beside.part("step", beside.steps(decode(4)), np.ones(1))
+    part = Breakdown(beside, beside.steps(decode(4)), np.ones(1)).part("step")
     assert part.hidden_ps > 0
     assert part.exposed_ps == sum(child.exposed_ps for child in part.children)
     assert part.bound_ps <= part.exposed_ps
@@ -90,9 +93,9 @@ def test_one_call_attends_for_prefill_and_decode() -> None:
         np.full(64, 1000), np.array([0, 64]),
     )  # fmt: skip
     alone, mixed = one_call.steps(decoding), one_call.steps(both)
-    prefill = [i for i, p in enumerate(one_call.placed) if p.name == "attention_prefill"]
-    attention = [i for i, p in enumerate(one_call.placed) if p.name == "attention_decode"]
-    fraction = mixed.nodes.time_s[prefill[0], 0] / alone.nodes.time_s[attention[0], 0]
+    prefill = [i for i, p in enumerate(one_call.graph.nodes) if p.name == "attention_prefill"]
+    attention = [i for i, p in enumerate(one_call.graph.nodes) if p.name == "attention_decode"]
+    fraction = mixed.exposed_s[prefill[0], 0] / alone.exposed_s[attention[0], 0]
     assert fraction < 0.1, "two more tokens are nearly free beside 64 sequences"
 
 
@@ -104,17 +107,50 @@ def test_one_call_attends_for_prefill_and_decode() -> None:
         ("DeepSeek-V3", "B200", "trtllm", {"attention_dp": 8, "ep": 8}),
     ],
 )
-def test_tables_of_steps_know_what_runs_together(
+def test_what_runs_together_takes_as_long_as_two_queues(
     name: str, device: str, engine: str, plan: dict[str, Any]
 ) -> None:
+    """Steps that decode, prefill or do both: alone, in a batch, and region by region."""
     whole = model(name, device, engine, **plan)
     states = BatchStates.prefill([700]).then(decode(3)).then(decode(40)).then(
         BatchStates(
             np.array([9]), np.array([90]), np.array([0, 1]), np.full(12, 500), np.array([0, 12])
         )
     )  # fmt: skip
-    quick = StepTable(whole).steps(states)
+    times = whole.steps(states)
+    shares, replayed = times.nodes.shares, [False, True, True, False]
+    assert whole.graph.regions
+    for region in whole.graph.regions:
+        both_s = together_s(
+            times.nodes.time_s[list(region.main)],
+            times.nodes.time_s[list(region.side)],
+            shares.of(region.main),
+            shares.of(region.side),
+        )
+        places = [*region.main, *region.side]
+        counts = [whole.graph.nodes[place].count for place in places]
+        for row in range(len(states)):
+            shown = sum(times.exposed_s[places, row] / counts)
+            alone = sum(times.nodes.time_s[places, row])
+            beside = region.any_step or replayed[row]
+            beside = beside and states.tokens[row] <= region.max_tokens
+            assert shown == pytest.approx(both_s[row] if beside else alone, rel=1e-9)
     for row in range(len(states)):
-        one = states.chosen(np.array([row]))
-        full = whole.steps(one, float(quick.clock_hz[row]))
-        assert quick.total_s[row] == pytest.approx(full.total_s[0], rel=0.005)
+        one = whole.steps(states.chosen(np.array([row])))
+        assert one.total_s[0] == times.total_s[row]
+        assert (one.hidden_s[:, 0] == times.hidden_s[:, row]).all()
+
+
+def test_both_kinds_of_region_are_there() -> None:
+    experts = model("DeepSeek-V3", "B200", "sglang", tp=8).graph
+    (region, *_) = experts.regions
+    assert {experts.nodes[place].name for place in region.main} >= {"router", "experts"}
+    assert {experts.nodes[place].name for place in region.side} >= {"shared_down"}
+    assert not region.any_step
+    attention = model("Llama-3.1-70B", "H100", "vllm", tp=4).graph
+    for region in attention.regions:
+        (main,), (side,) = region.main, region.side
+        assert attention.nodes[main].name == "attention_decode"
+        assert attention.nodes[side].name == "attention_prefill"
+        assert region.any_step
+    assert len(attention.regions) == 2, "the first layer and the others"

@@ -1,4 +1,4 @@
-"""A graph unrolled: every execution of its nodes in order, equal work named once."""
+"""Every execution of a graph's nodes in order, equal work named once; independent of a machine."""
 
 from __future__ import annotations
 
@@ -18,16 +18,26 @@ from silicast.workload.outputs import result_bytes
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward", "optimizer")
 MOST_EXECUTIONS = 1_000_000
 SEPARATE = 100
-"""Nodes of a block up to which each is a part of its own; beyond, equal ones are one part."""
+"""Nodes of a block up to which each is a kernel of its own; beyond, equal ones are one kernel."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Equal work of one block on one pipeline stage, timed once."""
+
+    stage: int
+    block: Block
+    node: Node
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One execution of a node: where it stands in the program.
+    """One execution of a node.
 
     Attributes:
-        kernel: place in :attr:`Unrolled.kernels`.
+        kernel: place in :attr:`Executions.kernels`.
         repeat: number of the layer, or of the repeat of its block.
     """
 
@@ -38,54 +48,91 @@ class Execution:
 
 
 @final
-class Unrolled:
-    """Executions of a graph; nothing here depends on a machine.
+class Executions:
+    """Executions of graphs that run one after the other.
+
+    Args:
+        segments: pipeline stage and graph of each.
 
     Attributes:
-        kernels: the first node, with its block, of each kind of equal work.
-        executions: in order.
+        kernels: equal work, in the order in which it first runs.
         order: which kernel each execution is, shape (executions,).
         counts: how often each kernel runs.
+
+    Raises:
+        SilicastError: more than :data:`MOST_EXECUTIONS` executions.
     """
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        count = sum(len(block.nodes) * block.count for block in graph.blocks)
+    def __init__(self, segments: Sequence[tuple[int, Graph]]) -> None:
+        graphs = [graph for _, graph in segments]
+        count = sum(len(block.nodes) * block.count for graph in graphs for block in graph.blocks)
         if count > MOST_EXECUTIONS:
             raise SilicastError(
-                f"{graph.name} runs {count} operations; at most {MOST_EXECUTIONS} are unrolled",
+                f"{graphs[0].name} runs {count} operations; at most {MOST_EXECUTIONS} are unrolled",
                 kind="limit",
                 field="times",
                 hint="predict a part of it, and multiply",
             )
-        self.kernels: list[tuple[Block, Node]] = []
-        self.executions: list[Execution] = []
+        self.kernels: list[Kernel] = []
+        self._runs: list[tuple[Block, int, I64]] = []
+        self._repeats: dict[tuple[int, str], int] = {}
+        self._once = all(block.count == 1 for graph in graphs for block in graph.blocks)
         places: dict[tuple[object, ...], int] = {}
-        known: dict[tuple[str, str], int] = {}
-        for block, repeat, node in _execution_order(graph.blocks):
-            where = (block.name, node.name)
-            index = known.get(where)
-            if index is None:
-                label = node.name if len(block.nodes) <= SEPARATE else node.source
-                index = places.setdefault((block.name, node.op, label), len(self.kernels))
-                known[where] = index
-                if index == len(self.kernels):
-                    self.kernels.append((block, node))
-            self.executions.append(Execution(index, block, node, repeat))
-        self.order: I64 = np.array([each.kernel for each in self.executions], dtype=np.int64)
+        for stage, graph in segments:
+            known: dict[int, I64] = {}
+            for block, repeat in _block_order(graph.blocks):
+                if id(block) not in known:
+                    known[id(block)] = self._kernels_of(stage, block, places)
+                self._runs.append((block, repeat, known[id(block)]))
+                where = (stage, block.name)
+                self._repeats[where] = self._repeats.get(where, 0) + 1
+        empty: I64 = np.zeros(0, dtype=np.int64)
+        self.order: I64 = np.concatenate([empty, *(each for _, _, each in self._runs)])
         self.counts: list[int] = np.bincount(self.order, minlength=len(self.kernels)).tolist()
+
+    @staticmethod
+    def of(graph: Graph) -> Executions:
+        """Those of one graph."""
+        return Executions([(0, graph)])
+
+    def _kernels_of(self, stage: int, block: Block, places: dict[tuple[object, ...], int]) -> I64:
+        """The kernel of each node of a block; nodes of one name are one kernel."""
+        found = []
+        for node in block.nodes:
+            where = (stage, block.name, node.name)
+            if where not in places:
+                label = node.name if len(block.nodes) <= SEPARATE else node.source
+                alike = (stage, block.name, node.op, label)
+                places[where] = places.setdefault(alike, len(self.kernels))
+                if places[where] == len(self.kernels):
+                    self.kernels.append(Kernel(stage, block, node))
+            found.append(places[where])
+        return np.array(found, dtype=np.int64)
+
+    def repeats(self, stage: int, block: str) -> int:
+        """How often blocks of a name run on a stage."""
+        return self._repeats[stage, block]
+
+    @cached_property
+    def sequence(self) -> list[Execution]:
+        """All executions in order."""
+        return [
+            Execution(kernel, block, node, repeat)
+            for block, repeat, kernels in self._runs
+            for kernel, node in zip(kernels.tolist(), block.nodes, strict=True)
+        ]
 
     @cached_property
     def direction(self) -> I64:
         """Of each execution, as a place in :data:`DIRECTIONS`."""
-        numbers = [DIRECTIONS.index(block.direction) for block, _ in self.kernels]
+        numbers = [DIRECTIONS.index(kernel.block.direction) for kernel in self.kernels]
         found: I64 = np.array(numbers, dtype=np.int64)[self.order]
         return found
 
     @cached_property
     def streams(self) -> tuple[int, ...]:
         """Of each execution."""
-        return tuple(each.node.stream for each in self.executions)
+        return tuple(node.stream for block, _, _ in self._runs for node in block.nodes)
 
     @cached_property
     def waits(self) -> list[list[int]]:
@@ -97,19 +144,18 @@ class Unrolled:
         latest: dict[str, int] = {}
         own: dict[tuple[str, int], int] = {}
         entries: dict[tuple[str, int], int] = {}
-        once = all(block.count == 1 for block in self.graph.blocks)
         found: list[list[int]] = []
         inside: tuple[str, int] = ("", -1)
         left = -1
         barriers = self._barriers()
-        for index, each in enumerate(self.executions):
+        for index, each in enumerate(self.sequence):
             node = each.node
             where = (each.block.name, each.repeat)
             begins = where != inside
             if begins:
                 inside, left = where, index - 1
                 entries[where] = left
-            if once:
+            if self._once:
                 places = [latest[name] for name in node.inputs if name in latest]
             else:
                 mine = (own.get((n, each.repeat), latest.get(n)) for n in node.inputs)
@@ -145,30 +191,27 @@ class Unrolled:
     @cached_property
     def result_bytes(self) -> I64:
         """Of what each execution writes for others, shape (executions,)."""
-        each = [node.output_bytes or result_bytes(node.op) for _, node in self.kernels]
+        each = [kernel.node.output_bytes or result_bytes(kernel.node.op) for kernel in self.kernels]
         sizes: I64 = np.array(each, dtype=np.int64)[self.order]
-        stated = np.array([each.node.output_bytes for each in self.executions], dtype=np.int64)
-        if stated.any() and all(each.node.source for each in self.executions):
+        nodes = [node for block, _, _ in self._runs for node in block.nodes]
+        stated = np.array([node.output_bytes for node in nodes], dtype=np.int64)
+        if stated.any() and all(node.source for node in nodes):
             return stated  # a front end states every result: none is one written in place
         found: I64 = np.where(stated > 0, stated, sizes)
         return found
 
 
-def _execution_order(blocks: Sequence[Block]) -> Iterator[tuple[Block, int, Node]]:
-    """Every node as often as it runs: layers in their order (from the last one in a backward
+def _block_order(blocks: Sequence[Block]) -> Iterator[tuple[Block, int]]:
+    """Every block as often as it runs: layers in their order (from the last one in a backward
     pass), other blocks where they stand.
     """
     for run in _runs(blocks):
         if not run[0].layers:
-            for repeat in range(run[0].count):
-                for node in run[0].nodes:
-                    yield run[0], repeat, node
+            yield from ((run[0], repeat) for repeat in range(run[0].count))
             continue
         backward = run[0].direction == "backward"
         layers = {layer: block for block in run for layer in block.layers}
-        for layer in sorted(layers, reverse=backward):
-            for node in layers[layer].nodes:
-                yield layers[layer], layer, node
+        yield from ((layers[layer], layer) for layer in sorted(layers, reverse=backward))
 
 
 def _runs(blocks: Sequence[Block]) -> Iterator[list[Block]]:
@@ -181,18 +224,3 @@ def _runs(blocks: Sequence[Block]) -> Iterator[list[Block]]:
         run.append(block)
     if run:
         yield run
-
-
-_RECENT: dict[int, Unrolled] = {}
-_REMEMBERED = 8
-
-
-def unrolled(graph: Graph) -> Unrolled:
-    """The graph unrolled, once for as long as it is among the last few that were asked for."""
-    found = _RECENT.get(id(graph))
-    if found is None or found.graph is not graph:
-        found = Unrolled(graph)
-        while len(_RECENT) >= _REMEMBERED:
-            del _RECENT[next(iter(_RECENT))]
-        _RECENT[id(graph)] = found
-    return found

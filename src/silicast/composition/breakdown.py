@@ -1,0 +1,306 @@
+"""Where a step's time goes and what is known of it: read from its timeline, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from silicast.composition.executions import DIRECTIONS
+from silicast.composition.pipes import Resources, host_part
+from silicast.composition.step import StepModel, StepTimes
+from silicast.composition.uncertainty import Sum
+from silicast.core.numerics import F64
+from silicast.core.prediction import (
+    TIERS,
+    Domain,
+    Later,
+    Part,
+    Prediction,
+    Tier,
+    to_picoseconds,
+)
+from silicast.kernels.data_movement import UNMODELLED
+from silicast.kernels.formats import with_format
+from silicast.kernels.implementation import implementation_for
+from silicast.kernels.knowledge import stand_ins
+from silicast.workload.graph import Direction
+
+LEAST_COVERED = 0.9
+"""Share of the time of operations with a model below which a program is out of the domain."""
+_SHOWN_NAMES = 6
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of a program has a model.
+
+    Attributes:
+        operations: executions of operations; modelled: of those with a model of their own.
+        time_share: of the device's time that operations with a model take.
+        unmodelled: names in the program of those without, and how often each runs.
+    """
+
+    operations: int
+    modelled: int
+    time_share: float
+    unmodelled: Mapping[str, int]
+
+
+@final
+class Breakdown:
+    """Sums of weighted states of a step model.
+
+    Args:
+        model: the steps.
+        times: of the states, at one clock.
+        weights: how often each state runs, shape (n,).
+    """
+
+    def __init__(self, model: StepModel, times: StepTimes, weights: F64) -> None:
+        self.model, self.times, self.weights = model, times, weights
+        self.graph = model.graph
+        self.exposed_s = self._over_states(times.exposed_s)
+        self.hidden_s = self._over_states(times.hidden_s)
+
+    def _over_states(self, table: F64) -> F64:
+        found: F64 = (table * self.weights).sum(axis=1)
+        return found
+
+    @cached_property
+    def _typical(self) -> int:
+        return int(np.argmax(self.weights))
+
+    @cached_property
+    def _runs(self) -> F64:
+        """Executions of each node in each state, a hidden one for nothing, shape (nodes, n)."""
+        alone = self.times.exposed_s + self.times.hidden_s
+        kept = np.divide(self.times.exposed_s, alone, out=np.ones_like(alone), where=alone > 0.0)
+        found: F64 = kept * self.graph.counts[:, None]
+        return found
+
+    @cached_property
+    def _bound_s(self) -> F64:
+        """Bounds shrink in proportion where a node is hidden: it is waited for that much less."""
+        return self._over_states(self.times.nodes.bound_s * self._runs)
+
+    @cached_property
+    def _ceiling_s(self) -> F64:
+        if not self.model.machine.evidence.ceilings:
+            return np.zeros(len(self.graph.nodes))
+        return self._over_states(self.times.nodes.ceiling_s() * self.graph.counts[:, None])
+
+    @cached_property
+    def _resources(self) -> Resources | None:
+        """Needs of resources, where the full tree of parts is asked for."""
+        if not self.model.machine.evidence.ceilings:
+            return None
+        return self.times.nodes.resources()
+
+    def part(self, name: str, *, host: str = "between_steps") -> Part:
+        """The tree of parts: directions where there are several, blocks, nodes, and the host.
+
+        Args:
+            host: name of the host's work between two passes.
+        """
+        ways = [self.direction_part(DIRECTIONS[number]) for number in self.graph.directions]
+        if len(ways) > 1:
+            return Part.group(name, [*ways, self._host(None, host)])
+        blocks = [part for way in ways for part in way.children if part.kind != "host"]
+        whole = Part.group(name, [*blocks, self._host(self.graph.directions, host)])
+        return replace(whole, bound_ps=sum(way.bound_ps for way in ways))
+
+    def direction_part(self, direction: Direction) -> Part:
+        """The tree of one direction, with the launches that it waits for."""
+        blocks: dict[tuple[int, str], list[Part]] = {}
+        for index, node in enumerate(self.graph.nodes):
+            if node.direction == direction:
+                leaf = self._leaf(index)
+                if leaf.exposed_ps or leaf.hidden_ps:
+                    blocks.setdefault((node.stage, node.block), []).append(leaf)
+        children = []
+        for (stage, block), leaves in blocks.items():
+            title = f"stage_{stage}_{block}" if self.graph.stages > 1 else block
+            children.append(Part.group(title, leaves, count=self._repeats(stage, block)))
+        number = DIRECTIONS.index(direction)
+        whole = Part.group(direction, [*children, self._host((number,), "")])
+        if self.graph.stages == 1:
+            return whole
+        # pieces of a batch could keep all stages busy at once: only the slowest one is a limit
+        return replace(whole, bound_ps=self._slowest_stage_ps(direction))
+
+    def _leaf(self, index: int) -> Part:
+        node, nodes = self.graph.nodes[index], self.times.nodes
+        exposed = to_picoseconds(float(self.exposed_s[index]))
+        bound = to_picoseconds(float(self._bound_s[index]))
+        if bound > exposed + 1:
+            raise ValueError(f"{node.name} is predicted below its bound")
+        pipes: Sequence[Part] = ()
+        if self._resources is not None and exposed:
+            pipes = self._resources.of(
+                index, self.times.exposed_s[index], self._runs[index], self.weights, exposed
+            )
+        return Part(
+            name=node.name,
+            exposed_ps=exposed,
+            hidden_ps=to_picoseconds(float(self.hidden_s[index])),
+            bound_ps=min(bound, exposed),  # the two may round apart by a picosecond
+            bound_by=nodes.bound_by(index, self._typical),
+            count=node.count,
+            ceiling_ps=to_picoseconds(float(self._ceiling_s[index])),
+            children=tuple(pipes),
+        )
+
+    def _repeats(self, stage: int, block: str) -> int:
+        return self.graph.executions.repeats(stage, block)
+
+    def _host(self, directions: Sequence[int] | None, between: str) -> Part:
+        """The host's share.
+
+        Args:
+            directions: whose launches count; None = none.
+            between: name of the work between two passes; "" = without it.
+        """
+        chosen = list(directions or ())
+        waited = float((self.times.waits_s[chosen] * self.weights).sum())
+        launches = float((self.times.launches_s[chosen] * self.weights).sum())
+        idle, work = 0.0, 0.0
+        if between:
+            idle = float((self.times.between_s * self.weights).sum())
+            work = float((self.times.between_hidden_s * self.weights).sum())
+        return host_part(waited, launches, idle, work, between)
+
+    def _slowest_stage_ps(self, direction: Direction) -> int:
+        stages = [0] * self.graph.stages
+        for seconds, node in zip(self._bound_s.tolist(), self.graph.nodes, strict=True):
+            if node.direction == direction:
+                stages[node.stage] += to_picoseconds(seconds)
+        return max(stages)
+
+    def tier(self) -> Tier:
+        """The best tier in which, or in a better one, at least half of the kernels' time is;
+        calibrated where whole models were measured.
+        """
+        if self.model.machine.evidence.whole is not None:
+            return "calibrated"
+        whole, reached = float(self.exposed_s.sum()), 0.0
+        for number in reversed(range(len(TIERS))):
+            of_tier = self.times.exposed_s * (self.times.nodes.tiers == number)
+            reached += float(self._over_states(of_tier).sum())
+            if reached >= 0.5 * whole:
+                return TIERS[number]
+        return "analytic"
+
+    def sum(self, direction: Direction | None = None) -> Sum:
+        """What adds up to the step's time, or to that of one direction with its launches."""
+        nodes, exposed = self.times.nodes, self.exposed_s
+        waited = float((self.times.waits_s * self.weights).sum())
+        between = float((self.times.between_s * self.weights).sum())
+        if direction is not None:
+            number = DIRECTIONS.index(direction)
+            exposed = np.where(self.graph.direction == number, exposed, 0.0)
+            waited, between = float((self.times.waits_s[number] * self.weights).sum()), 0.0
+        weighted = self.times.exposed_s * self.weights
+        spread = (weighted * nodes.independent).sum(axis=1)
+        once = weighted.sum(axis=1)
+        own = np.divide(spread, once, out=np.zeros_like(once), where=once > 0.0)
+        tiers = nodes.tiers[:, self._typical]
+        return Sum(exposed, own, nodes.shared, tiers, between + waited, waited)
+
+    def prediction(
+        self,
+        part: Part,
+        *,
+        direction: Direction | None = None,
+        caveats: Sequence[str] = (),
+    ) -> Prediction:
+        """The prediction whose tree is ``part``.
+
+        Args:
+            direction: of a part of one direction.
+            caveats: what a reader must know beside :func:`warnings`.
+        """
+        total, uncertainty = self.sum(direction), self.model.uncertainty
+        return Prediction(
+            part=part,
+            error=uncertainty.of(total),
+            tier=self.tier(),
+            domain=self.domain(),
+            warnings=(*self.warnings(), *caveats),
+            narrowed=Later(lambda: uncertainty.narrowed(total)),
+        )
+
+    def domain(self) -> Domain:
+        """How far the kernels are from those that were measured, at worst; out of the domain where
+        the model's structure was assumed or much of the time has no model.
+        """
+        if self.coverage.time_share < LEAST_COVERED:
+            return "out"
+        return domain_of(self.model)
+
+    @cached_property
+    def coverage(self) -> Coverage:
+        """What has a model."""
+        missing = [node.op.variant.flag(UNMODELLED) for node in self.graph.nodes]
+        spent = self.exposed_s + self.hidden_s
+        names: dict[str, int] = {}
+        for node, unknown in zip(self.graph.nodes, missing, strict=True):
+            if unknown:
+                name = node.source or node.name
+                names[name] = names.get(name, 0) + node.count
+        total, whole = int(self.graph.counts.sum()), float(spent.sum())
+        known = float(spent[~np.array(missing, dtype=bool)].sum())
+        return Coverage(
+            operations=total,
+            modelled=total - sum(names.values()),
+            time_share=known / max(whole, 1e-30) if names else 1.0,
+            unmodelled=dict(sorted(names.items(), key=lambda item: (-item[1], item[0]))),
+        )
+
+    def warnings(self) -> tuple[str, ...]:
+        """Fallbacks that a reader must know."""
+        missing = self.coverage.unmodelled
+        if not missing:
+            return warnings_of(self.model)
+        names = ", ".join(f"{name} x{n}" for name, n in list(missing.items())[:_SHOWN_NAMES])
+        more = f" and {len(missing) - _SHOWN_NAMES} more" if len(missing) > _SHOWN_NAMES else ""
+        said = f"no model of {names}{more}: their bytes and launches are counted, no more"
+        return (said, *warnings_of(self.model))
+
+
+def domain_of(model: StepModel) -> Domain:
+    """How far a step model's kernels are from those that were measured, at worst; out of the
+    domain where the model's structure was assumed.
+    """
+    return "out" if model.assumed else kernels_domain(model)
+
+
+def kernels_domain(model: StepModel) -> Domain:
+    """As :func:`domain_of`, whatever was assumed of the model's structure."""
+    device = model.machine.device
+    for key in model.timer.groups:
+        implementation = implementation_for(key.family, device.execution_model)
+        used, said = with_format(device, key.variant.dtype)
+        if said or (implementation and not implementation.is_measured(key.variant, used)):
+            return "near"
+    return "in"
+
+
+def warnings_of(model: StepModel) -> tuple[str, ...]:
+    """Fallbacks of a step model that do not depend on its states."""
+    device, evidence = model.machine.device, model.machine.evidence
+    formats = dict.fromkeys(node.op.variant.dtype for node in model.graph.nodes)
+    said = (with_format(device, dtype)[1] for dtype in formats)
+    found = dict.fromkeys(text for text in said if text)
+    return (*found, *stand_ins(device), *evidence.warnings(device), *model.caveats)
+
+
+def once(index: int, count: int) -> F64:
+    """Weights of ``count`` states of which one runs once."""
+    weights = np.zeros(count)
+    weights[index] = 1.0
+    return weights

@@ -1,0 +1,214 @@
+"""What a scenario runs on: the machine, and the deployment of each of its pools."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, cast, final, get_args
+
+from silicast.composition.deployment import Deployment
+from silicast.composition.engine import Engine
+from silicast.composition.machine import Machine
+from silicast.core.errors import SilicastError
+from silicast.hardware.device import Device
+from silicast.hardware.host import Host
+from silicast.scenario.answerer import not_yet, refuse_unmodelled
+from silicast.scenario.chosen_engine import chosen_engine, no_graphs
+from silicast.scenario.decode import Scenario, of_pool
+from silicast.scenario.dtype_names import dtype_name
+from silicast.scenario.measured import with_measured
+from silicast.scenario.resolve import (
+    DEFAULT_ENGINE,
+    cluster_of,
+    device_of,
+    evidence_of,
+    host_of,
+    limit_warnings,
+    model_of,
+    plan_of,
+)
+from silicast.workload.eager import AttentionCode, Framework
+from silicast.workload.model import ModelConfig
+from silicast.workload.precision import Precision
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Pool:
+    """One pool of a scenario.
+
+    Attributes:
+        count: replicas of the deployment.
+        role: what the pool does ("prefill", "decode"); "" = everything.
+        warnings: what was assumed for it.
+    """
+
+    deployment: Deployment
+    count: int = 1
+    role: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def pools_of(scenario: Scenario, default_engine: str = DEFAULT_ENGINE) -> dict[str, Pool]:
+    """The deployment of every pool by name; "" = that of a scenario without pools.
+
+    Raises:
+        SilicastError: as :func:`deployment_of`; the field names the pool.
+    """
+    if not scenario.pools:
+        deployment, said = deployment_of(scenario, default_engine)
+        return {"": Pool(deployment, warnings=tuple(said))}
+    found = {}
+    for name, table in scenario.pools.items():
+        try:
+            deployment, said = deployment_of(of_pool(scenario, table), default_engine)
+        except SilicastError as error:
+            raise error.at(f"pools.{name}") from None
+        found[name] = Pool(deployment, table.count, table.role, tuple(said))
+    return found
+
+
+def deployment_of(
+    scenario: Scenario,
+    default_engine: str = DEFAULT_ENGINE,
+    options: tuple[str, ...] = (),
+    *,
+    trains: bool = False,
+) -> tuple[Deployment, list[str]]:
+    """The deployment of a scenario's one pool, and warnings about what was assumed for it.
+
+    Args:
+        options: options of the engine that the task understands.
+        trains: the task needs an engine that trains, else one that does not.
+
+    Raises:
+        SilicastError: an unknown name, contradictory degrees, or something not modelled.
+    """
+    degrees = scenario.raw.parallel
+    for name in ("dp", "cp", "virtual_stages"):
+        if (getattr(degrees, name) or 1) > 1:
+            raise not_yet(f"{name} in inference", f"parallel.{name}")
+    if degrees.sp is True or degrees.sp > 1:
+        raise not_yet("sequence parallelism in inference", "parallel.sp")
+    machine, warnings = machine_of(scenario, default_engine, options, trains=trains)
+    model = model_of(scenario)
+    precision, said = precision_of(scenario, model, machine.device)
+    return Deployment(machine, model, plan_of(scenario), precision), [*said, *warnings]
+
+
+def machine_of(
+    scenario: Scenario,
+    default_engine: str = DEFAULT_ENGINE,
+    options: tuple[str, ...] = (),
+    *,
+    trains: bool = False,
+) -> tuple[Machine, list[str]]:
+    """What a scenario's one pool runs on, and warnings; raises as :func:`deployment_of`."""
+    refuse_unmodelled(
+        scenario, "speculative", "lora", "colocation", "pools", "links",
+        "cluster.slow_gpus", "cluster.failures",
+    )  # fmt: skip
+    raw = scenario.raw
+    engine, said = chosen_engine(scenario, default_engine, options)
+    if trains and engine.kind == "serving":
+        raise SilicastError(
+            f"{engine.name} serves models", field="engine", hint="megatron or fsdp train them"
+        )
+    if engine.kind == "training" and not trains:
+        raise SilicastError(
+            f"{engine.name} trains models", field="engine", hint="vllm, sglang or trtllm serve them"
+        )
+    device = device_of(scenario)
+    engine, evidence, measured = with_measured(scenario, engine, evidence_of(scenario, device))
+    machine = Machine(
+        device=device,
+        engine=engine,
+        host=host_of(scenario) or Host(),
+        cluster=cluster_of(scenario, device),
+        power_w=None if raw.limits.power_w is None else device.power_cap_w,
+        clock_hz=raw.limits.clock_mhz * 1e6 if raw.limits.clock_mhz else None,
+        evidence=evidence,
+    )
+    return machine, [*limit_warnings(scenario), *said, *no_graphs(scenario, device), *measured]
+
+
+def framework_of(scenario: Scenario, engine: Engine) -> tuple[Framework, list[str]]:
+    """How the engine runs the model's code, and what was assumed about it."""
+    stated = scenario.engine.options.get("attention") if scenario.engine is not None else None
+    if stated is not None and stated not in get_args(AttentionCode):
+        raise SilicastError(
+            f"expected one of {', '.join(get_args(AttentionCode))}, found {str(stated)[:40]!r}",
+            field="engine.options.attention",
+        )
+    if engine.kind != "framework":
+        said = f"{engine.name} serves: its kernels run here in one pass with logits of all tokens"
+        return Framework(compiled=True, attention="fused"), [said]
+    attention = cast("AttentionCode", stated or "math")
+    said = "attention is taken as products and softmax one by one (engine.options.attention)"
+    return Framework(engine.compiles, attention), [] if stated else [said]
+
+
+def description(machine: Machine, model: str, devices: int, number_format: str) -> dict[str, Any]:
+    """What ran where, for people."""
+    engine, device = machine.engine, machine.device
+    return {
+        "model": model,
+        "device": device.name,
+        "devices": devices,
+        "largest_clock_mhz": device.clocks.max_hz / 1e6,
+        "engine": f"{engine.name} {engine.version}".strip(),
+        "format": number_format,
+    }
+
+
+def precision_of(
+    scenario: Scenario, model: ModelConfig, device: Device
+) -> tuple[Precision, list[str]]:
+    """The scenario's formats over the checkpoint's.
+
+    A bf16 checkpoint runs in fp16 (else fp32) on a device without bf16, as engines run it, unless
+    the scenario asks for a format.
+    """
+    table = scenario.raw.precision
+    if table is None:
+        own = model.default_precision
+        if own.hidden != "bf16" or _computes(device, "bf16"):
+            return own, []
+        other = "fp16" if _computes(device, "fp16") else "fp32"
+        if own.recipe != "bf16":
+            said = f"{device.name} has no bf16: {other} is assumed between kernels"
+            experts, attention = (
+                other if name == "bf16" else name for name in (own.experts, own.attention)
+            )
+            changed = dataclasses.replace(own, hidden=other, experts=experts, attention=attention)
+            return changed, [said]
+        found = Precision.of(
+            weights=other,
+            experts=own.experts or None,
+            attention=own.attention or None,
+            group_size=own.group_size,
+            default=own,
+        )
+        return found, [f"{device.name} has no bf16: {other} is assumed"]
+
+    def canonical(name: str) -> str | None:
+        value = getattr(table, name)
+        return None if value is None else dtype_name(value, f"precision.{name}")
+
+    try:
+        found = Precision.of(
+            weights=canonical("weights"),
+            activations=canonical("activations"),
+            kv_cache=canonical("kv_cache"),
+            recipe=canonical("recipe"),
+            group_size=table.group_size,
+            experts=canonical("experts"),
+            attention=canonical("attention"),
+            default=model.default_precision,
+        )
+    except SilicastError as error:
+        raise (error if error.field.startswith("precision.") else error.at("precision")) from None
+    return found, []
+
+
+def _computes(device: Device, dtype: str) -> bool:
+    return any(device.rate_per_core(pipe, dtype) > 0.0 for pipe in ("tensor", "fma"))
