@@ -7,11 +7,9 @@ from typing import Any, final
 
 import onnx
 
-from silicast.workload.front_ends import onnx_operators  # noqa: F401  (fills the table)
-from silicast.workload.front_ends.call import Call, Value
 from silicast.workload.front_ends.onnx_shapes import ShapedModel, label
-from silicast.workload.front_ends.operators import kernels_of
 from silicast.workload.graph import Block, Graph, Node
+from silicast.workload.operators import Call, Value, kernels_of
 
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
 """Results that share memory with their input; dropout does nothing outside training."""

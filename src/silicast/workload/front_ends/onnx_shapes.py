@@ -10,7 +10,7 @@ from typing import Any, final
 import onnx
 
 from silicast.core.errors import SilicastError
-from silicast.workload.front_ends.call import Value
+from silicast.workload.operators import Value
 
 LARGE = 4096
 """Elements from which on a tensor's content cannot be a shape: it is dropped before inference."""

@@ -15,10 +15,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from silicast.workload.front_ends import aten, aten_images  # noqa: F401  (fills the table)
-from silicast.workload.front_ends.call import Call, Kernel, Value
-from silicast.workload.front_ends.operators import kernels_of
 from silicast.workload.graph import Block, Direction, Node
+from silicast.workload.operators import Call, Kernel, Value, kernels_of
 
 DTYPES = {
     torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64",

@@ -1,4 +1,4 @@
-"""One operator of a traced program as front ends see it: sizes and formats, no framework types."""
+"""One call of an operator: sizes and formats of its tensors, no framework's types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ class Value:
     """A tensor that an operator reads or writes.
 
     Attributes:
-        shape: its sizes, as the operator sees them.
         dtype: a name of :data:`silicast.core.dtypes.BITS`, or the program's own where there is
             none ("complex64").
         nbytes: distinct bytes behind it: an axis that is only repeated counts once.
@@ -60,12 +59,12 @@ class Call:
     """One operator with the values it is called on.
 
     Attributes:
-        name: as the program writes it ("aten.addmm.default", "Conv").
+        name: as the program writes it ("aten.addmm.default", "onnx.Conv").
         args: in the operator's order, with a :class:`Value` in the place of each tensor.
         kwargs: the rest by name.
         inputs: all tensors among them, in order.
         outputs: its results that are tensors.
-        tags: what the framework says of the operator ("pointwise", "reduction").
+        tags: the framework's labels of the operator ("pointwise", "reduction").
         product: format of matrix arithmetic on fp32 tensors ("fp32" or "tf32").
     """
 
@@ -84,12 +83,12 @@ class Call:
 
     @property
     def read_bytes(self) -> int:
-        """Of all tensors that go in."""
+        """Bytes of all tensors that go in."""
         return sum(value.nbytes for value in self.inputs)
 
     @property
     def written_bytes(self) -> int:
-        """Of all results."""
+        """Bytes of all results."""
         return sum(value.nbytes for value in self.outputs)
 
     def arg(self, position: int, name: str, default: Any = None) -> Any:

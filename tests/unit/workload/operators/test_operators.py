@@ -11,19 +11,13 @@ from hypothesis import strategies as st
 from silicast.hardware.catalog import find_device
 from silicast.kernels.conv2d_shapes import Shape
 from silicast.learning.dispatch import time_of
-from silicast.workload.front_ends.builders import (
-    Window,
-    attention,
-    convolution,
-    movement,
-    pointwise,
-    product,
-    row_norm,
-    row_softmax,
-)
-from silicast.workload.front_ends.call import Call, Kernel, Value
-from silicast.workload.front_ends.operators import is_lowered, kernels_of, lowers
 from silicast.workload.op import Op
+from silicast.workload.operators import Call, Value, is_lowered, kernels_of, lowers
+from silicast.workload.operators.attention import attention
+from silicast.workload.operators.convolutions import Window, convolution
+from silicast.workload.operators.products import product
+from silicast.workload.operators.rows import row_norm, row_softmax
+from silicast.workload.operators.traffic import movement, pointwise
 
 H100 = find_device("h100")
 
@@ -155,9 +149,9 @@ class TestStreams:
 
 class TestTable:
     def test_a_newcomer_is_one_function(self) -> None:
-        @lowers("tests.newcomer")
-        def _newcomer(call: Call) -> tuple[Kernel, ...]:
-            return (Kernel(movement(1, 2, 3)),)
+        @lowers("tests: newcomer")
+        def _newcomer(call: Call) -> Op:
+            return movement(1, 2, 3)
 
         call = Call("tests.newcomer.default", (), {}, (), (x(4),))
         assert kernels_of(call)[0].op.dim("operations") == 3
