@@ -10,20 +10,26 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, final
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.importers.aten_calls import SDPA, AtenCall
 from silicast.measurement.importers.host_costs import RuntimeCall, host_costs, is_graph_launch
 from silicast.measurement.importers.importer import Importer, Reading, importer
 from silicast.measurement.importers.kernel_names import parse_name, unread_reason
 from silicast.measurement.importers.kineto_collectives import collective_table
 from silicast.measurement.importers.kineto_file import Args, Event, Trace
 from silicast.measurement.importers.launches import Launch, rows_of
-from silicast.measurement.importers.operators import NOWHERE, Operators, Span
+from silicast.measurement.importers.operator_spans import NOWHERE, Operators, Span
 from silicast.measurement.importers.options import Options
+from silicast.measurement.importers.recorded_calls import RecordedCall
 from silicast.measurement.importers.sessions import session_of
 from silicast.measurement.importers.source import Source
 from silicast.measurement.records import Columns, Protocol
 
 _NO_ARGS = Args()
+_SDPA = {
+    "aten::_scaled_dot_product_flash_attention": ("sdpa_flash", "fa2"),
+    "aten::_scaled_dot_product_efficient_attention": ("sdpa_efficient", "cutlass"),
+    "aten::_scaled_dot_product_cudnn_attention": ("sdpa_cudnn", "cudnn"),
+}
+"""Operator of a GPU -> variant and library of its kernel."""
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
@@ -95,7 +101,7 @@ class _Trace:
     def _span(self, event: Event) -> Span:
         start, duration = self._number(event, "ts"), self._number(event, "dur")
         args = event.args or _NO_ARGS
-        call = AtenCall(
+        call = RecordedCall(
             str(event.name), _listed(args.dims), _listed(args.types), _listed(args.values),
             _listed(args.strides),
         )  # fmt: skip
@@ -182,8 +188,8 @@ def _refined(table: Columns, call: str, name: str) -> Columns:
     found = dict(table)
     if said.dtype == "tf32" and found.get("dtype") == "fp32" and found["op"] in ("gemm", "conv2d"):
         found["dtype"] = "tf32"
-    if call in SDPA:
-        found["variant"], found["library"] = SDPA[call]
+    if call in _SDPA:
+        found["variant"], found["library"] = _SDPA[call]
     elif said.own_library:
         found["library"] = said.own_library
     return found

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import ClassVar, final
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.importers.aten_calls import NotAKernelError, kernel_of
+from silicast.measurement.importers.recorded_calls import NotAKernelError, kernel_of
 from silicast.measurement.importers.csv_table import UNITS_US, header_line, number_in, rows_below
 from silicast.measurement.importers.importer import Importer, Reading, importer
 from silicast.measurement.importers.kernel_names import unread_reason

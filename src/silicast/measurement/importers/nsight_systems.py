@@ -18,7 +18,7 @@ from silicast.measurement.importers.importer import Importer, Reading, importer
 from silicast.measurement.importers.kernel_names import unread_reason
 from silicast.measurement.importers.launches import Launch, rows_of
 from silicast.measurement.importers.nvtx import call_in, with_format
-from silicast.measurement.importers.operators import NOWHERE, Operators, Span
+from silicast.measurement.importers.operator_spans import NOWHERE, Operators, Span
 from silicast.measurement.importers.options import Options
 from silicast.measurement.importers.sessions import session_of
 from silicast.measurement.importers.source import Source

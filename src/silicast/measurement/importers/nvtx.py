@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-from silicast.measurement.importers.aten_calls import AtenCall
+from silicast.measurement.importers.recorded_calls import RecordedCall
 from silicast.measurement.importers.kernel_names import parse_name
 from silicast.measurement.records import Columns
 
@@ -21,7 +21,7 @@ _UNSTATED = "float"
 """Stands for the format, which the range does not say."""
 
 
-def call_in(text: str) -> AtenCall | None:
+def call_in(text: str) -> RecordedCall | None:
     """The operator that a range names, None if it is none of PyTorch's or has no sizes.
 
     >>> call_in("aten::mm, seq = 3, op_id = 7, sizes = [[8, 64], [64, 32]]").dims
@@ -35,7 +35,7 @@ def call_in(text: str) -> AtenCall | None:
     except msgspec.MsgspecError:
         return None
     sizes = [size if isinstance(size, list) else [] for size in dims]
-    return AtenCall(found["name"], sizes, [_UNSTATED] * len(sizes))
+    return RecordedCall(found["name"], sizes, [_UNSTATED] * len(sizes))
 
 
 def with_format(table: Columns, kernel: str) -> tuple[Columns | None, str]:

@@ -16,6 +16,17 @@ NARROWEST_HEAD, WIDEST_HEAD, MOST_HEADS = 8, 1024, 1 << 12
 GRADIENT_PASSES = 5
 """Halves of a forward pass of attention in its gradient: five products where forward has two."""
 
+CAUSAL = {
+    f"aten.{name}": place
+    for name, place in {
+        "scaled_dot_product_attention": 5, "_scaled_dot_product_flash_attention": 4,
+        "_scaled_dot_product_flash_attention_for_cpu": 4,
+        "_scaled_dot_product_efficient_attention": 6, "_scaled_dot_product_cudnn_attention": 6,
+        "_scaled_dot_product_fused_attention_overrideable": 5,
+    }.items()
+}  # fmt: skip
+"""Operators of PyTorch's attention -> place of ``is_causal``."""
+
 
 def attention(  # the sizes of one call
     batch: int, heads: int, kv_heads: int, q_len: int, kv_len: int, widths: tuple[int, int],
@@ -79,14 +90,10 @@ def _attention(call: Call) -> Op:
     return _of_tensors(*call.inputs[:3], causal=causal, backward=call.name.endswith("backward"))
 
 
-@lowers(
-    "aten: scaled_dot_product_attention _scaled_dot_product_flash_attention "
-    "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_efficient_attention "
-    "_scaled_dot_product_cudnn_attention _scaled_dot_product_fused_attention_overrideable"
-)
+@lowers(*CAUSAL)
 def _library_attention(call: Call) -> Op:
-    causal = any(x is True for x in call.args) or call.kwargs.get("is_causal") is True
-    return _of_tensors(*call.inputs[:3], causal=causal)
+    place = CAUSAL[".".join(call.name.split(".")[:2])]
+    return _of_tensors(*call.inputs[:3], causal=call.arg(place, "is_causal") is True)
 
 
 @lowers("onnx: Attention", "com.microsoft: MultiHeadAttention GroupQueryAttention")

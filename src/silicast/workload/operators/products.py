@@ -41,16 +41,16 @@ def _mm(call: Call) -> Op:
     """M x k times k x n, possibly a batch; a bias or a sum is part of the kernel."""
     a, b = call.inputs[-2:] if "add" in call.name else call.inputs[:2]
     *batch, m, k = a.shape
-    n = b.shape[-1] if len(b.shape) > 1 else 1
+    n = 1 if len(b.shape) == 1 else b.shape[-1]
     return product(m, n, k, math.prod(batch), format_of(call, a))
 
 
 @lowers("aten: _scaled_mm _int_mm _weight_int8pack_mm _weight_int4pack_mm")
 def _quantized_mm(call: Call) -> Op:
-    formats = {"_scaled": "fp8", "_int_mm": "int8", "int8pack": "int8_wo", "int4pack": "int4_wo"}
-    dtype = next(dtype for word, dtype in formats.items() if word in call.name)
-    m, k = call.inputs[0].shape
-    return product(m, call.out.shape[1], k, 1, dtype)
+    a = call.inputs[0]
+    packed = [bits for bits in ("int8", "int4") if f"{bits}pack" in call.name]
+    dtype = f"{packed[0]}_wo" if packed else a.dtype
+    return product(a.shape[0], call.out.shape[1], a.shape[1], 1, dtype)
 
 
 @lowers("aten: linear mkldnn_linear", "mkldnn: _linear_pointwise", "mkl: _mkl_linear")

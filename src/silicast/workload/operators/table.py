@@ -34,7 +34,7 @@ def lowers(*names: str) -> Callable[[Lowering], Lowering]:
     """
 
     def register(function: Lowering) -> Lowering:
-        for name in _full(names):
+        for name in full_names(names):
             if name in _TABLE:
                 raise ValueError(f"two functions lower {name}")
             _TABLE[name] = function
@@ -43,9 +43,10 @@ def lowers(*names: str) -> Callable[[Lowering], Lowering]:
     return register
 
 
-def _full(names: Iterable[str]) -> Iterator[str]:
-    """
-    >>> list(_full(["aten: mm addmm", "onnx.Conv"]))
+def full_names(names: Iterable[str]) -> Iterator[str]:
+    """Names with their namespaces.
+
+    >>> list(full_names(["aten: mm addmm", "onnx.Conv"]))
     ['aten.mm', 'aten.addmm', 'onnx.Conv']
     """
     for text in names:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from silicast.measurement.importers.aten_calls import (
+from silicast.measurement.importers.recorded_calls import (
     WITHOUT_PARTS,
-    AtenCall,
     NotAKernelError,
+    RecordedCall,
     kernel_of,
 )
 from silicast.measurement.records import Columns
@@ -26,7 +26,7 @@ class Span:
     start: float
     end: float
     thread: Hashable
-    call: AtenCall
+    call: RecordedCall
 
     @property
     def duration(self) -> float:
@@ -75,7 +75,7 @@ class Operators:
             self.reasons.append(reason)
         with_parts = set()
         for index in range(len(self.spans) - 1, -1, -1):
-            if index in with_parts and self.spans[index].call.name in WITHOUT_PARTS:
+            if index in with_parts and self.spans[index].call.operator in WITHOUT_PARTS:
                 self.tables[index], self.reasons[index] = None, "counted by its parts"
             if self.tables[index] is not None or index in with_parts:
                 with_parts.add(self.parents[index])
@@ -122,10 +122,8 @@ class Operators:
         return own
 
 
-def _table(call: AtenCall) -> tuple[Columns | None, str]:
+def _table(call: RecordedCall) -> tuple[Columns | None, str]:
     try:
         return kernel_of(call), ""
     except NotAKernelError as error:
         return None, str(error)
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None, "its shapes are recorded in a way that we do not know"
