@@ -8,7 +8,7 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, final
+from typing import final
 
 from silicast.core.errors import SilicastError
 from silicast.core.naming import normalise
@@ -51,8 +51,8 @@ class Importer(abc.ABC):
         name: what ``--format`` calls it; reads: its files, in a few words.
     """
 
-    name: ClassVar[str]
-    reads: ClassVar[str]
+    name: str
+    reads: str
 
     @abc.abstractmethod
     def recognises(self, source: Source) -> bool:
@@ -85,7 +85,8 @@ def importers() -> Mapping[str, Importer]:
 
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
-    return dict(sorted(_FOUND.items(), key=lambda item: (item[0] == "table", item[0])))
+    tools = {name: package.benchmark_runs.BenchmarkTool(name, each) for name, each in package.field_map.field_maps().items()}
+    return dict(sorted({**_FOUND, **tools}.items(), key=lambda item: (item[0] == "table", item[0])))
 
 
 def importer_of(source: Source, name: str = "") -> Importer:

@@ -14,6 +14,7 @@ from torch.export.graph_signature import InputKind
 from torch.utils._pytree import tree_leaves, tree_map
 
 from silicast.core.errors import SilicastError
+from silicast.workload.front_ends.dimensions import listed, sizes_of_places
 from silicast.workload.front_ends.recorder import Recorder, key_of
 from silicast.workload.front_ends.torch_calls import INSTEAD, LOOPS
 from silicast.workload.graph import Graph
@@ -111,9 +112,7 @@ def graph_of_program(
         SilicastError: a dynamic dimension has no value, nothing can be differentiated, or an
             operator does not run on tensors without data.
     """
-    from silicast.workload.front_ends.dynamic import dimensions_of
-
-    sizes = dimensions_of(program, dynamic)
+    sizes = _sizes_of(program, dynamic)
     recorder = Recorder(product="tf32" if dtype == "tf32" else "fp32")
     with FakeTensorMode(allow_non_fake_inputs=True, shape_env=None), ExitStack() as stack:
         inputs = _Inputs(program, sizes, recorder, training=training)
@@ -127,6 +126,46 @@ def graph_of_program(
                 _backward(results, recorder, runner)
     phase = "training" if training else "inference"
     return Graph(name, recorder.recording.blocks(), phase, parameter_bytes=inputs.parameter_bytes)
+
+
+def _sizes_of(program: Any, given: Mapping[str, int]) -> Callable[[Any], int]:
+    """A function from a size of the program, symbolic or not, to a number.
+
+    Raises:
+        SilicastError: a name in ``given`` is unknown or its value is out of the program's range;
+            later, from the function, a dimension without a value.
+    """
+    places: dict[str, str] = {}
+    for node in program.graph_module.graph.nodes:
+        value = node.meta.get("val") if node.op == "placeholder" else None
+        for axis, size in enumerate(value.size()) if isinstance(value, torch.Tensor) else ():
+            if isinstance(size, torch.SymInt) and size.node.expr.is_symbol:
+                places[f"{node.name}.{axis}"] = str(size.node.expr)
+    ranges = {str(symbol): bounds for symbol, bounds in program.range_constraints.items()}
+    places |= {symbol: symbol for symbol in ranges if symbol not in places.values()}
+    values = {places[place]: size for place, size in sizes_of_places(places, given).items()}
+    for place, symbol in places.items():
+        size, bounds = values.get(symbol), ranges.get(symbol)
+        if size is not None and bounds is not None and not bounds.lower <= size <= bounds.upper:
+            raise SilicastError(
+                f"{place} = {size} is outside {bounds.lower} to {bounds.upper}",
+                field="dynamic", hint="the program was exported for that range",
+            )  # fmt: skip
+
+    def size_of(size: Any) -> int:
+        if not isinstance(size, torch.SymInt):
+            return int(size)
+        expression = size.node.expr
+        missing = sorted(str(x) for x in expression.free_symbols if str(x) not in values)
+        if missing:
+            named = listed(places, [x for x, own in places.items() if own == missing[0]])
+            raise SilicastError(
+                f"dynamic dimension {missing[0]} has no value", field="dynamic",
+                hint=f"give one of: {named} = a size",
+            )  # fmt: skip
+        return int(expression.subs({x: values[str(x)] for x in expression.free_symbols}))
+
+    return size_of
 
 
 @final

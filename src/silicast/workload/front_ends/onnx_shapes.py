@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import heapq
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, final
 
 import onnx
 
 from silicast.core.errors import SilicastError
+from silicast.workload.front_ends.dimensions import sizes_of_places
 from silicast.workload.operators import Value
 
 LARGE = 4096
@@ -43,7 +45,7 @@ class ShapedModel:
 
 
 def with_shapes(model: Any, symbols: Mapping[str, int]) -> ShapedModel:
-    """Sizes of all values of a model; see :func:`silicast.workload.front_ends.onnx_file.read_onnx`.
+    """Sizes of all values of a model; see :func:`silicast.workload.front_ends.read_program`.
 
     Raises:
         SilicastError: as there.
@@ -84,10 +86,7 @@ def _inferred(model: Any) -> Any:
 def _drop_contents(graph: Any) -> None:
     """Weights without their numbers: sizes are all that counts."""
     for tensor in graph.initializer:
-        count = 1
-        for size in tensor.dims:
-            count *= size
-        if count > LARGE or tensor.data_location == _T.EXTERNAL:
+        if math.prod(tensor.dims) > LARGE or tensor.data_location == _T.EXTERNAL:
             for name in ("raw_data", "float_data", "int32_data", "int64_data", "double_data"):
                 tensor.ClearField(name)
             tensor.ClearField("external_data")
@@ -95,54 +94,38 @@ def _drop_contents(graph: Any) -> None:
 
 
 def in_order(graph: Any) -> list[Any]:
-    """The nodes, each after those that it waits for.
+    """The nodes, each after those that it waits for; a file that has such an order keeps it.
 
     Raises:
         SilicastError: nodes wait for each other, or a value comes from nowhere.
     """
-    ready = {tensor.name for tensor in graph.initializer} | {x.name for x in graph.input} | {""}
-    ready |= {tensor.values.name for tensor in graph.sparse_initializer}
-    made = {name: node for node in graph.node for name in node.output if name}
-    waiting: dict[int, int] = {}
-    readers: dict[str, list[int]] = {}
-    queue: list[int] = []
+    held = {tensor.name for tensor in graph.initializer} | {x.name for x in graph.input} | {""}
+    held |= {tensor.values.name for tensor in graph.sparse_initializer}
+    made = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
+    needs: dict[int, set[int]] = {}
     for place, node in enumerate(graph.node):
-        wanted = {name for name in node.input if name not in ready}
-        for name in wanted:
-            if name not in made:
-                raise SilicastError(
-                    f"reads {name!r}, which nothing makes", field=label(node),
-                    hint="add it to the inputs or initializers",
-                )  # fmt: skip
-            readers.setdefault(name, []).append(place)
-        waiting[place] = len(wanted)
-        if not wanted:
-            queue.append(place)
-    order: list[Any] = []
-    while queue:
-        place = heapq.heappop(queue)
-        node = graph.node[place]
-        order.append(node)
-        for name in node.output:
-            for reader in readers.get(name, ()):
-                waiting[reader] -= 1
-                if not waiting[reader]:
-                    heapq.heappush(queue, reader)
-    if len(order) < len(graph.node):
-        stuck = [graph.node[place] for place, count in waiting.items() if count]
+        wanted = set(node.input) - held
+        if lost := sorted(wanted - made.keys()):
+            raise SilicastError(
+                f"reads {lost[0]!r}, which nothing makes", field=label(node),
+                hint="add it to the inputs or initializers",
+            )  # fmt: skip
+        needs[place] = {made[name] for name in wanted}
+    if all(max(before, default=-1) < place for place, before in needs.items()):
+        return list(graph.node)
+    try:
+        return [graph.node[place] for place in TopologicalSorter(needs).static_order()]
+    except CycleError as error:
+        first, *others = (label(graph.node[place]) for place in sorted(set(error.args[1])))
         raise SilicastError(
-            f"waits for itself through {', '.join(label(node) for node in stuck[1:4]) or 'itself'}",
-            field=label(stuck[0]), hint="a graph without cycles is needed: write loops out",
-        )  # fmt: skip
-    return order
+            f"waits for itself through {', '.join(others[:3]) or 'itself'}", field=first,
+            hint="a graph without cycles is needed: write loops out",
+        ) from None  # fmt: skip
 
 
 def label(node: Any) -> str:
     """A node's name, else its operator and first result."""
     return str(node.name or f"{node.op_type}({node.output[0] if node.output else ''})")
-
-
-USUAL = {"batch": 0, "seq_len": 1}
 
 
 def _fix_inputs(graph: Any, symbols: Mapping[str, int]) -> None:
@@ -152,9 +135,10 @@ def _fix_inputs(graph: Any, symbols: Mapping[str, int]) -> None:
         SilicastError: a dynamic dimension has no value, or a name is unknown.
     """
     held = {tensor.name for tensor in graph.initializer}
-    places: dict[tuple[str, int], str] = {}
-    inputs = [value for value in graph.input if value.name not in held]
-    for value in inputs:
+    places: dict[str, tuple[str, Any]] = {}
+    for value in graph.input:
+        if value.name in held:
+            continue
         if not value.type.HasField("tensor_type"):
             raise SilicastError(
                 "is not a tensor", kind="unsupported", field=value.name,
@@ -166,46 +150,17 @@ def _fix_inputs(graph: Any, symbols: Mapping[str, int]) -> None:
             )
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if not dim.HasField("dim_value") or dim.dim_value <= 0:
-                places[value.name, axis] = dim.dim_param
-    given = _by_place(places, symbols)
-    for value in inputs:
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            if (value.name, axis) not in places:
-                continue
-            size = given.get((value.name, axis))
-            if size is None:
-                name = dim.dim_param or f"{value.name}.{axis}"
-                raise SilicastError(
-                    f"dimension {axis} ({name}) has no value", field=value.name,
-                    hint=f'give {name} a size: symbols={{"{name}": 8}}',
-                )  # fmt: skip
-            dim.ClearField("dim_param")
-            dim.dim_value = size
-
-
-def _by_place(
-    places: Mapping[tuple[str, int], str], symbols: Mapping[str, int]
-) -> dict[tuple[str, int], int]:
-    found: dict[tuple[str, int], int] = {}
-    for name, size in symbols.items():
-        if size < 1:
-            raise SilicastError(f"expected at least 1, found {size}", field=name)
-        hit = [place for place, own in places.items() if own and own == name]
-        hit = hit or [place for place in places if f"{place[0]}.{place[1]}" == name]
-        axis = USUAL.get(name)
-        if not hit and axis is not None:
-            hit = [place for place in places if place[1] == axis]
-            hit = hit if len({places[place] for place in hit}) == 1 else []
-        if not hit and axis is not None:
-            continue  # a workload may state sizes that a program does not leave open
-        if not hit:
-            known = sorted({own or f"{place[0]}.{place[1]}" for place, own in places.items()})
+                places[f"{value.name}.{axis}"] = value.name, dim
+    given = sizes_of_places({place: dim.dim_param for place, (_, dim) in places.items()}, symbols)
+    for place, (name, dim) in places.items():
+        if place not in given:
+            own = dim.dim_param or place
             raise SilicastError(
-                f"the model has no dynamic dimension {name!r}", kind="unknown_name",
-                field="symbols", hint=f"it has: {', '.join(known) or 'none'}",
+                f"dimension {place.rpartition('.')[2]} ({own}) has no value", field=name,
+                hint=f'give {own} a size: {{"{own}": 8}}',
             )  # fmt: skip
-        found |= dict.fromkeys(hit, size)
-    return found
+        dim.ClearField("dim_param")
+        dim.dim_value = given[place]
 
 
 def _tensor_value(tensor: Any) -> Value:
@@ -214,10 +169,7 @@ def _tensor_value(tensor: Any) -> Value:
 
 def _value(kind: int, shape: tuple[int, ...], *, parameter: bool = False) -> Value:
     name, bits = DTYPES.get(kind, ("fp32", 32))
-    elements = 1
-    for size in shape:
-        elements *= size
-    return Value(shape, name, -(-elements * bits // 8), parameter)
+    return Value(shape, name, -(-math.prod(shape) * bits // 8), parameter)
 
 
 def _known(graph: Any) -> dict[str, Value]:

@@ -13,17 +13,15 @@ import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from silicast.core.errors import SilicastError
-from silicast.workload.front_ends.registry import reads
+from silicast.workload.front_ends.program_file import require
 from silicast.workload.graph import Graph
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-NEEDS_TORCH = "pip install 'silicast[torch]'"
 CASTS = ("fp32", "bf16", "fp16", "fp64", "tf32")
 EXPORTABLE = (
     "torch.export needs code whose path does not depend on values of tensors: use torch.cond, "
@@ -87,14 +85,7 @@ def require_torch() -> Any:
     Raises:
         SilicastError: it is not installed.
     """
-    try:
-        import torch
-        import torch.export
-    except ImportError:
-        raise SilicastError(
-            "PyTorch is not installed", kind="unsupported", field="torch", hint=NEEDS_TORCH
-        ) from None
-    return torch
+    return require("torch", "PyTorch")
 
 
 def _export(
@@ -150,17 +141,3 @@ def _refusal(module: Any, error: Exception) -> SilicastError:
         f"cannot be exported: {type(error).__name__}: {said[:300]}",
         kind="unsupported", field=type(module).__name__, hint=EXPORTABLE, file=where,
     )  # fmt: skip
-
-
-@reads(".pt2")
-def read_pt2(path: Path, sizes: Mapping[str, int], training: bool) -> Graph:
-    """The graph of a program saved by ``torch.export.save``; see :func:`graph_of` for ``sizes``.
-
-    Raises:
-        SilicastError: PyTorch is missing, or the file holds anything but an exported program.
-    """
-    require_torch()
-    from silicast.workload.front_ends import exported, pt2_archive
-
-    program = pt2_archive.load_program(path)
-    return exported.graph_of_program(program, path.stem, training=training, dynamic=sizes, dtype="")
