@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -28,14 +28,9 @@ class Span:
     thread: Hashable
     call: RecordedCall
 
-    @property
-    def duration(self) -> float:
-        """From start to end."""
-        return self.end - self.start
-
 
 @final
-class Operators:
+class OperatorSpans:
     """All spans as trees, one or more a thread.
 
     Attributes:
@@ -46,22 +41,24 @@ class Operators:
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self.spans = sorted(spans, key=lambda span: (span.start, -span.end))
-        self.parents = self._nested()
+        self.parents: list[int] = []
         self.tables: list[Columns | None] = []
         self.reasons: list[str] = []
-        self._read()
         self._starts: dict[Hashable, tuple[list[float], list[int]]] = {}
+        self._nest()
+        self._read()
 
-    def _nested(self) -> list[int]:
-        parents = []
+    def _nest(self) -> None:
         open_: dict[Hashable, list[int]] = {}
         for index, span in enumerate(self.spans):
             stack = open_.setdefault(span.thread, [])
             while stack and self.spans[stack[-1]].end <= span.start:
                 stack.pop()
-            parents.append(stack[-1] if stack else NOWHERE)
+            self.parents.append(stack[-1] if stack else NOWHERE)
             stack.append(index)
-        return parents
+            starts, indices = self._starts.setdefault(span.thread, ([], []))
+            starts.append(span.start)
+            indices.append(index)
 
     def _read(self) -> None:
         """Tables of all spans; those that stand for their parts only where no part is read."""
@@ -76,22 +73,19 @@ class Operators:
         with_parts = set()
         for index in range(len(self.spans) - 1, -1, -1):
             if index in with_parts and self.spans[index].call.operator in WITHOUT_PARTS:
-                self.tables[index], self.reasons[index] = None, "counted by its parts"
+                self._reject(index, "counted by its parts")
             if self.tables[index] is not None or index in with_parts:
                 with_parts.add(self.parents[index])
-        self._join_repeats()
-
-    def _join_repeats(self) -> None:
-        """An operator that calls itself, or another name of it, on the same sizes is one kernel."""
-        same = [
+        # an operator that calls itself, or another name of it, on the same sizes is one kernel
+        for index in [
             index
             for index, parent in enumerate(self.parents)
-            if parent != NOWHERE
-            and self.tables[index] is not None
-            and self.tables[index] == self.tables[parent]
-        ]
-        for index in same:
-            self.tables[index], self.reasons[index] = None, "a part of the operator around it"
+            if parent != NOWHERE and self.tables[index] == self.tables[parent] is not None
+        ]:
+            self._reject(index, "a part of the operator around it")
+
+    def _reject(self, index: int, reason: str) -> None:
+        self.tables[index], self.reasons[index] = None, reason
 
     def owner(self, index: int) -> int:
         """The innermost span that is a kernel's, from this one outwards."""
@@ -101,11 +95,6 @@ class Operators:
 
     def at(self, thread: Hashable, time: float) -> int:
         """The innermost span of a thread that holds a moment."""
-        if not self._starts:
-            for index, span in enumerate(self.spans):
-                starts, indices = self._starts.setdefault(span.thread, ([], []))
-                starts.append(span.start)
-                indices.append(index)
         starts, indices = self._starts.get(thread, ([], []))
         place = bisect_right(starts, time) - 1
         index = indices[place] if place >= 0 else NOWHERE
@@ -113,12 +102,12 @@ class Operators:
             index = self.parents[index]
         return index
 
-    def own_times(self, scale: Callable[[float], float] = float) -> list[float]:
+    def own_times(self) -> list[float]:
         """Duration of each span without the spans in it."""
-        own = [scale(span.duration) for span in self.spans]
-        for index, parent in enumerate(self.parents):
+        own = [span.end - span.start for span in self.spans]
+        for span, parent in zip(self.spans, self.parents, strict=True):
             if parent != NOWHERE:
-                own[parent] -= scale(self.spans[index].duration)
+                own[parent] -= span.end - span.start
         return own
 
 

@@ -1,4 +1,4 @@
-"""What a user adds to a file: what it does not say itself."""
+"""What a user states of a file beside its content."""
 
 from __future__ import annotations
 
@@ -7,49 +7,37 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.records import Columns
 from silicast.scenario.schema import RawScenario
-from silicast.scenario.set_fields import with_fields
 from silicast.scenario.strict import near
+
+TEXTS = ("version", "name", "model", "engine", "device", "library", "library_version", "variant")
+"""Last parts of fields that hold text, even if it looks like a number."""
+TABLES = ("kernel", "collective", *RawScenario.__struct_fields__)
+"""What fields may start with: tables of rows, and those of a scenario."""
 
 
 @final
 @dataclass(frozen=True)
 class Options:
-    """What the file does not say.
+    """What the file does not hold.
 
     Attributes:
         device: catalog name or path of a device file; "" = as the file says.
-        fields: dotted field of a scenario -> its value; they win over what the file says.
+        fields: dotted field of a scenario -> its value; they win over those of the file.
         session: name of the session.
 
-    >>> Options(fields={"parallel.tp": 2}).nested()
-    {'parallel': {'tp': 2}}
+    >>> Options(fields={"kernel.cache": "cold", "model": "x"}).own("kernel")
+    {'cache': 'cold'}
     """
 
     device: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
     session: str = "import"
 
-    def nested(self) -> Columns:
-        """The fields as tables in tables.
-
-        Raises:
-            SilicastError: one is both a value and a table.
-        """
-        return with_fields({}, self.fields)
-
     def own(self, prefix: str) -> dict[str, Any]:
         """Fields below a prefix, without it."""
         start = f"{prefix}."
         return {k.removeprefix(start): v for k, v in self.fields.items() if k.startswith(start)}
-
-
-TEXTS = ("version", "name", "model", "engine", "device", "library", "library_version", "variant")
-"""Last parts of fields that hold text, even if it looks like a number."""
-
-TABLES = ("kernel", "collective", *RawScenario.__struct_fields__)
-"""What fields may start with: tables of rows, and those of a scenario."""
 
 
 def stated(words: Sequence[str]) -> dict[str, Any]:

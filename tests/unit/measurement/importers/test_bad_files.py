@@ -119,7 +119,7 @@ class TestKineto:
         ]
         source = Source(s.written(tmp_path, "x", s.kineto(events)))
         reading = importer_of(source).read(source, Options())
-        assert [row.total_us for row in reading.unread] == [2.0]
+        assert [row.total_us for row in reading.rejected] == [2.0]
 
 
 class TestNsight:
