@@ -82,16 +82,10 @@ class RecordedCall:
         return _value(text) if isinstance(text, str) else None
 
     def call(self) -> Call:
-        """The call with its result, which has the shape and format of its broadcast operands.
-
-        Raises:
-            NotAKernelError: no shape was recorded.
-        """
+        """The call with its result, which has the shape and format of its broadcast operands."""
         args = tuple(self.argument(i) for i in range(max(len(self.dims), len(self.values))))
-        inputs = tuple(value for value in args if isinstance(value, Value))
-        if not any(value.shape for value in inputs):
-            raise NotAKernelError("its shapes were not recorded (record_shapes=True)")
-        return called(self.operator, args, _broadcast([value.shape for value in inputs]))
+        shapes = [value.shape for value in args if isinstance(value, Value)]
+        return called(self.operator, args, _broadcast(shapes))
 
     def packed(self, *indices: int) -> bool:
         """Whether tensors lie in memory without gaps and in one order of axes, whichever it is;
@@ -110,9 +104,15 @@ class RecordedCall:
 
 
 def called(name: str, args: tuple[Any, ...], shape: tuple[int, ...]) -> Call:
-    """A call whose result has a shape, in the format of its first operand."""
+    """A call whose result has a shape, in the format of its first operand.
+
+    Raises:
+        NotAKernelError: no operand has a shape.
+    """
     inputs = tuple(value for value in args if isinstance(value, Value))
-    first = next(value for value in inputs if value.shape)
+    first = next((value for value in inputs if value.shape), None)
+    if first is None:
+        raise NotAKernelError("on scalars, or its shapes were not recorded (record_shapes=True)")
     size = first.nbytes // max(first.elements, 1)
     return Call(name, args, {}, inputs, (Value(shape, first.dtype, math.prod(shape) * size),))
 
@@ -128,7 +128,7 @@ def _without_gaps(axes: Sequence[tuple[int, int]]) -> bool:
 
 
 def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    most = max(len(shape) for shape in shapes)
+    most = max((len(shape) for shape in shapes), default=0)
     padded = [(1,) * (most - len(shape)) + shape for shape in shapes]
     return tuple(max(sizes) if min(sizes) else 0 for sizes in zip(*padded, strict=True))
 

@@ -150,6 +150,7 @@ class TestKineto:
             ("aten::cat", [[[8, 64], [8, 64]], []], ["TensorList", "Scalar"], ["", "0"],
              "no kernel model"),
             ("aten::copy_", [[8, 64], [8, 64]], ["float", "c10::Half"], [], "cast"),
+            ("aten::copy_", [[], []], ["float", "double"], [], "on scalars"),
         ],
     )  # fmt: skip
     def test_operators_that_are_no_kernel_say_why(

@@ -87,7 +87,7 @@ def test_rows_and_elements(tmp_path: Path) -> None:
     assert {"op": "embedding", "tokens": 40, "hidden": 64, "vocab": 1000, "dtype": "fp32"} in found
     assert {**elements, "kind": "silu", "inputs": 1} in found
     assert {**elements, "kind": "mul", "inputs": 2} in found
-    assert {**elements, "kind": "addu", "inputs": 1} in found
+    assert {**elements, "kind": "add", "inputs": 1} in found
 
 
 def test_attention_and_convolution(tmp_path: Path) -> None:
