@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Literal, final
+from typing import Any, final
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.importers.field_map import FieldMap, Result, number
+from silicast.measurement.importers.field_map import Field, FieldMap, Result, number
 from silicast.measurement.importers.importer import Importer, Reading
 from silicast.measurement.importers.options import Options
 from silicast.measurement.importers.sessions import session_of
@@ -49,10 +48,8 @@ class BenchmarkTool(Importer):
         tool = self.map.tool
         runs = [_Run(row, Result(self.map, x), source) for row, x in self.map.documents(source)]
         if not any(run.metrics or run.requests for run in runs):
-            raise SilicastError(
-                f"holds no request and no metric of {tool}", file=str(source.path), field="file",
-                hint="did every request fail?",
-            )  # fmt: skip
+            none = f"holds no request and no metric of {tool}"
+            raise source.error(none, hint="did every request fail?")
         device = options.device or str(options.fields.get("device", ""))
         options = Options(device, options.fields, options.session)
         records = tuple(run.row_of(options) for run in runs)
@@ -79,17 +76,15 @@ class _Run:
     def __init__(self, row: int, result: Result, source: Source) -> None:
         self.row, self.result, self.source = row, result, source
         self.requests = result.count("requests")
-        self.metrics = result.latencies_ms(source) if self._is_completed else {}
-        rates: tuple[Literal["output_tokens_per_s", "requests_per_s"], ...]
-        rates = ("output_tokens_per_s", "requests_per_s")
-        if self._is_completed:
-            self.metrics |= {name: rate for name in rates if (rate := result.number(name)) > 0}
         self.degrees = self._degrees()
-
-    @property
-    def _is_completed(self) -> bool:
-        """Whether any request was, as far as the file counts them."""
-        return self.requests != 0 or self.result.value("requests") is None
+        self.metrics: dict[str, float] = {}
+        if self.requests != 0 or result.value("requests") is None:  # some were completed
+            rates = {
+                "output_tokens_per_s": result.number("output_tokens_per_s"),
+                "requests_per_s": result.number("requests_per_s"),
+            }
+            latencies = result.latencies_ms(source)
+            self.metrics = {n: value for n, value in (latencies | rates).items() if value > 0}
 
     def row_of(self, options: Options) -> RunRow | UnreadRow:
         """The run with its scenario; one that measured nothing is listed.
@@ -102,13 +97,11 @@ class _Run:
         if not self.metrics:
             reason = "holds no metric" if self.requests else "no request was completed"
             spent = self.result.number("duration_s") * 1e6 + self.result.number("duration_ms") * 1e3
-            return UnreadRow(options.session, name, self.requests, spent, reason, self.row)
+            return UnreadRow(options.session, name, max(self.requests, 0), spent, reason, self.row)
         for metric, value in self.metrics.items():
             if metric.endswith("_ms") and value > LONGEST_MS:
-                raise SilicastError(
-                    f"{metric} is {value:.4g} ms, more than a day", file=str(self.source.path),
-                    field=f"row {self.row}", hint="is the unit right?",
-                )  # fmt: skip
+                long = f"{metric} is {value:.4g} ms, more than a day"
+                raise self.source.error(long, f"row {self.row}", "is the unit right?")
         scenario = self._scenario(options)
         _check(scenario, self.source)
         return RunRow(
@@ -118,14 +111,17 @@ class _Run:
 
     def _scenario(self, options: Options) -> Columns:
         """What the file holds, with what the user states instead."""
-        engine = {"name": self._engine(), "version": self.result.text("version")}
+        known = self.result.map
+        name = self._engine_in(known.engines) or self._engine_in(known.assumed_engines)
+        engine = {"name": name or known.engine, "version": self.result.text("version")}
         found: Columns = {
             "format": 1, "task": "serving", "device": options.device,
             "model": self.result.text("model"), "engine": {n: x for n, x in engine.items() if x},
             "parallel": self.degrees,
             "workload": {
                 "arrival": self._arrival(), "requests": self.requests,
-                "input_len": self._length("input"), "output_len": self._length("output"),
+                "input_len": self._length("input_lens", "input_tokens", "input_len"),
+                "output_len": self._length("output_lens", "output_tokens", "output_len"),
             },
         }  # fmt: skip
         rows = ("collective.", "kernel.")
@@ -140,12 +136,6 @@ class _Run:
         if not found["workload"]["requests"]:
             del found["workload"]["requests"]
         return {name: value for name, value in found.items() if value not in ("", {})}
-
-    def _engine(self) -> str:
-        for engines in (self.result.map.engines, self.result.map.assumed_engines):
-            if found := self._engine_in(engines):
-                return found
-        return self.result.map.engine
 
     def _engine_in(self, engines: dict[str, str]) -> str:
         backend = self.result.text("engine").casefold()
@@ -162,7 +152,8 @@ class _Run:
 
     def _arrival(self) -> Columns:
         """How requests come: at a rate, or so many at a time."""
-        rate, concurrency = self.result.number("rate_per_s"), self._concurrency
+        rate, mean = self.result.number("rate_per_s"), self.result.number("mean_concurrency")
+        concurrency = self.result.number("concurrency") or (max(mean, 1.0) if mean else 0.0)
         if rate and math.isfinite(rate):
             shape = self.result.number("burstiness") or 1.0
             if math.isclose(shape, 1.0):
@@ -173,26 +164,18 @@ class _Run:
         sent = self.result.count("sent") or self.requests
         return {"kind": "closed", "concurrency": sent} if rate == math.inf and sent else {}
 
-    @property
-    def _concurrency(self) -> float:
-        mean = self.result.number("mean_concurrency")
-        return self.result.number("concurrency") or (max(mean, 1.0) if mean else 0.0)
-
-    def _length(self, side: Literal["input", "output"]) -> Any:
+    def _length(self, each: Field, total: Field, mean: Field) -> Any:
         """Mean tokens of a request, or those of each where the file lists all."""
-        each: Sequence[Any] = self.result.numbers(
-            "input_lens" if side == "input" else "output_lens"
+        lens = self.result.members(each)
+        if lens and len(lens) == self.requests and all(isinstance(x, int) and x > 0 for x in lens):
+            if len(set(lens)) == 1:
+                return lens[0]
+            if len(lens) <= MOST_VALUES:
+                return {"kind": "values", "values": lens}
+        tokens = self.result.number(total)
+        return round(
+            tokens / self.requests if tokens and self.requests else self.result.number(mean)
         )
-        whole = all(isinstance(x, int) and x > 0 for x in each)
-        if each and len(each) == self.requests and whole:
-            if len(set(each)) == 1:
-                return each[0]
-            if len(each) <= MOST_VALUES:
-                return {"kind": "values", "values": list(each)}
-        total = self.result.number("input_tokens" if side == "input" else "output_tokens")
-        if total and self.requests:
-            return round(total / self.requests)
-        return round(self.result.number("input_len" if side == "input" else "output_len"))
 
     def _flags(self) -> list[str]:
         """What is doubtful."""
@@ -216,20 +199,16 @@ def _check(scenario: Columns, source: Source) -> None:
         "device": scenario.get("device"),
         "model": scenario.get("model"),
         "engine": engine.get("name") if isinstance(engine, dict) else engine,
-        **{f"workload.{n}": scenario["workload"][n] for n in ("arrival", "input_len", "output_len")},
-    }  # fmt: skip
-    for name, value in needed.items():
-        if not value:
-            raise SilicastError(
-                "is not in the file", file=str(source.path), field=name, hint=_HINTS[name]
-            )
+        **{f"workload.{name}": value for name, value in scenario["workload"].items()},
+    }
+    for name, hint in _HINTS.items():
+        if not needed[name]:
+            raise source.error("is not in the file", name, hint)
     folder = source.path.absolute().parent
     try:
         decode(scenario, folder=folder)
         find_any_model(scenario["model"], folder)
     except SilicastError as error:
-        hint = _HINTS.get(error.field, error.hint)
-        raise SilicastError(
-            error.message, kind=error.kind, file=str(source.path), field=error.field,
-            hint=f"{error.hint}; {hint}" if error.hint and hint != error.hint else hint,
-        ) from None  # fmt: skip
+        hints = dict.fromkeys((error.hint, _HINTS.get(error.field, "")))
+        hint = "; ".join(hint for hint in hints if hint)
+        raise source.error(error.message, error.field, hint, error.kind) from None

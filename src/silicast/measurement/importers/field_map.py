@@ -141,7 +141,7 @@ class Result:
     def value(self, name: Field) -> Any:
         """A number, a text or a truth value; None where the file does not hold just one."""
         conditions = self.map.only_if.get(name, {})
-        if not all(fnmatchcase(str(self._one(p)), w) for p, w in conditions.items()):
+        if not all(fnmatchcase(str(self._one(p)), wanted) for p, wanted in conditions.items()):
             return None
         return self._one(self.map.fields.get(name, []))
 
@@ -158,8 +158,8 @@ class Result:
         found = self.number(name)
         return int(found) if math.isfinite(found) else 0
 
-    def numbers(self, name: Field) -> Sequence[Any]:
-        """A list."""
+    def members(self, name: Field) -> list[Any]:
+        """Members of a list."""
         return self._all(self.map.fields.get(name, []))
 
     def latencies_ms(self, source: Source) -> dict[str, float]:
@@ -173,26 +173,22 @@ class Result:
             mean = number(self._one(self.map.means_ms.get(name, []))) or 0.0
             if mean > 0:
                 found[f"{name}_mean_ms"] = mean
-            for path in [paths] if isinstance(paths, str) else paths:
-                unit = self._unit_ms(name, path, mean, source)
+            for path in _listed(paths):
+                unit = self._unit_ms(path, mean if name in self.map.means_ms else None, source)
                 for statistic, ours in STATISTICS.items():
                     value = number(self._one(path.format(statistic=statistic))) or 0.0
                     if unit and 0 < value < math.inf:
                         found.setdefault(f"{name}_{ours}_ms", value * unit)
         return found
 
-    def _unit_ms(self, name: Latency, path: str, mean: float, source: Source) -> float:
+    def _unit_ms(self, path: str, mean: float | None, source: Source) -> float:
         """Milliseconds of the unit of a latency, 0 where it cannot be told."""
         table = path.rpartition(".")[0]
         stated = self._one(f"{table}.unit") if table else None
-        if stated is not None:
-            if stated not in MS_PER:
-                raise SilicastError(
-                    f"has the unit {stated!r}, expected a time", file=str(source.path), field=table
-                )
-            return MS_PER[stated]
-        if name not in self.map.means_ms:
-            return 1.0
+        if stated is not None and stated not in MS_PER:
+            raise source.error(f"has the unit {stated!r}, expected a time", table)
+        if stated is not None or mean is None:
+            return 1.0 if stated is None else MS_PER[stated]
         own = number(self._one(path.format(statistic="average"))) or 0.0
         near = (u for u in (1.0, 1e-3, 1e-6, 1e3) if math.isclose(mean, own * u, rel_tol=0.05))
         return next(near, 0.0) if own > 0 else 0.0
@@ -203,28 +199,29 @@ class Result:
 
     def _all(self, paths: Paths) -> list[Any]:
         """Values of the first path that has any."""
-        for path in [paths] if isinstance(paths, str) else paths:
-            names = [] if path == "" else path.split(".")
-            if found := [value for value in self._at(self.document, names) if value is not None]:
-                return found
-        return []
+        found = (list(self._at(self.document, path.split("."))) for path in _listed(paths))
+        return next((values for values in found if values), [])
 
     def _at(self, place: Any, names: Sequence[str]) -> Iterator[Any]:
         if not names:
             members = place if isinstance(place, list) else [place]
-            yield from (each for each in members if not isinstance(each, dict | list))
-        elif names[0] == "*":
+            yield from (x for x in members if x is not None and not isinstance(x, dict | list))
+        elif names[0] != "*":
+            if isinstance(place, dict):
+                yield from self._at(place.get(names[0]), names[1:])
+        else:
             if isinstance(place, dict):
                 place = [{"name": n, **each} for n, each in place.items() if isinstance(each, dict)]
             for each in place if isinstance(place, list) else []:
-                if isinstance(each, dict) and not self._is_skipped(each):
+                skipped = self.map.skipped.items()
+                if isinstance(each, dict) and not any(
+                    fnmatchcase(str(each.get(name)), pattern) for name, pattern in skipped
+                ):
                     yield from self._at(each, names[1:])
-        elif isinstance(place, dict):
-            yield from self._at(place.get(names[0]), names[1:])
 
-    def _is_skipped(self, member: Mapping[str, Any]) -> bool:
-        skipped = self.map.skipped.items()
-        return any(fnmatchcase(str(member.get(name)), pattern) for name, pattern in skipped)
+
+def _listed(paths: Paths) -> list[str]:
+    return [paths] if isinstance(paths, str) else paths
 
 
 def number(value: Any) -> float | None:
@@ -261,13 +258,13 @@ def _statistics(source: Source) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 tag = title.strip().casefold().replace(" ", "_")
                 yield tag, {**values, "unit": unit} if unit else values
     except csv.Error as error:
-        raise SilicastError(f"is no CSV: {error}", file=str(source.path), field="file") from None
+        raise source.error(f"is no CSV: {error}") from None
 
 
 def _printed(text: str) -> dict[str, Any]:
     """Labels of printed lines with their values; "[TTFT] P50: 3.5" is in a table in milliseconds.
 
-    >>> _printed("[TTFT] P50 : 3.5\\nTP Size: 2")["TTFT"]
+    >>> _printed("[TTFT] P50 : 3.5")["TTFT"]
     {'unit': 'ms', 'p50': '3.5'}
     """
     found: dict[str, Any] = {}

@@ -133,9 +133,7 @@ class Kineto(Importer):
             else ("operators of a CPU, whose times hold their dispatch",),
         )  # fmt: skip
         launches = found.kernels() if found.on_device else found.operators_alone()
-        return reading_of(
-            launches, session, options, source, exclusive=False, more=hosts.rows
-        )
+        return reading_of(launches, session, options, source, exclusive=False, more=hosts.rows)
 
 
 @final

@@ -72,12 +72,13 @@ def reading_of(
     kernel, collective = options.own("kernel"), options.own("collective")
     faults: dict[str, str] = {}
     groups: dict[tuple[str, str, str], list[Launch]] = {}
-    for launch in launches:
-        _check_time(launch, source)
-        if launch.kernel is not None:
-            launch = _checked(replace(launch, kernel={**launch.kernel, **kernel}), faults)
-        if launch.collective is not None:
-            launch = replace(launch, collective={**launch.collective, **collective})
+    for each in launches:
+        _check_time(each, source)
+        launch = each
+        if each.kernel is not None:
+            launch = _checked(replace(each, kernel={**each.kernel, **kernel}), faults)
+        elif each.collective is not None:
+            launch = replace(each, collective={**each.collective, **collective})
         sizes = repr(sorted((launch.kernel or launch.collective or {}).items()))
         groups.setdefault((launch.name, sizes, launch.reason), []).append(launch)
     rows = [_row(group, session.id, exclusive=exclusive) for group in groups.values()]

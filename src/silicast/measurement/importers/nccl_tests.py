@@ -33,8 +33,8 @@ _DTYPES = {
     "uint8": "int8", "int32": "int32", "uint32": "int32", "int64": "int64", "uint64": "int64",
     "fp8e4m3": "fp8", "f8e4m3": "fp8", "fp8e5m2": "fp8", "f8e5m2": "fp8",
 }  # fmt: skip
-_TIMES = ((-8, []), (-4, ["in_place"]))
-"""The last eight cells are two times four (time, algbw, busbw, wrong), and their flags."""
+_TIMES = {-8: "", -4: "in_place"}
+"""The last eight cells are two times four (time, algbw, busbw, wrong): place and flag of each."""
 LONGEST_US = 3.6e9
 
 
@@ -113,7 +113,8 @@ def _records(test: _Test, session: str, source: Source, options: Options) -> Ite
     gpus = options.fields.get("collective.gpus", len(test.ranks))
     if not isinstance(gpus, int) or gpus < 2:
         raise source.error(
-            f"was run on {len(test.ranks)} devices, a collective takes at least 2", "Rank",
+            f"was run on {len(test.ranks)} devices, a collective takes at least 2",
+            "Rank",
             "state them if the list of ranks was cut off: --set collective.gpus=8",
         )
     op = _op(test, gpus, source, options)
@@ -124,7 +125,7 @@ def _records(test: _Test, session: str, source: Source, options: Options) -> Ite
             "op": op, "bytes": size, "gpus": gpus, "dtype": dtype, "implementation": "nccl",
             **launch,
         }  # fmt: skip
-        for place, flags in _TIMES:
+        for place, flag in _TIMES.items():
             if cells[place] == "N/A":
                 continue
             took = _time(cells[place], source, line)
@@ -133,9 +134,10 @@ def _records(test: _Test, session: str, source: Source, options: Options) -> Ite
                 reason = "no bytes, or no time" if dtype else "a format that no scenario has"
                 yield UnreadRow(session, name, 1, took, reason, line)
                 continue
-            row = 0 if flags else line  # one line is one row, and its time in place beside it
+            row = 0 if flag else line  # one line is one row, and its time in place beside it
+            flags = [flag] if flag else []
             yield CollectiveRow(
-                session, dict(collective), took, test.per_node, flags=list(flags), row=row
+                session, dict(collective), took, test.per_node, flags=flags, row=row
             )
 
 

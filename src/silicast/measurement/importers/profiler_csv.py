@@ -1,8 +1,8 @@
 """Tables of CSV that Nsight Systems and Nsight Compute print, possibly among other lines.
 
-``nsys stats`` prints no sizes, so that all of its rows are listed by family. ``ncu`` holds clocks at
-their base and empties the caches before each kernel unless told otherwise: the session notes it,
-and times are longer than in a run.
+``nsys stats`` prints no sizes, so that all of its rows are listed by family. ``ncu`` holds clocks
+at their base and empties the caches before each kernel unless told otherwise: the session notes
+it, and times are longer than in a run.
 """
 
 from __future__ import annotations

@@ -39,6 +39,11 @@ class NotAKernelError(Exception):
     """Why a call is no kernel of a scenario."""
 
 
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise NotAKernelError(otherwise)
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
@@ -61,25 +66,19 @@ class RecordedCall:
         """Its name as the table of operators writes it."""
         return self.name.replace("::", ".")
 
-    def has_shape(self, index: int) -> bool:
-        """Whether an argument is one tensor of at least one axis."""
-        if index >= min(len(self.dims), len(self.types)) or self.types[index] not in FORMATS:
-            return False
-        dims = self.dims[index]
-        return bool(dims) and not isinstance(dims[0], list)
-
     def argument(self, index: int) -> Any:
         """A tensor, a number, a truth value, a tuple of whole numbers; None = not recorded. The
         bytes of a scalar that is a tensor are neglected.
         """
-        if index < len(self.types) and self.types[index] in FORMATS:
-            dtype, size = FORMATS[self.types[index]]
-            if self.has_shape(index):
-                shape = tuple(int(size) for size in self.dims[index])
-                return Value(shape, dtype, math.prod(shape) * size)
-            return None if self.dims[index] else Value((), dtype, 0)
-        text = self.values[index] if index < len(self.values) else ""
-        return _value(text) if isinstance(text, str) else None
+        kind = self.types[index] if index < min(len(self.types), len(self.dims)) else ""
+        if kind not in FORMATS:
+            text = self.values[index] if index < len(self.values) else ""
+            return _value(text) if isinstance(text, str) else None
+        (dtype, size), dims = FORMATS[kind], self.dims[index]
+        if dims and isinstance(dims[0], list):
+            return None
+        shape = tuple(map(int, dims))
+        return Value(shape, dtype, math.prod(shape) * size if shape else 0)
 
     def call(self) -> Call:
         """The call with its result, which has the shape and format of its broadcast operands."""
@@ -168,7 +167,7 @@ def kernel_of(recorded: RecordedCall) -> Columns:
     """The ``kernel`` table of a call.
 
     Raises:
-        NotAKernelError: says why it is none.
+        NotAKernelError: names why it is none.
 
     >>> kernel_of(RecordedCall("aten::mm", [[8, 64], [64, 32]], ["float", "float"]))
     {'op': 'gemm', 'k': 64, 'm': 8, 'n': 32, 'dtype': 'fp32'}
@@ -178,15 +177,14 @@ def kernel_of(recorded: RecordedCall) -> Columns:
         raise NotAKernelError("no kernel model stands for it")
     try:
         op = kernels_of(reader(recorded))[0].op
+        if any(size == 0 and name not in _MAY_BE_ZERO for name, size in op.dims):
+            raise NotAKernelError("works on nothing: one of its sizes is 0")
+        if op.family == "data_movement":
+            types = ", ".join(dict.fromkeys(kind for kind in recorded.types if kind in FORMATS))
+            raise NotAKernelError(f"no kernel model takes {types}, or operands that are broadcast")
+        table = kernel_table_of(op)
     except (ValueError, TypeError, IndexError, AttributeError, ArithmeticError):
         raise NotAKernelError("its shapes are recorded in an unknown way") from None
-    if any(size == 0 and name not in _MAY_BE_ZERO for name, size in op.dims):
-        raise NotAKernelError("works on nothing: one of its sizes is 0")
-    if op.family == "data_movement":
-        types = ", ".join(dict.fromkeys(kind for kind in recorded.types if kind in FORMATS))
-        raise NotAKernelError(f"no kernel model takes {types}, or operands that are broadcast")
-    try:
-        table = kernel_table_of(op)
     except SilicastError as error:
         field = error.field.removeprefix("kernel.")
         raise NotAKernelError(f"{op.family}: {field} {error.message}"[:300]) from None
@@ -205,17 +203,18 @@ reads(
 @reads("aten: _scaled_mm _int_mm matmul")
 def _product(recorded: RecordedCall) -> Call:
     a, b = args = recorded.argument(0), recorded.argument(1)
-    if len(a.shape) < 2 or len(b.shape) < 2 or (len(b.shape) > 2 and a.shape[:-2] != b.shape[:-2]):
-        raise NotAKernelError("a product of vectors, or one whose batches are broadcast")
+    plain = len(a.shape) > 1 and len(b.shape) > 1
+    plain = plain and (len(b.shape) == 2 or a.shape[:-2] == b.shape[:-2])
+    _require(plain, "a product of vectors, or one whose batches are broadcast")
     return called(recorded.operator, args, (*a.shape[:-1], b.shape[-1]))
 
 
 @reads("aten: linear mkldnn_linear", "mkldnn: _linear_pointwise", "mkl: _mkl_linear")
 def _linear(recorded: RecordedCall) -> Call:
     call = recorded.call()
-    rows, weight = call.inputs[:2]
-    if len(weight.shape) != 2 or weight.shape[1] != rows.shape[-1]:
-        raise NotAKernelError("its weights are packed: their sizes were not recorded")
+    rows, weight = (value.shape for value in call.inputs[:2])
+    unpacked = len(weight) == 2 and weight[1] == rows[-1]
+    _require(unpacked, "its weights are packed: their sizes were not recorded")
     return call
 
 
@@ -223,30 +222,29 @@ def _linear(recorded: RecordedCall) -> Call:
 def _attention(recorded: RecordedCall) -> Call:
     q, k, v = (recorded.argument(index).shape for index in range(3))
     causal = recorded.argument(CAUSAL[recorded.operator])
-    if not isinstance(causal, bool):
-        raise NotAKernelError("attention: whether it is causal was not recorded")
-    if len(q) != 4 or q[3] != v[3] or q[3] < NARROWEST_HEAD:
-        raise NotAKernelError("attention with values of another width than keys, or narrow heads")
-    if q[2] != 1 and (q[2] > k[2] or (causal and q[2] != k[2])):
-        raise NotAKernelError("attention to fewer keys than queries, or causal from the first key")
+    _require(isinstance(causal, bool), "attention: whether it is causal was not recorded")
+    usual = len(q) == 4 and q[3] == v[3] and q[3] >= NARROWEST_HEAD
+    _require(usual, "attention with values of another width than keys, or narrow heads")
+    last = q[2] == 1 or q[2] == k[2] or (q[2] < k[2] and not causal)
+    _require(last, "attention to fewer keys than queries, or causal from the first key")
     return recorded.call()
 
 
 @reads("flash_attn: _flash_attn_forward")
 def _flash_attention(recorded: RecordedCall) -> Call:
     causal, window = recorded.argument(5), recorded.argument(6)
-    if not isinstance(causal, bool) or window not in (None, -1):
-        raise NotAKernelError("attention in a window, or whether it is causal was not recorded")
-    if recorded.argument(0).shape[1] > recorded.argument(1).shape[1]:
-        raise NotAKernelError("attention to fewer keys than queries")
+    plain = isinstance(causal, bool) and window in (None, -1)
+    _require(plain, "attention in a window, or whether it is causal was not recorded")
+    queries, keys = (recorded.argument(index).shape[1] for index in (0, 1))
+    _require(queries <= keys, "attention to fewer keys than queries")
     return recorded.call()
 
 
 @reads("_C: rotary_embedding")
 def _rope(recorded: RecordedCall) -> Call:
     width = recorded.argument(3)
-    if not isinstance(width, int) or width < 1:
-        raise NotAKernelError("rope: the width of a head was not recorded")
+    recorded_width = isinstance(width, int) and width > 0
+    _require(recorded_width, "rope: the width of a head was not recorded")
     return recorded.call()
 
 
@@ -256,12 +254,11 @@ def _convolution(recorded: RecordedCall) -> Call:
     args = images, filters, _, stride, padding, dilation, transposed, _, groups = tuple(
         recorded.argument(index) for index in range(9)
     )
-    if len(images.shape) != 4 or len(filters.shape) != 4:
-        raise NotAKernelError("a convolution of another number of axes than two")
-    if transposed is not False or not isinstance(groups, int):
-        raise NotAKernelError("a transposed convolution, or one whose arguments were not recorded")
-    if set(dilation) != {1}:
-        raise NotAKernelError("a convolution with gaps in its filter")
+    plane = len(images.shape) == len(filters.shape) == 4
+    _require(plane, "a convolution of another number of axes than two")
+    plain = transposed is False and isinstance(groups, int)
+    _require(plain, "a transposed convolution, or one whose arguments were not recorded")
+    _require(set(dilation) == {1}, "a convolution with gaps in its filter")
     sides = zip(images.shape[2:], filters.shape[2:], (0, -1), strict=True)
     space = ((size + 2 * padding[i] - taps) // stride[i] + 1 for size, taps, i in sides)
     return called(recorded.operator, args, (images.shape[0], filters.shape[0], *space))
@@ -272,8 +269,7 @@ def _convolution(recorded: RecordedCall) -> Call:
 )
 def _unary(recorded: RecordedCall) -> Call:
     ordered = recorded.dense if recorded.operator == "aten.clone" else recorded.packed
-    if recorded.has_shape(0) and not ordered(0):
-        raise NotAKernelError("reads its tensor against the order in memory")
+    _require(ordered(0), "reads its tensor against the order in memory")
     return recorded.call()
 
 
@@ -281,14 +277,12 @@ def _unary(recorded: RecordedCall) -> Call:
 def _binary(recorded: RecordedCall) -> Call:
     """Two tensors, or a tensor and a number."""
     call = recorded.call()
-    operands = [index for index in (0, 1) if recorded.has_shape(index)]
-    if operands[0] != 0:
-        raise NotAKernelError("a number before a tensor")
-    if len({recorded.types[index] for index in operands}) > 1:
-        raise NotAKernelError("two tensors in different formats")
+    operands = [i for i, x in enumerate(call.args[:2]) if isinstance(x, Value) and x.shape]
+    _require(operands[0] == 0, "a number before a tensor")
+    formats = {recorded.types[index] for index in operands}
+    _require(len(formats) == 1, "two tensors in different formats")
     whole = [i for i in operands if call.args[i].elements == call.out.elements]
-    if not recorded.packed(*whole):
-        raise NotAKernelError("reads a tensor against the order in memory")
+    _require(recorded.packed(*whole), "reads a tensor against the order in memory")
     return call
 
 
@@ -296,10 +290,9 @@ def _binary(recorded: RecordedCall) -> Call:
 def _copy(recorded: RecordedCall) -> Call:
     """A copy between tensors of one order; another format is a cast."""
     to, source = recorded.argument(0), recorded.argument(1)
-    if to.shape != source.shape or not recorded.packed(0, 1):
-        raise NotAKernelError("a copy that reorders or repeats")
-    if to.nbytes != source.nbytes:
-        raise NotAKernelError("a cast between formats of different sizes")
+    ordered = to.shape == source.shape and recorded.packed(0, 1)
+    _require(ordered, "a copy that reorders or repeats")
+    _require(to.nbytes == source.nbytes, "a cast between formats of different sizes")
     same = recorded.types[0] == recorded.types[1]
     return called("aten.clone" if same else "aten._to_copy", (to,), to.shape)
 
@@ -307,8 +300,8 @@ def _copy(recorded: RecordedCall) -> Call:
 @reads("aten: _softmax _log_softmax softmax log_softmax _safe_softmax")
 def _softmax(recorded: RecordedCall) -> Call:
     axis, call = recorded.argument(1), recorded.call()
-    if not isinstance(axis, int) or axis not in (-1, len(call.inputs[0].shape) - 1):
-        raise NotAKernelError("a softmax along another axis than the last, or one not recorded")
+    last = isinstance(axis, int) and axis in (-1, len(call.inputs[0].shape) - 1)
+    _require(last, "a softmax along another axis than the last, or one not recorded")
     return call
 
 
@@ -316,6 +309,6 @@ def _softmax(recorded: RecordedCall) -> Call:
 def _norm(recorded: RecordedCall) -> Call:
     row, call = recorded.argument(1), recorded.call()
     shape = call.inputs[0].shape
-    if not isinstance(row, tuple) or shape[len(shape) - len(row) :] != row:
-        raise NotAKernelError("a norm whose rows were not recorded")
+    known = isinstance(row, tuple) and shape[len(shape) - len(row) :] == row
+    _require(known, "a norm whose rows were not recorded")
     return call

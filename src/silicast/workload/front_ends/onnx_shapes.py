@@ -150,10 +150,10 @@ def _fix_inputs(graph: Any, given: Mapping[str, int]) -> None:
     sizes = sizes_of_places({place: dim.dim_param for place, dim in places.items()}, given)
     for place, dim in places.items():
         if place not in sizes:
-            name, _, axis = place.rpartition(".")
+            name, _, number = place.rpartition(".")
             own = dim.dim_param or place
             raise SilicastError(
-                f"dimension {axis} ({own}) has no value", field=name,
+                f"dimension {number} ({own}) has no value", field=name,
                 hint=f'give {own} a size: {{"{own}": 8}}',
             )  # fmt: skip
         dim.ClearField("dim_param")

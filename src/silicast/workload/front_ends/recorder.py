@@ -3,7 +3,7 @@
 What the dispatcher sees below autograd is what an eager program launches: composite operators are
 already taken apart, strides decide what is a view and what a copy, and the backward pass runs as
 autograd runs it, so that one mode serves both directions. Storages carry the edges: which node
-allocated one and which wrote to it last. The reader of a view thereby keeps the whole storage alive.
+allocated one and which wrote to it last. The reader of a view keeps the whole storage alive.
 """
 
 from __future__ import annotations

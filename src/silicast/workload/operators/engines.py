@@ -25,10 +25,8 @@ def _own(call: Call, op: Op, **flags: bool) -> Op:
     """The op as the engine's own kernel."""
     if op.family == "data_movement":
         return op
-    library = LIBRARIES[call.name.partition(".")[0]]
-    flags = {**dict(op.variant.flags), **flags}
-    variant = replace(op.variant, library=library, flags=tuple(sorted(flags.items())))
-    return replace(op, variant=variant)
+    library, own = LIBRARIES[call.name.partition(".")[0]], tuple(sorted(flags.items()))
+    return replace(op, variant=replace(op.variant, library=library, flags=op.variant.flags + own))
 
 
 def _streamed(call: Call, family: str, x: Value, dtype: str = "", **sizes: int) -> Op:
@@ -38,18 +36,12 @@ def _streamed(call: Call, family: str, x: Value, dtype: str = "", **sizes: int) 
     return _own(call, Op.make(family, Variant(dtype or x.dtype), **sizes))
 
 
-@lowers("_C: rms_norm", "sgl_kernel: rmsnorm")
+@lowers("_C: rms_norm fused_add_rms_norm", "sgl_kernel: rmsnorm fused_add_rmsnorm")
 def _rms_norm(call: Call) -> Op:
-    """Result, input, weight."""
-    x = call.args[1]
-    return _own(call, row_norm("rmsnorm", x, x.shape[-1]))
-
-
-@lowers("_C: fused_add_rms_norm", "sgl_kernel: fused_add_rmsnorm")
-def _add_norm(call: Call) -> Op:
-    """Input, residual, weight."""
-    x = call.args[0]
-    return _own(call, row_norm("rmsnorm", x, x.shape[-1], residual=1))
+    """Result, input, weight; with a sum: input, residual, weight."""
+    added = "fused_add" in call.name
+    x = call.args[0 if added else 1]
+    return _own(call, row_norm("rmsnorm", x, x.shape[-1], residual=int(added)))
 
 
 @lowers("_C: silu_and_mul", "sgl_kernel: silu_and_mul")
@@ -73,15 +65,12 @@ def _rope(call: Call) -> Op:
 @lowers("_C_cache_ops: reshape_and_cache_flash reshape_and_cache")
 def _append(call: Call) -> Op:
     """Keys (tokens, heads, width), values, then the cache."""
-    tokens, heads, width = call.args[0].shape
-    variant = Variant(call.args[0].dtype)
-    sizes = {"tokens": tokens, "num_kv_heads": heads, "head_dim": width}
-    return _own(call, Op.make("kv_copy", variant, **sizes))
+    keys = call.args[0]
+    sizes = dict(zip(("tokens", "num_kv_heads", "head_dim"), keys.shape, strict=True))
+    return _own(call, Op.make("kv_copy", Variant(keys.dtype), **sizes))
 
 
-@lowers(
-    "_C: static_scaled_fp8_quant dynamic_scaled_fp8_quant dynamic_per_token_scaled_fp8_quant",
-)
+@lowers("_C: static_scaled_fp8_quant dynamic_scaled_fp8_quant dynamic_per_token_scaled_fp8_quant")
 def _quantize(call: Call) -> Op:
     """Result in fp8, input."""
     x = call.args[1]

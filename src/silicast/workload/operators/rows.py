@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from silicast.workload.op import Op, Variant
 from silicast.workload.operators.call import Call, Kernel, Value
@@ -48,29 +48,19 @@ def _softmax_backward(call: Call) -> Op:
     return moved(call, per_result=4)
 
 
-NORMS: Mapping[str, tuple[str, ...]] = {
-    "layernorm": ("aten: native_layer_norm layer_norm", "onnx: LayerNormalization"),
-    "rmsnorm": (
-        "aten: _fused_rms_norm rms_norm",
-        "silicast: rms_norm",
-        "onnx: RMSNormalization SimplifiedLayerNormalization",
-        "com.microsoft: SimplifiedLayerNormalization",
-    ),
-}
-
-
-def _register_norm(family: str, names: Iterable[str]) -> None:
-    @lowers(*names)
-    def _norm(call: Call) -> Op:
-        """PyTorch gives the sizes of a row, ONNX a weight and the first axis of a row."""
-        x, row = call.inputs[0], call.arg(1, "normalized_shape")
-        if call.name.startswith(("onnx", "com")):
-            row = x.shape[int(call.kwargs.get("axis", -1)) :]
-        return row_norm(family, x, math.prod(row))
-
-
-for _family, _names in NORMS.items():
-    _register_norm(_family, _names)
+@lowers(
+    "aten: native_layer_norm layer_norm _fused_rms_norm rms_norm",
+    "silicast: rms_norm",
+    "onnx: LayerNormalization RMSNormalization SimplifiedLayerNormalization",
+    "com.microsoft: SimplifiedLayerNormalization",
+)
+def _norm(call: Call) -> Op:
+    """PyTorch gives the sizes of a row, ONNX a weight and the first axis of a row."""
+    x, row = call.inputs[0], call.arg(1, "normalized_shape")
+    if call.name.startswith(("onnx", "com")):
+        row = x.shape[int(call.kwargs.get("axis", -1)) :]
+    rms = any(word in call.name for word in ("rms", "RMS", "Simplified"))
+    return row_norm("rmsnorm" if rms else "layernorm", x, math.prod(row))
 
 
 @lowers("com.microsoft: SkipLayerNormalization SkipSimplifiedLayerNormalization")
@@ -162,22 +152,23 @@ def _binary_loss(call: Call) -> Iterable[Kernel]:
     yield Kernel(movement(logits.nbytes, call.out.nbytes, logits.elements))
 
 
-def _picked(logits: Value, targets: Value, written: int) -> Op:
+def _picked(call: Call, written: int) -> Op:
     """One logarithm a row is picked, and their mean taken."""
+    logits, targets = call.inputs[:2]
     picked = targets.elements * max(logits.nbytes // max(logits.elements, 1), 1)
     return movement(targets.nbytes + picked, written, targets.elements)
 
 
 @lowers("aten: nll_loss_forward nll_loss2d_forward", "onnx: NegativeLogLikelihoodLoss")
 def _nll(call: Call) -> Op:
-    return _picked(*call.inputs[:2], call.written_bytes)
+    return _picked(call, call.written_bytes)
 
 
 @lowers("onnx: SoftmaxCrossEntropyLoss")
 def _loss(call: Call) -> Iterable[Kernel]:
     """Log-probabilities of all classes, then those of the targets."""
     yield Kernel(row_softmax(call.inputs[0], 1), "softmax")
-    yield Kernel(_picked(*call.inputs[:2], call.out.nbytes))
+    yield Kernel(_picked(call, call.out.nbytes))
 
 
 @lowers("aten: nll_loss_backward nll_loss2d_backward")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from silicast.workload.op import Op
@@ -11,54 +11,10 @@ from silicast.workload.operators.call import Call, Kernel, Value
 from silicast.workload.operators.table import lowers
 from silicast.workload.operators.traffic import moved, movement, pointwise
 
-KINDS: Mapping[str, tuple[str, ...]] = {
-    "copy": (
-        "aten: clone copy contiguous fill masked_fill where tril triu flip roll repeat view_copy "
-        "repeat_interleave _unsafe_copy expand_copy permute_copy lift_fresh_copy",
-        "onnx: Where Transpose Trilu",
-    ),
-    "cast": ("aten: _to_copy to type_as", "onnx: Cast CastLike"),
-    "add": (
-        "aten: add sub rsub neg",
-        "onnx: Add Sub Sum Neg Abs Equal Less LessOrEqual Greater GreaterOrEqual Not And Or Xor "
-        "Round Floor Ceil Sign IsNaN BitShift",
-    ),
-    "mul": (
-        "aten: mul addcmul lerp square sigmoid_backward tanh_backward",
-        "onnx: Mul HardSwish DequantizeLinear",
-    ),
-    "div": (
-        "aten: div addcdiv reciprocal remainder fmod floor_divide",
-        "onnx: Div Mod Reciprocal Softsign QuantizeLinear DynamicQuantizeLinear",
-    ),
-    "sqrt": ("aten: sqrt rsqrt", "onnx: Sqrt"),
-    "exp": (
-        "aten: exp exp2 expm1 log log1p log2 sin cos atan2 elu elu_backward celu selu softplus "
-        "softplus_backward log_sigmoid_forward logit",
-        "onnx: Exp Log Sin Cos Elu Selu Celu Softplus",
-    ),
-    "relu": (
-        "aten: relu threshold_backward leaky_relu leaky_relu_backward clamp clamp_min clamp_max "
-        "hardtanh hardtanh_backward relu6 prelu _prelu_kernel _prelu_kernel_backward",
-        "onnx: Relu LeakyRelu PRelu Clip Max Min HardSigmoid",
-    ),
-    "gelu": (
-        "aten: gelu gelu_backward",
-        "onnx: Gelu",
-        "com.microsoft: Gelu FastGelu BiasGelu QuickGelu",
-    ),
-    "silu": ("aten: silu silu_backward mish mish_backward glu", "onnx: Mish Swish"),
-    "sigmoid": (
-        "aten: sigmoid hardswish hardsigmoid hardswish_backward hardsigmoid_backward",
-        "onnx: Sigmoid",
-    ),
-    "tanh": ("aten: tanh erfc", "onnx: Tanh"),
-}
-"""Kind of elementwise kernel -> operators. Others that PyTorch calls pointwise count as "add"."""
 
-
-def _of_kind(kind: str) -> Callable[[Call], Op]:
-    return lambda call: pointwise(kind, _read(call), call.out)
+def _elementwise(kind: str, *names: str) -> None:
+    """Registers elementwise operators. Others that PyTorch calls pointwise count as "add"."""
+    lowers(*names)(lambda call: pointwise(kind, _read(call), call.out))
 
 
 def _read(call: Call) -> tuple[Value, ...]:
@@ -67,8 +23,55 @@ def _read(call: Call) -> tuple[Value, ...]:
     return call.inputs[1:] if overwrites else call.inputs
 
 
-for _kind, _names in KINDS.items():
-    lowers(*_names)(_of_kind(_kind))
+_elementwise(
+    "copy",
+    "aten: clone copy contiguous fill masked_fill where tril triu flip roll repeat view_copy "
+    "repeat_interleave _unsafe_copy expand_copy permute_copy lift_fresh_copy",
+    "onnx: Where Transpose Trilu",
+)
+_elementwise("cast", "aten: _to_copy to type_as", "onnx: Cast CastLike")
+_elementwise(
+    "add",
+    "aten: add sub rsub neg",
+    "onnx: Add Sub Sum Neg Abs Equal Less LessOrEqual Greater GreaterOrEqual Not And Or Xor "
+    "Round Floor Ceil Sign IsNaN BitShift",
+)
+_elementwise(
+    "mul",
+    "aten: mul addcmul lerp square sigmoid_backward tanh_backward",
+    "onnx: Mul HardSwish DequantizeLinear",
+)
+_elementwise(
+    "div",
+    "aten: div addcdiv reciprocal remainder fmod floor_divide",
+    "onnx: Div Mod Reciprocal Softsign QuantizeLinear DynamicQuantizeLinear",
+)
+_elementwise("sqrt", "aten: sqrt rsqrt", "onnx: Sqrt")
+_elementwise(
+    "exp",
+    "aten: exp exp2 expm1 log log1p log2 sin cos atan2 elu elu_backward celu selu softplus "
+    "softplus_backward log_sigmoid_forward logit",
+    "onnx: Exp Log Sin Cos Elu Selu Celu Softplus",
+)
+_elementwise(
+    "relu",
+    "aten: relu threshold_backward leaky_relu leaky_relu_backward clamp clamp_min clamp_max "
+    "hardtanh hardtanh_backward relu6 prelu _prelu_kernel _prelu_kernel_backward",
+    "onnx: Relu LeakyRelu PRelu Clip Max Min HardSigmoid",
+)
+_elementwise(
+    "gelu",
+    "aten: gelu gelu_backward",
+    "onnx: Gelu",
+    "com.microsoft: Gelu FastGelu BiasGelu QuickGelu",
+)
+_elementwise("silu", "aten: silu silu_backward mish mish_backward glu", "onnx: Mish Swish")
+_elementwise(
+    "sigmoid",
+    "aten: sigmoid hardswish hardsigmoid hardswish_backward hardsigmoid_backward",
+    "onnx: Sigmoid",
+)
+_elementwise("tanh", "aten: tanh erfc", "onnx: Tanh")
 
 
 @lowers("aten: pow", "onnx: Pow")
@@ -90,67 +93,67 @@ def _erf(call: Call) -> Op:
     return pointwise("gelu" if call.kwargs.get("gelu") else "tanh", call.inputs, call.out)
 
 
-def _gathered(call: Call) -> Op:
-    """Only what is written is read."""
-    return movement(min(call.read_bytes, max(call.written_bytes, 4)), call.written_bytes)
+lowers(
+    "aten: zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange "
+    "linspace eye zero scalar_tensor tril_indices triu_indices lift_fresh",
+)(lambda call: movement(0, call.written_bytes))
 
+# a counter-based generator runs ten rounds of two multiplications for four numbers
+lowers(
+    "aten: rand randn rand_like randn_like bernoulli randint randint_like normal uniform "
+    "randperm normal_functional exponential random",
+)(lambda call: movement(0, call.written_bytes, 10 * call.out.elements))
 
-def _rotated(call: Call) -> Op:
-    x = call.inputs[0]
-    return movement(x.nbytes, call.out.nbytes, 3 * x.elements)
+lowers("aten: native_dropout")(lambda call: moved(call, per_result=10))
+lowers("aten: native_dropout_backward")(lambda call: moved(call, per_result=2))
 
+# only what is written is read
+lowers(
+    "aten: cat stack constant_pad_nd reflection_pad1d reflection_pad2d replication_pad1d "
+    "replication_pad2d replication_pad3d as_strided_copy slice_copy split_copy "
+    "split_with_sizes_copy pixel_shuffle pixel_unshuffle channel_shuffle _local_scalar_dense",
+    "onnx: Concat Slice Split Pad Expand Tile SpaceToDepth DepthToSpace ConstantOfShape Range "
+    "ReverseSequence OneHot EyeLike Compress",
+)(lambda call: movement(min(call.read_bytes, max(call.written_bytes, 4)), call.written_bytes))
 
-TRAFFIC: Mapping[tuple[str, ...], Callable[[Call], Op]] = {
-    (
-        "aten: zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange "
-        "linspace eye zero scalar_tensor tril_indices triu_indices lift_fresh",
-    ): lambda call: movement(0, call.written_bytes),
-    # a counter-based generator runs ten rounds of two multiplications for four numbers
-    (
-        "aten: rand randn rand_like randn_like bernoulli randint randint_like normal uniform "
-        "randperm normal_functional exponential random",
-    ): lambda call: movement(0, call.written_bytes, 10 * call.out.elements),
-    ("aten: native_dropout",): lambda call: moved(call, per_result=10),
-    ("aten: native_dropout_backward",): lambda call: moved(call, per_result=2),
-    (
-        "aten: cat stack constant_pad_nd reflection_pad1d reflection_pad2d replication_pad1d "
-        "replication_pad2d replication_pad3d as_strided_copy slice_copy split_copy "
-        "split_with_sizes_copy pixel_shuffle pixel_unshuffle channel_shuffle _local_scalar_dense",
-        "onnx: Concat Slice Split Pad Expand Tile SpaceToDepth DepthToSpace ConstantOfShape Range "
-        "ReverseSequence OneHot EyeLike Compress",
-    ): _gathered,
-    # indices and the elements that they name in, those elements out
-    ("aten: index index_select gather take masked_select",): lambda call: movement(
+# indices and the elements that they name in, those elements out
+lowers("aten: index index_select gather take masked_select")(
+    lambda call: movement(
         sum(value.nbytes for value in call.inputs[1:]) + call.written_bytes, call.written_bytes
-    ),
-    # blocks are summed, then their sums carried over: the input is read twice
-    ("aten: cumsum cumprod logcumsumexp cummax", "onnx: CumSum"): lambda call: movement(
-        2 * call.read_bytes, call.written_bytes, 2 * call.out.elements
-    ),
-    (
-        "onnx: ReduceMean ReduceSum ReduceMax ReduceMin ReduceL2 ReduceProd ReduceL1 ArgMax ArgMin "
-        "ReduceLogSumExp ReduceSumSquare GlobalAveragePool GlobalMaxPool",
-        "aten: _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_avg_pool1d adaptive_max_pool2d "
-        "adaptive_max_pool3d",
-    ): lambda call: moved(call, per_input=1),
-    # a radix select reads its rows a few times and writes little
-    ("aten: topk kthvalue histc bincount _unique2",): lambda call: movement(
-        4 * call.read_bytes, call.written_bytes, 4 * call.inputs[0].elements
-    ),
-    ("aten: _weight_norm_interface _weight_norm_interface_backward",): lambda call: movement(
-        2 * call.read_bytes, call.written_bytes, 4 * call.inputs[0].elements
-    ),
-    ("aten: im2col col2im unfold_backward",): lambda call: moved(call, per_result=1),
-    (
-        "aten: upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_nearest1d_backward "
-        "upsample_nearest2d_backward _upsample_nearest_exact2d _upsample_nearest_exact2d_backward",
-    ): moved,
-    ("onnx: RotaryEmbedding", "com.microsoft: RotaryEmbedding"): _rotated,
-}
-"""Operators -> the traffic and operations of their one kernel."""
+    )
+)
 
-for _group, _traffic in TRAFFIC.items():
-    lowers(*_group)(_traffic)
+# blocks are summed, then their sums carried over: the input is read twice
+lowers("aten: cumsum cumprod logcumsumexp cummax", "onnx: CumSum")(
+    lambda call: movement(2 * call.read_bytes, call.written_bytes, 2 * call.out.elements)
+)
+
+lowers(
+    "aten: _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_avg_pool1d adaptive_max_pool2d "
+    "adaptive_max_pool3d",
+    "onnx: ReduceMean ReduceSum ReduceMax ReduceMin ReduceL2 ReduceProd ReduceL1 ArgMax ArgMin "
+    "ReduceLogSumExp ReduceSumSquare GlobalAveragePool GlobalMaxPool",
+)(lambda call: moved(call, per_input=1))
+
+# a radix select reads its rows a few times and writes little
+lowers("aten: topk kthvalue histc bincount _unique2")(
+    lambda call: movement(4 * call.read_bytes, call.written_bytes, 4 * call.inputs[0].elements)
+)
+
+lowers("aten: _weight_norm_interface _weight_norm_interface_backward")(
+    lambda call: movement(2 * call.read_bytes, call.written_bytes, 4 * call.inputs[0].elements)
+)
+
+lowers("aten: im2col col2im unfold_backward")(lambda call: moved(call, per_result=1))
+
+lowers(
+    "aten: upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_nearest1d_backward "
+    "upsample_nearest2d_backward _upsample_nearest_exact2d _upsample_nearest_exact2d_backward",
+)(moved)
+
+lowers("onnx: RotaryEmbedding", "com.microsoft: RotaryEmbedding")(
+    lambda call: movement(call.inputs[0].nbytes, call.out.nbytes, 3 * call.inputs[0].elements)
+)
 
 
 @lowers(

@@ -100,5 +100,9 @@ def test_tiles_are_of_products() -> None:
 
 
 def test_collectives() -> None:
-    assert rejection_reason("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL()").startswith("reduce_scatter (nccl)")
-    assert rejection_reason("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage)").startswith("send_recv (nccl)")
+    assert rejection_reason("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL()").startswith(
+        "reduce_scatter (nccl)"
+    )
+    assert rejection_reason("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage)").startswith(
+        "send_recv (nccl)"
+    )
