@@ -7,7 +7,7 @@ from typing import Any, final
 
 from silicast.core.errors import SilicastError
 from silicast.measurement.importers.field_map import Field, FieldMap, Result, number
-from silicast.measurement.importers.importer import Importer, Reading
+from silicast.measurement.importers.importer import Importer, Reading, from_catalog
 from silicast.measurement.importers.options import Options
 from silicast.measurement.importers.sessions import session_of
 from silicast.measurement.importers.source import Source
@@ -38,6 +38,11 @@ class BenchmarkTool(Importer):
 
     def __init__(self, name: str, field_map: FieldMap) -> None:
         self.name, self.reads, self.map = name, field_map.reads, field_map
+
+    @classmethod
+    def instances(cls) -> list[Importer]:
+        """One for each field map."""
+        return [cls(name, each) for name, each in from_catalog("field_maps", FieldMap).items()]
 
     def recognises(self, source: Source) -> bool:
         """See :meth:`Importer.recognises`."""

@@ -9,19 +9,15 @@ row's title as its name, a printed line as a field with its label.
 from __future__ import annotations
 
 import csv
-import functools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any, Literal, final
 
 import msgspec
 
-from silicast.core.catalog import catalog_files
-from silicast.core.errors import SilicastError
 from silicast.measurement.importers.source import Source
 
 Field = Literal[
@@ -108,26 +104,6 @@ class FieldMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if source.is_json or kinds == {"json"}:
             return list(source.objects())
         return [(1, dict(_statistics(source)) if "csv" in kinds else _printed(source.text()))]
-
-
-@functools.cache
-def field_maps() -> Mapping[str, FieldMap]:
-    """All maps by the name of the tool: that of their file.
-
-    Raises:
-        SilicastError: a map has another form.
-    """
-    return {path.stem: _read(path) for path in catalog_files("field_maps", ".toml")}
-
-
-def _read(path: Path) -> FieldMap:
-    try:
-        return msgspec.toml.decode(path.read_bytes(), type=FieldMap)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise SilicastError(
-            f"is no field map: {error}", file=str(path), field="field_maps",
-            hint="docs/how-to/add-an-importer.md",
-        ) from None  # fmt: skip
 
 
 @final

@@ -7,15 +7,20 @@ import functools
 import importlib
 import pkgutil
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import TypeVar, final
 
+import msgspec
+
+from silicast.core.catalog import catalog_files
 from silicast.core.errors import SilicastError
 from silicast.core.naming import normalise
 from silicast.measurement.importers.options import Options
 from silicast.measurement.importers.source import CUT_OFF, Source
 from silicast.measurement.records import Record, Session, UnreadRow
+
+T = TypeVar("T")
 
 
 @final
@@ -55,6 +60,11 @@ class Importer(abc.ABC):
     name: str
     reads: str
 
+    @classmethod
+    def instances(cls) -> Iterable[Importer]:
+        """The importers of this kind: one, or one for each tool that data describe."""
+        return [cls()]
+
     @abc.abstractmethod
     def recognises(self, source: Source) -> bool:
         """Whether the file is of this tool, by its content alone."""
@@ -68,17 +78,32 @@ class Importer(abc.ABC):
         """
 
 
+def from_catalog(folder: str, kind: type[T]) -> dict[str, T]:
+    """Data files of a folder of the catalog by name, those of a user's own folder last.
+
+    Raises:
+        SilicastError: a file has another form.
+    """
+    found: dict[str, T] = {}
+    for path in catalog_files(folder, ".toml"):
+        try:
+            found[path.stem] = msgspec.toml.decode(path.read_bytes(), type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise SilicastError(
+                f"is not of {folder}: {error}", file=str(path), field=folder,
+                hint="docs/how-to/add-an-importer.md tells its form",
+            ) from None  # fmt: skip
+    return found
+
+
 @functools.cache
 def importers() -> Mapping[str, Importer]:
     """All importers by name, those of exact formats before the plain table."""
     import silicast.measurement.importers as package
-    from silicast.measurement.importers.benchmark_runs import BenchmarkTool
-    from silicast.measurement.importers.field_map import field_maps
 
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
-    own = [kind() for kind in Importer.__subclasses__() if kind is not BenchmarkTool]
-    found = [*own, *(BenchmarkTool(name, each) for name, each in field_maps().items())]
+    found = [each for kind in Importer.__subclasses__() for each in kind.instances()]
     return {each.name: each for each in sorted(found, key=lambda x: (x.name == "table", x.name))}
 
 

@@ -13,7 +13,8 @@ from typing import final
 
 import msgspec
 
-from silicast.core.catalog import catalog_files
+from silicast.core.errors import SilicastError
+from silicast.measurement.importers.importer import from_catalog
 
 USUAL = ("torch", "cublas", "cudnn")
 """Libraries that PyTorch calls by itself; kernels leave them out, as traced programs do."""
@@ -57,9 +58,8 @@ class _Patterns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @functools.cache
 def _patterns() -> _Patterns:
-    """All files together, those of a user's own folder last."""
-    files = catalog_files("kernel_names", ".toml")
-    found = [msgspec.toml.decode(path.read_bytes(), type=_Patterns) for path in files]
+    """All files together."""
+    found = from_catalog("kernel_names", _Patterns).values()
     return _Patterns(
         [rule for each in found for rule in each.rules],
         [dtype for each in found for dtype in each.dtypes],
@@ -69,7 +69,10 @@ def _patterns() -> _Patterns:
 
 @functools.cache
 def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise SilicastError(f"{pattern!r} is no pattern: {error}", field="kernel_names") from None
 
 
 def _first(patterns: Sequence[tuple[str, str]], name: str) -> str:

@@ -11,10 +11,11 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import final
 
-from silicast.measurement.importers.importer import Importer, Reading
+import msgspec
+
+from silicast.measurement.importers.importer import Importer, Reading, from_catalog
 from silicast.measurement.importers.kernel_names import rejection_reason
 from silicast.measurement.importers.launches import Launch, reading_of
 from silicast.measurement.importers.nvtx import kernel_in
@@ -34,8 +35,7 @@ _DEVICE_NUMBER = re.compile(r"\s*\(\d+\)$")
 
 
 @final
-@dataclass(frozen=True)
-class Layout:
+class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Columns of one table; a name that ends with "*" stands for all that start so.
 
     Attributes:
@@ -43,96 +43,78 @@ class Layout:
         name, time: columns of the kernel and its time; the time's unit is in brackets in its own
             column, in the column ``unit``, or, without one, in the row below the header.
         count: launches that the time is the sum of; device: what ran the kernel.
-        metrics: a row is of a metric, of which these are the time, the first one a kernel.
+        metric: column of the metric that a row is of, where ``time_metrics`` are the times and
+            ``launch`` the columns that name a launch.
     """
 
-    header: tuple[str, ...]
+    header: list[str]
     name: str
     time: str
     unit: str = ""
     count: str = ""
     device: str = ""
-    metrics: tuple[str, ...] = ()
-
-
-NSYS = (
-    Layout(("Start (*", "Duration (*", "CorrId", "Name"), "Name", "Duration (*", device="Device"),
-    Layout(("Total Time (*", "Instances", "Name"), "Name", "Total Time (*", count="Instances"),
-)
-"""``nsys stats`` of cuda_gpu_trace and of cuda_gpu_kern_sum."""
-NCU = (
-    Layout(
-        ("ID", "Kernel Name", "Metric Name", "Metric Unit", "Metric Value"), "Kernel Name",
-        "Metric Value", "Metric Unit", metrics=("gpu__time_duration.sum", "Duration"),
-    ),
-    Layout(
-        ("ID", "Kernel Name", "gpu__time_duration*"), "Kernel Name", "gpu__time_duration*",
-        device="device__attribute_display_name",
-    ),
-)  # fmt: skip
-"""``ncu --csv``: page details, a row a metric, and page raw, a column a metric."""
+    metric: str = ""
+    time_metrics: list[str] = []
+    launch: list[str] = []
 
 
 @final
-class NsightSystemsCsv(Importer):
-    """One launch a row, or one kernel a row with the sum of its launches."""
+class Profiler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A tool that prints tables; one file of ``catalog/profiler_tables``.
 
-    name = "nsys-csv"
-    reads = "Nsight Systems: nsys stats --format csv, cuda_gpu_trace or kern_sum"
+    Attributes:
+        tool: its name; reads: its files; protocol: how it times.
+        note: what a reader of its tables must know; record: how to record times with it.
+    """
 
-    def recognises(self, source: Source) -> bool:
-        """See :meth:`Importer.recognises`."""
-        return _table(source, NSYS) is not None
-
-    def read(self, source: Source, options: Options) -> Reading:
-        """See :meth:`Importer.read`."""
-        protocol = Protocol(timer="nsys", launch="stream", cache="as in the run")
-        note = "the CSV of nsys has no sizes: import the SQLite export of a run with NVTX ranges "
-        launches, devices = _launches(source, NSYS)
-        session = session_of(
-            source, options, "Nsight Systems", protocol, devices=len(devices),
-            reported={_DEVICE_NUMBER.sub("", device) for device in devices},
-        )  # fmt: skip
-        return reading_of(launches, session, options, source, notes=(f"{note}for rows",))
+    tool: str
+    reads: str
+    protocol: Protocol
+    tables: list[Table]
+    note: str
+    record: str
 
 
 @final
-class NsightCompute(Importer):
-    """One launch of a kernel at a time, replayed for its counters."""
+class ProfilerCsv(Importer):
+    """The tables of one profiler."""
 
-    name = "ncu"
-    reads = "Nsight Compute: ncu --csv --page raw or details"
+    def __init__(self, name: str, profiler: Profiler) -> None:
+        self.name, self.reads, self.profiler = name, profiler.reads, profiler
+
+    @classmethod
+    def instances(cls) -> list[Importer]:
+        """One for each profiler."""
+        profilers = from_catalog("profiler_tables", Profiler)
+        return [cls(name, profiler) for name, profiler in profilers.items()]
 
     def recognises(self, source: Source) -> bool:
         """See :meth:`Importer.recognises`."""
-        return _table(source, NCU) is not None
+        return _table(source, self.profiler.tables) is not None
 
     def read(self, source: Source, options: Options) -> Reading:
         """See :meth:`Importer.read`."""
-        protocol = Protocol(timer="ncu", launch="stream", cache="cold")
-        note = "ncu holds clocks at their base and empties caches unless told otherwise "
-        launches, devices = _launches(source, NCU)
+        profiler = self.profiler
+        launches, devices = _launches(source, profiler.tables)
         if not launches:
-            raise source.error(
-                "holds no duration of any kernel", "gpu__time_duration.sum",
-                "ncu --metrics gpu__time_duration.sum, or --set basic",
-            )  # fmt: skip
+            raise source.error("holds no time of any kernel", "header", profiler.record)
         session = session_of(
-            source, options, "Nsight Compute", protocol, reported=devices,
-            notes=(f"{note}(--clock-control none --cache-control none)",),
+            source, options, profiler.tool, profiler.protocol, devices=len(devices),
+            reported={_DEVICE_NUMBER.sub("", device) for device in devices},
+            notes=(profiler.note,),
         )  # fmt: skip
         return reading_of(launches, session, options, source)
 
 
-def _table(source: Source, layouts: Sequence[Layout]) -> tuple[Layout, int] | None:
+def _table(source: Source, tables: list[Table]) -> tuple[Table, int] | None:
     """The first layout whose header is among the first lines, and the header's line."""
     lines = list(enumerate(source.first_lines[:SEARCHED]))
-    for layout in layouts:
+    for table in tables:
         for number, line in lines:
-            if line.count(",") + 1 >= len(layout.header):
+            if line.count(",") + 1 >= len(table.header):
                 cells = _cells(line)
-                if all(_column(cells, name) for name in layout.header):
-                    return layout, number
+                if all(_column(cells, name) for name in table.header):
+                    return table, number
     return None
 
 
@@ -150,35 +132,35 @@ def _column(columns: Sequence[str], name: str) -> str:
     return next(fits, "")
 
 
-def _launches(source: Source, layouts: Sequence[Layout]) -> tuple[list[Launch], set[str]]:
+def _launches(source: Source, tables: list[Table]) -> tuple[list[Launch], set[str]]:
     """The kernels of a table, and the devices that ran them."""
-    found = _table(source, layouts)
+    found = _table(source, tables)
     if found is None:
-        raise source.error(f"has no header with {', '.join(layouts[-1].header)}", "header")
-    layout, start = found
+        raise source.error(f"has no header with {', '.join(tables[-1].header)}", "header")
+    table, start = found
     launches: list[Launch] = []
     devices: set[str] = set()
-    seen: set[tuple[str, str]] = set()
+    seen: set[tuple[str, ...]] = set()
     unit = 0.0
     for line, cells in _rows(source, start):
-        column = _column(list(cells), layout.time)
-        if layout.metrics:
-            key = cells.get("Process ID", ""), cells["ID"]
-            if cells["Metric Name"] not in layout.metrics or key in seen:
+        column = _column(list(cells), table.time)
+        if table.metric:
+            launch = tuple(cells.get(name, "") for name in table.launch)
+            if cells[table.metric] not in table.time_metrics or launch in seen:
                 continue
-            seen.add(key)
-            unit = _unit(cells[layout.unit], source, f"line {line}")
+            seen.add(launch)
+            unit = _unit(cells[table.unit], source, f"line {line}")
         elif not unit:
             bracketed = column.endswith(")")
             unit = _unit(column.partition("(")[2][:-1] if bracketed else cells[column], source,
                          column)  # fmt: skip
             if not bracketed:
                 continue  # the row below the header holds units
-        if device := cells.get(layout.device, "").strip():
+        if device := cells.get(table.device, "").strip():
             devices.add(device)
-        count = max(round(_number(cells, layout.count, source, line)), 1) if layout.count else 1
+        count = max(round(_number(cells, table.count, source, line)), 1) if table.count else 1
         took = _number(cells, column, source, line) * unit / count
-        launches.append(_launch(cells, cells[layout.name], took, line, count))
+        launches.append(_launch(cells, cells[table.name], took, line, count))
     return launches, devices
 
 

@@ -13,6 +13,6 @@ from silicast.workload.operators import (  # noqa: F401 - fill the table
     streams,
 )
 from silicast.workload.operators.call import Call, Kernel, Value
-from silicast.workload.operators.table import is_lowered, kernels_of, lowers
+from silicast.workload.operators.table import kernels_of, lowers
 
-__all__ = ["Call", "Kernel", "Value", "is_lowered", "kernels_of", "lowers"]
+__all__ = ["Call", "Kernel", "Value", "kernels_of", "lowers"]

@@ -37,15 +37,12 @@ def _softmax(call: Call) -> Op:
     return row_softmax(call.inputs[0], call.arg(1, "dim", call.kwargs.get("axis", -1)))
 
 
-@lowers("silicast: softmax")
-def _wide_softmax(call: Call) -> Op:
-    """Reads 16 bits and writes 32: counted as if both were 32."""
-    return row_softmax(call.out, call.arg(1, "dim", -1))
+# reads 16 bits and writes 32: counted as if both were 32
+lowers("silicast: softmax")(lambda call: row_softmax(call.out, call.arg(1, "dim", -1)))
 
-
-@lowers("aten: _softmax_backward_data _log_softmax_backward_data", "silicast: softmax_backward")
-def _softmax_backward(call: Call) -> Op:
-    return moved(call, per_result=4)
+lowers("aten: _softmax_backward_data _log_softmax_backward_data", "silicast: softmax_backward")(
+    lambda call: moved(call, per_result=4)
+)
 
 
 @lowers(
@@ -103,9 +100,7 @@ def _batch_norm(call: Call) -> Op:
     return movement(2 * images.nbytes, call.written_bytes, 6 * images.elements)
 
 
-@lowers("onnx: BatchNormalization")
-def _scale_and_shift(call: Call) -> Op:
-    return pointwise("add", call.inputs[:1], call.out)
+lowers("onnx: BatchNormalization")(lambda call: pointwise("add", call.inputs[:1], call.out))
 
 
 @lowers("aten: native_batch_norm_backward batch_norm_backward cudnn_batch_norm_backward")
@@ -159,9 +154,9 @@ def _picked(call: Call, written: int) -> Op:
     return movement(targets.nbytes + picked, written, targets.elements)
 
 
-@lowers("aten: nll_loss_forward nll_loss2d_forward", "onnx: NegativeLogLikelihoodLoss")
-def _nll(call: Call) -> Op:
-    return _picked(call, call.written_bytes)
+lowers("aten: nll_loss_forward nll_loss2d_forward", "onnx: NegativeLogLikelihoodLoss")(
+    lambda call: _picked(call, call.written_bytes)
+)
 
 
 @lowers("onnx: SoftmaxCrossEntropyLoss")

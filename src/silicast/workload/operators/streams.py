@@ -225,9 +225,9 @@ def _pool(call: Call) -> Op:
     return replace(op, variant=replace(op.variant, flags=((kind, True),)))
 
 
-@lowers("onnx: MaxPool AveragePool LpPool")
-def _plain_pool(call: Call) -> Op:
-    return moved(call, per_result=math.prod(call.kwargs.get("kernel_shape", (1,))))
+lowers("onnx: MaxPool AveragePool LpPool")(
+    lambda call: moved(call, per_result=math.prod(call.kwargs.get("kernel_shape", (1,))))
+)
 
 
 @lowers(
@@ -240,14 +240,12 @@ def _pool_backward(call: Call) -> Op:
     return movement(call.inputs[0].nbytes + indices, call.written_bytes, call.out.elements)
 
 
-@lowers(
+lowers(
     "aten: upsample_linear1d upsample_bilinear2d upsample_bilinear2d_backward upsample_bicubic2d "
     "upsample_bicubic2d_backward upsample_trilinear3d _upsample_bilinear2d_aa "
     "_upsample_bilinear2d_aa_backward _upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward "
     "grid_sampler_2d grid_sampler_2d_backward"
-)
-def _interpolated(call: Call) -> Op:
-    return moved(call, per_result=3 * (16 if "bicubic" in call.name else 4))
+)(lambda call: moved(call, per_result=3 * (16 if "bicubic" in call.name else 4)))
 
 
 @lowers("onnx: Resize Upsample GridSample")

@@ -54,11 +54,6 @@ def full_names(names: Iterable[str]) -> Iterator[str]:
         yield from (f"{namespace}.{each}" for each in rest.split()) if several else (text,)
 
 
-def is_lowered(name: str) -> bool:
-    """Whether an operator has a function."""
-    return _found(name) is not None
-
-
 def kernels_of(call: Call) -> tuple[Kernel, ...]:
     """The kernels of a call, never none where it has a result that is not empty.
 

@@ -13,7 +13,7 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.measurement.importers.importer import importer_of, importers
-from silicast.measurement.importers.options import Options, stated
+from silicast.measurement.importers.options import Options
 from silicast.measurement.importers.source import Source
 from silicast.scenario.set_fields import with_fields
 from tests.unit.measurement.importers import samples as s
@@ -193,12 +193,9 @@ class TestTable:
 
 
 class TestStated:
-    @pytest.mark.parametrize(
-        "words", [["parallel.tp"], ["=2"], ["seed=1", "seed=2"], ["model="], ["paralel.tp=2"]]
-    )
-    def test_words(self, words: list[str]) -> None:
-        with pytest.raises(SilicastError) as caught:
-            stated(words)
+    def test_a_field_of_no_table(self) -> None:
+        with pytest.raises(SilicastError, match="parallel") as caught:
+            Options(fields={"paralel.tp": 2})
         assert caught.value.field == "--set"
 
     def test_a_value_is_no_table(self) -> None:
