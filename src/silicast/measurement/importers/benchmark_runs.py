@@ -7,9 +7,13 @@ from typing import Any, final
 
 from silicast.core.errors import SilicastError
 from silicast.measurement.importers.field_map import Field, FieldMap, Result, number
-from silicast.measurement.importers.importer import Importer, Reading, from_catalog
-from silicast.measurement.importers.options import Options
-from silicast.measurement.importers.sessions import session_of
+from silicast.measurement.importers.importer import (
+    Importer,
+    Options,
+    Reading,
+    from_catalog,
+    session_of,
+)
 from silicast.measurement.importers.source import Source
 from silicast.measurement.records import Columns, Protocol, RunRow, UnreadRow
 from silicast.scenario.decode import decode

@@ -13,8 +13,7 @@ import msgspec
 
 from silicast.core.errors import SilicastError
 from silicast.core.files import writing
-from silicast.measurement.importers.importer import Reading, importer_of
-from silicast.measurement.importers.options import Options
+from silicast.measurement.importers.importer import Options, Reading, importer_of
 from silicast.measurement.importers.source import Source
 from silicast.measurement.store import MeasurementFile, read_measurements
 from silicast.measurement.unfinished import missing

@@ -1,4 +1,4 @@
-"""What an importer is, and the one that understands a file."""
+"""What an importer is given and gives, and the one that understands a file."""
 
 from __future__ import annotations
 
@@ -7,20 +7,61 @@ import functools
 import importlib
 import pkgutil
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TypeVar, final
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, final
 
 import msgspec
 
 from silicast.core.catalog import catalog_files
 from silicast.core.errors import SilicastError
 from silicast.core.naming import normalise
-from silicast.measurement.importers.options import Options
+from silicast.hardware.catalog import find_device
 from silicast.measurement.importers.source import CUT_OFF, Source
-from silicast.measurement.records import Record, Session, UnreadRow
+from silicast.measurement.records import Protocol, Record, Session, UnreadRow
+from silicast.scenario.schema import RawScenario
+from silicast.scenario.strict import near
 
 T = TypeVar("T")
+TABLES = ("kernel", "collective", *RawScenario.__struct_fields__)
+"""What stated fields may start with: tables of rows, and those of a scenario."""
+
+
+@final
+@dataclass(frozen=True)
+class Options:
+    """What a user states of a file beside its content.
+
+    Attributes:
+        device: catalog name or path of a device file; "" = as the file says.
+        fields: dotted field of a scenario -> its value; they win over those of the file.
+        session: name of the session.
+
+    Raises:
+        SilicastError: a field starts with the name of no table.
+
+    >>> Options(fields={"kernel.cache": "cold", "model": "x"}).own("kernel")
+    {'cache': 'cold'}
+    """
+
+    device: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    session: str = "import"
+
+    def __post_init__(self) -> None:
+        """Rejects fields that no file has."""
+        for name in self.fields:
+            table = name.partition(".")[0]
+            if table not in TABLES:
+                raise SilicastError(
+                    f"no field {name!r}", kind="unknown_name", field="--set",
+                    hint=near(table, TABLES),
+                )  # fmt: skip
+
+    def own(self, prefix: str) -> dict[str, Any]:
+        """Fields below a prefix, without it."""
+        start = f"{prefix}."
+        return {k.removeprefix(start): v for k, v in self.fields.items() if k.startswith(start)}
 
 
 @final
@@ -76,6 +117,50 @@ class Importer(abc.ABC):
         Raises:
             SilicastError: names the file, the field and what was expected.
         """
+
+
+def session_of(
+    source: Source, options: Options, tool: str, protocol: Protocol, *,
+    reported: Collection[str] = (), devices: int = 1, stack: Mapping[str, str] | None = None,
+    machine: Mapping[str, Any] | None = None, notes: tuple[str, ...] = (),
+) -> Session:  # fmt: skip
+    """A session of one file.
+
+    Args:
+        tool: what measured.
+        reported: names of the devices in the file; devices: how many took part.
+
+    Raises:
+        SilicastError: the devices differ from each other, or from the one that the user names.
+    """
+    names = sorted({name for name in reported if name})
+    known = {name: _catalog_name(name) for name in names}
+    if len({device or name for name, device in known.items()}) > 1:
+        different = f"holds kernels of different devices: {', '.join(names)}"
+        raise source.error(different, "device", "record one kind of device a file")
+    device = next(iter(known.values()), "")
+    if options.device:
+        wanted = find_device(options.device).name
+        if device and device != wanted:
+            found = f"was measured on {names[0]} ({device}), not on {wanted}"
+            raise source.error(found, "--device", "leave --device out")
+        device = options.device if options.device.endswith(".toml") else wanted
+    if names and not device:
+        notes = (*notes, f"{names[0]} is in no catalog: name it with --device")
+    return Session(
+        id=options.session, started="", device=device,
+        device_reported=names[0] if names else "", devices=max(devices, 1),
+        stack=dict(stack or {}), machine=dict(machine or {}), protocol=protocol,
+        source=tool, notes=list(notes),
+    )  # fmt: skip
+
+
+def _catalog_name(reported: str) -> str:
+    """The catalog's name of what a driver reports; "" if it has none. No path is followed."""
+    try:
+        return "" if reported.endswith(".toml") else find_device(reported).name
+    except SilicastError:
+        return ""
 
 
 def from_catalog(folder: str, kind: type[T]) -> dict[str, T]:

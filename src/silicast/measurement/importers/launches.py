@@ -10,8 +10,7 @@ from typing import final
 import numpy as np
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.importers.importer import Reading
-from silicast.measurement.importers.options import Options
+from silicast.measurement.importers.importer import Options, Reading
 from silicast.measurement.importers.source import Source
 from silicast.measurement.records import (
     CollectiveRow,

@@ -13,9 +13,7 @@ from collections.abc import Iterator
 from typing import final
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.importers.importer import Importer, Reading
-from silicast.measurement.importers.options import Options
-from silicast.measurement.importers.sessions import session_of
+from silicast.measurement.importers.importer import Importer, Options, Reading, session_of
 from silicast.measurement.importers.source import Source
 from silicast.measurement.records import CollectiveRow, Columns, Protocol, Record, UnreadRow
 

@@ -15,12 +15,16 @@ from typing import final
 
 import msgspec
 
-from silicast.measurement.importers.importer import Importer, Reading, from_catalog
+from silicast.measurement.importers.importer import (
+    Importer,
+    Options,
+    Reading,
+    from_catalog,
+    session_of,
+)
 from silicast.measurement.importers.kernel_names import rejection_reason
 from silicast.measurement.importers.launches import Launch, reading_of
 from silicast.measurement.importers.nvtx import kernel_in
-from silicast.measurement.importers.options import Options
-from silicast.measurement.importers.sessions import session_of
 from silicast.measurement.importers.source import CUT_OFF, Source
 from silicast.measurement.records import Protocol
 

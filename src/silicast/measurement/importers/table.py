@@ -8,10 +8,8 @@ from typing import Any, final
 
 import msgspec
 
-from silicast.measurement.importers.importer import Importer, Reading
+from silicast.measurement.importers.importer import Importer, Options, Reading, session_of
 from silicast.measurement.importers.launches import Launch, reading_of
-from silicast.measurement.importers.options import Options
-from silicast.measurement.importers.sessions import session_of
 from silicast.measurement.importers.source import Source
 from silicast.measurement.records import Protocol
 from silicast.measurement.tables import Row, read_table

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.importers.importer import Reading, importer_of
-from silicast.measurement.importers.options import Options
+from silicast.measurement.importers.importer import Options, Reading, importer_of
 from silicast.measurement.importers.source import Source
 from silicast.measurement.records import CollectiveRow, RunRow, UnreadRow
 from silicast.scenario.decode import decode
