@@ -46,7 +46,7 @@ class BenchmarkTool(Importer):
     @classmethod
     def instances(cls) -> list[Importer]:
         """One for each field map."""
-        return [cls(name, each) for name, each in from_catalog("field_maps", FieldMap).items()]
+        return [cls(*each) for each in from_catalog("field_maps", FieldMap).items()]
 
     def recognises(self, source: Source) -> bool:
         """See :meth:`Importer.recognises`."""

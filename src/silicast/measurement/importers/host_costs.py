@@ -39,24 +39,17 @@ def is_graph_launch(name: str) -> bool:
     return name.startswith(_GRAPH_LAUNCHES)
 
 
-@final
-@dataclass(frozen=True)
-class HostCosts:
-    """What the host spent.
+def host_costs(
+    calls: Iterable[RuntimeCall], session: str, engine: str = ""
+) -> tuple[tuple[HostRow, ...], dict[str, float]]:
+    """Medians of what launches took, flagged as taken under a profiler.
 
-    Attributes:
-        rows: "dispatch", from one launch to the next of a thread that waited for nothing between;
-            "graph_launch", the call alone. Flagged as taken under a profiler.
-        noted: for the session: ``launch_call_us``, median of the calls that launch one kernel,
-            where there are enough. No model has it by itself: it is a part of "dispatch".
+    Returns:
+        Rows "dispatch", from one launch to the next of a thread that waited for nothing between,
+        and "graph_launch", the call alone. For the session ``launch_call_us``, median of the calls
+        that launch one kernel, where there are enough: no model has it by itself, it is a part of
+        "dispatch".
     """
-
-    rows: tuple[HostRow, ...]
-    noted: dict[str, float]
-
-
-def host_costs(calls: Iterable[RuntimeCall], session: str, engine: str = "") -> HostCosts:
-    """Medians of what launches took."""
     launches: list[float] = []
     taken: dict[str, list[float]] = {"dispatch": [], "graph_launch": []}
     before: dict[Hashable, float] = {}
@@ -81,7 +74,7 @@ def host_costs(calls: Iterable[RuntimeCall], session: str, engine: str = "") -> 
         if len(times) >= FEWEST and statistics.median(times) > 0
     ]  # fmt: skip
     middle = statistics.median(launches) if len(launches) >= FEWEST else 0.0
-    return HostCosts(tuple(rows), {"launch_call_us": middle} if middle > 0 else {})
+    return tuple(rows), {"launch_call_us": middle} if middle > 0 else {}
 
 
 def _spread(times: list[float]) -> Spread:

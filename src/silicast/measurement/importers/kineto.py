@@ -115,7 +115,7 @@ class Kineto(Importer):
                 "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
             )  # fmt: skip
         used = {event.args.device for event in found.on_device}
-        hosts = host_costs(found.runtime_calls(), options.session, "torch-eager")
+        host_rows, noted = host_costs(found.runtime_calls(), options.session, "torch-eager")
         session = session_of(
             source, options, "PyTorch profiler",
             Protocol(timer="kineto", launch="stream", cache="as in the run"),
@@ -125,13 +125,13 @@ class Kineto(Importer):
                 if device.get("id") in used
             },
             devices=len(used),
-            machine={**({"host_name": trace.host_name} if trace.host_name else {}), **hosts.noted},
+            machine={**({"host_name": trace.host_name} if trace.host_name else {}), **noted},
             notes=()
             if found.on_device
             else ("operators of a CPU, whose times hold their dispatch",),
         )  # fmt: skip
         launches = found.kernels() if found.on_device else found.operators_alone()
-        return reading_of(launches, session, options, source, exclusive=False, more=hosts.rows)
+        return reading_of(launches, session, options, source, exclusive=False, more=host_rows)
 
 
 @final

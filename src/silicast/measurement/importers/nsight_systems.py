@@ -144,7 +144,7 @@ def _read(report: _Report, options: Options) -> Reading:
     names = dict(report.rows("TARGET_INFO_GPU", "id", "name"))
     exported = dict(report.rows("META_DATA_EXPORT", "name", "value"))
     version = exported.get("EXPORT_PRODUCT_VERSION")
-    hosts = host_costs(
+    host_rows, noted = host_costs(
         _runtime_calls(report), options.session, "torch-eager" if operators.spans else ""
     )
     session = session_of(
@@ -152,11 +152,11 @@ def _read(report: _Report, options: Options) -> Reading:
         Protocol(timer="nsys", launch="stream", cache="as in the run"),
         reported={str(names[device]) for device in devices if device in names},
         devices=len(devices), stack={"nsys": str(version)} if version is not None else {},
-        machine=hosts.noted,
+        machine=noted,
     )  # fmt: skip
     notes = () if operators.spans else (_NO_RANGES,)
     return reading_of(
-        launches, session, options, report.source, exclusive=False, more=hosts.rows, notes=notes
+        launches, session, options, report.source, exclusive=False, more=host_rows, notes=notes
     )
 
 

@@ -89,8 +89,7 @@ class ProfilerCsv(Importer):
     @classmethod
     def instances(cls) -> list[Importer]:
         """One for each profiler."""
-        profilers = from_catalog("profiler_tables", Profiler)
-        return [cls(name, profiler) for name, profiler in profilers.items()]
+        return [cls(*each) for each in from_catalog("profiler_tables", Profiler).items()]
 
     def recognises(self, source: Source) -> bool:
         """See :meth:`Importer.recognises`."""

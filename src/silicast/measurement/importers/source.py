@@ -6,6 +6,7 @@ import functools
 import gzip
 import json
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, final
@@ -163,16 +164,10 @@ class Source:
 
     def _object(self, text: bytes, line: int) -> dict[str, Any]:
         """An object; Infinity and NaN, which JSON does not have, are what Python's writer means."""
-        try:
-            return self._decoded(text, dict[str, Any], line)
-        except SilicastError:
-            try:
-                found = json.loads(text)
-            except (ValueError, RecursionError):
-                found = None
-            if not isinstance(found, dict):
-                raise
-            return found
+        with suppress(ValueError, RecursionError):
+            if isinstance(found := json.loads(text), dict):
+                return found
+        return self._decoded(text, dict[str, Any], line)
 
     def _unreadable(self, error: OSError) -> SilicastError:
         message = f"cannot read: {error.strerror or error}"

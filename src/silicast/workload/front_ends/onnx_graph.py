@@ -14,7 +14,7 @@ from typing import Any, final
 import onnx
 
 from silicast.core.errors import SilicastError
-from silicast.workload.front_ends.onnx_shapes import ShapedModel, label, with_shapes
+from silicast.workload.front_ends.onnx_shapes import label, with_shapes
 from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.operators import Call, Value, kernels_of
 
@@ -53,40 +53,42 @@ def read_onnx(path: Path, sizes: Mapping[str, int]) -> Graph:
                 field="opset_import",
                 hint="convert it with onnx.version_converter, or export with opset_version=17",
             )  # fmt: skip
-    return _Reader(with_shapes(model, sizes)).graph(path.stem)
+    return _Reader(*with_shapes(model, sizes)).graph(path.stem)
 
 
 @final
 class _Reader:
     """Walks the nodes once, in order."""
 
-    def __init__(self, model: ShapedModel) -> None:
-        self.model, self.values = model, model.values
+    def __init__(
+        self, nodes: list[Any], values: Mapping[str, Value], weights: frozenset[str]
+    ) -> None:
+        self.source, self.values, self.weights = nodes, values, weights
         self.nodes: list[Node] = []
         self.makers: dict[str, tuple[str, ...]] = {}
         self.host: set[str] = set()
-        self.constants = set(model.weights)
+        self.constants = set(weights)
         self.dequantized: dict[str, Value] = {}
         self.readers: dict[str, list[Any]] = {}
         self.names: dict[str, int] = {}
         self.joined: set[int] = set()
         self.gelu: set[int] = set()
-        for node in model.nodes:
+        for node in nodes:
             for each in node.input:
                 self.readers.setdefault(each, []).append(node)
 
     def graph(self, name: str) -> Graph:
         """The forward pass as one block."""
-        for node in self.model.nodes:
+        for node in self.source:
             if node.op_type == "Erf":
                 self._join_gelu(node)
-        for node in self.model.nodes:
+        for node in self.source:
             if not self._launches_nothing(node):
                 self._add(node)
         written_out = {
-            each for node in self.model.nodes if node.op_type == "Constant" for each in node.output
+            each for node in self.source if node.op_type == "Constant" for each in node.output
         }
-        kept = self.model.weights | (self.constants & written_out)
+        kept = self.weights | (self.constants & written_out)
         weights = sum(self.values[each].nbytes for each in kept)
         blocks = (Block("forward", tuple(self.nodes)),)
         return Graph(name, blocks, "inference", parameter_bytes=weights)
@@ -181,7 +183,7 @@ class _Reader:
 
     def _join_gelu(self, erf: Any) -> None:
         """Marks the nodes around an Erf that are one GELU: x / sqrt(2), 1 + erf, x times, half."""
-        before = next((n for n in self.model.nodes if erf.input[0] in n.output), None)
+        before = next((n for n in self.source if erf.input[0] in n.output), None)
         chain, name = [before], erf.output[0]
         for wanted in ("Add", "Mul", "Mul"):
             readers = self.readers.get(name, [])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, final
+from typing import Any
 
 import onnx
 
@@ -26,24 +25,13 @@ DTYPES: dict[int, tuple[str, int]] = {
 """Element type of TensorProto -> format and bits."""
 
 
-@final
-@dataclass(frozen=True)
-class ShapedModel:
-    """A model and the sizes of its values.
-
-    Attributes:
-        nodes: each after those that it waits for.
-        values: by name.
-        weights: names of initializers.
-    """
-
-    nodes: Sequence[Any]
-    values: Mapping[str, Value]
-    weights: frozenset[str]
-
-
-def with_shapes(model: Any, sizes: Mapping[str, int]) -> ShapedModel:
+def with_shapes(
+    model: Any, sizes: Mapping[str, int]
+) -> tuple[list[Any], dict[str, Value], frozenset[str]]:
     """Sizes of all values of a model; see :func:`silicast.workload.front_ends.read_program`.
+
+    Returns:
+        The nodes, each after those that it waits for; values by name; names of initializers.
 
     Raises:
         SilicastError: a dynamic dimension has no value, shapes contradict each other, a value's
@@ -69,7 +57,7 @@ def with_shapes(model: Any, sizes: Mapping[str, int]) -> ShapedModel:
         added = list(_by_rule(model.graph, values))
         model.graph.value_info.extend(added)
     _check_known(model.graph, values)
-    return ShapedModel(list(model.graph.node), values, frozenset(weights))
+    return list(model.graph.node), values, frozenset(weights)
 
 
 def _inferred(model: Any) -> Any:
