@@ -24,7 +24,7 @@ LONGEST_MS = 8.64e7
 """A day."""
 MOST_VALUES = 4096
 """Lengths that are listed; of more requests the mean stands for them."""
-_ONE_DEVICE = "the file does not say the degrees: taken as one device (--set parallel.tp=2)"
+_ONE_DEVICE = "the file does not hold the degrees: taken as one device (--set parallel.tp=2)"
 _HINTS = {
     "device": "--device h100",
     "model": "--set model=Llama-3.1-8B",

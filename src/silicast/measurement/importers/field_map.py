@@ -75,7 +75,7 @@ class FieldMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         fields: our field -> its paths.
         latencies: our latency -> paths with ``{statistic}`` in them, in the unit beside the value
             or in milliseconds. means_ms: paths of its mean in milliseconds; where this is given,
-            it tells the unit of the others.
+            the unit of the others follows from it.
         engines: the tool's name of an engine, possibly followed by "-", -> ours;
             assumed_engines: those that other engines may hide behind; engine: of tools of one.
         only_if: field -> paths and patterns of what else the file must hold for it to count.

@@ -95,7 +95,7 @@ def _holds_something(path: Path) -> bool:
 
 
 def _session_name(path: Path) -> str:
-    """The file's name with what tells its content from another's."""
+    """The file's name with a digest of its content."""
     if path.exists() and not path.is_file():
         raise SilicastError(
             "is no regular file", kind="io", file=str(path), hint="save it to a file first"

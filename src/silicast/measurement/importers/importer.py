@@ -33,7 +33,7 @@ class Options:
     """What a user states of a file beside its content.
 
     Attributes:
-        device: catalog name or path of a device file; "" = as the file says.
+        device: catalog name or path of a device file; "" = as the file states.
         fields: dotted field of a scenario -> its value; they win over those of the file.
         session: name of the session.
 
@@ -176,7 +176,7 @@ def from_catalog(folder: str, kind: type[T]) -> dict[str, T]:
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise SilicastError(
                 f"is not of {folder}: {error}", file=str(path), field=folder,
-                hint="docs/how-to/add-an-importer.md tells its form",
+                hint="its form: docs/how-to/add-an-importer.md",
             ) from None  # fmt: skip
     return found
 
@@ -212,8 +212,7 @@ def importer_of(source: Source, name: str = "") -> Importer:
     if found is None:
         raise source.error(
             f"is of no format that is known: it looks like {look(source)}",
-            hint=f"one of {', '.join(known)}; docs/how-to/import-measurements.md tells how to make "
-            "them",
+            hint=f"one of {', '.join(known)}; how to make them: docs/how-to/import-measurements.md",
         )
     return found
 

@@ -159,7 +159,7 @@ def _op(test: _Test, gpus: int, source: Source, options: Options) -> str:
         if reduces and math.isclose(ratio, share, rel_tol=0.02):
             return "reduce_scatter"
     hint = f"--set collective.op=all_gather (or {known})"
-    raise source.error("does not say which collective it is of", "op", hint)
+    raise source.error("does not name its collective", "op", hint)
 
 
 def _ratio(cells: list[str]) -> float | None:

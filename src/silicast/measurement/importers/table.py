@@ -88,7 +88,7 @@ def _parquet_columns(source: Source) -> set[str]:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
-        return set(TIMES_US)  # reading it tells what to install
+        return set(TIMES_US)  # reading it names what to install
     try:
         return {name.casefold() for name in pq.read_schema(source.path).names}
     except (pa.ArrowException, OSError):

@@ -244,7 +244,7 @@ def _tensors(tree: Any) -> list[Any]:
 
 
 def _written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """The arguments that an operator writes in place, as its schema says."""
+    """The arguments that an operator writes in place, by its schema."""
     schema = getattr(func, "_schema", None)
     found: list[Any] = []
     for position, argument in enumerate(schema.arguments if schema else ()):

@@ -85,7 +85,7 @@ def _failed(module: Any, error: Exception) -> SilicastError:
 @final
 class _TensorsOf(torch.nn.Module):
     """A module whose results are the tensors among its own; caches and other objects are left out,
-    which ``torch.export`` refuses to return.
+    which ``torch.export`` does not return.
     """
 
     def __init__(self, inner: torch.nn.Module) -> None:

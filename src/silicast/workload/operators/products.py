@@ -40,7 +40,7 @@ def _mm(call: Call) -> Op:
     """M x k times k x n, possibly a batch; a bias or a sum is part of the kernel."""
     a, b = call.inputs[-2:] if "add" in call.name else call.inputs[:2]
     *batch, m, k = a.shape
-    n = 1 if len(b.shape) == 1 else b.shape[-1]
+    n = 1 if "mv" in call.name else b.shape[len(batch) + 1]
     return product(m, n, k, math.prod(batch), format_of(call, a))
 
 
@@ -91,7 +91,7 @@ def _packed(call: Call) -> Op:
 @lowers("aten: _grouped_mm _scaled_grouped_mm")
 def _grouped_mm(call: Call) -> Op:
     """Rows of each expert by its own matrix, in even shares: how many there are is data. The
-    function's name tells it from a batch of products.
+    function's name distinguishes it from a batch of products.
     """
     a, b = call.inputs[:2]
     dtype = "fp8" if "scaled" in call.name else format_of(call, a)
