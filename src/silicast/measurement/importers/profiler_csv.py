@@ -11,6 +11,7 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import final
 
 import msgspec
@@ -27,6 +28,7 @@ from silicast.measurement.importers.launches import Launch, reading_of
 from silicast.measurement.importers.nvtx import kernel_in
 from silicast.measurement.importers.source import CUT_OFF, Source
 from silicast.measurement.records import Protocol
+from silicast.scenario.kernel_ops import CACHES
 
 SEARCHED = 200
 """Lines in which a header is looked for."""
@@ -98,7 +100,7 @@ class ProfilerCsv(Importer):
     def read(self, source: Source, options: Options) -> Reading:
         """See :meth:`Importer.read`."""
         profiler = self.profiler
-        launches, devices = _launches(source, profiler.tables)
+        launches, devices = _launches(source, profiler)
         if not launches:
             raise source.error("holds no time of any kernel", "header", profiler.record)
         session = session_of(
@@ -113,10 +115,11 @@ def _table(source: Source, tables: list[Table]) -> tuple[Table, int] | None:
     """The first layout whose header is among the first lines, and the header's line."""
     lines = list(enumerate(source.first_lines[:SEARCHED]))
     for table in tables:
+        columns = {*table.header, table.name, table.time, table.unit, table.metric} - {""}
         for number, line in lines:
-            if line.count(",") + 1 >= len(table.header):
+            if line.count(",") + 1 >= len(columns):
                 cells = _cells(line)
-                if all(_column(cells, name) for name in table.header):
+                if all(_column(cells, name) for name in columns):
                     return table, number
     return None
 
@@ -135,11 +138,12 @@ def _column(columns: Sequence[str], name: str) -> str:
     return next(fits, "")
 
 
-def _launches(source: Source, tables: list[Table]) -> tuple[list[Launch], set[str]]:
+def _launches(source: Source, profiler: Profiler) -> tuple[list[Launch], set[str]]:
     """The kernels of a table, and the devices that ran them."""
-    found = _table(source, tables)
+    found = _table(source, profiler.tables)
     if found is None:
-        raise source.error(f"has no header with {', '.join(tables[-1].header)}", "header")
+        header = ", ".join(profiler.tables[-1].header)
+        raise source.error(f"has no header with {header}", "header")
     table, start = found
     launches: list[Launch] = []
     devices: set[str] = set()
@@ -148,22 +152,23 @@ def _launches(source: Source, tables: list[Table]) -> tuple[list[Launch], set[st
     for line, cells in _rows(source, start):
         column = _column(list(cells), table.time)
         if table.metric:
-            launch = tuple(cells.get(name, "") for name in table.launch)
-            if cells[table.metric] not in table.time_metrics or launch in seen:
+            own = tuple(cells.get(name, "") for name in table.launch)
+            if cells[table.metric] not in table.time_metrics or own in seen:
                 continue
-            seen.add(launch)
+            seen.add(own)
             unit = _unit(cells[table.unit], source, f"line {line}")
         elif not unit:
             bracketed = column.endswith(")")
-            unit = _unit(column.partition("(")[2][:-1] if bracketed else cells[column], source,
-                         column)  # fmt: skip
+            name = column.partition("(")[2][:-1] if bracketed else cells[column]
+            unit = _unit(name, source, column)
             if not bracketed:
                 continue  # the row below the header holds units
         if device := cells.get(table.device, "").strip():
             devices.add(device)
         count = max(round(_number(cells, table.count, source, line)), 1) if table.count else 1
         took = _number(cells, column, source, line) * unit / count
-        launches.append(_launch(cells, cells[table.name], took, line, count))
+        launch = Launch(cells[table.name], took, line, count=count)
+        launches.append(_sized(launch, cells, profiler.protocol.cache))
     return launches, devices
 
 
@@ -206,13 +211,14 @@ def _unit(name: str, source: Source, field: str) -> float:
     return UNITS_US[name.strip()]
 
 
-def _launch(cells: dict[str, str], name: str, took: float, line: int, count: int) -> Launch:
-    """A kernel with the sizes of the NVTX range around it, where ``ncu --nvtx`` recorded one."""
-    reason = rejection_reason(name)
+def _sized(launch: Launch, cells: dict[str, str], cache: str) -> Launch:
+    """With the sizes of the NVTX range around it, where the tool recorded one."""
+    reason = rejection_reason(launch.name)
     for column, text in reversed(cells.items()):
         if "Push/Pop" in column or "Range" in column:
-            kernel, why = kernel_in(text, name)
+            kernel, why = kernel_in(text, launch.name)
             reason = why or reason
             if kernel is not None:
-                return Launch(name, took, line, {**kernel, "cache": "cold"})
-    return Launch(name, took, line, reason=reason, count=count)
+                state = {"cache": cache} if cache in CACHES else {}
+                return replace(launch, kernel={**kernel, **state})
+    return replace(launch, reason=reason)
