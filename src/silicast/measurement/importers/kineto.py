@@ -22,6 +22,7 @@ from silicast.measurement.importers.source import Source
 from silicast.measurement.records import Columns, Protocol
 
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+_ON_A_CPU = "operators of a CPU, whose times hold their dispatch"
 _SDPA = {
     "aten::_scaled_dot_product_flash_attention": ("sdpa_flash", "fa2"),
     "aten::_scaled_dot_product_efficient_attention": ("sdpa_efficient", "cutlass"),
@@ -79,7 +80,15 @@ class Event(msgspec.Struct, frozen=True):
     dur: float | str = 0.0
     pid: Any = None
     tid: Any = None
-    args: Args = Args()
+    stated: Args | None = msgspec.field(name="args", default=None)
+
+    @property
+    def args(self) -> Args:
+        """Its fields, none where it has no arguments."""
+        return self.stated or _NO_ARGS
+
+
+_NO_ARGS = Args()
 
 
 @final
@@ -114,7 +123,7 @@ class Kineto(Importer):
                 f"holds neither kernels nor operators among {len(events)} events", "traceEvents",
                 "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
             )  # fmt: skip
-        used = {event.args.device for event in found.on_device}
+        used = {event.args.device for event in found.on_device} - {None}
         host_rows, noted = host_costs(found.runtime_calls(), options.session, "torch-eager")
         session = session_of(
             source, options, "PyTorch profiler",
@@ -126,9 +135,7 @@ class Kineto(Importer):
             },
             devices=len(used),
             machine={**({"host_name": trace.host_name} if trace.host_name else {}), **noted},
-            notes=()
-            if found.on_device
-            else ("operators of a CPU, whose times hold their dispatch",),
+            notes=() if found.on_device else (_ON_A_CPU,),
         )  # fmt: skip
         launches = found.kernels() if found.on_device else found.operators_alone()
         return reading_of(launches, session, options, source, exclusive=False, more=host_rows)

@@ -132,6 +132,14 @@ class TestKineto:
         with pytest.raises(Exception, match="different devices"):
             read(s.written(tmp_path, "t.json", trace), "kineto")
 
+    def test_events_without_arguments(self, tmp_path: Path) -> None:
+        events = s.gpu_trace()["traceEvents"]
+        bare = [s.on_device(s.GEMM, 400, 2.0) | {"args": None}, s.on_device(s.GEMM, 410, 2.0)]
+        del bare[1]["args"]
+        reading = read(s.written(tmp_path, "t.json", s.kineto(events + bare)), "kineto")
+        assert reading.session.devices == 1
+        assert any(row.name == s.GEMM and row.total_us == 8.5 for row in reading.rejected)
+
     def test_without_shapes_all_is_listed(self, tmp_path: Path) -> None:
         events = [s.cpu_op(1, "aten::mm", 0, 9), s.on_device(s.GEMM, 5, 3.0, 1)]
         reading = read(s.written(tmp_path, "t.json", s.kineto(events)), "kineto")
