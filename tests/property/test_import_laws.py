@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.importers.importer import importer_of, importers
-from silicast.measurement.importers.kernel_names import parse_name, unread_reason
-from silicast.measurement.importers.options import Options
+from silicast.measurement.importers.importer import Options, importer_of, importers
+from silicast.measurement.importers.kernel_names import parse_name, rejection_reason
 from silicast.measurement.importers.source import Source
 from silicast.measurement.records import CollectiveRow, KernelRow
 from silicast.scenario.kernel_case import kernel_case
@@ -74,7 +73,7 @@ def imported(path: Path, events: list[dict[str, Any]]) -> Any:
 
 def assert_kept(reading: Any, total: float) -> None:
     assert math.isclose(reading.total_us, total, rel_tol=1e-6, abs_tol=1e-3)
-    listed = math.fsum(row.total_us for row in reading.unread)
+    listed = math.fsum(row.total_us for row in reading.rejected)
     assert math.isclose(reading.understood_us + listed, total, rel_tol=1e-6, abs_tol=1e-3)
     for row in reading.records:
         if isinstance(row, KernelRow):
@@ -107,7 +106,7 @@ def test_kernels_keep_their_time(
     events.append(s.runtime("cudaGraphLaunch", 0, 1, 1))
     reading = imported(tmp_path_factory.mktemp("t"), events)
     assert_kept(reading, math.fsum(took for _, took, _, _ in launches))
-    count = sum(row.count for row in reading.unread)
+    count = sum(row.count for row in reading.rejected)
     for row in reading.records:
         if isinstance(row, KernelRow | CollectiveRow):
             count += row.spread.repeats if row.spread else 1
@@ -117,7 +116,7 @@ def test_kernels_keep_their_time(
 @given(name=st.text(max_size=80))
 def test_any_name_is_a_kernels(name: str) -> None:
     assert parse_name(name).library in (*LIBRARIES, "")
-    assert unread_reason(name)
+    assert rejection_reason(name)
 
 
 WHOLE = [

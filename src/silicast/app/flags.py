@@ -123,6 +123,10 @@ def kernel_scenario(op: str, fields: list[str], device: str) -> dict[str, Any]:
     return {"format": 1, "task": "kernel", "device": device, "workload": {"kernel": kernel}}
 
 
+TEXTS = ("version", "name", "model", "engine", "device", "library", "library_version", "variant")
+"""Last parts of keys that hold text, even if it looks like a number ("0.10")."""
+
+
 def key_values(
     words: list[str], field: str = "kernel", example: str = "m=4096 n=4096 k=4096 dtype=bf16"
 ) -> dict[str, Any]:
@@ -133,6 +137,9 @@ def key_values(
 
     Raises:
         SilicastError: a word has no "=", or a key stands twice.
+
+    >>> key_values(["parallel.tp=2", "engine.version=0.10"])
+    {'parallel.tp': 2, 'engine.version': '0.10'}
     """
     fields: dict[str, Any] = {}
     for word in words:
@@ -145,7 +152,7 @@ def key_values(
             )
         if key in fields:
             raise SilicastError(f"{key!r} is given twice", field=field, hint="give it once")
-        fields[key] = _value(text)
+        fields[key] = text if key.rpartition(".")[2] in TEXTS else _value(text)
     return fields
 
 

@@ -31,7 +31,7 @@ def imported_lines(imported: Iterable[Imported]) -> Iterator[str]:
             share = each.reading.understood_us / each.reading.total_us
             total = _time(each.reading.total_us)
             yield f"  understood {100 * share:.1f} % of {total}"
-        yield from _unread(each.reading.unread)
+        yield from _unread(each.reading.rejected)
         yield from (f"  note: {note}" for note in (*session.notes, *each.reading.notes))
 
 

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from silicast.app import status
 from silicast.app.console import show, warn
+from silicast.app.flags import key_values
 
 
 def import_(
@@ -37,10 +38,10 @@ def import_(
             workload.arrival.concurrency=8; may be given several times.
     """
     from silicast.measurement.importers.files import import_files, save
-    from silicast.measurement.importers.options import stated
     from silicast.report.imported import imported_lines, is_understood
 
-    found = import_files(files, name=format_, device=device, fields=stated(set_ or []))
+    fields = key_values(set_ or [], "--set", "--set parallel.tp=2")
+    found = import_files(files, name=format_, device=device, fields=fields)
     save(found, output)
     for line in imported_lines(found):
         show(line)

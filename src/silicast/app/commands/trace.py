@@ -83,7 +83,7 @@ def _of_factory(
     program: str, sizes: Mapping[str, int], *, training: bool, dtype: str | None, weights: bool
 ) -> Graph:
     from silicast.workload.front_ends import graph_of
-    from silicast.workload.front_ends.torch_program import require_torch
+    from silicast.workload.front_ends.programs import require_torch
 
     place, _, name = program.rpartition(":")
     torch = require_torch()

@@ -13,8 +13,7 @@ import msgspec
 
 from silicast.core.errors import SilicastError
 from silicast.core.files import writing
-from silicast.measurement.importers.importer import Reading, importer_of
-from silicast.measurement.importers.options import Options
+from silicast.measurement.importers.importer import Options, Reading, importer_of
 from silicast.measurement.importers.source import Source
 from silicast.measurement.store import MeasurementFile, read_measurements
 from silicast.measurement.unfinished import missing
@@ -44,53 +43,47 @@ def import_files(
 
     Args:
         name: of the importer; "" = the one that recognises each file.
-        device: what the files were measured on, where they do not say it themselves.
-        fields: dotted fields of scenarios that they do not say.
+        device: what the files were measured on, where they do not hold it themselves.
+        fields: dotted fields of scenarios that they do not hold.
 
     Raises:
         SilicastError: names the file, the field and what was expected.
     """
-    found: list[Imported] = []
-    sessions: dict[str, Path] = {}
+    found: dict[str, Imported] = {}
     for path in paths:
-        options = Options(device, dict(fields or {}), _session_name(path))
-        source = Source(path)
+        options, source = Options(device, dict(fields or {}), _session_name(path)), Source(path)
         reader = importer_of(source, name)
-        if options.session in sessions:
-            raise SilicastError(
-                "holds the same as " + str(sessions[options.session]), file=str(path),
-                field="file", hint="give each file once",
-            )  # fmt: skip
-        sessions[options.session] = path
-        found.append(Imported(path, reader.name, reader.read(source, options)))
-    return found
+        if same := found.get(options.session):
+            raise source.error(f"holds the same as {same.path}", hint="give each file once")
+        reading = reader.read(source, options)
+        found[options.session] = Imported(path, reader.name, reading)
+    return list(found.values())
 
 
 def save(imported: Sequence[Imported], output: Path) -> None:
     """Writes what was read, all or nothing; a file of measurements that exists is continued.
 
-    What a kill cut off of an import is added by importing the same files again.
+    Rows lost when an import was interrupted are added by importing the same files again.
 
     Raises:
         SilicastError: it cannot be written, holds something else, or one of the files already.
     """
+    readings = [(each.reading.session, each.reading.records) for each in imported]
     if _holds_something(output):
         before = read_measurements(output)
-        for each in imported:
-            if missing(before, each.reading.session, each.reading.records) is None:
+        for each, reading in zip(imported, readings, strict=True):
+            if missing(before, *reading) is None:
                 raise SilicastError(
                     f"already holds {each.path}", file=str(output), field="session",
                     hint="was this imported before? Write to another file",
                 )  # fmt: skip
-        MeasurementFile.add(
-            output, [(each.reading.session, each.reading.records) for each in imported]
-        )
+        MeasurementFile.add(output, readings)
         return
     inputs = [each.path.stat() for each in imported]
+    encoder = msgspec.json.Encoder()
     with writing(output, source=inputs[0] if inputs else None) as stream:
-        encoder = msgspec.json.Encoder()
-        for each in imported:
-            for record in (each.reading.session, *each.reading.records):
+        for session, records in readings:
+            for record in (session, *records):
                 stream.write(encoder.encode(record) + b"\n")
 
 
@@ -102,7 +95,7 @@ def _holds_something(path: Path) -> bool:
 
 
 def _session_name(path: Path) -> str:
-    """The file's name with what tells its content from another's."""
+    """The file's name with a digest of its content."""
     if path.exists() and not path.is_file():
         raise SilicastError(
             "is no regular file", kind="io", file=str(path), hint="save it to a file first"
@@ -111,8 +104,6 @@ def _session_name(path: Path) -> str:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise SilicastError(
-            f"cannot read: {os.strerror(error.errno) if error.errno else error}",
-            kind="io", file=str(path),
-        ) from None  # fmt: skip
+        message = os.strerror(error.errno) if error.errno else error
+        raise SilicastError(f"cannot read: {message}", kind="io", file=str(path)) from None
     return f"{path.name[:200]} {digest[:_DIGITS]}"

@@ -1,4 +1,4 @@
-"""What the host spent on launching, as a profiler of the runtime's calls saw it."""
+"""What the host spent on launching, from a profiler's record of the runtime's calls."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ FEWEST = 8
 """Calls from which on a median is worth a row."""
 PAUSE_US = 1000.0
 """Launches further apart than this wait for something else than the host's own work."""
+_LAUNCHES = (
+    "cudaLaunchKernel", "cuLaunchKernel", "hipLaunchKernel", "hipExtModuleLaunchKernel",
+    "cudaLaunchCooperativeKernel",
+)  # fmt: skip
+_GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
+_COPIES = ("cudaMemcpy_", "cuMemcpyDtoH", "cuMemcpyHtoD")
 
 
 @final
@@ -28,72 +34,47 @@ class RuntimeCall:
     duration_us: float
 
 
-def is_launch(name: str) -> bool:
-    """Whether a call launches one kernel."""
-    return name.startswith(("cudaLaunchKernel", "cuLaunchKernel", "hipLaunchKernel",
-                            "hipExtModuleLaunchKernel", "cudaLaunchCooperativeKernel"))  # fmt: skip
-
-
 def is_graph_launch(name: str) -> bool:
     """Whether a call launches a graph."""
-    return name.startswith(("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch"))
+    return name.startswith(_GRAPH_LAUNCHES)
 
 
-def _waits(name: str) -> bool:
-    return "Synchronize" in name or name.startswith(("cudaMemcpy_", "cuMemcpyDtoH", "cuMemcpyHtoD"))
+def host_costs(
+    calls: Iterable[RuntimeCall], session: str, engine: str = ""
+) -> tuple[tuple[HostRow, ...], dict[str, float]]:
+    """Medians of what launches took, flagged as taken under a profiler.
 
-
-@final
-@dataclass(frozen=True)
-class HostCosts:
-    """What the host spent.
-
-    Attributes:
-        rows: "dispatch", from one launch to the next of a thread that waited for nothing between;
-            "graph_launch", the call alone. Flagged as taken under a profiler.
-        launch_call_us: median of the calls that launch one kernel, 0 = too few. No model has it
-            by itself: it is a part of "dispatch".
+    Returns:
+        Rows "dispatch", from one launch to the next of a thread that waited for nothing between,
+        and "graph_launch", the call alone. For the session ``launch_call_us``, median of the calls
+        that launch one kernel, where there are enough: no model has it by itself, it is a part of
+        "dispatch".
     """
-
-    rows: tuple[HostRow, ...]
-    launch_call_us: float
-
-    @property
-    def noted(self) -> dict[str, float]:
-        """What a session keeps of it."""
-        return {"launch_call_us": self.launch_call_us} if self.launch_call_us > 0 else {}
-
-
-def host_costs(calls: Iterable[RuntimeCall], session: str, engine: str = "") -> HostCosts:
-    """Medians of what launches took."""
-    by_thread: dict[Hashable, list[RuntimeCall]] = {}
-    for call in calls:
-        by_thread.setdefault(call.thread, []).append(call)
     launches: list[float] = []
     taken: dict[str, list[float]] = {"dispatch": [], "graph_launch": []}
-    for thread in by_thread.values():
-        last: RuntimeCall | None = None
-        for call in sorted(thread, key=lambda call: call.start_us):
-            if is_launch(call.name):
-                launches.append(call.duration_us)
-                if last is not None and call.start_us - last.start_us < PAUSE_US:
-                    taken["dispatch"].append(call.start_us - last.start_us)
-                last = call
-            elif is_graph_launch(call.name):
-                taken["graph_launch"].append(call.duration_us)
-                last = None
-            elif _waits(call.name):
-                last = None
+    before: dict[Hashable, float] = {}
+    for call in sorted(calls, key=lambda call: call.start_us):
+        if call.name.startswith(_LAUNCHES):
+            launches.append(call.duration_us)
+            last = before.get(call.thread)
+            if last is not None and call.start_us - last < PAUSE_US:
+                taken["dispatch"].append(call.start_us - last)
+            before[call.thread] = call.start_us
+        elif is_graph_launch(call.name):
+            taken["graph_launch"].append(call.duration_us)
+            before.pop(call.thread, None)
+        elif "Synchronize" in call.name or call.name.startswith(_COPIES):
+            before.pop(call.thread, None)
     rows = [
         HostRow(
-            session, quantity, statistics.median(times), engine=engine,
-            spread=_spread(times), flags=["profiled"],
+            session, quantity, statistics.median(times), engine=engine, spread=_spread(times),
+            flags=["profiled"],
         )
         for quantity, times in taken.items()
         if len(times) >= FEWEST and statistics.median(times) > 0
     ]  # fmt: skip
     middle = statistics.median(launches) if len(launches) >= FEWEST else 0.0
-    return HostCosts(tuple(rows), middle)
+    return tuple(rows), {"launch_call_us": middle} if middle > 0 else {}
 
 
 def _spread(times: list[float]) -> Spread:

@@ -1,4 +1,4 @@
-"""What an importer is, and the one that understands a file."""
+"""What an importer is given and gives, and the one that understands a file."""
 
 from __future__ import annotations
 
@@ -6,28 +6,75 @@ import abc
 import functools
 import importlib
 import pkgutil
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, final
+from typing import Any, TypeVar, final
 
+import msgspec
+
+from silicast.core.catalog import catalog_files
 from silicast.core.errors import SilicastError
 from silicast.core.naming import normalise
-from silicast.measurement.importers.options import Options
-from silicast.measurement.importers.source import Source
-from silicast.measurement.records import Record, Session, UnreadRow
+from silicast.hardware.catalog import find_device
+from silicast.measurement.importers.source import CUT_OFF, Source
+from silicast.measurement.records import Protocol, Record, Session, UnreadRow
+from silicast.scenario.schema import RawScenario
+from silicast.scenario.strict import near
+
+T = TypeVar("T")
+TABLES = ("kernel", "collective", *RawScenario.__struct_fields__)
+"""What stated fields may start with: tables of rows, and those of a scenario."""
+
+
+@final
+@dataclass(frozen=True)
+class Options:
+    """What a user states of a file beside its content.
+
+    Attributes:
+        device: catalog name or path of a device file; "" = as the file states.
+        fields: dotted field of a scenario -> its value; they win over those of the file.
+        session: name of the session.
+
+    Raises:
+        SilicastError: a field starts with the name of no table.
+
+    >>> Options(fields={"kernel.cache": "cold", "model": "x"}).own("kernel")
+    {'cache': 'cold'}
+    """
+
+    device: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    session: str = "import"
+
+    def __post_init__(self) -> None:
+        """Rejects fields that no file has."""
+        for name in self.fields:
+            table = name.partition(".")[0]
+            if table not in TABLES:
+                raise SilicastError(
+                    f"no field {name!r}", kind="unknown_name", field="--set",
+                    hint=near(table, TABLES),
+                )  # fmt: skip
+
+    def own(self, prefix: str) -> dict[str, Any]:
+        """Fields below a prefix, without it."""
+        start = f"{prefix}."
+        return {k.removeprefix(start): v for k, v in self.fields.items() if k.startswith(start)}
 
 
 @final
 @dataclass(frozen=True)
 class Reading:
-    """What a file held.
+    """The content of a file.
 
     Attributes:
-        session: where and how it was measured, as far as the file or the options say.
+        session: where and how it was measured, as far as the file or the options hold it.
         records: all but the session.
-        total_us: measured time in the file; understood_us: that of it which became rows that can
-            be predicted. The rest is in rows that are listed as unread. Both 0 where a file holds
-            no times that add up (runs under load).
+        total_us: measured time in the file; understood_us: the part in rows that can be predicted;
+            the rest is in rejected rows. Both 0 where a file holds no times that add up (runs
+            under load).
         notes: what a reader must know.
     """
 
@@ -35,11 +82,11 @@ class Reading:
     records: tuple[Record, ...]
     total_us: float = 0.0
     understood_us: float = 0.0
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     @property
-    def unread(self) -> tuple[UnreadRow, ...]:
-        """What could not be understood, the longest first."""
+    def rejected(self) -> tuple[UnreadRow, ...]:
+        """Rows that could not be understood, the longest first."""
         rows = [record for record in self.records if isinstance(record, UnreadRow)]
         return tuple(sorted(rows, key=lambda row: (-row.total_us, row.name)))
 
@@ -48,11 +95,16 @@ class Importer(abc.ABC):
     """Reads the files of one tool.
 
     Attributes:
-        name: what ``--format`` calls it; reads: its files, in a few words.
+        name: of its ``--format``; reads: its files, in a few words.
     """
 
-    name: ClassVar[str]
-    reads: ClassVar[str]
+    name: str
+    reads: str
+
+    @classmethod
+    def instances(cls) -> Iterable[Importer]:
+        """The importers of this kind: one, or one for each tool that data describe."""
+        return [cls()]
 
     @abc.abstractmethod
     def recognises(self, source: Source) -> bool:
@@ -67,15 +119,66 @@ class Importer(abc.ABC):
         """
 
 
-_FOUND: dict[str, Importer] = {}
+def session_of(
+    source: Source, options: Options, tool: str, protocol: Protocol, *,
+    reported: Collection[str] = (), devices: int = 1, stack: Mapping[str, str] | None = None,
+    machine: Mapping[str, Any] | None = None, notes: tuple[str, ...] = (),
+) -> Session:  # fmt: skip
+    """A session of one file.
+
+    Args:
+        tool: what measured.
+        reported: names of the devices in the file; devices: how many took part.
+
+    Raises:
+        SilicastError: the devices differ from each other, or from the one that the user names.
+    """
+    names = sorted({name for name in reported if name})
+    known = {name: _catalog_name(name) for name in names}
+    if len({device or name for name, device in known.items()}) > 1:
+        different = f"holds kernels of different devices: {', '.join(names)}"
+        raise source.error(different, "device", "record one kind of device a file")
+    device = next(iter(known.values()), "")
+    if options.device:
+        wanted = find_device(options.device).name
+        if device and device != wanted:
+            found = f"was measured on {names[0]} ({device}), not on {wanted}"
+            raise source.error(found, "--device", "leave --device out")
+        device = options.device if options.device.endswith(".toml") else wanted
+    if names and not device:
+        notes = (*notes, f"{names[0]} is in no catalog: name it with --device")
+    return Session(
+        id=options.session, started="", device=device,
+        device_reported=names[0] if names else "", devices=max(devices, 1),
+        stack=dict(stack or {}), machine=dict(machine or {}), protocol=protocol,
+        source=tool, notes=list(notes),
+    )  # fmt: skip
 
 
-def importer(kind: type[Importer]) -> type[Importer]:
-    """Registers an importer: a decorator of its class."""
-    if kind.name in _FOUND:
-        raise ValueError(f"two importers are called {kind.name}")
-    _FOUND[kind.name] = kind()
-    return kind
+def _catalog_name(reported: str) -> str:
+    """The catalog's name of what a driver reports; "" if it has none. No path is followed."""
+    try:
+        return "" if reported.endswith(".toml") else find_device(reported).name
+    except SilicastError:
+        return ""
+
+
+def from_catalog(folder: str, kind: type[T]) -> dict[str, T]:
+    """Data files of a folder of the catalog by name, those of a user's own folder last.
+
+    Raises:
+        SilicastError: a file has another form.
+    """
+    found: dict[str, T] = {}
+    for path in catalog_files(folder, ".toml"):
+        try:
+            found[path.stem] = msgspec.toml.decode(path.read_bytes(), type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise SilicastError(
+                f"is not of {folder}: {error}", file=str(path), field=folder,
+                hint="its form: docs/how-to/add-an-importer.md",
+            ) from None  # fmt: skip
+    return found
 
 
 @functools.cache
@@ -85,70 +188,52 @@ def importers() -> Mapping[str, Importer]:
 
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
-    return dict(sorted(_FOUND.items(), key=lambda item: (item[0] == "table", item[0])))
+    found = [each for kind in Importer.__subclasses__() for each in kind.instances()]
+    return {each.name: each for each in sorted(found, key=lambda x: (x.name == "table", x.name))}
 
 
 def importer_of(source: Source, name: str = "") -> Importer:
-    """The importer that is called so or, without a name, the one that recognises the file.
+    """The importer of that name or, without a name, the one that recognises the file.
 
     Raises:
-        SilicastError: there is none; says what the file looks like.
+        SilicastError: there is none; describes what the file looks like.
     """
     known = importers()
-    if name:
-        found = {normalise(each): reader for each, reader in known.items()}.get(normalise(name))
-        if found is None:
-            raise SilicastError(
-                f"unknown format {name!r}", kind="unknown_name", field="--format",
-                hint=f"one of {', '.join(known)}",
-            )  # fmt: skip
-        if not source.head:
-            raise _nothing(source)
-        return found
+    named = {normalise(each): reader for each, reader in known.items()}.get(normalise(name))
+    if name and named is None:
+        raise SilicastError(
+            f"unknown format {name!r}", kind="unknown_name", field="--format",
+            hint=f"one of {', '.join(known)}",
+        )  # fmt: skip
     if not source.head:
-        raise _nothing(source)
-    for reader in known.values():
-        if reader.recognises(source):
-            return reader
-    raise SilicastError(
-        f"is of no format that is known: it looks like {look(source)}",
-        file=str(source.path), field="file",
-        hint=f"one of {', '.join(known)}; docs/how-to/import-measurements.md says how to make them",
-    )  # fmt: skip
+        empty = "is a damaged gzip file" if source.is_packed else "is empty"
+        raise source.error(empty, hint=CUT_OFF)
+    found = named or next((each for each in known.values() if each.recognises(source)), None)
+    if found is None:
+        raise source.error(
+            f"is of no format that is known: it looks like {look(source)}",
+            hint=f"one of {', '.join(known)}; how to make them: docs/how-to/import-measurements.md",
+        )
+    return found
 
 
 def look(source: Source) -> str:
     """What a file looks like, for errors."""
-    if source.is_database:
-        return "an SQLite database of another tool than Nsight Systems"
-    if source.is_parquet:
-        return "a Parquet file without the columns of a kernel"
-    if source.holds('"record":"session"'):
-        return "a file of measurements, which needs no import"
-    head = source.head
-    if head.startswith(b"PK"):
-        return "a zip archive: unpack it first"
-    if b"\0" in head[:4096]:
-        return "binary data (a report of Nsight itself? export it as CSV or SQLite)"
+    looks = {
+        "an SQLite database of another tool than Nsight Systems": source.is_database,
+        "a Parquet file without the columns of a kernel": source.is_parquet,
+        "a file of measurements, which needs no import": source.holds('"record":"session"'),
+        "a zip archive: unpack it first": source.head.startswith(b"PK"),
+        "binary data (a report of Nsight itself? export it as CSV or SQLite)": (
+            b"\0" in source.head[:4096]
+        ),
+    }
+    for name, holds in looks.items():
+        if holds:
+            return name
     if source.is_json:
-        keys = sorted(_keys(source))
+        text = source.head.decode(errors="replace")
+        keys = sorted(set(re.findall(r'^\s{0,4}[{\[]?\s*"([\w ]{1,40})"\s*:', text, re.MULTILINE)))
         return f"JSON with {', '.join(keys[:8])}" if keys else "JSON"
     first = next((line for line in source.first_lines if line.strip()), "")
     return f"text that starts with {first.strip()[:60]!r}"
-
-
-def _keys(source: Source) -> set[str]:
-    """Names of the outer fields of a JSON file, as far as its head shows them."""
-    import re
-
-    return set(re.findall(r'^\s{0,4}[{\[]?\s*"([\w ]{1,40})"\s*:', source.head.decode(
-        errors="replace"), re.MULTILINE))  # fmt: skip
-
-
-def _nothing(source: Source) -> SilicastError:
-    packed = source.is_packed
-    return SilicastError(
-        "is a damaged gzip file" if packed else "is empty",
-        file=str(source.path), field="file",
-        hint="was it cut off while it was written or copied?",
-    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""PyTorch's profiler: kernels by the operators that launched them, with their shapes.
+"""PyTorch's profiler (Kineto): kernels by the operators that launched them, with their shapes.
 
 A kernel is linked to its operator by its External id. On a CPU there are no kernels: an operator's
 time is its own and that of the operators in it that are no kernels themselves.
@@ -7,98 +7,162 @@ time is its own and that of the operators in it that are no kernels themselves.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, final
+from typing import Any, final
 
-from silicast.core.errors import SilicastError
-from silicast.measurement.importers.aten_calls import SDPA, AtenCall
+import msgspec
+
+from silicast.core.dtypes import BITS
 from silicast.measurement.importers.host_costs import RuntimeCall, host_costs, is_graph_launch
-from silicast.measurement.importers.importer import Importer, Reading, importer
-from silicast.measurement.importers.kernel_names import parse_name, unread_reason
-from silicast.measurement.importers.kineto_collectives import collective_table
-from silicast.measurement.importers.kineto_file import Args, Event, Trace
-from silicast.measurement.importers.launches import Launch, rows_of
-from silicast.measurement.importers.operators import NOWHERE, Operators, Span
-from silicast.measurement.importers.options import Options
-from silicast.measurement.importers.sessions import session_of
+from silicast.measurement.importers.importer import Importer, Options, Reading, session_of
+from silicast.measurement.importers.kernel_names import parse_name, rejection_reason
+from silicast.measurement.importers.launches import Launch, reading_of
+from silicast.measurement.importers.operator_spans import NOWHERE, OperatorSpans, Span
+from silicast.measurement.importers.recorded_calls import RecordedCall
 from silicast.measurement.importers.source import Source
 from silicast.measurement.records import Columns, Protocol
 
-_NO_ARGS = Args()
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+_ON_A_CPU = "operators of a CPU, whose times hold their dispatch"
+_SDPA = {
+    "aten::_scaled_dot_product_flash_attention": ("sdpa_flash", "fa2"),
+    "aten::_scaled_dot_product_efficient_attention": ("sdpa_efficient", "cutlass"),
+    "aten::_scaled_dot_product_cudnn_attention": ("sdpa_cudnn", "cudnn"),
+}
+"""Operator of a GPU -> variant and library of its kernel."""
+_COLLECTIVES = {
+    "allreduce": "all_reduce", "all_reduce": "all_reduce", "allgather": "all_gather",
+    "_allgather_base": "all_gather", "allgather_into_tensor_coalesced": "all_gather",
+    "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
+    "_reduce_scatter_base": "reduce_scatter", "all_to_all": "all_to_all",
+    "all_to_allv": "all_to_all", "broadcast": "broadcast", "send": "send_recv",
+    "recv": "send_recv",
+}  # fmt: skip
+_DTYPES = {
+    "bfloat16": "bf16", "half": "fp16", "float16": "fp16", "float": "fp32", "float32": "fp32",
+    "double": "fp64", "int": "int32", "long": "int64", "char": "int8", "byte": "int8",
+    "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
+}  # fmt: skip
 
 
 @final
-@importer
+class Args(msgspec.Struct, frozen=True):
+    """Fields of an event besides its time; versions of PyTorch differ in what they write."""
+
+    external_id: Any = msgspec.field(name="External id", default=None)
+    external_id_before: Any = msgspec.field(name="external id", default=None)
+    correlation: Any = None
+    device: Any = None
+    dims: Any = msgspec.field(name="Input Dims", default=None)
+    types: Any = msgspec.field(name="Input type", default=None)
+    values: Any = msgspec.field(name="Concrete Inputs", default=None)
+    strides: Any = msgspec.field(name="Input Strides", default=None)
+    collective: Any = msgspec.field(name="Collective name", default=None)
+    elements_in: Any = msgspec.field(name="In msg nelems", default=None)
+    elements_out: Any = msgspec.field(name="Out msg nelems", default=None)
+    group_size: Any = msgspec.field(name="Group size", default=None)
+    dtype: Any = None
+
+    @property
+    def operator(self) -> int:
+        """Number of the operator that an event belongs to, 0 = none."""
+        found = self.external_id if self.external_id is not None else self.external_id_before
+        return found if isinstance(found, int) else 0
+
+
+@final
+class Event(msgspec.Struct, frozen=True):
+    """One event; times in microseconds."""
+
+    ph: str = ""
+    cat: str = ""
+    name: Any = ""
+    ts: float | str = 0.0
+    dur: float | str = 0.0
+    pid: Any = None
+    tid: Any = None
+    stated: Args | None = msgspec.field(name="args", default=None)
+
+    @property
+    def args(self) -> Args:
+        """Its fields, none where it has no arguments."""
+        return self.stated or _NO_ARGS
+
+
+_NO_ARGS = Args()
+
+
+@final
+class Trace(msgspec.Struct, frozen=True):
+    """The file, as far as it is read."""
+
+    traceEvents: list[Event]  # noqa: N815 - the file's own name
+    deviceProperties: list[dict[str, Any]] = []  # noqa: N815
+    host_name: str = ""
+
+
+@final
 class Kineto(Importer):
     """``prof.export_chrome_trace``, ``tensorboard_trace_handler``, packed or not."""
 
-    name: ClassVar[str] = "kineto"
-    reads: ClassVar[str] = "PyTorch profiler: trace.json, .json.gz"
+    name = "kineto"
+    reads = "PyTorch profiler: trace.json, .json.gz"
 
     def recognises(self, source: Source) -> bool:
         """See :meth:`Importer.recognises`."""
-        own = source.holds('"schemaVersion"') or source.holds('"deviceProperties"')
-        return source.is_json and own and (
-            source.holds('"traceEvents"') or source.holds('"record_shapes"')
-            or source.holds('"deviceProperties"')
-        )  # fmt: skip
+        events = source.holds('"traceEvents"') or source.holds('"record_shapes"')
+        versioned = source.holds('"schemaVersion"') and events
+        return source.is_json and (source.holds('"deviceProperties"') or versioned)
 
     def read(self, source: Source, options: Options) -> Reading:
         """See :meth:`Importer.read`."""
         trace = source.decoded(Trace)
         events = [event for event in trace.traceEvents if event.ph == "X"]
-        found = _Trace(events, source)
+        found = _Events(events, source)
         if not found.on_device and not found.operators.spans:
-            raise SilicastError(
-                f"holds neither kernels nor operators among {len(events)} events",
-                file=str(source.path), field="traceEvents",
-                hint="profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+            raise source.error(
+                f"holds neither kernels nor operators among {len(events)} events", "traceEvents",
+                "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
             )  # fmt: skip
-        launches = found.kernels() if found.on_device else found.operators_alone()
-        used = {event.args.device for event in found.on_device if event.args is not None}
-        names = {
-            str(device.get("name", ""))
-            for device in trace.deviceProperties
-            if device.get("id") in used
-        }
-        notes = () if found.on_device else ("operators of a CPU, whose times hold their dispatch",)
-        hosts = host_costs(found.runtime_calls(), options.session, "torch-eager")
-        named = {"host_name": trace.host_name} if trace.host_name else {}
+        used = {event.args.device for event in found.on_device} - {None}
+        host_rows, noted = host_costs(found.runtime_calls(), options.session, "torch-eager")
         session = session_of(
-            source, options, "PyTorch profiler", reported=names, devices=len(used),
-            machine={**named, **hosts.noted}, notes=notes,
-            protocol=Protocol(timer="kineto", launch="stream", cache="as in the run"),
+            source, options, "PyTorch profiler",
+            Protocol(timer="kineto", launch="stream", cache="as in the run"),
+            reported={
+                str(device.get("name", ""))
+                for device in trace.deviceProperties
+                if device.get("id") in used
+            },
+            devices=len(used),
+            machine={**({"host_name": trace.host_name} if trace.host_name else {}), **noted},
+            notes=() if found.on_device else (_ON_A_CPU,),
         )  # fmt: skip
-        rows = rows_of(launches, options, str(source.path), exclusive=False)
-        records = (*rows.records, *hosts.rows)
-        return Reading(session, records, rows.total_us, rows.understood_us)
+        launches = found.kernels() if found.on_device else found.operators_alone()
+        return reading_of(launches, session, options, source, exclusive=False, more=host_rows)
 
 
 @final
-class _Trace:
+class _Events:
     """Events by what they are."""
 
     def __init__(self, events: list[Event], source: Source) -> None:
         self.source = source
         self.on_device = [event for event in events if event.cat in _ON_DEVICE]
         self.runtime = [event for event in events if event.cat in ("cuda_runtime", "cuda_driver")]
-        own = [event for event in events if event.cat == "cpu_op"]
-        spans = [(self._span(event), event) for event in own]
-        self.operators = Operators([span for span, _ in spans])
-        numbers = {id(span): (event.args or _NO_ARGS).operator for span, event in spans}
-        self.arguments = {id(span): event.args or _NO_ARGS for span, event in spans}
-        self.by_number = {
-            numbers[id(span)]: index for index, span in enumerate(self.operators.spans)
-        }
+        spans = [(self._span(event), event.args) for event in events if event.cat == "cpu_op"]
+        self.operators = OperatorSpans([span for span, _ in spans])
+        arguments = {id(span): args for span, args in spans}
+        self.arguments = [arguments[id(span)] for span in self.operators.spans]
+        self.by_number = {args.operator: index for index, args in enumerate(self.arguments)}
         self.order = {id(event): row for row, event in enumerate(events, 1)}
 
     def _span(self, event: Event) -> Span:
         start, duration = self._number(event, "ts"), self._number(event, "dur")
-        args = event.args or _NO_ARGS
-        call = AtenCall(
-            str(event.name), _listed(args.dims), _listed(args.types), _listed(args.values),
-            _listed(args.strides),
-        )  # fmt: skip
+        args = event.args
+        recorded = (args.dims, args.types, args.values, args.strides)
+        call = RecordedCall(
+            str(event.name), *(each if isinstance(each, list) else [] for each in recorded)
+        )
         return Span(start, start + duration, (event.pid, event.tid), call)
 
     def _number(self, event: Event, field: str) -> float:
@@ -106,32 +170,30 @@ class _Trace:
         try:
             return float(value)
         except ValueError:
-            raise SilicastError(
-                f"{str(event.name)[:60]!r} has {field} {value!r}, expected a number",
-                file=str(self.source.path), field=f"traceEvents.{field}",
-            ) from None  # fmt: skip
+            found = f"{str(event.name)[:60]!r} has {field} {value!r}, expected a number"
+            raise self.source.error(found, f"traceEvents.{field}") from None
 
     def kernels(self) -> Iterable[Launch]:
-        """Kernels of one operator as one launch; those of graphs and of nobody by themselves."""
+        """Kernels of one operator as one launch; those of graphs and of no operator alone."""
         in_graph = {
-            event.args.correlation
-            for event in self.runtime
-            if event.args is not None and is_graph_launch(str(event.name))
-        }
+            event.args.correlation for event in self.runtime if is_graph_launch(str(event.name))
+        } - {None}
         groups: dict[int, list[tuple[Event, float]]] = {}
         for event in self.on_device:
-            args, took = event.args or _NO_ARGS, self._number(event, "dur")
+            args, took, name = event.args, self._number(event, "dur"), str(event.name)
             index = self.by_number.get(args.operator, NOWHERE) if args.operator else NOWHERE
-            replayed = args.correlation is not None and args.correlation in in_graph
+            replayed = args.correlation in in_graph
             owner = NOWHERE if replayed else self.operators.owner(index)
-            name = str(event.name)
-            collective = self._collective(args, index, name)
+            sized = args if args.collective is not None or index == NOWHERE else (
+                self.arguments[index]
+            )  # fmt: skip
+            collective = collective_table(sized, name)
             if collective is not None:
                 yield Launch(name, took, self.order[id(event)], collective=collective)
             elif owner != NOWHERE and event.cat != "gpu_memset":
                 groups.setdefault(owner, []).append((event, took))
             else:
-                reason = unread_reason(name)
+                reason = rejection_reason(name)
                 if index != NOWHERE and not replayed and event.cat == "kernel":
                     reason = f"{self.operators.spans[index].call.name}: {reason}"
                 yield Launch(name, took, self.order[id(event)], reason=reason)
@@ -144,16 +206,9 @@ class _Trace:
         name, row = str(event.name), self.order[id(event)]
         total = sum(took for _, took in parts)
         if any("HtoD" in str(each.name) or "DtoH" in str(each.name) for each, _ in parts):
-            return Launch(name, total, row, reason=unread_reason(name))
-        table = self.operators.tables[owner]
-        assert table is not None
+            return Launch(name, total, row, reason=rejection_reason(name))
         call = self.operators.spans[owner].call.name
-        return Launch(name, total, row, kernel=_refined(table, call, name))
-
-    def _collective(self, args: Args, index: int, name: str) -> Columns | None:
-        if args.collective is None and index != NOWHERE:
-            args = self.arguments[id(self.operators.spans[index])]
-        return collective_table(args, name)
+        return Launch(name, total, row, _refined(self.operators.tables[owner] or {}, call, name))
 
     def operators_alone(self) -> Iterable[Launch]:
         """Operators of a CPU: each with what its parts take that are no kernels themselves."""
@@ -165,9 +220,8 @@ class _Trace:
         for index, took in spent.items():
             span, reason = self.operators.spans[index], self.operators.reasons[index]
             table = self.operators.tables[index]
-            if table is not None:
-                table = {**table, "library": "torch"}
-            yield Launch(span.call.name, max(took, 0.0), index + 1, kernel=table, reason=reason)
+            kernel = None if table is None else {**table, "library": "torch"}
+            yield Launch(span.call.name, max(took, 0.0), index + 1, kernel, reason=reason)
 
     def runtime_calls(self) -> Iterable[RuntimeCall]:
         """Calls of the CUDA runtime and driver."""
@@ -178,16 +232,31 @@ class _Trace:
 
 def _refined(table: Columns, call: str, name: str) -> Columns:
     """With what the kernel's name adds: fp32 that is multiplied as TF32, a library of its own."""
-    said = parse_name(name)
-    found = dict(table)
-    if said.dtype == "tf32" and found.get("dtype") == "fp32" and found["op"] in ("gemm", "conv2d"):
+    named, found = parse_name(name), dict(table)
+    if named.dtype == "tf32" and found["dtype"] == "fp32" and found["op"] in ("gemm", "conv2d"):
         found["dtype"] = "tf32"
-    if call in SDPA:
-        found["variant"], found["library"] = SDPA[call]
-    elif said.own_library:
-        found["library"] = said.own_library
+    if call in _SDPA:
+        found["variant"], found["library"] = _SDPA[call]
+    elif named.own_library:
+        found["library"] = named.own_library
     return found
 
 
-def _listed(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
+def collective_table(args: Args, name: str) -> Columns | None:
+    """The ``workload`` of a collective kernel, None if the trace does not hold its size.
+
+    nccl-tests counts the whole buffer: of an all-gather what is received, of a reduce-scatter what
+    is given, of the others one rank's.
+    """
+    op = _COLLECTIVES.get(str(args.collective).casefold().removeprefix("nccl:"))
+    dtype = _DTYPES.get(str(args.dtype).casefold().removeprefix("c10::"), "")
+    sizes = (args.elements_in, args.elements_out, args.group_size)
+    if op is None or not dtype or not all(isinstance(size, int) for size in sizes):
+        return None
+    nbytes = int(max(args.elements_in, args.elements_out) * BITS[dtype] // 8)
+    if nbytes < 1 or args.group_size < 2 or parse_name(name).family != "collective":
+        return None
+    return {
+        "op": op, "bytes": nbytes, "gpus": args.group_size, "dtype": dtype,
+        "implementation": "nccl",
+    }  # fmt: skip

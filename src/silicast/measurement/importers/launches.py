@@ -1,4 +1,4 @@
-"""Kernels that a tool timed one by one, as rows: repeats together, what is unknown listed."""
+"""Kernels that a tool timed one by one, as rows: repeats together, rejected ones listed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import final
 import numpy as np
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.importers.options import Options
+from silicast.measurement.importers.importer import Options, Reading
+from silicast.measurement.importers.source import Source
 from silicast.measurement.records import (
     CollectiveRow,
     Columns,
     KernelRow,
     Record,
+    Session,
     Spread,
     UnreadRow,
 )
@@ -28,12 +30,12 @@ LONGEST_US = 3.6e9
 @final
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel as a tool saw it run.
+    """One kernel as a tool timed it.
 
     Attributes:
         name: the tool's; duration_us: of it; row: its number in the file.
         kernel: a ``kernel`` table; collective: ``workload`` of a collective; neither if it could
-            not be understood, and ``reason`` says why.
+            not be understood, with the ``reason``.
         count: launches that ``duration_us`` is the mean of.
     """
 
@@ -51,74 +53,55 @@ class Launch:
         return self.duration_us * self.count
 
 
-@final
-@dataclass(frozen=True)
-class Rows:
-    """Launches as rows.
-
-    Attributes:
-        total_us: of all launches; understood_us: of those that became rows to predict.
-    """
-
-    records: tuple[Record, ...]
-    total_us: float
-    understood_us: float
-
-
-def rows_of(
-    launches: Iterable[Launch], options: Options, file: str, *, exclusive: bool = True
-) -> Rows:
+def reading_of(
+    launches: Iterable[Launch], session: Session, options: Options, source: Source, *,
+    exclusive: bool = True, more: tuple[Record, ...] = (), notes: tuple[str, ...] = (),
+) -> Reading:  # fmt: skip
     """Launches of the same kernel with the same sizes as one row, medians with their spread.
 
     Args:
         options: fields below ``kernel`` and ``collective`` are put into every row.
         exclusive: collectives had the machine to themselves; else they are flagged: a rank that
             waits for another counts the wait.
+        more: other records of the file.
 
     Raises:
         SilicastError: a time that cannot be true; names its row.
     """
-    kernels, collectives = options.own("kernel"), options.own("collective")
-    known: dict[str, str] = {}
+    kernel, collective = options.own("kernel"), options.own("collective")
+    faults: dict[str, str] = {}
     groups: dict[tuple[str, str, str], list[Launch]] = {}
     for each in launches:
+        _check_time(each, source)
         launch = each
-        _check(launch, file)
-        if launch.kernel is not None and kernels:
-            launch = replace(launch, kernel={**launch.kernel, **kernels})
-        if launch.collective is not None and collectives:
-            launch = replace(launch, collective={**launch.collective, **collectives})
-        checked = _checked(launch, known)
-        sizes = repr(sorted((checked.kernel or checked.collective or {}).items()))
-        groups.setdefault((checked.name, sizes, checked.reason), []).append(checked)
-    records: list[Record] = []
-    total = understood = 0.0
-    for group in groups.values():
-        spent = math.fsum(launch.total_us for launch in group)
-        total += spent
-        record = _row(group, options.session, spent, exclusive)
-        if not isinstance(record, UnreadRow):
-            understood += spent
-        records.append(record)
-    return Rows(tuple(records), total, understood)
+        if each.kernel is not None:
+            launch = _checked(replace(each, kernel={**each.kernel, **kernel}), faults)
+        elif each.collective is not None:
+            launch = replace(each, collective={**each.collective, **collective})
+        sizes = repr(sorted((launch.kernel or launch.collective or {}).items()))
+        groups.setdefault((launch.name, sizes, launch.reason), []).append(launch)
+    rows = [_row(group, session.id, exclusive=exclusive) for group in groups.values()]
+    spent = [math.fsum(launch.total_us for launch in group) for group in groups.values()]
+    understood = sum(
+        us for us, row in zip(spent, rows, strict=True) if not isinstance(row, UnreadRow)
+    )
+    return Reading(session, (*rows, *more), sum(spent), understood, notes)
 
 
-def _row(group: list[Launch], session: str, spent: float, exclusive: bool) -> Record:
+def _row(group: list[Launch], session: str, *, exclusive: bool) -> Record:
     first = group[0]
-    count = sum(launch.count for launch in group)
     latency, spread = _statistics(group)
-    if latency <= 0 or (first.kernel is None and first.collective is None):
-        reason = first.reason or "took no time at the tool's resolution"
-        return UnreadRow(session, first.name[:2000], count, spent, reason, first.row)
-    if first.collective is not None:
+    name, row = first.name[:2000], first.row
+    if latency > 0 and first.collective is not None:
         flags = [] if exclusive else ["waits"]
         return CollectiveRow(
-            session, first.collective, latency, spread=spread, flags=flags, row=first.row
+            session, first.collective, latency, spread=spread, flags=flags, row=row
         )
-    assert first.kernel is not None
-    return KernelRow(
-        session, first.kernel, latency, spread=spread, name=first.name[:2000], row=first.row
-    )
+    if latency > 0 and first.kernel is not None:
+        return KernelRow(session, first.kernel, latency, spread=spread, name=name, row=row)
+    reason = first.reason or "took no time at the tool's resolution"
+    spent = math.fsum(launch.total_us for launch in group)
+    return UnreadRow(session, name, sum(each.count for each in group), spent, reason, row)
 
 
 def _statistics(group: list[Launch]) -> tuple[float, Spread | None]:
@@ -136,31 +119,25 @@ def _statistics(group: list[Launch]) -> tuple[float, Spread | None]:
     return middle, Spread(low, high, len(times), drift)
 
 
-def _check(launch: Launch, file: str) -> None:
-    if not math.isfinite(launch.duration_us) or launch.duration_us < 0:
-        raise SilicastError(
-            f"{launch.name[:80]!r} took {launch.duration_us} us", file=file,
-            field=f"row {launch.row}", hint="a time is a number of at least 0",
-        )  # fmt: skip
-    if launch.duration_us > LONGEST_US:
-        raise SilicastError(
-            f"{launch.name[:80]!r} took {launch.duration_us / 1e6:.3g} s", file=file,
-            field=f"row {launch.row}", hint="no kernel runs for an hour: is the unit right?",
-        )  # fmt: skip
+def _check_time(launch: Launch, source: Source) -> None:
+    row, name, took = f"row {launch.row}", launch.name[:80], launch.duration_us
+    if not math.isfinite(took) or took < 0:
+        raise source.error(f"{name!r} took {took} us", row, "a time is a number of at least 0")
+    if took > LONGEST_US:
+        unit = "no kernel runs for an hour: is the unit right?"
+        raise source.error(f"{name!r} took {took / 1e6:.3g} s", row, unit)
 
 
-def _checked(launch: Launch, known: dict[str, str]) -> Launch:
-    """The launch, or one that says why its sizes are no kernel that could be predicted.
+def _checked(launch: Launch, faults: dict[str, str]) -> Launch:
+    """The launch, or one with the reason why its sizes are no kernel that can be predicted.
 
     Args:
-        known: tables that were looked at before -> what is wrong with them.
+        faults: tables that were looked at before -> what is wrong with them.
     """
-    if launch.kernel is None:
-        return launch
     key = repr(launch.kernel)
-    if key not in known:
-        known[key] = _fault(launch.kernel)
-    return replace(launch, kernel=None, reason=known[key]) if known[key] else launch
+    if key not in faults:
+        faults[key] = _fault(launch.kernel or {})
+    return replace(launch, kernel=None, reason=faults[key]) if faults[key] else launch
 
 
 def _fault(kernel: Columns) -> str:

@@ -10,19 +10,17 @@ import math
 import re
 import statistics
 from collections.abc import Iterator
-from typing import ClassVar, final
+from typing import final
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.importers.importer import Importer, Reading, importer
-from silicast.measurement.importers.options import Options
-from silicast.measurement.importers.sessions import session_of
+from silicast.measurement.importers.importer import Importer, Options, Reading, session_of
 from silicast.measurement.importers.source import Source
 from silicast.measurement.records import CollectiveRow, Columns, Protocol, Record, UnreadRow
 
 _HEADER = re.compile(r"#\s+size\s+count\s+type(\s+redop)?(\s+root)?\s+time\s+algbw\s+busbw")
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\s.*?\bon\s+(\S+)\s+device\s+\S+\s+\[\S+\]\s+(.+)$")
 _NAMED = re.compile(r"#.*?\b(\w+)_perf\b")
-_WARM = re.compile(r"warmup iters:\s*(\d+)\s+iters:\s*(\d+)")
+_WARM_UP = re.compile(r"warmup iters:\s*(\d+)\s+iters:\s*(\d+)")
 _GRAPH = re.compile(r"graph:\s*(\d+)")
 _OPS = {
     "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
@@ -33,7 +31,9 @@ _DTYPES = {
     "uint8": "int8", "int32": "int32", "uint32": "int32", "int64": "int64", "uint64": "int64",
     "fp8e4m3": "fp8", "f8e4m3": "fp8", "fp8e5m2": "fp8", "f8e5m2": "fp8",
 }  # fmt: skip
-_FIELD = "collective.op"
+_TIMES = {-8: "", -4: "in_place"}
+"""The last eight cells are two times four (time, algbw, busbw, wrong): place and flag of each."""
+LONGEST_US = 3.6e9
 
 
 @final
@@ -56,12 +56,11 @@ class _Test:
 
 
 @final
-@importer
 class NcclTests(Importer):
     """What the tests print, of one test or of several after each other."""
 
-    name: ClassVar[str] = "nccl-tests"
-    reads: ClassVar[str] = "nccl-tests: what all_reduce_perf and its sisters print"
+    name = "nccl-tests"
+    reads = "nccl-tests: what all_reduce_perf and its sisters print"
 
     def recognises(self, source: Source) -> bool:
         """See :meth:`Importer.recognises`."""
@@ -71,22 +70,17 @@ class NcclTests(Importer):
         """See :meth:`Importer.read`."""
         tests = [test for test in _tests(source) if test.rows]
         if not tests:
-            raise SilicastError(
-                "holds no row of a test", file=str(source.path), field="size",
-                hint="was it cut off while it was written?",
-            )  # fmt: skip
-        names = {name for test in tests for _, name in test.ranks.values()}
-        devices = max(len(test.ranks) for test in tests)
-        session = session_of(
-            source, options, "nccl-tests", reported=names, devices=devices,
-            protocol=Protocol(
-                timer="nccl-tests", statistic="mean", warm_up=tests[0].warm_up,
-                repeats=tests[0].repeats, launch="graph" if tests[0].graph else "stream",
-            ),
+            raise source.error("holds no row of a test", "size", "was it cut off?")
+        protocol = Protocol(
+            timer="nccl-tests", statistic="mean", warm_up=tests[0].warm_up,
+            repeats=tests[0].repeats, launch="graph" if tests[0].graph else "stream",
         )  # fmt: skip
-        records: list[Record] = []
-        for test in tests:
-            records += _records(test, session.id, source, options)
+        session = session_of(
+            source, options, "nccl-tests", protocol,
+            reported={name for test in tests for _, name in test.ranks.values()},
+            devices=max(len(test.ranks) for test in tests),
+        )  # fmt: skip
+        records = [row for test in tests for row in _records(test, session.id, source, options)]
         read = sum(row.latency_us for row in records if isinstance(row, CollectiveRow))
         rest = sum(row.total_us for row in records if isinstance(row, UnreadRow))
         return Reading(session, tuple(records), read + rest, read)
@@ -98,10 +92,9 @@ def _tests(source: Source) -> Iterator[_Test]:
         words = line.strip()
         if words.startswith("# nThread"):
             yield test
-            test = _Test(op=named)
-            named = ""
+            test, named = _Test(named), ""
             test.graph = bool(int(found[1])) if (found := _GRAPH.search(words)) else False
-            if counts := _WARM.search(words):
+            if counts := _WARM_UP.search(words):
                 test.warm_up, test.repeats = int(counts[1]), int(counts[2])
         elif found := _RANK.match(words):
             test.ranks[int(found[1])] = found[2], found[3].strip()
@@ -117,89 +110,78 @@ def _tests(source: Source) -> Iterator[_Test]:
 def _records(test: _Test, session: str, source: Source, options: Options) -> Iterator[Record]:
     gpus = options.fields.get("collective.gpus", len(test.ranks))
     if not isinstance(gpus, int) or gpus < 2:
-        raise SilicastError(
+        raise source.error(
             f"was run on {len(test.ranks)} devices, a collective takes at least 2",
-            file=str(source.path), field="Rank",
-            hint="state them if the list of ranks was cut off: --set collective.gpus=8",
-        )  # fmt: skip
+            "Rank",
+            "state them if the list of ranks was cut off: --set collective.gpus=8",
+        )
     op = _op(test, gpus, source, options)
+    launch = {"launch": "graph"} if test.graph else {}
     for line, cells in test.rows:
         size, dtype = _whole(cells[0], source, line), _DTYPES.get(cells[2], "")
-        # the last eight cells are two times four: time, algbw, busbw, wrong
-        for place, flags in ((-8, []), (-4, ["in_place"])):
-            took = _time(cells, place, source, line)
-            if took is None:
+        collective: Columns = {
+            "op": op, "bytes": size, "gpus": gpus, "dtype": dtype, "implementation": "nccl",
+            **launch,
+        }  # fmt: skip
+        for place, flag in _TIMES.items():
+            if cells[place] == "N/A":
                 continue
-            name = f"{op} of {cells[0]} bytes of {cells[2]}"
+            took = _time(cells[place], source, line)
             if not dtype or size < 1 or took <= 0:
-                reason = "a format that no scenario has" if not dtype else "no bytes, or no time"
+                name = f"{op} of {cells[0]} bytes of {cells[2]}"
+                reason = "no bytes, or no time" if dtype else "a format that no scenario has"
                 yield UnreadRow(session, name, 1, took, reason, line)
                 continue
-            collective: Columns = {
-                "op": op, "bytes": size, "gpus": gpus, "dtype": dtype, "implementation": "nccl",
-            }  # fmt: skip
-            if test.graph:
-                collective["launch"] = "graph"
-            row = 0 if flags else line  # one line is one row, and its time in place beside it
+            row = 0 if flag else line  # one line is one row, and its time in place beside it
+            flags = [flag] if flag else []
             yield CollectiveRow(
-                session, collective, took, test.per_node, flags=list(flags), row=row
+                session, dict(collective), took, test.per_node, flags=flags, row=row
             )
 
 
 def _op(test: _Test, gpus: int, source: Source, options: Options) -> str:
     """As stated, as the file names it, or as its bus bandwidth is counted."""
-    stated = options.fields.get(_FIELD, "")
-    if stated:
-        if stated not in _OPS.values():
-            raise SilicastError(
-                f"unknown collective {stated!r}", kind="unknown_name", field=f"--set {_FIELD}",
-                hint=f"one of {', '.join(_OPS.values())}",
-            )  # fmt: skip
-        return str(stated)
-    if test.op:
-        return test.op
+    known = ", ".join(_OPS.values())
+    stated = options.fields.get("collective.op", "")
+    if stated and stated not in _OPS.values():
+        raise SilicastError(
+            f"unknown collective {stated!r}", kind="unknown_name", field="--set collective.op",
+            hint=f"one of {known}",
+        )  # fmt: skip
+    if stated or test.op:
+        return str(stated or test.op)
     ratios = [ratio for _, cells in test.rows if (ratio := _ratio(cells)) is not None]
-    reduces = any("sum" in cells or "prod" in cells or "max" in cells for _, cells in test.rows)
-    if ratios:
+    if ratios and gpus > 2:
         ratio, share = statistics.median(ratios), (gpus - 1) / gpus
-        if gpus > 2 and math.isclose(ratio, 2 * share, rel_tol=0.02):
+        if math.isclose(ratio, 2 * share, rel_tol=0.02):
             return "all_reduce"
-        if reduces and gpus > 2 and math.isclose(ratio, share, rel_tol=0.02):
+        reduces = any({"sum", "prod", "max"} & set(cells) for _, cells in test.rows)
+        if reduces and math.isclose(ratio, share, rel_tol=0.02):
             return "reduce_scatter"
-    raise SilicastError(
-        "does not say which collective it is of", file=str(source.path), field="op",
-        hint=f"--set {_FIELD}=all_gather (or {', '.join(_OPS.values())})",
-    )  # fmt: skip
+    hint = f"--set collective.op=all_gather (or {known})"
+    raise source.error("does not name its collective", "op", hint)
 
 
 def _ratio(cells: list[str]) -> float | None:
     """Bus bandwidth over algorithm bandwidth, of rows large enough for their two digits."""
     try:
         algorithm, bus = float(cells[-7]), float(cells[-6])
-    except (ValueError, IndexError):
+    except ValueError:
         return None
     return bus / algorithm if algorithm > 1 else None
 
 
-def _time(cells: list[str], place: int, source: Source, line: int) -> float | None:
-    if len(cells) < -place or cells[place] == "N/A":
-        return None
+def _time(text: str, source: Source, line: int) -> float:
     try:
-        value = float(cells[place])
+        value = float(text)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value) or value < 0 or value > 3.6e9:
-        raise SilicastError(
-            f"has the time {cells[place]!r}, expected microseconds", file=str(source.path),
-            field=f"line {line}",
-        )  # fmt: skip
+    if not 0 <= value <= LONGEST_US:
+        raise source.error(f"has the time {text!r}, expected microseconds", f"line {line}")
     return value
 
 
 def _whole(text: str, source: Source, line: int) -> int:
     if not text.isdigit() or len(text) > 18:
-        raise SilicastError(
-            f"has the size {text[:30]!r}, expected bytes", file=str(source.path),
-            field=f"line {line}",
-        )  # fmt: skip
+        raise source.error(f"has the size {text[:30]!r}, expected bytes", f"line {line}")
     return int(text)

@@ -9,18 +9,15 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import Any, ClassVar, final
+from typing import Any, final
 from urllib.parse import quote
 
-from silicast.core.errors import SilicastError
 from silicast.measurement.importers.host_costs import RuntimeCall, host_costs
-from silicast.measurement.importers.importer import Importer, Reading, importer
-from silicast.measurement.importers.kernel_names import unread_reason
-from silicast.measurement.importers.launches import Launch, rows_of
+from silicast.measurement.importers.importer import Importer, Options, Reading, session_of
+from silicast.measurement.importers.kernel_names import rejection_reason
+from silicast.measurement.importers.launches import Launch, reading_of
 from silicast.measurement.importers.nvtx import call_in, with_format
-from silicast.measurement.importers.operators import NOWHERE, Operators, Span
-from silicast.measurement.importers.options import Options
-from silicast.measurement.importers.sessions import session_of
+from silicast.measurement.importers.operator_spans import NOWHERE, OperatorSpans, Span
 from silicast.measurement.importers.source import Source
 from silicast.measurement.records import Protocol
 
@@ -40,15 +37,15 @@ _NO_RANGES = (
     "no kernel has sizes: profile inside torch.autograd.profiler.emit_nvtx(record_shapes=True)"
 )
 _WHOLE_GRAPH = "graphs were recorded as a whole (nsys profile --cuda-graph-trace=node)"
+_EXPORT = "nsys export --type sqlite report.nsys-rep"
 
 
 @final
-@importer
 class NsightSystems(Importer):
     """A database with the kernels that CUPTI recorded."""
 
-    name: ClassVar[str] = "nsys"
-    reads: ClassVar[str] = "Nsight Systems: report.sqlite"
+    name = "nsys"
+    reads = "Nsight Systems: report.sqlite"
 
     def recognises(self, source: Source) -> bool:
         """See :meth:`Importer.recognises`."""
@@ -59,26 +56,19 @@ class NsightSystems(Importer):
                 tables = _tables(database)
         except sqlite3.Error:
             return False
-        return "StringIds" in tables and any(
-            name.startswith(("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "TARGET_INFO_"))
-            for name in tables
-        )
+        known = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "TARGET_INFO_")
+        return "StringIds" in tables and any(name.startswith(known) for name in tables)
 
     def read(self, source: Source, options: Options) -> Reading:
         """See :meth:`Importer.read`."""
         if not source.is_database:
-            raise SilicastError(
-                "is no SQLite database", file=str(source.path), field="file",
-                hint="nsys export --type sqlite report.nsys-rep",
-            )  # fmt: skip
+            raise source.error("is no SQLite database", hint=_EXPORT)
         try:
             with closing(_open(source)) as database:
                 return _read(_Report(database, source), options)
         except sqlite3.Error as error:
-            raise SilicastError(
-                f"is a damaged database: {error}", file=str(source.path), field="file",
-                hint="export it anew: nsys export --type sqlite report.nsys-rep",
-            ) from None  # fmt: skip
+            damaged = f"is a damaged database: {error}"
+            raise source.error(damaged, hint=f"export it anew: {_EXPORT}") from None
 
 
 def _open(source: Source) -> sqlite3.Connection:
@@ -96,20 +86,18 @@ def _tables(database: sqlite3.Connection) -> set[str]:
 
 @final
 class _Report:
-    """A database and what it has."""
+    """A database and its tables."""
 
     def __init__(self, database: sqlite3.Connection, source: Source) -> None:
         self.database, self.source = database, source
         self.tables = _tables(database)
-        if KERNELS not in self.tables and GRAPHS not in self.tables:
-            raise SilicastError(
-                f"has no table {KERNELS}: no CUDA kernel was recorded",
-                file=str(source.path), field=KERNELS, hint="nsys profile --trace=cuda,nvtx",
-            )  # fmt: skip
+        if not self.tables & {KERNELS, GRAPHS}:
+            missing = f"has no table {KERNELS}: no CUDA kernel was recorded"
+            raise source.error(missing, KERNELS, "nsys profile --trace=cuda,nvtx")
         self.strings = dict(self.rows("StringIds", "id", "value"))
 
     def rows(self, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
-        """Columns of a table, None for one that it does not have.
+        """Columns of a table in the order of their start, None for one that it does not have.
 
         Raises:
             SilicastError: the first of them is missing.
@@ -118,30 +106,29 @@ class _Report:
             return iter(())
         known = {row[1] for row in self.database.execute(f"PRAGMA table_info({table})")}
         if columns[0] not in known:
-            raise SilicastError(
-                f"has no column {columns[0]!r}", file=str(self.source.path), field=table,
-                hint="a database of another version of Nsight Systems?",
-            )  # fmt: skip
+            other = "a database of another version of Nsight Systems?"
+            raise self.source.error(f"has no column {columns[0]!r}", table, other)
         wanted = ", ".join(name if name in known else "NULL" for name in columns)
         order = " ORDER BY start" if "start" in columns else ""
         return self.database.execute(f"SELECT {wanted} FROM {table}{order}")  # noqa: S608
 
+    def timed(self, table: str, *columns: str) -> Iterator[tuple[int, float, tuple[Any, ...]]]:
+        """Rows of a table with a start and an end: number, microseconds, other columns.
+
+        Raises:
+            SilicastError: times are no numbers, or an end is before its start.
+        """
+        for row, (start, end, *rest) in enumerate(self.rows(table, "start", "end", *columns), 1):
+            if not isinstance(start, int) or not isinstance(end, int) or end < start:
+                raise self.source.error(
+                    f"row {row} runs from {start!r} to {end!r}", f"{table}.end",
+                    "expected whole nanoseconds, the end after the start",
+                )  # fmt: skip
+            yield row, (end - start) / 1e3, (start, *rest)
+
     def text(self, number: Any) -> str:
         """A string by its number."""
         return str(self.strings.get(number, number))
-
-    def microseconds(self, table: str, row: int, start: Any, end: Any) -> float:
-        """A duration from nanoseconds.
-
-        Raises:
-            SilicastError: no numbers, or an end before its start.
-        """
-        if not isinstance(start, int) or not isinstance(end, int) or end < start:
-            raise SilicastError(
-                f"row {row} runs from {start!r} to {end!r}", file=str(self.source.path),
-                field=f"{table}.end", hint="expected whole nanoseconds, the end after the start",
-            )  # fmt: skip
-        return (end - start) / 1e3
 
 
 def _read(report: _Report, options: Options) -> Reading:
@@ -152,27 +139,28 @@ def _read(report: _Report, options: Options) -> Reading:
         )
     }
     operators = _operators(report)
-    spans = operators.spans
     launches = [*_kernels(report, operators, calls), *_transfers(report)]
     devices = {row[0] for row in report.rows(KERNELS, "deviceId")}
     names = dict(report.rows("TARGET_INFO_GPU", "id", "name"))
-    stack = {}
-    for name, value in report.rows("META_DATA_EXPORT", "name", "value"):
-        if name == "EXPORT_PRODUCT_VERSION":
-            stack["nsys"] = str(value)
-    hosts = host_costs(_runtime_calls(report), options.session, "torch-eager" if spans else "")
+    exported = dict(report.rows("META_DATA_EXPORT", "name", "value"))
+    version = exported.get("EXPORT_PRODUCT_VERSION")
+    host_rows, noted = host_costs(
+        _runtime_calls(report), options.session, "torch-eager" if operators.spans else ""
+    )
     session = session_of(
-        report.source, options, "Nsight Systems", machine=hosts.noted,
+        report.source, options, "Nsight Systems",
+        Protocol(timer="nsys", launch="stream", cache="as in the run"),
         reported={str(names[device]) for device in devices if device in names},
-        devices=len(devices), stack=stack,
-        protocol=Protocol(timer="nsys", launch="stream", cache="as in the run"),
+        devices=len(devices), stack={"nsys": str(version)} if version is not None else {},
+        machine=noted,
     )  # fmt: skip
-    rows = rows_of(launches, options, str(report.source.path), exclusive=False)
-    notes = () if spans else (_NO_RANGES,)
-    return Reading(session, (*rows.records, *hosts.rows), rows.total_us, rows.understood_us, notes)
+    notes = () if operators.spans else (_NO_RANGES,)
+    return reading_of(
+        launches, session, options, report.source, exclusive=False, more=host_rows, notes=notes
+    )
 
 
-def _operators(report: _Report) -> Operators:
+def _operators(report: _Report) -> OperatorSpans:
     """NVTX ranges that name an operator of PyTorch with its sizes."""
     spans = []
     columns = ("start", "end", "eventType", "text", "textId", "globalTid")
@@ -181,41 +169,32 @@ def _operators(report: _Report) -> Operators:
             call = call_in(str(text) if text is not None else report.text(number))
             if call is not None:
                 spans.append(Span(start, end, thread, call))
-    return Operators(spans)
+    return OperatorSpans(spans)
 
 
 def _kernels(
-    report: _Report, operators: Operators, calls: Mapping[tuple[int, Any], tuple[Any, Any]]
+    report: _Report, operators: OperatorSpans, calls: Mapping[tuple[int, Any], tuple[Any, Any]]
 ) -> Iterator[Launch]:
     """Kernels of one operator as one launch, the others by themselves."""
     groups: dict[int, list[tuple[str, float, int]]] = {}
-    columns = ("start", "end", "correlationId", "demangledName", "shortName", "graphNodeId",
-               "globalPid")  # fmt: skip
-    for row, (start, end, correlation, long, short, node, process) in enumerate(
-        report.rows(KERNELS, *columns), 1
-    ):
+    columns = ("correlationId", "demangledName", "shortName", "graphNodeId", "globalPid")
+    for row, took, (_, correlation, long, short, node, process) in report.timed(KERNELS, *columns):
         if row > MAX_KERNELS:
-            raise SilicastError(
-                f"holds more than {MAX_KERNELS} kernels", kind="limit",
-                file=str(report.source.path), field=KERNELS, hint="record fewer steps",
-            )  # fmt: skip
+            more = f"holds more than {MAX_KERNELS} kernels"
+            raise report.source.error(more, KERNELS, "record fewer steps", kind="limit")
         name = report.text(long if long is not None else short)
-        took = report.microseconds(KERNELS, row, start, end)
-        owner = NOWHERE
         call = calls.get((_process(process), correlation))
+        owner = NOWHERE
         if node is None and call is not None:
-            thread, moment = call
-            owner = operators.owner(operators.at(thread, moment))
+            owner = operators.owner(operators.at(*call))
         if owner == NOWHERE:
-            reason = unread_reason(name)
+            reason = rejection_reason(name)
             yield Launch(name, took, row, reason=f"in a graph; {reason}" if node else reason)
         else:
             groups.setdefault(owner, []).append((name, took, row))
     for owner, parts in groups.items():
         name, _, row = max(parts, key=lambda part: part[1])
-        table = operators.tables[owner]
-        assert table is not None
-        kernel, reason = with_format(table, name)
+        kernel, reason = with_format(operators.tables[owner] or {}, name)
         yield Launch(name, sum(part[1] for part in parts), row, kernel=kernel, reason=reason)
 
 
@@ -226,17 +205,13 @@ def _process(number: Any) -> int:
 
 def _transfers(report: _Report) -> Iterator[Launch]:
     for table, (name, column) in _TRANSFERS.items():
-        for row, (start, end, kind) in enumerate(report.rows(table, "start", "end", column), 1):
-            took = report.microseconds(table, row, start, end)
+        for row, took, (_, kind) in report.timed(table, column):
             shown = name.format(_DIRECTIONS.get(kind, f"kind {kind}"))
-            yield Launch(shown, took, row, reason=unread_reason(shown))
-    for row, (start, end, graph) in enumerate(report.rows(GRAPHS, "start", "end", "graphId"), 1):
-        took = report.microseconds(GRAPHS, row, start, end)
+            yield Launch(shown, took, row, reason=rejection_reason(shown))
+    for row, took, (_, graph) in report.timed(GRAPHS, "graphId"):
         yield Launch(f"graph {graph}", took, row, reason=_WHOLE_GRAPH)
 
 
 def _runtime_calls(report: _Report) -> Iterator[RuntimeCall]:
-    columns = ("start", "end", "nameId", "globalTid")
-    for row, (start, end, name, thread) in enumerate(report.rows(RUNTIME, *columns), 1):
-        took = report.microseconds(RUNTIME, row, start, end)
+    for _, took, (start, name, thread) in report.timed(RUNTIME, "nameId", "globalTid"):
         yield RuntimeCall(report.text(name), thread, start / 1e3, took)

@@ -10,18 +10,18 @@ import re
 
 import msgspec
 
-from silicast.measurement.importers.aten_calls import AtenCall
 from silicast.measurement.importers.kernel_names import parse_name
+from silicast.measurement.importers.recorded_calls import NotAKernelError, RecordedCall, kernel_of
 from silicast.measurement.records import Columns
 
 _RANGE = re.compile(
     r"(?P<name>aten::\w+)\b[^\[]*?(?:op_id = \d+, )?sizes = (?P<sizes>\[[\[\], \d]*\])"
 )
 _UNSTATED = "float"
-"""Stands for the format, which the range does not say."""
+"""Stands for the format, which the range does not hold."""
 
 
-def call_in(text: str) -> AtenCall | None:
+def call_in(text: str) -> RecordedCall | None:
     """The operator that a range names, None if it is none of PyTorch's or has no sizes.
 
     >>> call_in("aten::mm, seq = 3, op_id = 7, sizes = [[8, 64], [64, 32]]").dims
@@ -35,15 +35,24 @@ def call_in(text: str) -> AtenCall | None:
     except msgspec.MsgspecError:
         return None
     sizes = [size if isinstance(size, list) else [] for size in dims]
-    return AtenCall(found["name"], sizes, [_UNSTATED] * len(sizes))
+    return RecordedCall(found["name"], sizes, [_UNSTATED] * len(sizes))
+
+
+def kernel_in(text: str, kernel: str) -> tuple[Columns | None, str]:
+    """The table of the operator that a range names, or why there is none; "" = no operator."""
+    call = call_in(text)
+    if call is None:
+        return None, ""
+    try:
+        return with_format(kernel_of(call), kernel)
+    except NotAKernelError as error:
+        return None, f"{call.name}: {error}"
 
 
 def with_format(table: Columns, kernel: str) -> tuple[Columns | None, str]:
-    """The table with the format and library that the kernel's name says, or why there is none."""
-    said = parse_name(kernel)
-    if not said.dtype:
-        return None, f"{table['op']}: neither the range nor the kernel's name says its format"
-    found = {**table, "dtype": said.dtype}
-    if said.own_library:
-        found["library"] = said.own_library
-    return found, ""
+    """The table with the format and library of the kernel's name, or why there is none."""
+    named = parse_name(kernel)
+    if not named.dtype:
+        return None, f"{table['op']}: neither the range nor the kernel's name holds its format"
+    library = {"library": named.own_library} if named.own_library else {}
+    return {**table, "dtype": named.dtype, **library}, ""

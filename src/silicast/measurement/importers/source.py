@@ -6,13 +6,14 @@ import functools
 import gzip
 import json
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, final
 
 import msgspec
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import ErrorKind, SilicastError
 
 T = TypeVar("T")
 
@@ -20,8 +21,9 @@ HEAD_BYTES = 1 << 16
 """What is looked at to tell what a file is."""
 MAX_BYTES = 1 << 30
 """Of a file, unpacked."""
+CUT_OFF = "was it cut off while it was written or copied?"
 _GZIP, _SQLITE, _PARQUET = b"\x1f\x8b", b"SQLite format 3\x00", b"PAR1"
-_CHUNK = 1 << 22
+_BOM = b"\xef\xbb\xbf"
 
 
 @final
@@ -36,12 +38,18 @@ class Source:
     path: Path
     max_bytes: int = MAX_BYTES
 
+    def error(
+        self, message: str, field: str = "file", hint: str = "", kind: ErrorKind = "invalid_input"
+    ) -> SilicastError:
+        """An error that names the file."""
+        return SilicastError(message, kind=kind, file=str(self.path), field=field, hint=hint)
+
     @functools.cached_property
     def head(self) -> bytes:
-        """The first bytes, unpacked.
+        """The first bytes, unpacked; none of a damaged archive.
 
         Raises:
-            SilicastError: kind "io": it cannot be read. A damaged archive gives what it has.
+            SilicastError: kind "io": it cannot be read.
         """
         try:
             with self.path.open("rb") as file:
@@ -58,8 +66,7 @@ class Source:
     @functools.cached_property
     def first_lines(self) -> tuple[str, ...]:
         """The lines of :attr:`head` without a byte-order mark; bytes that are no text replaced."""
-        text = self.head.decode("utf-8-sig", errors="replace")
-        return tuple(text.splitlines())
+        return tuple(self.head.decode("utf-8-sig", errors="replace").splitlines())
 
     @property
     def is_packed(self) -> bool:
@@ -80,7 +87,7 @@ class Source:
     @property
     def is_json(self) -> bool:
         """Whether it starts as a JSON object or array does."""
-        return self.head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
+        return self.head.removeprefix(_BOM).lstrip()[:1] in (b"{", b"[")
 
     def holds(self, *words: str) -> bool:
         """Whether all of the words are in :attr:`head`."""
@@ -94,25 +101,16 @@ class Source:
                 "limit").
         """
         try:
-            if not self.is_packed:
-                if self.path.stat().st_size > self.max_bytes:
-                    raise self._too_large()
-                return self.path.read_bytes()
-            parts, size = [], 0
-            with gzip.open(self.path) as file:
-                while chunk := file.read(_CHUNK):
-                    size += len(chunk)
-                    if size > self.max_bytes:
-                        raise self._too_large()
-                    parts.append(chunk)
-            return b"".join(parts)
+            with gzip.open(self.path) if self.is_packed else self.path.open("rb") as file:
+                content = file.read(self.max_bytes + 1)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise SilicastError(
-                f"is a damaged gzip file: {error}", file=str(self.path), field="file",
-                hint="was it cut off while it was written or copied?",
-            ) from None  # fmt: skip
+            raise self.error(f"is a damaged gzip file: {error}", hint=CUT_OFF) from None
         except OSError as error:
             raise self._unreadable(error) from None
+        if len(content) > self.max_bytes:
+            size = f"{self.max_bytes / 2**30:.3g} GiB unpacked"
+            raise self.error(f"is larger than {size}", hint="record fewer steps", kind="limit")
+        return content
 
     def text(self) -> str:
         """All of it as text.
@@ -120,13 +118,12 @@ class Source:
         Raises:
             SilicastError: as :meth:`content`, or it is no UTF-8.
         """
+        content = self.content()
         try:
-            return self.content().decode("utf-8-sig")
+            return content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise SilicastError(
-                f"is no text in UTF-8: byte {error.start} is {self.content()[error.start]:#04x}",
-                file=str(self.path), field="file",
-            ) from None  # fmt: skip
+            byte = f"byte {error.start} is {content[error.start]:#04x}"
+            raise self.error(f"is no text in UTF-8: {byte}") from None
 
     def decoded(self, kind: type[T]) -> T:
         """All of it as JSON of a kind.
@@ -135,29 +132,19 @@ class Source:
             SilicastError: as :meth:`content`, no JSON, nested too deeply, or a field of another
                 type than the tool writes.
         """
-        return self.decode_line(self.content().removeprefix(b"\xef\xbb\xbf"), kind)
+        return self._decoded(self.content().removeprefix(_BOM), kind)
 
-    def decode_line(self, line: bytes, kind: type[T], number: int = 0) -> T:
-        """A part of it as JSON of a kind.
-
-        Args:
-            number: of the line, for errors; 0 = the whole file.
-        """
-        where = f"line {number}" if number else "file"
+    def _decoded(self, text: bytes, kind: type[T], line: int = 0) -> T:
+        where = f"line {line}" if line else "file"
         try:
-            return msgspec.json.decode(line, type=kind)
+            return msgspec.json.decode(text, type=kind)
         except msgspec.ValidationError as error:
-            said, _, at = str(error).partition(" - at ")
-            raise SilicastError(said, file=str(self.path), field=at.strip("`$.") or where) from None
+            message, _, at = str(error).partition(" - at ")
+            raise self.error(message, at.strip("`$.") or where) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise SilicastError(
-                f"is no JSON: {error}", file=str(self.path), field=where,
-                hint="was it cut off while it was written or copied?",
-            ) from None  # fmt: skip
+            raise self.error(f"is no JSON: {error}", where, CUT_OFF) from None
         except RecursionError:
-            raise SilicastError(
-                "is JSON nested too deeply", kind="limit", file=str(self.path), field=where
-            ) from None
+            raise self.error("is JSON nested too deeply", where, kind="limit") from None
 
     def objects(self) -> list[tuple[int, dict[str, Any]]]:
         """Its JSON objects with their numbers: one file, one a line, or a list of them.
@@ -165,37 +152,23 @@ class Source:
         Raises:
             SilicastError: as :meth:`decoded`.
         """
-        content = self.content().removeprefix(b"\xef\xbb\xbf")
+        content = self.content().removeprefix(_BOM)
         lines = [(n, line) for n, line in enumerate(content.split(b"\n"), 1) if line.strip()]
         if not lines:
-            raise SilicastError("is empty", file=str(self.path), field="file")
+            raise self.error("is empty")
         if content.lstrip().startswith(b"["):
-            return list(enumerate(self.decode_line(content, list[dict[str, Any]]), 1))
+            return list(enumerate(self._decoded(content, list[dict[str, Any]]), 1))
         if len(lines) > 1 and lines[0][1].strip().endswith(b"}"):
             return [(n, self._object(line, n)) for n, line in lines]
         return [(1, self._object(content, 0))]
 
-    def _object(self, text: bytes, number: int) -> dict[str, Any]:
+    def _object(self, text: bytes, line: int) -> dict[str, Any]:
         """An object; Infinity and NaN, which JSON does not have, are what Python's writer means."""
-        try:
-            return self.decode_line(text, dict[str, Any], number)
-        except SilicastError:
-            try:
-                found = json.loads(text)
-            except (ValueError, RecursionError):
-                found = None
-            if not isinstance(found, dict):
-                raise
-            return found
+        with suppress(ValueError, RecursionError):
+            if isinstance(found := json.loads(text), dict):
+                return found
+        return self._decoded(text, dict[str, Any], line)
 
     def _unreadable(self, error: OSError) -> SilicastError:
-        return SilicastError(
-            f"cannot read: {error.strerror or error}", kind="io", file=str(self.path)
-        )
-
-    def _too_large(self) -> SilicastError:
-        return SilicastError(
-            f"is larger than {self.max_bytes / 2**30:.3g} GiB unpacked",
-            kind="limit", file=str(self.path), field="file",
-            hint="record fewer steps",
-        )  # fmt: skip
+        message = f"cannot read: {error.strerror or error}"
+        return SilicastError(message, kind="io", file=str(self.path))

@@ -109,7 +109,7 @@ def measure_models(
     Raises:
         SilicastError: PyTorch is missing, a name is unknown, or the file cannot be written.
     """
-    from silicast.workload.front_ends.torch_program import require_torch
+    from silicast.workload.front_ends.programs import require_torch
 
     require_torch()
     own = [each for each in MODES if each != "graph" or machine.kind == "cuda"]

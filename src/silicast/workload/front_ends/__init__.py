@@ -1,6 +1,5 @@
 """Programs of other frameworks as graphs: PyTorch modules, exported programs, ONNX files."""
 
-from silicast.workload.front_ends.registry import read_program, suffixes
-from silicast.workload.front_ends.torch_program import graph_of
+from silicast.workload.front_ends.programs import graph_of, read_program, suffixes
 
 __all__ = ["graph_of", "read_program", "suffixes"]

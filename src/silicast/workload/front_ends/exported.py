@@ -2,104 +2,22 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, final
 
 import torch
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export.graph_signature import InputKind
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 from silicast.core.errors import SilicastError
+from silicast.workload.front_ends.dimensions import listed, sizes_of_places
 from silicast.workload.front_ends.recorder import Recorder, key_of
 from silicast.workload.front_ends.torch_calls import INSTEAD, LOOPS
+from silicast.workload.front_ends.torch_export import CPU
 from silicast.workload.graph import Graph
-
-CPU = torch.device("cpu")
-"""Where tensors without data stand: what an operator launches is read from its name and sizes."""
-
-Strip = Callable[[Any], Any]
-
-
-@final
-class TensorsOf(torch.nn.Module):
-    """A module whose results are the tensors among its own; caches and other objects are left out,
-    which ``torch.export`` refuses to return.
-    """
-
-    def __init__(self, inner: torch.nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, *args: Any, **kwargs: Any) -> list[torch.Tensor]:
-        """The module's tensors, flat."""
-        found = self.inner(*args, **kwargs)
-        return [leaf for leaf in tree_leaves(found) if isinstance(leaf, torch.Tensor)]
-
-
-@contextmanager
-def without_data(cast: torch.dtype | None) -> Iterator[Strip]:
-    """Inside it, a function that copies modules and arguments with tensors that hold no data.
-
-    Args:
-        cast: format of floating-point tensors, None = as they are.
-    """
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        memo: dict[int, Any] = {}
-
-        def bare(x: torch.Tensor) -> Any:
-            if id(x) not in memo:
-                dtype = cast if cast is not None and x.is_floating_point() else x.dtype
-                empty = _empty(x, dtype)
-                is_parameter = isinstance(x, torch.nn.Parameter)
-                memo[id(x)] = (
-                    torch.nn.Parameter(empty, requires_grad=x.requires_grad)
-                    if is_parameter
-                    else empty.requires_grad_(x.requires_grad and x.is_leaf)
-                )
-            return memo[id(x)]
-
-        def strip(tree: Any) -> Any:
-            for leaf in tree_leaves(tree):
-                if isinstance(leaf, torch.nn.Module):
-                    for tensor in _tensors_of(leaf):
-                        bare(tensor)
-            return tree_map(lambda x: _stripped(x, bare, memo), tree)
-
-        assert mode is not None
-        yield strip
-
-
-def _stripped(x: Any, bare: Callable[[torch.Tensor], Any], memo: dict[int, Any]) -> Any:
-    if isinstance(x, torch.Tensor):
-        return bare(x)
-    if isinstance(x, torch.nn.Module):
-        return copy.deepcopy(x, memo)
-    return x
-
-
-def _tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
-    """Parameters, buffers and tensors that are plain attributes."""
-    for part in module.modules():
-        yield from part.parameters(recurse=False)
-        yield from part.buffers(recurse=False)
-        for value in vars(part).values():
-            for leaf in tree_leaves(value):
-                if isinstance(leaf, torch.Tensor):
-                    yield leaf
-
-
-def _empty(x: Any, dtype: torch.dtype) -> torch.Tensor:
-    """A tensor without data with the sizes and strides of another."""
-    if x.layout is not torch.strided:
-        raise SilicastError(
-            f"a tensor of layout {x.layout}", kind="unsupported", field="args",
-            hint="give dense tensors",
-        )  # fmt: skip
-    return torch.empty_strided(tuple(x.size()), tuple(x.stride()), dtype=dtype, device=CPU)
 
 
 def graph_of_program(
@@ -111,59 +29,85 @@ def graph_of_program(
         SilicastError: a dynamic dimension has no value, nothing can be differentiated, or an
             operator does not run on tensors without data.
     """
-    from silicast.workload.front_ends.dynamic import dimensions_of
-
-    sizes = dimensions_of(program, dynamic)
+    sizes = _sizes_of(program, dynamic)
     recorder = Recorder(product="tf32" if dtype == "tf32" else "fp32")
-    with FakeTensorMode(allow_non_fake_inputs=True, shape_env=None), ExitStack() as stack:
-        inputs = _Inputs(program, sizes, recorder, training=training)
-        values = inputs.values()
+    differentiated = nullcontext() if training else torch.no_grad()
+    with FakeTensorMode(allow_non_fake_inputs=True, shape_env=None), differentiated:
+        inputs, parameter_bytes = _inputs(program, sizes, recorder, training=training)
         runner = _Runner(program.graph_module, recorder)
         recorder.where = lambda: runner.where
-        stack.enter_context(nullcontext() if training else torch.no_grad())
         with recorder:
-            results = runner.run(*values)
+            results = runner.run(*inputs)
             if training:
-                _backward(results, recorder, runner)
+                runner.where = ""
+                _backward(results, recorder)
     phase = "training" if training else "inference"
-    return Graph(name, recorder.recording.blocks(), phase, parameter_bytes=inputs.parameter_bytes)
+    return Graph(name, recorder.blocks(), phase, parameter_bytes=parameter_bytes)
 
 
-@final
-class _Inputs:
-    """Tensors without data for the inputs of a program: weights, constants and arguments.
+def _sizes_of(program: Any, given: Mapping[str, int]) -> Callable[[Any], int]:
+    """A function from a size of the program, symbolic or not, to a number.
 
-    Attributes:
-        parameter_bytes: of weights and buffers, each storage once.
+    Raises:
+        SilicastError: a name in ``given`` is unknown or its value is out of the program's range;
+            later, from the function, a dimension without a value.
     """
+    places: dict[str, str] = {}
+    for node in program.graph_module.graph.nodes:
+        value = node.meta.get("val") if node.op == "placeholder" else None
+        for axis, size in enumerate(value.size()) if isinstance(value, torch.Tensor) else ():
+            if isinstance(size, torch.SymInt) and size.node.expr.is_symbol:
+                places[f"{node.name}.{axis}"] = str(size.node.expr)
+    ranges = {str(symbol): bounds for symbol, bounds in program.range_constraints.items()}
+    places |= {symbol: symbol for symbol in ranges if symbol not in places.values()}
+    values = {places[place]: size for place, size in sizes_of_places(places, given).items()}
+    for place, symbol in places.items():
+        size, bounds = values.get(symbol), ranges.get(symbol)
+        if size is not None and bounds is not None and not bounds.lower <= size <= bounds.upper:
+            raise SilicastError(
+                f"{place} = {size} is outside {bounds.lower} to {bounds.upper}",
+                field="dynamic", hint="the program was exported for that range",
+            )  # fmt: skip
 
-    def __init__(
-        self, program: Any, sizes: Callable[[Any], int], recorder: Recorder, *, training: bool
-    ) -> None:
-        self.program, self.sizes, self.recorder = program, sizes, recorder
-        self.training = training
-        self.parameter_bytes = 0
-        self._made: dict[object, torch.Tensor] = {}
+    def size_of(size: Any) -> int:
+        if not isinstance(size, torch.SymInt):
+            return int(size)
+        expression = size.node.expr
+        missing = sorted(str(x) for x in expression.free_symbols if str(x) not in values)
+        if missing:
+            named = listed(places, [x for x, own in places.items() if own == missing[0]])
+            raise SilicastError(
+                f"dynamic dimension {missing[0]} has no value", field="dynamic",
+                hint=f"give one of: {named} = a size",
+            )  # fmt: skip
+        return int(expression.subs({x: values[str(x)] for x in expression.free_symbols}))
 
-    def values(self) -> list[Any]:
-        """One value an input, in the program's order."""
-        nodes = self.program.graph_module.graph.nodes
-        places = [node for node in nodes if node.op == "placeholder"]
-        specs = self.program.graph_signature.input_specs
-        return [self._value(spec, node) for spec, node in zip(specs, places, strict=True)]
+    return size_of
 
-    def _value(self, spec: Any, node: Any) -> Any:
+
+def _inputs(
+    program: Any, sizes: Callable[[Any], int], recorder: Recorder, *, training: bool
+) -> tuple[list[Any], int]:
+    """Tensors without data for weights, constants and arguments, in the program's order, and the
+    bytes of weights and buffers, each storage once.
+    """
+    places = [node for node in program.graph_module.graph.nodes if node.op == "placeholder"]
+    made: dict[object, torch.Tensor] = {}
+    values: list[Any] = []
+    parameter_bytes = 0
+    for spec, node in zip(program.graph_signature.input_specs, places, strict=True):
         value = node.meta.get("val")
         if not isinstance(value, torch.Tensor):
-            return _plain_input(spec, value, self.sizes)
-        place = _memory_of(self.program, spec.target) or node.name
-        if place not in self._made:
-            own = _input(spec, value, self.sizes, training=self.training)
+            values.append(_plain_input(spec, value, sizes))
+            continue
+        memory = _memory_of(program, spec.target) or node.name
+        if memory not in made:
+            own = made[memory] = _tensor(spec, value, sizes, training=training)
             weight = spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)
-            self.recorder.known(own, parameter=weight)
-            self.parameter_bytes += own.untyped_storage().nbytes() if weight else 0
-            self._made[place] = own
-        return self._made[place]
+            recorder.known(own, parameter=weight)
+            parameter_bytes += own.untyped_storage().nbytes() if weight else 0
+        values.append(made[memory])
+    return values, parameter_bytes
 
 
 def _memory_of(program: Any, target: str | None) -> object:
@@ -188,10 +132,8 @@ def _plain_input(spec: Any, value: Any, sizes: Callable[[Any], int]) -> Any:
     return getattr(spec.arg, "value", value) if value is None else value
 
 
-def _input(spec: Any, value: Any, sizes: Callable[[Any], int], *, training: bool) -> torch.Tensor:
-    """A tensor without data for one input of the program."""
-    shape = tuple(sizes(size) for size in value.size())
-    stride = tuple(sizes(step) for step in value.stride())
+def _tensor(spec: Any, value: Any, sizes: Callable[[Any], int], *, training: bool) -> torch.Tensor:
+    shape, stride = (tuple(map(sizes, each)) for each in (value.size(), value.stride()))
     own = torch.empty_strided(shape, stride, dtype=value.dtype, device=CPU)
     if training and own.is_floating_point() and value.requires_grad:
         own.requires_grad_()
@@ -220,10 +162,10 @@ class _Runner(torch.fx.Interpreter):
         except SilicastError:
             raise
         except Exception as error:
-            said = str(error).strip().splitlines()
+            message = str(error).strip().splitlines()
             raise SilicastError(
                 f"{n.target} at {self.where or 'the top'} does not run on tensors without data: "
-                f"{said[0][:200] if said else type(error).__name__}",
+                f"{message[0][:200] if message else type(error).__name__}",
                 kind="unsupported", field=n.name,
                 hint="give it a fake implementation (torch.library.register_fake)",
             ) from error  # fmt: skip
@@ -238,20 +180,15 @@ class _Runner(torch.fx.Interpreter):
         name = str(target)
         if name in INSTEAD:
             return INSTEAD[name](self.recorder, target, args, kwargs)
-        if isinstance(target, HigherOrderOperator):
-            return self._structured(name, args, kwargs)
-        return super().call_function(target, args, kwargs)
-
-    def _structured(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Operators that hold graphs of their own."""
-        run = LOOPS.get(name)
-        if run is None:
+        if not isinstance(target, HigherOrderOperator):
+            return super().call_function(target, args, kwargs)
+        if name not in LOOPS:
             raise SilicastError(
                 f"the operator {name} holds code that is not traced", kind="unsupported",
                 field=self.where or "program",
                 hint="export the program without it, or with the loop written out",
             )  # fmt: skip
-        return run(self._inner, args, kwargs)
+        return LOOPS[name](self._inner, *args)
 
     def _inner(self, module: Any, *args: Any) -> Any:
         """Runs a graph inside this one."""
@@ -276,7 +213,7 @@ def _label(result: Any, where: str) -> None:
         waiting.extend(before for before, _ in step.next_functions)
 
 
-def _backward(results: Any, recorder: Recorder, runner: _Runner) -> None:
+def _backward(results: Any, recorder: Recorder) -> None:
     """Runs autograd's backward pass from the loss, or from gradients given for all results."""
     ends = [x for x in tree_leaves(results) if isinstance(x, torch.Tensor) and x.requires_grad]
     if not ends:
@@ -286,7 +223,6 @@ def _backward(results: Any, recorder: Recorder, runner: _Runner) -> None:
         )  # fmt: skip
     loss = [x for x in ends if x.numel() == 1][:1]
     recorder.direction = "backward"
-    runner.where = ""
 
     def where() -> str:
         step = torch._C._current_autograd_node()  # noqa: SLF001  (no public way to ask)
@@ -299,8 +235,8 @@ def _backward(results: Any, recorder: Recorder, runner: _Runner) -> None:
     try:
         torch.autograd.backward(loss or ends, seeds)
     except RuntimeError as error:
-        said = str(error).strip().splitlines()[0][:300]
+        message = str(error).strip().splitlines()[0][:300]
         raise SilicastError(
-            f"its backward pass does not run: {said}", kind="unsupported", field="training",
+            f"its backward pass does not run: {message}", kind="unsupported", field="training",
             hint="the module must train in PyTorch as it stands",
         ) from error  # fmt: skip

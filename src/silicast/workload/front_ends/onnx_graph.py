@@ -1,18 +1,25 @@
-"""Nodes of an ONNX model as nodes of a graph: what runs, what is a view, what runs on the host."""
+"""ONNX files: shapes by onnx's own inference, weights never loaded.
+
+Reshapes, and the arithmetic on shapes that runs on the host, make no node; every other operator
+does. Chains that every runtime joins are one node: the erf form of GELU, and the quantise and
+dequantise pairs around a product.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, final
 
 import onnx
 
-from silicast.workload.front_ends import onnx_operators  # noqa: F401  (fills the table)
-from silicast.workload.front_ends.call import Call, Value
-from silicast.workload.front_ends.onnx_shapes import ShapedModel, label
-from silicast.workload.front_ends.operators import kernels_of
+from silicast.core.errors import SilicastError
+from silicast.workload.front_ends.onnx_shapes import label, with_shapes
 from silicast.workload.graph import Block, Graph, Node
+from silicast.workload.operators import Call, Value, kernels_of
 
+OLDEST_OPSET = 9
+"""Operators before it lack rules of shapes that later ones have."""
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
 """Results that share memory with their input; dropout does nothing outside training."""
 SHAPES = frozenset({"Shape", "Size", "Constant"})
@@ -22,82 +29,102 @@ HOST_ELEMENTS = 64
 PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose"})
 
 
-def graph_of_model(model: ShapedModel, name: str) -> Graph:
-    """The forward pass of a model as one block."""
-    reader = _Reader(model)
-    for node in model.nodes:
-        reader.add(node)
-    written_out = {
-        each for node in model.nodes if node.op_type == "Constant" for each in node.output
-    }
-    kept = model.weights | (reader.constants & written_out)
-    weights = sum(model.values[each].nbytes for each in kept)
-    blocks = (Block("forward", tuple(reader.nodes)),)
-    return Graph(name, blocks, "inference", parameter_bytes=weights)
+def read_onnx(path: Path, sizes: Mapping[str, int]) -> Graph:
+    """The graph of an ONNX file; see :func:`silicast.workload.front_ends.read_program`.
+
+    Raises:
+        SilicastError: the file is not one, or of a version that is not read; a dynamic dimension
+            has no value; a node's sizes cannot be found, or nodes wait for each other.
+    """
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception as error:  # protobuf's errors have no common type
+        raise SilicastError(
+            f"is not an ONNX file ({type(error).__name__})", field="graph",
+            hint="expected a serialised ModelProto, as torch.onnx.export writes it",
+        ) from None  # fmt: skip
+    if not model.graph.node:
+        raise SilicastError("holds no nodes", field="graph", hint="export a model, not weights")
+    newest = onnx.defs.onnx_opset_version()
+    for entry in model.opset_import:
+        if entry.domain in ("", "ai.onnx") and not OLDEST_OPSET <= entry.version <= newest:
+            raise SilicastError(
+                f"opset {entry.version}; {OLDEST_OPSET} to {newest} are read", kind="unsupported",
+                field="opset_import",
+                hint="convert it with onnx.version_converter, or export with opset_version=17",
+            )  # fmt: skip
+    return _Reader(*with_shapes(model, sizes)).graph(path.stem)
 
 
 @final
 class _Reader:
     """Walks the nodes once, in order."""
 
-    def __init__(self, model: ShapedModel) -> None:
-        self.model, self.values = model, model.values
+    def __init__(
+        self, nodes: list[Any], values: Mapping[str, Value], weights: frozenset[str]
+    ) -> None:
+        self.source, self.values, self.weights = nodes, values, weights
         self.nodes: list[Node] = []
         self.makers: dict[str, tuple[str, ...]] = {}
         self.host: set[str] = set()
-        self.constants = set(model.weights)
+        self.constants = set(weights)
         self.dequantized: dict[str, Value] = {}
         self.readers: dict[str, list[Any]] = {}
         self.names: dict[str, int] = {}
         self.joined: set[int] = set()
         self.gelu: set[int] = set()
-        for node in model.nodes:
+        for node in nodes:
             for each in node.input:
                 self.readers.setdefault(each, []).append(node)
-        for node in model.nodes:
+
+    def graph(self, name: str) -> Graph:
+        """The forward pass as one block."""
+        for node in self.source:
             if node.op_type == "Erf":
                 self._join_gelu(node)
+        for node in self.source:
+            if not self._launches_nothing(node):
+                self._add(node)
+        written_out = {
+            each for node in self.source if node.op_type == "Constant" for each in node.output
+        }
+        kept = self.weights | (self.constants & written_out)
+        weights = sum(self.values[each].nbytes for each in kept)
+        blocks = (Block("forward", tuple(self.nodes)),)
+        return Graph(name, blocks, "inference", parameter_bytes=weights)
 
-    def add(self, node: Any) -> None:
-        """Adds the kernels of one node, if it has any."""
+    def _launches_nothing(self, node: Any) -> bool:
+        """Notes where the results of a node come from that is no kernel."""
         if id(node) in self.joined:
             self._alias(node)
-            return
-        if node.op_type == "Constant" and self.values[node.output[0]].elements > HOST_ELEMENTS:
+        elif node.op_type == "Constant" and self.values[node.output[0]].elements > HOST_ELEMENTS:
             self.constants.update(node.output)
-            return
-        if self._on_host(node):
+        elif self._on_host(node):
             self.host.update(node.output)
-            return
-        if all(each in self.constants for each in node.input if each):
+        elif all(each in self.constants for each in node.input if each):
             self.constants.update(node.output)  # folded once, when the model is loaded
             self._note_weights(node)
-            return
-        if node.op_type in VIEWS:
+        elif node.op_type in VIEWS:
             self._alias(node)
-            return
-        if node.op_type == "DequantizeLinear" and self._feeds_products(node):
+        elif node.op_type == "DequantizeLinear" and self._feeds_products(node):
             self.dequantized[node.output[0]] = self.values[node.input[0]]
             self._alias(node)
-            return
-        self._add(node)
+        else:
+            return False
+        return True
 
     def _on_host(self, node: Any) -> bool:
         """Whether a node only computes shapes."""
         if node.op_type in SHAPES:
             return True
-        known = self.host | self.constants
-        inputs = [each for each in node.input if each]
-        if not inputs or not all(each in known for each in inputs):
-            return False
-        if not any(each in self.host for each in inputs):
+        inputs = {each for each in node.input if each}
+        if not inputs <= self.host | self.constants or not inputs & self.host:
             return False
         return all(self.values[each].elements <= HOST_ELEMENTS for each in node.output if each)
 
     def _alias(self, node: Any) -> None:
         found = tuple(maker for each in node.input for maker in self.makers.get(each, ()))
-        for each in node.output:
-            self.makers[each] = tuple(dict.fromkeys(found))
+        self.makers |= dict.fromkeys(node.output, tuple(dict.fromkeys(found)))
 
     def _note_weights(self, node: Any) -> None:
         """Remembers in which format weights are stored that are widened before a product."""
@@ -124,17 +151,14 @@ class _Reader:
         names: list[str] = []
         for kernel in kernels_of(call):
             name = self._unique(label(node) + (f".{kernel.role}" if kernel.role else ""))
-            first = not names
+            size, read = (0, 0) if names else (call.written_bytes, weights)
             before = (*waits, *names[-1:])
-            size, read = (call.written_bytes, weights) if first else (0, 0)
             self.nodes.append(Node(name, kernel.op, before, 0, size, read, call.name))
             names.append(name)
-        makers = tuple(dict.fromkeys((names[0], names[-1])))
-        for each in node.output:
-            self.makers[each] = makers
+        self.makers |= dict.fromkeys(node.output, tuple(dict.fromkeys((names[0], names[-1]))))
 
     def _call(self, node: Any, named: list[str]) -> Call:
-        """A node with its attributes; ``stored`` says how dequantised operands were kept."""
+        """A node with its attributes; ``stored`` holds dequantised operands as they are kept."""
         given = {entry.name: onnx.helper.get_attribute_value(entry) for entry in node.attribute}
         given["stored"] = [self.dequantized.get(each) for each in node.input[:2]]
         given["gelu"] = id(node) in self.gelu
@@ -159,19 +183,16 @@ class _Reader:
 
     def _join_gelu(self, erf: Any) -> None:
         """Marks the nodes around an Erf that are one GELU: x / sqrt(2), 1 + erf, x times, half."""
-        makers: Mapping[str, Any] = {out: n for n in self.model.nodes for out in n.output}
-        before = makers.get(erf.input[0])
-        after = []
-        name = erf.output[0]
+        before = next((n for n in self.source if erf.input[0] in n.output), None)
+        chain, name = [before], erf.output[0]
         for wanted in ("Add", "Mul", "Mul"):
             readers = self.readers.get(name, [])
             if len(readers) != 1 or readers[0].op_type != wanted:
                 return
-            after.append(readers[0])
+            chain.append(readers[0])
             name = readers[0].output[0]
         if before is None or before.op_type not in ("Div", "Mul"):
             return
-        if len(self.readers.get(before.output[0], [])) != 1:
-            return
-        self.gelu.add(id(erf))
-        self.joined.update((id(before), *(id(each) for each in after)))
+        if len(self.readers.get(before.output[0], [])) == 1:
+            self.gelu.add(id(erf))
+            self.joined.update(map(id, chain))

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, final
+import math
+from collections.abc import Callable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
 
 import onnx
 
 from silicast.core.errors import SilicastError
-from silicast.workload.front_ends.call import Value
+from silicast.workload.front_ends.dimensions import sizes_of_places
+from silicast.workload.operators import Value
 
 LARGE = 4096
 """Elements from which on a tensor's content cannot be a shape: it is dropped before inference."""
-
-_T = onnx.TensorProto
 DTYPES: dict[int, tuple[str, int]] = {
     1: ("fp32", 32), 2: ("int8", 8), 3: ("int8", 8), 4: ("int16", 16), 5: ("int16", 16),
     6: ("int32", 32), 7: ("int64", 64), 9: ("bool", 8), 10: ("fp16", 16), 11: ("fp64", 64),
@@ -26,115 +25,90 @@ DTYPES: dict[int, tuple[str, int]] = {
 """Element type of TensorProto -> format and bits."""
 
 
-@final
-@dataclass(frozen=True)
-class ShapedModel:
-    """A model and the sizes of its values.
+def with_shapes(
+    model: Any, sizes: Mapping[str, int]
+) -> tuple[list[Any], dict[str, Value], frozenset[str]]:
+    """Sizes of all values of a model; see :func:`silicast.workload.front_ends.read_program`.
 
-    Attributes:
-        nodes: in an order in which each comes after those that it waits for.
-        values: by name.
-        weights: names of initializers.
-    """
-
-    nodes: Sequence[Any]
-    values: Mapping[str, Value]
-    weights: frozenset[str]
-
-
-def with_shapes(model: Any, symbols: Mapping[str, int]) -> ShapedModel:
-    """Sizes of all values of a model; see :func:`silicast.workload.front_ends.onnx_file.read_onnx`.
+    Returns:
+        The nodes, each after those that it waits for; values by name; names of initializers.
 
     Raises:
-        SilicastError: as there.
+        SilicastError: a dynamic dimension has no value, shapes contradict each other, a value's
+            sizes are not known, or nodes wait for each other; names the input or node.
     """
     graph = model.graph
     _drop_contents(graph)
     nodes = in_order(graph)
-    _fix_inputs(graph, symbols)
+    _fix_inputs(graph, sizes)
     del graph.node[:]
     graph.node.extend(nodes)
     graph.ClearField("value_info")
     for output in graph.output:
         output.type.tensor_type.ClearField("shape")
-    weights = {tensor.name: _tensor_value(tensor) for tensor in graph.initializer}
-    values: dict[str, Value] = {}
-    while True:
+    weights = {
+        tensor.name: _value(tensor.data_type, tuple(tensor.dims), parameter=True)
+        for tensor in graph.initializer
+    }
+    added: list[Any] | None = None
+    while added is None or added:
         model = _inferred(model)
-        values = {**_known(model.graph), **weights}
+        values = {**dict(_known(model.graph)), **weights}
         added = list(_by_rule(model.graph, values))
-        if not added:
-            break
         model.graph.value_info.extend(added)
     _check_known(model.graph, values)
-    return ShapedModel(list(model.graph.node), values, frozenset(weights))
+    return list(model.graph.node), values, frozenset(weights)
 
 
 def _inferred(model: Any) -> Any:
     try:
         return onnx.shape_inference.infer_shapes(model, data_prop=True)
     except Exception as error:
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0][:240]
+        message = (str(error).strip().splitlines() or [type(error).__name__])[0][:240]
         raise SilicastError(
-            f"shapes do not fit together: {said}", field="graph",
+            f"shapes do not fit together: {message}", field="graph",
             hint="check the sizes that were given, and the file with onnx.checker",
         ) from None  # fmt: skip
 
 
 def _drop_contents(graph: Any) -> None:
     """Weights without their numbers: sizes are all that counts."""
+    contents = ("raw_data", "float_data", "int32_data", "int64_data", "double_data")
     for tensor in graph.initializer:
-        count = 1
-        for size in tensor.dims:
-            count *= size
-        if count > LARGE or tensor.data_location == _T.EXTERNAL:
-            for name in ("raw_data", "float_data", "int32_data", "int64_data", "double_data"):
+        external = tensor.data_location == onnx.TensorProto.EXTERNAL
+        if math.prod(tensor.dims) > LARGE or external:
+            for name in (*contents, "external_data", "data_location"):
                 tensor.ClearField(name)
-            tensor.ClearField("external_data")
-            tensor.ClearField("data_location")
 
 
 def in_order(graph: Any) -> list[Any]:
-    """The nodes, each after those that it waits for.
+    """The nodes, each after those that it waits for; a file that has such an order keeps it.
 
     Raises:
         SilicastError: nodes wait for each other, or a value comes from nowhere.
     """
-    ready = {tensor.name for tensor in graph.initializer} | {x.name for x in graph.input} | {""}
-    ready |= {tensor.values.name for tensor in graph.sparse_initializer}
-    made = {name: node for node in graph.node for name in node.output if name}
-    waiting: dict[int, int] = {}
-    readers: dict[str, list[int]] = {}
-    queue: list[int] = []
+    held = {tensor.name for tensor in graph.initializer} | {x.name for x in graph.input} | {""}
+    held |= {tensor.values.name for tensor in graph.sparse_initializer}
+    made = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
+    needs: dict[int, set[int]] = {}
     for place, node in enumerate(graph.node):
-        wanted = {name for name in node.input if name not in ready}
-        for name in wanted:
-            if name not in made:
-                raise SilicastError(
-                    f"reads {name!r}, which nothing makes", field=label(node),
-                    hint="add it to the inputs or initializers",
-                )  # fmt: skip
-            readers.setdefault(name, []).append(place)
-        waiting[place] = len(wanted)
-        if not wanted:
-            queue.append(place)
-    order: list[Any] = []
-    while queue:
-        place = heapq.heappop(queue)
-        node = graph.node[place]
-        order.append(node)
-        for name in node.output:
-            for reader in readers.get(name, ()):
-                waiting[reader] -= 1
-                if not waiting[reader]:
-                    heapq.heappush(queue, reader)
-    if len(order) < len(graph.node):
-        stuck = [graph.node[place] for place, count in waiting.items() if count]
+        wanted = set(node.input) - held
+        if lost := sorted(wanted - made.keys()):
+            raise SilicastError(
+                f"reads {lost[0]!r}, which nothing makes", field=label(node),
+                hint="add it to the inputs or initializers",
+            )  # fmt: skip
+        needs[place] = {made[name] for name in wanted}
+    if all(max(before, default=-1) < place for place, before in needs.items()):
+        return list(graph.node)
+    try:
+        return [graph.node[place] for place in TopologicalSorter(needs).static_order()]
+    except CycleError as error:
+        first, *others = (label(graph.node[place]) for place in sorted(set(error.args[1])))
         raise SilicastError(
-            f"waits for itself through {', '.join(label(node) for node in stuck[1:4]) or 'itself'}",
-            field=label(stuck[0]), hint="a graph without cycles is needed: write loops out",
-        )  # fmt: skip
-    return order
+            f"waits for itself through {', '.join(others[:3]) or 'itself'}", field=first,
+            hint="a graph without cycles is needed: write loops out",
+        ) from None  # fmt: skip
 
 
 def label(node: Any) -> str:
@@ -142,19 +116,13 @@ def label(node: Any) -> str:
     return str(node.name or f"{node.op_type}({node.output[0] if node.output else ''})")
 
 
-USUAL = {"batch": 0, "seq_len": 1}
-
-
-def _fix_inputs(graph: Any, symbols: Mapping[str, int]) -> None:
-    """Writes the given sizes into the inputs.
-
-    Raises:
-        SilicastError: a dynamic dimension has no value, or a name is unknown.
-    """
+def _fix_inputs(graph: Any, given: Mapping[str, int]) -> None:
+    """Writes the given sizes into the inputs."""
     held = {tensor.name for tensor in graph.initializer}
-    places: dict[tuple[str, int], str] = {}
-    inputs = [value for value in graph.input if value.name not in held]
-    for value in inputs:
+    places: dict[str, Any] = {}
+    for value in graph.input:
+        if value.name in held:
+            continue
         if not value.type.HasField("tensor_type"):
             raise SilicastError(
                 "is not a tensor", kind="unsupported", field=value.name,
@@ -166,71 +134,34 @@ def _fix_inputs(graph: Any, symbols: Mapping[str, int]) -> None:
             )
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if not dim.HasField("dim_value") or dim.dim_value <= 0:
-                places[value.name, axis] = dim.dim_param
-    given = _by_place(places, symbols)
-    for value in inputs:
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            if (value.name, axis) not in places:
-                continue
-            size = given.get((value.name, axis))
-            if size is None:
-                name = dim.dim_param or f"{value.name}.{axis}"
-                raise SilicastError(
-                    f"dimension {axis} ({name}) has no value", field=value.name,
-                    hint=f'give {name} a size: symbols={{"{name}": 8}}',
-                )  # fmt: skip
-            dim.ClearField("dim_param")
-            dim.dim_value = size
-
-
-def _by_place(
-    places: Mapping[tuple[str, int], str], symbols: Mapping[str, int]
-) -> dict[tuple[str, int], int]:
-    found: dict[tuple[str, int], int] = {}
-    for name, size in symbols.items():
-        if size < 1:
-            raise SilicastError(f"expected at least 1, found {size}", field=name)
-        hit = [place for place, own in places.items() if own and own == name]
-        hit = hit or [place for place in places if f"{place[0]}.{place[1]}" == name]
-        axis = USUAL.get(name)
-        if not hit and axis is not None:
-            hit = [place for place in places if place[1] == axis]
-            hit = hit if len({places[place] for place in hit}) == 1 else []
-        if not hit and axis is not None:
-            continue  # a workload may state sizes that a program does not leave open
-        if not hit:
-            known = sorted({own or f"{place[0]}.{place[1]}" for place, own in places.items()})
+                places[f"{value.name}.{axis}"] = dim
+    sizes = sizes_of_places({place: dim.dim_param for place, dim in places.items()}, given)
+    for place, dim in places.items():
+        if place not in sizes:
+            name, _, number = place.rpartition(".")
+            own = dim.dim_param or place
             raise SilicastError(
-                f"the model has no dynamic dimension {name!r}", kind="unknown_name",
-                field="symbols", hint=f"it has: {', '.join(known) or 'none'}",
+                f"dimension {number} ({own}) has no value", field=name,
+                hint=f'give {own} a size: {{"{own}": 8}}',
             )  # fmt: skip
-        found |= dict.fromkeys(hit, size)
-    return found
-
-
-def _tensor_value(tensor: Any) -> Value:
-    return _value(tensor.data_type, tuple(tensor.dims), parameter=True)
+        dim.ClearField("dim_param")
+        dim.dim_value = sizes[place]
 
 
 def _value(kind: int, shape: tuple[int, ...], *, parameter: bool = False) -> Value:
     name, bits = DTYPES.get(kind, ("fp32", 32))
-    elements = 1
-    for size in shape:
-        elements *= size
-    return Value(shape, name, -(-elements * bits // 8), parameter)
+    return Value(shape, name, -(-math.prod(shape) * bits // 8), parameter)
 
 
-def _known(graph: Any) -> dict[str, Value]:
+def _known(graph: Any) -> Iterator[tuple[str, Value]]:
     """Values whose sizes are all numbers."""
-    found = {}
     for value in (*graph.value_info, *graph.input, *graph.output):
         tensor = value.type.tensor_type
         if not value.type.HasField("tensor_type") or not tensor.HasField("shape"):
             continue
         dims = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim]
         if all(size >= 0 for size in dims) and tensor.elem_type:
-            found[value.name] = _value(tensor.elem_type, tuple(dims))
-    return found
+            yield value.name, _value(tensor.elem_type, tuple(dims))
 
 
 def _check_known(graph: Any, values: Mapping[str, Value]) -> None:
@@ -245,53 +176,48 @@ def _check_known(graph: Any, values: Mapping[str, Value]) -> None:
                 )  # fmt: skip
 
 
-Rule = Callable[[Any, list[Value]], list[tuple[int, ...]]]
+Shapes = list[tuple[int, ...]]
 
 
-def attribute(node: Any, name: str, default: Any = None) -> Any:
-    """An attribute's value; bytes as text."""
-    for entry in node.attribute:
-        if entry.name == name:
-            value = onnx.helper.get_attribute_value(entry)
-            return value.decode() if isinstance(value, bytes) else value
-    return default
+def _number(node: Any, name: str) -> int:
+    """An attribute."""
+    return next(int(entry.i) for entry in node.attribute if entry.name == name)
 
 
-def _first(_: Any, inputs: list[Value]) -> list[tuple[int, ...]]:
+def _first(_: Any, inputs: list[Value]) -> Shapes:
     return [inputs[0].shape]
 
 
-def _skip(_: Any, inputs: list[Value]) -> list[tuple[int, ...]]:
+def _skip(_: Any, inputs: list[Value]) -> Shapes:
     shape = inputs[0].shape
     return [shape, (*shape[:-1], 1), (*shape[:-1], 1), shape]
 
 
-def _packed(node: Any, inputs: list[Value]) -> list[tuple[int, ...]]:
-    return [(*inputs[0].shape[:-1], int(attribute(node, "N")))]
+def _packed(node: Any, inputs: list[Value]) -> Shapes:
+    return [(*inputs[0].shape[:-1], _number(node, "N"))]
 
 
-def _fused_qkv(_: Any, inputs: list[Value]) -> list[tuple[int, ...]]:
+def _fused_qkv(_: Any, inputs: list[Value]) -> Shapes:
     return [(*inputs[0].shape[:-1], inputs[1].shape[-1] // 3)]
 
 
-def _grouped(node: Any, inputs: list[Value]) -> list[tuple[int, ...]]:
+def _grouped(node: Any, inputs: list[Value]) -> Shapes:
     """Result like the queries; the cache keeps its size."""
-    heads, groups = int(attribute(node, "num_heads")), int(attribute(node, "kv_num_heads"))
+    heads, groups = _number(node, "num_heads"), _number(node, "kv_num_heads")
     q = inputs[0].shape
     packed = len(inputs) < 2 or not inputs[1].shape
     width = q[-1] * heads // (heads + 2 * groups) if packed else q[-1]
-    cache = inputs[3].shape if len(inputs) > 3 and inputs[3].shape else (
-        q[0], groups, q[1], width // heads
-    )  # fmt: skip
+    held = inputs[3].shape if len(inputs) > 3 else ()
+    cache = held or (q[0], groups, q[1], width // heads)
     return [(q[0], q[1], width), cache, cache]
 
 
-def _embedded(_: Any, inputs: list[Value]) -> list[tuple[int, ...]]:
+def _embedded(_: Any, inputs: list[Value]) -> Shapes:
     shape = (*inputs[0].shape, inputs[2].shape[-1])
     return [shape, (inputs[0].shape[0],), shape]
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, Callable[[Any, list[Value]], Shapes]] = {
     **dict.fromkeys(
         ("Gelu", "FastGelu", "BiasGelu", "QuickGelu", "SimplifiedLayerNormalization", "BiasAdd",
          "RotaryEmbedding", "MultiHeadAttention", "QLinearAdd", "QLinearMul", "QLinearSigmoid",
@@ -311,15 +237,12 @@ def _by_rule(graph: Any, values: Mapping[str, Value]) -> Iterator[Any]:
     empty = Value((), "fp32", 0)
     for node in graph.node:
         rule = RULES.get(node.op_type) if node.domain not in ("", "ai.onnx") else None
-        names = [name for name in node.output if name]
-        if rule is None or all(name in values for name in names):
-            continue
-        if not all(name in values for name in node.input if name):
+        new = [name for name in node.output if name and name not in values]
+        if rule is None or not new or any(n and n not in values for n in node.input):
             continue
         inputs = [values[name] if name else empty for name in node.input]
-        kind = next((k for k, v in DTYPES.items() if v[0] == inputs[0].dtype), 1)
-        if node.op_type == "EmbedLayerNormalization":
-            kind = next((k for k, v in DTYPES.items() if v[0] == inputs[2].dtype), 1)
+        typed = inputs[2 if node.op_type == "EmbedLayerNormalization" else 0].dtype
+        kind = next((k for k, v in DTYPES.items() if v[0] == typed), 1)
         for name, shape in zip(node.output, rule(node, inputs), strict=False):
-            if name and name not in values:
+            if name in new:
                 yield onnx.helper.make_tensor_value_info(name, kind, shape)

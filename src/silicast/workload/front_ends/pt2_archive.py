@@ -12,11 +12,12 @@ import json
 import operator
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+import sympy
 import torch
 from torch._export.serde import schema, serialize
 from torch._ops import HigherOrderOperator, OpOverload
@@ -31,31 +32,37 @@ TARGET = re.compile(
     r"|torch\.sym_\w+|torch\._sym_\w+)\Z"
 )
 BITWISE = re.compile(r"torch\.ops\.aten\.__i?(and|or|xor|lshift|rshift)__\.\w+\Z")
-TOKEN = re.compile(r"\s+|\d+|'[A-Za-z]\w*'|[A-Za-z]\w*|[-+*/%(),=<>&|~]")
-WORDS = frozenset({
-    "Symbol", "Integer", "Rational", "Add", "Mul", "Pow", "Max", "Min", "Mod", "FloorDiv",
-    "ModularIndexing", "Where", "PythonMod", "CleanDiv", "CeilToInt", "FloorToInt", "CeilDiv",
-    "LShift", "RShift", "PowByNatural", "FloatPow", "FloatTrueDiv", "IntTrueDiv", "TruncToFloat",
-    "TruncToInt", "RoundToInt", "RoundDecimal", "ToFloat", "Identity", "Eq", "Ne", "Lt", "Le",
-    "Gt", "Ge", "And", "Or", "Not", "Equality", "Unequality", "StrictLessThan", "LessThan",
-    "StrictGreaterThan", "GreaterThan", "floor", "ceiling", "positive", "integer", "nonnegative",
-    "zero", "nonzero", "true", "false", "True", "False", "evaluate",
-})  # fmt: skip
-"""What expressions of sizes are made of, beside symbols and numbers."""
+"""The only operators with two underscores in their names that are called."""
+MODULES = re.compile(r"[\w.,;@\[\]']*\Z")
+"""A chain of modules that is only names: ``key,path,type;...``."""
 SYMBOL = re.compile(r"[suz]+\d+\Z")
+WORDS = (
+    "Symbol Integer Rational Add Mul Pow Max Min Mod FloorDiv ModularIndexing Where PythonMod "
+    "CleanDiv CeilToInt FloorToInt CeilDiv LShift RShift PowByNatural FloatPow FloatTrueDiv "
+    "IntTrueDiv TruncToFloat TruncToInt RoundToInt RoundDecimal ToFloat Identity Eq Ne Lt Le Gt Ge "
+    "And Or Not Equality Unequality StrictLessThan LessThan StrictGreaterThan GreaterThan floor "
+    "ceiling positive integer nonnegative zero nonzero true false True False evaluate"
+)
+_WORD = rf"(?:{'|'.join(WORDS.split())}|[suz]+\d+)(?!\w)"
+EXPRESSION = re.compile(rf"(?:\s|\d|'{_WORD}'|{_WORD}|[-+*/%(),=<>&|~])*\Z")
+"""What expressions of sizes are made of: words, symbols, numbers and signs."""
 PLAIN = frozenset(getattr(operator, name) for name in (
     "getitem", "add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "pow", "eq", "ne", "lt",
     "le", "gt", "ge", "and_", "or_", "not_", "pos", "abs",
-))  # fmt: skip
+)) | {
+    torch.sym_max, torch.sym_min, torch.sym_int, torch.sym_float, torch.sym_not, torch.sym_ite,
+    torch.sym_sum,
+}  # fmt: skip
+"""Functions of sizes that are called, beside those of ``math``."""
 
 
 @final
 @dataclass(frozen=True)
 class SavedProgram:
-    """What an exported program's graph says; the attributes are named as PyTorch names them.
+    """The graph of an exported program; the attributes are named as PyTorch names them.
 
     Attributes:
-        aliases: weight -> what it shares with others that stand in the same memory.
+        aliases: weight -> what it shares with others in the same memory.
     """
 
     graph_module: Any
@@ -73,48 +80,43 @@ def load_program(path: Path) -> SavedProgram:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            document = _member(archive, "/models/model.json", path)
-            weights = _member(archive, "/data/weights/model_weights_config.json", path)
+            document = _member(archive, "/models/model.json")
+            weights = _member(archive, "/data/weights/model_weights_config.json")
         return _program(document, weights)
-    except SilicastError as error:
-        raise SilicastError(
-            error.message, kind=error.kind, field=error.field or "graph", hint=error.hint,
-            file=str(path),
-        ) from None  # fmt: skip
+    except SilicastError:
+        raise
     except (zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _refused(f"not a program of torch.export.save: {error}", str(path)) from None
-    except Exception as error:  # whatever PyTorch's reader says of a file that is not sound
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        raise _refused(
-            f"cannot be read by PyTorch {torch.__version__}: {said}", str(path)
-        ) from None
+        raise _rejected(f"not a program of torch.export.save: {error}") from None
+    except Exception as error:  # whatever PyTorch's reader raises for a damaged file
+        message = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise _rejected(f"cannot be read by PyTorch {torch.__version__}: {message}") from None
 
 
-def _refused(message: str, file: str = "", hint: str = "") -> SilicastError:
+def _rejected(message: str, hint: str = "") -> SilicastError:
     return SilicastError(
-        message, kind="unsupported", field="graph", file=file,
+        message, kind="unsupported", field="graph",
         hint=hint or "save it anew with torch.export.save, or trace the module: `silicast trace`",
     )  # fmt: skip
 
 
-def _member(archive: zipfile.ZipFile, end: str, path: Path) -> Any:
+def _member(archive: zipfile.ZipFile, end: str) -> Any:
     found = [name for name in archive.namelist() if f"/{name}".endswith(end)]
     if len(found) != 1:
-        raise _refused(f"the archive holds no {end.strip('/')}", str(path))
+        raise _rejected(f"the archive holds no {end.strip('/')}")
     return json.loads(archive.read(found[0]))
 
 
 def _program(document: dict[str, Any], weights: dict[str, Any]) -> SavedProgram:
-    version = document["schema_version"]["major"]
-    if version != serialize.SCHEMA_VERSION[0]:
-        raise _refused(
-            f"version {version} of the format; PyTorch {torch.__version__} reads "
-            f"{serialize.SCHEMA_VERSION[0]}"
+    version, known = document["schema_version"]["major"], serialize.SCHEMA_VERSION[0]
+    if version != known:
+        raise _rejected(
+            f"version {version} of the format; PyTorch {torch.__version__} reads {known}"
         )
     held = document["graph_module"]
     for node in _nodes(held["graph"]):
         stack = node.get("metadata", {}).get("nn_module_stack", "")
-        node["metadata"] = {"nn_module_stack": stack} if _plain_stack(stack) else {}
+        plain = isinstance(stack, str) and MODULES.match(stack)
+        node["metadata"] = {"nn_module_stack": stack} if plain else {}
     held["module_call_graph"], held["metadata"] = [], {}
     _check(held)
     module = serialize._dict_to_dataclass(schema.GraphModule, held)  # noqa: SLF001
@@ -126,7 +128,7 @@ def _program(document: dict[str, Any], weights: dict[str, Any]) -> SavedProgram:
     read = serialize.GraphModuleDeserializer().deserialize(module, {}, {}, None, ranges)
     for part in read.graph_module.modules():
         for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
-            _check_target(node)
+            _check_called(node)
     symbols = {
         symbol: ranges[name] for name, symbol in read.names_to_symbols.items() if name in ranges
     }
@@ -138,14 +140,7 @@ def _program(document: dict[str, Any], weights: dict[str, Any]) -> SavedProgram:
 
 
 def _bound(value: Any, otherwise: Any) -> Any:
-    import sympy
-
     return otherwise if value is None else sympy.Integer(int(value))
-
-
-def _plain_stack(text: Any) -> bool:
-    """Whether a chain of modules is only names: ``key,path,type;...``."""
-    return isinstance(text, str) and re.fullmatch(r"[\w.,;@\[\]']*", text) is not None
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
@@ -153,78 +148,50 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
     if isinstance(tree, dict):
         if "target" in tree and "inputs" in tree:
             yield tree
-        tree = tree.values()
-    elif not isinstance(tree, list):
-        return
-    for each in tree:
+        tree = list(tree.values())
+    for each in tree if isinstance(tree, list) else ():
         yield from _nodes(each)
 
 
 def _check(tree: Any) -> None:
-    """Refuses names and expressions that are more than that."""
+    """Rejects names and expressions that are more than that."""
     if isinstance(tree, list):
         for each in tree:
             _check(each)
-    elif isinstance(tree, dict):
-        for key, value in tree.items():
-            _check_entry(tree, key, value)
+    for key, value in tree.items() if isinstance(tree, dict) else ():
+        if key == "expr_str":
+            if not isinstance(value, str) or not EXPRESSION.match(value):
+                raise _rejected(f"{str(value)[:80]!r} is not an expression of sizes")
+        elif key == "target" and "inputs" in tree:
+            _check_operator(value)
+        elif key in ("name", "graph_name"):
+            _check_names([value] if value else [])
+        else:
+            _check_names(value if key.endswith("_values") and isinstance(value, dict) else [])
+            _check(value)
 
 
-def _check_entry(tree: dict[str, Any], key: str, value: Any) -> None:
-    names: list[Any] = []
-    if key == "expr_str":
-        _check_expression(value)
-    elif key == "target" and "inputs" in tree:
-        _check_operator(value)
-    elif key in ("name", "graph_name"):
-        names = [value] if value else []
-    else:
-        names = list(value) if key.endswith("_values") and isinstance(value, dict) else []
-        _check(value)
+def _check_names(names: Iterable[Any]) -> None:
     for name in names:
         if not isinstance(name, str) or not NAME.match(name):
-            raise _refused(f"{str(name)[:60]!r} is not a name")
+            raise _rejected(f"{str(name)[:60]!r} is not a name")
 
 
 def _check_operator(target: Any) -> None:
-    """Of names with two underscores only aten's operators of bits are called."""
-    if (
-        isinstance(target, str)
-        and TARGET.match(target)
-        and (".__" not in target or BITWISE.match(target))
-    ):
-        return
-    raise _refused(f"{str(target)[:80]!r} is not an operator of an exported program")
+    plain = isinstance(target, str) and TARGET.match(target)
+    if not plain or (".__" in target and not BITWISE.match(target)):
+        raise _rejected(f"{str(target)[:80]!r} is not an operator of an exported program")
 
 
-def _check_expression(text: Any) -> None:
-    place = 0
-    while isinstance(text, str) and place < len(text):
-        token = TOKEN.match(text, place)
-        if token is None:
-            break
-        word = token.group().strip("'")
-        if word[:1].isalpha() and word not in WORDS and not SYMBOL.match(word):
-            break
-        place = token.end()
-    else:
-        if isinstance(text, str):
-            return
-    raise _refused(f"{str(text)[:80]!r} is not an expression of sizes")
-
-
-def _check_target(node: Any) -> None:
+def _check_called(node: Any) -> None:
     """Only operators are called: of PyTorch, and arithmetic on sizes."""
     if node.op in ("placeholder", "output", "get_attr"):
         return
     target = node.target
     known = isinstance(target, OpOverload | HigherOrderOperator) or target in PLAIN
-    named = getattr(target, "__module__", "") == "math" or target in (
-        torch.sym_max, torch.sym_min, torch.sym_int, torch.sym_float, torch.sym_not,
-        torch.sym_ite, torch.sym_sum,
-    )  # fmt: skip
-    if node.op != "call_function" or not (known or named) or "from_file" in str(target):
-        raise _refused(
+    known = known or getattr(target, "__module__", "") == "math"
+    if node.op != "call_function" or not known or "from_file" in str(target):
+        raise _rejected(
             f"{node.name} calls {str(target)[:80]}, which this PyTorch does not know",
             hint="import the library that defines the operator, or trace the module",
         )

@@ -2,8 +2,8 @@
 
 What the dispatcher sees below autograd is what an eager program launches: composite operators are
 already taken apart, strides decide what is a view and what a copy, and the backward pass runs as
-autograd runs it, so that one mode serves both directions. Storages carry the edges: who allocated
-one and who wrote to it last. A view's reader thereby keeps the whole storage alive, as in truth.
+autograd runs it, so that one mode serves both directions. Storages carry the edges: which node
+allocated one and which wrote to it last. The reader of a view keeps the whole storage alive.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from silicast.workload.front_ends import aten, aten_images  # noqa: F401  (fills the table)
-from silicast.workload.front_ends.call import Call, Kernel, Value
-from silicast.workload.front_ends.operators import kernels_of
 from silicast.workload.graph import Block, Direction, Node
+from silicast.workload.operators import Call, Kernel, Value, kernels_of
 
 DTYPES = {
     torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64",
@@ -42,13 +40,13 @@ KEPT = 0.5
 
 @final
 class _Storage:
-    """Who allocated a storage and who wrote to it last; "" = it was there before.
+    """Nodes that allocated a storage and wrote to it last; "" = it was there before.
 
     Attributes:
         kept: the storage itself, so that its number stays its own.
         share: its part of all that its owner allocated.
         direction: of the pass that allocated it.
-        fresh: nobody has written to it yet.
+        fresh: nothing has written to it yet.
     """
 
     __slots__ = ("direction", "fresh", "kept", "owner", "parameter", "share", "writer")
@@ -62,15 +60,23 @@ class _Storage:
 
 
 @final
-class Recording:
-    """What a recorder has seen.
+class Recorder(TorchDispatchMode):
+    """A dispatch mode under which every kernel becomes a node.
 
     Attributes:
         nodes: by direction, in order of execution.
+        where: names the place in the program that runs now ("layers.0.attn").
+        direction: of the pass that runs now.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, product: str = "fp32") -> None:
+        super().__init__()
         self.nodes: dict[Direction, list[Node]] = {"forward": [], "backward": []}
+        self.where: Any = lambda: ""
+        self.direction: Direction = "forward"
+        self._product = product
+        self._storages: dict[int, _Storage] = {}
+        self._names: dict[str, int] = {}
 
     def blocks(self) -> tuple[Block, ...]:
         """One block a direction that has nodes."""
@@ -79,25 +85,6 @@ class Recording:
             for direction, nodes in self.nodes.items()
             if nodes
         )
-
-
-@final
-class Recorder(TorchDispatchMode):
-    """A dispatch mode under which every kernel becomes a node.
-
-    Attributes:
-        where: names the place in the program that runs now ("layers.0.attn").
-        direction: of the pass that runs now.
-    """
-
-    def __init__(self, *, product: str = "fp32") -> None:
-        super().__init__()
-        self.recording = Recording()
-        self.where: Any = lambda: ""
-        self.direction: Direction = "forward"
-        self._product = product
-        self._storages: dict[int, _Storage] = {}
-        self._names: dict[str, int] = {}
 
     def known(self, tensor: torch.Tensor, *, parameter: bool = False) -> None:
         """A tensor that exists before the program runs."""
@@ -120,10 +107,9 @@ class Recorder(TorchDispatchMode):
             func: the operator; None for one that only this package knows.
         """
         inputs = _tensors((args, kwargs))
-        outputs = _tensors(result)
         written = _written(func, args, kwargs)
         before = {key_of(tensor) for tensor in inputs}
-        made = [t for t in outputs if key_of(t) not in before]
+        made = [t for t in _tensors(result) if key_of(t) not in before]
         if _base(name) in HOST_ONLY or not (made or written):
             for tensor in made:
                 self._storages.setdefault(key_of(tensor), _Storage(tensor.untyped_storage()))
@@ -137,7 +123,7 @@ class Recorder(TorchDispatchMode):
             {key: self._plain(x) for key, x in kwargs.items()},
             tuple(self._value(t) for t in inputs),
             tuple(self._value(t) for t in results),
-            _tags(func),
+            frozenset(tag.name for tag in getattr(func, "tags", ())),
             self._product,
         )
         self._add(call, inputs, made, written)
@@ -164,7 +150,7 @@ class Recorder(TorchDispatchMode):
                 name, kernel.op, (*waits, *before), 0, size,
                 0 if last else sum(weights.values()), call.name,
             )  # fmt: skip
-            self.recording.nodes[self.direction].append(node)
+            self.nodes[self.direction].append(node)
             last = name
 
     def _allocated(self, tensors: list[Any], name: str) -> int:
@@ -183,13 +169,13 @@ class Recorder(TorchDispatchMode):
         if not entry.fresh:
             return 0
         entry.fresh, entry.owner = False, name
-        return self._storage_bytes(tensor)
+        return int(tensor.untyped_storage().nbytes())
 
     def _sources(self, inputs: list[Any]) -> Iterator[str]:
         """Names of the nodes that a call's tensors come from, each once.
 
         A backward operator that reads only the lesser results of a forward one (row statistics, a
-        mask) does not name it: the greater result, which nobody needs, would seem to be kept.
+        mask) does not name it: the greater result, which nothing reads, would seem to be kept.
         """
         found = [self._storages[key_of(t)] for t in inputs if key_of(t) in self._storages]
         shares: dict[str, float] = {}
@@ -222,10 +208,6 @@ class Recorder(TorchDispatchMode):
             entry is not None and entry.parameter,
         )
 
-    @staticmethod
-    def _storage_bytes(tensor: Any) -> int:
-        return int(tensor.untyped_storage().nbytes())
-
     def _unique(self, stem: str) -> str:
         name = stem if self.direction == "forward" else f"{stem}.backward"
         count = self._names[name] = self._names.get(name, 0) + 1
@@ -238,11 +220,8 @@ def _shares(kernels: Sequence[Kernel], results: int) -> list[list[int]]:
     rest = [index for index in range(results) if index not in claimed]
     shares = []
     for kernel in kernels:
-        if kernel.results is None:
-            shares.append(rest)
-            rest = []
-        else:
-            shares.append([index for index in kernel.results if index < results])
+        own, rest = (rest, []) if kernel.results is None else (list(kernel.results), rest)
+        shares.append([index for index in own if index < results])
     return shares
 
 
@@ -264,12 +243,8 @@ def _tensors(tree: Any) -> list[Any]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
-def _tags(func: Any) -> frozenset[str]:
-    return frozenset(tag.name for tag in getattr(func, "tags", ()))
-
-
 def _written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """The arguments that an operator writes in place, as its schema says."""
+    """The arguments that an operator writes in place, by its schema."""
     schema = getattr(func, "_schema", None)
     found: list[Any] = []
     for position, argument in enumerate(schema.arguments if schema else ()):

@@ -1,7 +1,7 @@
 """Operators that a GPU runs otherwise than the CPU's dispatcher would, and those that hold graphs.
 
 Attention, dropout, RMSNorm and recurrent layers are one kernel (or one family of kernels) on a
-GPU, which the operators that the dispatcher shows for tensors of the CPU do not tell.
+GPU, which the operators that the dispatcher shows for tensors of the CPU do not show.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ INSTEAD: dict[str, Replacement] = {}
 
 def _instead(*names: str) -> Callable[[Replacement], Replacement]:
     def register(function: Replacement) -> Replacement:
-        for name in names:
-            INSTEAD[name] = function
+        INSTEAD.update(dict.fromkeys(names, function))
         return function
 
     return register
@@ -66,17 +65,19 @@ def _laid_out(q: Any, shape: tuple[int, ...]) -> Any:
 @_instead("aten.scaled_dot_product_attention.default")
 def _sdpa(recorder: Recorder, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    q, k, v = given["query"], given["key"], given["value"]
-    return _Attention.apply(
-        recorder, q, k, v, given.get("attn_mask"), bool(given.get("is_causal", False))
-    )
+    given = {
+        "attn_mask": None,
+        "is_causal": False,
+        **dict(zip(names, args, strict=False)),
+        **kwargs,
+    }
+    q, k, v, mask = (given[name] for name in names[:4])
+    return _Attention.apply(recorder, q, k, v, mask, bool(given["is_causal"]))
 
 
 @_instead("aten.dropout.default", "aten.dropout_.default", "aten.feature_dropout.default")
 def _dropout(_: Recorder, __: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    names = ("input", "p", "train")
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    given = {**dict(zip(("input", "p", "train"), args, strict=False)), **kwargs}
     if not given["train"] or given["p"] == 0:
         return given["input"]
     return torch.native_dropout(given["input"], given["p"], True)[0]
@@ -90,9 +91,9 @@ class _RmsNorm(torch.autograd.Function):
     def forward(ctx: Any, recorder: Recorder, x: Any, shape: Any, weight: Any) -> Any:
         out = torch.empty_like(x)
         rows = x.new_empty(x.shape[: x.dim() - len(shape)], dtype=torch.float32)
-        operands = (x, shape) if weight is None else (x, shape, weight)
-        recorder.record("silicast.rms_norm", None, operands, {}, (out, rows))
-        ctx.save_for_backward(x, rows, *(() if weight is None else (weight,)))
+        weights = () if weight is None else (weight,)
+        recorder.record("silicast.rms_norm", None, (x, shape, *weights), {}, (out, rows))
+        ctx.save_for_backward(x, rows, *weights)
         ctx.recorder = recorder
         return out
 
@@ -144,7 +145,7 @@ GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 
 @_instead("aten.lstm.input", "aten.gru.input", "aten.rnn_tanh.input", "aten.rnn_relu.input")
-def _recurrent(recorder: Recorder, target: Any, args: tuple[Any, ...], _: dict[str, Any]) -> Any:
+def _recurrent(_: Recorder, target: Any, args: tuple[Any, ...], __: dict[str, Any]) -> Any:
     """Of each layer and direction one product for all steps, then a small one for each step.
 
     A GPU's library runs the steps in one kernel where they fit; a product a step is the plain way.
@@ -152,19 +153,15 @@ def _recurrent(recorder: Recorder, target: Any, args: tuple[Any, ...], _: dict[s
     kind = str(target).split(".")[1]
     x, hidden, weights, biased, layers, _dropout, _train, both, batch_first = args
     first = hidden[0] if kind == "lstm" else hidden
-    per = 4 if biased else 2
-    steps = x.shape[1] if batch_first else x.shape[0]
-    rows = x if not batch_first else x.transpose(0, 1)
-    directions = 2 if both else 1
+    rows = x.transpose(0, 1) if batch_first else x
+    directions, per = 2 if both else 1, 4 if biased else 2
     for layer in range(layers):
         outs = []
-        for side in range(directions):
-            place = (layer * directions + side) * per
-            w_in, w_state = weights[place], weights[place + 1]
+        for side in range(layer * directions, (layer + 1) * directions):
+            w_in, w_state = weights[side * per : side * per + 2]
             through = torch.matmul(rows, w_in.t())
-            state = first[layer * directions + side]
-            made = []
-            for step in range(steps):
+            state, made = first[side], []
+            for step in range(rows.shape[0]):
                 gates = torch.matmul(state, w_state.t()[:, : w_state.shape[0]])
                 total = gates + through[step]
                 state = torch.tanh(total[:, : total.shape[1] // GATES[kind]])
@@ -172,34 +169,31 @@ def _recurrent(recorder: Recorder, target: Any, args: tuple[Any, ...], _: dict[s
                 made.append(state)
             outs.append(torch.stack(made))
         rows = outs[0] if directions == 1 else torch.cat(outs, dim=-1)
-    del recorder
     out = rows.transpose(0, 1) if batch_first else rows
     last = tuple(torch.empty_like(h) for h in (hidden if kind == "lstm" else (hidden,)))
     return (out, *last)
 
 
 Inner = Callable[..., Any]
+"""Runs a graph on values."""
 
 
-def _inline(run: Inner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _inline(run: Inner, *args: Any) -> Any:
     """A graph that is wrapped, behind flags or without: it runs."""
     place = next(i for i, x in enumerate(args) if isinstance(x, torch.nn.Module))
-    del kwargs
-    return run(args[place], *args[place + 1 :])
+    return run(*args[place:])
 
 
-def _autocast(run: Inner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _autocast(
+    run: Inner, _: Any, dtype: Any, enabled: bool, cached: bool, module: Any, *rest: Any
+) -> Any:
     """A graph under automatic casts; the lists of operators are those of the CPU."""
-    del kwargs
-    _, dtype, enabled, cached, module, *rest = args
     with torch.autocast("cpu", dtype=dtype, enabled=enabled, cache_enabled=cached):
         return run(module, *rest)
 
 
-def _recomputed(run: Inner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _recomputed(run: Inner, module: Any, *rest: Any) -> Any:
     """A checkpointed graph: it keeps its inputs, and runs again in the backward pass."""
-    del kwargs
-    module, *rest = args
     if not torch.is_grad_enabled():
         return run(module, *rest)
     return torch.utils.checkpoint.checkpoint(
@@ -207,42 +201,32 @@ def _recomputed(run: Inner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     )
 
 
-def _without_gradients(run: Inner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    del kwargs
-    enabled, module, *rest = args
+def _without_gradients(run: Inner, enabled: bool, module: Any, *rest: Any) -> Any:
     with torch.set_grad_enabled(enabled and torch.is_grad_enabled()):
         return run(module, *rest)
 
 
-def _branches(run: Inner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _branches(run: Inner, _: Any, yes: Any, no: Any, operands: Any) -> Any:
     """The branch with more operators: which one is taken depends on values."""
-    del kwargs
-    _, yes, no, operands = args
-    sizes = [sum(1 for _ in module.graph.nodes) for module in (yes, no)]
+    sizes = [len(list(module.graph.nodes)) for module in (yes, no)]
     return run(yes if sizes[0] >= sizes[1] else no, *operands)
 
 
-def _loop(run: Inner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    del run, args, kwargs
+def _loop(*_: Any) -> Any:
     raise SilicastError(
         "how often a while_loop runs depends on values", kind="unsupported", field="while_loop",
         hint="export one pass of its body, or a loop with a fixed count",
     )  # fmt: skip
 
 
-def _mapped(run: Inner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _mapped(run: Inner, body: Any, slices: Any, rest: Any) -> Any:
     """The body once for each slice along the first axis."""
-    del kwargs
-    body, slices, rest = args
-    count = slices[0].shape[0]
-    made = [run(body, *(x[i] for x in slices), *rest) for i in range(count)]
+    made = [run(body, *(x[i] for x in slices), *rest) for i in range(slices[0].shape[0])]
     return tree_map(lambda *parts: torch.stack(parts), *made)
 
 
-def _scanned(run: Inner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _scanned(run: Inner, body: Any, state: Any, slices: Any, *rest: Any) -> Any:
     """The body once for each slice, which passes its state on."""
-    del kwargs
-    body, state, slices, *rest = args
     made = []
     for i in range(slices[0].shape[0]):
         found = run(body, *state, *(x[i] for x in slices), *(rest[0] if rest else ()))
@@ -251,18 +235,10 @@ def _scanned(run: Inner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return [*state, *(torch.stack(parts) for parts in zip(*made, strict=True))]
 
 
-LOOPS: dict[str, Callable[[Inner, tuple[Any, ...], dict[str, Any]], Any]] = {
-    "wrap_with_set_grad_enabled": _without_gradients,
-    "wrap_with_autocast": _autocast,
-    "wrap": _inline,
-    "wrap_activation_checkpoint": _recomputed,
-    "tag_activation_checkpoint": _recomputed,
-    "invoke_subgraph": _inline,
-    "strict_mode": _inline,
-    "hints_wrapper": _inline,
-    "cond": _branches,
-    "while_loop": _loop,
-    "map_impl": _mapped,
-    "scan": _scanned,
-}
+LOOPS: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("wrap", "invoke_subgraph", "strict_mode", "hints_wrapper"), _inline),
+    **dict.fromkeys(("wrap_activation_checkpoint", "tag_activation_checkpoint"), _recomputed),
+    "wrap_with_set_grad_enabled": _without_gradients, "wrap_with_autocast": _autocast,
+    "cond": _branches, "while_loop": _loop, "map_impl": _mapped, "scan": _scanned,
+}  # fmt: skip
 """Higher-order operator -> how it runs its graphs."""

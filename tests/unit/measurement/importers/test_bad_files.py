@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.importers.importer import importer_of, importers
-from silicast.measurement.importers.options import Options, stated
+from silicast.measurement.importers.importer import Options, importer_of, importers
 from silicast.measurement.importers.source import Source
 from silicast.scenario.set_fields import with_fields
 from tests.unit.measurement.importers import samples as s
@@ -119,7 +118,7 @@ class TestKineto:
         ]
         source = Source(s.written(tmp_path, "x", s.kineto(events)))
         reading = importer_of(source).read(source, Options())
-        assert [row.total_us for row in reading.unread] == [2.0]
+        assert [row.total_us for row in reading.rejected] == [2.0]
 
 
 class TestNsight:
@@ -193,12 +192,9 @@ class TestTable:
 
 
 class TestStated:
-    @pytest.mark.parametrize(
-        "words", [["parallel.tp"], ["=2"], ["seed=1", "seed=2"], ["model="], ["paralel.tp=2"]]
-    )
-    def test_words(self, words: list[str]) -> None:
-        with pytest.raises(SilicastError) as caught:
-            stated(words)
+    def test_a_field_of_no_table(self) -> None:
+        with pytest.raises(SilicastError, match="parallel") as caught:
+            Options(fields={"paralel.tp": 2})
         assert caught.value.field == "--set"
 
     def test_a_value_is_no_table(self) -> None:

@@ -127,3 +127,14 @@ def test_a_device_is_no_path(tmp_path: Path) -> None:
 def test_a_pipe_is_refused(capsys: Capture, tmp_path: Path) -> None:
     assert main(["import", "/dev/null", "-o", str(tmp_path / "rows.jsonl")]) == 2
     assert "no regular file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["parallel.tp"], ["=2"], ["seed=1", "seed=2"], ["model="], ["paralel.tp=2"]]
+)
+def test_a_field_that_is_no_field(tmp_path: Path, capsys: Capture, words: list[str]) -> None:
+    path = s.written(tmp_path, "x", s.VLLM)
+    stated = [part for word in words for part in ("--set", word)]
+    assert main(["import", str(path), "-o", str(tmp_path / "rows.jsonl"), *stated]) == 2
+    assert "--set" in capsys.readouterr().err
+    assert not (tmp_path / "rows.jsonl").exists()

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from silicast.measurement.importers.importer import Reading, importer_of
-from silicast.measurement.importers.options import Options
+from silicast.measurement.importers.importer import Options, Reading, importer_of
 from silicast.measurement.importers.source import Source
 from silicast.measurement.records import CollectiveRow, HostRow, KernelRow, UnreadRow
 from silicast.scenario.kernel_case import kernel_case
@@ -35,9 +34,9 @@ def kernels(reading: Reading) -> list[KernelRow]:
 def assert_nothing_lost(reading: Reading, total_us: float, launches: int) -> None:
     """All time and all launches of the file are in rows or listed."""
     assert reading.total_us == pytest.approx(total_us, rel=1e-9)
-    listed = math.fsum(row.total_us for row in reading.unread)
+    listed = math.fsum(row.total_us for row in reading.rejected)
     assert reading.understood_us + listed == pytest.approx(total_us, rel=1e-9)
-    count = sum(row.count for row in reading.unread)
+    count = sum(row.count for row in reading.rejected)
     for row in reading.records:
         if isinstance(row, KernelRow | CollectiveRow):
             count += row.spread.repeats if row.spread else 1
@@ -84,11 +83,11 @@ class TestKineto:
         gemm = next(row for row in kernels(reading) if row.kernel["op"] == "gemm")
         assert gemm.spread is not None
         assert gemm.spread.repeats == 2
-        assert any(row.name == s.GEMM and row.total_us == 4.5 for row in reading.unread)
+        assert any(row.name == s.GEMM and row.total_us == 4.5 for row in reading.rejected)
 
     def test_what_is_unread_says_its_family(self, tmp_path: Path) -> None:
         reading = read(s.written(tmp_path, "t.json", s.gpu_trace()), "kineto")
-        reasons = {row.name: row.reason for row in reading.unread}
+        reasons = {row.name: row.reason for row in reading.rejected}
         assert reasons[s.GEMM].startswith("gemm (bf16 cublas 128x128)")
         assert "aten::sort: sort" in reasons["void at::native::radixSortKVInPlace<2>"]
         assert reasons["somebody_elses"] == "no kernel that is known by its name"
@@ -133,11 +132,19 @@ class TestKineto:
         with pytest.raises(Exception, match="different devices"):
             read(s.written(tmp_path, "t.json", trace), "kineto")
 
+    def test_events_without_arguments(self, tmp_path: Path) -> None:
+        events = s.gpu_trace()["traceEvents"]
+        bare = [s.on_device(s.GEMM, 400, 2.0) | {"args": None}, s.on_device(s.GEMM, 410, 2.0)]
+        del bare[1]["args"]
+        reading = read(s.written(tmp_path, "t.json", s.kineto(events + bare)), "kineto")
+        assert reading.session.devices == 1
+        assert any(row.name == s.GEMM and row.total_us == 8.5 for row in reading.rejected)
+
     def test_without_shapes_all_is_listed(self, tmp_path: Path) -> None:
         events = [s.cpu_op(1, "aten::mm", 0, 9), s.on_device(s.GEMM, 5, 3.0, 1)]
         reading = read(s.written(tmp_path, "t.json", s.kineto(events)), "kineto")
         assert kernels(reading) == []
-        assert reading.unread[0].total_us == 3.0
+        assert reading.rejected[0].total_us == 3.0
 
     @pytest.mark.parametrize(
         ("name", "dims", "types", "values", "reason"),
@@ -150,6 +157,7 @@ class TestKineto:
             ("aten::cat", [[[8, 64], [8, 64]], []], ["TensorList", "Scalar"], ["", "0"],
              "no kernel model"),
             ("aten::copy_", [[8, 64], [8, 64]], ["float", "c10::Half"], [], "cast"),
+            ("aten::copy_", [[], []], ["float", "double"], [], "on scalars"),
         ],
     )  # fmt: skip
     def test_operators_that_are_no_kernel_say_why(
@@ -158,7 +166,7 @@ class TestKineto:
         events = [s.cpu_op(1, name, 0, 9, dims, types, values)]
         reading = read(s.written(tmp_path, "t.json", s.kineto(events)), "kineto")
         assert kernels(reading) == []
-        assert reason in reading.unread[0].reason
+        assert reason in reading.rejected[0].reason
 
     @pytest.mark.parametrize(
         ("name", "strides", "count"),
@@ -241,7 +249,7 @@ class TestKineto:
         assert rows["gemm"].latency_us == 70.0  # its own and the view's, not the copy's
         assert rows["gemm"].kernel["library"] == "torch"
         assert rows["elementwise"].latency_us == 10.0
-        assert [(row.name, row.total_us) for row in reading.unread] == [("aten::linear", 20.0)]
+        assert [(row.name, row.total_us) for row in reading.rejected] == [("aten::linear", 20.0)]
         assert reading.total_us == 100.0
 
 
@@ -279,7 +287,7 @@ class TestNsight:
     def test_without_ranges_all_is_listed(self, tmp_path: Path) -> None:
         reading = read(s.nsys(tmp_path / "r.sqlite", nvtx=False), "nsys")
         assert kernels(reading) == []
-        assert len(reading.unread) == 5
+        assert len(reading.rejected) == 5
         assert any("emit_nvtx" in note for note in reading.notes)
 
     def test_different_devices_are_refused(self, tmp_path: Path) -> None:
@@ -320,7 +328,7 @@ class TestTables:
         assert [row.kernel for row in kernels(first)] == [row.kernel for row in kernels(second)]
         assert_nothing_lost(first, 14.0, 3)
         assert_nothing_lost(second, 14.0, 3)
-        assert "unknown op" in first.unread[0].reason
+        assert "unknown op" in first.rejected[0].reason
 
     def test_what_rows_have_in_common_is_stated(self, tmp_path: Path) -> None:
         path = s.written(tmp_path, "x.csv", "m,n,k,seconds\n8,32,64,5e-6\n")

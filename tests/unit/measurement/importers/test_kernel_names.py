@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from silicast.measurement.importers.kernel_names import collective_of, parse_name, unread_reason
+from silicast.measurement.importers.kernel_names import parse_name, rejection_reason
 from silicast.scenario.kernel_ops import LIBRARIES
 
 # name, family, dtype, library
@@ -91,7 +91,7 @@ def test_names(name: str, family: str, dtype: str, library: str) -> None:
 
 def test_an_unknown_name_is_said_so() -> None:
     assert parse_name("somebody_elses_kernel").family == ""
-    assert "no kernel that is known" in unread_reason("somebody_elses_kernel")
+    assert "no kernel that is known" in rejection_reason("somebody_elses_kernel")
 
 
 def test_tiles_are_of_products() -> None:
@@ -100,5 +100,9 @@ def test_tiles_are_of_products() -> None:
 
 
 def test_collectives() -> None:
-    assert collective_of("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL()") == "reduce_scatter"
-    assert collective_of("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage)") == "send_recv"
+    assert rejection_reason("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL()").startswith(
+        "reduce_scatter (nccl)"
+    )
+    assert rejection_reason("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage)").startswith(
+        "send_recv (nccl)"
+    )

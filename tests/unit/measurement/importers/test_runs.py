@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.importers.importer import Reading, importer_of
-from silicast.measurement.importers.options import Options
+from silicast.measurement.importers.importer import Options, Reading, importer_of
 from silicast.measurement.importers.source import Source
 from silicast.measurement.records import CollectiveRow, RunRow, UnreadRow
 from silicast.scenario.decode import decode
@@ -238,7 +237,7 @@ class TestNccl:
         reading = read(s.written(tmp_path, "x", s.NCCL.replace("half", "f9e9")), "nccl-tests",
                        collective__op="all_reduce")  # fmt: skip
         assert {type(row) for row in reading.records} == {UnreadRow}
-        listed = math.fsum(row.total_us for row in reading.unread)
+        listed = math.fsum(row.total_us for row in reading.rejected)
         assert (reading.understood_us, listed) == (0, 139.75)
 
     def test_a_cut_off_file_is_refused(self, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_operations_and_sizes() -> None:
         ("fc", "gemm"),
         ("act", "elementwise"),
     ]
-    assert dict(forward.nodes[0].op.dims) == {"m": 512, "k": 1024, "n": 4096}
+    assert dict(forward.nodes[0].op.dims) == {"batch": 1, "m": 512, "k": 1024, "n": 4096}
     assert forward.nodes[1].inputs == ("fc",)
     assert [n.op.family for n in backward.nodes] == ["gemm", "gemm", "elementwise"]
     assert backward.direction == "backward"

@@ -424,7 +424,7 @@ class TestSavedPrograms:
         with pytest.raises(SilicastError, match="has no value") as caught:
             read_program(path)
         assert "tokens.0" in caught.value.hint
-        with pytest.raises(SilicastError, match="no dimension 'width'"):
+        with pytest.raises(SilicastError, match="no dynamic dimension 'width'"):
             read_program(path, {"width": 3})
         with pytest.raises(SilicastError, match="outside 2 to 64"):
             read_program(path, {"batch": 65})

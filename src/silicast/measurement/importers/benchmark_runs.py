@@ -1,0 +1,223 @@
+"""Benchmarks of servers as runs: a scenario of the task ``serving`` and what was measured of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, final
+
+from silicast.core.errors import SilicastError
+from silicast.measurement.importers.field_map import Field, FieldMap, Result, number
+from silicast.measurement.importers.importer import (
+    Importer,
+    Options,
+    Reading,
+    from_catalog,
+    session_of,
+)
+from silicast.measurement.importers.source import Source
+from silicast.measurement.records import Columns, Protocol, RunRow, UnreadRow
+from silicast.scenario.decode import decode
+from silicast.scenario.resolve import find_any_model
+from silicast.scenario.set_fields import with_fields
+
+LONGEST_MS = 8.64e7
+"""A day."""
+MOST_VALUES = 4096
+"""Lengths that are listed; of more requests the mean stands for them."""
+_ONE_DEVICE = "the file does not hold the degrees: taken as one device (--set parallel.tp=2)"
+_HINTS = {
+    "device": "--device h100",
+    "model": "--set model=Llama-3.1-8B",
+    "engine": "--set engine.name=vllm",
+    "workload.arrival": "--set workload.arrival.concurrency=8, or ...rate_per_s=4",
+    "workload.input_len": "--set workload.input_len=1024",
+    "workload.output_len": "--set workload.output_len=128",
+}
+"""Fields that a run needs -> how to state them."""
+
+
+@final
+class BenchmarkTool(Importer):
+    """The importer of a tool that has a field map."""
+
+    def __init__(self, name: str, field_map: FieldMap) -> None:
+        self.name, self.reads, self.map = name, field_map.reads, field_map
+
+    @classmethod
+    def instances(cls) -> list[Importer]:
+        """One for each field map."""
+        return [cls(*each) for each in from_catalog("field_maps", FieldMap).items()]
+
+    def recognises(self, source: Source) -> bool:
+        """See :meth:`Importer.recognises`."""
+        return any(file.recognises(source) for file in self.map.files)
+
+    def read(self, source: Source, options: Options) -> Reading:
+        """See :meth:`Importer.read`."""
+        tool = self.map.tool
+        runs = [_Run(row, Result(self.map, x), source) for row, x in self.map.documents(source)]
+        if not any(run.metrics or run.requests for run in runs):
+            none = f"holds no request and no metric of {tool}"
+            raise source.error(none, hint="did every request fail?")
+        device = options.device or str(options.fields.get("device", ""))
+        options = Options(device, options.fields, options.session)
+        records = tuple(run.row_of(options) for run in runs)
+        stated = any(name.startswith("parallel") for name in options.fields)
+        notes = () if stated or any(run.degrees for run in runs) else (_ONE_DEVICE,)
+        gpus = [gpus_of(record.scenario) for record in records if isinstance(record, RunRow)]
+        session = session_of(
+            source, options, tool, devices=max(gpus, default=1), notes=notes,
+            protocol=Protocol(timer=tool, statistic="as named"),
+        )  # fmt: skip
+        return Reading(session, records)
+
+
+def gpus_of(scenario: Columns) -> int:
+    """Devices of a deployment."""
+    degrees = scenario.get("parallel", {})
+    return math.prod(int(degrees.get(name, 1)) for name in ("tp", "pp", "attention_dp"))
+
+
+@final
+class _Run:
+    """One result as a run of serving."""
+
+    def __init__(self, row: int, result: Result, source: Source) -> None:
+        self.row, self.result, self.source = row, result, source
+        self.requests = result.count("requests")
+        self.degrees = self._degrees()
+        self.metrics: dict[str, float] = {}
+        if self.requests != 0 or result.value("requests") is None:  # some were completed
+            rates = {
+                "output_tokens_per_s": result.number("output_tokens_per_s"),
+                "requests_per_s": result.number("requests_per_s"),
+            }
+            latencies = result.latencies_ms(source)
+            self.metrics = {n: value for n, value in (latencies | rates).items() if value > 0}
+
+    def row_of(self, options: Options) -> RunRow | UnreadRow:
+        """The run with its scenario; one that measured nothing is listed.
+
+        Raises:
+            SilicastError: neither the file nor the options hold what a scenario needs, or a time
+                cannot be true; names the field and how to state it.
+        """
+        name = self.result.text("name") or f"run {self.row}"
+        if not self.metrics:
+            reason = "holds no metric" if self.requests else "no request was completed"
+            spent = self.result.number("duration_s") * 1e6 + self.result.number("duration_ms") * 1e3
+            return UnreadRow(options.session, name, max(self.requests, 0), spent, reason, self.row)
+        for metric, value in self.metrics.items():
+            if metric.endswith("_ms") and value > LONGEST_MS:
+                long = f"{metric} is {value:.4g} ms, more than a day"
+                raise self.source.error(long, f"row {self.row}", "is the unit right?")
+        scenario = self._scenario(options)
+        _check(scenario, self.source)
+        return RunRow(
+            options.session, scenario, self.metrics, flags=list(self._flags()), name=name,
+            row=self.row,
+        )  # fmt: skip
+
+    def _scenario(self, options: Options) -> Columns:
+        """What the file holds, with what the user states instead."""
+        known = self.result.map
+        name = self._engine_in(known.engines) or self._engine_in(known.assumed_engines)
+        engine = {"name": name or known.engine, "version": self.result.text("version")}
+        found: Columns = {
+            "format": 1, "task": "serving", "device": options.device,
+            "model": self.result.text("model"), "engine": {n: x for n, x in engine.items() if x},
+            "parallel": self.degrees,
+            "workload": {
+                "arrival": self._arrival(), "requests": self.requests,
+                "input_len": self._length("input_lens", "input_tokens", "input_len"),
+                "output_len": self._length("output_lens", "output_tokens", "output_len"),
+            },
+        }  # fmt: skip
+        rows = ("collective.", "kernel.")
+        fields = {n: v for n, v in options.fields.items() if not n.startswith(rows)}
+        for kind, name in (("closed", "concurrency"), ("poisson", "rate_per_s")):
+            if f"workload.arrival.{name}" in fields:
+                found["workload"]["arrival"] = {"kind": kind}
+                break
+        if "engine" in fields:
+            found.pop("engine")
+        found = with_fields(found, fields)
+        if not found["workload"]["requests"]:
+            del found["workload"]["requests"]
+        return {name: value for name, value in found.items() if value not in ("", {})}
+
+    def _engine_in(self, engines: dict[str, str]) -> str:
+        backend = self.result.text("engine").casefold()
+        known = (own for name, own in engines.items() if f"{backend}-".startswith(f"{name}-"))
+        return next(known, "")
+
+    def _degrees(self) -> dict[str, int]:
+        """Degrees as a scenario counts them: with attention in parts, a part's own."""
+        degrees = {n: self.result.count(n) for n in ("tp", "pp", "ep", "attention_dp")}
+        tp, dp = degrees["tp"], degrees.pop("attention_dp")
+        if dp > 1 and tp % dp == 0:
+            degrees |= {"tp": tp // dp, "attention_dp": dp}
+        return {n: degree for n, degree in degrees.items() if degree > 1 or (n == "tp" and degree)}
+
+    def _arrival(self) -> Columns:
+        """How requests come: at a rate, or so many at a time."""
+        rate, mean = self.result.number("rate_per_s"), self.result.number("mean_concurrency")
+        concurrency = self.result.number("concurrency") or (max(mean, 1.0) if mean else 0.0)
+        if rate and math.isfinite(rate):
+            shape = self.result.number("burstiness") or 1.0
+            if math.isclose(shape, 1.0):
+                return {"kind": "poisson", "rate_per_s": rate}
+            return {"kind": "gamma", "rate_per_s": rate, "cv": shape**-0.5}
+        if concurrency >= 1 and math.isfinite(concurrency):
+            return {"kind": "closed", "concurrency": round(concurrency)}
+        sent = self.result.count("sent") or self.requests
+        return {"kind": "closed", "concurrency": sent} if rate == math.inf and sent else {}
+
+    def _length(self, each: Field, total: Field, mean: Field) -> Any:
+        """Mean tokens of a request, or those of each where the file lists all."""
+        lens = self.result.members(each)
+        if lens and len(lens) == self.requests and all(isinstance(x, int) and x > 0 for x in lens):
+            if len(set(lens)) == 1:
+                return lens[0]
+            if len(lens) <= MOST_VALUES:
+                return {"kind": "values", "values": lens}
+        tokens = self.result.number(total)
+        return round(
+            tokens / self.requests if tokens and self.requests else self.result.number(mean)
+        )
+
+    def _flags(self) -> list[str]:
+        """What is doubtful."""
+        result = self.result
+        rate, ratio = result.number("rate_per_s"), number(result.value("range_ratio"))
+        doubts = {
+            "engine_assumed": bool(self._engine_in(result.map.assumed_engines)),
+            "concurrency_limited": 0 < rate < math.inf and result.number("concurrency") > 0,
+            "cancelled": bool(result.value("cancelled")),
+            "failed_requests": result.number("failed") > 0,
+            "lengths_vary": ratio not in (None, 0.0, 1.0),
+            "mean_concurrency": result.number("mean_concurrency") > 0,
+        }
+        return [flag for flag, holds in doubts.items() if holds]
+
+
+def _check(scenario: Columns, source: Source) -> None:
+    """Rejects a scenario that cannot be predicted, and names how to complete it."""
+    engine = scenario.get("engine")
+    needed = {
+        "device": scenario.get("device"),
+        "model": scenario.get("model"),
+        "engine": engine.get("name") if isinstance(engine, dict) else engine,
+        **{f"workload.{name}": value for name, value in scenario["workload"].items()},
+    }
+    for name, hint in _HINTS.items():
+        if not needed[name]:
+            raise source.error("is not in the file", name, hint)
+    folder = source.path.absolute().parent
+    try:
+        decode(scenario, folder=folder)
+        find_any_model(scenario["model"], folder)
+    except SilicastError as error:
+        hints = dict.fromkeys((error.hint, _HINTS.get(error.field, "")))
+        hint = "; ".join(hint for hint in hints if hint)
+        raise source.error(error.message, error.field, hint, error.kind) from None

@@ -1,0 +1,254 @@
+"""Field maps: which field of a benchmark tool's result file is which of ours.
+
+A map is one TOML file of ``catalog/field_maps``. A path names tables in tables ("engine.model");
+"*" stands for each member of a list, or of a table by name; of several paths the first with a value
+counts. CSV and printed text are read as tables first: a row of statistics as a table with the
+row's title as its name, a printed line as a field with its label.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Literal, final
+
+import msgspec
+
+from silicast.measurement.importers.source import Source
+
+Field = Literal[
+    "model", "engine", "version", "name", "tp", "pp", "ep", "attention_dp", "requests", "sent",
+    "failed", "cancelled", "duration_s", "duration_ms", "rate_per_s", "burstiness", "concurrency",
+    "mean_concurrency", "range_ratio", "input_lens", "output_lens", "input_tokens",
+    "output_tokens", "input_len", "output_len", "output_tokens_per_s", "requests_per_s",
+]  # fmt: skip
+Latency = Literal["ttft", "tpot", "itl", "e2e"]
+Paths = str | list[str]
+
+STATISTICS = {
+    "mean": "mean", "avg": "mean", "average": "mean", "median": "p50", "p50": "p50", "p90": "p90",
+    "p99": "p99",
+}  # fmt: skip
+"""Statistics as tools call them -> as answers do; others (p95) no answer has."""
+MS_PER = {"ms": 1.0, "s": 1e3, "sec": 1e3, "us": 1e-3, "ns": 1e-6}
+_PRINTED = re.compile(r"^(?:\[[^\]]*\]\s*)*(?P<label>[^:\n]+?)\s*:\s+(?P<value>\S.*)$")
+_STATISTIC = re.compile(r"\[(?P<name>\w+)\]\s+(?P<statistic>[A-Z0-9]+)\s*:\s*(?P<value>\S+)")
+
+
+@final
+class ResultFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a result file of a tool is recognised by its first 64 KiB.
+
+    Attributes:
+        holds, lacks: words of it, of JSON the names of fields; starts: its first line's start.
+    """
+
+    kind: Literal["json", "csv", "text"]
+    holds: list[str] = []
+    lacks: list[str] = []
+    starts: str = ""
+
+    def recognises(self, source: Source) -> bool:
+        """Whether a file is such a one."""
+        if source.is_json != (self.kind == "json"):
+            return False
+        quote = '"' if self.kind == "json" else ""
+        first = source.first_lines[0] if source.first_lines else ""
+        return (
+            first.startswith(self.starts)
+            and source.holds(*(f"{quote}{word}{quote}" for word in self.holds))
+            and not any(source.holds(f"{quote}{word}{quote}") for word in self.lacks)
+        )
+
+
+@final
+class FieldMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The result files of one tool.
+
+    Attributes:
+        tool: its name; reads: its files, in a few words.
+        files: how they are recognised.
+        fields: our field -> its paths.
+        latencies: our latency -> paths with ``{statistic}`` in them, in the unit beside the value
+            or in milliseconds. means_ms: paths of its mean in milliseconds; where this is given,
+            the unit of the others follows from it.
+        engines: the tool's name of an engine, possibly followed by "-", -> ours;
+            assumed_engines: those that other engines may hide behind; engine: of tools of one.
+        only_if: field -> paths and patterns of what else the file must hold for it to count.
+        skipped: fields and patterns of members that "*" leaves out.
+    """
+
+    tool: str
+    reads: str
+    files: list[ResultFile]
+    fields: dict[Field, Paths]
+    latencies: dict[Latency, Paths]
+    means_ms: dict[Latency, Paths] = {}
+    engines: dict[str, str] = {}
+    assumed_engines: dict[str, str] = {}
+    engine: str = ""
+    only_if: dict[Field, dict[str, str]] = {}
+    skipped: dict[str, str] = {}
+
+    def documents(self, source: Source) -> list[tuple[int, Mapping[str, Any]]]:
+        """The results of a file with their row numbers.
+
+        Raises:
+            SilicastError: as :meth:`Source.objects`, or no CSV.
+        """
+        kinds = {file.kind for file in self.files}
+        if source.is_json or kinds == {"json"}:
+            return list(source.objects())
+        return [(1, dict(_statistics(source)) if "csv" in kinds else _printed(source.text()))]
+
+
+@final
+@dataclass(frozen=True)
+class Result:
+    """One result of a file, asked by our names."""
+
+    map: FieldMap
+    document: Mapping[str, Any]
+
+    def value(self, name: Field) -> Any:
+        """A number, a text or a truth value; None where the file does not hold just one."""
+        conditions = self.map.only_if.get(name, {})
+        if not all(fnmatchcase(str(self._one(p)), wanted) for p, wanted in conditions.items()):
+            return None
+        return self._one(self.map.fields.get(name, []))
+
+    def text(self, name: Field) -> str:
+        """A text, "" where there is none."""
+        return str(self.value(name) or "")
+
+    def number(self, name: Field) -> float:
+        """A number, 0 where there is none."""
+        return number(self.value(name)) or 0.0
+
+    def count(self, name: Field) -> int:
+        """A whole number, 0 where there is none."""
+        found = self.number(name)
+        return int(found) if math.isfinite(found) else 0
+
+    def members(self, name: Field) -> list[Any]:
+        """Members of a list."""
+        return self._all(self.map.fields.get(name, []))
+
+    def latencies_ms(self, source: Source) -> dict[str, float]:
+        """Latencies by their names of the answer.
+
+        Raises:
+            SilicastError: one in an unknown unit.
+        """
+        found: dict[str, float] = {}
+        for name, paths in self.map.latencies.items():
+            mean = number(self._one(self.map.means_ms.get(name, []))) or 0.0
+            if mean > 0:
+                found[f"{name}_mean_ms"] = mean
+            for path in _listed(paths):
+                unit = self._unit_ms(path, mean if name in self.map.means_ms else None, source)
+                for statistic, ours in STATISTICS.items():
+                    value = number(self._one(path.format(statistic=statistic))) or 0.0
+                    if unit and 0 < value < math.inf:
+                        found.setdefault(f"{name}_{ours}_ms", value * unit)
+        return found
+
+    def _unit_ms(self, path: str, mean: float | None, source: Source) -> float:
+        """Milliseconds of the unit of a latency, 0 where it cannot be told."""
+        table = path.rpartition(".")[0]
+        stated = self._one(f"{table}.unit") if table else None
+        if stated is not None and stated not in MS_PER:
+            raise source.error(f"has the unit {stated!r}, expected a time", table)
+        if stated is not None or mean is None:
+            return 1.0 if stated is None else MS_PER[stated]
+        own = number(self._one(path.format(statistic="average"))) or 0.0
+        near = (u for u in (1.0, 1e-3, 1e-6, 1e3) if math.isclose(mean, own * u, rel_tol=0.05))
+        return next(near, 0.0) if own > 0 else 0.0
+
+    def _one(self, paths: Paths) -> Any:
+        found = self._all(paths)
+        return found[0] if len(found) == 1 else None
+
+    def _all(self, paths: Paths) -> list[Any]:
+        """Values of the first path that has any."""
+        found = (list(self._at(self.document, path.split("."))) for path in _listed(paths))
+        return next((values for values in found if values), [])
+
+    def _at(self, place: Any, names: Sequence[str]) -> Iterator[Any]:
+        if not names:
+            members = place if isinstance(place, list) else [place]
+            yield from (x for x in members if x is not None and not isinstance(x, dict | list))
+        elif names[0] != "*":
+            if isinstance(place, dict):
+                yield from self._at(place.get(names[0]), names[1:])
+        else:
+            if isinstance(place, dict):
+                place = [{"name": n, **each} for n, each in place.items() if isinstance(each, dict)]
+            for each in place if isinstance(place, list) else []:
+                skipped = self.map.skipped.items()
+                if isinstance(each, dict) and not any(
+                    fnmatchcase(str(each.get(name)), pattern) for name, pattern in skipped
+                ):
+                    yield from self._at(each, names[1:])
+
+
+def _listed(paths: Paths) -> list[str]:
+    return [paths] if isinstance(paths, str) else paths
+
+
+def number(value: Any) -> float | None:
+    """A number, possibly written with commas between thousands; None = no number.
+
+    >>> number("1,050.5"), number(True), number("none")
+    (1050.5, None, None)
+    """
+    if isinstance(value, bool) or value is None:
+        return None
+    try:
+        found = float(value.replace(",", "") if isinstance(value, str) else value)
+    except (TypeError, ValueError):
+        return None
+    return None if math.isnan(found) else found
+
+
+def _statistics(source: Source) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Tables of a CSV file: rows of statistics, then rows of one value, which is the mean.
+
+    "Time To First Token (ms)" becomes ``time_to_first_token`` with the unit "ms".
+    """
+    header: list[str] = []
+    try:
+        for cells in csv.reader(source.text().splitlines()):
+            if cells and cells[0] == "Metric":
+                header = ["avg" if name == "Value" else name for name in cells[1:]]
+            elif not any(cells):
+                header = []
+            elif header and len(cells) >= 2:
+                title, _, unit = cells[0].partition("(")
+                values = dict(zip(header, cells[1:], strict=False))
+                unit = unit.rstrip(") ").strip()
+                tag = title.strip().casefold().replace(" ", "_")
+                yield tag, {**values, "unit": unit} if unit else values
+    except csv.Error as error:
+        raise source.error(f"is no CSV: {error}") from None
+
+
+def _printed(text: str) -> dict[str, Any]:
+    """Labels of printed lines with their values; "[TTFT] P50: 3.5" is in a table in milliseconds.
+
+    >>> _printed("[TTFT] P50 : 3.5")["TTFT"]
+    {'unit': 'ms', 'p50': '3.5'}
+    """
+    found: dict[str, Any] = {}
+    for line in text.splitlines():
+        for each in _STATISTIC.finditer(line):
+            table = found.setdefault(each["name"], {"unit": "ms"})
+            if isinstance(table, dict):
+                table[each["statistic"].casefold()] = each["value"]
+        if label := _PRINTED.match(line.strip()):
+            found.setdefault(label["label"].strip(), label["value"].strip())
+    return found

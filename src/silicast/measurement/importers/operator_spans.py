@@ -1,0 +1,118 @@
+"""Operators of a program as nested spans of time, and which of them a kernel belongs to."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from silicast.measurement.importers.recorded_calls import (
+    WITHOUT_PARTS,
+    NotAKernelError,
+    RecordedCall,
+    kernel_of,
+)
+from silicast.measurement.records import Columns
+
+NOWHERE = -1
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One operator on one thread; start and end in any unit, the same for all."""
+
+    start: float
+    end: float
+    thread: Hashable
+    call: RecordedCall
+
+
+@final
+class OperatorSpans:
+    """All spans as trees, one or more a thread.
+
+    Attributes:
+        spans: in the order of their start, threads together.
+        parents: index of the span around each, :data:`NOWHERE` for none.
+        tables: ``kernel`` table of each, None where it is none; reasons: why not.
+    """
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self.spans = sorted(spans, key=lambda span: (span.start, -span.end))
+        self.parents: list[int] = []
+        self.tables: list[Columns | None] = []
+        self.reasons: list[str] = []
+        self._starts: dict[Hashable, tuple[list[float], list[int]]] = {}
+        self._nest()
+        self._read()
+
+    def _nest(self) -> None:
+        open_: dict[Hashable, list[int]] = {}
+        for index, span in enumerate(self.spans):
+            stack = open_.setdefault(span.thread, [])
+            while stack and self.spans[stack[-1]].end <= span.start:
+                stack.pop()
+            self.parents.append(stack[-1] if stack else NOWHERE)
+            stack.append(index)
+            starts, indices = self._starts.setdefault(span.thread, ([], []))
+            starts.append(span.start)
+            indices.append(index)
+
+    def _read(self) -> None:
+        """Tables of all spans; those that stand for their parts only where no part is read."""
+        known: dict[str, tuple[Columns | None, str]] = {}
+        for span in self.spans:
+            key = repr(span.call)
+            if key not in known:
+                known[key] = _table(span.call)
+            table, reason = known[key]
+            self.tables.append(table)
+            self.reasons.append(reason)
+        with_parts = set()
+        for index in range(len(self.spans) - 1, -1, -1):
+            if index in with_parts and self.spans[index].call.operator in WITHOUT_PARTS:
+                self._reject(index, "counted by its parts")
+            if self.tables[index] is not None or index in with_parts:
+                with_parts.add(self.parents[index])
+        # an operator that calls itself, or another name of it, on the same sizes is one kernel
+        for index in [
+            index
+            for index, parent in enumerate(self.parents)
+            if parent != NOWHERE and self.tables[index] == self.tables[parent] is not None
+        ]:
+            self._reject(index, "a part of the operator around it")
+
+    def _reject(self, index: int, reason: str) -> None:
+        self.tables[index], self.reasons[index] = None, reason
+
+    def owner(self, index: int) -> int:
+        """The innermost span that is a kernel's, from this one outwards."""
+        while index != NOWHERE and self.tables[index] is None:
+            index = self.parents[index]
+        return index
+
+    def at(self, thread: Hashable, time: float) -> int:
+        """The innermost span of a thread that holds a moment."""
+        starts, indices = self._starts.get(thread, ([], []))
+        place = bisect_right(starts, time) - 1
+        index = indices[place] if place >= 0 else NOWHERE
+        while index != NOWHERE and self.spans[index].end < time:
+            index = self.parents[index]
+        return index
+
+    def own_times(self) -> list[float]:
+        """Duration of each span without the spans in it."""
+        own = [span.end - span.start for span in self.spans]
+        for span, parent in zip(self.spans, self.parents, strict=True):
+            if parent != NOWHERE:
+                own[parent] -= span.end - span.start
+        return own
+
+
+def _table(call: RecordedCall) -> tuple[Columns | None, str]:
+    try:
+        return kernel_of(call), ""
+    except NotAKernelError as error:
+        return None, str(error)

@@ -1,0 +1,149 @@
+"""Programs as graphs: PyTorch modules, and files by suffix. Frameworks are imported when needed.
+
+A PyTorch module is copied with tensors that have sizes and no data, exported, and run once on such
+tensors, forward and, for training, backward; :mod:`silicast.workload.front_ends.recorder` records
+every operator that is dispatched.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from silicast.core.errors import SilicastError
+from silicast.workload.graph import Graph
+
+
+def require(framework: str, name: str = "") -> Any:
+    """A framework that an extra installs.
+
+    Raises:
+        SilicastError: it is not installed.
+    """
+    try:
+        return importlib.import_module(framework)
+    except ImportError:
+        raise SilicastError(
+            f"{name or framework} is not installed", kind="unsupported", field=framework,
+            hint=f"pip install 'silicast[{framework}]'",
+        ) from None  # fmt: skip
+
+
+def require_torch() -> Any:
+    """PyTorch.
+
+    Raises:
+        SilicastError: it is not installed.
+    """
+    return require("torch", "PyTorch")
+
+
+def graph_of(
+    module: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *,
+    training: bool = False, dynamic: Mapping[str, int] | None = None, dtype: str | None = None,
+    name: str = "",
+) -> Graph:  # fmt: skip
+    """The work of one call of a module, or of one step of training it (without the optimizer).
+
+    Args:
+        module: a ``torch.nn.Module``, weights on any device ("meta" included), or a
+            ``torch.export.ExportedProgram``. The module is not changed.
+        args, kwargs: of the call. Only sizes and formats of tensors count.
+        training: forward and backward in the module's own mode; else forward in ``eval`` mode.
+            The pass ends in the result's ``loss``, or its only number, or in gradients that are
+            given for all floating-point results.
+        dynamic: values of an exported program's dynamic dimensions, as of ``read_program``.
+        dtype: format that floating-point weights and inputs are cast to; "tf32" keeps fp32 and
+            multiplies matrices in TF32.
+        name: of the graph; the module's class where it is left out.
+
+    Returns:
+        A graph with a block "forward" and, for training, a block "backward" whose nodes name the
+        forward nodes that they read. Names of nodes are unique over both.
+
+    Raises:
+        SilicastError: PyTorch is missing, or the module cannot be exported.
+    """
+    torch = require_torch()
+    from silicast.workload.front_ends import exported, torch_export
+
+    if dtype is not None and dtype not in torch_export.CASTS:
+        raise SilicastError(
+            f"unknown format {dtype!r}", field="dtype",
+            hint=f"one of {', '.join(torch_export.CASTS)}",
+        )  # fmt: skip
+    program = module
+    if not isinstance(module, torch.export.ExportedProgram):
+        program = torch_export.export(
+            module, tuple(args), dict(kwargs or {}), training=training, dtype=dtype
+        )
+    with torch_export.quiet():
+        return exported.graph_of_program(
+            program, name or type(module).__name__, training=training, dynamic=dynamic or {},
+            dtype=dtype or "",
+        )  # fmt: skip
+
+
+def _read_pt2(path: Path, sizes: Mapping[str, int], training: bool) -> Graph:
+    require_torch()
+    from silicast.workload.front_ends import exported, pt2_archive
+
+    program = pt2_archive.load_program(path)
+    return exported.graph_of_program(program, path.stem, training=training, dynamic=sizes, dtype="")
+
+
+def _read_onnx(path: Path, sizes: Mapping[str, int], training: bool) -> Graph:
+    del training  # a file holds the forward pass
+    require("onnx")
+    from silicast.workload.front_ends import onnx_graph
+
+    return onnx_graph.read_onnx(path, sizes)
+
+
+READERS: Mapping[str, Callable[[Path, Mapping[str, int], bool], Graph]] = {
+    ".onnx": _read_onnx, ".pt2": _read_pt2,
+}  # fmt: skip
+"""Suffix -> what reads such files."""
+
+
+def suffixes() -> tuple[str, ...]:
+    """What can be read, sorted.
+
+    >>> suffixes()
+    ('.onnx', '.pt2')
+    """
+    return tuple(sorted(READERS))
+
+
+def read_program(
+    path: Path, sizes: Mapping[str, int] | None = None, *, training: bool = False
+) -> Graph:
+    """The graph of a program's file.
+
+    Args:
+        sizes: values of its dynamic dimensions: by their name in the file ("s77", "batch_size"),
+            by input and axis ("tokens.0"), or as "batch" and "seq_len" where just one dynamic
+            dimension is first, or second, in inputs.
+        training: forward and backward, where the file can be trained; else forward.
+
+    Raises:
+        SilicastError: no front end reads such files, the framework is missing, or the file is
+            rejected; names it.
+    """
+    reader = READERS.get(path.suffix.casefold())
+    if reader is None:
+        raise SilicastError(
+            f"no front end reads {path.suffix or 'files without a suffix'}", field="graph",
+            file=str(path), hint=f"expected one of {', '.join(suffixes())}",
+        )  # fmt: skip
+    if not path.is_file():
+        raise SilicastError("does not exist", kind="io", field="graph", file=str(path))
+    try:
+        return reader(path, sizes or {}, training)
+    except SilicastError as error:
+        raise SilicastError(
+            error.message, kind=error.kind, field=error.field or "graph", hint=error.hint,
+            file=error.file or str(path),
+        ) from None  # fmt: skip

@@ -1,0 +1,324 @@
+"""ONNX files as graphs, each model written by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+onnx = pytest.importorskip("onnx")
+
+from silicast.core.errors import SilicastError  # noqa: E402
+from silicast.hardware.catalog import find_device  # noqa: E402
+from silicast.learning.dispatch import time_of  # noqa: E402
+from silicast.workload.front_ends import read_program  # noqa: E402
+from silicast.workload.graph import Graph, Node  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+FLOAT, INT64, INT8 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, onnx.TensorProto.INT8
+UINT8 = onnx.TensorProto.UINT8
+
+
+def node(kind: str, inputs: str, outputs: str, domain: str = "", **attributes: Any) -> Any:
+    """A node from words; "_" is an input left out."""
+    names = ["" if name == "_" else name for name in inputs.split()]
+    return onnx.helper.make_node(
+        kind, names, outputs.split(), name=f"{kind}_{outputs.split(maxsplit=1)[0]}", domain=domain,
+        **attributes,
+    )  # fmt: skip
+
+
+def tensor(name: str, *dims: int, kind: int = FLOAT, values: Sequence[float] | None = None) -> Any:
+    """An initializer, of zeros where no values are given."""
+    held = values if values is not None else [0] * math.prod(dims)
+    return onnx.helper.make_tensor(name, kind, dims, held)
+
+
+def save(
+    folder: Path,
+    nodes: Sequence[Any],
+    inputs: Mapping[str, Sequence[int | str | None]],
+    outputs: Sequence[str] = ("y",),
+    weights: Sequence[Any] = (),
+    opset: int = 21,
+    kinds: Mapping[str, int] | None = None,
+) -> Path:
+    """A file with such a model."""
+    kinds = kinds or {}
+    graph = onnx.helper.make_graph(
+        nodes, "model",
+        [onnx.helper.make_tensor_value_info(n, kinds.get(n, FLOAT), d) for n, d in inputs.items()],
+        [onnx.helper.make_tensor_value_info(n, kinds.get(n, FLOAT), None) for n in outputs],
+        weights,
+    )  # fmt: skip
+    imports = [onnx.helper.make_opsetid("", opset), onnx.helper.make_opsetid("com.microsoft", 1)]
+    path = folder / "model.onnx"
+    model = onnx.helper.make_model(graph, opset_imports=imports)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def nodes_of(path: Path, sizes: Mapping[str, int] | None = None) -> list[Node]:
+    graph: Graph = read_program(path, sizes)
+    return [each for _, each in graph.nodes()]
+
+
+def dims(found: Node) -> dict[str, Any]:
+    return dict(found.op.dims)
+
+
+class TestOperators:
+    def test_products(self, tmp_path: Path) -> None:
+        path = save(
+            tmp_path,
+            [
+                node("MatMul", "x w", "a"),
+                node("Gemm", "b v c", "y", transB=1),
+                node("Reshape", "a shape", "b"),
+            ],
+            {"x": (2, 3, 8)},
+            weights=[
+                tensor("w", 8, 16), tensor("v", 4, 16), tensor("c", 4),
+                tensor("shape", 2, kind=INT64, values=[6, 16]),
+            ],
+        )  # fmt: skip
+        first, second = nodes_of(path)
+        assert dims(first) == {"batch": 1, "m": 6, "n": 16, "k": 8}
+        assert dims(second) == {"batch": 1, "m": 6, "n": 4, "k": 16}
+        assert second.inputs == (first.name,)
+        assert first.output_bytes == 2 * 3 * 16 * 4
+        assert second.parameter_bytes == (64 + 4) * 4
+        assert (first.name, first.source) == ("MatMul_a", "onnx.MatMul")
+
+    def test_stacks_of_products(self, tmp_path: Path) -> None:
+        path = save(tmp_path, [node("MatMul", "a b", "y")], {"a": (2, 4, 5, 8), "b": (2, 4, 8, 7)})
+        (found,) = nodes_of(path)
+        assert dims(found) == {"batch": 8, "m": 5, "n": 7, "k": 8}
+
+    def test_convolutions(self, tmp_path: Path) -> None:
+        path = save(
+            tmp_path,
+            [
+                node("Conv", "x w", "a", pads=[1, 1, 1, 1], strides=[2, 2]),
+                node("ConvTranspose", "a v", "y", strides=[2, 2], group=2),
+            ],
+            {"x": (2, 4, 16, 16)},
+            weights=[tensor("w", 8, 4, 3, 3), tensor("v", 8, 3, 2, 2)],
+        )
+        plain, across = nodes_of(path)
+        assert dims(plain)["height"] == 16
+        assert not plain.op.variant.flag("backward_data")
+        assert across.op.variant.flag("backward_data")
+        assert (dims(across)["in_channels"], dims(across)["out_channels"]) == (6, 8)
+        assert dims(across)["height"] == 16
+
+    def test_attention_of_either_domain(self, tmp_path: Path) -> None:
+        heads = {"q": (2, 4, 32, 16), "k": (2, 2, 48, 16), "v": (2, 2, 48, 16)}
+        path = save(tmp_path, [node("Attention", "q k v", "y", is_causal=1)], heads, opset=23)
+        (found,) = nodes_of(path)
+        expected = {
+            "batch": 2, "q_len": 32, "kv_len": 48, "num_heads": 4, "num_kv_heads": 2,
+            "head_dim": 16,
+        }  # fmt: skip
+        assert dims(found) == expected
+        assert found.op.variant.flag("causal")
+        path = save(
+            tmp_path,
+            [node("Attention", "x w b", "y", "com.microsoft", num_heads=4, unidirectional=1)],
+            {"x": (2, 32, 64)},
+            weights=[tensor("w", 64, 192), tensor("b", 192)],
+        )
+        made, found = nodes_of(path)
+        assert dims(made) == {"batch": 1, "m": 64, "n": 192, "k": 64}
+        assert dims(found)["head_dim"] == 16
+        assert found.inputs == (made.name,)
+
+    def test_queries_in_groups_with_a_cache(self, tmp_path: Path) -> None:
+        path = save(
+            tmp_path,
+            [
+                node("GroupQueryAttention", "q k v pk pv n t", "y a b", "com.microsoft",
+                     num_heads=8, kv_num_heads=2),
+            ],
+            {"q": (1, 1, 128), "k": (1, 1, 32), "v": (1, 1, 32), "pk": (1, 2, 100, 16),
+             "pv": (1, 2, 100, 16), "n": (1,), "t": ()},
+            outputs=("y",),
+        )  # fmt: skip
+        (found,) = nodes_of(path)
+        assert found.op.family == "attention_decode"
+        assert dims(found) == {
+            "batch": 1, "kv_len": 100, "num_heads": 8, "num_kv_heads": 2, "head_dim": 16
+        }  # fmt: skip
+
+    def test_weights_of_few_bits(self, tmp_path: Path) -> None:
+        path = save(
+            tmp_path,
+            [node("MatMulNBits", "x w s", "y", "com.microsoft", K=64, N=32, bits=4, block_size=32)],
+            {"x": (2, 5, 64)},
+            weights=[tensor("w", 32, 2, 16, kind=UINT8), tensor("s", 64)],
+        )
+        (found,) = nodes_of(path)
+        assert found.op.variant.dtype == "int4_wo"
+        assert dims(found) == {"batch": 1, "m": 10, "n": 32, "k": 64}
+        assert found.parameter_bytes == 32 * 32 + 64 * 4
+
+    @pytest.mark.parametrize(("quantised", "dtype"), [(True, "sq"), (False, "int8_wo")])
+    def test_quantised_pairs_belong_to_their_product(
+        self, tmp_path: Path, quantised: bool, dtype: str
+    ) -> None:
+        before = [node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q s z", "d")]
+        path = save(
+            tmp_path,
+            [
+                *(before if quantised else ()),
+                node("DequantizeLinear", "w s z", "e"),
+                node("MatMul", f"{'d' if quantised else 'x'} e", "y"),
+            ],
+            {"x": (4, 8)},
+            weights=[
+                tensor("w", 8, 16, kind=INT8), tensor("s", values=[0.1]),
+                tensor("z", kind=INT8, values=[0]),
+            ],
+        )  # fmt: skip
+        found = nodes_of(path)
+        assert found[-1].op.variant.dtype == dtype
+        assert found[-1].parameter_bytes == 8 * 16
+        assert [each.source for each in found[:-1]] == ["onnx.QuantizeLinear"] * quantised
+
+    def test_gelu_written_out_is_one_kernel(self, tmp_path: Path) -> None:
+        chain = [
+            node("Div", "x root", "a"), node("Erf", "a", "b"), node("Add", "b one", "c"),
+            node("Mul", "x c", "d"), node("Mul", "d half", "y"), node("Erf", "y", "z"),
+        ]  # fmt: skip
+        weights = [tensor(name, values=[1.0]) for name in ("root", "one", "half")]
+        first, second = nodes_of(save(tmp_path, chain, {"x": (8, 8)}, ["z"], weights))
+        assert first.op.variant.flag("gelu")
+        assert second.op.variant.flag("tanh")
+        assert second.inputs == (first.name,)
+
+    def test_lookups(self, tmp_path: Path) -> None:
+        path = save(
+            tmp_path, [node("Gather", "w i", "y")], {"i": (2, 7)},
+            weights=[tensor("w", 100, 8)], kinds={"i": INT64},
+        )  # fmt: skip
+        (found,) = nodes_of(path)
+        assert found.op.family == "embedding"
+        assert dims(found) == {"tokens": 14, "hidden": 8, "vocab": 100}
+
+    def test_an_unknown_operator_is_named(self, tmp_path: Path) -> None:
+        path = save(tmp_path, [node("Hardmax", "x", "y")], {"x": (4, 8)})
+        (found,) = nodes_of(path)
+        assert found.op.variant.flag("unmodelled")
+        assert found.source == "onnx.Hardmax"
+        assert time_of(found.op, find_device("h100")).estimate_s > 0
+
+    def test_shapes_are_arithmetic_of_the_host(self, tmp_path: Path) -> None:
+        path = save(
+            tmp_path,
+            [
+                node("Shape", "x", "s"), node("Gather", "s zero", "b"),
+                node("Unsqueeze", "b axes", "c"), node("Concat", "c rest", "t", axis=0),
+                node("Reshape", "x t", "r"), node("Relu", "r", "y"),
+            ],
+            {"x": ("batch", 4, 4)},
+            weights=[
+                tensor("zero", kind=INT64, values=[0]),
+                tensor("axes", 1, kind=INT64, values=[0]),
+                tensor("rest", 1, kind=INT64, values=[-1]),
+            ],
+        )  # fmt: skip
+        (found,) = nodes_of(path, {"batch": 3})
+        assert (found.source, dims(found)["elements"]) == ("onnx.Relu", 48)
+
+
+class TestDynamicDimensions:
+    def path(self, folder: Path) -> Path:
+        return save(folder, [node("Add", "a b", "y")], {"a": ("n", "width"), "b": ("n", "width")})
+
+    @pytest.mark.parametrize(
+        "sizes", [{"n": 3, "width": 5}, {"batch": 3, "seq_len": 5}, {"n": 3, "seq_len": 5}]
+    )
+    def test_values_by_name_or_place(self, tmp_path: Path, sizes: dict[str, int]) -> None:
+        (found,) = nodes_of(self.path(tmp_path), sizes)
+        assert dims(found)["elements"] == 15
+
+    def test_a_dimension_without_a_name(self, tmp_path: Path) -> None:
+        path = save(tmp_path, [node("Relu", "x", "y")], {"x": (None, 4)})
+        with pytest.raises(SilicastError, match=r"dimension 0 \(x\.0\) has no value"):
+            read_program(path)
+        assert dims(nodes_of(path, {"x.0": 6})[0])["elements"] == 24
+
+    def test_without_a_value(self, tmp_path: Path) -> None:
+        with pytest.raises(SilicastError, match=r"dimension 1 \(width\) has no value") as caught:
+            read_program(self.path(tmp_path), {"n": 3})
+        assert caught.value.field == "a"
+        assert '{"width": 8}' in caught.value.hint
+
+    def test_unknown_or_impossible(self, tmp_path: Path) -> None:
+        with pytest.raises(SilicastError, match="no dynamic dimension 'depth'") as caught:
+            read_program(self.path(tmp_path), {"depth": 3})
+        assert "(n)" in caught.value.hint
+        assert "(width)" in caught.value.hint
+        with pytest.raises(SilicastError, match="at least 1"):
+            read_program(self.path(tmp_path), {"n": 0})
+
+
+class TestRefusals:
+    def test_cycles(self, tmp_path: Path) -> None:
+        path = save(tmp_path, [node("Add", "x b", "a"), node("Relu", "a", "b")], {"x": (2,)}, ["b"])
+        with pytest.raises(SilicastError, match="waits for itself") as caught:
+            read_program(path)
+        assert caught.value.field == "Add_a"
+
+    def test_order_does_not_matter(self, tmp_path: Path) -> None:
+        path = save(tmp_path, [node("Relu", "a", "y"), node("Exp", "x", "a")], {"x": (2,)})
+        assert [each.source for each in nodes_of(path)] == ["onnx.Exp", "onnx.Relu"]
+
+    def test_a_value_from_nowhere(self, tmp_path: Path) -> None:
+        path = save(tmp_path, [node("Relu", "gone", "y")], {"x": (2,)})
+        with pytest.raises(SilicastError, match="reads 'gone', which nothing makes"):
+            read_program(path)
+
+    def test_sizes_that_cannot_be_known(self, tmp_path: Path) -> None:
+        path = save(tmp_path, [node("NonZero", "x", "y")], {"x": (4, 4)})
+        with pytest.raises(SilicastError, match="the sizes of 'y' are not known") as caught:
+            read_program(path)
+        assert caught.value.field == "NonZero_y"
+        path = save(tmp_path, [node("Mystery", "x", "y", "com.microsoft")], {"x": (4, 4)})
+        with pytest.raises(SilicastError, match=r"com\.microsoft\.Mystery has no rule"):
+            read_program(path)
+
+    @pytest.mark.parametrize("opset", [7, 99])
+    def test_versions(self, tmp_path: Path, opset: int) -> None:
+        path = save(tmp_path, [node("Relu", "x", "y")], {"x": (2,)}, opset=opset)
+        with pytest.raises(SilicastError, match=f"opset {opset}; 9 to") as caught:
+            read_program(path)
+        assert "version_converter" in caught.value.hint
+
+    def test_other_files(self, tmp_path: Path) -> None:
+        path = tmp_path / "model.onnx"
+        path.write_bytes(b"no model at all, to be sure")
+        with pytest.raises(SilicastError, match="is not an ONNX file"):
+            read_program(path)
+        path.write_bytes(b"")
+        with pytest.raises(SilicastError, match="holds no nodes"):
+            read_program(path)
+
+    def test_shapes_that_contradict(self, tmp_path: Path) -> None:
+        path = save(tmp_path, [node("MatMul", "a b", "y")], {"a": (2, 3), "b": (4, 5)})
+        with pytest.raises(SilicastError):
+            read_program(path)
+
+    def test_external_weights_are_not_loaded(self, tmp_path: Path) -> None:
+        weight = tensor("w", 8, 16)
+        weight.ClearField("float_data")
+        weight.data_location = onnx.TensorProto.EXTERNAL
+        entry = weight.external_data.add()
+        entry.key, entry.value = "location", "weights.bin"
+        path = save(tmp_path, [node("MatMul", "x w", "y")], {"x": (2, 8)}, weights=[weight])
+        (found,) = nodes_of(path)
+        assert found.parameter_bytes == 8 * 16 * 4
