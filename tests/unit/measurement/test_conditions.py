@@ -19,7 +19,7 @@ from silicast.measurement.conditions import (
     temperature_c,
     watch_of,
 )
-from silicast.measurement.machine import Machine
+from silicast.measurement.measured_machine import MeasuredMachine
 from silicast.measurement.nvidia_smi import (
     FIELDS,
     Reading,
@@ -96,7 +96,7 @@ def test_the_hottest_zone_counts(tmp_path: Path) -> None:
 
 
 def test_this_machine_is_read_without_an_error() -> None:
-    watch = watch_of(Machine("cpu", "", None, 1, 1))
+    watch = watch_of(MeasuredMachine("cpu", "", None, 1, 1))
     with watch:
         time.sleep(0.06)
     conditions, _ = watch.read()
@@ -226,7 +226,7 @@ def test_without_nvidia_smi_nothing_is_known(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    watch = watch_of(Machine("cuda", "", None, 1, 1))
+    watch = watch_of(MeasuredMachine("cuda", "", None, 1, 1))
     with watch:
         pass
     conditions, flags = watch.read()

@@ -19,8 +19,8 @@ from typing import Any, cast
 import numpy as np
 
 from silicast.measurement.benches.bench import Bench
-from silicast.measurement.benches.operand_tree import tensors_of
-from silicast.measurement.machine import Machine
+from silicast.measurement.benches.operands import tensors_of
+from silicast.measurement.measured_machine import MeasuredMachine
 from silicast.measurement.records import Columns
 from silicast.scenario.kernel_case import kernel_case
 from silicast.workload.identity import identity
@@ -33,7 +33,9 @@ RUN_BYTES = 1 << 24
 SLACK = 1.05
 
 
-def check_bench(bench: Bench, machine: Machine, *, draws: int = DRAWS, seed: int = 0) -> int:
+def check_bench(
+    bench: Bench, machine: MeasuredMachine, *, draws: int = DRAWS, seed: int = 0
+) -> int:
     """Runs the battery; returns how many kernels ran.
 
     Args:
@@ -59,7 +61,7 @@ def check_bench(bench: Bench, machine: Machine, *, draws: int = DRAWS, seed: int
     return ran
 
 
-def drawn_kernels(bench: Bench, machine: Machine, count: int, seed: int = 0) -> Any:
+def drawn_kernels(bench: Bench, machine: MeasuredMachine, count: int, seed: int = 0) -> Any:
     """Random kernels of a bench's ranges."""
     ranges, rng = bench.ranges(machine), np.random.default_rng(seed)
     for _ in range(count):
@@ -72,7 +74,7 @@ def drawn_kernels(bench: Bench, machine: Machine, count: int, seed: int = 0) -> 
         yield ranges.kernel(drawn)
 
 
-def _check_table(bench: Bench, kernel: Columns, machine: Machine) -> None:
+def _check_table(bench: Bench, kernel: Columns, machine: MeasuredMachine) -> None:
     _require(kernel.get("op") == bench.op, "another op", kernel)
     _require(not any(name.startswith("_") for name in kernel), "keeps a private draw", kernel)
     again = bench.ranges(machine).settle(dict(kernel))
@@ -82,13 +84,13 @@ def _check_table(bench: Bench, kernel: Columns, machine: Machine) -> None:
     _require(same[0] == same[1], "ranges differ from call to call", kernel)
 
 
-def _smallest(bench: Bench, machine: Machine) -> Mapping[str, object]:
+def _smallest(bench: Bench, machine: MeasuredMachine) -> Mapping[str, object]:
     ranges = bench.ranges(machine)
     sizes: dict[str, object] = {name: size.low for name, size in ranges.sizes.items()}
     return sizes | {name: values[0] for name, values in ranges.choices.items()}
 
 
-def _check_call(bench: Bench, kernel: Columns, machine: Machine) -> None:
+def _check_call(bench: Bench, kernel: Columns, machine: MeasuredMachine) -> None:
     """The call runs twice with the same finite result, in memory of its own and no more of it."""
     import torch
 
@@ -102,7 +104,7 @@ def _check_call(bench: Bench, kernel: Columns, machine: Machine) -> None:
         touched = bench.bytes_touched(kernel, operands)
         told = 0 < touched <= sum(each.nbytes for each in tensors)
         _require(told, f"bytes_touched = {touched}", kernel)
-        function = bench.function(kernel, machine)
+        function = bench.function(kernel)
         results = list(tensors_of(function(*operands)))
         for result in results:
             whole = not result.is_floating_point() or bool(torch.isfinite(result.float()).all())
@@ -130,7 +132,7 @@ def _check_call(bench: Bench, kernel: Columns, machine: Machine) -> None:
         _check_trace(bench, kernel, machine)
 
 
-def _check_trace(bench: Bench, kernel: Columns, machine: Machine) -> None:
+def _check_trace(bench: Bench, kernel: Columns, machine: MeasuredMachine) -> None:
     """The front end for PyTorch programs gives the op of the table, and nothing beside it."""
     ops = traced_ops(bench, kernel, machine)
     names = [op.family for op in ops]
@@ -139,13 +141,13 @@ def _check_trace(bench: Bench, kernel: Columns, machine: Machine) -> None:
     _require(meant == found, f"a traced program calls it {found}, the table {meant}", kernel)
 
 
-def traced_ops(bench: Bench, kernel: Columns, machine: Machine) -> list[Op]:
+def traced_ops(bench: Bench, kernel: Columns, machine: MeasuredMachine) -> list[Op]:
     """What a program that makes the call of a bench is traced to."""
     import torch
 
     from silicast.workload.front_ends import graph_of
 
-    operands, function = bench.operands(kernel, machine), bench.function(kernel, machine)
+    operands, function = bench.operands(kernel, machine), bench.function(kernel)
     tensors = [each for each in operands if isinstance(each, torch.Tensor)]
 
     class Program(torch.nn.Module):  # type: ignore[misc]

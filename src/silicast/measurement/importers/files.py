@@ -16,8 +16,8 @@ from silicast.core.files import writing
 from silicast.measurement.importers.importer import Reading, importer_of
 from silicast.measurement.importers.options import Options
 from silicast.measurement.importers.source import Source
-from silicast.measurement.store import MeasurementFile, read_measurements
-from silicast.measurement.unfinished import missing
+from silicast.measurement.records import read_measurements
+from silicast.measurement.store import MeasurementFile, missing_rows
 
 _DIGITS = 10
 
@@ -69,7 +69,7 @@ def import_files(
 def save(imported: Sequence[Imported], output: Path) -> None:
     """Writes what was read, all or nothing; a file of measurements that exists is continued.
 
-    What a kill cut off of an import is added by importing the same files again.
+    Rows lost when an import was interrupted are added by importing the same files again.
 
     Raises:
         SilicastError: it cannot be written, holds something else, or one of the files already.
@@ -77,7 +77,7 @@ def save(imported: Sequence[Imported], output: Path) -> None:
     if _holds_something(output):
         before = read_measurements(output)
         for each in imported:
-            if missing(before, each.reading.session, each.reading.records) is None:
+            if missing_rows(before, each.reading.session, each.reading.records) is None:
                 raise SilicastError(
                     f"already holds {each.path}", file=str(output), field="session",
                     hint="was this imported before? Write to another file",

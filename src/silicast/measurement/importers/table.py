@@ -15,7 +15,7 @@ from silicast.measurement.importers.options import Options
 from silicast.measurement.importers.sessions import session_of
 from silicast.measurement.importers.source import Source
 from silicast.measurement.records import Protocol
-from silicast.measurement.tables import Row, read_table
+from silicast.measurement.tables import TableRow, read_table
 
 TIMES_US = {"latency_us": 1.0, "latency_ms": 1e3, "latency_s": 1e6, "seconds": 1e6}
 """Columns of the measured time -> microseconds."""
@@ -57,7 +57,7 @@ class Table(Importer):
         return Reading(session, found.records, found.total_us, found.understood_us)
 
 
-def _launches(rows: list[Row], source: Source, options: Options) -> Iterator[Launch]:
+def _launches(rows: list[TableRow], source: Source, options: Options) -> Iterator[Launch]:
     stated = options.own("kernel")
     for row in rows:
         took = _time(row, source)
@@ -82,7 +82,7 @@ def _cleaned(table: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _time(row: Row, source: Source) -> float:
+def _time(row: TableRow, source: Source) -> float:
     stated = [name for name in TIMES_US if name in row.values]
     value = row.values[stated[0]] if stated else None
     if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:

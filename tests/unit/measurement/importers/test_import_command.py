@@ -9,7 +9,7 @@ import pytest
 
 from silicast.app.cli import main
 from silicast.measurement.importers.files import import_files, save
-from silicast.measurement.store import read_measurements
+from silicast.measurement.records import read_measurements
 from tests.unit.measurement.importers import samples as s
 
 Capture = pytest.CaptureFixture[str]
