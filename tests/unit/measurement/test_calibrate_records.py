@@ -278,9 +278,7 @@ def test_runs_that_are_predicted_well_move_nothing(tmp_path: Path) -> None:
 
 def test_two_runs_are_too_few(tmp_path: Path) -> None:
     few = written(tmp_path / "m.jsonl", session(), *runs()[:2])
-    with pytest.raises(
-        SilicastError, match="2 runs of whole models; a calibration needs at least 3"
-    ):
+    with pytest.raises(SilicastError, match=r"2 runs of whole models; .* at least 3"):
         calibrate(few)
     with_kernels = written(tmp_path / "k.jsonl", session(), *kernels(), *runs()[:2])
     found = calibrate(with_kernels)

@@ -13,8 +13,8 @@ if ON == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("Triton needs a GPU, or TRITON_INTERPRET=1", allow_module_level=True)
 
 from silicast.measurement import triton_kernels  # noqa: E402
+from silicast.measurement.benches.attention import rotated  # noqa: E402
 from silicast.measurement.benches.moe import looped  # noqa: E402
-from silicast.measurement.benches.rope import rotated  # noqa: E402
 
 # the interpreter multiplies no bf16
 FORMATS = (

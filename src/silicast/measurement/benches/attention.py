@@ -1,4 +1,4 @@
-"""Attention through PyTorch's scaled_dot_product_attention, and through FlashAttention.
+"""Attention through scaled_dot_product_attention and FlashAttention, and rotary embedding.
 
 Without a ``variant`` PyTorch chooses the kernel, as in a traced program. Named variants:
 
@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, final
 
 from silicast.measurement.benches.bench import Bench, register
-from silicast.measurement.benches.operands import normal
+from silicast.measurement.benches.operands import normal, torch_dtype
 from silicast.measurement.benches.ranges import (
     Size,
     dtype_of,
@@ -46,7 +46,21 @@ HALF_ONLY = ("sdpa_flash", "sdpa_cudnn", *PACKAGES)
 SCORE_BYTES = 4
 
 
-class _Attention(Bench):
+class _Heads(Bench):
+    """Kernels over query heads, a drawn number of which shares each key head."""
+
+    def complete(self, kernel: Columns, machine: MeasuredMachine) -> Columns:  # noqa: ARG002
+        """With the number of query heads; ``_group`` of them share a key head."""
+        found = dict(kernel)
+        group = int(found.pop("_group", 0)) or found["num_heads"] // found["num_kv_heads"]
+        return self.tie({**found, "_group": group})
+
+    def tie(self, kernel: Columns) -> Columns:
+        """The number of query heads follows from that of key heads."""
+        return {**kernel, "num_heads": kernel["num_kv_heads"] * kernel["_group"]}
+
+
+class _Attention(_Heads):
     """Attention of some queries over some keys."""
 
     choices: ClassVar = {"head_dim": (64, 128, 80, 96, 256, 32), "_group": (1, 4, 8, 2)}
@@ -76,27 +90,23 @@ class _Attention(Bench):
         xFormers' takes no shared keys. Only the plain one takes fp32 with shared keys: it is named,
         as it stores all scores.
         """
-        found, variant = dict(kernel), kernel.get("variant")
-        group = int(found.pop("_group", 0)) or found["num_heads"] // found["num_kv_heads"]
+        found, variant = super().complete(kernel, machine), kernel.get("variant")
+        heads = found.pop("num_heads")
         if machine.kind == "cuda" and variant == "sdpa_efficient":
-            group = 1
+            found["_group"] = 1
         elif machine.kind == "cuda" and found.get("dtype") == "fp32":
-            if group > 1:
+            if heads > found["num_kv_heads"]:
                 found["variant"] = "sdpa_math"
             elif variant in HALF_ONLY:
                 found["variant"] = "sdpa_efficient"
         library = _library(found.get("variant"), machine)
         if library:
             found["library"] = library
-        return self.tie({**found, "_group": group})
-
-    def tie(self, kernel: Columns) -> Columns:
-        """The number of query heads follows from that of key heads."""
-        return {**kernel, "num_heads": kernel["num_kv_heads"] * kernel["_group"]}
+        return self.tie(found)
 
     def tiny(self, kernel: Columns) -> Columns:
         """With shared keys if the kernel has them."""
-        shared = _key_heads(kernel) != kernel["num_heads"]
+        shared = key_heads(kernel) != kernel["num_heads"]
         return {**super().tiny(kernel), "num_heads": 2, "num_kv_heads": 1 if shared else 2}
 
     def refused(self, kernel: Columns, machine: MeasuredMachine) -> str:
@@ -105,17 +115,17 @@ class _Attention(Bench):
         own = _library(variant, machine)
         if library is not None and library != own:
             return f"library = {library!r} is not that of variant = {variant!r}: {own}"
-        heads, key_heads = kernel["num_heads"], _key_heads(kernel)
-        if variant == "sdpa_efficient" and key_heads != heads:
+        heads, shared = kernel["num_heads"], key_heads(kernel)
+        if variant == "sdpa_efficient" and shared != heads:
             return "PyTorch's memory-efficient attention takes a key head for each query head"
-        return "num_heads is no multiple of num_kv_heads" if heads % key_heads else ""
+        return "num_heads is no multiple of num_kv_heads" if heads % shared else ""
 
     def bytes_needed(self, kernel: Columns) -> int:
         """Queries, keys, values and result, and the scores where they are stored."""
         queries, keys = self.lengths(kernel)
         dtype, batch = dtype_of(kernel), kernel.get("batch", 1)
         heads, width = kernel["num_heads"], kernel["head_dim"]
-        needed = tensor_bytes(dtype, 2, batch, width, heads * queries + _key_heads(kernel) * keys)
+        needed = tensor_bytes(dtype, 2, batch, width, heads * queries + key_heads(kernel) * keys)
         if _stores_scores(kernel):
             # scores and their softmax, in fp32; keys and values once for every head
             needed += 2 * int(batch) * heads * queries * keys * SCORE_BYTES
@@ -127,7 +137,7 @@ class _Attention(Bench):
         queries, keys = self.lengths(kernel)
         batch, width = kernel.get("batch", 1), kernel["head_dim"]
         shapes = []
-        for heads, tokens in ((kernel["num_heads"], queries), (_key_heads(kernel), keys)):
+        for heads, tokens in ((kernel["num_heads"], queries), (key_heads(kernel), keys)):
             rows = (tokens, heads) if kernel.get("variant") in PACKAGES else (heads, tokens)
             shapes.append((batch, *rows, width))
         q, kv = shapes
@@ -146,7 +156,7 @@ class _Attention(Bench):
 
         from torch.nn.functional import scaled_dot_product_attention
 
-        shared = _key_heads(kernel) != kernel["num_heads"]
+        shared = key_heads(kernel) != kernel["num_heads"]
 
         def run(q: Any, k: Any, v: Any) -> Any:
             return scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=shared)
@@ -166,7 +176,8 @@ class _Attention(Bench):
         return found
 
 
-def _key_heads(kernel: Columns) -> int:
+def key_heads(kernel: Columns) -> int:
+    """Key heads; by default as many as query heads."""
     return int(kernel.get("num_kv_heads") or kernel["num_heads"])
 
 
@@ -183,7 +194,7 @@ def _stores_scores(kernel: Columns) -> bool:
     """
     if kernel.get("variant") is not None:
         return bool(kernel["variant"] == "sdpa_math")
-    shared = _key_heads(kernel) != kernel["num_heads"]
+    shared = key_heads(kernel) != kernel["num_heads"]
     return shared and kernel.get("dtype") == "fp32" and kernel.get("library") is None
 
 
@@ -262,3 +273,62 @@ class AttentionDecode(_Attention):
         if not isinstance(kernel["kv_len"], int):
             return "sequences of different lengths are not measured here"
         return super().refused(kernel, machine)
+
+
+@register
+@final
+class Rope(_Heads):
+    """One Triton kernel that rotates queries and keys in place, or the usual model code in PyTorch
+    (library "torch"): two products, the swapped halves and a sum for each of the two.
+    """
+
+    op: ClassVar = "rope"
+    sizes: ClassVar = {"tokens": Size(1, 131_072), "num_kv_heads": Size(1, 32)}
+    choices: ClassVar = {"head_dim": (128, 64), "_group": (1, 4, 8)}
+    tiny_sizes: ClassVar = {"tokens": 4, "num_heads": 2, "num_kv_heads": 1}
+    library: ClassVar = "triton"
+    traced: ClassVar = False
+
+    def refused(self, kernel: Columns, machine: MeasuredMachine) -> str:
+        """Odd widths."""
+        odd = kernel["head_dim"] % 2
+        return "head_dim must be even" if odd else super().refused(kernel, machine)
+
+    def bytes_needed(self, kernel: Columns) -> int:
+        """Also PyTorch's results, up to four at once."""
+        heads = int(kernel["num_heads"]) + key_heads(kernel)
+        rows = tensor_bytes(dtype_of(kernel), kernel["tokens"], kernel["head_dim"])
+        return 5 * heads * rows + 2 * rows
+
+    def operands(self, kernel: Columns, machine: MeasuredMachine) -> tuple[Any, ...]:
+        """Queries and keys, (tokens, heads, width); cosines and sines."""
+        import torch
+
+        tokens, width, dtype = kernel["tokens"], kernel["head_dim"], dtype_of(kernel)
+        angles = torch.rand((tokens, 1, width // 2)).repeat(1, 1, 2) * 6.28
+        tables = (angles.cos(), angles.sin())
+        return (
+            normal((tokens, kernel["num_heads"], width), dtype, machine),
+            normal((tokens, key_heads(kernel), width), dtype, machine),
+            *(table.to(torch_dtype(dtype)).to(machine.torch_device) for table in tables),
+        )
+
+    def function(self, kernel: Columns) -> Callable[..., object]:
+        """Of queries, keys, cosines and sines."""
+        if kernel["library"] == "triton":
+            from silicast.measurement import triton_kernels
+
+            found: Callable[..., object] = triton_kernels.rope
+            return found
+        return rotated
+
+
+def rotated(q: Any, k: Any, cos: Any, sin: Any) -> Any:
+    """Rotary embedding as PyTorch model code."""
+    import torch
+
+    def one(x: Any) -> Any:
+        half = x.shape[-1] // 2
+        return x * cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin
+
+    return one(q), one(k)

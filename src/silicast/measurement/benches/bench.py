@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
@@ -20,6 +20,7 @@ from silicast.measurement.benches.ranges import (
     Ranges,
     Size,
     dtypes,
+    installed,
     launches,
     most_bytes,
     most_operations,
@@ -47,7 +48,7 @@ class Bench(ABC):
         choices: other columns of the op -> values; a name with an underscore is not written to the
             table, but turned into columns by :meth:`complete`.
         formats: values of ``dtype``, as far as a machine computes in them; caches: of ``cache``.
-        names_library: tables must state ``library``.
+        library: that tables must state: "torch", or "triton" too on a GPU; "" = none.
         traced: a front end translates the timed call to this op. Other benches stand for kernels of
             engines, or for several operators in one row.
     """
@@ -58,7 +59,7 @@ class Bench(ABC):
     choices: ClassVar[Mapping[str, Sequence[object]]] = {}
     formats: ClassVar[Sequence[str]] = STREAMED
     caches: ClassVar[Sequence[str]] = ("warm", "cold")
-    names_library: ClassVar[bool] = False
+    library: ClassVar[Literal["", "torch", "triton"]] = ""
     traced: ClassVar[bool] = True
 
     @abstractmethod
@@ -78,10 +79,13 @@ class Bench(ABC):
         return 0.0
 
     def libraries(self, machine: MeasuredMachine) -> Sequence[str | None]:
-        """Values of ``library``. Operators of PyTorch are named on a CPU, as they allocate their
-        results in each call; on a GPU the column is absent, as in traced programs.
+        """Values of ``library``. PyTorch is named on a CPU, where its operators allocate their
+        results in each call; on a GPU the column is absent by default, as in traced programs.
         """
-        return ("torch",) if machine.kind == "cpu" else (None,)
+        if machine.kind == "cpu" or self.library == "torch":
+            return ("torch",)
+        has_triton = self.library == "triton" and installed("triton")
+        return ("triton", "torch") if has_triton else ("torch",) if self.library else (None,)
 
     def columns(self, machine: MeasuredMachine) -> dict[str, Sequence[object]]:
         """Columns but sizes -> their values; the order determines which kernels a seed draws."""
@@ -131,7 +135,7 @@ class Bench(ABC):
 
     def refused(self, kernel: Columns, machine: MeasuredMachine) -> str:
         """Why a kernel cannot be measured, found without PyTorch; "" = it can."""
-        if self.names_library and "library" not in kernel:
+        if self.library and "library" not in kernel:
             return f"name the library: {' or '.join(map(str, self.libraries(machine)))}"
         return ""
 

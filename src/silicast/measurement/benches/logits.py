@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar, final
 
 from silicast.measurement.benches.bench import Bench, register
@@ -17,12 +17,8 @@ VOCABULARY = Size(1000, 262_144)
 class _Logits(Bench):
     """Rows over a vocabulary."""
 
-    names_library: ClassVar = True
+    library: ClassVar = "torch"
     traced: ClassVar = False
-
-    def libraries(self, machine: MeasuredMachine) -> Sequence[str | None]:  # noqa: ARG002
-        """PyTorch's operators in a row."""
-        return ("torch",)
 
     def bytes_needed(self, kernel: Columns) -> int:
         """Logits as given."""

@@ -32,7 +32,7 @@ class Moe(Bench):
     choices: ClassVar = {"experts": (8, 64, 16, 128, 4), "topk": (2, 8, 1, 6, 4)}
     tiny_sizes: ClassVar = {"tokens": 4, "experts": 4, "topk": 2, "hidden": 64, "intermediate": 64}
     caches: ClassVar = ("cold", "warm")
-    names_library: ClassVar = True
+    library: ClassVar = "triton"
     traced: ClassVar = False
 
     def libraries(self, machine: MeasuredMachine) -> Sequence[str | None]:

@@ -118,12 +118,6 @@ def launches(machine: MeasuredMachine) -> tuple[str | None, ...]:
     return (None,) if machine.kind == "cpu" else ("graph",)
 
 
-def fused(machine: MeasuredMachine) -> tuple[str, ...]:
-    """Libraries of a kernel that PyTorch does not fuse: Triton on a GPU, and PyTorch operators."""
-    has = machine.kind == "cuda" and installed("triton")
-    return ("triton", "torch") if has else ("torch",)
-
-
 def installed(module: str) -> bool:
     """Whether a package is installed, without importing it."""
     return importlib.util.find_spec(module) is not None

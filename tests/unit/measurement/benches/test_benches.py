@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 from silicast.hardware.catalog import find_device
 from silicast.learning.dispatch import times
-from silicast.measurement.benches import BENCHES, attention, ranges
+from silicast.measurement.benches import BENCHES, attention, bench
 from silicast.measurement.benches.bench import Bench, register
 from silicast.measurement.benches.check import check_bench, drawn_kernels, traced_ops
 from silicast.measurement.benches.operands import stored_bytes
@@ -150,7 +150,7 @@ def test_tf32_is_for_rows_that_say_so(op: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("has", [True, False])
 def test_triton_is_asked_for_where_it_is(monkeypatch: pytest.MonkeyPatch, *, has: bool) -> None:
-    monkeypatch.setattr(ranges, "installed", lambda _: has)
+    monkeypatch.setattr(bench, "installed", lambda _: has)
     found = {kernel["library"] for kernel in drawn_kernels(BENCHES["rope"], GPU, 40)}
     assert found == ({"triton", "torch"} if has else {"torch"})
     assert {k["library"] for k in drawn_kernels(BENCHES["rope"], CPU, 20)} == {"torch"}
