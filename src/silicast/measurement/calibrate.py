@@ -80,10 +80,10 @@ class CalibrationResult:
 class _Rows:
     """Credible rows of one device; hosts and runs as cases, runs by engine."""
 
-    kernels: Mapping[Group, Sequence[MeasuredKernel]]
-    hosts: Sequence[Case]
-    collectives: Sequence[MeasuredCollective]
-    runs: Mapping[str, Sequence[Case]]
+    kernels: Mapping[Group, Sequence[MeasuredKernel]] = field(default_factory=dict)
+    hosts: Sequence[Case] = ()
+    collectives: Sequence[MeasuredCollective] = ()
+    runs: Mapping[str, Sequence[Case]] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -230,16 +230,21 @@ class _Fit:
     scope: Scope
     folder: TrialFolder
 
+    def fitted(self, rows: _Rows) -> tuple[Calibration, dict[Group, float]]:
+        """Fit to all rows but runs, and errors of kernels before."""
+        offsets, before = fit_kernels(rows.kernels, self.device)
+        return Calibration(
+            FORMAT, self.scope, offsets, version=__version__,
+            constants=fit_hosts(rows.hosts, self.device),
+            collectives=fit_collectives(rows.collectives),
+        ), before  # fmt: skip
+
     def all(
         self, rows: _Rows, *, check: bool
     ) -> tuple[Calibration, dict[Group, float], list[LeftOut]]:
         """A calibration by all rows, errors before, and with ``check`` its cross-validation."""
-        offsets, before = fit_kernels(rows.kernels, self.device)
-        constants = fit_hosts(rows.hosts, self.device)
-        calibration = Calibration(
-            FORMAT, self.scope, offsets, version=__version__, constants=constants,
-            collectives=fit_collectives(rows.collectives),
-        )  # fmt: skip
+        calibration, before = self.fitted(rows)
+        constants = calibration.constants
         models: list[InModels] = []
         models_before: list[Scored] = []
         models_after: list[Scored] = []
@@ -278,34 +283,31 @@ class _Fit:
 
     def _cross_validated(self, rows: _Rows) -> list[Scored]:
         """Kernels, collectives and host times, each predicted by fits to other rows."""
+
+        def by(kept: _Rows, out: Sequence[Case]) -> list[Scored]:
+            return self._predicted(self.fitted(kept)[0], out)
+
         found = []
         for group, members in rows.kernels.items():
 
-            def of_kernels(
+            def of_group(
                 kept: Sequence[MeasuredKernel], out: Sequence[Case], group: Group = group
             ) -> list[Scored]:
-                offsets, _ = fit_kernels({group: kept}, self.device)
-                return self._predicted(Calibration(FORMAT, self.scope, offsets), out)
+                return by(_Rows({group: kept}), out)
 
-            found += cross_validated(members, [row.case for row in members], of_kernels)
-
-        def of_collectives(kept: Sequence[MeasuredCollective], out: Sequence[Case]) -> list[Scored]:
-            curves = fit_collectives(kept)
-            return self._predicted(Calibration(FORMAT, self.scope, [], collectives=curves), out)
-
-        def of_hosts(kept: Sequence[Case], out: Sequence[Case]) -> list[Scored]:
-            constants = fit_hosts(kept, self.device)
-            return self._predicted(Calibration(FORMAT, self.scope, [], constants=constants), out)
-
+            found += cross_validated(members, [row.case for row in members], of_group)
         cases = [row.case for row in rows.collectives]
-        found += cross_validated(rows.collectives, cases, of_collectives)
+        found += cross_validated(
+            rows.collectives, cases, lambda kept, out: by(_Rows(collectives=kept), out)
+        )
         hosts: dict[tuple[str, str], list[Case]] = {}
         for case in rows.hosts:
             assert case.host is not None
             key = (constant_of(case.host, self.device), case.host.engine)
             hosts.setdefault(key, []).append(case)
-        for members_ in hosts.values():
-            found += [row for row in cross_validated(members_, members_, of_hosts) if row.answered]
+        for one in hosts.values():
+            scores = cross_validated(one, one, lambda kept, out: by(_Rows(hosts=kept), out))
+            found += [row for row in scores if row.answered]
         return found
 
     def _predicted(self, calibration: Calibration, cases: Sequence[Case]) -> list[Scored]:

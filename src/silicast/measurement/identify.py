@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib.util
 import platform
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, final
 
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_index, find_device
@@ -94,28 +95,16 @@ def _stated(wanted: str, gpus: int) -> IdentifiedMachine:
 
 def cpu_machine(facts: CpuFacts) -> IdentifiedMachine:
     """The machine as a CPU."""
-    device, relative = catalog_cpu(facts)
     notes = []
     if facts.quota is not None and facts.quota < facts.cores:
         notes.append(f"its control group allows {facts.quota:g} of {facts.cores} cores")
     if facts.governor not in {"", "performance"}:
         notes.append(f"its clock governor is {facts.governor}: times drift as clocks follow load")
-    torch: Any = _torch()
-    machine = MeasuredMachine(
-        kind="cpu",
-        device_name=facts.name,
-        device=device,
-        cores=facts.cores,
-        memory_bytes=facts.memory_bytes,
-        threads=torch.get_num_threads() if torch else facts.cores,
-        torch=str(torch.__version__) if torch else "",
-        dtypes=_cpu_dtypes(facts),
-        named=device.name if device else "",
-        host=facts.name,
-        stack=_stack(),
-        facts=facts.table() | ({"torch_threads": torch.get_num_threads()} if torch else {}),
-        notes=tuple(notes),
-    )
+    device, relative = catalog_cpu(facts)
+    machine = _machine(
+        "cpu", facts.name, device, facts.cores, facts.memory_bytes, facts.name, facts.table(),
+        notes, threads=facts.cores, dtypes=_cpu_dtypes(facts),
+    )  # fmt: skip
     return IdentifiedMachine(machine, None if device else draft_cpu(facts, relative))
 
 
@@ -138,27 +127,37 @@ def catalog_cpu(facts: CpuFacts) -> tuple[Device | None, Device | None]:
 
 def gpu_machine(facts: GpuFacts) -> IdentifiedMachine:
     """The machine as a GPU."""
-    device = catalog_gpu(facts)
-    host = read_cpu()
+    device, host = catalog_gpu(facts), read_cpu()
+    machine = _machine(
+        "cuda", facts.name, device, facts.sms, facts.memory_bytes, host.name,
+        facts.table() | {"host": host.table()}, facts.notes(), dtypes=_gpu_dtypes(facts.capability),
+        index=facts.index, count=facts.count,
+    )  # fmt: skip
+    stack = {**machine.stack, "driver": facts.driver, "cuda": facts.cuda}
+    return IdentifiedMachine(replace(machine, stack=stack), None if device else draft_gpu(facts))
+
+
+def _machine(
+    kind: Literal["cpu", "cuda"], device_name: str, device: Device | None, cores: int,
+    memory_bytes: int, host: str, facts: dict[str, object], notes: Sequence[str], *,
+    threads: int = 1, dtypes: tuple[str, ...], index: int = 0, count: int = 1,
+) -> MeasuredMachine:  # fmt: skip
+    """With the software that affects times."""
+    stack = {"python": platform.python_version(), "os": f"{platform.system()} {platform.release()}"}
+    for package in ("silicast", "torch", "triton", "flash-attn", "numpy"):
+        try:
+            stack[package] = version(package)
+        except PackageNotFoundError:
+            continue
     torch: Any = _torch()
-    machine = MeasuredMachine(
-        kind="cuda",
-        device_name=facts.name,
-        device=device,
-        cores=facts.sms,
-        memory_bytes=facts.memory_bytes,
-        threads=torch.get_num_threads() if torch else 1,
-        torch=str(torch.__version__) if torch else "",
-        dtypes=_gpu_dtypes(facts.capability),
-        index=facts.index,
-        count=facts.count,
-        named=device.name if device else "",
-        host=host.name,
-        stack=_stack() | {"driver": facts.driver, "cuda": facts.cuda},
-        facts=facts.table() | {"host": host.table()},
-        notes=facts.notes(),
-    )
-    return IdentifiedMachine(machine, None if device else draft_gpu(facts))
+    threads = torch.get_num_threads() if torch else threads
+    if torch and kind == "cpu":
+        facts = facts | {"torch_threads": threads}
+    return MeasuredMachine(
+        kind, device_name, device, cores, memory_bytes, threads,
+        str(torch.__version__) if torch else "", dtypes, index, count,
+        device.name if device else "", host, stack, facts, tuple(notes),
+    )  # fmt: skip
 
 
 def catalog_gpu(facts: GpuFacts) -> Device | None:
@@ -194,17 +193,6 @@ def _agrees(device: Device, facts: GpuFacts) -> bool:
         and device.compute_capability == facts.capability
         and abs(facts.memory_bytes / memory - 1.0) <= _MEMORY_SLACK
     )
-
-
-def _stack() -> dict[str, str]:
-    """Versions of the software that affects times."""
-    found = {"python": platform.python_version(), "os": f"{platform.system()} {platform.release()}"}
-    for package in ("silicast", "torch", "triton", "flash-attn", "numpy"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def draft_path(measurements: Path) -> Path:

@@ -175,18 +175,18 @@ def plan_sweep(request: SweepRequest) -> SweepPlan:
     models_s = MODELS_SHARE * budget_s if request.models else 0.0
     kernels_s = budget_s - models_s
     named = found.machine.named or (found.draft.table if found.draft else device.name)
-    answers = predictions_of(candidates, named)
-    times = {_key(kernel): answer for kernel, answer in zip(candidates, answers, strict=True)}
+    predictions = zip(candidates, predictions_of(candidates, named), strict=True)
+    predicted = {_key(kernel): prediction for kernel, prediction in predictions}
     count = Counter(family_of(kernel) for kernel in candidates)
     chosen: dict[str, list[Columns]] = {name: [] for name in count}
     design = Design(device, candidates, request.seed, weights=WEIGHTS, budget_s=kernels_s)
     while (kernel := design.next()) is not None:
-        answer = times[_key(kernel)]
         chosen[family_of(kernel)].append(kernel)
-        if answer is None:
-            design.failed(kernel)
+        prediction = predicted[_key(kernel)]
+        if prediction.answered:
+            design.tell(kernel, prediction.estimate)
         else:
-            design.tell(kernel, answer.metrics["latency_us"].estimate)
+            design.failed(kernel)
     return SweepPlan(replace(found.machine, device=device), count, chosen, kernels_s, models_s)
 
 

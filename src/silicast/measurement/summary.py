@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,12 +9,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, final
 
-from silicast.core.errors import SilicastError
+from silicast.measurement.cases import KERNELS, Case
 from silicast.measurement.dataset import REFERENCE
 from silicast.measurement.records import Columns, HostRow, KernelRow, Measurements, RunRow
-from silicast.scenario.answer import Answer
-from silicast.scenario.answerer import answerer_for
-from silicast.scenario.decode import Scenario, decode
+from silicast.measurement.scoring import Scored, scored
 
 LOCKED_ROWS, LOCKED_STILL, LOCKED_BELOW = 10, 0.005, 0.03
 """A clock is locked if it varies by less than a share over this many rows, a share below its
@@ -81,9 +78,9 @@ def summary_of(found: Measurements, session: str, device: str) -> Summary:
     own = [row for row in rows if row.name != REFERENCE]
     reference = [row.latency_us for row in rows if row.name == REFERENCE]
     predicted = predictions_of([row.kernel for row in own], device, found.path.parent)
-    groups: dict[str, list[tuple[KernelRow, Answer | None]]] = {}
-    for row, answer in zip(own, predicted, strict=True):
-        groups.setdefault(family_of(row.kernel), []).append((row, answer))
+    groups: dict[str, list[tuple[KernelRow, Scored]]] = {}
+    for row, prediction in zip(own, predicted, strict=True):
+        groups.setdefault(family_of(row.kernel), []).append((row, prediction))
     failures = Counter(family_of(row.what) for row in failed if "op" in row.what)
     return Summary(
         tuple(
@@ -105,23 +102,21 @@ def family_of(kernel: Columns) -> str:
     return f"{kernel.get('op', '')} {kernel.get('dtype', '')}".strip()
 
 
-def _family(
-    name: str, rows: Sequence[tuple[KernelRow, Answer | None]], failed: int
-) -> FamilySummary:
+def _family(name: str, rows: Sequence[tuple[KernelRow, Scored]], failed: int) -> FamilySummary:
     spreads = [
         (row.spread.p95 - row.spread.p05) / 2.0 / row.latency_us
         for row, _ in rows
         if row.spread is not None
     ]
-    answered = [(row.latency_us, answer) for row, answer in rows if answer is not None]
-    errors = [abs(a.metrics["latency_us"].estimate / us - 1.0) for us, a in answered]
+    answered = [(row.latency_us, found) for row, found in rows if found.answered]
+    errors = [abs(found.estimate / us - 1.0) for us, found in answered]
     return FamilySummary(
         name,
         len(rows),
         failed,
         median(spreads) if spreads else None,
         median(errors) if errors else None,
-        sum(us < answer.bound.get("latency_us", 0.0) for us, answer in answered),
+        sum(us < found.bound for us, found in answered),
         Counter(flag for row, _ in rows for flag in row.flags),
     )
 
@@ -147,22 +142,15 @@ def _deviation(values: Sequence[float]) -> float | None:
 
 def predictions_of(
     kernels: Sequence[Columns], device: str | Mapping[str, Any], folder: Path = Path()
-) -> list[Answer | None]:
-    """A prediction of each kernel without calibration; None where there is none.
+) -> list[Scored]:
+    """An uncalibrated prediction of each kernel, in microseconds.
 
     Args:
-        device: as scenarios state it; a path starts in ``folder``.
+        device: as scenarios state it, "" = none; a path starts in ``folder``.
     """
-    found: list[Answer | None] = [None] * len(kernels)
-    cases: list[tuple[int, Scenario]] = []
-    for place, kernel in enumerate(kernels if device else ()):
-        tree: dict[str, Any] = {"task": "kernel", "device": device, "kernel": kernel}
-        try:
-            cases.append((place, decode(tree, folder=folder)))
-        except SilicastError:
-            continue
-    answers = answerer_for("kernel").answer_many([case for _, case in cases])
-    for (place, _), answer in zip(cases, answers, strict=True):
-        if isinstance(answer, Answer) and math.isfinite(answer.metrics["latency_us"].estimate):
-            found[place] = answer
-    return found
+    trees = [{"task": "kernel", "device": device, "kernel": kernel} for kernel in kernels]
+    cases = [
+        Case(KERNELS, "", tree, folder, "latency_us", 1.0, None, "", number, folder)
+        for number, tree in enumerate(trees, 1)
+    ]
+    return scored(cases) if device else [Scored(case) for case in cases]
