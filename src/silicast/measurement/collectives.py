@@ -12,13 +12,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from silicast.measurement.failures import reason_of
 from silicast.measurement.measured_machine import MeasuredMachine
 from silicast.measurement.records import CollectiveRow, Columns, FailedRow, utc_now
-from silicast.measurement.timing import flags_of, microseconds, spread_of
+from silicast.measurement.timing import summarised
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
 BYTES = tuple(1 << power for power in range(10, 29, 2))
@@ -56,11 +55,8 @@ def measure_collectives(
             if isinstance(samples, str):
                 yield FailedRow(session, table, "error", samples, utc_now())
                 continue
-            spread = spread_of(samples)
-            yield CollectiveRow(
-                session, table, microseconds(median(samples)), machine.count, utc_now(), spread,
-                flags_of(samples, spread),
-            )  # fmt: skip
+            latency_us, spread, flags = summarised(samples)
+            yield CollectiveRow(session, table, latency_us, machine.count, utc_now(), spread, flags)
 
 
 def counts(gpus: int) -> list[int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -39,40 +38,14 @@ SHORTEST_S = 0.05
 """Shortest interval that Linux's counters resolve, which count hundredths of a second."""
 
 
-class Watch(ABC):
-    """Reads the machine's state from entering to leaving its context."""
-
-    @abstractmethod
-    def begin(self) -> None:
-        """Begins a measurement."""
-
-    @abstractmethod
-    def end(self) -> None:
-        """Ends it."""
-
-    @abstractmethod
-    def read(self) -> tuple[Conditions, list[str]]:
-        """Conditions of the last measurement, and flags: "busy", "throttled", "power_capped",
-        "clock_locked".
-        """
-
-    def close(self) -> None:  # noqa: B027 - most have no background process
-        """Ends background processes."""
-
-    def __enter__(self) -> Self:
-        self.begin()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-
 @final
-class CpuWatch(Watch):
-    """Clock, temperature and load by others, from Linux.
+class Watch:
+    """Reads the machine's state from entering to leaving its context.
 
     Args:
         root: folder of proc and sys; clock: time in seconds; own: CPU seconds of this process.
+        sampler: of a GPU, None = a CPU is measured; others: lists other processes that compute on
+            it; max_mhz: largest clock of its cores, None = unknown.
     """
 
     def __init__(
@@ -80,71 +53,43 @@ class CpuWatch(Watch):
         root: Path = Path("/"),
         clock: Callable[[], float] = time.monotonic,
         own: Callable[[], float] = lambda: sum(os.times()[:4]),
-    ) -> None:
-        self.root, self._clock, self._own = root, clock, own
-        self._before: tuple[float, float | None, float] = 0.0, None, 0.0
-        self._load: float | None = None
-
-    def begin(self) -> None:
-        """Reads the counters."""
-        self._before = self._clock(), busy_s(self.root), self._own()
-
-    def end(self) -> None:
-        """Reads them again."""
-        self._load = None
-        start, busy, own = self._before
-        span, now = self._clock() - start, busy_s(self.root)
-        if busy is not None and now is not None and span >= SHORTEST_S:
-            self._load = round(max(0.0, now - busy - (self._own() - own)) / span, 3)
-
-    def read(self) -> tuple[Conditions, list[str]]:
-        """Clock and temperature of now, load of the measurement."""
-        load = self._load
-        conditions = Conditions(
-            clock_mhz=core_mhz(self.root), temperature_c=temperature_c(self.root), load=load
-        )
-        return conditions, ["busy"] if load is not None and load > BUSY_CORES else []
-
-
-@final
-class CudaWatch(Watch):
-    """Clocks, power, temperature and reasons for slow clocks, from the driver.
-
-    Args:
-        sampler: of the GPU; others: lists other processes that compute on it.
-        max_mhz: largest clock of its cores, None = unknown.
-    """
-
-    def __init__(
-        self,
-        sampler: Sampler,
-        others: Callable[[], Sequence[str]],
-        clock: Callable[[], float] = time.monotonic,
+        *,
+        sampler: Sampler | None = None,
+        others: Callable[[], Sequence[str]] = tuple,
         max_mhz: float | None = None,
     ) -> None:
-        self._sampler, self._others, self._clock = sampler, others, clock
-        self._max_mhz = max_mhz
-        self._asked = -ASKED_EVERY_S
-        self._shared = False
-        self._from = 0
-        self._host = CpuWatch()
+        self._root, self._clock, self._own = root, clock, own
+        self._sampler, self._others, self._max_mhz = sampler, others, max_mhz
+        self._before: tuple[float, float | None, float] = 0.0, None, 0.0
+        self._load: float | None = None
+        self._asked, self._shared, self._from = -ASKED_EVERY_S, False, 0
 
-    def begin(self) -> None:
-        """Lists other processes now and then."""
-        if self._clock() - self._asked >= ASKED_EVERY_S:
-            self._asked = self._clock()
-            self._shared = bool(self._others())
-        self._from = self._sampler.count
-        self._host.begin()
+    def __enter__(self) -> Self:
+        now = self._clock()
+        if self._sampler is not None:
+            self._from = self._sampler.count
+            if now - self._asked >= ASKED_EVERY_S:
+                self._asked, self._shared = now, bool(self._others())
+        self._before = now, busy_s(self._root), self._own()
+        return self
 
-    def end(self) -> None:
-        """Ends the watch of the host."""
-        self._host.end()
+    def __exit__(self, *_: object) -> None:
+        start, before, own = self._before
+        span, busy = self._clock() - start, busy_s(self._root)
+        self._load = None
+        if before is not None and busy is not None and span >= SHORTEST_S:
+            self._load = round(max(0.0, busy - before - (self._own() - own)) / span, 3)
 
     def read(self) -> tuple[Conditions, list[str]]:
-        """Medians of the readings; of the one before, if the measurement had none."""
+        """Conditions of the last measurement, and flags: "busy", "throttled", "power_capped",
+        "clock_locked". Of a GPU, medians of the readings, or the reading before if there was none.
+        """
+        load = self._load
+        if self._sampler is None:
+            clock, temperature = core_mhz(self._root), temperature_c(self._root)
+            busy = load is not None and load > BUSY_CORES
+            return Conditions(clock, temperature_c=temperature, load=load), ["busy"] * busy
         readings = self._sampler.since(self._from)
-        host, _ = self._host.read()
         reasons = 0
         for reading in readings:
             reasons |= reading.reasons or 0
@@ -159,7 +104,7 @@ class CudaWatch(Watch):
             memory_clock_mhz=_median(readings, "memory_clock_mhz"),
             power_w=_median(readings, "power_w"),
             temperature_c=_median(readings, "temperature_c"),
-            load=host.load,
+            load=load,
         ), [flag for flag, applies in doubts.items() if applies]
 
     def _locked(self, readings: Sequence[Reading], reasons: int) -> bool:
@@ -174,16 +119,17 @@ class CudaWatch(Watch):
 
     def close(self) -> None:
         """Ends the sampler."""
-        self._sampler.close()
+        if self._sampler is not None:
+            self._sampler.close()
 
 
 def watch_of(machine: MeasuredMachine) -> Watch:
     """Reads the state of a machine; must be closed."""
     if machine.kind == "cpu":
-        return CpuWatch()
+        return Watch()
     gpu = str(machine.facts.get("uuid") or machine.index)
     most = machine.facts.get("max_clock_mhz")
-    return CudaWatch(Sampler(gpu), lambda: other_processes(gpu), max_mhz=most)
+    return Watch(sampler=Sampler(gpu), others=lambda: other_processes(gpu), max_mhz=most)
 
 
 def _median(readings: Sequence[Reading], name: str) -> float | None:

@@ -23,7 +23,7 @@ from silicast.measurement.failures import reason_of
 from silicast.measurement.measured_machine import MeasuredMachine
 from silicast.measurement.records import Columns, FailedRow, HostRow, Protocol, utc_now
 from silicast.measurement.runtime import Runtime, capturing, on_side_stream, runtime_of
-from silicast.measurement.timing import collected, flags_of, microseconds, spread_of
+from silicast.measurement.timing import collected, summarised
 
 ENGINE = "torch-eager"
 CALLS = 200
@@ -59,12 +59,10 @@ def measure_hosts(machine: MeasuredMachine, session: str = "") -> Iterator[HostR
             what: Columns = {"host": quantity, **states}
             yield FailedRow(session, what, *reason_of(error), at)
             continue
-        spread = spread_of(samples)
+        value_us, spread, flags = summarised(samples)
         engine = ENGINE if quantity in OF_PYTORCH else ""
-        yield HostRow(
-            session, quantity, microseconds(median(samples)), engine,
-            machine.torch if engine else "", states, at, spread, flags_of(samples, spread),
-        )  # fmt: skip
+        version = machine.torch if engine else ""
+        yield HostRow(session, quantity, value_us, engine, version, states, at, spread, flags)
 
 
 @final

@@ -285,21 +285,16 @@ def _repaired(handle: int, path: Path) -> Measurements:
         return Measurements(path)
     _check_head(content, path)
     whole, tail = complete_lines(content)
-    lines = [line for line in whole.split(b"\n") if line.strip()]
+    lines = [line for line in (*whole.split(b"\n"), tail) if line.strip()]
     notes = []
-    if tail:
-        try:
-            decoded(tail, path, 0)
-        except SilicastError:
-            notes.append(_moved_aside(handle, path, len(whole), tail))
-        else:  # complete but for its newline
-            with _io_errors(path):
-                os.write(handle, b"\n")
-                os.fsync(handle)
-            lines.append(tail)
-    elif not _is_json(lines[-1]):  # a crash of the machine can leave zeros there
-        tail = lines.pop() + b"\n"
-        notes.append(_moved_aside(handle, path, len(whole) - len(tail), tail))
+    if not _is_json(lines[-1]):  # truncated; a crash of the machine can also leave zeros
+        last = tail or lines[-1] + b"\n"
+        notes.append(_moved_aside(handle, path, len(content) - len(last), last))
+        lines.pop()
+    elif tail:  # complete but for its newline
+        with _io_errors(path):
+            os.write(handle, b"\n")
+            os.fsync(handle)
     return measurements_of(path, lines, notes) if lines else Measurements(path, notes=(*notes,))
 
 

@@ -120,13 +120,12 @@ def measure_kernel(
 def _row(
     samples: Sequence[float], stated: Columns, session: str, at: str, watch: Watch | None
 ) -> KernelRow:
-    spread = spread_of(samples)
-    flags = flags_of(samples, spread)
+    latency_us, spread, flags = summarised(samples)
     conditions: Conditions | None = None
     if watch is not None:
         conditions, seen = watch.read()
         flags += [flag for flag in seen if flag not in flags]
-    return KernelRow(session, stated, microseconds(median(samples)), at, spread, conditions, flags)
+    return KernelRow(session, stated, latency_us, at, spread, conditions, flags)
 
 
 def as_timed(kernel: Columns, machine: MeasuredMachine, protocol: Protocol) -> Columns:
@@ -250,7 +249,7 @@ def spread_of(samples: Sequence[float]) -> Spread:
     low, high = np.quantile(np.array(samples), (0.05, 0.95)).tolist()
     third = len(samples) // 3
     drift = median(samples[-third:]) / median(samples[:third]) - 1.0 if third else 0.0
-    return Spread(microseconds(low), microseconds(high), len(samples), round(drift, 5))
+    return Spread(_microseconds(low), _microseconds(high), len(samples), round(drift, 5))
 
 
 def flags_of(samples: Sequence[float], spread: Spread) -> list[str]:
@@ -269,8 +268,13 @@ def flags_of(samples: Sequence[float], spread: Spread) -> list[str]:
     return flags
 
 
-def microseconds(seconds: float) -> float:
-    """A time as rows state it, in six digits."""
+def summarised(samples: Sequence[float]) -> tuple[float, Spread, list[str]]:
+    """Median in microseconds, spread and flags of samples in seconds."""
+    spread = spread_of(samples)
+    return _microseconds(median(samples)), spread, flags_of(samples, spread)
+
+
+def _microseconds(seconds: float) -> float:
     return float(f"{seconds * 1e6:.6g}")
 
 

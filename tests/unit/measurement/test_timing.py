@@ -15,7 +15,7 @@ from silicast.core.errors import SilicastError
 from silicast.measurement import runtime, timing
 from silicast.measurement.benches.bench import Bench
 from silicast.measurement.benches.ranges import Ranges, Size
-from silicast.measurement.conditions import CpuWatch
+from silicast.measurement.conditions import Watch
 from silicast.measurement.measured_machine import MeasuredMachine
 from silicast.measurement.models.runner import spread_ms
 from silicast.measurement.records import FailedRow, KernelRow, Protocol
@@ -283,7 +283,7 @@ def test_a_kernel_of_this_cpu() -> None:
     before = torch.get_num_threads()
     kernel = {**KERNEL, "library": "torch", "cache": "cold"}
     protocol = Protocol("perf_counter", warm_up=1, repeats=5, seconds=0.01, cache="warm")
-    row = measure_kernel(kernel, machine, protocol, watch=CpuWatch())
+    row = measure_kernel(kernel, machine, protocol, watch=Watch())
     assert isinstance(row, KernelRow), row
     assert row.kernel == kernel
     assert 0.1 < row.latency_us < 1e6
