@@ -117,11 +117,11 @@ class Dataset:
 
     def lines(self) -> list[str]:
         """What was left out, kept although doubtful, or not understood."""
-        said = [f"{_rows(n)} flagged {flag!r}: left out" for flag, n in self.excluded.items()]
-        said += [f"{_rows(n)} flagged {flag!r}: kept" for flag, n in self.doubtful.items()]
+        lines = [f"{_rows(n)} flagged {flag!r}: left out" for flag, n in self.excluded.items()]
+        lines += [f"{_rows(n)} flagged {flag!r}: kept" for flag, n in self.doubtful.items()]
         if self.unread:
-            said.append(f"{_rows(self.unread)} without a time: failed or not understood")
-        return [*said, *self.notes]
+            lines.append(f"{_rows(self.unread)} without a time: failed or not understood")
+        return [*lines, *self.notes]
 
 
 def _rows(count: int) -> str:

@@ -94,10 +94,10 @@ def other_processes(gpu: str, ask: Query = nvidia_smi, own: int | None = None) -
     one, and does not count.
     """
     mine = os.getpid() if own is None else own
-    told = ask(
+    listed = ask(
         ("--query-compute-apps=pid,process_name", "--format=csv,noheader", "-i", gpu)
     ).splitlines()
-    found = [tuple(part.strip() for part in line.split(",", 1)) for line in told if "," in line]
+    found = [tuple(part.strip() for part in line.split(",", 1)) for line in listed if "," in line]
     others = [(pid, name) for pid, name in found if pid != str(mine)]
     if len(others) == len(found) == 1:
         return ()

@@ -1,8 +1,7 @@
 """Schema of a file of measurements (one record a line, JSON), and reading one file.
 
-A file starts with a :class:`Session` (machine, software and protocol). Every later record names the
-session that it belongs to. Kernels and runs are written as a scenario writes them, so that they can
-be predicted without translation.
+A file starts with a :class:`Session`; every later record names the session that it belongs to.
+Kernels and runs are written as in a scenario, so that they can be predicted without translation.
 """
 
 from __future__ import annotations
@@ -39,9 +38,8 @@ class Protocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         timer: "perf_counter", "cuda_event", "cuda_graph", or the tool that measured ("nsys").
-        warm_up: runs that are not counted; repeats: least number of runs that are counted.
-        seconds: limit on the time of the counted runs.
-        launch: "stream" or "graph"; cache: state of the caches before each run, "warm" or "cold".
+        warm_up: runs before the counted ones; repeats, seconds: least number and limit of these.
+        launch: "stream" or "graph"; cache: state before each run, "warm" or "cold".
         statistic: of the repeats, reported as ``latency_us``.
     """
 
@@ -61,9 +59,8 @@ class Session(_Record, frozen=True, tag="session"):
     Attributes:
         id: unique within the file; started: ISO date and time, UTC.
         device: catalog name, or path of a device file; "" = unknown.
-        device_reported: its name as the driver or the operating system reports it.
-        devices: number that took part; host: CPU that fed them.
-        stack: software -> version; machine: all other facts read from the machine.
+        device_reported: its name by the driver or operating system; devices: number of them.
+        host: CPU that fed them; stack: software -> version; machine: other facts.
         source: program or tool that measured; notes: remarks on the validity of the times.
     """
 
@@ -86,7 +83,7 @@ class Spread(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Variation among repeats.
 
     Attributes:
-        p05, p95: quantiles, in the unit of the value; repeats: their number.
+        p05, p95: quantiles, in the unit of the value.
         drift: median of the last third over the median of the first, minus one.
     """
 
@@ -122,8 +119,7 @@ class KernelRow(_Record, frozen=True, tag="kernel"):
         kernel: a ``kernel`` table of a scenario: op, sizes, dtype, library, launch, cache.
         latency_us: the statistic that the session's protocol names.
         flags: reasons for doubt: "drift", "throttled", "busy", "noisy", "unsteady".
-        name: the kernel's name in the tool that measured it.
-        row: its number in the file that it was imported from, 0 = measured here.
+        name: in the tool that measured it; row: of the imported file, 0 = measured here.
     """
 
     session: Text
@@ -168,9 +164,7 @@ class CollectiveRow(_Record, frozen=True, tag="collective"):
     """A measured collective.
 
     Attributes:
-        collective: the ``workload`` of a collective scenario: op, bytes, gpus, dtype,
-            implementation, launch.
-        gpus_per_node: 0 = unknown.
+        collective: the ``workload`` of a collective scenario; gpus_per_node: 0 = unknown.
     """
 
     session: Text
@@ -225,7 +219,6 @@ class UnreadRow(_Record, frozen=True, tag="unread"):
 
     Attributes:
         name: in the tool that measured it; count: of its runs; total_us: of all of them.
-        reason: why no prediction can be made for it.
     """
 
     session: Text
@@ -277,14 +270,11 @@ class Measurements:
 
     def records_of(self, name: str) -> dict[type, list[Record]]:
         """Records of a session by their class, failures among them."""
-        found: dict[type, list[Record]] = {}
-        for kind in (
+        kinds: tuple[tuple[Any, ...], ...] = (
             self.kernels, self.hosts, self.collectives, self.runs, self.failed, self.unread,
-        ):  # fmt: skip
-            for record in kind:
-                if record.session == name:
-                    found.setdefault(type(record), []).append(record)
-        return found
+        )  # fmt: skip
+        found = {type(kind[0]): [r for r in kind if r.session == name] for kind in kinds if kind}
+        return {kind: rows for kind, rows in found.items() if rows}
 
     def rows_of(self, name: str) -> int:
         """Number of records of a session, failures among them."""
@@ -295,8 +285,7 @@ def read_measurements(path: Path) -> Measurements:
     """Reads a file of measurements. A truncated last line is skipped and noted.
 
     Raises:
-        SilicastError: kind "io" if it cannot be read; else the line is named: invalid JSON, no
-            record, an unknown session, or a repeated row.
+        SilicastError: kind "io"; or the line of invalid JSON, an unknown session or a repeated row.
     """
     try:
         content = path.read_bytes()
@@ -379,26 +368,20 @@ def measurements_of(path: Path, lines: Sequence[bytes], notes: Sequence[str]) ->
 
 def _check_session(record: Record, number: int, sessions: set[str], path: Path) -> None:
     """A session comes once and before its rows; ``sessions`` gets a new one."""
-    if isinstance(record, Session):
-        if record.format != FORMAT:
-            raise SilicastError(
-                f"line {number}: format {record.format} is not supported, expected {FORMAT}",
-                field="format",
-                file=str(path),
-                hint="a newer Silicast wrote it",
-            )
-        if record.id in sessions:
-            raise SilicastError(
-                f"line {number}: session {record.id!r} comes twice", field="id", file=str(path)
-            )
+    problem, field, hint = "", "session", ""
+    if not isinstance(record, Session):
+        if record.session not in sessions:
+            problem = f"no session {record.session!r} comes before it"
+            hint = "keep the line that starts with its session"
+    elif record.format != FORMAT:
+        problem, field = f"format {record.format} is not supported, expected {FORMAT}", "format"
+        hint = "a newer Silicast wrote it"
+    elif record.id in sessions:
+        problem, field = f"session {record.id!r} comes twice", "id"
+    else:
         sessions.add(record.id)
-    elif record.session not in sessions:
-        raise SilicastError(
-            f"line {number}: no session {record.session!r} comes before it",
-            field="session",
-            file=str(path),
-            hint="keep the line that starts with its session",
-        )
+    if problem:
+        raise SilicastError(f"line {number}: {problem}", field=field, file=str(path), hint=hint)
 
 
 def _identity(record: Record) -> Hashable:

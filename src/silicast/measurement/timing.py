@@ -96,7 +96,7 @@ def measure_kernel(
     if bench is None:
         return failed("unsupported", f"no bench measures op = {kernel.get('op')!r}")
     try:
-        reason = bench.supported(stated, machine)
+        reason = bench.why_unsupported(stated, machine)
         if reason:
             return failed("unsupported", reason)
         needed, free = bench.bytes_needed(stated), runtime.free_bytes()

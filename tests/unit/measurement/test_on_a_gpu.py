@@ -91,7 +91,7 @@ class Waits(Bench):
 
         return call
 
-    def supported(self, kernel: Columns, machine: MeasuredMachine) -> str:
+    def why_unsupported(self, kernel: Columns, machine: MeasuredMachine) -> str:
         return ""
 
 

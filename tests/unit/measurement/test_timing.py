@@ -127,7 +127,7 @@ class FakeBench(Bench):
         call = self.make()
         return lambda _: call()
 
-    def supported(self, kernel: dict[str, Any], machine: MeasuredMachine) -> str:
+    def why_unsupported(self, kernel: dict[str, Any], machine: MeasuredMachine) -> str:
         return ""
 
 

@@ -109,7 +109,7 @@ class _Attention(_Heads):
         shared = key_heads(kernel) != kernel["num_heads"]
         return {**super().tiny(kernel), "num_heads": 2, "num_kv_heads": 1 if shared else 2}
 
-    def refused(self, kernel: Columns, machine: MeasuredMachine) -> str:
+    def why_not_measured(self, kernel: Columns, machine: MeasuredMachine) -> str:
         """What PyTorch or a package does not compute."""
         variant, library = kernel.get("variant"), kernel.get("library")
         own = _library(variant, machine)
@@ -233,7 +233,7 @@ class AttentionPrefill(_Attention):
         keys = kernel["q_len"] if self.causal(kernel) else kernel["kv_len"]
         return super().tie({**kernel, "kv_len": max(keys, kernel["q_len"])})
 
-    def refused(self, kernel: Columns, machine: MeasuredMachine) -> str:
+    def why_not_measured(self, kernel: Columns, machine: MeasuredMachine) -> str:
         """Also lists of lengths, and another causal mask than PyTorch's."""
         queries, keys = self.lengths(kernel)
         if not isinstance(queries, int) or not isinstance(keys, int):
@@ -241,7 +241,7 @@ class AttentionPrefill(_Attention):
         packaged = kernel.get("variant") in PACKAGES
         if self.causal(kernel) and queries != keys and not packaged:
             return "scaled_dot_product_attention aligns its causal mask with the first key"
-        return super().refused(kernel, machine)
+        return super().why_not_measured(kernel, machine)
 
 
 @register
@@ -268,11 +268,11 @@ class AttentionDecode(_Attention):
         """Never."""
         return False
 
-    def refused(self, kernel: Columns, machine: MeasuredMachine) -> str:
+    def why_not_measured(self, kernel: Columns, machine: MeasuredMachine) -> str:
         """Also lists of lengths."""
         if not isinstance(kernel["kv_len"], int):
             return "sequences of different lengths are not measured here"
-        return super().refused(kernel, machine)
+        return super().why_not_measured(kernel, machine)
 
 
 @register
@@ -289,10 +289,10 @@ class Rope(_Heads):
     library: ClassVar = "triton"
     traced: ClassVar = False
 
-    def refused(self, kernel: Columns, machine: MeasuredMachine) -> str:
+    def why_not_measured(self, kernel: Columns, machine: MeasuredMachine) -> str:
         """Odd widths."""
         odd = kernel["head_dim"] % 2
-        return "head_dim must be even" if odd else super().refused(kernel, machine)
+        return "head_dim must be even" if odd else super().why_not_measured(kernel, machine)
 
     def bytes_needed(self, kernel: Columns) -> int:
         """Also PyTorch's results, up to four at once."""

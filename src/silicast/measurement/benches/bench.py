@@ -133,8 +133,8 @@ class Bench(ABC):
         own = {k: v for k, v in kernel.items() if k not in OPEN and k not in self.sizes}
         return {"op": self.op, **own, **self.tiny_sizes}
 
-    def refused(self, kernel: Columns, machine: MeasuredMachine) -> str:
-        """Why a kernel cannot be measured, found without PyTorch; "" = it can."""
+    def why_not_measured(self, kernel: Columns, machine: MeasuredMachine) -> str:
+        """Why a kernel is not measured, by its table alone; "" = it is."""
         if self.library and "library" not in kernel:
             return f"name the library: {' or '.join(map(str, self.libraries(machine)))}"
         return ""
@@ -151,15 +151,14 @@ class Bench(ABC):
         """Allocates operands and returns the call to time."""
         return partial(self.function(kernel), *self.operands(kernel, machine))
 
-    def supported(self, kernel: Columns, machine: MeasuredMachine) -> str:
+    def why_unsupported(self, kernel: Columns, machine: MeasuredMachine) -> str:
         """Why the machine cannot run a kernel, "" = it can: a tiny one of its kind was tried."""
         try:
             kernel_case(kernel)
         except SilicastError as error:
             return str(error)
-        return self._unknown(kernel, machine) or self.refused(kernel, machine) or self._try(
-            self.tiny(kernel), machine
-        )  # fmt: skip
+        known = self._unknown(kernel, machine) or self.why_not_measured(kernel, machine)
+        return known or self._try(self.tiny(kernel), machine)
 
     def _unknown(self, kernel: Columns, machine: MeasuredMachine) -> str:
         """A column that the bench does not act on."""

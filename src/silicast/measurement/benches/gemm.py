@@ -83,7 +83,7 @@ class Gemm(Bench):
         """A batch of two if the kernel has one."""
         return {**super().tiny(kernel), "batch": min(kernel.get("batch", 1), 2)}
 
-    def refused(self, kernel: Columns, machine: MeasuredMachine) -> str:  # noqa: ARG002
+    def why_not_measured(self, kernel: Columns, machine: MeasuredMachine) -> str:  # noqa: ARG002
         """What PyTorch's products in fp8 and int8, and of groups, do not take."""
         dtype, sides = dtype_of(kernel), kernel["n"] % STEP or kernel["k"] % STEP
         if dtype in NARROW:

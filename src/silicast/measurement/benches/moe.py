@@ -55,11 +55,11 @@ class Moe(Bench):
         count: int = kernel["tokens"] * kernel["topk"] * kernel["hidden"] * kernel["intermediate"]
         return 6.0 * count
 
-    def refused(self, kernel: Columns, machine: MeasuredMachine) -> str:
+    def why_not_measured(self, kernel: Columns, machine: MeasuredMachine) -> str:
         """Other activations."""
         if kernel.get("activation", "silu") not in ("silu", "swiglu"):
             return "only the activation SiLU is measured"
-        return super().refused(kernel, machine)
+        return super().why_not_measured(kernel, machine)
 
     def bytes_needed(self, kernel: Columns) -> int:
         """Weights, tokens, intermediate tensors and assignments."""

@@ -38,7 +38,7 @@ class Elementwise(Bench):
         """With the number of tensors that the kind reads."""
         return {**kernel, "inputs": KINDS[kernel["kind"]][1]}
 
-    def refused(self, kernel: Columns, machine: MeasuredMachine) -> str:  # noqa: ARG002
+    def why_not_measured(self, kernel: Columns, machine: MeasuredMachine) -> str:  # noqa: ARG002
         """Other kinds and inputs."""
         kind = kernel.get("kind", "copy")
         if kind not in CALLS:
@@ -121,7 +121,7 @@ class Embedding(Bench):
     tiny_sizes: ClassVar = {"tokens": 4, "hidden": 64, "vocab": 100}
     caches: ClassVar = ("cold", "warm")
 
-    def refused(self, kernel: Columns, machine: MeasuredMachine) -> str:  # noqa: ARG002
+    def why_not_measured(self, kernel: Columns, machine: MeasuredMachine) -> str:  # noqa: ARG002
         """A table of unknown length."""
         return "" if "vocab" in kernel else "state the length of the table: vocab"
 
@@ -214,7 +214,7 @@ class Optimizer(Bench):
     tiny_sizes: ClassVar = {"elements": 64}
     traced: ClassVar = False
 
-    def refused(self, kernel: Columns, machine: MeasuredMachine) -> str:  # noqa: ARG002
+    def why_not_measured(self, kernel: Columns, machine: MeasuredMachine) -> str:  # noqa: ARG002
         """Other kinds and formats."""
         kind = kernel.get("kind", "adamw")
         if kind not in STATES:

@@ -47,7 +47,7 @@ def test_a_gpus_draws_are_sound_tables(op: str) -> None:
         assert drawn.settle(dict(kernel)) == kernel
         assert bench.bytes_needed(kernel) <= 1.1 * most_bytes(GPU) + (1 << 20)
         assert kernel["launch"] == "graph"
-        assert bench.refused(kernel, GPU) == ""
+        assert bench.why_not_measured(kernel, GPU) == ""
 
 
 @pytest.mark.parametrize("op", BENCHES)
@@ -109,8 +109,8 @@ def test_scores_that_pytorch_keeps_unasked_are_counted(op: str) -> None:
 def test_shared_keys_of_xformers_are_refused() -> None:
     kernel = {"op": "attention_decode", "kv_len": 8, "num_heads": 8, "num_kv_heads": 2,
               "head_dim": 64, "variant": "sdpa_efficient", "library": "cutlass"}  # fmt: skip
-    assert "a key head for each" in BENCHES["attention_decode"].refused(kernel, GPU)
-    assert BENCHES["attention_decode"].refused({**kernel, "num_kv_heads": 8}, GPU) == ""
+    assert "a key head for each" in BENCHES["attention_decode"].why_not_measured(kernel, GPU)
+    assert BENCHES["attention_decode"].why_not_measured({**kernel, "num_kv_heads": 8}, GPU) == ""
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_what_cannot_be_measured_says_why(columns: dict[str, Any], said: str) ->
 def test_products_of_other_formats_are_traced_alike(columns: dict[str, Any]) -> None:
     kernel = {"op": "gemm", "m": 32, "n": 64, "k": 48, "batch": 1, "library": "torch", **columns}
     bench, machine = BENCHES["gemm"], replace(CPU, dtypes=("fp32", "bf16", "int8", "fp8"))
-    if said := bench.supported(kernel, machine):
+    if said := bench.why_unsupported(kernel, machine):
         pytest.skip(said)
     (op,) = traced_ops(bench, kernel, machine)
     # how the call is launched, and by whom, a trace leaves open
