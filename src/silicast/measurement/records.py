@@ -25,7 +25,7 @@ Positive = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=0)]
 Text = Annotated[str, Meta(max_length=2000)]
 Columns = dict[str, Any]
-"""A ``kernel`` table or a scenario, as :mod:`silicast.scenario` reads it."""
+"""A ``kernel`` table or a scenario."""
 
 
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="record"):
@@ -57,8 +57,7 @@ class Session(_Record, frozen=True, tag="session"):
     """Machine, software and protocol of a part of the file.
 
     Attributes:
-        id: unique within the file; started: ISO date and time, UTC.
-        device: catalog name, or path of a device file; "" = unknown.
+        id: unique in the file; started: ISO date and time, UTC; device: catalog name or path.
         device_reported: its name by the driver or operating system; devices: number of them.
         host: CPU that fed them; stack: software -> version; machine: other facts.
         source: program or tool that measured; notes: remarks on the validity of the times.
@@ -301,8 +300,8 @@ def read_measurements(path: Path) -> Measurements:
             lines.append(tail)
         except msgspec.MsgspecError:
             notes.append(
-                f"line {len(lines)} is truncated ({len(tail)} bytes) and was skipped: the program "
-                "that wrote it was interrupted; `silicast measure -o` on this file repairs it"
+                f"line {len(lines)} is truncated ({len(tail)} bytes) and was skipped: its writer was "
+                "interrupted; `silicast measure -o` on this file repairs it"
             )
     return measurements_of(path, lines, notes)
 
@@ -384,24 +383,18 @@ def _check_session(record: Record, number: int, sessions: set[str], path: Path) 
         raise SilicastError(f"line {number}: {problem}", field=field, file=str(path), hint=hint)
 
 
-def _identity(record: Record) -> Hashable:
+_SUBJECTS: dict[type, tuple[str, ...]] = {
+    KernelRow: ("kernel",), HostRow: ("quantity", "engine", "version", "states"),
+    CollectiveRow: ("collective",), RunRow: ("scenario", "name"), FailedRow: ("what",),
+}  # fmt: skip
+"""Fields that state what a row measured."""
+
+
+def _identity(record: Any) -> Hashable:
     """What must not be repeated; None where a record has neither a time stamp nor a number."""
-    subject: object
-    match record:
-        case KernelRow():
-            subject = record.kernel
-        case HostRow():
-            subject = (record.quantity, record.engine, record.version, record.states)
-        case CollectiveRow():
-            subject = record.collective
-        case RunRow():
-            subject = (record.scenario, record.name)
-        case FailedRow():
-            subject = record.what
-        case _:
-            return None
-    row = 0 if isinstance(record, FailedRow) else record.row
-    if not record.at and not row:
+    fields, row = _SUBJECTS.get(type(record)), getattr(record, "row", 0)
+    if fields is None or not (record.at or row):
         return None
+    subject = [getattr(record, name) for name in fields]
     what = msgspec.json.encode(subject, order="deterministic")
     return (type(record).__name__, record.session, what, record.at, row)
