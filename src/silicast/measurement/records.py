@@ -300,7 +300,7 @@ def read_measurements(path: Path) -> Measurements:
             lines.append(tail)
         except msgspec.MsgspecError:
             notes.append(
-                f"line {len(lines)} is truncated ({len(tail)} bytes) and was skipped: its writer was "
+                f"line {len(lines)} is truncated ({len(tail)} bytes) and was skipped: writing was "
                 "interrupted; `silicast measure -o` on this file repairs it"
             )
     return measurements_of(path, lines, notes)
