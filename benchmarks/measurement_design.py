@@ -29,9 +29,8 @@ from silicast.kernels.implementation import Implementation, KernelTimes, impleme
 from silicast.learning.calibration import Calibrator
 from silicast.learning.calibration_fit import fit_offset, op_hash
 from silicast.learning.tiers import Evidence
-from silicast.measurement.design.kernel_points import KernelPoints
 from silicast.measurement.design.point_design import PointDesign, Rule
-from silicast.measurement.design.points import Points
+from silicast.measurement.design.points import KernelPoints, Points
 from silicast.validation.suite import data_folder
 from silicast.validation.suites._calibrated_rows import (
     DEVICES,

@@ -28,8 +28,8 @@ from silicast.core.calibration import save_calibration
 from silicast.core.hashing import content_hash
 from silicast.measurement.calibrate import calibrate
 from silicast.measurement.cases import KERNELS
-from silicast.measurement.given import LEFT_OUT
-from silicast.measurement.store import read_measurements
+from silicast.measurement.dataset import EXCLUDED_FLAGS
+from silicast.measurement.records import read_measurements
 from silicast.validation.measured import MeasuredScore, score_measured
 
 MEASUREMENTS = Path(__file__).parents[1] / "measurements"
@@ -52,7 +52,7 @@ def apart(paths: Iterable[Path]) -> dict[str, float]:
     times: dict[str, list[float]] = {}
     for path in paths:
         for row in read_measurements(path).kernels:
-            if row.name != "reference" and not set(row.flags) & set(LEFT_OUT):
+            if row.name != "reference" and not set(row.flags) & set(EXCLUDED_FLAGS):
                 times.setdefault(content_hash(row.kernel), []).append(row.latency_us)
     pairs = [abs(math.log(b / a)) for each in times.values() for a, b in pairwise(each)]
     if not pairs:
@@ -106,7 +106,7 @@ def scores_of(name: str, folder: Path = MEASUREMENTS) -> dict[str, Any]:
         "device": session.device_reported,
         "stack": session.stack,
         "fitted_rows": sum(offset.rows for offset in made.calibration.offsets),
-        "refused_rows": made.refused.count,
+        "refused_rows": made.rejected.count,
         "same_kernel_apart": apart([sweep, held_out]),
         "kernels": _all(kernels),
         "families": _scores(kernels),

@@ -27,10 +27,10 @@ from typing import Any
 
 from silicast.core.errors import SilicastError
 from silicast.measurement.identify import find_machine
+from silicast.measurement.measure import session_of, with_device
 from silicast.measurement.models.runner import Row, measure_models
-from silicast.measurement.prepared import session_of, with_device
-from silicast.measurement.records import RunRow
-from silicast.measurement.store import MeasurementFile, read_measurements
+from silicast.measurement.records import RunRow, read_measurements
+from silicast.measurement.store import MeasurementFile
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
 

@@ -1,22 +1,21 @@
-"""Which measurements would narrow a scenario's interval, each as something that can be run.
+"""Which measurements would narrow a scenario's interval most, as kernels that can be measured.
 
-The answer says what its variance would be with a whole family of kernels, the host or the links
-measured (``why.uncertainty``). Here a family's part is shared out among the kernels that the
-scenario runs: under the process that calibrations interpolate with, a kernel takes off the variance
-of the family's sum what it explains of it, so that one that many others are like, or that takes
-most of the time, comes first, and the second of its kind brings less. With x[f] the share that is
-gone of what family f's measurement takes, g[f], the variance left is
+The answer states the variance that remains if a whole family of kernels, the host or the links are
+measured (``why.uncertainty``). Here a family's part is divided among the kernels of the scenario:
+under the Gaussian process by which calibrations interpolate, measuring a kernel removes the part of
+the variance of the family's summed time that it explains. A kernel that is similar to many others,
+or takes most of the time, comes first; a second one of its kind removes less. With x[f] the share
+removed of what measuring family f removes, g[f], the remaining variance is
 
     V = V0 - sum g[f] x[f] - c sum over pairs sqrt(g[f] g[h]) x[f] x[h]
 
-where c is such that all families together leave what the answer says that they leave: errors that
-families share only go with both.
+with c such that all families together leave the variance that the answer states: an error common to
+two families disappears only when both are measured.
 """
 
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,21 +24,16 @@ from typing import Any, final
 import numpy as np
 
 from silicast.composition.machine import IN_LINE
-from silicast.core.calibration import save_calibration
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.learning.calibration_fit import SD_FLOOR
 from silicast.measurement.budget import seconds_of
 from silicast.measurement.design.design import usual_cost
-from silicast.measurement.field_share import FamilyField, MeasuredOp
 from silicast.measurement.records import Columns
-from silicast.measurement.scenario_kernels import (
-    UsedKernel,
-    is_collective,
-    table_of,
-    used_kernels,
-)
+from silicast.measurement.scenario_kernels import UsedKernel, is_collective, table_of, used_kernels
+from silicast.measurement.scoring import TrialFolder, trial_folder
+from silicast.measurement.variance_reduction import FamilyVariance, MeasuredOp
 from silicast.scenario.answer import Answer
 from silicast.scenario.decode import Scenario, decode, with_calibrations
 from silicast.scenario.reading import read_scenario_file
@@ -49,14 +43,14 @@ from silicast.workload.op import Op
 
 HOST, NETWORK, ALL_KERNELS = "host", "network", "kernels"
 HOST_S, COLLECTIVE_S = 5.0, 1.0
-"""What measuring the host's quantities takes, and one collective, about."""
+"""Approximate seconds of measuring the host's quantities, and one collective."""
 LEAST = 0.001
-"""A measurement that takes less of the variance than this is not named."""
+"""Least share of the variance that a listed measurement removes."""
 SERVING_QUANTITIES = ("step", "request")
 FRAMEWORK_QUANTITIES = ("dispatch", "graph_launch", "round_trip")
 IN_LINE_QUANTITIES = ("between",)
-"""What of the host is measured: of serving engines, of frameworks, and of these where operations
-run in the thread that calls them."""
+"""Host quantities to measure for serving engines, for frameworks, and for frameworks on devices
+where operations run in the calling thread."""
 
 
 @final
@@ -68,9 +62,8 @@ class Step:
         kind: "kernel", "host" or "collective".
         what: ``kernel`` table; quantities of a :class:`~.records.HostRow`; ``workload`` of a
             collective scenario.
-        seconds: that measuring takes, about; share: of the time that is predicted, of what it says
-            something about by name.
-        log_sd: of the metric after this and all steps before.
+        seconds: approximate duration; share: of the predicted time that this kernel takes.
+        log_sd: of the metric after this and all earlier steps.
     """
 
     kind: str
@@ -86,9 +79,9 @@ class Advice:
     """What to measure for one metric of a scenario.
 
     Attributes:
-        log_sd: of its estimate now; steps: the best first.
-        stays: causes that no measurement here does away with -> share of the variance now.
-        unsaid: share of the time of kernels that no table says.
+        log_sd: of the estimate now; steps: in the order of their benefit.
+        remaining: causes that no measurement here removes -> share of the variance now.
+        unmeasurable: share of the time of kernels that no ``kernel`` table describes.
     """
 
     metric: str
@@ -96,17 +89,17 @@ class Advice:
     device: str
     log_sd: float
     steps: tuple[Step, ...]
-    stays: Mapping[str, float]
-    unsaid: float = 0.0
+    remaining: Mapping[str, float]
+    unmeasurable: float = 0.0
 
     @property
     def after(self) -> float:
-        """Log sd after all steps."""
+        """Log standard deviation after all steps."""
         return self.steps[-1].log_sd if self.steps else self.log_sd
 
     @property
     def seconds(self) -> float:
-        """What all steps take."""
+        """Duration of all steps."""
         return sum(step.seconds for step in self.steps)
 
 
@@ -119,15 +112,15 @@ def advise(
     budget: str | None = None,
     metric: str = "",
 ) -> Advice:
-    """What to measure for a scenario, the most worth while first.
+    """What to measure for a scenario, the most useful first.
 
     Args:
         path: scenario file, of tasks kernel, graph, inference or training.
-        device: instead of the scenario's own.
+        device: replaces the scenario's own.
         measured: files of what was measured on it already.
-        top: steps at most; budget: a duration, of all measuring: with it, steps are ranked by what
-            they bring a second.
-        metric: of the answer; "" = the one that sums up the others.
+        top: most steps; budget: duration of all measuring: with it, steps are ranked by their
+            benefit per second.
+        metric: of the answer; "" = the last one, which sums up the others.
 
     Raises:
         SilicastError: unreadable, a task without kernels of its own, or an unknown metric.
@@ -138,42 +131,39 @@ def advise(
     tree = read_scenario_file(path)
     if device:
         tree = {**tree, "device": device}
-    known = []
-    with tempfile.TemporaryDirectory() as folder:
+    known: list[MeasuredOp] = []
+    with trial_folder() as folder:
         if measured:
             scenario = decode(tree, folder=path.parent)
-            file = Path(folder) / "calibration.json"
-            known = _calibrated(measured, device_of(scenario), file)
-            tree = with_calibrations(tree, [file])
+            calibration, known = _calibrated(measured, device_of(scenario), folder)
+            tree = with_calibrations(tree, [calibration])
         scenario = decode(tree, folder=path.parent)
-        # a task without kernels is refused before its answer is asked for
+        # a task without kernels is rejected before its answer is computed
         used = used_kernels(scenario)
         answer = run(scenario)
     return _Adviser(scenario, answer, used, known, metric).advice(top, budget_s)
 
 
-def _calibrated(measured: Sequence[Path], device: Device, target: Path) -> list[MeasuredOp]:
-    """Writes the calibration of files of measurements; their kernels."""
+def _calibrated(
+    measured: Sequence[Path], device: Device, folder: TrialFolder
+) -> tuple[Path, list[MeasuredOp]]:
+    """A calibration by files of measurements, and their kernels."""
     from silicast.measurement.calibrate import calibrate
-    from silicast.measurement.calibrate_kernels import checked_kernels, understood_kernels
-    from silicast.measurement.given import read_given
-    from silicast.measurement.refused import Refused
+    from silicast.measurement.calibrate_kernels import checked_kernels
+    from silicast.measurement.dataset import read_dataset
+    from silicast.measurement.rejected_rows import RejectedRows
 
     made = calibrate(list(measured), device.name, skip_bad=True)
-    save_calibration(made.calibration, target)
-    refused = Refused()  # calibrate has left them out too
-    read = understood_kernels(read_given(list(measured)).kernels, device, refused)
+    groups = checked_kernels(read_dataset(measured), device, device.name, RejectedRows())
     found: dict[Op, list[float]] = {}
-    for rows in checked_kernels(read, device, refused).values():
-        for row in rows:
-            if not row.stray:
-                found.setdefault(row.op, []).append(row.seconds)
-    return [MeasuredOp(op, float(np.median(times))) for op, times in found.items()]
+    for row in (row for rows in groups.values() for row in rows if not row.stray):
+        found.setdefault(row.op, []).append(row.seconds)
+    return folder.file(made.calibration), [(op, float(np.median(s))) for op, s in found.items()]
 
 
 @final
 class _Adviser:
-    """What the answer says of one metric, shared out among what can be measured."""
+    """Divides the variance of one metric of an answer among possible measurements."""
 
     def __init__(
         self,
@@ -188,7 +178,7 @@ class _Adviser:
         self._metric = metric or list(table)[-1]
         if self._metric not in table:
             raise SilicastError(
-                f"no interval of {self._metric[:60]!r} is told apart",
+                f"the answer has no uncertainty of {self._metric[:60]!r}",
                 kind="unknown_name", field="metric", hint=f"one of {', '.join(table)}",
             )  # fmt: skip
         found = table[self._metric]
@@ -197,33 +187,33 @@ class _Adviser:
         self._left = {each["measure"]: float(each["log_sd"]) ** 2 for each in found["would_narrow"]}
         self._factors = {each["name"]: float(each["share"]) for each in found["factors"]}
         self._whole_s = sum(each.seconds for each in used)
-        said = [each for each in used if table_of(each.op) is not None]
-        self._unsaid = sum(e.seconds for e in used if e not in said and not is_collective(e.op))
-        kinds: dict[str, list[UsedKernel]] = {}
-        for each in said:
-            kinds.setdefault(each.op.family, []).append(each)
-        self._fields = {
-            name: FamilyField.of(name, own, self._device, known)
-            for name, own in kinds.items()
+        self._unmeasurable_s = 0.0
+        families: dict[str, list[UsedKernel]] = {}
+        for each in used:
+            if table_of(each.op) is not None:
+                families.setdefault(each.op.family, []).append(each)
+            elif not is_collective(each.op):
+                self._unmeasurable_s += each.seconds
+        self._families = {
+            name: FamilyVariance.of(own, self._device, known)
+            for name, own in families.items()
             if name in self._left
         }
-        exchanged = [each for each in used if is_collective(each.op)]
-        self._exchanges = exchanged if NETWORK in self._left else []
-        self._exchanged_s = sum(each.seconds for each in self._exchanges)
-        self._gone: dict[str, float] = {}
+        self._collectives = [e for e in used if is_collective(e.op) and NETWORK in self._left]
+        self._collectives_s = sum(each.seconds for each in self._collectives)
+        self._removed: dict[str, float] = {}
 
     def advice(self, top: int, budget_s: float) -> Advice:
-        """The best steps, one after the other."""
+        """The best steps, chosen one after the other."""
         steps: list[Step] = []
         left_s = budget_s
         while len(steps) < top:
-            before = self._variance(self._gone)
+            before = self._variance(self._removed)
             tried = [
-                (before - self._variance({**self._gone, name: self._gone.get(name, 0.0) + more}),
-                 seconds, name, more, place)
+                (before - self._variance(self._with(name, more)), seconds, name, more, place)
                 for name, more, seconds, place in self._candidates()
                 if seconds <= left_s
-            ]  # fmt: skip
+            ]
             if not tried:
                 break
             by_second = math.isfinite(budget_s)
@@ -231,96 +221,100 @@ class _Adviser:
             if best[0] < LEAST * self._now:
                 break
             _, seconds, name, more, place = best
-            what, share, kind = self._taken(name, place)
-            self._gone[name] = self._gone.get(name, 0.0) + more
+            kind, what, share = self._taken(name, place)
+            self._removed = self._with(name, more)
             left_s -= seconds
-            sd = math.sqrt(self._variance(self._gone))
+            sd = math.sqrt(self._variance(self._removed))
             steps.append(Step(kind, what, seconds, share, sd))
-        named = {*self._fields, *(n for n in (HOST, NETWORK) if n in self._left)}
-        stays = {
+        named = {*self._families, *(n for n in (HOST, NETWORK) if n in self._left), "device"}
+        remaining = {
             name: share
             for name, share in self._factors.items()
-            if name.partition(":")[2] not in named and name not in named and name != "device"
+            if name.partition(":")[2] not in named and name not in named
         }
+        unmeasurable = self._unmeasurable_s / self._whole_s if self._whole_s > 0.0 else 0.0
         return Advice(
             self._metric, self._estimate, self._device.name, math.sqrt(self._now), tuple(steps),
-            stays, self._unsaid / self._whole_s if self._whole_s > 0.0 else 0.0,
+            remaining, unmeasurable,
         )  # fmt: skip
 
+    def _with(self, name: str, more: float) -> dict[str, float]:
+        return {**self._removed, name: self._removed.get(name, 0.0) + more}
+
     def _candidates(self) -> list[tuple[str, float, float, int]]:
-        """What could be measured next: its name, the share it takes, seconds, a number."""
+        """Possible next measurements: name, share removed, seconds, place of the kernel."""
         found = []
-        for name, each in self._fields.items():
-            best = each.best()
+        for name, family in self._families.items():
+            best = family.best()
             if best is not None:
-                field, place, share = best
-                one = np.array([field.used[place].one])
+                own, place, share = best
+                one = np.array([own.used[place].one])
                 found.append((name, share, float(usual_cost(one)[0]), place))
-        if HOST in self._left and not self._gone.get(HOST):
+        if HOST in self._left and not self._removed.get(HOST):
             found.append((HOST, 1.0, HOST_S, 0))
-        if self._exchanges:
-            share = self._exchanges[0].seconds / self._exchanged_s
+        if self._collectives:
+            share = self._collectives[0].seconds / self._collectives_s
             found.append((NETWORK, share, COLLECTIVE_S, 0))
         return found
 
-    def _taken(self, name: str, place: int) -> tuple[Columns, float, str]:
-        """Notes a measurement: what it is, its share of the time, and its kind."""
+    def _taken(self, name: str, place: int) -> tuple[str, Columns, float]:
+        """Marks a measurement as taken: its kind, what it is, its share of the time."""
         if name == HOST:
             engine = self._scenario.engine
             whose = "" if engine is None else engine.name
-            return {"quantity": list(self._of_host()), "engine": whose}, 0.0, "host"
+            return "host", {"quantity": list(self._host_quantities()), "engine": whose}, 0.0
         if name == NETWORK:
-            used = self._exchanges.pop(0)
+            used = self._collectives.pop(0)
             sizes = dict(used.op.dims)
             what = {"op": used.op.family, "bytes": sizes["bytes"], "gpus": sizes["gpus"]}
-            return what, used.seconds / self._whole_s, "collective"
-        best = self._fields[name].best()
+            return "collective", what, used.seconds / self._whole_s
+        best = self._families[name].best()
         assert best is not None
-        field, place, _ = best
-        field.measure(place)
-        used = field.used[place]
+        own = best[0]
+        own.measure(place)
+        used = own.used[place]
         table = table_of(used.op)
         assert table is not None
-        return table, used.seconds / self._whole_s, "kernel"
+        return "kernel", table, used.seconds / self._whole_s
 
-    def _of_host(self) -> tuple[str, ...]:
-        """Quantities of the host that the scenario's engine has."""
-        named = self._scenario.engine is not None
-        serves = engine_of(self._scenario).kind == "serving" if named else (
-            self._scenario.raw.task == "inference"
-        )  # fmt: skip
+    def _host_quantities(self) -> tuple[str, ...]:
+        """Quantities of the host that matter for the scenario's engine."""
+        if self._scenario.engine is not None:
+            serves = engine_of(self._scenario).kind == "serving"
+        else:
+            serves = self._scenario.raw.task == "inference"
         if serves:
             return SERVING_QUANTITIES
         in_line = self._device.execution_model in IN_LINE
         return IN_LINE_QUANTITIES if in_line else FRAMEWORK_QUANTITIES
 
-    def _variance(self, gone: Mapping[str, float]) -> float:
-        """What is left once shares of what measurements take are gone: see the module."""
-        taken = {name: self._now - left for name, left in self._left.items()}
-        shares = {name: min(gone.get(name, 0.0), 1.0) for name in taken}
-        left = self._now - sum(taken[n] * share for n, share in shares.items() if n != ALL_KERNELS)
-        families = [name for name in taken if name not in (HOST, NETWORK, ALL_KERNELS)]
-        if ALL_KERNELS in taken:
+    def _variance(self, removed: Mapping[str, float]) -> float:
+        """Remaining variance: see the module."""
+        gains = {name: self._now - left for name, left in self._left.items()}
+        shares = {name: min(removed.get(name, 0.0), 1.0) for name in gains}
+        left = self._now - sum(gains[n] * share for n, share in shares.items() if n != ALL_KERNELS)
+        families = [name for name in gains if name not in (HOST, NETWORK, ALL_KERNELS)]
+        if ALL_KERNELS in gains:
             pairs = [
-                (math.sqrt(taken[one] * taken[other]), shares[one] * shares[other])
+                (math.sqrt(gains[one] * gains[other]), shares[one] * shares[other])
                 for n, one in enumerate(families)
                 for other in families[:n]
             ]
             whole = sum(weight for weight, _ in pairs)
-            together = taken[ALL_KERNELS] - sum(taken[name] for name in families)
+            common = gains[ALL_KERNELS] - sum(gains[name] for name in families)
             if whole > 0.0:
-                left -= max(together, 0.0) * sum(w * both for w, both in pairs) / whole
+                left -= max(common, 0.0) * sum(weight * both for weight, both in pairs) / whole
         return max(left, SD_FLOOR**2)
 
 
 def _of_kernel(answer: Answer, used: Sequence[UsedKernel]) -> dict[str, Any]:
-    """The uncertainty of a single kernel: measured itself, it is known to the floor of a fit."""
+    """The uncertainty of a single kernel; measuring it leaves the floor of a fit."""
     own = {name: float(value) ** 2 for name, value in answer.why["log_sd"].items()}
     whole = sum(own.values())
     if whole <= 0.0:
         raise SilicastError("the answer has no interval", field="task")
-    after = {"measure": used[0].op.family, "log_sd": min(SD_FLOOR, math.sqrt(whole))}
     family = used[0].op.family
+    after = {"measure": family, "log_sd": min(SD_FLOOR, math.sqrt(whole))}
     factors = [
         {"name": name if ":" in name else f"{name}:{family}", "share": value / whole}
         for name, value in own.items()
@@ -329,10 +323,10 @@ def _of_kernel(answer: Answer, used: Sequence[UsedKernel]) -> dict[str, Any]:
     return {"latency_us": one}
 
 
-def narrowed(estimate: float, log_sd: float) -> tuple[float, float]:
+def interval(estimate: float, log_sd: float) -> tuple[float, float]:
     """The 90 % interval around an estimate.
 
-    >>> [round(each, 1) for each in narrowed(100.0, 0.05)]
+    >>> [round(each, 1) for each in interval(100.0, 0.05)]
     [92.1, 108.6]
     """
     factor = math.exp(Z90 * log_sd)

@@ -1,4 +1,4 @@
-"""How long a sweep may take, and how that time is shared between families of kernels."""
+"""The time budget of a sweep, and its division among families of kernels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from silicast.core.errors import SilicastError
 
 LEAST_S = 5.0
-"""A budget below this measures nothing that a calibration could use."""
+"""A shorter sweep measures too little for a calibration."""
 MOST_S = 7 * 24 * 3600.0
 _PART = re.compile(r"(\d+(?:\.\d+)?)(h|m|s)")
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
@@ -19,7 +19,7 @@ WEIGHTS = {
     "moe": 2.0,
     "conv2d": 2.0,
 }
-"""Shares of the time: families of several sizes need more points than those of one; others 1."""
+"""Relative shares of the time; 1 for others. Families with more sizes need more points."""
 
 
 def seconds_of(text: str) -> float:
@@ -53,7 +53,7 @@ def seconds_of(text: str) -> float:
 
 
 def shown(seconds: float) -> str:
-    """A duration for people.
+    """A duration as text.
 
     >>> shown(75.4), shown(8.26), shown(7200.0)
     ('1m15s', '8.3s', '2h')

@@ -1,12 +1,12 @@
-"""Measurements of a device into a calibration; rows that cannot be right are named, not used."""
+"""Calibrations fitted to the measurements of a device."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import TypeVar, final
 
 import msgspec
 
@@ -26,69 +26,64 @@ from silicast.measurement.calibrate_kernels import (
     MeasuredKernel,
     checked_kernels,
     fit_kernels,
-    understood_kernels,
 )
 from silicast.measurement.calibrate_runs import FEWEST, checked_runs, fit_runs
-from silicast.measurement.cases import Case, host_case, kernel_case_of
-from silicast.measurement.given import (
-    Given,
-    Numbered,
-    device_given,
-    is_of,
-    read_given,
-    scope_of,
-)
-from silicast.measurement.left_out import (
+from silicast.measurement.cases import Case
+from silicast.measurement.cross_validation import (
     CHOSEN,
     CROSS_VALIDATED,
     HELD_OUT,
     cross_validated,
     enough,
-    held,
-    summed_up,
+    held_out,
+    summarised,
 )
-from silicast.measurement.records import HostRow
-from silicast.measurement.refused import Refused
-from silicast.measurement.scoring import Scored, scored, why_not_scored
-from silicast.measurement.scratch import Scratch, scratch
+from silicast.measurement.dataset import (
+    Dataset,
+    DatasetRow,
+    calibration_scope,
+    dataset_device,
+    read_dataset,
+)
+from silicast.measurement.rejected_rows import RejectedRows
+from silicast.measurement.scoring import Scored, TrialFolder, scored, trial_folder, why_not_scored
 
 WELL_SPREAD = 16
-"""Rows of a family and format that move its physical quantities."""
+"""Rows of a family and format from which on its physical quantities are fitted."""
 LEAST_OF_KERNELS = 8
-"""Fewer rows than that give an offset alone."""
+"""Rows below which only an offset is fitted."""
 
-Row = TypeVar("Row")
+T = TypeVar("T")
 
 
 @final
 @dataclass(frozen=True)
-class Calibrated:
-    """A calibration and how it came about.
+class CalibrationResult:
+    """A calibration with what a user should know of its rows.
 
     Attributes:
-        calibration: what was learned.
-        refused: rows that were left out.
+        rejected: rows that were not used.
         before: (family, dtype) -> mean |log| error of the predictions before.
-        said: what else a reader must know of the rows.
-        unscored: what its figures on rows that were not fitted leave out -> rows.
+        notes: remarks on the rows.
+        unscored: why rows are missing from the accuracy figures -> rows.
     """
 
     calibration: Calibration
-    refused: Refused
-    before: Mapping[tuple[str, str], float]
-    said: list[str] = field(default_factory=list)
+    rejected: RejectedRows
+    before: Mapping[Group, float]
+    notes: list[str] = field(default_factory=list)
     unscored: Mapping[str, int] = field(default_factory=dict)
 
 
 @final
 @dataclass(frozen=True)
 class _Rows:
-    """Rows that can be right, of one device."""
+    """Credible rows of one device; hosts and runs as cases, runs by engine."""
 
-    kernels: Mapping[Group, Sequence[MeasuredKernel]]
-    hosts: Sequence[Numbered[HostRow]]
-    collectives: Sequence[MeasuredCollective]
-    runs: Mapping[str, Sequence[Case]]
+    kernels: Mapping[Group, Sequence[MeasuredKernel]] = field(default_factory=dict)
+    hosts: Sequence[Case] = ()
+    collectives: Sequence[MeasuredCollective] = ()
+    runs: Mapping[str, Sequence[Case]] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -97,16 +92,34 @@ class _Rows:
         runs = sum(map(len, self.runs.values()))
         return kernels + runs + len(self.hosts) + len(self.collectives)
 
+    @property
+    def cases(self) -> list[Case]:
+        """Of all rows."""
+        kernels = [row.case for part in self.kernels.values() for row in part]
+        runs = [case for part in self.runs.values() for case in part]
+        return [*kernels, *(row.case for row in self.collectives), *self.hosts, *runs]
 
-@final
-@dataclass(frozen=True)
-class _About:
-    """What all fits of one call need."""
+    def divided(self, share: float, seed: int) -> tuple[_Rows, _Rows]:
+        """Rows to fit and rows to score, of every group the same share; strays are scored only."""
 
-    device: Device
-    named: str
-    scope: Scope
-    scratch: Scratch
+        def part(members: Sequence[T], case_of: Callable[[T], Case], *, out: bool) -> list[T]:
+            is_out = held_out([case_of(each).identity for each in members], share, seed).tolist()
+            return [each for each, side in zip(members, is_out, strict=True) if side == out]
+
+        def side(*, out: bool) -> _Rows:
+            kernels = {
+                group: [r for r in part(rows, lambda r: r.case, out=out) if out or not r.stray]
+                for group, rows in self.kernels.items()
+            }
+            runs = {name: part(cases, lambda c: c, out=out) for name, cases in self.runs.items()}
+            return _Rows(
+                {group: rows for group, rows in kernels.items() if rows},
+                part(self.hosts, lambda case: case, out=out),
+                part(self.collectives, lambda row: row.case, out=out),
+                {name: cases for name, cases in runs.items() if cases},
+            )
+
+        return side(out=False), side(out=True)
 
 
 def calibrate(
@@ -117,281 +130,231 @@ def calibrate(
     keep_flagged: bool = False,
     holdout: float = 0.0,
     seed: int = 0,
-) -> Calibrated:
-    """The calibration of a device from files of its measurements.
+) -> CalibrationResult:
+    """Fits a calibration of a device to files of its measurements.
 
     Args:
         paths: files of measurements, or tables of kernels (CSV, JSON Lines or Parquet; the columns
             of a ``kernel`` table of a scenario, and ``latency_us``, ``latency_ms`` or
             ``latency_s``).
-        device_name: catalog name or path of a device file; "" = as the files say.
-        skip_bad: go on without rows that cannot be right; else they refuse the whole.
-        keep_flagged: take rows too that were timed while the machine was busy or throttled.
-        holdout: share of the rows that is not fitted but scored; 0 = all are fitted, and what
-            scores them are fits without them.
-        seed: which rows are held out.
+        device_name: catalog name or path of a device file; "" = as the files state.
+        skip_bad: leave out rows that cannot be right instead of raising.
+        keep_flagged: use also rows that were timed while the machine was busy or throttled.
+        holdout: share of the rows that is scored and not fitted; 0 = all rows are fitted, and
+            accuracy is cross-validated.
+        seed: selects the rows that are held out.
 
     Raises:
-        SilicastError: unreadable, rows that cannot be right, named with their counts, several
-            devices, or no row at all.
+        SilicastError: an unreadable file, incredible rows (listed by number), several devices, or
+            no usable row.
     """
     if not 0.0 <= holdout < 1.0:
         raise SilicastError(
             f"expected a share from 0 to below 1, found {holdout:g}", field="holdout",
             hint="0.5 = half of the rows",
         )  # fmt: skip
-    given = read_given([paths] if isinstance(paths, Path) else paths, keep_flagged=keep_flagged)
-    device, named = device_given(given, device_name)
-    scope, said = scope_of(given, device)
-    refused = Refused(several=len(given.files) > 1)
-    rows, unused = _checked(given, device, named, refused)
-    _refuse(refused, given, skip_bad=skip_bad)
+    dataset = read_dataset([paths] if isinstance(paths, Path) else paths, keep_flagged=keep_flagged)
+    device, named = dataset_device(dataset, device_name)
+    scope, notes = calibration_scope(dataset, device)
+    rejected = RejectedRows(several_files=len(dataset.files) > 1)
+    rows, unused = _checked(dataset, device, named, rejected)
+    if rejected.count and not skip_bad:
+        raise SilicastError(
+            "; ".join(rejected.lines()), file=", ".join(str(path) for path in dataset.files),
+            field="rows", hint="correct them, or leave them out with --skip-bad",
+        )  # fmt: skip
+    first = str(dataset.files[0])
     if not rows.count:
         raise SilicastError(
-            "no row can be used", file=str(given.files[0]), field="rows",
-            hint=_why_none(refused, given, unused),
-        )  # fmt: skip
-    with scratch() as folder:
-        about = _About(device, named, scope, folder)
-        fitted, out = _split(rows, holdout, seed) if holdout else (rows, None)
-        if not fitted.count:
+            "no row can be used",
+            file=first,
+            field="rows",
+            hint=_why_none(rejected, dataset, unused),
+        )
+    fitted, out = rows.divided(holdout, seed) if holdout else (rows, None)
+    if not fitted.count:
+        raise SilicastError(
+            "holding out leaves no row to fit", field="holdout", hint="a smaller share"
+        )
+    with trial_folder() as folder:
+        fit = _Fit(device, scope, folder)
+        calibration, before, accuracy = fit.all(fitted, check=out is None)
+        if not (calibration.offsets or calibration.constants or calibration.collectives
+                or calibration.models):  # fmt: skip
             raise SilicastError(
-                "holding out leaves no row to fit", field="holdout", hint="a smaller share"
+                "; ".join(_too_few(fitted)), file=first, field="rows", hint="measure more"
             )
-        calibration, before, checked = _fit(fitted, about, check=out is None)
-        _not_empty(calibration, fitted, given)
         if out is not None:
-            checked = _held_out(out, calibration, about)
-    source = ", ".join(path.name for path in given.files)
+            accuracy = fit.held_out(out, calibration)
+    source = ", ".join(path.name for path in dataset.files)
     calibration = msgspec.structs.replace(
         calibration,
         created=datetime.datetime.now(datetime.UTC).date().isoformat(),
         source=f"{source}: {fitted.count} rows" + (" (others held out)" if out else ""),
-        left_out=checked,
+        left_out=accuracy,
     )
-    said += [*given.lines(), *unused, *_few(fitted)]
-    unscored = _unscored(rows if out is None else out, about.named, refused, all_rows=out is None)
-    return Calibrated(calibration.signed, refused, before, said, unscored)
+    notes += [*dataset.lines(), *unused, *_too_few(fitted)]
+    unscored = _unscored(out or rows, rejected, all_rows=out is None)
+    return CalibrationResult(calibration.signed, rejected, before, notes, unscored)
 
 
-def _unscored(rows: _Rows, named: str, refused: Refused, *, all_rows: bool) -> dict[str, int]:
-    """What is among rows to score and has no score.
+def _checked(
+    dataset: Dataset, device: Device, named: str, rejected: RejectedRows
+) -> tuple[_Rows, list[str]]:
+    """Credible rows, and why times of runs are not used."""
 
-    Args:
-        all_rows: each is scored by a fit of others, where there are enough of them.
-    """
-    strays = sum(
-        row.stray
-        for part in rows.kernels.values()
-        if not all_rows or enough([kernel_case_of(row, named) for row in part])
-        for row in part
-    )
-    silent = sum(bool(why_not_scored(host_case(each, named))) for each in rows.hosts)
-    said = {
-        "that cannot be right": refused.count - strays,
-        "of host times that nothing predicts by itself": silent,
-    }
-    return {why: count for why, count in said.items() if count}
+    def of_device(rows: Iterable[DatasetRow[T]]) -> list[DatasetRow[T]]:
+        kept = []
+        for each in rows:
+            if each.is_measured_on(device):
+                kept.append(each)
+            else:
+                rejected.add(
+                    f"are of another device ({each.device[0][:40]})", each.number, each.file
+                )
+        return kept
 
-
-def _why_none(refused: Refused, given: Given, unused: Sequence[str]) -> str:
-    """Why no row is left, and what to do."""
-    flagged = sum((given.flagged or {}).values())
-    said = [*refused.lines(), *given.lines(), *unused]
-    if flagged:
-        said.append("measure again on a quiet machine, or take them with --keep-flagged")
-    return "; ".join(said) or "it holds no kernel, run or host time"
-
-
-def _not_empty(calibration: Calibration, rows: _Rows, given: Given) -> None:
-    """Refuses to write what says nothing."""
-    if calibration.offsets or calibration.constants or calibration.collectives:
-        return
-    if not calibration.models:
-        raise SilicastError(
-            "; ".join(_few(rows)), file=str(given.files[0]), field="rows", hint="measure more"
-        )
-
-
-def _checked(given: Given, device: Device, named: str, refused: Refused) -> tuple[_Rows, list[str]]:
-    """Rows that can be right, and what of runs is not used."""
-    kernels = checked_kernels(understood_kernels(given.kernels, device, refused), device, refused)
-    hosts = checked_hosts(_of_device(given.hosts, device, refused), refused)
-    collectives = checked_collectives(
-        _of_device(given.collectives, device, refused), device, named, refused
-    )
-    runs, unused = checked_runs(_of_device(given.runs, device, refused), device, named, refused)
+    kernels = checked_kernels(dataset, device, named, rejected)
+    hosts = checked_hosts(of_device(dataset.hosts), named, rejected)
+    collectives = checked_collectives(of_device(dataset.collectives), device, named, rejected)
+    runs, unused = checked_runs(of_device(dataset.runs), device, named, rejected)
     return _Rows(kernels, hosts, collectives, runs), unused
 
 
-def _of_device(
-    rows: Sequence[Numbered[Any]], device: Device, refused: Refused
-) -> list[Numbered[Any]]:
-    kept = []
-    for each in rows:
-        if is_of(each, device):
-            kept.append(each)
-        else:
-            called = each.session.device if each.session is not None else ""
-            refused.add(f"are of another device ({called[:40]})", each.number, each.file)
-    return kept
+@final
+@dataclass(frozen=True)
+class _Fit:
+    """Fits and predictions for one device."""
 
+    device: Device
+    scope: Scope
+    folder: TrialFolder
 
-def _refuse(refused: Refused, given: Given, *, skip_bad: bool) -> None:
-    if refused.count and not skip_bad:
-        raise SilicastError(
-            "; ".join(refused.lines()),
-            file=", ".join(str(path) for path in given.files),
-            field="rows",
-            hint="mend them, or leave them out with --skip-bad",
+    def fitted(self, rows: _Rows) -> tuple[Calibration, dict[Group, float]]:
+        """Fit to all rows but runs, and errors of kernels before."""
+        offsets, before = fit_kernels(rows.kernels, self.device)
+        return Calibration(
+            FORMAT, self.scope, offsets, version=__version__,
+            constants=fit_hosts(rows.hosts, self.device),
+            collectives=fit_collectives(rows.collectives),
+        ), before  # fmt: skip
+
+    def all(
+        self, rows: _Rows, *, check: bool
+    ) -> tuple[Calibration, dict[Group, float], list[LeftOut]]:
+        """A calibration by all rows, errors before, and with ``check`` its cross-validation."""
+        calibration, before = self.fitted(rows)
+        constants = calibration.constants
+        models: list[InModels] = []
+        models_before: list[Scored] = []
+        models_after: list[Scored] = []
+        after = self._cross_validated(rows) if check else []
+        for cases in rows.runs.values():
+            found = fit_runs(cases, self.device, calibration, self.folder)
+            if found is None:
+                continue
+            models.append(found.model)
+            constants = _merged(constants, found.constants)
+            if check:
+                models_before += found.before
+                models_after += found.cross_validated
+        calibration = msgspec.structs.replace(
+            calibration,
+            constants=constants,
+            models=models,
+            fitted=Fitted(
+                collectives=sorted({row.case.identity for row in rows.collectives}),
+                runs=sorted({case.identity for cases in rows.runs.values() for case in cases}),
+                hosts=sorted({case.identity for case in rows.hosts}),
+            ),
         )
+        accuracy = summarised(CROSS_VALIDATED, scored([row.case for row in after]), after)
+        return calibration, before, [*accuracy, *summarised(CHOSEN, models_before, models_after)]
 
+    def held_out(self, rows: _Rows, calibration: Calibration) -> list[LeftOut]:
+        """Accuracy on rows that were held out; host times that nothing predicts do not count."""
+        before, after = scored(rows.cases), self._predicted(calibration, rows.cases)
+        counted = [
+            (one, two)
+            for one, two in zip(before, after, strict=True)
+            if one.answered or two.case.host is None
+        ]
+        return summarised(HELD_OUT, [one for one, _ in counted], [two for _, two in counted])
 
-def _fit(
-    rows: _Rows, about: _About, *, check: bool
-) -> tuple[Calibration, dict[Group, float], list[LeftOut]]:
-    """What rows say; with ``check``, also how far off it is on rows that are left out in turn."""
-    offsets, before = fit_kernels(rows.kernels, about.device)
-    constants = fit_hosts(rows.hosts, about.device)
-    calibration = Calibration(
-        FORMAT, about.scope, offsets, version=__version__, constants=constants,
-        collectives=fit_collectives(rows.collectives),
-    )  # fmt: skip
-    models: list[InModels] = []
-    alone: list[Scored] = []
-    start: list[Scored] = []
-    left: list[Scored] = []
-    if check:
-        for part in (_kernels_left_out, _collectives_left_out, _hosts_left_out):
-            alone += part(rows, about)
-    for cases in rows.runs.values():
-        found = fit_runs(cases, about.device, calibration, about.scratch)
-        if found is None:
-            continue
-        models.append(found.model)
-        constants = _merged(constants, found.constants)
-        if check:
-            start, left = [*start, *found.before], [*left, *found.left_out]
-    calibration = msgspec.structs.replace(
-        calibration,
-        constants=constants,
-        models=models,
-        fitted=Fitted(
-            collectives=sorted({row.case.identity for row in rows.collectives}),
-            runs=sorted({case.identity for cases in rows.runs.values() for case in cases}),
-            hosts=sorted({host_case(each, about.named).identity for each in rows.hosts}),
-        ),
-    )
-    checked = summed_up(CROSS_VALIDATED, scored([row.case for row in alone]), alone)
-    return calibration, before, [*checked, *summed_up(CHOSEN, start, left)]
+    def _cross_validated(self, rows: _Rows) -> list[Scored]:
+        """Kernels, collectives and host times, each predicted by fits to other rows."""
+
+        def by(kept: _Rows, out: Sequence[Case]) -> list[Scored]:
+            return self._predicted(self.fitted(kept)[0], out)
+
+        found = []
+        for group, members in rows.kernels.items():
+
+            def of_group(
+                kept: Sequence[MeasuredKernel], out: Sequence[Case], group: Group = group
+            ) -> list[Scored]:
+                return by(_Rows({group: kept}), out)
+
+            found += cross_validated(members, [row.case for row in members], of_group)
+        cases = [row.case for row in rows.collectives]
+        found += cross_validated(
+            rows.collectives, cases, lambda kept, out: by(_Rows(collectives=kept), out)
+        )
+        hosts: dict[tuple[str, str], list[Case]] = {}
+        for case in rows.hosts:
+            assert case.host is not None
+            key = (constant_of(case.host, self.device), case.host.engine)
+            hosts.setdefault(key, []).append(case)
+        for one in hosts.values():
+            scores = cross_validated(one, one, lambda kept, out: by(_Rows(hosts=kept), out))
+            found += [row for row in scores if row.answered]
+        return found
+
+    def _predicted(self, calibration: Calibration, cases: Sequence[Case]) -> list[Scored]:
+        return scored(cases, [self.folder.file(calibration)])
 
 
 def _merged(known: Sequence[HostConstant], more: Sequence[HostConstant]) -> list[HostConstant]:
-    """Constants, those that follow from runs in the place of what was known before the runs."""
+    """Constants; those that follow from runs replace those measured by themselves."""
     found = {(each.constant, each.engine): each for each in known}
     for each in more:
-        rows = found[key].rows if (key := (each.constant, each.engine)) in found else 0
+        key = (each.constant, each.engine)
+        rows = found[key].rows if key in found else 0
         found[key] = msgspec.structs.replace(each, rows=each.rows + rows)
     return [found[key] for key in sorted(found)]
 
 
-def _kernels_left_out(rows: _Rows, about: _About) -> list[Scored]:
-    found = []
-    for group, members in rows.kernels.items():
+def _unscored(rows: _Rows, rejected: RejectedRows, *, all_rows: bool) -> dict[str, int]:
+    """Why rows are missing from the accuracy figures -> rows.
 
-        def predicted(
-            kept: Sequence[MeasuredKernel], out: Sequence[Case], group: Group = group
-        ) -> list[Scored]:
-            offsets, _ = fit_kernels({group: kept}, about.device)
-            return _by(Calibration(FORMAT, about.scope, offsets), out, about)
-
-        found += cross_validated(members, lambda row: kernel_case_of(row, about.named), predicted)
-    return found
-
-
-def _collectives_left_out(rows: _Rows, about: _About) -> list[Scored]:
-    def predicted(kept: Sequence[MeasuredCollective], out: Sequence[Case]) -> list[Scored]:
-        curves = fit_collectives(kept)
-        return _by(Calibration(FORMAT, about.scope, [], collectives=curves), out, about)
-
-    return cross_validated(rows.collectives, lambda row: row.case, predicted)
-
-
-def _hosts_left_out(rows: _Rows, about: _About) -> list[Scored]:
-    groups: dict[tuple[str, str], list[Numbered[HostRow]]] = {}
-    for each in rows.hosts:
-        groups.setdefault((constant_of(each.row, about.device), each.row.engine), []).append(each)
-
-    def predicted(kept: Sequence[Numbered[HostRow]], out: Sequence[Case]) -> list[Scored]:
-        constants = fit_hosts(kept, about.device)
-        return _by(Calibration(FORMAT, about.scope, [], constants=constants), out, about)
-
-    found = []
-    for members in groups.values():
-        said = cross_validated(members, lambda each: host_case(each, about.named), predicted)
-        found += [row for row in said if row.answered]
-    return found
-
-
-def _by(calibration: Calibration, cases: Sequence[Case], about: _About) -> list[Scored]:
-    return scored(cases, [about.scratch.file(calibration)])
-
-
-def _split(rows: _Rows, share: float, seed: int) -> tuple[_Rows, _Rows]:
-    """Rows to fit and rows to score, of every group the same share."""
-
-    def halves(members: Sequence[Row], identity: Callable[[Row], str]) -> tuple[list[Row], ...]:
-        out = held([identity(row) for row in members], share, seed)
-        pairs = list(zip(members, out.tolist(), strict=True))
-        return [row for row, is_out in pairs if not is_out], [
-            row for row, is_out in pairs if is_out
-        ]
-
-    kernels = {
-        g: halves(m, lambda r: kernel_case_of(r, "").identity) for g, m in rows.kernels.items()
-    }
-    runs = {name: halves(cases, lambda case: case.identity) for name, cases in rows.runs.items()}
-    hosts = halves(rows.hosts, lambda each: host_case(each, "").identity)
-    collectives = halves(rows.collectives, lambda row: row.case.identity)
-    fitted, out = (
-        _Rows(
-            _of_side(kernels, side),
-            hosts[side],
-            collectives[side],
-            {name: both[side] for name, both in runs.items() if both[side]},
-        )
-        for side in (0, 1)
+    Args:
+        all_rows: accuracy is cross-validated in groups of enough rows.
+    """
+    strays = sum(
+        row.stray
+        for part in rows.kernels.values()
+        if not all_rows or enough([row.case for row in part])
+        for row in part
     )
-    return fitted, out
-
-
-def _of_side(
-    groups: Mapping[Group, tuple[list[MeasuredKernel], ...]], side: int
-) -> dict[Group, list[MeasuredKernel]]:
-    """Kernels of one side; strays are scored and never fitted."""
-    found = {
-        group: [r for r in both[side] if side or not r.stray] for group, both in groups.items()
+    counts = {
+        "that cannot be right": rejected.count - strays,
+        "of host times that nothing predicts by itself": sum(
+            bool(why_not_scored(case)) for case in rows.hosts
+        ),
     }
-    return {group: rows for group, rows in found.items() if rows}
+    return {why: count for why, count in counts.items() if count}
 
 
-def _held_out(rows: _Rows, calibration: Calibration, about: _About) -> list[LeftOut]:
-    cases = [kernel_case_of(row, about.named) for part in rows.kernels.values() for row in part]
-    cases += [row.case for row in rows.collectives]
-    cases += [host_case(each, about.named) for each in rows.hosts]
-    cases += [case for part in rows.runs.values() for case in part]
-    before, after = scored(cases), _by(calibration, cases, about)
-    # a host time that nothing predicts by itself says nothing of either
-    known = [
-        (one, two)
-        for one, two in zip(before, after, strict=True)
-        if one.answered or two.case.host is None
-    ]
-    return summed_up(HELD_OUT, [one for one, _ in known], [two for _, two in known])
+def _why_none(rejected: RejectedRows, dataset: Dataset, unused: Sequence[str]) -> str:
+    """Why no row is left, and what to do."""
+    reasons = [*rejected.lines(), *dataset.lines(), *unused]
+    if dataset.excluded:
+        reasons.append("measure again on a quiet machine, or keep them with --keep-flagged")
+    return "; ".join(reasons) or "it holds no kernel, run or host time"
 
 
-def _few(rows: _Rows) -> list[str]:
-    """Groups with too few rows to say much, and how many would."""
+def _too_few(rows: _Rows) -> list[str]:
+    """Groups with too few rows, and how many are needed."""
     counts = {
         group: sum(not row.stray for row in members) for group, members in rows.kernels.items()
     }
@@ -400,17 +363,17 @@ def _few(rows: _Rows) -> list[str]:
         for (family, dtype), count in counts.items()
         if 0 < count < LEAST_OF_KERNELS
     ]
-    said = []
+    notes = []
     if few:
-        said.append(
-            f"few rows give an offset alone: {', '.join(few)}; {WELL_SPREAD} well-spread kernels "
-            "of a family and format move its physical quantities"
+        notes.append(
+            f"few rows give only an offset: {', '.join(few)}; {WELL_SPREAD} well-spread kernels of "
+            "a family and format calibrate its physical quantities"
         )
     for name, cases in rows.runs.items():
         count = len({case.identity for case in cases})
         if count < FEWEST:
-            said.append(
-                f"{name}: {count} run{'' if count == 1 else 's'} of whole models; at least "
-                f"{FEWEST} are needed to say anything of others"
+            notes.append(
+                f"{name}: {count} run{'' if count == 1 else 's'} of whole models; a calibration "
+                f"needs at least {FEWEST}"
             )
-    return said
+    return notes

@@ -1,9 +1,9 @@
-"""Measured collectives into curves over their size, by op, implementation and number of devices."""
+"""Collective rows of a calibration: which can be right, and curves over their size."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -11,14 +11,21 @@ import numpy as np
 
 from silicast.core.calibrated import CollectiveCurve
 from silicast.core.errors import SilicastError
-from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
-from silicast.measurement.calibrate_kernels import CONTRADICTS, SCALE, STRAY, STRAY_AMONG, TOO_FAST
+from silicast.measurement.calibrate_kernels import (
+    CONTRADICTS,
+    OUTLIER,
+    SCALE,
+    STRAY,
+    STRAY_AMONG,
+    TOO_FAST,
+    WRONG_UNIT,
+)
 from silicast.measurement.cases import Case, collective_case
-from silicast.measurement.given import Numbered
+from silicast.measurement.dataset import DatasetRow
 from silicast.measurement.records import CollectiveRow
-from silicast.measurement.refused import Refused
+from silicast.measurement.rejected_rows import RejectedRows
 from silicast.measurement.scoring import Scored, scored
 from silicast.scenario.answerers.collective import topology_between
 from silicast.scenario.decode import decode
@@ -28,19 +35,19 @@ from silicast.scenario.workloads import CollectiveWorkload
 Key = tuple[str, str, str, int, int]
 """Op, implementation, launch, devices, nodes."""
 SD_FLOOR = 0.02
-FIRST_SD = 0.1
-"""With one size nothing is known of others: at least so much."""
+SINGLE_SIZE_SD = 0.1
+"""Log standard deviation of a curve of one size."""
 MOST_SIZES = 64
-"""Sizes of a curve; more of them are taken together by neighbours."""
+"""Sizes of a curve; neighbouring sizes are averaged where there are more."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class MeasuredCollective:
-    """A row understood.
+    """A row whose curve is known.
 
     Attributes:
-        key: which curve it is of; size: bytes; log_ratio: of measured over predicted time.
+        key: of its curve; size: bytes; log_ratio: log of measured over predicted time.
     """
 
     case: Case
@@ -50,26 +57,26 @@ class MeasuredCollective:
 
 
 def checked_collectives(
-    rows: Sequence[Numbered[CollectiveRow]], device: Device, named: str, refused: Refused
+    rows: Sequence[DatasetRow[CollectiveRow]], device: Device, named: str, rejected: RejectedRows
 ) -> list[MeasuredCollective]:
-    """Rows that can be right, with what was predicted of them; the others are ``refused``."""
+    """Credible rows; the others are added to ``rejected``."""
     understood: list[tuple[Case, Key, int]] = []
     for each in rows:
         try:
             case = collective_case(each, named)
             understood.append((case, *_place(case, device)))
         except SilicastError as error:
-            refused.add(f"are not understood: {error}", each.number, each.file)
+            rejected.add(f"are not understood: {error}", each.number, each.file)
     predicted = scored([case for case, _, _ in understood])
     kept: dict[Key, list[MeasuredCollective]] = {}
     for (case, key, size), found in zip(understood, predicted, strict=True):
         reason = _impossible(found)
         if reason:
-            refused.add(reason, case.number, case.file)
+            rejected.add(reason, case.number, case.file)
         else:
             ratio = math.log(case.measured / found.estimate)
             kept.setdefault(key, []).append(MeasuredCollective(case, key, size, ratio))
-    return [row for group in kept.values() for row in _agreeing(group, refused)]
+    return [row for group in kept.values() for row in _consistent(group, rejected)]
 
 
 def _place(case: Case, device: Device) -> tuple[Key, int]:
@@ -84,15 +91,16 @@ def _place(case: Case, device: Device) -> tuple[Key, int]:
 def _impossible(found: Scored) -> str:
     if not found.answered:
         return f"are not understood: {found.reason}"
-    ratio = found.case.measured / found.estimate
-    if not 1.0 / SCALE < ratio < SCALE:
-        return f"are {SCALE:g} times off or more: another unit?"
+    if not 1.0 / SCALE < found.case.measured / found.estimate < SCALE:
+        return WRONG_UNIT
     if found.case.measured < TOO_FAST * found.bound:
         return "are faster than the links can be: was the result awaited?"
     return ""
 
 
-def _agreeing(rows: Sequence[MeasuredCollective], refused: Refused) -> list[MeasuredCollective]:
+def _consistent(
+    rows: Sequence[MeasuredCollective], rejected: RejectedRows
+) -> list[MeasuredCollective]:
     """Rows of one curve without those that contradict each other."""
     middle = float(np.median([row.log_ratio for row in rows]))
     by_case: dict[str, list[float]] = {}
@@ -104,16 +112,16 @@ def _agreeing(rows: Sequence[MeasuredCollective], refused: Refused) -> list[Meas
         if max(repeats) > CONTRADICTS * min(repeats):
             reason = "repeat a collective with times two or more times apart"
         elif len(rows) >= STRAY_AMONG and abs(row.log_ratio - middle) > math.log(STRAY):
-            reason = f"contradict the others: {STRAY:g} times off what those say, or more"
+            reason = OUTLIER
         else:
             kept.append(row)
             continue
-        refused.add(reason, row.case.number, row.case.file)
+        rejected.add(reason, row.case.number, row.case.file)
     return kept
 
 
 def fit_collectives(rows: Sequence[MeasuredCollective]) -> list[CollectiveCurve]:
-    """The curves of all rows."""
+    """A curve for each op, implementation, launch and number of devices."""
     groups: dict[Key, list[MeasuredCollective]] = {}
     for row in rows:
         groups.setdefault(row.key, []).append(row)
@@ -124,7 +132,11 @@ def _curve(key: Key, rows: Sequence[MeasuredCollective]) -> CollectiveCurve:
     by_size: dict[int, list[float]] = {}
     for row in rows:
         by_size.setdefault(row.size, []).append(row.log_ratio)
-    sizes, ratios = _thinned({size: math.fsum(v) / len(v) for size, v in by_size.items()})
+    ratio = {size: math.fsum(values) / len(values) for size, values in by_size.items()}
+    every = sorted(ratio)
+    parts = np.array_split(np.arange(len(every)), min(len(every), MOST_SIZES))
+    sizes = [every[int(part[len(part) // 2])] for part in parts]
+    ratios = [float(np.mean([ratio[every[i]] for i in part])) for part in parts]
     op, implementation, launch, gpus, nodes = key
     return CollectiveCurve(
         op=op,
@@ -134,35 +146,25 @@ def _curve(key: Key, rows: Sequence[MeasuredCollective]) -> CollectiveCurve:
         nodes=nodes,
         sizes=sizes,
         log_ratios=[min(max(each, -5.0), 5.0) for each in ratios],
-        log_sd=_left_out_sd(rows, sizes, ratios),
+        log_sd=_cross_validated_sd(rows, sizes, ratios),
         rows=len(rows),
     )
 
 
-def _thinned(ratios: Mapping[int, float]) -> tuple[list[int], list[float]]:
-    """Sizes, ascending, with their ratios; neighbours together where there are many."""
-    sizes = sorted(ratios)
-    parts = np.array_split(np.arange(len(sizes)), min(len(sizes), MOST_SIZES))
-    chosen = [sizes[int(part[len(part) // 2])] for part in parts]
-    return chosen, [float(np.mean([ratios[sizes[i]] for i in part])) for part in parts]
-
-
-def _left_out_sd(
+def _cross_validated_sd(
     rows: Sequence[MeasuredCollective], sizes: Sequence[int], ratios: Sequence[float]
 ) -> float:
-    """Nine rows in ten lie inside, each told by the curve without its own size."""
+    """Log standard deviation whose 90 % interval covers nine rows in ten, each interpolated from
+    the curve without its own size.
+    """
     if len(sizes) == 1:
-        return FIRST_SD
+        return SINGLE_SIZE_SD
     where, values = np.log2(np.array(sizes, dtype=np.float64)), np.array(ratios)
     errors: list[float] = []
     for row in rows:
         at = math.log2(row.size)
         others = np.ones(len(sizes), dtype=np.bool_)
         others[int(np.argmin(np.abs(where - at)))] = False
-        errors.append(abs(row.log_ratio - _between(at, where[others], values[others])))
+        errors.append(abs(row.log_ratio - float(np.interp(at, where[others], values[others]))))
     sd = max(SD_FLOOR, float(np.quantile(errors, 0.9)) / Z90)
     return min(5.0, sd * math.sqrt(1.0 + 1.0 / len(rows)))
-
-
-def _between(at: float, where: F64, values: F64) -> float:
-    return float(np.interp(at, where, values))

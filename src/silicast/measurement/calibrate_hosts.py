@@ -1,4 +1,4 @@
-"""Measured times of the host into the constants that composition takes."""
+"""Host rows of a calibration: which can be right, and the constants of composition from them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from silicast.composition.error_correlation import constants
 from silicast.composition.machine import IN_LINE
 from silicast.core.calibrated import HostConstant
 from silicast.hardware.device import Device
-from silicast.measurement.given import Numbered, noise_of
+from silicast.measurement.cases import Case, host_case
+from silicast.measurement.dataset import DatasetRow, noise_of
 from silicast.measurement.records import HostRow
-from silicast.measurement.refused import Refused
+from silicast.measurement.rejected_rows import RejectedRows
 
 NAMES = {
     "dispatch": "dispatch_us", "launch": "launch_us", "graph_launch": "graph_launch_us",
@@ -23,21 +24,27 @@ NAMES = {
 }  # fmt: skip
 """Quantity of a row -> constant."""
 OF_ANY_ENGINE = ("round_trip_us", "launch_us", "graph_launch_us", "sync_us")
-"""Constants of the machine, whichever framework measured them."""
+"""Constants of the machine, independent of the framework that measured them."""
 CALL = "call_us"
-"""What an eager operation takes where it runs in the thread that calls it: part of its kernel."""
+"""Time of an eager operation that runs in the thread that calls it: part of its kernel."""
 KEPT = {
     CALL: "a call on this device is part of its kernel",
-    "launch_us": "measured kernels hold it",
-    "sync_us": "no answer waits for a device that has nothing to do",
+    "launch_us": "measured kernels include it",
+    "sync_us": "no prediction waits for an idle device",
 }
-"""Constants that are kept and that nothing predicts by itself -> why."""
+"""Constants that are stored although no prediction uses them directly -> why."""
 SLOWEST_US = 1e6
-"""A host that takes a second for something is not waiting for itself alone."""
+"""Host times of a second or more are errors."""
 
 
-def checked_hosts(rows: Sequence[Numbered[HostRow]], refused: Refused) -> list[Numbered[HostRow]]:
-    """Rows that can be right; the others are ``refused``."""
+def checked_hosts(
+    rows: Sequence[DatasetRow[HostRow]], named: str, rejected: RejectedRows
+) -> list[Case]:
+    """Cases of the credible rows; the others are added to ``rejected``.
+
+    Args:
+        named: the device as scenarios name it.
+    """
     kept = []
     for each in rows:
         if each.row.quantity not in NAMES:
@@ -45,23 +52,23 @@ def checked_hosts(rows: Sequence[Numbered[HostRow]], refused: Refused) -> list[N
         elif each.row.value_us >= SLOWEST_US:
             reason = "are host times of a second or more: another unit?"
         else:
-            kept.append(each)
+            kept.append(host_case(each, named))
             continue
-        refused.add(reason, each.number, each.file)
+        rejected.add(reason, each.number, each.file)
     return kept
 
 
-def fit_hosts(rows: Sequence[Numbered[HostRow]], device: Device) -> list[HostConstant]:
-    """One constant a quantity and engine: the median of its rows.
+def fit_hosts(cases: Sequence[Case], device: Device) -> list[HostConstant]:
+    """One constant for each quantity and engine: the median of its rows.
 
-    Its spread is that of rows and of their repeats, and at least what a measured host leaves open
-    of a step.
+    Its spread combines that between rows and that of their repeats, and is at least the spread that
+    a measured host leaves in a step.
     """
     groups: dict[tuple[str, str], list[HostRow]] = {}
-    for each in rows:
-        name = constant_of(each.row, device)
-        engine = "" if name in OF_ANY_ENGINE else _canonical(each.row.engine)
-        groups.setdefault((name, engine), []).append(each.row)
+    for row in (case.host for case in cases if case.host is not None):
+        name = constant_of(row, device)
+        engine = "" if name in OF_ANY_ENGINE else _canonical(row.engine)
+        groups.setdefault((name, engine), []).append(row)
     return [_constant(*key, found) for key, found in sorted(groups.items())]
 
 
@@ -73,7 +80,7 @@ def constant_of(row: HostRow, device: Device) -> str:
 
 
 def _canonical(engine: str) -> str:
-    """An engine's name in the catalog; one that is not there keeps its own."""
+    """An engine's name in the catalog; its own name if the catalog has none."""
     known = engine_index()
     return known.canonical(engine) if engine in known else engine
 
@@ -91,12 +98,12 @@ def _constant(name: str, engine: str, rows: Sequence[HostRow]) -> HostConstant:
         rows=len(rows),
         engine=engine,
         version=versions.pop() if len(versions) == 1 else "",
-        states=_states(rows),
+        states=_state_ranges(rows),
     )
 
 
-def _states(rows: Sequence[HostRow]) -> dict[str, tuple[float, float]]:
-    """Least and most of what they were taken at."""
+def _state_ranges(rows: Sequence[HostRow]) -> dict[str, tuple[float, float]]:
+    """Smallest and largest value of each numeric state of the rows."""
     found: dict[str, list[float]] = {}
     for row in rows:
         for name, value in row.states.items():

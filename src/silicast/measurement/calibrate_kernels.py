@@ -1,4 +1,4 @@
-"""Measured kernels into what a calibration says of them; rows that cannot be right are named."""
+"""Kernel rows of a calibration: which can be right, and the offsets fitted to them."""
 
 from __future__ import annotations
 
@@ -16,34 +16,29 @@ from silicast.core.hashing import content_hash
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation
-from silicast.learning.calibration_fit import fit_offset
+from silicast.learning.calibration_fit import fit_offset, op_hash
 from silicast.learning.correction import learned_times
 from silicast.learning.dispatch import implementation_of
 from silicast.learning.training import MeasuredKernels
-from silicast.measurement.given import KernelGiven, Numbered
-from silicast.measurement.refused import Refused
+from silicast.measurement.cases import KERNELS, NOTED, TIMES, US_PER_S, Case
+from silicast.measurement.dataset import Dataset, DatasetRow, TableKernel
+from silicast.measurement.rejected_rows import RejectedRows
 from silicast.scenario.kernel_case import kernel_case
-from silicast.scenario.resolve import find_any_device
 from silicast.workload.op import Op, OpBatch, Variant
 
-TIMES = {"latency_us": 1e-6, "latency_ms": 1e-3, "latency_s": 1.0, "seconds": 1.0}
-"""Columns of the measured time -> seconds."""
-NOTED = (
-    "device", "host", "driver", "date", "notes", "id", "run", "repeat", "repeats", "power_w",
-    "clock_mhz",
-)  # fmt: skip
-"""Columns that say something about a row and are no part of its op."""
-
 TOO_FAST = 0.98
-"""Below so much of its bound a kernel was timed wrongly, or something else was."""
+"""Least credible time as a share of the bound."""
 SCALE = 300.0
-"""A measured time so many times off the predicted one, either way, has another unit."""
+"""A measured time this many times off the prediction, either way, has another unit."""
 CONTRADICTS = 2.0
-"""Repeats of one op this far apart were not timed under the same conditions."""
+"""Repeats this far apart were not timed under the same conditions."""
 STRAY = 10.0
-"""A ratio of measured over predicted time so far from the usual one of its table is no kernel's."""
+"""A ratio of measured over predicted time this far from the median ratio is an outlier."""
 STRAY_AMONG = 8
-"""Rows from which on there is a usual ratio."""
+"""Rows from which on a median ratio exists."""
+
+WRONG_UNIT = f"are {SCALE:g} times off or more: another unit?"
+OUTLIER = f"contradict the others: {STRAY:g} times off their median, or more"
 
 Group = tuple[str, str]
 """Family and format."""
@@ -52,41 +47,38 @@ Group = tuple[str, str]
 @final
 @dataclass(frozen=True, slots=True)
 class MeasuredKernel:
-    """A row understood.
+    """A row whose op and time are known.
 
     Attributes:
-        columns: of its ``kernel`` table; noise: log sd of its repeats, None = not known.
-        stray: it is too far off to be fitted, yet its own repeats agree: it is scored.
+        stray: too far off to be fitted although its repeats agree: it is scored only.
     """
 
-    number: int
-    file: Path
     op: Op
     seconds: float
-    columns: Mapping[str, Any]
-    noise: float | None = None
+    case: Case
     stray: bool = False
 
 
-def understood_kernels(
-    rows: Sequence[Numbered[KernelGiven]], device: Device, refused: Refused
-) -> list[MeasuredKernel]:
-    """Rows that say what ran and how long, without copies; the others are ``refused``."""
-    once = _without_copies(rows, refused)
-    return [one for row in once if (one := _understood(row, device, refused))]
-
-
 def checked_kernels(
-    read: Sequence[MeasuredKernel], device: Device, refused: Refused
+    dataset: Dataset, device: Device, named: str, rejected: RejectedRows
 ) -> dict[Group, list[MeasuredKernel]]:
-    """By family and format the rows that can be right; the others are ``refused``.
+    """Credible rows by family and format; the others are added to ``rejected``.
 
-    Those that are refused for being far off, but whose own repeats agree, are there as strays.
+    Rows rejected as outliers whose own repeats agree are returned too, as strays.
+
+    Args:
+        named: the device as scenarios name it.
     """
+    understood = []
+    for each in _without_copies(dataset.kernels, rejected):
+        try:
+            understood.append(_measured(each, device, named))
+        except SilicastError as error:
+            rejected.add(error.message, each.number, each.file)
     kept: dict[Group, list[MeasuredKernel]] = {}
-    for rows in _alike(read):
+    for rows in _batches(understood):
         op = rows[0].op
-        good = _checked(implementation_of(op, device), rows, device, refused)
+        good = _credible(implementation_of(op, device), rows, device, rejected)
         if good:
             kept.setdefault((op.family, op.variant.dtype), []).extend(good)
     return dict(sorted(kept.items()))
@@ -95,7 +87,7 @@ def checked_kernels(
 def fit_kernels(
     groups: Mapping[Group, Sequence[MeasuredKernel]], device: Device
 ) -> tuple[list[Offset], dict[Group, float]]:
-    """What rows but strays change, and the mean |log| error before, by family and format."""
+    """Offsets fitted to all rows but strays, and the mean |log| error before, by group."""
     offsets: list[Offset] = []
     before: dict[Group, float] = {}
     for group, every in groups.items():
@@ -110,7 +102,7 @@ def fit_kernels(
                 np.array([row.seconds for row in part]),
                 np.zeros(len(part), dtype=np.bool_),
             )
-            for part in _alike(rows)
+            for part in _batches(rows)
         ]
         offset, before[group] = fit_offset(model, parts, device)
         offsets.append(offset)
@@ -118,122 +110,107 @@ def fit_kernels(
 
 
 def _without_copies(
-    rows: Sequence[Numbered[KernelGiven]], refused: Refused
-) -> list[Numbered[KernelGiven]]:
-    """Rows without those that say what another says to the last column.
-
-    A kernel that was timed twice differs in its time, or in a column that numbers the runs.
-    """
-    seen: set[str] = set()
-    kept: list[Numbered[KernelGiven]] = []
+    rows: Sequence[DatasetRow[TableKernel]], rejected: RejectedRows
+) -> list[DatasetRow[TableKernel]]:
+    """Rows without exact copies; repeats differ in their time or in a column that numbers them."""
+    kept: dict[str, DatasetRow[TableKernel]] = {}
     for each in rows:
-        values = each.row.values
-        key = content_hash(sorted((name, str(value)) for name, value in values.items()))
-        if key in seen:
-            refused.add(
+        key = content_hash(sorted((name, str(value)) for name, value in each.row.values.items()))
+        if kept.setdefault(key, each) is not each:
+            rejected.add(
                 "are copies of other rows: number repeats in a column `run`", each.number, each.file
             )
-        else:
-            seen.add(key)
-            kept.append(each)
-    return kept
+    return list(kept.values())
 
 
-def _understood(
-    each: Numbered[KernelGiven], device: Device, refused: Refused
-) -> MeasuredKernel | None:
-    """The op and time of a row, None if it is refused."""
-    given = each.row.values
-    values = {k: v for k, v in given.items() if k not in NOTED and k not in TIMES}
+def _measured(each: DatasetRow[TableKernel], device: Device, named: str) -> MeasuredKernel:
+    """The op and time of a row.
 
-    def refuse(reason: str) -> None:
-        refused.add(reason, each.number, each.file)
-
-    stated = [name for name in TIMES if name in given]
+    Raises:
+        SilicastError: the reason, as :class:`RejectedRows` takes it.
+    """
+    values = each.row.values
+    stated = [name for name in TIMES if name in values]
     if len(stated) != 1:
-        refuse("have no latency_us" if not stated else "have several times")
-        return None
-    time: Any = given[stated[0]]
+        raise SilicastError("have several times" if stated else "have no latency_us")
+    time: Any = values[stated[0]]
     number = isinstance(time, (int, float)) and not isinstance(time, bool)
     if not number or not math.isfinite(time) or time <= 0:
-        refuse(f"have no time above 0 in {stated[0]}")
-        return None
-    other = given.get("device")
-    if other is not None and not _same(str(other), device, each.file.parent):
-        refuse(f"are of another device ({str(other)[:40]})")
-        return None
+        raise SilicastError(f"have no time above 0 in {stated[0]}")
+    if not each.is_measured_on(device):
+        raise SilicastError(f"are of another device ({each.device[0][:40]})")
+    columns = {k: v for k, v in values.items() if k not in NOTED and k not in TIMES}
     try:
-        op = kernel_case(values).op
+        op = kernel_case(columns).op
         implementation_of(op, device)
     except SilicastError as error:
-        refuse(f"are not understood: {error}")
-        return None
+        raise SilicastError(f"are not understood: {error}") from None
     seconds = float(time) * TIMES[stated[0]]
-    return MeasuredKernel(each.number, each.file, op, seconds, values, each.row.noise)
+    case = Case(
+        KERNELS, f"{op.family} {op.variant.dtype}",
+        {"task": "kernel", "device": named, "kernel": columns}, Path(), "latency_us",
+        seconds * US_PER_S, each.row.noise, op_hash(op), each.number, each.file,
+    )  # fmt: skip
+    return MeasuredKernel(op, seconds, case)
 
 
-def _same(name: str, device: Device, folder: Path) -> bool:
-    if name == device.name:
-        return True
-    beside = name.endswith(".toml") and (folder / name).is_file()
-    try:
-        return find_any_device(name, folder if beside else Path()).name == device.name
-    except SilicastError:
-        return False
-
-
-def _alike(read: Sequence[MeasuredKernel]) -> list[list[MeasuredKernel]]:
-    """Rows that one call of a model answers."""
+def _batches(rows: Sequence[MeasuredKernel]) -> list[list[MeasuredKernel]]:
+    """Rows that one call of a kernel model predicts."""
     found: dict[tuple[str, Variant, tuple[str, ...]], list[MeasuredKernel]] = {}
-    for row in read:
+    for row in rows:
         names = tuple(name for name, _ in row.op.dims)
         found.setdefault((row.op.family, row.op.variant, names), []).append(row)
     return list(found.values())
 
 
-def _checked(
-    model: Implementation, rows: Sequence[MeasuredKernel], device: Device, refused: Refused
+def _credible(
+    model: Implementation, rows: Sequence[MeasuredKernel], device: Device, rejected: RejectedRows
 ) -> list[MeasuredKernel]:
-    """The rows that can be right."""
+    """Rows of one batch that can be right, and strays."""
     times = learned_times(model, OpBatch.of([row.op for row in rows]), device)
     ratios = np.array([row.seconds for row in rows]) / times.estimate_s
-    sane = ratios[(ratios > 1.0 / SCALE) & (ratios < SCALE)]
-    middle = float(np.median(sane)) if len(sane) >= STRAY_AMONG else 0.0
+    plausible = (ratios > 1.0 / SCALE) & (ratios < SCALE)
+    count = int(plausible.sum())
+    middle = float(np.median(ratios[plausible])) if count >= STRAY_AMONG else 0.0
     usual: dict[Op, list[float]] = {}
     every: dict[Op, list[float]] = {}
-    for row, ratio in zip(rows, ratios.tolist(), strict=True):
+    for row, ok in zip(rows, plausible.tolist(), strict=True):
         every.setdefault(row.op, []).append(row.seconds)
-        if 1.0 / SCALE < ratio < SCALE:
+        if ok:
             usual.setdefault(row.op, []).append(row.seconds)
     kept: list[MeasuredKernel] = []
-    for row, bound, ratio in zip(rows, times.bound_s.tolist(), ratios.tolist(), strict=True):
+    for row, bound, ratio, ok in zip(
+        rows, times.bound_s.tolist(), ratios.tolist(), plausible.tolist(), strict=True
+    ):
         repeats = usual.get(row.op, [row.seconds])
-        far = True
-        if not 1.0 / SCALE < ratio < SCALE:
-            reason = f"are {SCALE:g} times off or more: another unit?"
+        outlier = False
+        if not ok:
+            reason, outlier = WRONG_UNIT, True
         elif row.seconds < TOO_FAST * bound:
-            far = False
             reason = (
                 "are faster than the device can be at its largest clock: was the result awaited?"
             )
         elif max(repeats) > CONTRADICTS * min(repeats):
-            far = False
             reason = "repeat an op with times two or more times apart"
         elif middle and not 1.0 / STRAY < ratio / middle < STRAY:
-            reason = f"contradict the others: {STRAY:g} times off what those say, or more"
+            reason, outlier = OUTLIER, True
         else:
             kept.append(row)
             continue
-        refused.add(reason, row.number, row.file)
-        if far and row.seconds >= TOO_FAST * bound and _agree(row, every[row.op]):
+        rejected.add(reason, row.case.number, row.case.file)
+        if outlier and row.seconds >= TOO_FAST * bound and _repeatable(row, every[row.op]):
             kept.append(replace(row, stray=True))
     return kept
 
 
-def _agree(row: MeasuredKernel, seconds: Sequence[float]) -> bool:
-    """Whether all that is known of a row's repeats, its own and other rows of its op, agrees."""
+def _repeatable(row: MeasuredKernel, seconds: Sequence[float]) -> bool:
+    """Whether a row's own repeats and all other rows of its op agree.
+
+    Args:
+        seconds: of all rows of the op.
+    """
     if max(seconds) > CONTRADICTS * min(seconds):
         return False
-    if row.noise is None:
+    if row.case.noise is None:
         return len(seconds) > 1
-    return math.exp(2.0 * Z90 * row.noise) <= CONTRADICTS
+    return math.exp(2.0 * Z90 * row.case.noise) <= CONTRADICTS

@@ -1,19 +1,20 @@
-"""Measured runs of whole models into host constants of their engine and a factor on its kernels.
+"""Runs of whole models in a calibration: host constants of their engine, a factor on its kernels.
 
 With t[i] the measured and p[i] the predicted time of run i, which depends on the logs x of a factor
 on all kernels and of the engine's host constants,
 
-    log t[i] = log p[i](x) + noise        x ~ Normal(0, what is known of each)
+    log t[i] = log p[i](x) + noise        x ~ Normal(0, prior standard deviations)
 
-is solved by Gauss and Newton's method with predictions as they are: what runs do not tell stays
-where it was. Which of x move at all is chosen by runs that were left out, a model at a time where
-there are several: none, the host, the kernels, or both. Where none brings them closer, only the
-interval changes. The errors that chose are those that are given: the least of four, a little low.
+is solved by the Gauss-Newton method on full predictions; what the runs do not determine keeps its
+prior. Which of x are fitted at all (none, the host, the kernels, or both) is chosen by
+cross-validation, a model at a time where there are several. If no choice is better, only the
+interval changes. The reported errors are those that decided the choice, so slightly too low.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
@@ -33,110 +34,111 @@ from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
-from silicast.measurement.calibrate_kernels import SCALE
+from silicast.measurement.calibrate_kernels import SCALE, WRONG_UNIT
 from silicast.measurement.cases import DEFAULT_ENGINES, TIMES_OF_RUNS, TOTALS, Case, run_cases
-from silicast.measurement.given import Numbered
+from silicast.measurement.dataset import DatasetRow
 from silicast.measurement.records import RunRow
-from silicast.measurement.refused import Refused
-from silicast.measurement.scoring import Scored, scored
-from silicast.measurement.scratch import Scratch
+from silicast.measurement.rejected_rows import RejectedRows
+from silicast.measurement.scoring import Scored, TrialFolder, scored
 from silicast.scenario.chosen_engine import chosen_engine
 from silicast.scenario.decode import decode
 from silicast.scenario.measured import kind_of_run
 from silicast.scenario.resolve import find_any_device
 
 FEWEST = 3
-"""Runs of an engine that say how wide the interval of further ones is."""
+"""Runs of an engine from which on their scatter sets the interval of further runs."""
 MOVING = 5
-"""Runs from which on they may move a prediction."""
+"""Runs from which on they may change the estimate."""
 MOST = 120
-"""Times of runs that are fitted; more of them are thinned out evenly."""
+"""Times of runs that are fitted; more are thinned out evenly."""
 STEP = 0.1
-"""By how much a log is moved to see what depends on it."""
+"""Change of a log by which derivatives are taken."""
 ROUNDS, SETTLED, FARTHEST = 6, 0.03, 1.0
-"""Rounds at most, the move of a log at which they end, and the largest of one round."""
+"""Most rounds, the change of a log at which they end, and its largest change in a round."""
 NOISE_FLOOR, FIRST_NOISE = 0.02, 0.05
 FIRST_ROWS = 3.0
-"""What is known before counts as so many runs."""
+"""Weight of the prior variance, in runs."""
 BETTER = 0.95
-"""A way is taken if runs left out are at most so much as far off with it."""
+"""A choice is accepted if its cross-validated error is at most this share of the best so far."""
 TELLS = 0.8
-"""A constant is kept if runs leave at most so much of its spread."""
+"""A constant is fitted if the runs leave at most this share of its prior spread."""
 MODELS_APART = 4
-"""Models from which on whole ones are left out."""
+"""Models from which on whole models are left out in cross-validation."""
 MOST_FOLDS = 10
-DENTED = 2.0
-"""Errors so many spreads off count less."""
+HUBER = 2.0
+"""Errors of more standard deviations are weighted down."""
 Z80 = 1.2815515655446004
-"""What a normal error exceeds in one case in ten, standard deviations."""
+"""90 % quantile of the standard normal distribution."""
 WORK = ("step_us", "request_us", "token_us")
 FACTOR = "kernels"
+
+Mask = NDArray[np.bool_]
 
 
 @final
 @dataclass(frozen=True)
 class FittedRuns:
-    """What runs of one engine say.
+    """Fit to the runs of one engine.
 
     Attributes:
-        left_out: each time, predicted by a fit of others, the way being chosen by all.
+        before: each time as predicted without the calibration.
+        cross_validated: each time as predicted by a fit to other runs.
     """
 
     model: InModels
     constants: list[HostConstant]
     before: list[Scored]
-    left_out: list[Scored]
+    cross_validated: list[Scored]
 
 
 def checked_runs(
-    rows: Sequence[Numbered[RunRow]], device: Device, named: str, refused: Refused
+    rows: Sequence[DatasetRow[RunRow]], device: Device, named: str, rejected: RejectedRows
 ) -> tuple[dict[str, list[Case]], list[str]]:
-    """By engine the times of runs that are predicted, and what is not used; rows that cannot be
-    right are ``refused``.
+    """Predicted times of runs by engine, and notes on unused times; incredible rows are added to
+    ``rejected``.
     """
     cases: list[Case] = []
-    unused: dict[str, int] = {}
+    unused: Counter[str] = Counter()
     for each in rows:
         try:
             found = [c for c in run_cases(each, named) if c.metric in (*TIMES_OF_RUNS, *TOTALS)]
             other = find_any_device(found[0].tree["device"], each.file.parent) if found else device
         except SilicastError as error:
-            refused.add(f"are not understood: {error}", each.number, each.file)
+            rejected.add(f"are not understood: {error}", each.number, each.file)
             continue
         if other.name != device.name:
-            refused.add(f"are of another device ({other.name})", each.number, each.file)
-        elif not found:
-            unused["measured no time that a step has"] = 1 + unused.get(
-                "measured no time that a step has", 0
-            )
-        else:
-            cases += found
+            rejected.add(f"are of another device ({other.name})", each.number, each.file)
+            continue
+        unused["no time of a step was measured"] += not found
+        cases += found
     kept: dict[str, list[Case]] = {}
     for row in scored(cases):
         case = row.case
         if not row.answered:
-            unused[row.reason] = unused.get(row.reason, 0) + 1
+            unused[row.reason] += 1
         elif not 1.0 / SCALE < case.measured / row.estimate < SCALE:
-            refused.add(f"are {SCALE:g} times off or more: another unit?", case.number, case.file)
+            rejected.add(WRONG_UNIT, case.number, case.file)
         else:
             kept.setdefault(_engine(case).name, []).append(case)
-    said = [
+    notes = [
         f"{count} time{'' if count == 1 else 's'} of runs not used: {why}"
-        for why, count in unused.items()
+        for why, count in (+unused).items()
     ]
-    return dict(sorted(kept.items())), said
+    return dict(sorted(kept.items())), notes
 
 
 def fit_runs(
-    cases: Sequence[Case], device: Device, base: Calibration, scratch: Scratch
+    cases: Sequence[Case], device: Device, base: Calibration, folder: TrialFolder
 ) -> FittedRuns | None:
-    """What the times of one engine's runs say, beside what ``base`` says of kernels and the host;
-    None of fewer than :data:`FEWEST` runs.
+    """Fit to the times of one engine's runs; None for fewer than :data:`FEWEST` runs.
+
+    Args:
+        base: calibration of kernels and host that the predictions of the runs use.
     """
     if len({case.identity for case in cases}) < FEWEST:
         return None
     thinned = [cases[i] for i in np.linspace(0, len(cases) - 1, min(len(cases), MOST)).astype(int)]
-    return _Fit(thinned, device, base, scratch).result()
+    return _Fit(thinned, device, base, folder).result()
 
 
 def _engine(case: Case) -> Engine:
@@ -147,48 +149,48 @@ def _engine(case: Case) -> Engine:
 
 @final
 class _Fit:
-    """The times of one engine's runs and what they depend on."""
+    """Times of one engine's runs and the parameters ``x`` that they depend on."""
 
     def __init__(
-        self, cases: Sequence[Case], device: Device, base: Calibration, scratch: Scratch
+        self, cases: Sequence[Case], device: Device, base: Calibration, folder: TrialFolder
     ) -> None:
-        self.cases, self.device, self.scratch = cases, device, scratch
-        self.base = [scratch.file(base)]
+        self.cases, self.device, self.folder = cases, device, folder
+        self.base = [folder.file(base)]
         self.engine = _engine(cases[0])
         self.mode = mode_of(self.engine)
         self.usual = spreads()[f"{self.mode}.composition_log_sd"]
         scenarios = [decode(dict(case.tree), folder=case.folder) for case in cases]
         self.tasks = sorted({kind_of_run(each) for each in scenarios})
+        stated = {case.version for case in cases}
+        self.version = stated.pop() if len(stated) == 1 else ""
         host = with_measured_host(self.engine, base.constants, Host(), None).engine.host
         launch = BETWEEN if device.execution_model in IN_LINE else LAUNCHES[0]
         every: dict[str, float] = {name: getattr(host, name) for name in (launch, *WORK)}
         self.values = {name: value for name, value in every.items() if value > 0.0}
         self.names = (FACTOR, *self.values)
-        first = self.predicted(np.zeros(len(self.names)))
+        self.first = self.predicted(np.zeros(len(self.names)))
         of_launch = host.log_sd if host.launch_log_sd is None else host.launch_log_sd
         prior = {name: of_launch if name == launch else host.log_sd for name in self.values}
-        widths = [_log_sd(row) for row in first]
-        prior[FACTOR] = max(0.05, float(np.median(widths)))
+        prior[FACTOR] = max(0.05, float(np.median([_log_sd(row) for row in self.first])))
         self.prior = np.array([prior[name] for name in self.names])
-        self.first = first
 
     def predicted(self, x: F64) -> list[Scored]:
-        """All times with the logs ``x`` of the factor and of the constants moved."""
+        """Predictions of all times with parameters ``x``."""
         tried = self.base
         if np.any(x != 0.0):
-            tried = [*self.base, self.scratch.file(self._calibration(x))]
+            calibration = Calibration(
+                FORMAT, Scope(self.device.name), [],
+                constants=self.constants(x, np.full(len(self.names), 0.1)),
+                models=[self.model(float(x[0]), self.usual)],
+            )  # fmt: skip
+            tried = [*self.base, self.folder.file(calibration)]
         return scored(self.cases, tried)
 
-    def _calibration(self, x: F64) -> Calibration:
-        return Calibration(
-            FORMAT, Scope(self.device.name), [],
-            constants=self._constants(x, np.full(len(self.names), 0.1)),
-            models=[self._model(float(x[0]), self.usual)],
-        )  # fmt: skip
-
-    def _model(self, log_ratio: float, log_sd: float) -> InModels:
-        seconds = [_seconds(case) for case in self.cases]
-        ran = {_name(case) for case in self.cases}
+    def model(self, log_ratio: float, log_sd: float) -> InModels:
+        """The factor on kernels as a calibration stores it."""
+        seconds = [
+            case.measured * (1.0 if case.metric.endswith("_s") else 1e-3) for case in self.cases
+        ]
         return InModels(
             engine=self.engine.name,
             mode=self.mode,
@@ -196,12 +198,13 @@ class _Fit:
             log_sd=log_sd,
             rows=len(self.cases),
             seconds=(min(seconds), max(seconds)),
-            version=_version(self.cases),
+            version=self.version,
             tasks=self.tasks,
-            models=sorted(ran)[:64],
+            models=sorted({_model_name(case) for case in self.cases})[:64],
         )
 
-    def _constants(self, x: F64, log_sd: F64) -> list[HostConstant]:
+    def constants(self, x: F64, log_sd: F64) -> list[HostConstant]:
+        """The host constants that differ from those known."""
         return [
             HostConstant(
                 constant=name,
@@ -209,7 +212,7 @@ class _Fit:
                 log_sd=float(log_sd[place]),
                 rows=len(self.cases),
                 engine=self.engine.name,
-                version=_version(self.cases),
+                version=self.version,
                 from_runs=True,
             )
             for place, (name, value) in enumerate(self.values.items(), 1)
@@ -217,64 +220,54 @@ class _Fit:
         ]
 
     def result(self) -> FittedRuns:
-        """What the runs say."""
+        """Solves for ``x``, chooses what is fitted, and measures the remaining error."""
+        every = np.ones(len(self.names), dtype=np.bool_)
         x = np.zeros(len(self.names))
-        left = start = self._left(self.first)
+        residual = start = _residuals(self.first)
         for _ in range(ROUNDS):
-            slopes = self._slopes(x, left)
-            wanted = self._solved(left + slopes @ x, slopes, np.ones(len(left), bool), self._all())
+            slopes = self._slopes(x, residual)
+            rows = np.ones(len(residual), dtype=np.bool_)
+            wanted = self._solved(residual + slopes @ x, slopes, rows, every)
             move = np.clip(wanted - x, -FARTHEST, FARTHEST)
             x = x + move
-            left = self._left(self.predicted(x))
+            residual = _residuals(self.predicted(x))
             if float(np.abs(move).max()) < SETTLED:
                 break
-        target = left + slopes @ x
+        target = residual + slopes @ x
         moved, errors = self._chosen(target, slopes, start)
         x, log_sd = self._settled(target, slopes, moved)
-        final = self.predicted(x)
-        others = np.array([max(_log_sd(row) ** 2 - self.usual**2, 0.0) for row in final])
-        open_sd = self._open(errors, others)
-        constants = self._constants(x, np.maximum(log_sd, NOISE_FLOOR))
+        final_ = self.predicted(x)
+        others = np.array([max(_log_sd(row) ** 2 - self.usual**2, 0.0) for row in final_])
+        composition_sd = self._composition_sd(errors, others)
         return FittedRuns(
-            self._model(float(min(max(x[0], -5.0), 5.0)), open_sd),
-            constants,
+            self.model(float(min(max(x[0], -5.0), 5.0)), composition_sd),
+            self.constants(x, np.maximum(log_sd, NOISE_FLOOR)),
             scored(self.cases),
             [
-                _without(row, error, math.sqrt(other + open_sd**2))
-                for row, error, other in zip(final, errors.tolist(), others.tolist(), strict=True)
+                _by_others(row, error, math.sqrt(other + composition_sd**2))
+                for row, error, other in zip(final_, errors.tolist(), others.tolist(), strict=True)
             ],
         )
 
-    def _left(self, rows: Sequence[Scored]) -> F64:
-        """Logs of measured over predicted times."""
-        return np.array([math.log(row.case.measured / row.estimate) for row in rows])
-
-    def _slopes(self, x: F64, left: F64) -> F64:
-        """By how much each predicted log moves with each of ``x``."""
+    def _slopes(self, x: F64, residual: F64) -> F64:
+        """Derivative of each predicted log by each parameter, shape (runs, parameters)."""
         columns = []
         for place in range(len(self.names)):
             there = x.copy()
             there[place] += STEP
-            columns.append((left - self._left(self.predicted(there))) / STEP)
+            columns.append((residual - _residuals(self.predicted(there))) / STEP)
         return np.stack(columns, axis=1)
-
-    def _all(self) -> NDArray[np.bool_]:
-        return np.ones(len(self.names), dtype=np.bool_)
 
     def _precision(self, target: F64, slopes: F64) -> float:
         """One over the variance of a time about the fit."""
-        rest = target - slopes @ self._ridge(target, slopes, FIRST_NOISE**-2.0)
+        first = FIRST_NOISE**-2.0
+        normal = first * slopes.T @ slopes + np.diag(self.prior**-2.0)
+        rest = target - slopes @ np.linalg.solve(normal, first * slopes.T @ target)
         sd = max(NOISE_FLOOR, float(np.median(np.abs(rest))) / 0.6745)
         return 1.0 / (sd * sd)
 
-    def _ridge(self, target: F64, slopes: F64, precision: float) -> F64:
-        normal = precision * slopes.T @ slopes + np.diag(self.prior**-2.0)
-        return np.asarray(np.linalg.solve(normal, precision * slopes.T @ target), dtype=np.float64)
-
-    def _solved(
-        self, target: F64, slopes: F64, rows: NDArray[np.bool_], moved: NDArray[np.bool_]
-    ) -> F64:
-        """The likeliest ``x`` of some rows, of which only those ``moved`` differ from 0."""
+    def _solved(self, target: F64, slopes: F64, rows: Mask, moved: Mask) -> F64:
+        """Most probable ``x`` by some rows, with only the parameters ``moved`` other than 0."""
         some, wanted = slopes[np.ix_(rows, moved)], target[rows]
         found = np.zeros(len(self.names))
         if not moved.any():
@@ -286,30 +279,30 @@ class _Fit:
             normal = precision * (some * weights[:, None]).T @ some + prior
             x = np.linalg.solve(normal, precision * some.T @ (weights * wanted))
             off = np.abs(wanted - some @ x) * math.sqrt(precision)
-            weights = np.minimum(1.0, DENTED / np.maximum(off, 1e-9))
+            weights = np.minimum(1.0, HUBER / np.maximum(off, 1e-9))
         found[moved] = x
         return found
 
-    def _chosen(self, target: F64, slopes: F64, start: F64) -> tuple[NDArray[np.bool_], F64]:
-        """What moves, and the error of each time by fits that did not see it."""
+    def _chosen(self, target: F64, slopes: F64, start: F64) -> tuple[Mask, F64]:
+        """Parameters that are fitted, and the cross-validated error of each time."""
         fold = _folds(self.cases)
         factor = np.array([name == FACTOR for name in self.names])
         best, errors, least = np.zeros(len(self.names), dtype=np.bool_), start, 1.0
         usual = float(np.abs(start).mean())
         if len({case.identity for case in self.cases}) < MOVING:
             return best, errors
-        for moved in (~factor, factor, self._all()):
-            left = np.empty(len(target))
+        for moved in (~factor, factor, factor | True):
+            tried = np.empty(len(target))
             for number in np.unique(fold):
                 out = fold == number
-                left[out] = target[out] - slopes[out] @ self._solved(target, slopes, ~out, moved)
-            share = float(np.abs(left).mean()) / max(usual, 1e-12)
-            if share < min(BETTER, BETTER * least) and _surely(start, left, fold):
-                best, errors, least = moved, left, share
+                tried[out] = target[out] - slopes[out] @ self._solved(target, slopes, ~out, moved)
+            share = float(np.abs(tried).mean()) / max(usual, 1e-12)
+            if share < min(BETTER, BETTER * least) and _significant(start, tried, fold):
+                best, errors, least = moved, tried, share
         return best, errors
 
-    def _settled(self, target: F64, slopes: F64, moved: NDArray[np.bool_]) -> tuple[F64, F64]:
-        """``x`` and its spread; what the runs do not tell is left where it was."""
+    def _settled(self, target: F64, slopes: F64, moved: Mask) -> tuple[F64, F64]:
+        """``x`` and its spread; parameters that the runs do not determine stay at 0."""
         log_sd: F64 = self.prior.copy()
         if not moved.any():
             return np.zeros(len(self.names)), log_sd
@@ -317,11 +310,12 @@ class _Fit:
         some = slopes[:, moved]
         variance = np.linalg.inv(precision * some.T @ some + np.diag(self.prior[moved] ** -2.0))
         log_sd[moved] = np.sqrt(np.diag(variance))
-        told = moved & (log_sd < TELLS * self.prior)
-        return self._solved(target, slopes, np.ones(len(target), bool), told), log_sd
+        determined = moved & (log_sd < TELLS * self.prior)
+        rows = np.ones(len(target), dtype=np.bool_)
+        return self._solved(target, slopes, rows, determined), log_sd
 
-    def _open(self, errors: F64, others: F64) -> float:
-        """What is left open of a whole model beside its kernels and host."""
+    def _composition_sd(self, errors: F64, others: F64) -> float:
+        """Log standard deviation of whole models beyond that of their kernels and host."""
         count = len(errors)
         found = float(np.mean(errors**2)) * (1.0 + 1.0 / count) - float(others.mean())
         known = self.usual**2
@@ -329,10 +323,15 @@ class _Fit:
         return min(5.0, math.sqrt(drawn))
 
 
-def _surely(before: F64, after: F64, fold: NDArray[np.int64]) -> bool:
-    """Whether errors shrink by more than chance has it in one case in ten.
+def _residuals(rows: Sequence[Scored]) -> F64:
+    """Logs of measured over predicted times."""
+    return np.array([math.log(row.case.measured / row.estimate) for row in rows])
 
-    Student's t over what was left out together, its quantile to a few percent.
+
+def _significant(before: F64, after: F64, fold: NDArray[np.int64]) -> bool:
+    """Whether errors shrink by more than chance explains in one case in ten.
+
+    Student's t over the folds, its quantile to a few percent.
     """
     gains = [float((np.abs(before) - np.abs(after))[fold == n].mean()) for n in np.unique(fold)]
     free = len(gains) - 1
@@ -346,8 +345,8 @@ def _log_sd(row: Scored) -> float:
     return math.log(row.p95 / row.estimate) / Z90
 
 
-def _without(row: Scored, error: float, log_sd: float) -> Scored:
-    """A time as fits of others predict it."""
+def _by_others(row: Scored, error: float, log_sd: float) -> Scored:
+    """A time as fits to other runs predict it."""
     estimate = max(row.case.measured * math.exp(-error), row.bound)
     spread = math.exp(Z90 * log_sd)
     low = max(estimate / spread, min(row.bound, estimate))
@@ -355,26 +354,17 @@ def _without(row: Scored, error: float, log_sd: float) -> Scored:
 
 
 def _folds(cases: Sequence[Case]) -> NDArray[np.int64]:
-    """Which times are left out together: those of a model, else those of a run."""
-    names = [_name(case) for case in cases]
+    """Fold of each time: by model, or by run where there are few models."""
+    names = [_model_name(case) for case in cases]
     if len(set(names)) < MODELS_APART:
         names = [case.identity for case in cases]
     place = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return np.array([place[name] % MOST_FOLDS for name in names], dtype=np.int64)
 
 
-def _name(case: Case) -> str:
+def _model_name(case: Case) -> str:
     """The model or program that ran."""
     model = case.tree.get("model")
     if isinstance(model, dict):
         model = model.get("base") or model.get("model_type") or "own configuration"
     return str(model or case.tree.get("workload", {}).get("graph", ""))[:200]
-
-
-def _version(cases: Sequence[Case]) -> str:
-    stated = {case.version for case in cases}
-    return stated.pop() if len(stated) == 1 else ""
-
-
-def _seconds(case: Case) -> float:
-    return case.measured * (1.0 if case.metric.endswith("_s") else 1e-3)

@@ -1,8 +1,7 @@
 """Collectives between the GPUs of this machine, through ``torch.distributed`` and NCCL.
 
-One process a GPU, joined by a file. A single GPU has nobody to talk to, and on a CPU no library is
-measured that :mod:`silicast.communication` knows: there are no rows then, and a failed row that
-says why.
+One process per GPU; they meet through a file. With a single GPU, or on a CPU (none of whose
+libraries :mod:`silicast.communication` models), the only row is a failed one with the reason.
 """
 
 from __future__ import annotations
@@ -12,57 +11,52 @@ import queue
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from silicast.measurement.machine import Machine
-from silicast.measurement.records import CollectiveRow, Columns, FailedRow
-from silicast.measurement.runtime import reason_of
-from silicast.measurement.timing import flags_of, spread_of
+from silicast.measurement.failures import reason_of
+from silicast.measurement.measured_machine import MeasuredMachine
+from silicast.measurement.records import CollectiveRow, Columns, FailedRow, utc_now
+from silicast.measurement.timing import summarised
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
 BYTES = tuple(1 << power for power in range(10, 29, 2))
-"""Per call, as nccl-tests counts them: of the larger of a rank's input and output."""
+"""Per call, as nccl-tests counts: the larger of a rank's input and output."""
 DTYPE = "bf16"
 LAUNCH = "eager"
-"""What models ask for outside of graphs: rows of another launch say nothing of them."""
+"""As models launch them outside of graphs."""
 WARM_UP, REPEATS, SPAN_S = 5, 20, 0.002
 WAIT_S = 120.0
-"""For one number of GPUs, the start of its processes included."""
+"""Time limit for one number of GPUs, including the start of its processes."""
 END_S = 10.0
-"""For all processes to end by themselves."""
+"""Time for all processes to end by themselves."""
 
 
-def measure_collectives(machine: Machine, session: str = "") -> Iterator[CollectiveRow | FailedRow]:
+def measure_collectives(
+    machine: MeasuredMachine, session: str = ""
+) -> Iterator[CollectiveRow | FailedRow]:
     """A row for each operation, size and number of GPUs: 2, 4, ... and all of them."""
-    at = datetime.now(UTC).isoformat(timespec="microseconds")
     if machine.kind == "cpu" or machine.count < 2:
         why = (
             "a CPU's collectives are not measured: no library of theirs is modelled"
             if machine.kind == "cpu"
             else "there is one GPU: collectives need two or more"
         )
-        yield FailedRow(session, {"collective": "all"}, "unsupported", why, at)
+        yield FailedRow(session, {"collective": "all"}, "unsupported", why, utc_now())
         return
     for gpus in counts(machine.count):
         try:
             found = _in_processes(gpus)
         except Exception as error:
-            reason, message = reason_of(error)
-            yield FailedRow(session, {"collective": "all", "gpus": gpus}, reason, message, at)
+            what: Columns = {"collective": "all", "gpus": gpus}
+            yield FailedRow(session, what, *reason_of(error), utc_now())
             continue
         for table, samples in found:
-            at = datetime.now(UTC).isoformat(timespec="microseconds")
             if isinstance(samples, str):
-                yield FailedRow(session, table, "error", samples, at)
+                yield FailedRow(session, table, "error", samples, utc_now())
                 continue
-            spread = spread_of(samples)
-            yield CollectiveRow(
-                session, table, float(f"{median(samples) * 1e6:.6g}"), machine.count, at, spread,
-                flags_of(samples, spread),
-            )  # fmt: skip
+            latency_us, spread, flags = summarised(samples)
+            yield CollectiveRow(session, table, latency_us, machine.count, utc_now(), spread, flags)
 
 
 def counts(gpus: int) -> list[int]:
@@ -76,7 +70,7 @@ def counts(gpus: int) -> list[int]:
 
 
 def elements(op: str, size: int, gpus: int, item: int = 2) -> tuple[int, int]:
-    """Numbers of a rank's input and output for a call of ``size`` bytes, whole shares of each rank.
+    """Elements of a rank's input and output for a call of ``size`` bytes, in equal shares.
 
     >>> elements("all_gather", 1024, 4), elements("reduce_scatter", 1024, 4)
     ((128, 512), (512, 128))
@@ -93,7 +87,7 @@ Found = list[tuple[Columns, list[float] | str]]
 
 
 def _in_processes(gpus: int) -> Found:
-    """Runs one process a GPU and returns what the first has measured, or what any says that failed.
+    """Runs one process per GPU; the results of the first rank.
 
     Raises:
         RuntimeError: a process failed or did not end in time.
@@ -114,7 +108,7 @@ def _in_processes(gpus: int) -> Found:
             found = f"no process answered within {WAIT_S:g} s"
         finally:
             end = time.monotonic() + END_S
-            for rank in ranks:  # those that wait for one that failed end together
+            for rank in ranks:  # ranks that wait for a failed one end together
                 rank.join(timeout=max(0.0, end - time.monotonic()))
                 if rank.is_alive():
                     rank.terminate()
@@ -124,7 +118,7 @@ def _in_processes(gpus: int) -> Found:
 
 
 def _rank(rank: int, gpus: int, place: str, results: Any) -> None:
-    """One process: joins, measures, and reports if it is the first or has failed."""
+    """One process: joins, measures, and reports if it is rank 0 or failed."""
     torch: Any = importlib.import_module("torch")
     group: Any = importlib.import_module("torch.distributed")
     try:
@@ -147,7 +141,7 @@ def _rank(rank: int, gpus: int, place: str, results: Any) -> None:
 
 
 def _timed(torch: Any, group: Any, op: str, size: int, gpus: int) -> list[float]:
-    """Seconds a call: several in a row between two events, all ranks beginning together."""
+    """Seconds per call: several in a row between two events, after a barrier."""
     given, taken = elements(op, size, gpus)
     source = torch.randn(given, device="cuda", dtype=torch.bfloat16)
     target = torch.empty(taken, device="cuda", dtype=torch.bfloat16)
@@ -172,7 +166,7 @@ def _timed(torch: Any, group: Any, op: str, size: int, gpus: int) -> list[float]
         return float(start.elapsed_time(end)) * 1e-3 / count
 
     usual = min(sample(1) for _ in range(WARM_UP))
-    # all ranks must call as often: the first one says how often
+    # rank 0 sets the number of calls for all ranks
     count = torch.tensor([max(1, min(50, int(SPAN_S / max(usual, 1e-6))))], device="cuda")
     group.broadcast(count, 0)
     if op == "all_reduce":

@@ -1,28 +1,43 @@
-"""What Linux says of the processor: /proc/cpuinfo and /sys, as lscpu reads them."""
+"""Properties of the processor as Linux reports them in /proc/cpuinfo and /sys, and its architecture
+in catalog/architectures/cpus.toml.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
+import tomllib
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import final
 
+import msgspec
+
+from silicast.core.catalog import catalog_files
+from silicast.core.errors import SilicastError
+
+UNKNOWN = "unknown"
 _SIZE = re.compile(r"(\d+)\s*([KMG]?)")
 _UNIT = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _ARM_VENDOR = {"0x41": "ARM", "0xc0": "Ampere", "0x61": "Apple"}
+_VENDORS = {"AuthenticAMD": "AMD", "GenuineIntel": "Intel", "Ampere": "ARM"}
+_RECORDED_FLAGS = (
+    "avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "avx512_fp16", "amx_tile",
+    "amx_bf16", "amx_int8", "amx_fp16", "asimd", "asimddp", "sve", "bf16", "i8mm",
+)  # fmt: skip
 
 
 @final
 @dataclass(frozen=True)
 class Cache:
-    """The caches of one level that the cores of this process have.
+    """Caches of one level that the usable cores have.
 
     Attributes:
-        bytes: capacity of one of them; instances: how many; cores: cores that share one.
+        bytes: capacity of one; instances: their number; cores: that share one.
     """
 
     level: int
@@ -34,20 +49,20 @@ class Cache:
 @final
 @dataclass(frozen=True)
 class CpuFacts:
-    """A processor, as far as the system tells.
+    """A processor.
 
     Attributes:
         name: model name as reported ("AMD EPYC", "Intel(R) Xeon(R) Platinum 8480+"), or "".
         vendor: "AuthenticAMD", "GenuineIntel", "ARM" or "".
-        family, model, stepping: of x86; for ARM the part is the model. 0 = not told.
-        cores: physical cores that this process may use; logical: hardware threads of them.
-        sockets, nodes: packages and NUMA nodes that those cores are on.
+        family, model, stepping: of x86; for ARM the part is the model. 0 = not reported.
+        cores: physical cores that this process may use; logical: their hardware threads.
+        sockets, nodes: packages and NUMA nodes of those cores.
         quota: processors that a control group allows, None = no limit.
-        now_mhz: clock that was read; base_mhz, max_mhz: as the driver of clocks tells; None where
-            there is none, as in most virtual machines.
+        now_mhz: current clock; base_mhz, max_mhz: by the clock driver; None where there is none, as
+            in most virtual machines.
         governor: policy of the clock driver, or "".
-        memory_bytes: of the machine, or what a control group allows of it.
-        hypervisor: "" on bare metal, else what is known of it ("kvm", "yes").
+        memory_bytes: of the machine, or the limit of a control group.
+        hypervisor: "" on bare metal, else its name ("kvm") or "yes".
     """
 
     name: str
@@ -72,84 +87,80 @@ class CpuFacts:
 
     @property
     def vector_bits(self) -> int:
-        """Width of the widest vector instructions that it has."""
-        for flag, bits in (("avx512f", 512), ("avx2", 256), ("avx", 256), ("sse2", 128)):
+        """Width of the widest vector instructions."""
+        for flag, bits in (("avx512f", 512), ("avx2", 256), ("avx", 256)):
             if flag in self.flags:
                 return bits
         return 128
 
+    @property
+    def vendor_name(self) -> str:
+        """The vendor's usual name."""
+        return _VENDORS.get(self.vendor, self.vendor) or "unknown"
+
     def table(self) -> dict[str, object]:
-        """What a session records of it."""
-        wanted = ("avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "avx512_fp16",
-                  "amx_tile", "amx_bf16", "amx_int8", "amx_fp16", "asimd", "asimddp", "sve", "bf16",
-                  "i8mm")  # fmt: skip
+        """What a session records."""
         found: dict[str, object] = {
             "cpu": self.name, "vendor": self.vendor, "family": self.family, "model": self.model,
             "stepping": self.stepping, "isa": self.isa, "cores": self.cores,
             "hardware_threads": self.logical, "sockets": self.sockets, "numa_nodes": self.nodes,
             "memory_bytes": self.memory_bytes, "hypervisor": self.hypervisor,
-            "instructions": [flag for flag in wanted if flag in self.flags],
+            "instructions": [flag for flag in _RECORDED_FLAGS if flag in self.flags],
             "caches": {f"l{c.level}": {"bytes": c.bytes, "instances": c.instances}
                        for c in self.caches.values()},
         }  # fmt: skip
         stated = {"base_mhz": self.base_mhz, "max_mhz": self.max_mhz, "cpu_quota": self.quota}
         found |= {name: value for name, value in stated.items() if value is not None}
-        if self.governor:
-            found["governor"] = self.governor
-        return found
+        return found | ({"governor": self.governor} if self.governor else {})
 
 
 def read_cpu(root: Path = Path("/"), cpus: Collection[int] | None = None) -> CpuFacts:
-    """Facts of the processors that this process may use.
+    """Properties of the processors that this process may use.
 
     Args:
-        root: where proc and sys are.
-        cpus: numbers of the processors; left out, those that the scheduler lets this process use.
+        root: folder of proc and sys.
+        cpus: numbers of the processors; None = those that the scheduler lets this process use.
     """
     used = sorted(cpus if cpus is not None else _allowed())
-    told = _cpuinfo(root, used[0] if used else 0)
+    first = used[0] if used else 0
+    info = _cpuinfo(root, first)
     places = [_place(root, cpu) for cpu in used]
     cores = {place for place in places if place} or set(enumerate(used))
-    info = {key: told.get(key, "") for key in ("flags", "Features", "model name", "vendor_id")}
-    base, top = _frequency(root, used, "base_frequency"), _frequency(root, used, "cpuinfo_max_freq")
+    flags = info.get("flags", "")
     return CpuFacts(
-        name=info["model name"] or ("" if told else platform.processor()),
-        vendor=info["vendor_id"] or _ARM_VENDOR.get(told.get("CPU implementer", ""), ""),
-        family=_whole(told.get("cpu family", "")),
-        model=_whole(told.get("model", "") or told.get("CPU part", "")),
-        stepping=_whole(told.get("stepping", "")),
-        flags=frozenset((info["flags"] or info["Features"]).split()),
+        name=info.get("model name", "") or ("" if info else platform.processor()),
+        vendor=info.get("vendor_id", "") or _ARM_VENDOR.get(info.get("CPU implementer", ""), ""),
+        family=_whole(info.get("cpu family", "")),
+        model=_whole(info.get("model", "") or info.get("CPU part", "")),
+        stepping=_whole(info.get("stepping", "")),
+        flags=frozenset((flags or info.get("Features", "")).split()),
         cores=len(cores),
         logical=max(len(used), 1),
         sockets=len({package for package, _ in cores}) if any(places) else 1,
         nodes=max(1, _nodes(root, used)),
         quota=_quota(root),
-        now_mhz=_number(told.get("cpu MHz", "")),
-        base_mhz=base,
-        max_mhz=top,
-        governor=_text(_cpu(root, used[0] if used else 0).joinpath("cpufreq/scaling_governor")),
+        now_mhz=_number(info.get("cpu MHz", "")),
+        base_mhz=_frequency(root, used, "base_frequency"),
+        max_mhz=_frequency(root, used, "cpuinfo_max_freq"),
+        governor=text_of(_cpu(root, first) / "cpufreq/scaling_governor"),
         caches=_caches(root, used, max(1, round(len(used) / len(cores)))),
         memory_bytes=_memory(root),
-        hypervisor=_hypervisor(root, info["flags"]),
+        hypervisor=_hypervisor(root, flags),
         isa=platform.machine(),
     )
 
 
-def busy_cores(root: Path = Path("/")) -> float | None:
-    """Load of the last minute, in processes that run or want to; None where it is not told."""
-    return _number(_text(root.joinpath("proc/loadavg")).partition(" ")[0])
+def text_of(path: Path) -> str:
+    """Content of a small file, "" if it cannot be read."""
+    with suppress(OSError, UnicodeDecodeError):
+        return path.read_text(encoding="utf-8").strip()
+    return ""
 
 
 def _allowed() -> Collection[int]:
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
     return range(os.cpu_count() or 1)
-
-
-def _text(path: Path) -> str:
-    with suppress(OSError, UnicodeDecodeError):
-        return path.read_text(encoding="utf-8").strip()
-    return ""
 
 
 def _whole(text: str) -> int:
@@ -169,9 +180,9 @@ def _cpu(root: Path, cpu: int) -> Path:
 
 
 def _cpuinfo(root: Path, cpu: int) -> dict[str, str]:
-    """The block of one processor; the first one where it has none of its own."""
+    """The block of one processor; the first block if it has none of its own."""
     blocks: list[dict[str, str]] = []
-    for text in _text(root / "proc/cpuinfo").split("\n\n"):
+    for text in text_of(root / "proc/cpuinfo").split("\n\n"):
         parts = (line.partition(":") for line in text.splitlines())
         blocks.append({key.strip(): value.strip() for key, _, value in parts})
     own = [block for block in blocks if block.get("processor") == str(cpu)]
@@ -181,16 +192,16 @@ def _cpuinfo(root: Path, cpu: int) -> dict[str, str]:
 def _place(root: Path, cpu: int) -> tuple[int, int] | None:
     """Package and core of a processor."""
     topology = _cpu(root, cpu) / "topology"
-    package, core = _text(topology / "physical_package_id"), _text(topology / "core_id")
+    package, core = text_of(topology / "physical_package_id"), text_of(topology / "core_id")
     if not package or not core:
         return None
-    siblings = _text(topology / "thread_siblings_list")
+    siblings = text_of(topology / "thread_siblings_list")
     return _whole(package), _whole(re.split(r"[,-]", siblings)[0]) if siblings else _whole(core)
 
 
 def _frequency(root: Path, used: list[int], name: str) -> float | None:
-    """The largest of a clock over the processors, in MHz."""
-    found = [_number(_text(_cpu(root, cpu) / "cpufreq" / name)) for cpu in used]
+    """Largest value of a clock over the processors, in MHz."""
+    found = [_number(text_of(_cpu(root, cpu) / "cpufreq" / name)) for cpu in used]
     return max((khz * 1e-3 for khz in found if khz), default=None)
 
 
@@ -199,11 +210,9 @@ def _caches(root: Path, used: list[int], threads_per_core: int) -> dict[int, Cac
     places: dict[int, dict[str, tuple[int, int]]] = {}
     for cpu in used:
         for index in sorted((_cpu(root, cpu) / "cache").glob("index*")):
-            if _text(index / "type") == "Instruction":
-                continue
-            level, size = _whole(_text(index / "level")), _SIZE.match(_text(index / "size"))
-            shared = _text(index / "shared_cpu_list")
-            if level and size:
+            level, size = _whole(text_of(index / "level")), _SIZE.match(text_of(index / "size"))
+            if text_of(index / "type") != "Instruction" and level and size:
+                shared = text_of(index / "shared_cpu_list")
                 total = int(size[1]) * _UNIT[size[2]]
                 places.setdefault(level, {})[shared or str(cpu)] = total, _listed(shared)
     found = {}
@@ -215,7 +224,7 @@ def _caches(root: Path, used: list[int], threads_per_core: int) -> dict[int, Cac
 
 
 def _listed(text: str) -> int:
-    """How many processors a list names.
+    """Number of processors in a list.
 
     >>> _listed("0-3,8"), _listed("")
     (5, 1)
@@ -228,40 +237,90 @@ def _listed(text: str) -> int:
 
 
 def _nodes(root: Path, used: list[int]) -> int:
-    wanted = {f"cpu{cpu}" for cpu in used}
     nodes = root.joinpath("sys/devices/system/node").glob("node[0-9]*")
-    return sum(any(node.joinpath(cpu).exists() for cpu in wanted) for node in nodes)
+    return sum(any((node / f"cpu{cpu}").exists() for cpu in used) for node in nodes)
 
 
 def _quota(root: Path) -> float | None:
-    """Processors that the control group allows; the second version's file and the first's."""
-    limit, _, period = _text(root / "sys/fs/cgroup/cpu.max").partition(" ")
+    """Processors that the control group allows, by the files of its version 2 or 1."""
+    limit, _, period = text_of(root / "sys/fs/cgroup/cpu.max").partition(" ")
     if not limit:
-        limit = _text(root / "sys/fs/cgroup/cpu/cpu.cfs_quota_us")
-        period = _text(root / "sys/fs/cgroup/cpu/cpu.cfs_period_us")
+        limit = text_of(root / "sys/fs/cgroup/cpu/cpu.cfs_quota_us")
+        period = text_of(root / "sys/fs/cgroup/cpu/cpu.cfs_period_us")
     allowed, of = _number(limit), _number(period)
     return allowed / of if allowed and of and allowed > 0 else None
 
 
 def _memory(root: Path) -> int:
-    found = re.search(r"MemTotal:\s*(\d+) kB", _text(root / "proc/meminfo"))
-    total = int(found[1]) * 1024 if found else _pages()
+    found = re.search(r"MemTotal:\s*(\d+) kB", text_of(root / "proc/meminfo"))
+    total = int(found[1]) * 1024 if found else 0
+    if not found:
+        with suppress(ValueError, OSError, AttributeError):
+            total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        allowed = _whole(_text(root / "sys/fs/cgroup" / name))
+        allowed = _whole(text_of(root / "sys/fs/cgroup" / name))
         total = min(total, allowed) if allowed else total
     return total
 
 
-def _pages() -> int:
-    """Memory by the C library, where there is no /proc."""
-    with suppress(ValueError, OSError, AttributeError):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return 0
-
-
 def _hypervisor(root: Path, flags: str) -> str:
-    product = _text(root / "sys/class/dmi/id/product_name")
     if "hypervisor" not in flags.split():
         return ""
-    clock = _text(root / "sys/devices/system/clocksource/clocksource0/available_clocksource")
+    product = text_of(root / "sys/class/dmi/id/product_name")
+    clock = text_of(root / "sys/devices/system/clocksource/clocksource0/available_clocksource")
     return next((word for word in ("kvm", "hyperv", "xen") if word in clock), product or "yes")
+
+
+@final
+class CpuArchitecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[architecture.<name>]``; the comments of the file define the numbers."""
+
+    vendor: str
+    models: list[tuple[int, int, int]]
+    fma_bits: int
+    boost_mhz: float
+    max_mhz: float
+    channels: int
+    mt_per_s: float
+    technology: str
+    core_gb_per_s: float
+    source: str
+    cache_link_gb_per_s: float = 0.0
+
+    @property
+    def memory_gb_per_s(self) -> float:
+        """Bandwidth of the usual memory of one socket; a channel is 8 bytes wide."""
+        return self.channels * self.mt_per_s * 8e-3
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    architecture: dict[str, CpuArchitecture]
+
+
+@cache
+def cpu_architectures() -> dict[str, CpuArchitecture]:
+    """All architectures by name; "unknown" stands for any other.
+
+    Raises:
+        SilicastError: a file of the user's own folder is invalid.
+    """
+    found: dict[str, CpuArchitecture] = {}
+    for path in catalog_files("architectures", ".toml"):
+        try:
+            file = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File)
+        except (ValueError, msgspec.ValidationError) as error:
+            raise SilicastError(str(error), file=str(path)) from None
+        found |= file.architecture
+    return found
+
+
+def architecture_of(facts: CpuFacts) -> tuple[str, CpuArchitecture]:
+    """Name and description of a processor's architecture, by its family and model."""
+    known = cpu_architectures()
+    for name, architecture in known.items():
+        if architecture.vendor == facts.vendor_name and any(
+            facts.family == family and low <= facts.model <= high
+            for family, low, high in architecture.models
+        ):
+            return name, architecture
+    return UNKNOWN, known[UNKNOWN]

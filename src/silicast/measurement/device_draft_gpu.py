@@ -1,4 +1,4 @@
-"""Drafts the device file of an NVIDIA GPU from its driver and from a relative of the catalog."""
+"""Draft of an NVIDIA GPU's device file, from its driver and a similar device of the catalog."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ REPORTED = "reported by the driver"
 def draft_gpu(facts: GpuFacts) -> Draft:
     """The device file of a GPU.
 
-    What the driver does not tell is that of the nearest relative of the catalog, per
+    What the driver does not report is that of the most similar device of the catalog, per
     multiprocessor and clock, and listed as unknown.
 
     Raises:
-        SilicastError: kind "unsupported": the driver does not tell the number of multiprocessors.
+        SilicastError: kind "unsupported": the driver does not report the number of multiprocessors.
     """
     if not facts.sms:
         raise SilicastError(
-            f"the driver does not tell how many multiprocessors {facts.name!r} has",
+            f"the driver does not report how many multiprocessors {facts.name!r} has",
             kind="unsupported",
             field="device",
             hint="docs/how-to/add-a-device.md describes how to write its file by hand",
         )
     kin = nearest_relative(facts)
     own = kin.compute_capability == facts.capability
-    architecture = next(
-        (name for name, known in CAPABILITIES.items() if facts.capability in known), ""
-    )
-    said = f"as {kin.name}, its nearest relative in the catalog"
-    base: Table = msgspec.to_builtins(tabulate(kin))
-    core = _innermost(base["compute"])
-    sources: dict[str, str] = {"compute": f"{REPORTED}: number of multiprocessors"}
-    unknown: list[str] = []
-    sources[PIPES] = f"judged from compute capability {facts.capability}: {said}"
-    if not own:
-        unknown += [f"{PIPES}.{pipe}" for pipe in core["pipes"]]
+    known = (name for name, levels in CAPABILITIES.items() if facts.capability in levels)
+    architecture = next(known, "")
+    similar = f"as {kin.name}, the most similar device of the catalog"
+    core: Table = msgspec.to_builtins(tabulate(kin))["compute"]
+    while core.get("children"):
+        core = core["children"][0]
+    sources = {
+        "compute": f"{REPORTED}: number of multiprocessors",
+        PIPES: f"judged from compute capability {facts.capability}: {similar}",
+    }
+    unknown = [] if own else [f"{PIPES}.{pipe}" for pipe in core["pipes"]]
     table: Table = {
         "name": free_name(facts.name.removeprefix("NVIDIA ")),
         "vendor": "NVIDIA",
@@ -63,25 +63,22 @@ def draft_gpu(facts: GpuFacts) -> Draft:
             "count": 1,
             "children": [{"name": "sm", "count": facts.sms, "pipes": core["pipes"]}],
         },
-        "memory": _memory(facts, kin, said, sources, unknown),
-        "clocks": _clocks(facts, kin, said, sources, unknown),
+        "memory": _memory(facts, kin, similar, sources, unknown),
+        "clocks": _clocks(facts, kin, similar, sources, unknown),
     }
-    if facts.default_power_w or facts.power_w:
-        table["power"] = {"cap_w": facts.default_power_w or facts.power_w}
+    power = facts.default_power_w or facts.power_w
+    if power:
+        table["power"] = {"cap_w": power}
         sources["power.cap"] = REPORTED
     lane = _PCIE_GB_PER_S.get(facts.pcie_generation, 0.0)
     if lane and facts.pcie_width:
-        table["links"] = {
-            "pcie": {
-                "bandwidth_gb_per_s": lane * facts.pcie_width,
-                "peer_access": not _CONSUMER.search(facts.name),
-            }
-        }
+        pcie: dict[str, Any] = {"bandwidth_gb_per_s": lane * facts.pcie_width}
+        table["links"] = {"pcie": {**pcie, "peer_access": not _CONSUMER.search(facts.name)}}
         wires = f"gen {facts.pcie_generation} x{facts.pcie_width}, one direction"
         sources["links.pcie"] = f"{REPORTED}: PCI Express {wires}"
     sources["default_gpus_per_node"] = f"{REPORTED}: GPUs of this machine"
     table["unknown"], table["sources"] = unknown, sources
-    blank = [name for name in ("power.cap_w",) if "power" not in table]
+    blank = [] if power else ["power.cap_w"]
     blank += ["clocks.base_mhz", "links.nvlink"] + ([] if "links" in table else ["links.pcie"])
     notes = [f'The driver calls it "{facts.name}", compute capability {facts.capability}.']
     if not own:
@@ -90,9 +87,9 @@ def draft_gpu(facts: GpuFacts) -> Draft:
 
 
 def nearest_relative(facts: GpuFacts) -> Device:
-    """The NVIDIA device of the catalog that is most like a GPU.
+    """The NVIDIA device of the catalog that is most similar to a GPU.
 
-    Of the same compute capability or the nearest below it; then of the same kind of product, as
+    Of the same compute capability or the nearest below it; then of the same product line, as
     consumer boards have slower pipes; then of the nearest size.
     """
 
@@ -105,33 +102,25 @@ def nearest_relative(facts: GpuFacts) -> Device:
     levels = {number(device.compute_capability) for device in devices}
     below = {level for level in levels if level <= number(facts.capability)}
     nearest = max(below) if below else min(levels)
-    pool = [device for device in devices if number(device.compute_capability) == nearest]
     consumer = bool(_CONSUMER.search(facts.name))
 
     def distance(device: Device) -> tuple[bool, int, str]:
         names = " ".join((device.name, *device.aliases))
         return bool(_CONSUMER.search(names)) != consumer, abs(device.cores - facts.sms), device.name
 
-    return min(pool, key=distance)
-
-
-def _innermost(level: dict[str, Any]) -> dict[str, Any]:
-    while level.get("children"):
-        level = level["children"][0]
-    return level
+    return min((d for d in devices if number(d.compute_capability) == nearest), key=distance)
 
 
 def _memory(
-    facts: GpuFacts, kin: Device, said: str, sources: dict[str, str], unknown: list[str]
+    facts: GpuFacts, kin: Device, similar: str, sources: dict[str, str], unknown: list[str]
 ) -> Table:
     l2, smem, dram = kin.l2, kin.memory["smem"], kin.dram
-    ratio = facts.sms / kin.cores
-    clock = kin.clocks.boost_hz
+    ratio, clock = facts.sms / kin.cores, kin.clocks.boost_hz
     bandwidth = facts.memory_gb_per_s
-    sources["memory.smem.capacity"] = REPORTED if facts.smem_bytes else f"derived: {said}"
-    sources["memory.smem.bandwidth"] = f"derived: {said}"
-    sources["memory.l2.capacity"] = REPORTED if facts.l2_bytes else f"derived: {said}"
-    sources["memory.l2.bandwidth"] = f"derived: {said}, per multiprocessor and clock"
+    sources["memory.smem.capacity"] = REPORTED if facts.smem_bytes else f"derived: {similar}"
+    sources["memory.smem.bandwidth"] = f"derived: {similar}"
+    sources["memory.l2.capacity"] = REPORTED if facts.l2_bytes else f"derived: {similar}"
+    sources["memory.l2.bandwidth"] = f"derived: {similar}, per multiprocessor and clock"
     sources["memory.dram.capacity"] = REPORTED
     unknown.append("memory.l2.bandwidth")
     if bandwidth:
@@ -141,12 +130,13 @@ def _memory(
     else:
         bandwidth = dram.bandwidth_bytes_per_s / 1e9 * ratio
         sources["memory.dram.bandwidth"] = (
-            f"derived: the driver does not tell the width of the bus; {said}, per multiprocessor"
+            f"derived: the driver does not report the width of the bus; {similar}, per "
+            "multiprocessor"
         )
         unknown.append("memory.dram.bandwidth")
     l2_clock = l2.bandwidth_bytes_per_s / clock * ratio
     boost = (facts.max_mhz or clock / 1e6) * 1e6
-    if l2_clock * boost < bandwidth * 1e9:  # a cache is not slower than what it caches
+    if l2_clock * boost < bandwidth * 1e9:  # a cache is not slower than its memory
         l2_clock = 2.0 * bandwidth * 1e9 / boost
         sources["memory.l2.bandwidth"] = "derived: twice that of its memory"
     return {
@@ -170,15 +160,14 @@ def _memory(
 
 
 def _clocks(
-    facts: GpuFacts, kin: Device, said: str, sources: dict[str, str], unknown: list[str]
+    facts: GpuFacts, kin: Device, similar: str, sources: dict[str, str], unknown: list[str]
 ) -> Table:
-    """The driver tells the largest clock; the one of the datasheet is lower by as much as usual."""
+    """The driver reports the largest clock; the datasheet's is a usual share of it."""
     clocks = kin.clocks
     top = facts.max_mhz or clocks.max_hz / 1e6
-    boost = top * clocks.boost_hz / clocks.max_hz
-    sources["clocks.max"] = REPORTED if facts.max_mhz else f"derived: {said}"
-    sources["clocks.boost"] = f"derived: its share of the largest clock {said}"
+    sources["clocks.max"] = REPORTED if facts.max_mhz else f"derived: {similar}"
+    sources["clocks.boost"] = f"derived: its share of the largest clock {similar}"
     unknown.append("clocks.boost")
     if not facts.max_mhz:
         unknown.append("clocks.max")
-    return {"boost_mhz": round(boost, 1), "max_mhz": top}
+    return {"boost_mhz": round(top * clocks.boost_hz / clocks.max_hz, 1), "max_mhz": top}

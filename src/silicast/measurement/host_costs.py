@@ -1,12 +1,12 @@
-"""What the host takes: an operator's dispatch, a launch, a graph's start, a round trip.
+"""Costs of the host: dispatch of an operator, a launch, a graph's start, a round trip.
 
-Rows that a CPU has none of are not there: it launches nothing and waits for nothing.
+A CPU as the device has fewer of them: it launches nothing and waits for nothing.
 
-    dispatch      the next eager operator, launched while the device is busy with those before it;
+    dispatch      the next eager operator, launched while the device is busy with earlier ones;
                   on a CPU a whole operator on one number
     launch        an empty kernel, launched and awaited
-    graph_launch  the host's part of replaying a graph, for its states["kernels"]
-    sync          asking a device that has nothing to do whether it is done
+    graph_launch  the host's part of replaying a graph of states["kernels"] kernels
+    sync          synchronisation with an idle device
     round_trip    from the end of a kernel whose result the host reads to the start of the next:
                   its answer, its reading and the next launch
 """
@@ -14,39 +14,41 @@ Rows that a CPU has none of are not there: it launches nothing and waits for not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from functools import partial
 from statistics import median
 from time import perf_counter_ns
 from typing import Any, final
 
-from silicast.measurement.capture import capturing
-from silicast.measurement.machine import Machine
-from silicast.measurement.records import Columns, FailedRow, HostRow, Protocol
-from silicast.measurement.runtime import Runtime, reason_of, runtime_of
-from silicast.measurement.timing import collected, flags_of, spread_of
+from silicast.measurement.failures import reason_of
+from silicast.measurement.measured_machine import MeasuredMachine
+from silicast.measurement.records import Columns, FailedRow, HostRow, Protocol, utc_now
+from silicast.measurement.runtime import Runtime, capturing, on_side_stream, runtime_of
+from silicast.measurement.timing import collected, summarised
 
 ENGINE = "torch-eager"
 CALLS = 200
-"""Operators that are launched in a row; the device's queue holds more."""
+"""Operators launched in a row; the device's queue holds more."""
 SMALL, WIDE = 1, 4096
 OF_PYTORCH = ("dispatch", "graph_launch", "round_trip")
-"""What depends on the framework; the others are the driver's."""
+"""Costs that depend on the framework; the others are the driver's."""
 GRAPHS = (1, 32, 256)
-"""Kernels of the graphs that are replayed."""
+"""Kernels of the replayed graphs."""
+SPIN_CLOCKS = 20_000_000
+"""Some 10 ms, longer than the launches take."""
 PROTOCOL = Protocol("perf_counter", warm_up=3, repeats=15, seconds=0.3, launch="stream")
 
 Sample = Callable[[], list[float]]
 
 
-def measure_hosts(machine: Machine, session: str = "") -> Iterator[HostRow | FailedRow]:
-    """One row a cost; what cannot be measured is a failed row.
+def measure_hosts(machine: MeasuredMachine, session: str = "") -> Iterator[HostRow | FailedRow]:
+    """A row for each cost; a failed row for what cannot be measured.
 
     Raises:
         SilicastError: PyTorch is missing or does not see the machine.
     """
     runtime = runtime_of(machine)
-    for quantity, states, prepare in _costs(runtime):
-        at = datetime.now(UTC).isoformat(timespec="microseconds")
+    for quantity, states, prepare in _HostCosts(runtime).all():
+        at = utc_now()
         try:
             with runtime.ready():
                 sample = prepare()
@@ -54,75 +56,51 @@ def measure_hosts(machine: Machine, session: str = "") -> Iterator[HostRow | Fai
                     sample()
                 samples = collected(sample, PROTOCOL)
         except Exception as error:
-            reason, message = reason_of(error)
             what: Columns = {"host": quantity, **states}
-            yield FailedRow(session, what, reason, message, at)
+            yield FailedRow(session, what, *reason_of(error), at)
             continue
-        spread = spread_of(samples)
-        value = float(f"{median(samples) * 1e6:.6g}")
+        value_us, spread, flags = summarised(samples)
         engine = ENGINE if quantity in OF_PYTORCH else ""
-        yield HostRow(
-            session, quantity, value, engine, machine.torch if engine else "", states, at, spread,
-            flags_of(samples, spread),
-        )  # fmt: skip
-
-
-def _costs(runtime: Runtime) -> Iterator[tuple[str, Columns, Callable[[], Sample]]]:
-    """Quantity, states, and what gets a sample ready."""
-    host = _Host(runtime)
-    if runtime.kind == "cpu":
-        yield "dispatch", {"operator": "add"}, host.cpu_dispatch
-        yield "dispatch", {"operator": "linear"}, host.cpu_linear
-        return
-    yield "dispatch", {"operator": "add"}, host.dispatch
-    yield "dispatch", {"operator": "linear"}, host.dispatch_linear
-    yield "launch", {}, host.launch
-    yield "sync", {}, host.sync
-    yield "round_trip", {"operator": "add"}, host.round_trip
-    for kernels in GRAPHS:
-
-        def replayed(kernels: int = kernels) -> Sample:
-            return host.graph(kernels)
-
-        yield "graph_launch", {"kernels": kernels}, replayed
+        version = machine.torch if engine else ""
+        yield HostRow(session, quantity, value_us, engine, version, states, at, spread, flags)
 
 
 @final
-class _Host:
-    """Samples, in seconds each."""
+class _HostCosts:
+    """Prepares samples of each cost, in seconds."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime, self.torch = runtime, runtime.torch
 
+    def all(self) -> Iterator[tuple[str, Columns, Callable[[], Sample]]]:
+        """Quantity, states, and a function that prepares its samples."""
+        cpu = self.runtime.kind == "cpu"
+        dispatched = self._repeated if cpu else self._behind
+        yield "dispatch", {"operator": "add"}, lambda: dispatched(self._add(SMALL if cpu else WIDE))
+        yield "dispatch", {"operator": "linear"}, lambda: dispatched(self._linear(small=cpu))
+        if cpu:
+            return
+        yield "launch", {}, self._launch
+        yield "sync", {}, lambda: self._repeated(self.runtime.synchronize)
+        yield "round_trip", {"operator": "add"}, self._round_trip
+        for kernels in GRAPHS:
+            yield "graph_launch", {"kernels": kernels}, partial(self._graph, kernels)
+
     def _numbers(self, *shape: int) -> Any:
         return self.torch.randn(shape, device=self.runtime.machine.torch_device)
 
-    def cpu_dispatch(self) -> Sample:
-        """A sum of one number: what PyTorch does around a kernel."""
-        x = self._numbers(SMALL)
-        add = self.torch.add
-        return self._repeated(lambda: add(x, x))
+    def _add(self, width: int) -> Callable[[], object]:
+        x, add = self._numbers(width), self.torch.add
+        return lambda: add(x, x)
 
-    def cpu_linear(self) -> Sample:
-        """A linear layer of one input and one output."""
-        x, weight, bias = self._numbers(1, SMALL), self._numbers(SMALL, SMALL), self._numbers(SMALL)
+    def _linear(self, *, small: bool) -> Callable[[], object]:
+        rows, width = (1, SMALL) if small else (8, 256)
+        x, weight, bias = (self._numbers(*s) for s in ((rows, width), (width, width), (width,)))
         linear = self.torch.nn.functional.linear
-        return self._repeated(lambda: linear(x, weight, bias))
+        return lambda: linear(x, weight, bias)
 
-    def dispatch(self) -> Sample:
-        """Sums behind a device that is busy."""
-        x = self._numbers(WIDE)
-        add = self.torch.add
-        return self._behind(lambda: add(x, x))
-
-    def dispatch_linear(self) -> Sample:
-        """Linear layers behind a device that is busy."""
-        x, weight, bias = self._numbers(8, 256), self._numbers(256, 256), self._numbers(256)
-        linear = self.torch.nn.functional.linear
-        return self._behind(lambda: linear(x, weight, bias))
-
-    def launch(self) -> Sample:
-        """A kernel with nothing to do, and waiting for it."""
+    def _launch(self) -> Sample:
+        """An empty kernel, awaited."""
         x = self._numbers(SMALL)
 
         def call() -> None:
@@ -131,12 +109,8 @@ class _Host:
 
         return self._repeated(call)
 
-    def sync(self) -> Sample:
-        """Waiting for a device that has nothing to do."""
-        return self._repeated(self.runtime.synchronize)
-
-    def round_trip(self) -> Sample:
-        """A kernel and the reading of its result, again and again, less the kernel's own time."""
+    def _round_trip(self) -> Sample:
+        """A kernel whose result is read, again and again, less the kernel's own time."""
         x = self._numbers(SMALL)
 
         def call() -> None:
@@ -145,24 +119,15 @@ class _Host:
 
         own_s = self._on_device(lambda: x.add_(1.0))
         repeated = self._repeated(call)
+        return lambda: [repeated()[0] - own_s]
 
-        def sample() -> list[float]:
-            (period_s,) = repeated()
-            return [period_s - own_s]
-
-        return sample
-
-    def graph(self, kernels: int) -> Sample:
-        """Starting a graph: until the call returns, the device has done the one before."""
-        torch, x = self.torch, self._numbers(SMALL)
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            x.add_(1.0)
-        torch.cuda.current_stream().wait_stream(aside)
+    def _graph(self, kernels: int) -> Sample:
+        """The call that replays a graph on an idle device."""
+        x = self._numbers(SMALL)
+        on_side_stream(self.torch, [lambda: x.add_(1.0)])
         self.runtime.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with capturing(torch, graph):
+        graph = self.torch.cuda.CUDAGraph()
+        with capturing(self.torch, graph):
             for _ in range(kernels):
                 x.add_(1.0)
 
@@ -178,6 +143,8 @@ class _Host:
         return sample
 
     def _repeated(self, call: Callable[[], object]) -> Sample:
+        """The host's time of a call."""
+
         def sample() -> list[float]:
             start = perf_counter_ns()
             for _ in range(CALLS):
@@ -186,33 +153,31 @@ class _Host:
 
         return sample
 
+    def _behind(self, call: Callable[[], object]) -> Sample:
+        """The host's time of a call while the device is busy."""
+        repeated = self._repeated(call)
+
+        def sample() -> list[float]:
+            self.runtime.synchronize()
+            spin = getattr(self.torch.cuda, "_sleep", None)
+            if spin is not None:
+                spin(SPIN_CLOCKS)
+            found = repeated()
+            self.runtime.synchronize()
+            return found
+
+        return sample
+
     def _on_device(self, call: Callable[[], object]) -> float:
-        """Seconds of a call on the device, of many that were all launched before the first ran."""
+        """Seconds of a call on the device, of many that were launched before the first ran."""
         cuda = self.torch.cuda
         start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
         call()
         self.runtime.synchronize()
-        cuda._sleep(20_000_000)  # noqa: SLF001 - some 10 ms, longer than the launches take
+        cuda._sleep(SPIN_CLOCKS)  # noqa: SLF001 - PyTorch has no public one
         start.record()
         for _ in range(CALLS):
             call()
         end.record()
         self.runtime.synchronize()
         return float(start.elapsed_time(end)) * 1e-3 / CALLS
-
-    def _behind(self, call: Callable[[], object]) -> Sample:
-        """The host's time of calls while the device, kept busy, runs behind it."""
-
-        def sample() -> list[float]:
-            self.runtime.synchronize()
-            spin = getattr(self.torch.cuda, "_sleep", None)
-            if spin is not None:
-                spin(20_000_000)  # some 10 ms, longer than the launches take
-            start = perf_counter_ns()
-            for _ in range(CALLS):
-                call()
-            found = (perf_counter_ns() - start) * 1e-9 / CALLS
-            self.runtime.synchronize()
-            return [found]
-
-        return sample

@@ -1,13 +1,15 @@
-"""Finds the machine at hand, and the device of the catalog that it is."""
+"""Identifies the machine at hand, and the device of the catalog that it is."""
 
 from __future__ import annotations
 
 import importlib.util
 import platform
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, final
 
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_index, find_device
@@ -18,31 +20,38 @@ from silicast.measurement.device_draft import Draft
 from silicast.measurement.device_draft_cpu import draft_cpu, plain_name
 from silicast.measurement.device_draft_gpu import draft_gpu
 from silicast.measurement.gpu_facts import GpuFacts, read_gpu
-from silicast.measurement.machine import Machine
+from silicast.measurement.measured_machine import MeasuredMachine
 
 AUTO = "auto"
 _CUDA = re.compile(r"(?:cuda|gpu)(?::(\d+))?", re.IGNORECASE)
 _DIGIT = re.compile(r"\d")
 _MEMORY_SLACK = 0.06
-"""How far a board's memory may be off: firmware and page tables take some of it."""
+"""Share of a board's memory that firmware and page tables may take."""
 
 
 @final
 @dataclass(frozen=True)
-class Found:
-    """The machine, and the draft of its device file where the catalog does not know it."""
+class IdentifiedMachine:
+    """The machine, and a draft of its device file if the catalog does not contain it."""
 
-    machine: Machine
+    machine: MeasuredMachine
     draft: Draft | None = None
 
+    @property
+    def device(self) -> Device:
+        """Of the catalog, of the user's file, or as drafted."""
+        device = self.machine.device or (self.draft.device if self.draft else None)
+        assert device is not None
+        return device
 
-def find_machine(wanted: str = AUTO, *, need_torch: bool = True) -> Found:
+
+def find_machine(wanted: str = AUTO, *, need_torch: bool = True) -> IdentifiedMachine:
     """The machine at hand.
 
     Args:
         wanted: "auto" (the first GPU, else the CPU), "cpu", "cuda:0", or the name or file of the
-            device that it is known to be.
-        need_torch: refuse to go on without PyTorch, with which everything is measured.
+            device that it is.
+        need_torch: raise an error without PyTorch, which all measurements need.
 
     Raises:
         SilicastError: no PyTorch, no such GPU, or a device that is neither known nor a file.
@@ -66,8 +75,8 @@ def find_machine(wanted: str = AUTO, *, need_torch: bool = True) -> Found:
     return _stated(wanted, gpus)
 
 
-def _stated(wanted: str, gpus: int) -> Found:
-    """The machine as the device that the user says it is."""
+def _stated(wanted: str, gpus: int) -> IdentifiedMachine:
+    """The machine as the device that the user names."""
     device = find_device(wanted)
     name = wanted if wanted.endswith(".toml") else device.name
     is_cpu = device.execution_model == "vector_cpu"
@@ -78,44 +87,31 @@ def _stated(wanted: str, gpus: int) -> Found:
     machine = (cpu_machine(read_cpu()) if is_cpu else gpu_machine(read_gpu(0))).machine
     notes = list(machine.notes)
     if machine.device is not None and machine.device != device:
-        notes.append(f"said to be {device.name}; by what it reports it is {machine.device.name}")
+        notes.append(f"named {device.name}, but it reports itself as {machine.device.name}")
     if device.cores != machine.cores:
         notes.append(f"{device.name} has {device.cores} cores, this machine {machine.cores}")
-    return Found(replace(machine, device=device, named=name, notes=tuple(notes)))
+    return IdentifiedMachine(replace(machine, device=device, named=name, notes=tuple(notes)))
 
 
-def cpu_machine(facts: CpuFacts) -> Found:
+def cpu_machine(facts: CpuFacts) -> IdentifiedMachine:
     """The machine as a CPU."""
-    device, relative = catalog_cpu(facts)
     notes = []
     if facts.quota is not None and facts.quota < facts.cores:
         notes.append(f"its control group allows {facts.quota:g} of {facts.cores} cores")
     if facts.governor not in {"", "performance"}:
         notes.append(f"its clock governor is {facts.governor}: times drift as clocks follow load")
-    torch: Any = _torch()
-    machine = Machine(
-        kind="cpu",
-        device_name=facts.name,
-        device=device,
-        cores=facts.cores,
-        memory_bytes=facts.memory_bytes,
-        threads=torch.get_num_threads() if torch else facts.cores,
-        torch=str(torch.__version__) if torch else "",
-        dtypes=_cpu_dtypes(facts),
-        named=device.name if device else "",
-        host=facts.name,
-        stack=stack(),
-        facts=facts.table() | ({"torch_threads": torch.get_num_threads()} if torch else {}),
-        notes=tuple(notes),
-    )
-    return Found(machine, None if device else draft_cpu(facts, relative))
+    device, relative = catalog_cpu(facts)
+    machine = _machine(
+        "cpu", facts.name, device, facts.cores, facts.memory_bytes, facts.name, facts.table(),
+        notes, threads=facts.cores, dtypes=_cpu_dtypes(facts),
+    )  # fmt: skip
+    return IdentifiedMachine(machine, None if device else draft_cpu(facts, relative))
 
 
 def catalog_cpu(facts: CpuFacts) -> tuple[Device | None, Device | None]:
-    """The processor of the catalog that a CPU is, or else one that has its name but other cores.
+    """The processor of the catalog that a CPU is, or else one of its name with other cores.
 
-    A name without a number ("AMD EPYC", as virtual machines have it) says which maker it is, not
-    which processor.
+    A name without a number ("AMD EPYC", as virtual machines report) identifies no processor.
     """
     words = plain_name(facts.name)
     known = device_names()
@@ -129,41 +125,50 @@ def catalog_cpu(facts: CpuFacts) -> tuple[Device | None, Device | None]:
     return None, None
 
 
-def gpu_machine(facts: GpuFacts) -> Found:
+def gpu_machine(facts: GpuFacts) -> IdentifiedMachine:
     """The machine as a GPU."""
-    device = catalog_gpu(facts)
-    host = read_cpu()
+    device, host = catalog_gpu(facts), read_cpu()
+    machine = _machine(
+        "cuda", facts.name, device, facts.sms, facts.memory_bytes, host.name,
+        facts.table() | {"host": host.table()}, facts.notes(), dtypes=_gpu_dtypes(facts.capability),
+        index=facts.index, count=facts.count,
+    )  # fmt: skip
+    stack = {**machine.stack, "driver": facts.driver, "cuda": facts.cuda}
+    return IdentifiedMachine(replace(machine, stack=stack), None if device else draft_gpu(facts))
+
+
+def _machine(
+    kind: Literal["cpu", "cuda"], device_name: str, device: Device | None, cores: int,
+    memory_bytes: int, host: str, facts: dict[str, object], notes: Sequence[str], *,
+    threads: int = 1, dtypes: tuple[str, ...], index: int = 0, count: int = 1,
+) -> MeasuredMachine:  # fmt: skip
+    """With the software that affects times."""
+    stack = {"python": platform.python_version(), "os": f"{platform.system()} {platform.release()}"}
+    for package in ("silicast", "torch", "triton", "flash-attn", "numpy"):
+        try:
+            stack[package] = version(package)
+        except PackageNotFoundError:
+            continue
     torch: Any = _torch()
-    machine = Machine(
-        kind="cuda",
-        device_name=facts.name,
-        device=device,
-        cores=facts.sms,
-        memory_bytes=facts.memory_bytes,
-        threads=torch.get_num_threads() if torch else 1,
-        torch=str(torch.__version__) if torch else "",
-        dtypes=_gpu_dtypes(facts.capability),
-        index=facts.index,
-        count=facts.count,
-        named=device.name if device else "",
-        host=host.name,
-        stack=stack() | {"driver": facts.driver, "cuda": facts.cuda},
-        facts=facts.table() | {"host": host.table()},
-        notes=facts.notes(),
-    )
-    return Found(machine, None if device else draft_gpu(facts))
+    threads = torch.get_num_threads() if torch else threads
+    if torch and kind == "cpu":
+        facts = facts | {"torch_threads": threads}
+    return MeasuredMachine(
+        kind, device_name, device, cores, memory_bytes, threads,
+        str(torch.__version__) if torch else "", dtypes, index, count,
+        device.name if device else "", host, stack, facts, tuple(notes),
+    )  # fmt: skip
 
 
 def catalog_gpu(facts: GpuFacts) -> Device | None:
-    """The device of the catalog that a GPU is: it has its name or chip, and its numbers agree."""
+    """The device of the catalog that has a GPU's name or chip, and agrees with its numbers."""
     if facts.mig:
         return None
     plain = " ".join(re.sub(r"\b(?:NVIDIA|Tesla|Generation)\b", " ", facts.name).split())
     index = device_index()
-    named = [index.get(name) for name in (facts.name, plain) if name in index]
-    named = [device for device in named if _agrees(device, facts)]
-    if named:
-        return named[0]
+    for name in (facts.name, plain):
+        if name in index and _agrees(index.get(name), facts):
+            return index.get(name)
     chip = next((word for word in re.split(r"[\s-]+", plain) if _DIGIT.search(word)), "")
     like = [
         device
@@ -190,22 +195,9 @@ def _agrees(device: Device, facts: GpuFacts) -> bool:
     )
 
 
-def stack() -> dict[str, str]:
-    """Versions of the software that takes part."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {"python": platform.python_version(), "os": f"{platform.system()} {platform.release()}"}
-    for package in ("silicast", "torch", "triton", "flash-attn", "numpy"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def draft_beside(path: Path) -> Path:
-    """Where the device file of a machine goes that the catalog does not know."""
-    return path.with_name(f"{path.name.removesuffix('.jsonl')}.device.toml")
+def draft_path(measurements: Path) -> Path:
+    """Path of the drafted device file beside a file of measurements."""
+    return measurements.with_name(f"{measurements.name.removesuffix('.jsonl')}.device.toml")
 
 
 def _torch() -> Any:
@@ -213,7 +205,7 @@ def _torch() -> Any:
         return None
     try:
         import torch
-    except (ImportError, OSError) as error:  # OSError: a library of it that does not load
+    except (ImportError, OSError) as error:  # OSError: a shared library that does not load
         raise SilicastError(
             f"PyTorch is installed, but cannot be loaded: {str(error)[:200]}",
             kind="unsupported",
@@ -252,7 +244,7 @@ def _cpu_dtypes(facts: CpuFacts) -> tuple[str, ...]:
 
 
 def _gpu_dtypes(capability: str) -> tuple[str, ...]:
-    """Formats of products by compute capability, the one that programs mostly use first.
+    """Formats of products by compute capability, the most usual one first.
 
     >>> _gpu_dtypes("7.5"), _gpu_dtypes("9.0")
     (('fp16', 'int8', 'fp32'), ('bf16', 'fp16', 'fp8', 'tf32', 'int8', 'fp32'))

@@ -1,4 +1,4 @@
-"""What ``nvidia-smi`` says of a GPU while it computes."""
+"""Readings of ``nvidia-smi``."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import final
 
 Query = Callable[[Sequence[str]], str]
-"""Runs nvidia-smi with arguments and returns what it prints; "" where there is none."""
+"""Runs nvidia-smi with arguments and returns its output; "" where there is none."""
 REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
-"""Why clocks are not at their largest: the name since driver 535, and the one before."""
+"""Why clocks are below the largest: the field's name since driver 535, and before."""
 FIELDS = ("clocks.sm", "clocks.mem", "power.draw", "temperature.gpu")
 SLOWED = 0x8 | 0x20 | 0x40 | 0x80
-"""Slowed by hardware, by its temperature (software and hardware), by a power brake (NVML)."""
+"""NVML: slowed by hardware, by temperature (software and hardware), by a power brake."""
 IDLE = 0x1
 CAPPED = 0x4
-"""Slowed to stay within the power limit, which large products do on a healthy board too."""
+"""Slowed to stay within the power limit, as by large products on a healthy board."""
 EVERY_MS = 200
 KEPT = 4096
 TIMEOUT_S = 10.0
@@ -30,7 +30,7 @@ TIMEOUT_S = 10.0
 @final
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One line; None = the driver does not say.
+    """One line; None = not reported.
 
     Attributes:
         reasons: bits of NVML's clock event reasons.
@@ -44,20 +44,20 @@ class Reading:
 
 
 def nvidia_smi(arguments: Sequence[str]) -> str:
-    """What nvidia-smi prints; "" where it is missing, fails or takes longer than ten seconds."""
+    """Output of nvidia-smi; "" where it is missing, fails or takes longer than ten seconds."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return ""
     with suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(  # noqa: S603 - a fixed program with our own arguments
-            [program, *arguments], capture_output=True, text=True, timeout=10, check=True
+            [program, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=True
         )
         return done.stdout
     return ""
 
 
 def reading_of(line: str) -> Reading:
-    """A line of comma-separated values, in the order of :data:`FIELDS` and a reason.
+    """Parses comma-separated values in the order of :data:`FIELDS`, then the reasons.
 
     >>> reading_of("1980, 3201, 412.51, 48, 0x0000000000000004").reasons
     4
@@ -88,16 +88,16 @@ def query_of(gpu: str, ask: Query = nvidia_smi) -> tuple[str, ...]:
 
 
 def other_processes(gpu: str, ask: Query = nvidia_smi, own: int | None = None) -> tuple[str, ...]:
-    """Processes that compute on a GPU beside this one, as "name (pid)".
+    """Other processes that compute on a GPU, as "name (pid)".
 
-    In a container the driver may number processes otherwise: a single one that is listed while this
-    one is not may be this one, and is not named.
+    In a container the driver may number processes differently: a single listed process may be this
+    one, and does not count.
     """
     mine = os.getpid() if own is None else own
-    told = ask(
+    listed = ask(
         ("--query-compute-apps=pid,process_name", "--format=csv,noheader", "-i", gpu)
     ).splitlines()
-    found = [tuple(part.strip() for part in line.split(",", 1)) for line in told if "," in line]
+    found = [tuple(part.strip() for part in line.split(",", 1)) for line in listed if "," in line]
     others = [(pid, name) for pid, name in found if pid != str(mine)]
     if len(others) == len(found) == 1:
         return ()
@@ -106,14 +106,14 @@ def other_processes(gpu: str, ask: Query = nvidia_smi, own: int | None = None) -
 
 @final
 class Sampler:
-    """A process beside this one that reads a GPU again and again.
+    """A background process that reads a GPU at regular intervals.
 
     Args:
         gpu: its UUID or number.
-        command: that is run instead of nvidia-smi, for tests; None = find it.
+        command: run instead of nvidia-smi, for tests; None = find it.
 
     Attributes:
-        count: lines so far.
+        count: readings so far.
     """
 
     def __init__(self, gpu: str, command: Sequence[str] | None = None) -> None:
@@ -146,7 +146,7 @@ class Sampler:
                     self.count += 1
 
     def since(self, count: int) -> list[Reading]:
-        """Readings after the first ``count``, or else the last one."""
+        """Readings after the first ``count``; if there are none, the last one."""
         with self._lock:
             fresh = min(self.count - count, len(self._readings))
             return list(self._readings)[-max(fresh, 1) :]

@@ -1,29 +1,35 @@
-"""What a file of measurements holds: one record a line, JSON.
+"""Schema of a file of measurements (one record a line, JSON), and reading one file.
 
-A file starts with a :class:`Session` (which machine, software and protocol); every line after it
-names the session that it belongs to. Kernels and runs are named as a scenario names them, so that a
-prediction of the same thing needs no translation.
+A file starts with a :class:`Session`; every later record names the session that it belongs to.
+Kernels and runs are written as in a scenario, so that they can be predicted without translation.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any, final
 
 import msgspec
 from msgspec import Meta
 
+from silicast.core.errors import SilicastError
+
 FORMAT = 1
-"""Layout of the lines."""
+"""Version of the schema."""
+WRITTEN_BY = "a file that `silicast measure -o FILE` or `silicast import` wrote"
 
 Positive = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=0)]
 Text = Annotated[str, Meta(max_length=2000)]
 Columns = dict[str, Any]
-"""A ``kernel`` table or a scenario, as :mod:`silicast.scenario` takes it."""
+"""A ``kernel`` table or a scenario."""
 
 
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="record"):
-    """Unknown keys are errors."""
+    """A line; unknown fields are errors."""
 
 
 @final
@@ -32,10 +38,9 @@ class Protocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         timer: "perf_counter", "cuda_event", "cuda_graph", or the tool that measured ("nsys").
-        warm_up: runs before the first that counts.
-        repeats: runs that count at least; seconds: time that they take at most.
-        launch: "stream" or "graph"; cache: state of the caches before each run, "warm" or "cold".
-        statistic: what ``latency_us`` is of the repeats.
+        warm_up: runs before the counted ones; repeats, seconds: least number and limit of these.
+        launch: "stream" or "graph"; cache: state before each run, "warm" or "cold".
+        statistic: of the repeats, reported as ``latency_us``.
     """
 
     timer: str
@@ -49,15 +54,13 @@ class Protocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @final
 class Session(_Record, frozen=True, tag="session"):
-    """Where and how a part of the file was measured.
+    """Machine, software and protocol of a part of the file.
 
     Attributes:
-        id: names it in the file; started: ISO date and time, UTC.
-        device: catalog name, or path of a device file; "" = not known.
-        device_reported: what the driver or the system calls it.
-        devices: how many of them took part; host: CPU that fed them.
-        stack: software -> version; machine: everything else that was read of the machine.
-        source: the program or tool that measured; notes: what a reader must know.
+        id: unique in the file; started: ISO date and time, UTC; device: catalog name or path.
+        device_reported: its name by the driver or operating system; devices: number of them.
+        host: CPU that fed them; stack: software -> version; machine: other facts.
+        source: program or tool that measured; notes: remarks on the validity of the times.
     """
 
     id: Text
@@ -76,11 +79,11 @@ class Session(_Record, frozen=True, tag="session"):
 
 @final
 class Spread(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far repeats lie apart.
+    """Variation among repeats.
 
     Attributes:
-        p05, p95: quantiles of the repeats, in the unit of the value; repeats: how many.
-        drift: median of the last third over that of the first, minus one.
+        p05, p95: quantiles, in the unit of the value.
+        drift: median of the last third over the median of the first, minus one.
     """
 
     p05: float
@@ -91,11 +94,11 @@ class Spread(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @final
 class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """State of the machine while it was measured; None = not to be read here.
+    """State of the machine during a measurement; None = not readable.
 
     Attributes:
-        load: of the host meanwhile, in busy cores that are not ours.
-        reference: time of the session's reference kernel just before, over its first time.
+        load: cores of the host kept busy by other processes.
+        reference: latest time of the session's reference kernel over its first time.
     """
 
     clock_mhz: float | None = None
@@ -108,15 +111,14 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @final
 class KernelRow(_Record, frozen=True, tag="kernel"):
-    """One kernel.
+    """A measured kernel.
 
     Attributes:
-        session: its session's id; at: ISO date and time, UTC.
-        kernel: a ``kernel`` table of a scenario: op, its sizes, dtype, library, launch, cache.
-        latency_us: see the session's protocol.
-        flags: what is doubtful about it: "drift", "throttled", "busy", "noisy", "unsteady".
-        name: what the tool that measured calls the kernel.
-        row: its number in the file that it was imported from, 0 = measured here.
+        session: id of its session; at: ISO date and time, UTC.
+        kernel: a ``kernel`` table of a scenario: op, sizes, dtype, library, launch, cache.
+        latency_us: the statistic that the session's protocol names.
+        flags: reasons for doubt: "drift", "throttled", "busy", "noisy", "unsteady".
+        name: in the tool that measured it; row: of the imported file, 0 = measured here.
     """
 
     session: Text
@@ -132,16 +134,16 @@ class KernelRow(_Record, frozen=True, tag="kernel"):
 
 @final
 class HostRow(_Record, frozen=True, tag="host"):
-    """What the host takes for something, in microseconds.
+    """A measured time of the host, in microseconds.
 
     Attributes:
-        quantity: "dispatch" (one eager op), "between" (on a CPU, Python between two of them, an
-            op), "graph_launch", "sync" (an idle device, asked whether it is done), "round_trip"
-            (from the end of a kernel whose result is read to the start of the next), "launch" (an
-            empty kernel, launched and awaited), "step" (an engine between two steps), "request"
-            (an engine, each request).
-        engine: whose it is ("torch-eager", "vllm"); version: of it.
-        states: what it was taken at ({"batch": 8}).
+        quantity: "dispatch" (one eager op), "between" (on a CPU, Python between two ops, per op),
+            "graph_launch", "sync" (synchronisation with an idle device), "round_trip" (from the end
+            of a kernel whose result is read to the start of the next), "launch" (an empty kernel,
+            launched and awaited), "step" (an engine between two steps), "request" (an engine, per
+            request).
+        engine: whose time it is ("torch-eager", "vllm"); version: of the engine.
+        states: conditions of the measurement ({"batch": 8}).
     """
 
     session: Text
@@ -158,12 +160,10 @@ class HostRow(_Record, frozen=True, tag="host"):
 
 @final
 class CollectiveRow(_Record, frozen=True, tag="collective"):
-    """One collective.
+    """A measured collective.
 
     Attributes:
-        collective: the ``workload`` of a collective scenario: op, bytes, gpus, dtype,
-            implementation, launch.
-        gpus_per_node: 0 = not known.
+        collective: the ``workload`` of a collective scenario; gpus_per_node: 0 = unknown.
     """
 
     session: Text
@@ -178,12 +178,12 @@ class CollectiveRow(_Record, frozen=True, tag="collective"):
 
 @final
 class RunRow(_Record, frozen=True, tag="run"):
-    """A whole model, engine or job.
+    """A measured run of a whole model, engine or job.
 
     Attributes:
-        scenario: as ``silicast run`` takes it; file names in it are relative to this file.
-        metrics: measured, by their names of the answer ("e2e_ms", "ttft_p50_ms").
-        spread: of each metric, where repeats say it.
+        scenario: as ``silicast run`` reads it; file names in it are relative to this file.
+        metrics: measured values, under the names of the answer ("e2e_ms", "ttft_p50_ms").
+        spread: of each metric that was repeated.
     """
 
     session: Text
@@ -198,11 +198,11 @@ class RunRow(_Record, frozen=True, tag="run"):
 
 @final
 class FailedRow(_Record, frozen=True, tag="failed"):
-    """Something that was tried and gave no time; it is not tried again in this file.
+    """A measurement that failed; it is not tried again in this file.
 
     Attributes:
         what: the ``kernel`` table, collective or scenario.
-        reason: "out_of_memory", "unsupported", "error", "timeout"; message: what was said.
+        reason: "out_of_memory", "unsupported", "error", "timeout"; message: text of the error.
     """
 
     session: Text
@@ -214,11 +214,10 @@ class FailedRow(_Record, frozen=True, tag="failed"):
 
 @final
 class UnreadRow(_Record, frozen=True, tag="unread"):
-    """Something that another tool measured and that could not be understood; listed, not dropped.
+    """An imported kernel that could not be identified; listed, not dropped.
 
     Attributes:
-        name: what the tool calls it; count: how often it ran; total_us: what it took in all.
-        reason: why it is no kernel that could be predicted.
+        name: in the tool that measured it; count: of its runs; total_us: of all of them.
     """
 
     session: Text
@@ -230,4 +229,172 @@ class UnreadRow(_Record, frozen=True, tag="unread"):
 
 
 Measurement = KernelRow | HostRow | CollectiveRow | RunRow
-Record = Session | KernelRow | HostRow | CollectiveRow | RunRow | FailedRow | UnreadRow
+Record = Session | Measurement | FailedRow | UnreadRow
+
+
+def utc_now() -> str:
+    """ISO date and time, UTC, to the microsecond: distinguishes the rows of a session."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+_DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
+
+
+@final
+@dataclass(frozen=True)
+class Measurements:
+    """Records of one file by kind, each in the order of the file.
+
+    Attributes:
+        notes: what a reader should know, such as a last line that was truncated.
+    """
+
+    path: Path
+    sessions: tuple[Session, ...] = ()
+    kernels: tuple[KernelRow, ...] = ()
+    hosts: tuple[HostRow, ...] = ()
+    collectives: tuple[CollectiveRow, ...] = ()
+    runs: tuple[RunRow, ...] = ()
+    failed: tuple[FailedRow, ...] = ()
+    unread: tuple[UnreadRow, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def session(self, name: str) -> Session:
+        """The session with an id.
+
+        Raises:
+            KeyError: the file has none.
+        """
+        return {session.id: session for session in self.sessions}[name]
+
+    def records_of(self, name: str) -> dict[type, list[Record]]:
+        """Records of a session by their class, failures among them."""
+        kinds: tuple[tuple[Any, ...], ...] = (
+            self.kernels, self.hosts, self.collectives, self.runs, self.failed, self.unread,
+        )  # fmt: skip
+        found = {type(kind[0]): [r for r in kind if r.session == name] for kind in kinds if kind}
+        return {kind: rows for kind, rows in found.items() if rows}
+
+    def rows_of(self, name: str) -> int:
+        """Number of records of a session, failures among them."""
+        return sum(map(len, self.records_of(name).values()))
+
+
+def read_measurements(path: Path) -> Measurements:
+    """Reads a file of measurements. A truncated last line is skipped and noted.
+
+    Raises:
+        SilicastError: kind "io"; or the line of invalid JSON, an unknown session or a repeated row.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise SilicastError(
+            f"cannot read: {error.strerror or error}", kind="io", file=str(path), hint=WRITTEN_BY
+        ) from None
+    whole, tail = complete_lines(content)
+    lines, notes = whole.split(b"\n"), []
+    if tail:
+        try:
+            _DECODER.decode(tail)
+            lines.append(tail)
+        except msgspec.MsgspecError:
+            notes.append(
+                f"line {len(lines)} is truncated ({len(tail)} bytes) and was skipped: writing was "
+                "interrupted; `silicast measure -o` on this file repairs it"
+            )
+    return measurements_of(path, lines, notes)
+
+
+def complete_lines(content: bytes) -> tuple[bytes, bytes]:
+    r"""The part that ends with a newline, and the rest.
+
+    >>> complete_lines(b"1\n2\n3")
+    (b'1\n2\n', b'3')
+    """
+    end = content.rfind(b"\n") + 1
+    return content[:end], content[end:]
+
+
+def decoded(line: bytes, path: Path, number: int) -> Record:
+    """One line; errors name its number."""
+    try:
+        return _DECODER.decode(line)
+    except msgspec.ValidationError as error:
+        text, _, where = str(error).partition(" - at ")
+        raise SilicastError(
+            f"line {number}: {text}", field=where.strip("`$.") or "", file=str(path)
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SilicastError(
+            f"line {number} is no JSON: {error}",
+            file=str(path),
+            hint="one record a line, as `silicast measure` writes them",
+        ) from None
+
+
+def measurements_of(path: Path, lines: Sequence[bytes], notes: Sequence[str]) -> Measurements:
+    """Decodes lines, checks the order of sessions and rows, and sorts records by kind."""
+    kinds: dict[type, list[Any]] = {}
+    sessions: set[str] = set()
+    seen: dict[Hashable, int] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        record = decoded(line, path, number)
+        _check_session(record, number, sessions, path)
+        key = _identity(record)
+        if key is not None and seen.setdefault(key, number) != number:
+            raise SilicastError(
+                f"line {number} repeats line {seen[key]}: the same thing at the same time",
+                file=str(path),
+                hint="were two copies of one file concatenated? Remove one of the lines",
+            )
+        kinds.setdefault(type(record), []).append(record)
+    if not sessions:
+        raise SilicastError(
+            "holds no session, which states the machine", file=str(path), hint=WRITTEN_BY
+        )
+
+    def of(kind: type) -> tuple[Any, ...]:
+        return tuple(kinds.get(kind, ()))
+
+    return Measurements(
+        path, of(Session), of(KernelRow), of(HostRow), of(CollectiveRow), of(RunRow), of(FailedRow),
+        of(UnreadRow), tuple(notes),
+    )  # fmt: skip
+
+
+def _check_session(record: Record, number: int, sessions: set[str], path: Path) -> None:
+    """A session comes once and before its rows; ``sessions`` gets a new one."""
+    problem, field, hint = "", "session", ""
+    if not isinstance(record, Session):
+        if record.session not in sessions:
+            problem = f"no session {record.session!r} comes before it"
+            hint = "keep the line that starts with its session"
+    elif record.format != FORMAT:
+        problem, field = f"format {record.format} is not supported, expected {FORMAT}", "format"
+        hint = "a newer Silicast wrote it"
+    elif record.id in sessions:
+        problem, field = f"session {record.id!r} comes twice", "id"
+    else:
+        sessions.add(record.id)
+    if problem:
+        raise SilicastError(f"line {number}: {problem}", field=field, file=str(path), hint=hint)
+
+
+_SUBJECTS: dict[type, tuple[str, ...]] = {
+    KernelRow: ("kernel",), HostRow: ("quantity", "engine", "version", "states"),
+    CollectiveRow: ("collective",), RunRow: ("scenario", "name"), FailedRow: ("what",),
+}  # fmt: skip
+"""Fields that state what a row measured."""
+
+
+def _identity(record: Any) -> Hashable:
+    """What must not be repeated; None where a record has neither a time stamp nor a number."""
+    fields, row = _SUBJECTS.get(type(record)), getattr(record, "row", 0)
+    if fields is None or not (record.at or row):
+        return None
+    subject = [getattr(record, name) for name in fields]
+    what = msgspec.json.encode(subject, order="deterministic")
+    return (type(record).__name__, record.session, what, record.at, row)

@@ -1,6 +1,6 @@
-"""The device that is measured, through PyTorch; everything that differs between kinds is here.
+"""The measured device as PyTorch runs it; all differences between kinds of devices are here.
 
-PyTorch is imported when a runtime is made. Tests of the GPU's part put another module in its place.
+PyTorch is imported when a runtime is made. Tests of the GPU's part replace the module.
 """
 
 from __future__ import annotations
@@ -14,23 +14,15 @@ from pathlib import Path
 from typing import Any, ClassVar, final
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.machine import Machine
+from silicast.measurement.measured_machine import MeasuredMachine
 
-USUAL_CACHE_BYTES: Mapping[str, int] = {"cpu": 64 << 20, "cuda": 64 << 20}
-"""Of the last level where the machine does not say: more than most have."""
+USUAL_CACHE_BYTES = 64 << 20
+"""Last-level cache where the machine does not report it: more than most have."""
 FLUSHED = 2
 """Last-level caches that a flush writes."""
-UNSUPPORTED = (
-    "not implemented", "not supported", "unsupported", "only supports", "not available",
-    "no available kernel", "not compiled", "is not currently", "expected", "must be", "requires",
-    "capturing", "capture", "out of resource", "could not create a primitive", "no kernel image",
-)  # fmt: skip
-"""What errors of PyTorch say of what it does not do."""
-NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "cannot allocate")
-LONGEST = 400
 
 _buffers: dict[tuple[int, str, int], Any] = {}
-"""What flushes write: of a module, a device and a size; made once, as new pages are slow."""
+"""Buffers that flushes write, by module, device and size; kept, as new pages are slow."""
 
 
 class Runtime(ABC):
@@ -42,23 +34,23 @@ class Runtime(ABC):
 
     kind: ClassVar[str]
 
-    def __init__(self, machine: Machine, torch: Any) -> None:
+    def __init__(self, machine: MeasuredMachine, torch: Any) -> None:
         self.machine, self.torch = machine, torch
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Waits until the device has done everything."""
+        """Waits until the device has finished all work."""
 
     @abstractmethod
     def free_bytes(self) -> int:
-        """Memory that operands can have."""
+        """Memory available for operands."""
 
     def cache_bytes(self) -> int:
-        """Of the last level of caches, all instances that are used."""
+        """Capacity of the last level of caches, all used instances together."""
         return cache_bytes(self.machine)
 
     def flush(self) -> None:
-        """Writes more than the caches hold, so that nothing else is in them."""
+        """Writes more than the caches hold."""
         key = id(self.torch), self.machine.torch_device, self.cache_bytes()
         if key not in _buffers:
             _buffers[key] = self.torch.empty(
@@ -69,28 +61,28 @@ class Runtime(ABC):
         _buffers[key].fill_(1)
 
     def release(self, *, failed: bool = False) -> None:
-        """Gives memory back after a kernel; after one that failed, what its frames held too."""
+        """Frees memory after a kernel; after a failure, also what its stack frames hold."""
         if failed:
             gc.collect()
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """PyTorch as programs of inference run it, on this device."""
+        """PyTorch in inference mode on this device."""
         with self.torch.inference_mode():
             yield
 
 
 @final
 class CpuRuntime(Runtime):
-    """The processor, with as many threads as the machine says."""
+    """The processor, with the machine's number of threads."""
 
     kind: ClassVar[str] = "cpu"
 
     def synchronize(self) -> None:
-        """See :class:`Runtime`: a call returns when it has its result."""
+        """Nothing: a call returns when its result is there."""
 
     def free_bytes(self) -> int:
-        """See :class:`Runtime`: what Linux says is available, else half of the machine's."""
+        """Memory that Linux reports as available, else half of the machine's."""
         with suppress(OSError, ValueError, StopIteration):
             with Path("/proc/meminfo").open(encoding="ascii") as file:
                 line = next(line for line in file if line.startswith("MemAvailable:"))
@@ -99,7 +91,7 @@ class CpuRuntime(Runtime):
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """See :class:`Runtime`."""
+        """Also sets the number of threads, and restores it."""
         before = self.torch.get_num_threads()
         if before != self.machine.threads:
             self.torch.set_num_threads(self.machine.threads)
@@ -118,29 +110,29 @@ class CudaRuntime(Runtime):
     kind: ClassVar[str] = "cuda"
 
     def synchronize(self) -> None:
-        """See :class:`Runtime`."""
+        """Waits for the GPU."""
         self.torch.cuda.synchronize(self.machine.index)
 
     def free_bytes(self) -> int:
-        """See :class:`Runtime`: what the driver says is free, and what PyTorch keeps unused."""
+        """Memory that the driver reports as free, and that PyTorch caches unused."""
         free, _ = self.torch.cuda.mem_get_info(self.machine.index)
-        kept = self.torch.cuda.memory_reserved(self.machine.index)
-        return int(free) + int(kept) - int(self.torch.cuda.memory_allocated(self.machine.index))
+        reserved = self.torch.cuda.memory_reserved(self.machine.index)
+        return int(free) + int(reserved) - int(self.torch.cuda.memory_allocated(self.machine.index))
 
     def release(self, *, failed: bool = False) -> None:
-        """See :class:`Runtime`: PyTorch's cache too; a device that is lost says so elsewhere."""
+        """Also empties PyTorch's cache; a lost device is reported by the next kernel."""
         super().release(failed=failed)
         with suppress(RuntimeError):
             self.torch.cuda.empty_cache()
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """See :class:`Runtime`."""
+        """Also selects the GPU."""
         with self.torch.cuda.device(self.machine.index), super().ready():
             yield
 
 
-def runtime_of(machine: Machine) -> Runtime:
+def runtime_of(machine: MeasuredMachine) -> Runtime:
     """The runtime of a machine.
 
     Raises:
@@ -164,11 +156,11 @@ def runtime_of(machine: Machine) -> Runtime:
     return CudaRuntime(machine, torch)
 
 
-def cache_bytes(machine: Machine) -> int:
-    """Bytes of a machine's last level of caches, all instances that are used.
+def cache_bytes(machine: MeasuredMachine) -> int:
+    """Capacity of a machine's last level of caches, all used instances together.
 
     >>> caches = {"l2": {"bytes": 1024, "instances": 4}, "l3": {"bytes": 65536, "instances": 2}}
-    >>> cache_bytes(Machine("cpu", "", None, 4, 1, facts={"caches": caches}))
+    >>> cache_bytes(MeasuredMachine("cpu", "", None, 4, 1, facts={"caches": caches}))
     131072
     """
     stated = machine.facts.get("l2_bytes")
@@ -178,28 +170,47 @@ def cache_bytes(machine: Machine) -> int:
     if isinstance(caches, Mapping) and caches:
         last = caches[max(caches)]
         return int(last["bytes"]) * int(last.get("instances", 1))
-    return USUAL_CACHE_BYTES[machine.kind]
+    return USUAL_CACHE_BYTES
 
 
-def reason_of(error: BaseException) -> tuple[str, str]:
-    """Why a kernel failed: a reason as a failed row names it, and what was said.
+@contextmanager
+def capturing(torch: Any, graph: Any) -> Iterator[None]:
+    """Captures what is launched inside as a CUDA graph; after a failure, further kernels can be
+    run and captured.
 
-    >>> reason_of(RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"))[0]
-    'out_of_memory'
-    >>> reason_of(NotImplementedError("aten::_scaled_mm"))[0], reason_of(ValueError("odd"))[0]
-    ('unsupported', 'error')
+    Raises:
+        RuntimeError: it cannot be captured; the current stream is restored.
     """
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = f"{type(error).__name__}: {' '.join(lines)[:LONGEST] if lines else 'no message'}"
-    text = str(error).casefold()
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return "out_of_memory", said
-    if any(words in text for words in NO_MEMORY):
-        return "out_of_memory", said
-    if isinstance(error, (NotImplementedError, ImportError, AttributeError)):
-        return "unsupported", said
-    if isinstance(error, SilicastError):
-        return "unsupported" if error.kind == "unsupported" else "error", str(error)
-    if isinstance(error, RuntimeError) and any(words in text for words in UNSUPPORTED):
-        return "unsupported", said
-    return "error", said
+    before = torch.cuda.current_stream()
+    try:
+        with torch.cuda.graph(graph):
+            yield
+    except BaseException:
+        torch.cuda.set_stream(before)  # PyTorch stays on the stream of a failed capture
+        _end_capture(torch)
+        raise
+
+
+def _end_capture(torch: Any) -> None:
+    """Captures an empty graph successfully: until then PyTorch's random number generator considers
+    itself captured, and cannot be used outside.
+    """
+    with suppress(RuntimeError):  # the device is lost, which the next kernel reports
+        torch.cuda.synchronize()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            number = torch.zeros(1, device="cuda")
+            graph = torch.cuda.CUDAGraph()
+            graph.capture_begin()
+            number.zero_()
+            graph.capture_end()
+        torch.cuda.synchronize()
+
+
+def on_side_stream(torch: Any, calls: Any) -> None:
+    """Runs calls on another stream, as libraries need before a capture to allocate memory."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for call in calls:
+            call()
+    torch.cuda.current_stream().wait_stream(side)

@@ -1,4 +1,4 @@
-"""Which kernels a scenario is made of, as tables that can be measured."""
+"""Kernels of a scenario, as tables that can be measured."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from silicast.scenario.workloads import InferenceWorkload, TrainingWorkload
 from silicast.workload.op import Dim, Op, OpBatch
 
 KNOTS = 3
-"""Decode steps that stand for all of them: the first, the middle and the last."""
+"""Decode steps that represent all: the first, the middle and the last."""
 TASKS = ("kernel", "inference", "graph", "training")
 
 
@@ -40,7 +40,7 @@ class UsedKernel:
     """A kernel that a scenario runs.
 
     Attributes:
-        seconds: predicted, of all its executions; one: of one.
+        seconds: predicted, of all its executions; one: of a single one.
     """
 
     op: Op
@@ -49,17 +49,17 @@ class UsedKernel:
 
 
 def kernels_of_scenario(path: Path) -> list[Columns]:
-    """Kernels of a scenario file as ``kernel`` tables, those that take most of its time first;
-    collectives, and what no table can say, are left out.
+    """Kernels of a scenario file as ``kernel`` tables, the longest first; without collectives and
+    kernels that no table describes.
 
     Raises:
-        SilicastError: the file is no scenario, or one whose kernels are not told ("not_yet").
+        SilicastError: the file is no scenario, or its task has no kernels ("not_yet").
     """
     return [table for used in used_kernels(load(path)) if (table := table_of(used.op)) is not None]
 
 
 def table_of(op: Op) -> Columns | None:
-    """The table of an op, None if there is none that says it."""
+    """The table of an op, None if none describes it."""
     try:
         return kernel_table_of(op)
     except SilicastError:
@@ -67,24 +67,24 @@ def table_of(op: Op) -> Columns | None:
 
 
 def used_kernels(scenario: Scenario) -> list[UsedKernel]:
-    """Kernels of a scenario and their predicted times, collectives among them; the longest first.
+    """Kernels of a scenario, including collectives, and their predicted times, the longest first.
 
     Raises:
         SilicastError: a task without kernels of its own ("not_yet"), or whatever its answer raises.
     """
-    ways = {
+    readers = {
         "kernel": _kernel, "inference": _inference, "graph": _graph, "training": _training,
     }  # fmt: skip
-    way = ways.get(scenario.raw.task)
-    if way is None:
+    reader = readers.get(scenario.raw.task)
+    if reader is None:
         raise not_yet(
             f"the kernels of task {scenario.raw.task}", "task", f"one of {', '.join(TASKS)}"
         )
-    return _summed(way(scenario))
+    return _summed(reader(scenario))
 
 
 def _summed(found: Iterable[UsedKernel]) -> list[UsedKernel]:
-    """Every kernel once."""
+    """Every kernel once, with the time of all its executions."""
     known: dict[Op, UsedKernel] = {}
     for each in found:
         op = _plain(each.op)
@@ -95,7 +95,7 @@ def _summed(found: Iterable[UsedKernel]) -> list[UsedKernel]:
 
 
 def _plain(op: Op) -> Op:
-    """Equal lengths as a batch of one length; caches as campaigns have them."""
+    """The op with equal lengths as a batch, and a cache state that can be measured."""
     variant = op.variant if op.variant.cache != "between" else replace(op.variant, cache="")
     lists = [dim for _, dim in op.dims if isinstance(dim, tuple)]
     if not lists or any(len(set(each)) > 1 for each in lists):
@@ -131,7 +131,7 @@ def _graph(scenario: Scenario) -> Iterator[UsedKernel]:
 
 
 def _training(scenario: Scenario) -> Iterator[UsedKernel]:
-    """Of the passes; the update is one kernel that no other is like."""
+    """Kernels of the passes; not the optimizer."""
     work = scenario.workload
     assert isinstance(work, TrainingWorkload)
     found, _, batch, _ = step_of(scenario)
@@ -162,5 +162,5 @@ def _of_steps(model: StepModel, states: BatchStates, weights: F64) -> Iterator[U
 
 
 def is_collective(op: Op) -> bool:
-    """Whether it is an exchange between devices."""
+    """Whether an op is a collective."""
     return op.family in COLLECTIVES

@@ -1,17 +1,19 @@
-"""Predictions beside what was measured, and figures of how far they are apart."""
+"""Predictions of measured cases, and statistics of their errors."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
 from silicast.core.calibrated import Figures
-from silicast.core.calibration import Calibration, load_calibration
+from silicast.core.calibration import Calibration, load_calibration, save_calibration
 from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
 from silicast.core.prediction import Quantity
@@ -25,11 +27,12 @@ from silicast.scenario.answerer import answerer_for
 from silicast.scenario.decode import Scenario, decode
 from silicast.scenario.resolve import find_any_device
 
-TYPICAL = 0.6744897501960817
-"""Median of the absolute value of a normal error, in standard deviations."""
-BEYOND_PERCENT = 100.0
-"""What a row without a prediction counts as."""
-AT_ONCE = 512
+NORMAL_MEDIAN = 0.6744897501960817
+"""Median of the absolute value of a standard normal variable."""
+UNANSWERED_PERCENT = 100.0
+"""Error of a row without a prediction."""
+BATCH = 512
+DEFAULT_ENGINE = "torch-eager"
 
 
 @final
@@ -56,9 +59,9 @@ class Scored:
 
     @property
     def error(self) -> float:
-        """Of predicted over measured, less one, percent; a missing prediction is 100 % low."""
+        """Relative error of the prediction, percent; -100 without one."""
         if not self.answered:
-            return -BEYOND_PERCENT
+            return -UNANSWERED_PERCENT
         return 100.0 * (self.estimate / self.case.measured - 1.0)
 
     @property
@@ -68,51 +71,49 @@ class Scored:
 
 
 def scored(cases: Sequence[Case], calibrations: Sequence[Path] = ()) -> list[Scored]:
-    """A prediction of each case, in order, resting on calibration files."""
+    """A prediction of each case, in order, using calibration files."""
     names = [str(path.absolute()) for path in calibrations]
-    answers: dict[str, Answer | SilicastError] = {}
-    asked: dict[str, list[tuple[str, Scenario]]] = {}
+    answers: dict[str, Answer | SilicastError | None] = {}
+    batches: dict[str, list[tuple[str, Scenario]]] = {}
     keys = []
     for case in cases:
-        if case.host is not None:
-            keys.append("")
-            continue
         tree: dict[str, Any] = {**case.tree, "calibration": names} if names else {**case.tree}
-        key = content_hash([tree, str(case.folder)])
+        key = "" if case.host is not None else content_hash([tree, str(case.folder)])
         keys.append(key)
-        if key in answers:
+        if not key or key in answers:
             continue
-        answers[key] = SilicastError("is not answered yet", kind="internal")
+        answers[key] = None
         try:
             scenario = decode(tree, folder=case.folder)
-            asked.setdefault(scenario.raw.task, []).append((key, scenario))
+            batches.setdefault(scenario.raw.task, []).append((key, scenario))
         except SilicastError as error:
             answers[key] = error
-    for task, rows in asked.items():
-        for start in range(0, len(rows), AT_ONCE):
-            some = rows[start : start + AT_ONCE]
+    for task, rows in batches.items():
+        for start in range(0, len(rows), BATCH):
+            some = rows[start : start + BATCH]
             found = answerer_for(task).answer_many([scenario for _, scenario in some])
             answers |= {key: each for (key, _), each in zip(some, found, strict=True)}
     known = [load_calibration(path) for path in reversed(calibrations)]
     return [
-        _of_host(case, case.host, known) if case.host is not None else _of(case, answers[key])
+        _host(case, case.host, known) if case.host is not None else _scored(case, answers[key])
         for case, key in zip(cases, keys, strict=True)
     ]
 
 
-def _of(case: Case, answer: Answer | SilicastError) -> Scored:
+def _scored(case: Case, answer: Answer | SilicastError | None) -> Scored:
+    assert answer is not None
     if isinstance(answer, SilicastError):
         return Scored(case, reason=str(answer))
     found = answer.metrics.get(case.metric)
     if found is None:
-        there = ", ".join(answer.metrics)
-        return Scored(case, reason=f"{case.metric} is not predicted; there are {there}")
+        known = ", ".join(answer.metrics)
+        return Scored(case, reason=f"{case.metric} is not predicted, only {known}")
     bound = answer.bound.get(case.metric, 0.0)
     return Scored(case, found.estimate, found.p05, found.p95, answer.tier, bound=bound)
 
 
-def _of_host(case: Case, row: HostRow, calibrations: Sequence[Calibration]) -> Scored:
-    """By the engine's constants, measured ones in their place."""
+def _host(case: Case, row: HostRow, calibrations: Sequence[Calibration]) -> Scored:
+    """A host time by the constants of its engine, those of calibrations first."""
     try:
         device = find_any_device(str(case.tree["device"]), case.folder)
         value, log_sd = host_constant(row, device, calibrations)
@@ -123,13 +124,8 @@ def _of_host(case: Case, row: HostRow, calibrations: Sequence[Calibration]) -> S
     return Scored(case, found.estimate, found.p05, found.p95, tier)
 
 
-DEFAULT_ENGINE = "torch-eager"
-
-
 def why_not_scored(case: Case) -> str:
-    """Why a measured time says nothing of predictions: it is kept, and none is made of it; "" if it
-    does.
-    """
+    """Why nothing predicts a measured host time by itself; "" if something does."""
     if case.host is None or case.host.quantity not in NAMES:
         return ""
     device = find_any_device(str(case.tree["device"]), case.folder)
@@ -140,10 +136,10 @@ def why_not_scored(case: Case) -> str:
 def host_constant(
     row: HostRow, device: Device, calibrations: Sequence[Calibration] = ()
 ) -> tuple[float, float]:
-    """What an engine's host is said to take, microseconds, and its log sd.
+    """Predicted time of an engine's host, microseconds, and its log standard deviation.
 
     Raises:
-        SilicastError: nothing predicts such a quantity, or the engine is not known.
+        SilicastError: nothing predicts such a quantity, or the engine is unknown.
     """
     from silicast.composition.engine import find_engine
     from silicast.composition.engine_options import with_options
@@ -178,7 +174,7 @@ def host_constant(
 
 
 def figures(rows: Sequence[Scored]) -> Figures:
-    """How far predictions are from what was measured; at least one row."""
+    """Statistics of the errors of at least one row."""
     errors = np.array([abs(row.error) for row in rows])
     answered = [row.error for row in rows if row.answered]
     return Figures(
@@ -191,20 +187,43 @@ def figures(rows: Sequence[Scored]) -> Figures:
 
 
 def noise_percent(cases: Sequence[Case]) -> float | None:
-    """How far a repeat lies from the middle of its row, typically, percent; None = nobody knows.
+    """Typical distance of a repeat from the median of its row, percent; None = unknown.
 
-    Rows that say nothing of their repeats are taken with other rows of the same.
+    Where rows state no spread of their repeats, rows of the same case are compared.
     """
-    known = [math.expm1(TYPICAL * case.noise) for case in cases if case.noise is not None]
+    known = [math.expm1(NORMAL_MEDIAN * case.noise) for case in cases if case.noise is not None]
     if known:
         return 100.0 * float(np.median(known))
-    alike: dict[tuple[str, str], list[float]] = {}
+    repeats: dict[tuple[str, str], list[float]] = {}
     for case in cases:
-        alike.setdefault((case.identity, case.metric), []).append(math.log(case.measured))
+        repeats.setdefault((case.identity, case.metric), []).append(math.log(case.measured))
     apart = [
         abs(value - float(np.median(values)))
-        for values in alike.values()
+        for values in repeats.values()
         if len(values) > 2
         for value in values
     ]
     return 100.0 * math.expm1(float(np.median(apart))) if apart else None
+
+
+@final
+@dataclass(frozen=True)
+class TrialFolder:
+    """A temporary folder for calibrations under trial: a scenario names a calibration's file."""
+
+    folder: Path
+    written: list[Path] = field(default_factory=list)
+
+    def file(self, calibration: Calibration) -> Path:
+        """Writes a calibration to a new file."""
+        path = self.folder / f"{len(self.written)}.json"
+        self.written.append(path)
+        save_calibration(calibration, path)
+        return path
+
+
+@contextmanager
+def trial_folder() -> Iterator[TrialFolder]:
+    """A :class:`TrialFolder` that is deleted at the end."""
+    with tempfile.TemporaryDirectory(prefix="silicast-") as folder:
+        yield TrialFolder(Path(folder))

@@ -1,8 +1,8 @@
-"""How one sample of a kernel's time is taken: by the host's clock, by events, by a graph's replay.
+"""Samples of a kernel's time: by the host's clock, by events of the device, by a graph's replay.
 
-A stopwatch is given calls of the same kernel on operands of their own. With one call caches are
-warm. With several, each runs once before any runs again, and what they touch together, or a flush
-between the rounds, is more than the caches hold: each finds its operands in memory.
+A stopwatch has calls of one kernel, each on its own operands. With one call caches are warm. With
+several, each runs once in a round; their operands together, or a flush before each round, exceed
+the caches, so that each call reads its operands from memory.
 """
 
 from __future__ import annotations
@@ -13,19 +13,18 @@ from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any, ClassVar, final
 
-from silicast.measurement.capture import capturing
-from silicast.measurement.runtime import Runtime
+from silicast.measurement.runtime import Runtime, capturing, on_side_stream
 
 Call = Callable[[], object]
 
 GROUP_S = 20e-6
-"""Quicker calls are timed several at a time: reading the clock takes a tenth of a microsecond."""
+"""Faster calls are timed in groups: reading the clock takes a tenth of a microsecond."""
 MOST_GROUPED = 64
 REPLAY_S = 500e-6
-"""Of a replayed graph, so that starting it is lost in it."""
+"""Duration of a replayed graph that makes the cost of starting it negligible."""
 MOST_CAPTURED = 256
 BUSY_CLOCKS = 200_000
-"""The device spins so long (0.1 ms) while the host enqueues what is timed behind it."""
+"""The device spins for this long (0.1 ms) while the host enqueues the timed work."""
 
 
 class Stopwatch(ABC):
@@ -33,11 +32,10 @@ class Stopwatch(ABC):
 
     Args:
         runtime: of the device.
-        calls: of the kernel, see above.
-        flushes: caches are flushed before each round.
+        calls: of the kernel, see above; flushes: caches are flushed before each round.
 
     Attributes:
-        timer: what a protocol calls it.
+        timer: its name in a protocol.
     """
 
     timer: ClassVar[str]
@@ -47,14 +45,14 @@ class Stopwatch(ABC):
 
     @abstractmethod
     def prepare(self, usual_s: float) -> None:
-        """Gets ready for a kernel that takes about so long."""
+        """Prepares for a kernel that takes about ``usual_s`` seconds."""
 
     @abstractmethod
     def sample(self) -> list[float]:
-        """One round: seconds a call, one number or several."""
+        """One round: seconds per call, one value or several."""
 
     def first(self) -> float:
-        """Seconds of a round of all calls, a call, by the host's clock: after it they are warm."""
+        """Seconds per call of a round, by the host's clock; warms up."""
         start = perf_counter_ns()
         for call in self.calls:
             call()
@@ -68,14 +66,12 @@ class Stopwatch(ABC):
 
 @final
 class HostClock(Stopwatch):
-    """The host's clock around calls that return when they are done, as those of a CPU do."""
+    """The host's clock around calls that return when they are finished, as on a CPU."""
 
     timer: ClassVar[str] = "perf_counter"
 
     def prepare(self, usual_s: float) -> None:
-        """See :class:`Stopwatch`: quick calls share a reading of the clock; behind a flush each
-        call runs once.
-        """
+        """Groups fast calls; after a flush each call runs once."""
         group = min(MOST_GROUPED, max(1, math.ceil(GROUP_S / max(usual_s, 1e-9))))
         if len(self.calls) == 1 and not self.flushes:
             self._rounds = [self.calls * group]
@@ -83,7 +79,7 @@ class HostClock(Stopwatch):
             self._rounds = [self.calls[i : i + group] for i in range(0, len(self.calls), group)]
 
     def sample(self) -> list[float]:
-        """See :class:`Stopwatch`."""
+        """One round."""
         self._flush()
         found = []
         for calls in self._rounds:
@@ -96,19 +92,19 @@ class HostClock(Stopwatch):
 
 @final
 class EventClock(Stopwatch):
-    """Events of the device around one call that the host launches while the device is idle: what
-    the host takes to launch it is in the time, as in a program that waits for each result.
+    """Events of the device around one call on an idle device: the time includes the launch by the
+    host, as in a program that waits for each result.
     """
 
     timer: ClassVar[str] = "cuda_event"
 
     def prepare(self, usual_s: float) -> None:  # noqa: ARG002
-        """See :class:`Stopwatch`."""
+        """Makes the events."""
         cuda = self.runtime.torch.cuda
         self._start, self._end = (cuda.Event(enable_timing=True) for _ in range(2))
 
     def sample(self) -> list[float]:
-        """See :class:`Stopwatch`."""
+        """One round."""
         self._flush()
         found = []
         for call in self.calls:
@@ -123,36 +119,31 @@ class EventClock(Stopwatch):
 
 @final
 class GraphClock(Stopwatch):
-    """Events around a graph that holds the calls back to back, replayed behind a device that is
-    still busy: neither the host nor the start of the graph is in the time.
+    """Events around a replayed graph of back-to-back calls, enqueued on a busy device: the time
+    includes neither the host nor the start of the graph.
     """
 
     timer: ClassVar[str] = "cuda_graph"
 
     def prepare(self, usual_s: float) -> None:
-        """See :class:`Stopwatch`.
+        """Captures a graph of sufficient duration.
 
         Raises:
             RuntimeError: PyTorch cannot capture the kernel.
         """
         torch = self.runtime.torch
         self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            for call in self.calls:  # libraries allocate before they can be captured
-                call()
-        torch.cuda.current_stream().wait_stream(aside)
+        on_side_stream(torch, self.calls)
         rounds = self._rounds(usual_s)
         while True:
             self._capture(rounds)
             wanted = self._rounds(self.sample()[0])
-            if wanted < 2 * rounds:  # launched one by one it seemed slower than it is
+            if wanted < 2 * rounds:  # single launches made the kernel seem slower than it is
                 return
             rounds = wanted
 
     def _rounds(self, each_s: float) -> int:
-        """Rounds of all calls that a graph needs; behind a flush each call runs once."""
+        """Rounds of all calls that a graph needs; after a flush each call runs once."""
         own = len(self.calls)
         wanted = math.ceil(REPLAY_S / max(each_s, 1e-9) / own)
         return 1 if self.flushes else max(1, min(wanted, MOST_CAPTURED // own))
@@ -161,7 +152,7 @@ class GraphClock(Stopwatch):
         torch = self.runtime.torch
         self.runtime.synchronize()
         self._count = rounds * len(self.calls)
-        self._graph: Any = None  # the shorter one, whose memory is free then
+        self._graph: Any = None  # frees the memory of the shorter one
         graph = torch.cuda.CUDAGraph()
         kept: list[object] = []
         with capturing(torch, graph):
@@ -169,12 +160,12 @@ class GraphClock(Stopwatch):
                 for call in self.calls:
                     result = call()
                     if number == 0 and len(self.calls) > 1:
-                        kept.append(result)  # results of their own too
+                        kept.append(result)  # each call keeps its own result
         self._graph, self._kept = graph, kept
         self.runtime.synchronize()
 
     def sample(self) -> list[float]:
-        """See :class:`Stopwatch`."""
+        """One round."""
         self._flush()
         self._busy()
         self._start.record()

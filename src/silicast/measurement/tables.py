@@ -17,11 +17,11 @@ MAX_ROWS = 2_000_000
 
 @final
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One row as it stands in its file.
+class TableRow:
+    """One row of a table.
 
     Attributes:
-        number: from 1, the header of a CSV file not counted.
+        number: from 1, not counting the header of a CSV file.
         values: column -> value; empty cells are left out.
     """
 
@@ -29,11 +29,11 @@ class Row:
     values: Mapping[str, Any]
 
 
-def read_table(path: Path, kind: str = "") -> list[Row]:
+def read_table(path: Path, kind: str = "") -> list[TableRow]:
     """All rows of a table.
 
     Args:
-        kind: ".csv", ".jsonl" or ".parquet"; "" = as the file's name ends.
+        kind: ".csv", ".jsonl" or ".parquet"; "" = by the file's extension.
 
     Raises:
         SilicastError: unreadable, of an unknown kind, empty or too long; names the file.
@@ -48,13 +48,13 @@ def read_table(path: Path, kind: str = "") -> list[Row]:
             hint=f"one of {', '.join(readers)}",
         )
     try:
-        rows = [Row(i, values) for i, values in enumerate(reader(path), 1)]
+        rows = [TableRow(i, values) for i, values in enumerate(reader(path), 1)]
     except OSError as error:
         raise SilicastError(
             f"cannot read: {error.strerror or error}", kind="io", file=str(path)
         ) from None
     except UnicodeDecodeError as error:
-        raise SilicastError(f"is no text in UTF-8: {error}", file=str(path), field="rows") from None
+        raise SilicastError(f"is no UTF-8 text: {error}", file=str(path), field="rows") from None
     if not rows:
         raise SilicastError("has no rows", file=str(path), field="rows")
     return rows
@@ -78,7 +78,7 @@ def _csv(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _check_header(names: Sequence[str], path: Path) -> None:
-    """Refuses a header whose columns cannot be told apart."""
+    """Rejects a header whose columns are not separated or not unique."""
     if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
         raise SilicastError(
             "has one column only: its cells are not separated by commas",
@@ -97,7 +97,7 @@ def _check_header(names: Sequence[str], path: Path) -> None:
 
 
 def _value(text: str) -> Any:
-    """A cell as the number, truth value or list that it spells."""
+    """A cell as number, truth value, list or text."""
     lowered = text.casefold()
     if lowered in ("true", "false"):
         return lowered == "true"

@@ -1,4 +1,4 @@
-"""The protocol by which one kernel is timed; docs/explanation/measuring.md says why it is so."""
+"""The protocol by which a kernel is timed; docs/explanation/measuring.md gives the reasons."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from datetime import UTC, datetime
 from statistics import median
 from typing import Any, final
 
@@ -16,7 +15,8 @@ import numpy as np
 from silicast.measurement.benches import BENCHES
 from silicast.measurement.benches.bench import Bench
 from silicast.measurement.conditions import Watch
-from silicast.measurement.machine import Machine
+from silicast.measurement.failures import reason_of
+from silicast.measurement.measured_machine import MeasuredMachine
 from silicast.measurement.records import (
     Columns,
     Conditions,
@@ -24,60 +24,62 @@ from silicast.measurement.records import (
     KernelRow,
     Protocol,
     Spread,
+    utc_now,
 )
-from silicast.measurement.runtime import Runtime, reason_of, runtime_of
+from silicast.measurement.runtime import Runtime, runtime_of
 from silicast.measurement.stopwatch import EventClock, GraphClock, HostClock, Stopwatch
 
 SHARE_OF_FREE = 0.5
-"""Of the free memory that the operands of one kernel, all sets of them, may take."""
+"""Share of the free memory for all sets of operands of one kernel."""
 MOST_SETS = 64
-"""Sets of operands in turn, where caches are cold."""
+"""Sets of operands used in turn, where caches are cold."""
 SPAN = 2
-"""Last-level caches that the sets are to cover."""
+"""Last-level caches that the sets should cover."""
 SETS_BYTES = 4 << 30
-"""Sets stop growing here; a flush between the rounds does the rest."""
+"""Limit on all sets; beyond it caches are flushed between rounds."""
 
 LEAST_SAMPLES, MOST_SAMPLES = 3, 4000
 STEADY = 0.005
-"""Repeating ends before its time when the median is known so well, half of its 90 % interval."""
+"""Half of the median's 90 % interval, relative, at which repeating ends early."""
 DRIFTED = 0.05
-"""Flag "drift": the last third of the repeats is so much off the first, and more than noise."""
+"""Flag "drift": relative difference of the last third of the repeats from the first, if more than
+noise."""
 NOISY = 0.03
-"""Flag "noisy": half of the median's 90 % interval, over it, at the end."""
+"""Flag "noisy": half of the median's 90 % interval, relative, at the end."""
 UNSTEADY = 3.0
-"""Flag "unsteady": the median is so many times what one run in twenty took: something else ran."""
+"""Flag "unsteady": ratio of the median to the 5 % quantile: something else ran."""
 PATIENCE = 40.0
-"""A call that takes so many times the protocol's seconds is not repeated: "timeout"."""
+"""A call that takes this many times the protocol's seconds is not repeated: "timeout"."""
 
 CPU = Protocol("perf_counter", warm_up=3, repeats=15, seconds=0.2, launch="", cache="warm")
 CUDA_GRAPH = Protocol("cuda_graph", warm_up=3, repeats=15, seconds=0.1, launch="graph")
 CUDA_STREAM = Protocol("cuda_event", warm_up=3, repeats=25, seconds=0.1, launch="stream")
 
 
-def usual_protocol(machine: Machine) -> Protocol:
-    """How kernels of a machine are timed where nobody says otherwise."""
+def usual_protocol(machine: MeasuredMachine) -> Protocol:
+    """Default protocol for kernels of a machine."""
     return CPU if machine.kind == "cpu" else CUDA_GRAPH
 
 
 def measure_kernel(
     kernel: Columns,
-    machine: Machine,
+    machine: MeasuredMachine,
     protocol: Protocol | None = None,
     *,
     session: str = "",
     watch: Watch | None = None,
     benches: Mapping[str, Bench] = BENCHES,
 ) -> KernelRow | FailedRow:
-    """One kernel's time, or why there is none.
+    """Times one kernel.
 
     Args:
-        kernel: a ``kernel`` table; its ``launch`` and ``cache`` go before the protocol's.
-        session: id of the session that the row belongs to.
-        watch: reads the machine's state meanwhile; None = it is not read.
+        kernel: a ``kernel`` table; its ``launch`` and ``cache`` override the protocol's.
+        session: id of the row's session.
+        watch: reads the machine's state meanwhile.
 
     Returns:
         A row whose table states launch and cache; a failed row for whatever the machine, PyTorch
-        or the bench cannot do. Memory is given back either way.
+        or the bench does not support. Memory is freed either way.
 
     Raises:
         SilicastError: PyTorch is missing or does not see the machine.
@@ -85,7 +87,7 @@ def measure_kernel(
     protocol = protocol or usual_protocol(machine)
     stated = as_timed(kernel, machine, protocol)
     runtime = runtime_of(machine)
-    at = datetime.now(UTC).isoformat(timespec="microseconds")
+    at = utc_now()
 
     def failed(reason: str, message: str) -> FailedRow:
         return FailedRow(session, stated, reason, message[:2000], at)
@@ -94,7 +96,7 @@ def measure_kernel(
     if bench is None:
         return failed("unsupported", f"no bench measures op = {kernel.get('op')!r}")
     try:
-        reason = bench.supported(stated, machine)
+        reason = bench.why_unsupported(stated, machine)
         if reason:
             return failed("unsupported", reason)
         needed, free = bench.bytes_needed(stated), runtime.free_bytes()
@@ -118,17 +120,16 @@ def measure_kernel(
 def _row(
     samples: Sequence[float], stated: Columns, session: str, at: str, watch: Watch | None
 ) -> KernelRow:
-    spread = spread_of(samples)
-    flags = flags_of(samples, spread)
+    latency_us, spread, flags = summarised(samples)
     conditions: Conditions | None = None
     if watch is not None:
         conditions, seen = watch.read()
         flags += [flag for flag in seen if flag not in flags]
-    return KernelRow(session, stated, _microseconds(median(samples)), at, spread, conditions, flags)
+    return KernelRow(session, stated, latency_us, at, spread, conditions, flags)
 
 
-def as_timed(kernel: Columns, machine: Machine, protocol: Protocol) -> Columns:
-    """The table with the launch and cache state that it is timed in; a CPU has no launch."""
+def as_timed(kernel: Columns, machine: MeasuredMachine, protocol: Protocol) -> Columns:
+    """The table with the launch and cache state of the measurement; a CPU has no launch."""
     stated = dict(kernel)
     if machine.kind == "cuda":
         stated.setdefault("launch", protocol.launch or "graph")
@@ -140,13 +141,13 @@ def as_timed(kernel: Columns, machine: Machine, protocol: Protocol) -> Columns:
 
 @final
 class _TooSlowError(Exception):
-    """A call takes longer than a sweep can wait for."""
+    """A call takes too long for a sweep."""
 
 
 def _samples(
-    bench: Bench, kernel: Columns, machine: Machine, runtime: Runtime, protocol: Protocol
+    bench: Bench, kernel: Columns, machine: MeasuredMachine, runtime: Runtime, protocol: Protocol
 ) -> list[float]:
-    """Seconds a call, in the order in which they were taken."""
+    """Seconds per call, in order."""
     cold, needed = kernel["cache"] == "cold", bench.bytes_needed(kernel)
     room = int(min(SHARE_OF_FREE * runtime.free_bytes(), SETS_BYTES) / max(needed, 1))
     calls, sets, flushes = [bench.prepare(kernel, machine)], 1, False
@@ -173,14 +174,14 @@ def _samples(
 
 
 def _sets(touched: int, room: int, cache: int) -> tuple[int, bool]:
-    """Sets of operands that together leave nothing of each other in the caches; and whether they
-    are too small or too few for that, so that a flush has to.
+    """Number of sets of operands that evict each other from the caches, and whether they are too
+    small or too few for that, so that caches must be flushed.
 
     Args:
-        touched: bytes of a set that a call reads or writes. Results do not count: the memory of
-            one call's may be the next one's.
-        room: sets that memory has room for, with results and what lies between.
-        cache: bytes of the last level.
+        touched: bytes of a set that a call reads or writes; not its results, whose memory the next
+            call may reuse.
+        room: sets that fit into memory, with results and intermediate tensors.
+        cache: capacity of the last level.
 
     >>> _sets(1 << 20, 100, 32 << 20), _sets(1 << 20, 10, 32 << 20), _sets(64 << 20, 0, 32 << 20)
     ((64, False), (10, True), (1, False))
@@ -191,7 +192,12 @@ def _sets(touched: int, room: int, cache: int) -> tuple[int, bool]:
 
 
 def _stopwatch(
-    kernel: Columns, machine: Machine, runtime: Runtime, calls: Sequence[Any], *, flushes: bool
+    kernel: Columns,
+    machine: MeasuredMachine,
+    runtime: Runtime,
+    calls: Sequence[Any],
+    *,
+    flushes: bool,
 ) -> Stopwatch:
     if machine.kind == "cpu":
         return HostClock(runtime, calls, flushes=flushes)
@@ -204,10 +210,8 @@ def collected(
     protocol: Protocol,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[float]:
-    """Samples until the time is up, or enough of them agree.
-
-    At least three are taken, however long that takes; then repeating ends with the protocol's
-    seconds, or when there are its repeats and the median is known to :data:`STEADY`.
+    """Samples, at least three, until the protocol's seconds are over, or its repeats are taken and
+    the median is known to :data:`STEADY`.
     """
     found: list[float] = []
     start = clock()
@@ -221,7 +225,7 @@ def collected(
 
 
 def uncertainty(samples: Sequence[float]) -> float:
-    """Half of the 90 % interval of the median, over the median; by the ranks of the samples.
+    """Half of the 90 % interval of the median, relative to it, by the ranks of the samples.
 
     >>> uncertainty([1.0] * 9), uncertainty([1.0, 2.0])
     (0.0, 1.0)
@@ -237,7 +241,7 @@ def uncertainty(samples: Sequence[float]) -> float:
 
 
 def spread_of(samples: Sequence[float]) -> Spread:
-    """Quantiles in microseconds, and the drift of the repeats.
+    """Quantiles in microseconds, and drift.
 
     >>> spread_of([1e-6] * 3 + [2e-6] * 3).drift
     1.0
@@ -249,7 +253,7 @@ def spread_of(samples: Sequence[float]) -> Spread:
 
 
 def flags_of(samples: Sequence[float], spread: Spread) -> list[str]:
-    """What repeats themselves say is doubtful, whatever unit the spread has."""
+    """Flags that follow from the repeats alone."""
     flags = []
     third = len(samples) // 3
     if third >= LEAST_SAMPLES:
@@ -264,13 +268,19 @@ def flags_of(samples: Sequence[float], spread: Spread) -> list[str]:
     return flags
 
 
+def summarised(samples: Sequence[float]) -> tuple[float, Spread, list[str]]:
+    """Median in microseconds, spread and flags of samples in seconds."""
+    spread = spread_of(samples)
+    return _microseconds(median(samples)), spread, flags_of(samples, spread)
+
+
 def _microseconds(seconds: float) -> float:
     return float(f"{seconds * 1e6:.6g}")
 
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Without Python's garbage collector in between."""
+    """Disables Python's garbage collector."""
     was = gc.isenabled()
     gc.disable()
     try:

@@ -1,19 +1,25 @@
-"""Triton kernels of our own: what engines run fused and PyTorch does not.
+"""Triton kernels that engines fuse and PyTorch does not.
 
-Triton is imported with this module, which is therefore imported only where a kernel runs. Under
-``TRITON_INTERPRET=1`` the kernels run on a CPU, slowly, which is how they can be checked without a
-GPU.
+This module imports Triton, so that it is imported only where a kernel runs. With
+``TRITON_INTERPRET=1`` the kernels run slowly on a CPU, for tests without a GPU.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 import torch
 import triton
 import triton.language as tl
 
 STREAM_BLOCK = 1024
+COLUMNS = 64
+DEPTHS = {2: 64, 4: 32}
+"""Bytes of a number -> depth of a step; three stages fit into the shared memory of most GPUs."""
+BLOCKS = (16, 32, 64, 128)
+"""Rows of a block: the first that holds the rows of an expert, or else the last."""
+STAGES = 3
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -37,7 +43,7 @@ def silu_mul(x: Any) -> Any:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _turn(x, cos, sin, row, table, half, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _rotate(x, cos, sin, row, table, half, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     cols = tl.arange(0, BLOCK)
     inside = cols < half
     first = tl.load(x + row * 2 * half + cols, mask=inside, other=0.0).to(tl.float32)
@@ -54,15 +60,153 @@ def _rope(q, k, cos, sin, heads, groups, half, BLOCK: tl.constexpr):  # type: ig
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     if head < heads:
-        _turn(q, cos, sin, token * heads + head, token, half, BLOCK)
+        _rotate(q, cos, sin, token * heads + head, token, half, BLOCK)
     else:
-        _turn(k, cos, sin, token * groups + head - heads, token, half, BLOCK)
+        _rotate(k, cos, sin, token * groups + head - heads, token, half, BLOCK)
 
 
 def rope(q: Any, k: Any, cos: Any, sin: Any) -> Any:
-    """Turns queries and keys (tokens, heads, width) in place; tables are (tokens, 1, width)."""
+    """Rotates queries and keys (tokens, heads, width) in place; tables are (tokens, 1, width)."""
     tokens, heads, width = q.shape
     groups, half = k.shape[1], width // 2
     block = triton.next_power_of_2(half)
     _rope[(tokens, heads + groups)](q, k, cos, sin, heads, groups, half, BLOCK=block)
     return q, k
+
+
+@final
+@dataclass(frozen=True)
+class Routing:
+    """Assignments of tokens to experts, sorted by expert and padded, so that each block of rows
+    belongs to one expert.
+
+    Attributes:
+        slots: assignment of each row (token * topk + place), one past the last for padding; shape
+            (blocks * rows,).
+        experts: expert of each block; weights: of each assignment, shape (tokens * topk,).
+        rows: of a block; topk: experts of a token; pairs: number of assignments.
+    """
+
+    slots: Any
+    experts: Any
+    weights: Any
+    rows: int
+    topk: int
+    pairs: int
+
+
+def routing(chosen: Any, weights: Any, experts: int) -> Routing:
+    """Sorts assignments.
+
+    Args:
+        chosen: expert of each assignment, shape (tokens, topk); weights: of each.
+        experts: their number.
+    """
+    pairs, topk = chosen.numel(), chosen.shape[1]
+    flat = chosen.reshape(-1).to(torch.int64)
+    counts = torch.bincount(flat, minlength=experts)
+    most = int(counts.max())
+    rows = next((size for size in BLOCKS if most <= size), BLOCKS[-1])
+    ends = ((counts + rows - 1) // rows * rows).cumsum(0)
+    order = flat.argsort(stable=True)
+    owners = flat[order]
+    begins = ends - (counts + rows - 1) // rows * rows
+    place = torch.arange(pairs, device=flat.device) - (counts.cumsum(0) - counts)[owners]
+    total = int(ends[-1])
+    slots = torch.full((total,), pairs, dtype=torch.int32, device=flat.device)
+    slots[begins[owners] + place] = order.to(torch.int32)
+    starts = torch.arange(0, total, rows, device=flat.device)
+    owner = torch.searchsorted(ends, starts, right=True).to(torch.int32)
+    return Routing(slots, owner, weights.reshape(-1), rows, topk, pairs)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _gate_up(  # type: ignore[no-untyped-def]
+    x, w, h, slots, experts, hidden, inner, pairs, topk,
+    ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    block = tl.program_id(0)
+    expert = tl.load(experts + block).to(tl.int64)
+    rows = block * ROWS + tl.arange(0, ROWS)
+    slot = tl.load(slots + rows)
+    real = slot < pairs
+    token = (slot // topk).to(tl.int64)
+    cols = (tl.program_id(1) * COLS + tl.arange(0, COLS)).to(tl.int64)
+    inside = cols < inner
+    base = w + expert * 2 * inner * hidden
+    gate = tl.zeros((ROWS, COLS), dtype=tl.float32)
+    up = tl.zeros((ROWS, COLS), dtype=tl.float32)
+    for k in range(0, hidden, DEPTH):
+        at = k + tl.arange(0, DEPTH)
+        valid = at < hidden
+        a = tl.load(
+            x + token[:, None] * hidden + at[None, :],
+            mask=real[:, None] & valid[None, :], other=0.0,
+        )  # fmt: skip
+        wanted = valid[:, None] & inside[None, :]
+        g = tl.load(base + cols[None, :] * hidden + at[:, None], mask=wanted, other=0.0)
+        u = tl.load(base + (cols[None, :] + inner) * hidden + at[:, None], mask=wanted, other=0.0)
+        gate += tl.dot(a, g, input_precision=PRECISION)
+        up += tl.dot(a, u, input_precision=PRECISION)
+    result = gate * tl.sigmoid(gate) * up
+    tl.store(
+        h + rows[:, None].to(tl.int64) * inner + cols[None, :],
+        result.to(h.dtype.element_ty), mask=inside[None, :],
+    )  # fmt: skip
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _down(  # type: ignore[no-untyped-def]
+    h, w, y, slots, experts, weights, hidden, inner, pairs,
+    ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    block = tl.program_id(0)
+    expert = tl.load(experts + block).to(tl.int64)
+    rows = block * ROWS + tl.arange(0, ROWS)
+    slot = tl.load(slots + rows)
+    real = slot < pairs
+    cols = (tl.program_id(1) * COLS + tl.arange(0, COLS)).to(tl.int64)
+    inside = cols < hidden
+    base = w + expert * hidden * inner
+    found = tl.zeros((ROWS, COLS), dtype=tl.float32)
+    for k in range(0, inner, DEPTH):
+        at = k + tl.arange(0, DEPTH)
+        valid = at < inner
+        a = tl.load(
+            h + rows[:, None].to(tl.int64) * inner + at[None, :], mask=valid[None, :], other=0.0
+        )
+        wanted = valid[:, None] & inside[None, :]
+        b = tl.load(base + cols[None, :] * inner + at[:, None], mask=wanted, other=0.0)
+        found += tl.dot(a, b, input_precision=PRECISION)
+    factor = tl.load(weights + slot, mask=real, other=0.0).to(tl.float32)
+    tl.store(
+        y + slot[:, None].to(tl.int64) * hidden + cols[None, :],
+        (found * factor[:, None]).to(y.dtype.element_ty), mask=real[:, None] & inside[None, :],
+    )  # fmt: skip
+
+
+def experts(x: Any, w13: Any, w2: Any, to: Routing) -> Any:
+    """A layer of experts in two kernels (gate and up with SiLU, then down), weighted and summed
+    over each token's experts.
+
+    Args:
+        x: (tokens, hidden); w13: (experts, 2 inner, hidden), gates first; w2: (experts, hidden,
+            inner).
+    """
+    tokens, hidden = x.shape
+    inner = w2.shape[2]
+    rows = to.rows
+    settings: dict[str, Any] = {
+        "ROWS": rows, "COLS": COLUMNS, "DEPTH": DEPTHS[x.element_size()], "PRECISION": "ieee",
+        "num_warps": 8 if rows == BLOCKS[-1] else 4, "num_stages": STAGES,
+    }  # fmt: skip
+    between = torch.empty((to.slots.numel(), inner), dtype=x.dtype, device=x.device)
+    each = torch.empty((to.pairs, hidden), dtype=x.dtype, device=x.device)
+    blocks = to.experts.numel()
+    _gate_up[(blocks, triton.cdiv(inner, COLUMNS))](
+        x, w13, between, to.slots, to.experts, hidden, inner, to.pairs, to.topk, **settings
+    )
+    _down[(blocks, triton.cdiv(hidden, COLUMNS))](
+        between, w2, each, to.slots, to.experts, to.weights, hidden, inner, to.pairs, **settings
+    )
+    return each.view(tokens, to.topk, hidden).sum(1)

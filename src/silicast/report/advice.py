@@ -1,4 +1,4 @@
-"""What to measure for a scenario, as a table and as text to paste."""
+"""Measurements to take for a scenario, as a table and as text to paste."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from collections.abc import Iterator
 
 from rich.console import RenderableType
 
-from silicast.measurement.advice import Advice, Step, narrowed
+from silicast.measurement.advice import Advice, Step, interval
 from silicast.report.numbers import percent
 from silicast.report.tables import listing
 from silicast.report.uncertainty import half_width, words_of
 
 STATED = ("library", "library_version", "variant", "launch", "cache", "dtype")
-"""Columns of a kernel that are no sizes."""
+"""Columns of a kernel other than sizes."""
 MOST = 3
-"""Causes that are named of those that stay."""
-WORTH_SAYING = 0.02
-"""Share of the variance from which on a cause is named, and of the time, kernels that no table
-says."""
+"""Remaining causes that are listed."""
+LEAST_SHARE = 0.02
+"""Least share of the variance of a listed cause, and of the time of unmeasurable kernels."""
 
 
 def advice_parts(advice: Advice) -> Iterator[RenderableType]:
@@ -36,22 +35,22 @@ def advice_parts(advice: Advice) -> Iterator[RenderableType]:
         yield listing(columns, rows)
         after = _interval(advice.estimate, advice.after)
         yield f"all {len(rows)}, about {advice.seconds:.1f} s of measuring: {after} expected"
-    stays = sorted(advice.stays.items(), key=lambda each: -each[1])
-    named = [f"{words_of(name)} ({percent(share)})" for name, share in stays[:MOST]
-             if share >= WORTH_SAYING]  # fmt: skip
+    remaining = sorted(advice.remaining.items(), key=lambda each: -each[1])
+    named = [f"{words_of(name)} ({percent(share)})" for name, share in remaining[:MOST]
+             if share >= LEAST_SHARE]  # fmt: skip
     if named:
-        yield f"stays, of the variance now: {', '.join(named)}"
-    if advice.unsaid >= WORTH_SAYING:
-        yield f"kernels that cannot be measured one by one: {percent(advice.unsaid)} of the time"
+        yield f"remaining, of the variance now: {', '.join(named)}"
+    if advice.unmeasurable >= LEAST_SHARE:
+        yield f"kernels that cannot be measured alone: {percent(advice.unmeasurable)} of the time"
 
 
 def pasted(advice: Advice) -> list[str]:
-    """A line a step, to be pasted into a scenario: never broken, for a table in TOML may not be."""
+    """A line for each step, to be pasted into a scenario; unbroken, as TOML requires of a table."""
     return [step_text(step) for step in advice.steps]
 
 
 def _words(step: Step) -> str:
-    """A step in few words: its sizes, and its format."""
+    """Short description of a step: its sizes and format."""
     if step.kind == "host":
         return step_text(step)
     named = {name: value for name, value in step.what.items() if name not in ("op", *STATED)}
@@ -62,7 +61,7 @@ def _words(step: Step) -> str:
 
 
 def step_text(step: Step) -> str:
-    """A step as a scenario or a file of measurements names it.
+    """A step as a scenario or a file of measurements states it.
 
     >>> step_text(Step("kernel", {"op": "gemm", "m": 8}, 0.1, 0.5, 0.02))
     'kernel = {op = "gemm", m = 8}'
@@ -87,6 +86,6 @@ def _toml(value: object) -> str:
 
 
 def _interval(estimate: float, log_sd: float) -> str:
-    low, high = narrowed(estimate, log_sd)
+    low, high = interval(estimate, log_sd)
     digits = max(0, 2 - math.floor(math.log10(max(estimate, 1e-12))))
     return f"{estimate:.{digits}f} ({low:.{digits}f} to {high:.{digits}f}, {half_width(log_sd)})"

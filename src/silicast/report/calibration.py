@@ -1,4 +1,4 @@
-"""What a calibration came to, in lines for people."""
+"""A calibration and its accuracy as text and tables."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from rich.text import Text
 from silicast.core.calibrated import CollectiveCurve, Figures, HostConstant, InModels
 from silicast.core.calibration import Calibration
 from silicast.core.prediction import Z90
-from silicast.measurement.left_out import CHOSEN
+from silicast.measurement.cross_validation import CHOSEN
 from silicast.report.numbers import duration
 from silicast.report.scorecard import figure
 from silicast.report.tables import listing
 
 SHOWN = 4
-"""Physical quantities that a line names."""
+"""Physical quantities that a line lists."""
 
 
 def calibration_lines(
     calibration: Calibration, before: Mapping[tuple[str, str], float]
 ) -> Iterator[str]:
-    """A line a family and format, host constant, collective and engine: rows, error before, what it
-    changes, interval after.
+    """A line for each family and format, host constant, collective and engine: rows, error before,
+    correction, interval after.
 
     Args:
-        before: (family, dtype) -> mean |log| error of the predictions before, where it is known.
+        before: (family, dtype) -> mean |log| error of the predictions before, where known.
     """
     for offset in calibration.offsets:
         error = before.get((offset.family, offset.dtype))
         off = "" if error is None else f"{_percent(error):.1f} % off before; "
         shift = _percent(offset.log_offset)
         width = _percent(Z90 * offset.log_sd)
-        how = " and what differs from op to op" if offset.interpolation is not None else ""
+        how = " and a correction by op" if offset.interpolation is not None else ""
         rows = f"{offset.rows} row{'' if offset.rows == 1 else 's'}"
         yield (
             f"{offset.family} {offset.dtype}: {rows}, {off}"
@@ -80,7 +80,7 @@ def _model_line(model: InModels) -> str:
     changes = (
         f"kernels {_percent(model.log_ratio):+.1f} % in whole models"
         if model.log_ratio
-        else "no factor on kernels brought runs left out closer"
+        else "no factor on kernels improves cross-validated errors"
     )
     shortest, longest = (duration(seconds) for seconds in model.seconds)
     return (
@@ -89,8 +89,8 @@ def _model_line(model: InModels) -> str:
     )
 
 
-def left_out_table(calibration: Calibration) -> RenderableType:
-    """How far predictions were from rows that were not fitted, before and after."""
+def accuracy_table(calibration: Calibration) -> RenderableType:
+    """Errors of predictions on rows that were not fitted, before and after."""
     columns = {
         "rows not fitted": "left", "rows": "right", "mean\nAPE %": "right",
         "median\nAPE %": "right", "p90\nAPE %": "right", "bias\n%": "right",
@@ -103,14 +103,14 @@ def left_out_table(calibration: Calibration) -> RenderableType:
         rows.append(["  calibrated", "", *_cells(part.after), noise])
     how = {part.how for part in calibration.left_out}
     plain = how - {CHOSEN}
-    said = [HOW.format(" and ".join(sorted(plain)))] if plain else []
+    notes = [HOW.format(" and ".join(sorted(plain)))] if plain else []
     if CHOSEN in how:
-        said.append(OF_MODELS.format(CHOSEN))
-    return Group(listing(columns, rows), *(Text(line, "dim") for line in (*said, REPEATS)))
+        notes.append(OF_MODELS.format(CHOSEN))
+    return Group(listing(columns, rows), *(Text(line, "dim") for line in (*notes, REPEATS)))
 
 
 def not_scored(unscored: Mapping[str, int]) -> Iterator[str]:
-    """What the figures leave out.
+    """Rows that the accuracy figures leave out.
 
     >>> list(not_scored({"that cannot be right": 2}))
     ['not scored: 2 rows that cannot be right']
@@ -119,11 +119,9 @@ def not_scored(unscored: Mapping[str, int]) -> Iterator[str]:
         yield f"not scored: {_rows(count)} {why}"
 
 
-HOW = "Rows {}: none of those scored was fitted."
-OF_MODELS = (
-    "Whole models, after: {}, which flatters them a little; what --holdout scores is independent."
-)
-REPEATS = "Repeats: how far one lies from the middle of its row, typically."
+HOW = "Rows {}: no scored row was fitted."
+OF_MODELS = "Whole models, after: {}, slightly optimistic; only --holdout scores independently."
+REPEATS = "Repeats: typical distance of a repeat from the median of its row."
 
 
 def _cells(found: Figures) -> list[str]:
@@ -134,7 +132,7 @@ def _cells(found: Figures) -> list[str]:
 
 
 def calibration_page(calibration: Calibration) -> RenderableType:
-    """A calibration file for people: where it holds, what it changes, how good it is."""
+    """A calibration file: its scope, corrections and accuracy."""
     scope = calibration.scope
     stack = ", ".join(f"{name} {version}" for name, version in sorted(scope.stack.items()))
     made = f"made {calibration.created} by version {calibration.version}"
@@ -148,7 +146,7 @@ def calibration_page(calibration: Calibration) -> RenderableType:
     parts: list[RenderableType] = [Text(line) for line in head if line]
     parts += [Text(""), *map(Text, calibration_lines(calibration, {}))]
     if calibration.left_out:
-        parts += [Text(""), left_out_table(calibration)]
+        parts += [Text(""), accuracy_table(calibration)]
     return Group(*parts)
 
 
@@ -157,7 +155,7 @@ def _rows(count: int) -> str:
 
 
 def _bytes(count: int) -> str:
-    """A size of a message.
+    """Size of a message.
 
     >>> _bytes(512), _bytes(1 << 20)
     ('512 B', '1 MiB')
@@ -169,7 +167,7 @@ def _bytes(count: int) -> str:
 
 
 def _named(term: str) -> str:
-    """A term of the trend as people call it."""
+    """Name of a term of the trend."""
     return {"constant": "everything", "wave": "kernels of one wave"}.get(
         term, term.partition(":")[2]
     )

@@ -1,4 +1,4 @@
-"""What an import of other tools' files came to, in lines for people."""
+"""Summary of imported files of other tools."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from silicast.measurement.records import (
 )
 
 SHOWN = 10
-"""Unread names that are listed."""
+"""Kernels that were not understood that are listed."""
 WIDTH = 60
 """Characters of a kernel's name that are shown."""
 
 
 def imported_lines(imported: Iterable[Imported]) -> Iterator[str]:
-    """Each file: its tool and device, rows by family, the share understood, and what was not."""
+    """For each file: tool and device, rows by family, share understood, and what was not."""
     for each in imported:
         session = each.reading.session
         device = session.device or session.device_reported or "no device named"
@@ -36,7 +36,7 @@ def imported_lines(imported: Iterable[Imported]) -> Iterator[str]:
 
 
 def is_understood(imported: Iterable[Imported]) -> bool:
-    """Whether anything became a row that can be predicted."""
+    """Whether any row can be predicted."""
     kinds = (KernelRow, HostRow, CollectiveRow, RunRow)
     return any(isinstance(record, kinds) for each in imported for record in each.reading.records)
 
@@ -55,7 +55,7 @@ def _families(records: Iterable[Record]) -> Iterator[str]:
 
 
 def _family(record: Record) -> tuple[str, int]:
-    """What a row is of, and how often it was measured."""
+    """Family of a row, and the number of its repeats."""
     match record:
         case KernelRow():
             repeats = record.spread.repeats if record.spread else 1
@@ -82,7 +82,7 @@ def _unread(rows: tuple[UnreadRow, ...]) -> Iterator[str]:
 
 
 def _time(us: float) -> str:
-    """A time with the unit that suits it.
+    """A time in a suitable unit.
 
     >>> _time(12_345.0)
     '12.3 ms'

@@ -1,4 +1,4 @@
-"""Predictions beside a user's own measurements, as tables and as plain data."""
+"""Accuracy of predictions on a user's own measurements, as tables and as plain data."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ COLUMNS = {
 }  # fmt: skip
 READING = (
     "APE: absolute percentage error; a row without a prediction counts as 100 % off. Inside: "
-    "measured values within the 90 % interval. Repeats: how far one lies from the middle of its "
-    "row, typically."
+    "measured values within the 90 % interval. Repeats: typical distance of a repeat from the "
+    "median of its row."
 )
 MOST_REASONS = 8
 
 
 def measured_table(score: MeasuredScore) -> RenderableType:
-    """A line a group, rows farthest off, and why rows have no prediction."""
+    """A line for each group, the rows with the largest errors, and why rows have no prediction."""
     rows = [line for group in score.groups for line in _lines(group)]
     parts: list[RenderableType] = [listing(COLUMNS, rows), Text(READING, "dim")]
     if score.fitted:
@@ -36,7 +36,7 @@ def measured_table(score: MeasuredScore) -> RenderableType:
         for why, count in score.unscored.items()
     ]
     if score.worst:
-        parts += [Text(""), Text("farthest off")]
+        parts += [Text(""), Text("largest errors")]
         columns = {"": "left", "measured": "right", "predicted": "right", "%": "right"}
         parts.append(
             listing(
@@ -87,7 +87,7 @@ def _cells(found: Any) -> list[str]:
 
 
 def measured_json(score: MeasuredScore) -> dict[str, Any]:
-    """The same as plain tables, every row that is far off with its scenario."""
+    """The same as plain data, the rows with the largest errors with their scenarios."""
     return {
         "groups": [
             {

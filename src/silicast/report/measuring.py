@@ -1,4 +1,4 @@
-"""What a session of measuring came to, as tables for people."""
+"""Plan and result of a sweep as tables."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from silicast.measurement.budget import shown
-from silicast.measurement.measure import Plan, Result
+from silicast.measurement.measure import SweepPlan, SweepResult
 from silicast.measurement.summary import Summary
 from silicast.report.numbers import rounded
 from silicast.report.tables import listing
 
 FIRST = 2
-"""Kernels of each family that a plan names."""
+"""Kernels of each family that a plan lists."""
 
 
-def result_parts(result: Result, path: Path) -> Iterator[RenderableType]:
-    """A session that has ended, and what to do next."""
+def result_parts(result: SweepResult, path: Path) -> Iterator[RenderableType]:
+    """Result of a sweep, and the next command."""
     outcome, machine = result.outcome, result.machine
     named = f" ({machine.named})" if machine.named else ""
     failed = f", {outcome.failed} failed" if outcome.failed else ""
@@ -28,36 +28,36 @@ def result_parts(result: Result, path: Path) -> Iterator[RenderableType]:
         f"{shown(outcome.seconds)}, now in {path}"
     )
     if outcome.ended:
-        yield f"ended early: {outcome.ended}; the same command goes on"
+        yield f"ended early: {outcome.ended}; the same command continues"
     elif outcome.exhausted:
-        yield "no kernel is left to measure: the file has all that was asked for"
+        yield "no kernel is left to measure: the file holds all that was requested"
     yield ""
     yield from summary_parts(result.summary)
     if result.summary.faster:
         yield (
-            f"{result.summary.faster} rows took less than {machine.named} says is possible: a rate "
-            "in it is too low"
+            f"{result.summary.faster} rows are faster than {machine.named} allows: a rate in it is "
+            "too low"
         )
     yield ""
     yield f"next: silicast calibrate {path} -o {path.stem}.calibration.json --skip-bad"
 
 
-def plan_parts(plan: Plan) -> Iterator[RenderableType]:
+def plan_parts(plan: SweepPlan) -> Iterator[RenderableType]:
     """What a sweep would measure."""
     device = plan.machine.device
     known = device.name if device else "no device of the catalog"
     yield f"{plan.machine.device_name or 'CPU'}: {known}, {plan.machine.cores} cores"
     yield from plan.machine.notes
-    total = sum(len(family.chosen) for family in plan.families)
+    total = sum(map(len, plan.chosen.values()))
     yield f"about {total} kernels in {shown(plan.kernels_s)}, if they take as long as predicted"
     if plan.models_s:
         yield f"then whole models in {shown(plan.models_s)}"
     yield ""
     columns = {"family": "left", "candidates": "right", "measured": "right", "first": "left"}
     yield listing(columns, [
-        (family.name, str(family.candidates), str(len(family.chosen)),
-         "; ".join(_sizes(kernel) for kernel in family.chosen[:FIRST]))
-        for family in plan.families
+        (name, str(plan.candidates[name]), str(len(chosen)),
+         "; ".join(_sizes(kernel) for kernel in chosen[:FIRST]))
+        for name, chosen in plan.chosen.items()
     ])  # fmt: skip
 
 
@@ -67,18 +67,18 @@ def _sizes(kernel: Mapping[str, object]) -> str:
 
 
 def summary_parts(summary: Summary) -> Iterator[RenderableType]:
-    """The table of families, then a line for everything else that was measured."""
+    """The table of families, then a line for each other measurement."""
     if summary.families:
         yield _families(summary)
     if summary.noise is not None:
         yield (
-            f"the reference kernel, measured {summary.reference_rows} times, came back within "
+            f"the reference kernel, measured {summary.reference_rows} times, varied by "
             f"{_percent(summary.noise)} (median)"
         )
-    if summary.held_mhz is not None:
+    if summary.locked_mhz is not None:
         yield (
-            f"the clock stood at {rounded(summary.held_mhz)} MHz throughout, below its largest: it "
-            "seems to be locked (nvidia-smi -rgc lets it go); what was measured holds at that clock"
+            f"the clock was constant at {rounded(summary.locked_mhz)} MHz, below its largest: it "
+            "seems to be locked (nvidia-smi -rgc unlocks it); the measurements hold at that clock"
         )
     for row in summary.hosts:
         states = " ".join(f"{name}={value}" for name, value in row.states.items())
@@ -96,7 +96,7 @@ def summary_parts(summary: Summary) -> Iterator[RenderableType]:
 def _families(summary: Summary) -> Table:
     columns = {
         "family": "left", "rows": "right", "failed": "right", "noise": "right",
-        "off before": "right", "doubtful": "left",
+        "error": "right", "flags": "left",
     }  # fmt: skip
     rows = [
         (

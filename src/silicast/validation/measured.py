@@ -13,12 +13,13 @@ from silicast.core.calibration import load_calibration
 from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
 from silicast.learning.calibration_fit import op_hash
-from silicast.measurement.calibrate_kernels import NOTED, TIMES
 from silicast.measurement.cases import (
     COLLECTIVES,
     KERNELS,
     KINDS,
     MODELS,
+    NOTED,
+    TIMES,
     US_PER_S,
     Case,
     collective_case,
@@ -26,7 +27,7 @@ from silicast.measurement.cases import (
     host_case,
     run_cases,
 )
-from silicast.measurement.given import Given, KernelGiven, Numbered, called_by, read_given
+from silicast.measurement.dataset import Dataset, DatasetRow, TableKernel, read_dataset
 from silicast.measurement.records import CollectiveRow
 from silicast.measurement.scoring import (
     Scored,
@@ -103,7 +104,7 @@ def score_measured(
     Raises:
         SilicastError: unreadable; a row without a time or a device; or nothing is left to score.
     """
-    given = read_given(paths, keep_flagged=keep_flagged)
+    given = read_dataset(paths, keep_flagged=keep_flagged)
     cases, unread = _cases(given, device)
     known = fitted_on(load_calibration(path) for path in calibrations)
     fresh = [case for case in cases if case.identity not in known[case.kind]]
@@ -132,7 +133,7 @@ def score_measured(
     )
 
 
-def _overruled(given: Given, device: str) -> list[str]:
+def _overruled(given: Dataset, device: str) -> list[str]:
     """That sessions name another device than the user: theirs counts."""
     own = sorted({session.device for session in given.sessions if session.device})
     if not device or not own or own == [device]:
@@ -166,7 +167,7 @@ def _order(key: tuple[str, str]) -> int:
     return KINDS.index(key[0])
 
 
-def _cases(given: Given, device: str) -> tuple[list[Case], list[Scored]]:
+def _cases(given: Dataset, device: str) -> tuple[list[Case], list[Scored]]:
     """Rows that a scenario can say, and those that none can: they have no prediction."""
     cases: list[Case] = []
     unread: list[Scored] = []
@@ -180,7 +181,7 @@ def _cases(given: Given, device: str) -> tuple[list[Case], list[Scored]]:
     return cases, unread
 
 
-def _makers(given: Given, device: str) -> Iterator[tuple[Numbered[Any], Any]]:
+def _makers(given: Dataset, device: str) -> Iterator[tuple[DatasetRow[Any], Any]]:
     """Each row, and what makes its cases."""
     for kernel in given.kernels:
         yield kernel, lambda each=kernel: [_kernel(each, _device(each, device))]
@@ -195,8 +196,8 @@ def _makers(given: Given, device: str) -> Iterator[tuple[Numbered[Any], Any]]:
         yield run, lambda each=run: run_cases(each, _device(each, device, needed=False))
 
 
-def _device(each: Numbered[Any], given: str, *, needed: bool = True) -> str:
-    called, folder = called_by(each)
+def _device(each: DatasetRow[Any], given: str, *, needed: bool = True) -> str:
+    called, folder = each.device
     if called.endswith(".toml"):
         return str(folder / called)
     if not (called or given) and needed:
@@ -207,7 +208,7 @@ def _device(each: Numbered[Any], given: str, *, needed: bool = True) -> str:
     return called or given
 
 
-def _kernel(each: Numbered[KernelGiven], device: str) -> Case:
+def _kernel(each: DatasetRow[TableKernel], device: str) -> Case:
     values = each.row.values
     columns = {k: v for k, v in values.items() if k not in NOTED and k not in TIMES}
     op = kernel_case(columns).op
@@ -218,7 +219,7 @@ def _kernel(each: Numbered[KernelGiven], device: str) -> Case:
     )  # fmt: skip
 
 
-def _microseconds(each: Numbered[KernelGiven]) -> float:
+def _microseconds(each: DatasetRow[TableKernel]) -> float:
     stated = [name for name in TIMES if name in each.row.values]
     time: Any = each.row.values[stated[0]] if len(stated) == 1 else None
     number = isinstance(time, (int, float)) and not isinstance(time, bool)
@@ -230,10 +231,10 @@ def _microseconds(each: Numbered[KernelGiven]) -> float:
     return float(time) * TIMES[stated[0]] * US_PER_S
 
 
-def _unsaid(each: Numbered[Any]) -> Case:
+def _unsaid(each: DatasetRow[Any]) -> Case:
     """A case of a row that no scenario says; its time does not matter."""
     row = each.row
-    if isinstance(row, KernelGiven):
+    if isinstance(row, TableKernel):
         kind, table, name = KERNELS, row.values, row.values.get("op", "kernel")
     elif isinstance(row, CollectiveRow):
         kind, table, name = COLLECTIVES, row.collective, row.collective.get("op", "collective")

@@ -7,9 +7,9 @@ from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-from silicast.measurement.machine import Machine
+from silicast.measurement.measured_machine import MeasuredMachine
 
-MACHINE = Machine(
+MACHINE = MeasuredMachine(
     kind="cuda", device_name="Fake", device=None, cores=132, memory_bytes=1 << 37,
     dtypes=("bf16", "fp16", "fp32", "fp8", "tf32", "int8"), facts={"l2_bytes": 1 << 20},
 )  # fmt: skip

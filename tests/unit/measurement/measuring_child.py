@@ -10,9 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-from silicast.measurement.progress import Progress
-from silicast.measurement.records import Columns, KernelRow, Protocol, Session
-from silicast.measurement.session import Measuring, Tools, new_id, now
+from silicast.measurement.records import Columns, KernelRow, Protocol, Session, utc_now
+from silicast.measurement.session import MeasuringSession, Progress, Tools, new_session_id
 from silicast.measurement.store import MeasurementFile
 
 
@@ -52,9 +51,11 @@ def main() -> None:
             said = progress.rows
             os.write(1, b"row\n")
 
-    with MeasurementFile.open(path, Session(new_id(), now(), protocol=Protocol("none"))) as file:
+    with MeasurementFile.open(
+        path, Session(new_session_id(), utc_now(), protocol=Protocol("none"))
+    ) as file:
         os.write(1, f"known {len(file.before.kernels)}\n".encode())
-        Measuring(file, Tools(measure, chooser), 60.0, watch=watch).run()
+        MeasuringSession(file, Tools(measure, chooser), 60.0, watch=watch).run()
     os.write(1, b"done\n")
 
 

@@ -12,9 +12,10 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.learning.dispatch import time_of
-from silicast.measurement.advice import Advice, _calibrated, advise, narrowed
-from silicast.measurement.field_share import MeasuredOp
+from silicast.measurement.advice import Advice, _calibrated, advise, interval
 from silicast.measurement.records import KernelRow, Session
+from silicast.measurement.scoring import trial_folder
+from silicast.measurement.variance_reduction import MeasuredOp
 from silicast.report.advice import advice_parts, pasted
 from silicast.scenario.kernel_case import kernel_case
 
@@ -111,7 +112,7 @@ def test_a_kernel_is_best_measured_itself(tmp_path: Path) -> None:
     found = advise(path)
     assert [step.what["m"] for step in found.steps] == [8]
     assert found.after < 0.5 * found.log_sd
-    assert narrowed(found.estimate, found.log_sd)[0] < found.estimate
+    assert interval(found.estimate, found.log_sd)[0] < found.estimate
 
 
 def test_what_was_measured_is_not_asked_for_first(scenario: Path, tmp_path: Path) -> None:
@@ -195,7 +196,7 @@ def test_tables_count_as_measured_and_bad_rows_do_not(scenario: Path, tmp_path: 
     file.write_text("\n".join(lines) + "\n")
     after = advise(scenario, measured=[file])
     assert after.log_sd < advise(scenario).log_sd
-    assert {each.op for each in _known(file)[1]} == {kernel_case(table).op for table in asked}
+    assert {op for op, _ in _known(file)} == {kernel_case(table).op for table in asked}
     flagged = tmp_path / "flagged.jsonl"
     asked += [{"op": "gemm", "m": m, "n": 4096, "k": 4096} for m in (8, 64, 512)]
     first, second = asked[:2]
@@ -207,13 +208,12 @@ def test_tables_count_as_measured_and_bad_rows_do_not(scenario: Path, tmp_path: 
         KernelRow("s", second, 1e3 * each_us[1]),
     ]
     flagged.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
-    _, known = _known(flagged)
-    assert {each.op for each in known} == {kernel_case(table).op for table in asked[2:]}
+    assert {op for op, _ in _known(flagged)} == {kernel_case(table).op for table in asked[2:]}
 
 
-def _known(file: Path) -> tuple[Path, list[MeasuredOp]]:
-    target = file.with_suffix(".json")
-    return target, _calibrated([file], find_device("L40S"), target)
+def _known(file: Path) -> list[MeasuredOp]:
+    with trial_folder() as folder:
+        return _calibrated([file], find_device("L40S"), folder)[1]
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_a_row_that_cannot_be_right_is_named(tmp_path: Path, reason: str) -> Non
     assert "row 31" in text
     assert str(path) in text
     found = calibrate(path, "H100", skip_bad=True)
-    assert found.refused.count == 1
+    assert found.rejected.count == 1
     assert sum(offset.rows for offset in found.calibration.offsets) == len(good) - 1
 
 

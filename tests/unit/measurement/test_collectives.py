@@ -15,11 +15,11 @@ from silicast.core.calibrated import CollectiveCurve
 from silicast.hardware.catalog import find_device
 from silicast.measurement import collectives
 from silicast.measurement.collectives import BYTES, OPS, measure_collectives
-from silicast.measurement.machine import Machine
+from silicast.measurement.measured_machine import MeasuredMachine
 from silicast.measurement.records import CollectiveRow, FailedRow
 from silicast.workload.op import OpBatch, Variant
 
-TWO = Machine("cuda", "", None, 132, 1 << 37, count=2)
+TWO = MeasuredMachine("cuda", "", None, 132, 1 << 37, count=2)
 
 
 class Threads:

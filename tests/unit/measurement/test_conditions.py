@@ -12,14 +12,13 @@ import pytest
 
 from silicast.measurement.conditions import (
     ASKED_EVERY_S,
-    CpuWatch,
-    CudaWatch,
+    Watch,
     busy_s,
     core_mhz,
     temperature_c,
     watch_of,
 )
-from silicast.measurement.machine import Machine
+from silicast.measurement.measured_machine import MeasuredMachine
 from silicast.measurement.nvidia_smi import (
     FIELDS,
     Reading,
@@ -54,7 +53,7 @@ def test_load_is_what_others_compute(
 ) -> None:
     stat(tmp_path, 1000)
     times, owns = iter((10.0, 11.0)), iter((4.0, 4.0 + own))
-    watch = CpuWatch(tmp_path, lambda: next(times), lambda: next(owns))
+    watch = Watch(tmp_path, lambda: next(times), lambda: next(owns))
     with watch:
         stat(tmp_path, user, steal)
     conditions, found = watch.read()
@@ -65,14 +64,14 @@ def test_load_is_what_others_compute(
 def test_a_span_shorter_than_the_counters_step_says_nothing(tmp_path: Path) -> None:
     stat(tmp_path, 1000)
     times = iter((10.0, 10.01))
-    watch = CpuWatch(tmp_path, lambda: next(times), lambda: 0.0)
+    watch = Watch(tmp_path, lambda: next(times), lambda: 0.0)
     with watch:
         stat(tmp_path, 1010)
     assert watch.read()[0].load is None
 
 
 def test_without_linux_nothing_is_known(tmp_path: Path) -> None:
-    watch = CpuWatch(tmp_path)
+    watch = Watch(tmp_path)
     with watch:
         pass
     conditions, flags = watch.read()
@@ -96,7 +95,7 @@ def test_the_hottest_zone_counts(tmp_path: Path) -> None:
 
 
 def test_this_machine_is_read_without_an_error() -> None:
-    watch = watch_of(Machine("cpu", "", None, 1, 1))
+    watch = watch_of(MeasuredMachine("cpu", "", None, 1, 1))
     with watch:
         time.sleep(0.06)
     conditions, _ = watch.read()
@@ -168,7 +167,7 @@ def test_readings_of_a_measurement_become_conditions_and_flags(tmp_path: Path) -
         tmp_path,
         ["1980, 3201, 100.0, 40, 0x1", "1500, 3201, 690.0, 70, 0x4", "1400, 3201, 700.0, 72, 0x24"],
     )
-    watch = CudaWatch(sampler, tuple)
+    watch = Watch(sampler=sampler)
     with watch:
         pass
     conditions, flags = watch.read()  # nothing new meanwhile: the last reading
@@ -195,7 +194,7 @@ def test_readings_of_a_measurement_become_conditions_and_flags(tmp_path: Path) -
 def test_a_clock_that_stands_still_is_locked(
     tmp_path: Path, lines: list[str], flags: list[str]
 ) -> None:
-    watch = CudaWatch(sampler_of(tmp_path, lines), tuple, max_mhz=1980.0)
+    watch = Watch(sampler=sampler_of(tmp_path, lines), max_mhz=1980.0)
     with watch:
         pass
     watch._from = 0
@@ -212,7 +211,7 @@ def test_another_process_on_the_gpu_is_asked_for_now_and_then(tmp_path: Path) ->
         asked.append(1)
         return ("trainer (99)",) if len(asked) == 2 else ()
 
-    watch = CudaWatch(sampler, others, lambda: now[0])
+    watch = Watch(clock=lambda: now[0], sampler=sampler, others=others)
     for seconds, flags in ((0.0, []), (1.0, []), (ASKED_EVERY_S + 1.0, ["busy"])):
         now[0] = seconds
         with watch:
@@ -226,7 +225,7 @@ def test_without_nvidia_smi_nothing_is_known(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    watch = watch_of(Machine("cuda", "", None, 1, 1))
+    watch = watch_of(MeasuredMachine("cuda", "", None, 1, 1))
     with watch:
         pass
     conditions, flags = watch.read()

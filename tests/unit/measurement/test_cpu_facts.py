@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from silicast.measurement.cpu_facts import Cache, CpuFacts, busy_cores, read_cpu
+from silicast.measurement.cpu_facts import Cache, CpuFacts, read_cpu
 
 BLOCK = """processor\t: {cpu}
 vendor_id\t: {vendor}
@@ -123,11 +123,6 @@ def test_a_system_that_tells_nothing(tmp_path: Path) -> None:
     facts = read_cpu(tmp_path, range(2))
     assert isinstance(facts, CpuFacts)
     assert (facts.cores, facts.sockets, facts.caches) == (2, 1, {})
-    assert busy_cores(tmp_path) is None
-
-
-def test_load_is_read(tmp_path: Path) -> None:
-    assert busy_cores(system(tmp_path)) == 1.25
 
 
 def test_reads_this_machine() -> None:

@@ -9,14 +9,19 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device, load_device_file
+from silicast.hardware.check import check_device
 from silicast.hardware.sources import numbers_of, source_of
-from silicast.measurement.cpu_architectures import UNKNOWN, architecture_of, cpu_architectures
-from silicast.measurement.cpu_facts import Cache, CpuFacts
-from silicast.measurement.device_draft import Draft, problems
+from silicast.measurement.cpu_facts import (
+    UNKNOWN,
+    Cache,
+    CpuFacts,
+    architecture_of,
+    cpu_architectures,
+)
+from silicast.measurement.device_draft import Draft, MeasuredRates, with_rates
 from silicast.measurement.device_draft_cpu import draft_cpu
 from silicast.measurement.device_draft_gpu import draft_gpu, nearest_relative
 from silicast.measurement.gpu_facts import GpuFacts
-from silicast.measurement.measured_rates import Rates, with_rates
 from silicast.scenario.answer import Answer
 from silicast.scenario.answerer import answerer_for
 from silicast.scenario.decode import decode
@@ -85,7 +90,7 @@ def test_a_gpus_draft_is_a_device(facts: GpuFacts, tmp_path: Path) -> None:
 
 def check(draft: Draft, folder: Path) -> None:
     """The file loads, every number has a source, and kernels are predicted on it."""
-    assert problems(draft) == []
+    assert check_device(draft.table) == []
     path = folder / "drafted.toml"
     draft.save(path)
     assert tomllib.loads(path.read_text()) == draft.table
@@ -138,9 +143,9 @@ def test_clocks_that_the_system_tells_count() -> None:
 
 def test_measured_rates_raise_a_draft_and_never_lower_it() -> None:
     draft = draft_cpu(ZEN3)
-    assert with_rates(draft, Rates(1.0, 1.0, 1.0)) == draft
-    raised = with_rates(draft, Rates(80.04, 300.0, 280.0))
-    assert problems(raised) == []
+    assert with_rates(draft, MeasuredRates(1.0, 1.0, 1.0)) == draft
+    raised = with_rates(draft, MeasuredRates(80.04, 300.0, 280.0))
+    assert check_device(raised.table) == []
     device = raised.device
     assert device.dram.bandwidth_bytes_per_s >= 80.04e9
     assert device.memory["l3"].bandwidth_bytes_per_s >= 300e9
@@ -152,8 +157,8 @@ def test_measured_rates_raise_a_draft_and_never_lower_it() -> None:
 
 
 def test_a_rate_beyond_any_clock_is_said() -> None:
-    raised = with_rates(draft_cpu(ZEN3), Rates(product_gflops=5000.0))
-    assert problems(raised) == []
+    raised = with_rates(draft_cpu(ZEN3), MeasuredRates(product_gflops=5000.0))
+    assert check_device(raised.table) == []
     assert any("5000" in note for note in raised.notes)
 
 

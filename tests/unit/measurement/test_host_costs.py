@@ -10,7 +10,7 @@ import pytest
 from silicast.measurement import host_costs
 from silicast.measurement.collectives import BYTES, OPS, counts, elements, measure_collectives
 from silicast.measurement.host_costs import measure_hosts
-from silicast.measurement.machine import Machine
+from silicast.measurement.measured_machine import MeasuredMachine
 from silicast.measurement.records import FailedRow, HostRow, Protocol
 from silicast.measurement.runtime import CudaRuntime
 from silicast.scenario.decode import decode
@@ -25,7 +25,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_cpu_has_dispatch_alone() -> None:
     pytest.importorskip("torch")
-    rows = list(measure_hosts(Machine("cpu", "", None, 1, 1 << 33, torch="x"), "s"))
+    rows = list(measure_hosts(MeasuredMachine("cpu", "", None, 1, 1 << 33, torch="x"), "s"))
     assert {row.quantity for row in rows if isinstance(row, HostRow)} == {"dispatch"}
     assert all(isinstance(row, HostRow) and row.engine == "torch-eager" for row in rows)
     assert all(0.2 < row.value_us < 1e5 for row in rows if isinstance(row, HostRow))
@@ -92,13 +92,13 @@ def test_a_round_trip_is_a_period_less_the_kernel(monkeypatch: pytest.MonkeyPatc
         torch, "randn", lambda *_, **__: SimpleNamespace(add_=add_, item=item), raising=False
     )
     monkeypatch.setattr(host_costs, "perf_counter_ns", lambda: torch.now_s * 1e9)
-    host = host_costs._Host(CudaRuntime(MACHINE, torch))
-    assert host.round_trip()() == pytest.approx([24e-6])
+    host = host_costs._HostCosts(CudaRuntime(MACHINE, torch))
+    assert host._round_trip()() == pytest.approx([24e-6])
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 def test_nobody_to_talk_to_is_said(kind: Any) -> None:
-    (row,) = measure_collectives(Machine(kind, "", None, 1, 1), "s")
+    (row,) = measure_collectives(MeasuredMachine(kind, "", None, 1, 1), "s")
     assert isinstance(row, FailedRow)
     assert row.reason == "unsupported"
 

@@ -103,7 +103,7 @@ def test_formats_of_a_gpu(capability: str, formats: tuple[str, ...]) -> None:
 
 
 def test_memory_in_use_by_the_unseen_is_noted() -> None:
-    assert "cannot be seen" in facts(free=100_000_000_000).notes()[0]
+    assert "invisible processes" in facts(free=100_000_000_000).notes()[0]
 
 
 @pytest.mark.parametrize(

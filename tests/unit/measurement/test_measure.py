@@ -17,15 +17,15 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import load_device_file
 from silicast.measurement.budget import seconds_of
 from silicast.measurement.cpu_facts import CpuFacts
-from silicast.measurement.identify import cpu_machine
-from silicast.measurement.prepared import (
+from silicast.measurement.design.candidates import (
     CANDIDATES,
     MOST_CANDIDATES,
-    DesignChooser,
-    Wanted,
+    KernelSelection,
     candidates_of,
-    with_device,
 )
+from silicast.measurement.design.design import Design
+from silicast.measurement.identify import cpu_machine
+from silicast.measurement.measure import with_device
 from silicast.measurement.records import (
     Conditions,
     FailedRow,
@@ -34,8 +34,9 @@ from silicast.measurement.records import (
     RunRow,
     Session,
     Spread,
+    read_measurements,
 )
-from silicast.measurement.store import MeasurementFile, read_measurements
+from silicast.measurement.store import MeasurementFile
 from silicast.measurement.summary import summary_of
 
 needs_torch = pytest.mark.skipif(
@@ -65,16 +66,16 @@ def test_no_durations(text: str) -> None:
 
 
 def test_candidates_are_of_what_is_wanted() -> None:
-    found = candidates_of(ZEN3.machine, Wanted(("gemm", "softmax"), ("fp32",)))
+    found = candidates_of(ZEN3.machine, KernelSelection(("gemm", "softmax"), ("fp32",)))
     assert {kernel["op"] for kernel in found} == {"gemm", "softmax"}
     assert {kernel["dtype"] for kernel in found} == {"fp32"}
     assert {kernel["cache"] for kernel in found} == {"cold", "warm"}
     assert 2 * CANDIDATES >= len(found) > CANDIDATES
-    assert found == candidates_of(ZEN3.machine, Wanted(("gemm", "softmax"), ("fp32",)))
+    assert found == candidates_of(ZEN3.machine, KernelSelection(("gemm", "softmax"), ("fp32",)))
 
 
 def test_a_longer_sweep_chooses_from_more() -> None:
-    wanted = Wanted(("gemm", "softmax"), ("fp32",))
+    wanted = KernelSelection(("gemm", "softmax"), ("fp32",))
     short, long = (candidates_of(ZEN3.machine, wanted, seconds) for seconds in (60.0, 300.0))
     assert len(short) < len(long) <= 2 * MOST_CANDIDATES
     shares = [[kernel["op"] for kernel in found].count("gemm") for found in (short, long)]
@@ -84,12 +85,12 @@ def test_a_longer_sweep_chooses_from_more() -> None:
 @pytest.mark.parametrize(
     ("wanted", "field"),
     [
-        (Wanted(families=("gem",)), "--families"),
-        (Wanted(dtypes=("fp3",)), "--dtypes"),
-        (Wanted(kernels=({"op": "csa_module"},)), "--scenario"),
+        (KernelSelection(families=("gem",)), "--families"),
+        (KernelSelection(dtypes=("fp3",)), "--dtypes"),
+        (KernelSelection(kernels=({"op": "csa_module"},)), "--scenario"),
     ],
 )
-def test_what_is_not_measured_is_refused(wanted: Wanted, field: str) -> None:
+def test_what_is_not_measured_is_refused(wanted: KernelSelection, field: str) -> None:
     with pytest.raises(SilicastError) as raised:
         candidates_of(ZEN3.machine, wanted)
     assert raised.value.field == field
@@ -97,9 +98,8 @@ def test_what_is_not_measured_is_refused(wanted: Wanted, field: str) -> None:
 
 
 def test_a_chooser_asks_for_what_fits() -> None:
-    assert ZEN3.draft is not None
-    candidates = candidates_of(ZEN3.machine, Wanted(("gemm",)))
-    chooser = DesignChooser(ZEN3.draft.device, candidates)
+    candidates = candidates_of(ZEN3.machine, KernelSelection(("gemm",)))
+    chooser = Design(ZEN3.device, candidates)
     first = chooser.next(60.0)
     assert first in candidates
     assert chooser.next(1e-6) is None or chooser.next(1e-6) == first
@@ -178,7 +178,7 @@ def test_a_clock_that_stands_still_is_said(
             file.append(
                 KernelRow("one", kernel, 10.0, conditions=Conditions(clock_mhz=clock), flags=flags)
             )
-    assert summary_of(read_measurements(path), "one", "H200").held_mhz == held
+    assert summary_of(read_measurements(path), "one", "H200").locked_mhz == held
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_clock_that_stands_still_is_said(
         (["--families", ",", "-o", "{}/a.jsonl"], "--families"),
         (["--device", "h1000", "-o", "{}/a.jsonl"], "h1000"),
         (["--device", "cuda:7", "-o", "{}/a.jsonl"], "GPU"),
-        (["-o", "{}/none/a.jsonl"], "is not there"),
+        (["-o", "{}/none/a.jsonl"], "does not exist"),
         (["-o", "{}/a.toml"], "JSON Lines"),
         ([], "--output"),
     ],
@@ -252,7 +252,7 @@ def test_a_signal_ends_it_cleanly_and_it_goes_on(tmp_path: Path) -> None:
         load_device_file(tmp_path / session.device)
 
     _, error = measured_until(path, 2)
-    assert "goes on with" in error
+    assert "continues after" in error
     again = read_measurements(path)
     assert again.sessions == (session,)
     assert again.hosts == found.hosts

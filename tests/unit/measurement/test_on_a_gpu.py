@@ -18,7 +18,7 @@ from silicast.measurement.benches.ranges import Ranges  # noqa: E402
 from silicast.measurement.conditions import watch_of  # noqa: E402
 from silicast.measurement.host_costs import measure_hosts  # noqa: E402
 from silicast.measurement.identify import find_machine  # noqa: E402
-from silicast.measurement.machine import Machine  # noqa: E402
+from silicast.measurement.measured_machine import MeasuredMachine  # noqa: E402
 from silicast.measurement.records import Columns, FailedRow, HostRow, KernelRow  # noqa: E402
 from silicast.measurement.timing import measure_kernel  # noqa: E402
 
@@ -28,19 +28,19 @@ NO_TRITON = ("silu_mul", "rope", "moe")
 
 
 @pytest.fixture(scope="module")
-def gpu() -> Machine:
+def gpu() -> MeasuredMachine:
     return find_machine("cuda:0").machine
 
 
 @pytest.mark.parametrize("op", BENCHES)
-def test_the_battery_of(op: str, gpu: Machine) -> None:
+def test_the_battery_of(op: str, gpu: MeasuredMachine) -> None:
     if op in NO_TRITON:
         pytest.importorskip("triton")
     assert check_bench(BENCHES[op], gpu, draws=40) > 0
 
 
 @pytest.mark.parametrize("op", BENCHES)
-def test_every_format_and_kernel_is_captured_or_says_why(op: str, gpu: Machine) -> None:
+def test_every_format_and_kernel_is_captured_or_says_why(op: str, gpu: MeasuredMachine) -> None:
     bench, ran = BENCHES[op], 0
     for kernel in drawn_kernels(bench, gpu, 20):
         row = measure_kernel(bench.tiny(kernel), gpu)
@@ -53,7 +53,7 @@ def test_every_format_and_kernel_is_captured_or_says_why(op: str, gpu: Machine) 
 
 @pytest.mark.parametrize("launch", ["graph", "stream"])
 @pytest.mark.parametrize("cache", ["warm", "cold"])
-def test_a_row_says_how_it_was_timed(launch: str, cache: str, gpu: Machine) -> None:
+def test_a_row_says_how_it_was_timed(launch: str, cache: str, gpu: MeasuredMachine) -> None:
     watch = watch_of(gpu)
     kernel = {**STREAMED, "launch": launch, "cache": cache}
     row = measure_kernel(kernel, gpu, watch=watch)
@@ -72,7 +72,7 @@ class Waits(Bench):
     def __init__(self, wait: Callable[[Any], object]) -> None:
         self.wait = wait
 
-    def ranges(self, machine: Machine) -> Ranges:
+    def ranges(self, machine: MeasuredMachine) -> Ranges:
         return BENCHES[self.op].ranges(machine)
 
     def tiny(self, kernel: Columns) -> Columns:
@@ -81,17 +81,17 @@ class Waits(Bench):
     def bytes_needed(self, kernel: Columns) -> int:
         return 1 << 20
 
-    def operands(self, kernel: Columns, machine: Machine) -> tuple[Any, ...]:
+    def operands(self, kernel: Columns, machine: MeasuredMachine) -> tuple[Any, ...]:
         return (torch.randn(1024, device=machine.torch_device),)
 
-    def function(self, kernel: Columns, machine: Machine) -> Callable[..., object]:
+    def function(self, kernel: Columns) -> Callable[..., object]:
         def call(numbers: Any) -> object:
             self.wait(numbers.sum())
             return torch.randn_like(numbers)  # its generator takes part in the capture
 
         return call
 
-    def supported(self, kernel: Columns, machine: Machine) -> str:
+    def why_unsupported(self, kernel: Columns, machine: MeasuredMachine) -> str:
         return ""
 
 
@@ -100,7 +100,7 @@ class Waits(Bench):
     ids=["item", "synchronize"],
 )  # fmt: skip
 def test_after_a_capture_that_failed_kernels_are_measured(
-    wait: Callable[[Any], object], gpu: Machine
+    wait: Callable[[Any], object], gpu: MeasuredMachine
 ) -> None:
     before = torch.cuda.current_stream()
     kernel = {**STREAMED, "launch": "graph"}
@@ -113,7 +113,7 @@ def test_after_a_capture_that_failed_kernels_are_measured(
         assert isinstance(row, KernelRow), row
 
 
-def test_the_host_costs_something(gpu: Machine) -> None:
+def test_the_host_costs_something(gpu: MeasuredMachine) -> None:
     rows = list(measure_hosts(gpu))
     assert all(isinstance(row, HostRow) for row in rows), rows
     assert {row.quantity for row in rows if isinstance(row, HostRow)} == {

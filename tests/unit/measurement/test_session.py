@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from silicast.measurement.lost import is_fatal
-from silicast.measurement.progress import Outcome
+from silicast.measurement.dataset import REFERENCE
+from silicast.measurement.failures import is_fatal, reason_of
 from silicast.measurement.records import (
     CollectiveRow,
     Columns,
@@ -16,10 +16,10 @@ from silicast.measurement.records import (
     HostRow,
     KernelRow,
     Session,
+    read_measurements,
 )
-from silicast.measurement.runtime import reason_of
-from silicast.measurement.session import REFERENCE, Measuring, Tools
-from silicast.measurement.store import MeasurementFile, read_measurements
+from silicast.measurement.session import MeasuringSession, Outcome, Tools
+from silicast.measurement.store import MeasurementFile
 from silicast.scenario.kernel_case import kernel_case
 
 
@@ -80,7 +80,7 @@ def run(
 ) -> Outcome:  # fmt: skip
     session = Session(f"at {clock.now}", "2026-01-01", device=device)
     with MeasurementFile.open(path, session) as file:
-        return Measuring(file, tools, budget_s, stop=stop, clock=clock).run()
+        return MeasuringSession(file, tools, budget_s, stop=stop, clock=clock).run()
 
 
 def test_ends_within_the_budget(path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from silicast.measurement.machine import Machine
+from silicast.measurement.measured_machine import MeasuredMachine
 from silicast.measurement.runtime import CudaRuntime, Runtime
 from silicast.measurement.stopwatch import (
     GROUP_S,
@@ -110,7 +110,7 @@ class _Plain(Runtime):
     kind = "cpu"
 
     def __init__(self) -> None:
-        super().__init__(Machine("cpu", "", None, 1, 1 << 30), SimpleNamespace())
+        super().__init__(MeasuredMachine("cpu", "", None, 1, 1 << 30), SimpleNamespace())
         self.flushes = 0
 
     def synchronize(self) -> None:

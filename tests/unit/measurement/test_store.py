@@ -15,8 +15,9 @@ from silicast.measurement.records import (
     RunRow,
     Session,
     UnreadRow,
+    read_measurements,
 )
-from silicast.measurement.store import MeasurementFile, check_place, read_measurements
+from silicast.measurement.store import MeasurementFile, check_output
 
 SESSION = Session(
     id="one", started="2026-01-01T00:00:00Z", device="H100", protocol=Protocol("perf_counter", 3, 9)
@@ -197,16 +198,16 @@ def test_another_file_is_left_alone(path: Path, content: bytes, says: str) -> No
 
 
 def test_places_are_refused_before_anything_is_measured(tmp_path: Path, path: Path) -> None:
-    check_place(path)
+    check_output(path)
     filled(path)
-    check_place(path)
+    check_output(path)
     path.write_bytes(path.read_bytes()[:5])  # killed within its first line
-    check_place(path)
+    check_output(path)
     other = tmp_path / "notes.txt"
     other.write_text("my notes\n")
     for place in (other, tmp_path, tmp_path / "no" / "folder.jsonl", Path("/dev/null")):
         with pytest.raises(SilicastError):
-            check_place(place)
+            check_output(place)
 
 
 def test_a_broken_line_within_is_named_and_nothing_is_changed(path: Path) -> None:

@@ -15,9 +15,9 @@ from silicast.core.errors import SilicastError
 from silicast.measurement import runtime, timing
 from silicast.measurement.benches.bench import Bench
 from silicast.measurement.benches.ranges import Ranges, Size
-from silicast.measurement.conditions import CpuWatch
-from silicast.measurement.machine import Machine
-from silicast.measurement.models.repeats import spread_ms
+from silicast.measurement.conditions import Watch
+from silicast.measurement.measured_machine import MeasuredMachine
+from silicast.measurement.models.runner import spread_ms
 from silicast.measurement.records import FailedRow, KernelRow, Protocol
 from silicast.measurement.timing import (
     LEAST_SAMPLES,
@@ -86,7 +86,7 @@ def test_the_spread_is_in_microseconds() -> None:
 
 
 def test_launch_and_cache_are_stated() -> None:
-    plain = Machine("cpu", "", None, 1, 1)
+    plain = MeasuredMachine("cpu", "", None, 1, 1)
     assert as_timed(KERNEL, plain, timing.CPU) == {**KERNEL, "cache": "warm"}
     graph = as_timed({**KERNEL, "cache": "cold"}, MACHINE, timing.CUDA_GRAPH)
     assert graph == {**KERNEL, "cache": "cold", "launch": "graph"}
@@ -107,7 +107,7 @@ class FakeBench(Bench):
         self.make, self.needed, self.prepared = make, needed, 0
         self.stored = needed if stored is None else stored
 
-    def ranges(self, machine: Machine) -> Ranges:
+    def ranges(self, machine: MeasuredMachine) -> Ranges:
         return Ranges(
             self.op, {"rows": Size(1, 8), "cols": Size(1, 64)},
             {"dtype": ("fp32",), "cache": ("warm", "cold")},
@@ -119,15 +119,15 @@ class FakeBench(Bench):
     def bytes_needed(self, kernel: dict[str, Any]) -> int:
         return self.needed
 
-    def operands(self, kernel: dict[str, Any], machine: Machine) -> tuple[Any, ...]:
+    def operands(self, kernel: dict[str, Any], machine: MeasuredMachine) -> tuple[Any, ...]:
         return (SimpleNamespace(nbytes=self.stored),)
 
-    def function(self, kernel: dict[str, Any], machine: Machine) -> Callable[..., object]:
+    def function(self, kernel: dict[str, Any]) -> Callable[..., object]:
         self.prepared += 1
         call = self.make()
         return lambda _: call()
 
-    def supported(self, kernel: dict[str, Any], machine: Machine) -> str:
+    def why_unsupported(self, kernel: dict[str, Any], machine: MeasuredMachine) -> str:
         return ""
 
 
@@ -266,7 +266,7 @@ def test_a_call_that_takes_for_ever_is_not_repeated(
 
 def test_an_op_without_a_bench() -> None:
     pytest.importorskip("torch")
-    row = measure_kernel({"op": "gdn"}, Machine("cpu", "", None, 1, 1 << 30))
+    row = measure_kernel({"op": "gdn"}, MeasuredMachine("cpu", "", None, 1, 1 << 30))
     assert isinstance(row, FailedRow)
     assert (row.reason, row.message) == ("unsupported", "no bench measures op = 'gdn'")
 
@@ -274,16 +274,16 @@ def test_an_op_without_a_bench() -> None:
 def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(SilicastError, match=r"silicast\[torch\]"):
-        measure_kernel(KERNEL, Machine("cpu", "", None, 1, 1))
+        measure_kernel(KERNEL, MeasuredMachine("cpu", "", None, 1, 1))
 
 
 def test_a_kernel_of_this_cpu() -> None:
     torch = pytest.importorskip("torch")
-    machine = Machine("cpu", "", None, 1, 1 << 33, threads=1)
+    machine = MeasuredMachine("cpu", "", None, 1, 1 << 33, threads=1)
     before = torch.get_num_threads()
     kernel = {**KERNEL, "library": "torch", "cache": "cold"}
     protocol = Protocol("perf_counter", warm_up=1, repeats=5, seconds=0.01, cache="warm")
-    row = measure_kernel(kernel, machine, protocol, watch=CpuWatch())
+    row = measure_kernel(kernel, machine, protocol, watch=Watch())
     assert isinstance(row, KernelRow), row
     assert row.kernel == kernel
     assert 0.1 < row.latency_us < 1e6

@@ -12,9 +12,9 @@ ON = "cuda" if torch.cuda.is_available() else "cpu"
 if ON == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("Triton needs a GPU, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from silicast.measurement import triton_kernels, triton_moe  # noqa: E402
+from silicast.measurement import triton_kernels  # noqa: E402
+from silicast.measurement.benches.attention import rotated  # noqa: E402
 from silicast.measurement.benches.moe import looped  # noqa: E402
-from silicast.measurement.benches.rope import _rotated  # noqa: E402
 
 # the interpreter multiplies no bf16
 FORMATS = (
@@ -44,7 +44,7 @@ def test_rope(dtype: object, width: int) -> None:
     q, k = (torch.randn(3, heads, width, device=ON).to(dtype) for heads in (4, 2))
     angles = torch.rand(3, 1, width // 2, device=ON).repeat(1, 1, 2) * 6.0
     tables = angles.cos().to(dtype), angles.sin().to(dtype)
-    expected = _rotated(q.double(), k.double(), *(table.double() for table in tables))
+    expected = rotated(q.double(), k.double(), *(table.double() for table in tables))
     found = triton_kernels.rope(q.clone(), k.clone(), *tables)
     for one, other in zip(found, expected, strict=True):
         assert apart(one, other) < WITHIN[dtype]
@@ -65,14 +65,14 @@ def test_experts(
     w2 = (torch.randn(count, hidden, inner, device=ON) * inner**-0.5).to(dtype)
     chosen = torch.stack([torch.randperm(count)[:topk] for _ in range(tokens)]).to(ON)
     factors = torch.rand(tokens, topk, device=ON).to(dtype)
-    to = triton_moe.routing(chosen, factors, count)
+    to = triton_kernels.routing(chosen, factors, count)
     expected = looped(x.double(), w13.double(), w2.double(), chosen, factors.double())
-    assert apart(triton_moe.experts(x, w13, w2, to), expected) < WITHIN[dtype]
+    assert apart(triton_kernels.experts(x, w13, w2, to), expected) < WITHIN[dtype]
 
 
 def test_every_assignment_has_one_row() -> None:
     chosen = torch.randint(5, (17, 3), device=ON)
-    to = triton_moe.routing(chosen, torch.ones(17, 3, device=ON), 5)
+    to = triton_kernels.routing(chosen, torch.ones(17, 3, device=ON), 5)
     slots = to.slots.tolist()
     assert sorted(slot for slot in slots if slot < to.pairs) == list(range(17 * 3))
     owners = to.experts.repeat_interleave(to.rows).tolist()

@@ -12,7 +12,7 @@ from silicast.app.console import show, warn, write_lines
 from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
-    from silicast.measurement.calibrate import Calibrated
+    from silicast.measurement.calibrate import CalibrationResult
 
 
 def calibrate(
@@ -28,30 +28,30 @@ def calibrate(
     top: int = 10,
     budget: str | None = None,
 ) -> int:
-    """Refine a device's predictions by what was measured on it.
+    """Calibrate a device's predictions to measurements of it.
 
-    Kernels, host times, collectives and runs of whole models are taken from files that `silicast
-    measure` or `silicast import` wrote, kernels from plain tables too. Give the calibration to a
-    scenario as `calibration`. Prints how far predictions are from rows that were not fitted, before
-    and after.
+    Kernels, host times, collectives and runs of whole models are read from files that `silicast
+    measure` or `silicast import` wrote, kernels also from plain tables. Name the calibration in a
+    scenario as `calibration`. Prints the errors of predictions before and after, on rows that were
+    not fitted.
 
     Args:
         rows: files of measurements, or tables (CSV, JSON Lines, Parquet) with the columns of a
             kernel (op, its sizes, dtype, library) and latency_us.
-        device: what they were measured on: catalog name, or path to a device file; left out, as
-            the files say.
+        device: that was measured: catalog name, or path to a device file; by default as the files
+            state.
         output: the calibration file to write.
-        skip_bad: go on without rows that cannot be right, instead of refusing all.
-        keep_flagged: take rows too that were timed while the machine was busy or throttled.
-        holdout: a share of the rows to score and not to fit, such as 0.5; left out, all are fitted,
-            and each is scored by a fit of others.
-        seed: which rows are held out.
+        skip_bad: leave out rows that cannot be right, instead of stopping.
+        keep_flagged: also use rows that were timed while the machine was busy or throttled.
+        holdout: a share of the rows to score and not to fit, such as 0.5; by default all are
+            fitted, and the errors are cross-validated.
+        seed: selects the rows that are held out.
         show_file: a calibration file to print, and nothing else.
         advise: a scenario: print which measurements would narrow its interval most, given the
-            files of what was measured already, and nothing else.
-        top: measurements that --advise names at most.
-        budget: how long they may take together (90s, 2m); left out, they are ranked by what each
-            brings, else by what it brings a second.
+            files of earlier measurements, and nothing else.
+        top: most measurements that --advise lists.
+        budget: time for all of them (90s, 2m); with it they are ranked by their benefit per second,
+            otherwise by their benefit.
     """
     if advise is not None:
         return _advise(advise, rows, device, top, budget)
@@ -94,18 +94,18 @@ def _show(path: Path, rows: tuple[Path, ...]) -> int:
     return status.ANSWERED
 
 
-def _written(found: Calibrated, output: Path) -> int:
-    """Writes a calibration and says what came of it."""
+def _written(found: CalibrationResult, output: Path) -> int:
+    """Writes a calibration and prints its accuracy."""
     from silicast.core.calibration import save_calibration
-    from silicast.report.calibration import calibration_lines, left_out_table, not_scored
+    from silicast.report.calibration import accuracy_table, calibration_lines, not_scored
 
-    for line in found.refused.lines():
+    for line in found.rejected.lines():
         warn(f"left out: {line}")
-    for line in found.said:
+    for line in found.notes:
         warn(line)
     save_calibration(found.calibration, output)
     for line in calibration_lines(found.calibration, found.before):
         show(line)
     if found.calibration.left_out:
-        show("", left_out_table(found.calibration), *not_scored(found.unscored))
+        show("", accuracy_table(found.calibration), *not_scored(found.unscored))
     return status.ANSWERED

@@ -21,20 +21,20 @@ def import_(
     device: str = "",
     set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
 ) -> int:
-    """Read what other tools measured: profiles, and benchmarks of servers and collectives.
+    """Import measurements of other tools: profiles, and benchmarks of servers and collectives.
 
-    The rows calibrate a device and score predictions; what could not be understood is listed in
-    the same file.
+    The rows calibrate a device and score predictions; rows that could not be identified are listed
+    in the same file.
 
     Args:
         files: Nsight Systems (SQLite, CSV), Nsight Compute (CSV), PyTorch profiler (JSON),
             nccl-tests, vllm bench serve, sglang.bench_serving, GenAI-Perf, AIPerf, trtllm-bench,
             or a table of kernels (CSV, JSON Lines, Parquet).
         output: the file of measurements to write or to continue.
-        format_: the tool, if the file does not show it.
-        device: what was measured, if the file does not say it: catalog name, or path to a device
+        format_: the tool, if it cannot be recognised by the file.
+        device: that was measured, if the file does not state it: catalog name, or path to a device
             file.
-        set_: field=value that the files do not say, such as parallel.tp=2 or
+        set_: field=value that the files do not state, such as parallel.tp=2 or
             workload.arrival.concurrency=8; may be given several times.
     """
     from silicast.measurement.importers.files import import_files, save
@@ -47,5 +47,5 @@ def import_(
         show(line)
     understood = is_understood(found)
     if not understood:
-        warn("nothing became a row to predict: see the reasons above")
+        warn("no row can be predicted: see the reasons above")
     return status.ANSWERED if understood else status.NOT_ANSWERED

@@ -1,4 +1,4 @@
-"""What ``silicast measure`` can time, one op a file.
+"""Benchmarks of kernels that ``silicast measure`` times, one family a file.
 
 >>> "gemm" in BENCHES
 True
@@ -12,13 +12,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from silicast.measurement.benches.bench import Bench, registered
-from silicast.measurement.benches.ranges import Ranges, Size
 
-__all__ = ["BENCHES", "Bench", "Ranges", "Size"]
+__all__ = ["BENCHES"]
 
 for _module in pkgutil.iter_modules(__path__):
-    if not _module.name.startswith("_"):
-        importlib.import_module(f"{__name__}.{_module.name}")
+    importlib.import_module(f"{__name__}.{_module.name}")
 
 BENCHES: Mapping[str, Bench] = MappingProxyType(dict(sorted(registered().items())))
 """Op -> its bench."""

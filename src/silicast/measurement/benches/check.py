@@ -1,13 +1,11 @@
-"""The battery that every bench must pass, ours or a newcomer's.
+"""Tests that every bench must pass.
 
     from silicast.measurement.benches.check import check_bench
     check_bench(MyBench(), machine)
 
-It draws kernels from the bench's ranges and checks what the contract of
-:class:`~silicast.measurement.benches.bench.Bench` promises: tables that a scenario takes, sizes
-that are settled, memory that is counted, calls that can be repeated, and, by tracing the very call
-that is timed, that a traced program names it the same. The first broken promise raises
-:class:`AssertionError` with the kernel and what was found.
+They draw kernels from the bench's ranges and check the contract of
+:class:`~silicast.measurement.benches.bench.Bench`: tables that scenarios accept, settled sizes,
+counted memory, repeatable calls, and that a trace of the timed call gives the op of the table.
 """
 
 from __future__ import annotations
@@ -19,8 +17,8 @@ from typing import Any, cast
 import numpy as np
 
 from silicast.measurement.benches.bench import Bench
-from silicast.measurement.benches.operand_tree import tensors_of
-from silicast.measurement.machine import Machine
+from silicast.measurement.benches.operands import tensors_of
+from silicast.measurement.measured_machine import MeasuredMachine
 from silicast.measurement.records import Columns
 from silicast.scenario.kernel_case import kernel_case
 from silicast.workload.identity import identity
@@ -29,37 +27,39 @@ from silicast.workload.op import Op
 DRAWS = 40
 RUN = 6
 RUN_BYTES = 1 << 24
-"""Kernels of so many bytes or fewer are run."""
+"""Largest kernels that are run, in bytes."""
 SLACK = 1.05
 
 
-def check_bench(bench: Bench, machine: Machine, *, draws: int = DRAWS, seed: int = 0) -> int:
-    """Runs the battery; returns how many kernels ran.
+def check_bench(
+    bench: Bench, machine: MeasuredMachine, *, draws: int = DRAWS, seed: int = 0
+) -> int:
+    """Runs all tests; returns the number of kernels that ran.
 
     Args:
         draws: kernels whose tables are checked; seed: of the draws.
 
     Raises:
-        AssertionError: a promise is broken.
+        AssertionError: with the kernel and what is wrong.
     """
     ran = 0
     for kernel in drawn_kernels(bench, machine, draws, seed):
         _check_table(bench, kernel, machine)
         tiny = bench.tiny(kernel)
-        _require(not bench.refused(tiny, machine), "its tiny kernel is refused", tiny)
+        _require(not bench.why_not_measured(tiny, machine), "its tiny kernel is not measured", tiny)
         needed = bench.bytes_needed(kernel)
         _require(type(needed) is int and needed > 0, f"bytes_needed = {needed!r}", kernel)
-        if ran < RUN and needed <= RUN_BYTES and not bench.supported(kernel, machine):
+        if ran < RUN and needed <= RUN_BYTES and not bench.why_unsupported(kernel, machine):
             _check_call(bench, kernel, machine)
             ran += 1
     tiny = bench.tiny(next(drawn_kernels(bench, machine, 1, seed)))
-    if not ran and not bench.supported(tiny, machine):
+    if not ran and not bench.why_unsupported(tiny, machine):
         _check_call(bench, tiny, machine)
         ran = 1
     return ran
 
 
-def drawn_kernels(bench: Bench, machine: Machine, count: int, seed: int = 0) -> Any:
+def drawn_kernels(bench: Bench, machine: MeasuredMachine, count: int, seed: int = 0) -> Any:
     """Random kernels of a bench's ranges."""
     ranges, rng = bench.ranges(machine), np.random.default_rng(seed)
     for _ in range(count):
@@ -72,24 +72,24 @@ def drawn_kernels(bench: Bench, machine: Machine, count: int, seed: int = 0) -> 
         yield ranges.kernel(drawn)
 
 
-def _check_table(bench: Bench, kernel: Columns, machine: Machine) -> None:
+def _check_table(bench: Bench, kernel: Columns, machine: MeasuredMachine) -> None:
     _require(kernel.get("op") == bench.op, "another op", kernel)
-    _require(not any(name.startswith("_") for name in kernel), "keeps a private draw", kernel)
+    _require(not any(name.startswith("_") for name in kernel), "has a private column", kernel)
     again = bench.ranges(machine).settle(dict(kernel))
-    _require(again == kernel, f"settles to something else again: {again}", kernel)
+    _require(again == kernel, f"settles differently the second time: {again}", kernel)
     _require(kernel_case(kernel).op.family == bench.op, "is another family", kernel)
     same = [bench.ranges(machine).kernel(_smallest(bench, machine)) for _ in range(2)]
     _require(same[0] == same[1], "ranges differ from call to call", kernel)
 
 
-def _smallest(bench: Bench, machine: Machine) -> Mapping[str, object]:
+def _smallest(bench: Bench, machine: MeasuredMachine) -> Mapping[str, object]:
     ranges = bench.ranges(machine)
     sizes: dict[str, object] = {name: size.low for name, size in ranges.sizes.items()}
     return sizes | {name: values[0] for name, values in ranges.choices.items()}
 
 
-def _check_call(bench: Bench, kernel: Columns, machine: Machine) -> None:
-    """The call runs twice with the same finite result, in memory of its own and no more of it."""
+def _check_call(bench: Bench, kernel: Columns, machine: MeasuredMachine) -> None:
+    """The call runs twice with finite results, in separate memory, within the counted bytes."""
     import torch
 
     from silicast.measurement.runtime import runtime_of
@@ -100,9 +100,9 @@ def _check_call(bench: Bench, kernel: Columns, machine: Machine) -> None:
         tensors = list(tensors_of(operands))
         _require(bool(tensors), "has no tensors", kernel)
         touched = bench.bytes_touched(kernel, operands)
-        told = 0 < touched <= sum(each.nbytes for each in tensors)
-        _require(told, f"bytes_touched = {touched}", kernel)
-        function = bench.function(kernel, machine)
+        plausible = 0 < touched <= sum(each.nbytes for each in tensors)
+        _require(plausible, f"bytes_touched = {touched}", kernel)
+        function = bench.function(kernel)
         results = list(tensors_of(function(*operands)))
         for result in results:
             whole = not result.is_floating_point() or bool(torch.isfinite(result.float()).all())
@@ -130,8 +130,8 @@ def _check_call(bench: Bench, kernel: Columns, machine: Machine) -> None:
         _check_trace(bench, kernel, machine)
 
 
-def _check_trace(bench: Bench, kernel: Columns, machine: Machine) -> None:
-    """The front end for PyTorch programs gives the op of the table, and nothing beside it."""
+def _check_trace(bench: Bench, kernel: Columns, machine: MeasuredMachine) -> None:
+    """The front end for PyTorch programs gives the op of the table, and nothing else."""
     ops = traced_ops(bench, kernel, machine)
     names = [op.family for op in ops]
     _require(len(ops) == 1, f"a traced program has {names or 'nothing'} for it", kernel)
@@ -139,13 +139,13 @@ def _check_trace(bench: Bench, kernel: Columns, machine: Machine) -> None:
     _require(meant == found, f"a traced program calls it {found}, the table {meant}", kernel)
 
 
-def traced_ops(bench: Bench, kernel: Columns, machine: Machine) -> list[Op]:
-    """What a program that makes the call of a bench is traced to."""
+def traced_ops(bench: Bench, kernel: Columns, machine: MeasuredMachine) -> list[Op]:
+    """The ops of a traced program that makes the call of a bench."""
     import torch
 
     from silicast.workload.front_ends import graph_of
 
-    operands, function = bench.operands(kernel, machine), bench.function(kernel, machine)
+    operands, function = bench.operands(kernel, machine), bench.function(kernel)
     tensors = [each for each in operands if isinstance(each, torch.Tensor)]
 
     class Program(torch.nn.Module):  # type: ignore[misc]

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, final
 
-from silicast.measurement.benches._limits import (
-    dtypes,
-    launches,
-    libraries,
-    most_bytes,
-    most_operations,
-    tensor_bytes,
-)
-from silicast.measurement.benches._tf32 import tf32_for
 from silicast.measurement.benches.bench import Bench, register
-from silicast.measurement.benches.ranges import Ranges, Size, lessened
-from silicast.measurement.machine import Machine
+from silicast.measurement.benches.operands import normal, tf32_for
+from silicast.measurement.benches.ranges import Size, dtype_of, tensor_bytes
+from silicast.measurement.measured_machine import MeasuredMachine
 from silicast.measurement.records import Columns
 
-FORMATS = ("fp32", "bf16", "fp16", "tf32")
 WINDOWS = ((3, 1), (1, 1), (3, 2), (7, 2), (1, 2), (5, 1), (16, 16), (14, 14), (4, 4))
 """Filter and stride."""
-APART = ((3, 1), (3, 2), (5, 1))
-"""Those of filters of one channel each."""
+DEPTHWISE = ((3, 1), (3, 2), (5, 1))
+"""Filter and stride of depthwise convolutions."""
 STEM = 7
 COLOURS = 3
-"""Filters of so many taps, and patches, are the first layer of a network: they see an image."""
+"""Filters of this size, and patches, are the first layer of a network: their input is an image."""
 BLOCK = 8
 """Channels of networks are multiples of it."""
 
@@ -35,105 +26,92 @@ BLOCK = 8
 @register
 @final
 class Conv2d(Bench):
-    """``torch.nn.functional.conv2d`` without a bias, images as PyTorch lays them out (NCHW).
-
-    A third of the draws are grouped one channel each, as in mobile networks.
+    """``torch.nn.functional.conv2d`` without a bias, images in PyTorch's default layout (NCHW).
+    Images and filters are square, padded to keep the size. A third of the draws are depthwise, as
+    in mobile networks.
     """
 
-    op: ClassVar[str] = "conv2d"
+    op: ClassVar = "conv2d"
+    sizes: ClassVar = {
+        "batch": Size(1, 128), "in_channels": Size(8, 2048, multiple=BLOCK),
+        "out_channels": Size(8, 2048, multiple=BLOCK), "height": Size(4, 256),
+    }  # fmt: skip
+    choices: ClassVar = {"_window": WINDOWS, "_depthwise": (False, False, True)}
+    formats: ClassVar = ("fp32", "bf16", "fp16", "tf32")
+    tiny_sizes: ClassVar = {
+        "batch": 1, "in_channels": 4, "out_channels": 4, "height": 8, "width": 8, "kernel": 3,
+        "stride": 1, "padding": 1, "groups": 1,
+    }  # fmt: skip
 
-    def ranges(self, machine: Machine) -> Ranges:
-        """See :class:`Bench`: square images and filters, padded to keep their size."""
+    def complete(self, kernel: Columns, machine: MeasuredMachine) -> Columns:  # noqa: ARG002
+        """Filter, stride, padding and groups."""
+        found = dict(kernel)
+        depthwise = found.pop("_depthwise", None)
+        if depthwise is None:
+            depthwise = found["groups"] > 1
+        window = found.pop("_window", None) or (found["kernel"], found["stride"])
+        # a filter as large as its stride cuts patches, as vision transformers do
+        patches = window[0] == window[1] > 1
+        if patches or window[0] == STEM:
+            depthwise, found["in_channels"] = False, COLOURS
+        elif depthwise and window not in DEPTHWISE:
+            window = DEPTHWISE[0]
+        found["kernel"], found["stride"] = window
+        found["padding"] = 0 if patches else found["kernel"] // 2
+        return {**found, "_depthwise": depthwise}
 
-        def settled(kernel: Columns) -> Columns:
-            found = dict(kernel)
-            apart = found.pop("_apart", None)
-            if apart is None:
-                apart = found["groups"] > 1
-            found["kernel"], found["stride"] = found.pop("_window", None) or (
-                found["kernel"], found["stride"]
-            )  # fmt: skip
-            # a filter as large as its stride cuts patches, as vision transformers do
-            patches = found["stride"] == found["kernel"] > 1
-            if patches or found["kernel"] == STEM:
-                apart, found["in_channels"] = False, COLOURS
-            elif apart and (found["kernel"], found["stride"]) not in APART:
-                found["kernel"], found["stride"] = APART[0]
-            found["padding"] = 0 if patches else found["kernel"] // 2
+    def tie(self, kernel: Columns) -> Columns:
+        """Square images, at least as large as the filter; a group a channel if depthwise."""
+        side, channels = max(kernel["height"], kernel["kernel"]), kernel["in_channels"]
+        own = {"height": side, "width": side, "groups": 1}
+        if kernel["_depthwise"]:
+            own |= {"groups": channels, "out_channels": channels}
+        return {**kernel, **own}
 
-            def whole(each: Columns) -> Columns:
-                side = max(each["height"], each["kernel"])
-                own = {"height": side, "width": side, "groups": 1}
-                if apart:
-                    own |= {"groups": each["in_channels"], "out_channels": each["in_channels"]}
-                return {**each, **own}
+    def aligned(self, kernel: Columns) -> Sequence[str]:  # noqa: ARG002
+        """None."""
+        return ()
 
-            names = ("batch", "in_channels", "out_channels", "height")
-            for most, cost in (
-                (most_operations(machine), _operations), (most_bytes(machine), self.bytes_needed)
-            ):  # fmt: skip
-
-                def capped(each: Columns, cost: Callable[[Columns], float] = cost) -> float:
-                    return cost(whole(each))
-
-                found = whole(lessened(found, names, most, capped))
-            return found
-
-        return Ranges(
-            self.op,
-            {"batch": Size(1, 128), "in_channels": Size(8, 2048, multiple=BLOCK),
-             "out_channels": Size(8, 2048, multiple=BLOCK),
-             "height": Size(4, 256)},
-            {"_window": WINDOWS, "_apart": (False, False, True),
-             "dtype": dtypes(machine, FORMATS), "cache": ("warm", "cold"),
-             "library": libraries(machine), "launch": launches(machine)},
-            settled,
-        )  # fmt: skip
-
-    def tiny(self, kernel: Columns) -> Columns:
-        """See :class:`Bench`."""
-        small = {"batch": 1, "in_channels": 4, "out_channels": 4, "height": 8, "width": 8}
-        dtype = kernel.get("dtype", "bf16")
-        return {"op": self.op, **small, "kernel": 3, "padding": 1, "dtype": dtype}
+    def operations(self, kernel: Columns) -> float:
+        """Of the products."""
+        high, wide = _pair(kernel, "kernel")
+        inner = kernel["in_channels"] // kernel.get("groups", 1)
+        each: int = inner * high * wide * kernel["out_channels"]
+        return 2.0 * int(kernel["batch"]) * each * _places(kernel)
 
     def bytes_needed(self, kernel: Columns) -> int:
-        """See :class:`Bench`."""
-        dtype, images = kernel.get("dtype", "bf16"), kernel["batch"] * kernel["in_channels"]
-        taps = _pair(kernel, "kernel")
+        """Images and results, each twice for another layout, and filters."""
+        dtype, images = dtype_of(kernel), kernel["batch"] * kernel["in_channels"]
+        high, wide = _pair(kernel, "kernel")
         filters = kernel["out_channels"] * kernel["in_channels"] // kernel.get("groups", 1)
-        ends = images * kernel["height"] * kernel["width"]
+        inputs = images * kernel["height"] * kernel["width"]
         results = kernel["batch"] * kernel["out_channels"] * _places(kernel)
-        stored = 2 * ends + 2 * results + filters * taps[0] * taps[1]
+        stored = 2 * inputs + 2 * results + filters * high * wide
         return tensor_bytes("fp32" if dtype == "tf32" else dtype, stored)
 
-    def operands(self, kernel: Columns, machine: Machine) -> tuple[Any, ...]:
-        """See :class:`Bench`."""
-        from silicast.measurement.benches._tensors import normal
-
-        dtype, channels = kernel.get("dtype", "bf16"), kernel["in_channels"]
+    def operands(self, kernel: Columns, machine: MeasuredMachine) -> tuple[Any, ...]:
+        """Images and filters."""
+        dtype, channels = dtype_of(kernel), kernel["in_channels"]
         images = kernel["batch"], channels, kernel["height"], kernel["width"]
         inner = channels // kernel.get("groups", 1)
         filters = kernel["out_channels"], inner, *_pair(kernel, "kernel")
         return normal(images, dtype, machine), normal(filters, dtype, machine)
 
-    def function(self, kernel: Columns, machine: Machine) -> Callable[..., object]:  # noqa: ARG002
-        """See :class:`Bench`."""
+    def function(self, kernel: Columns) -> Callable[..., object]:
+        """Of images and filters."""
         from torch.nn.functional import conv2d
 
         stride, padding = _pair(kernel, "stride"), _pair(kernel, "padding")
         groups = kernel.get("groups", 1)
+        return lambda images, filters: conv2d(images, filters, None, stride, padding, 1, groups)
 
-        def run(images: Any, filters: Any) -> Any:
-            return conv2d(images, filters, None, stride, padding, 1, groups)
-
-        return run
-
-    def context(self, kernel: Columns, machine: Machine) -> AbstractContextManager[object]:
-        """See :class:`Bench`: cuDNN takes TF32 for fp32 unless it is told."""
+    def context(self, kernel: Columns, machine: MeasuredMachine) -> AbstractContextManager[object]:
+        """Whether fp32 is multiplied in TF32."""
         return tf32_for(kernel, machine)
 
 
 def _pair(kernel: Columns, name: str) -> tuple[int, int]:
+    """A column along both axes of an image."""
     usual = int(kernel.get(name, 0 if name == "padding" else 1))
     return kernel.get(f"{name}_h", usual), kernel.get(f"{name}_w", usual)
 
@@ -147,10 +125,3 @@ def _places(kernel: Columns) -> int:
     )
     high, wide = ((size + 2 * p - r) // s + 1 for size, r, s, p in sides)
     return int(high * wide)
-
-
-def _operations(kernel: Columns) -> float:
-    taps = _pair(kernel, "kernel")
-    inner = kernel["in_channels"] // kernel.get("groups", 1)
-    each: int = inner * taps[0] * taps[1] * kernel["out_channels"]
-    return 2.0 * int(kernel["batch"]) * each * _places(kernel)

@@ -1,12 +1,23 @@
-"""Which kernels of an op can be measured: ranges of its sizes, choices of everything else."""
+"""Kernels of an op that a sweep may draw: ranges of sizes, choices of other columns, limits."""
 
 from __future__ import annotations
 
+import importlib.util
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, final
 
+from silicast.core.dtypes import BITS
+from silicast.measurement.measured_machine import MeasuredMachine
 from silicast.measurement.records import Columns
+
+CPU_BYTES, CUDA_BYTES = 1 << 27, 1 << 32
+"""A call that moves this many bytes shows the memory's bandwidth as well as a larger one."""
+CORE_OPERATIONS, SM_OPERATIONS = 5e9, 4e10
+"""Of one call: a tenth to half a second on a core, some milliseconds on an SM."""
+SHARE_OF_MEMORY = 0.125
+STREAMED = ("fp32", "bf16", "fp16")
 
 Settle = Callable[[Columns], Columns]
 
@@ -14,7 +25,7 @@ Settle = Callable[[Columns], Columns]
 @final
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Values of one size: multiples of ``multiple`` from ``low`` to ``high``, both among them.
+    """Values of one size: multiples of ``multiple`` from ``low`` to ``high``, both included.
 
     Attributes:
         scale: how a sweep spaces them.
@@ -26,7 +37,7 @@ class Size:
     multiple: int = 1
 
     def near(self, value: float) -> int:
-        """The allowed value next to a number.
+        """The allowed value nearest to a number.
 
         >>> Size(16, 4096, multiple=16).near(100.0), Size(1, 8).near(1e9)
         (96, 8)
@@ -35,31 +46,25 @@ class Size:
         return min(max(steps, self.low), self.high)
 
 
-def _as_drawn(kernel: Columns) -> Columns:
-    return kernel
-
-
 @final
 @dataclass(frozen=True)
 class Ranges:
-    """Kernels of one op that a machine can be asked for.
+    """Kernels of one op that can be measured on a machine.
 
     Attributes:
-        op: what ``kernel`` tables call it.
-        sizes: column -> its values.
-        choices: column -> values; None = the column is left out.
-        settle: ties columns to each other (``kv_len`` of a causal prefill is ``q_len``) and lessens
-            sizes whose product is more than a sweep has time or memory for. Settling twice changes
-            nothing.
+        op: as ``kernel`` tables name it.
+        sizes: column -> its values; choices: column -> values, None = the column is absent.
+        settle: makes columns consistent (``kv_len`` of a causal prefill is ``q_len``) and reduces
+            sizes that would take too much time or memory; idempotent.
     """
 
     op: str
     sizes: Mapping[str, Size]
     choices: Mapping[str, Sequence[object]] = field(default_factory=dict)
-    settle: Settle = _as_drawn
+    settle: Settle = dict
 
     def kernel(self, drawn: Mapping[str, object]) -> Columns:
-        """The ``kernel`` table of drawn values: rounded, settled, without what is left out.
+        """The ``kernel`` table of drawn values, rounded and settled.
 
         Raises:
             KeyError: a size or choice has no value.
@@ -74,19 +79,59 @@ class Ranges:
         return {name: value for name, value in settled.items() if value is not None}
 
 
-def lessened(
+def reduced(
     kernel: Columns, names: Sequence[str], most: float, cost: Callable[[Columns], float]
 ) -> Columns:
-    """The kernel with its sizes halved, the largest of ``names`` first, until it costs no more.
+    """The kernel with the largest of some sizes halved until its cost is at most ``most``.
 
-    >>> lessened({"m": 64, "n": 8}, ("m", "n"), 100.0, lambda k: k["m"] * k["n"])
+    >>> reduced({"m": 64, "n": 8}, ("m", "n"), 100.0, lambda k: k["m"] * k["n"])
     {'m': 12, 'n': 8}
     """
     found = dict(kernel)
-    while cost(found) > most:
+    while (now := cost(found)) > most:
         name = max(names, key=lambda each: int(found[each]))
         if found[name] <= 1:
             break
-        over = cost(found) / most
-        found[name] = max(1, int(found[name] / min(2.0, over)) if over > 1.0 else found[name])
+        found[name] = max(1, int(found[name] / min(2.0, now / most)))
     return found
+
+
+def most_bytes(machine: MeasuredMachine) -> float:
+    """Limit on the operands and results of one call."""
+    most = CPU_BYTES if machine.kind == "cpu" else CUDA_BYTES
+    return min(most, SHARE_OF_MEMORY * machine.memory_bytes)
+
+
+def most_operations(machine: MeasuredMachine) -> float:
+    """Limit on the operations of one call."""
+    each = CORE_OPERATIONS if machine.kind == "cpu" else SM_OPERATIONS
+    return each * machine.cores
+
+
+def dtypes(machine: MeasuredMachine, formats: Sequence[str] = STREAMED) -> tuple[str, ...]:
+    """The formats that a machine computes in; at least one."""
+    return tuple(name for name in formats if name in machine.dtypes) or ("fp32",)
+
+
+def launches(machine: MeasuredMachine) -> tuple[str | None, ...]:
+    """Kernels of a GPU are replayed in a graph; a CPU has no launch."""
+    return (None,) if machine.kind == "cpu" else ("graph",)
+
+
+def installed(module: str) -> bool:
+    """Whether a package is installed, without importing it."""
+    return importlib.util.find_spec(module) is not None
+
+
+def dtype_of(kernel: Columns) -> str:
+    """Format of a kernel."""
+    return str(kernel.get("dtype", "bf16"))
+
+
+def tensor_bytes(dtype: str, *shape: int) -> int:
+    """Size of a tensor.
+
+    >>> tensor_bytes("bf16", 4, 8)
+    64
+    """
+    return math.prod(shape) * int(BITS[dtype]) // 8

@@ -1,6 +1,7 @@
-"""Which kernels to measure next.
+"""Sequential experimental design: which kernels a sweep measures next.
 
 >>> from silicast.hardware.catalog import find_device
+>>> from silicast.measurement.design.design import Design
 >>> sizes = [{"op": "softmax", "rows": 1 << n, "cols": 4096, "dtype": "fp32"} for n in range(12)]
 >>> design = Design(find_device("H100"), sizes)
 >>> kernel = design.next()
@@ -8,9 +9,3 @@
 >>> design.rows
 {'softmax fp32': 1}
 """
-
-from silicast.measurement.design.candidates import candidates_from
-from silicast.measurement.design.design import Design, usual_cost
-from silicast.measurement.design.point_design import PointDesign
-
-__all__ = ["Design", "PointDesign", "candidates_from", "usual_cost"]

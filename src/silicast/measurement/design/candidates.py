@@ -1,40 +1,142 @@
-"""Kernels that fill the ranges of an op evenly: a sequence of low discrepancy, in logs of sizes.
+"""Candidate kernels of a sweep.
 
-Point i has the coordinates ``frac(start + i x powers of 1 / g)``, g the root of g^(d+1) = g + 1
-(Roberts 2018): each further point falls into the largest gap, so that any first part of the
-sequence fills the space too. Choices are coordinates as sizes are.
+They fill the ranges of an op evenly by a sequence of low discrepancy in the logs of sizes. Point i
+has the coordinates ``frac(start + i x powers of 1 / g)``, g the root of g^(d+1) = g + 1 (Roberts
+2018): each further point falls into the largest gap, so that any first part of the sequence fills
+the space too. Choices are coordinates like sizes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import final
 
 import numpy as np
 
+from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
+from silicast.measurement.benches import BENCHES
+from silicast.measurement.benches.bench import Bench
 from silicast.measurement.benches.ranges import Ranges, Size
+from silicast.measurement.budget import WEIGHTS
+from silicast.measurement.measured_machine import MeasuredMachine
 from silicast.measurement.records import Columns
+from silicast.measurement.timing import as_timed, usual_protocol
+from silicast.scenario.strict import near
 
+CANDIDATES, MOST_CANDIDATES = 400, 4000
+"""Least and most candidates of each op."""
+CHOICE = 2.0
+"""Candidates for each kernel that there is time for."""
+QUICK_S = 0.15
+"""Seconds of measuring a fast kernel."""
+SEED = 1
 TRIES = 30
-"""Draws for each kernel that is wanted: many come to the same after rounding, or are refused."""
+"""Draws for each candidate: many are equal after rounding."""
 UNALIGNED = 0.25
-"""Share of the values of a size without a multiple that are left as they fall; the others come to
-a power of two or a half more, which most work has."""
+"""Share of the values of a size without a multiple that are used as drawn; the others become a
+power of two or 1.5 times one, as most work has them."""
 
 
-def _anything(kernel: Columns) -> bool:
-    del kernel
-    return True
+@final
+@dataclass(frozen=True)
+class KernelSelection:
+    """Which kernels a sweep may measure.
+
+    Attributes:
+        families: ops; None = all that have a bench.
+        dtypes: formats; None = those that the machine computes in.
+        kernels: only these, instead of drawn ones.
+    """
+
+    families: tuple[str, ...] | None = None
+    dtypes: tuple[str, ...] | None = None
+    kernels: tuple[Columns, ...] | None = None
 
 
-def candidates_from(
-    ranges: Ranges, count: int, seed: int, keep: Callable[[Columns], bool] = _anything
+def candidates_of(
+    machine: MeasuredMachine, selection: KernelSelection, budget_s: float = 0.0, seed: int = SEED
 ) -> list[Columns]:
+    """Kernels that a sweep of a machine chooses from, with launch and cache as they are timed.
+
+    Args:
+        budget_s: of the sweep; a longer one has more candidates.
+        seed: of the draws; a continued file gets the same candidates.
+
+    Raises:
+        SilicastError: a family or format that cannot be measured here.
+    """
+    protocol = usual_protocol(machine)
+    benches = _benches(selection.families)
+    if selection.kernels is not None:
+        kernels = _measurable(selection.kernels, benches)
+        return [as_timed(kernel, machine, protocol) for kernel in kernels]
+    _check_dtypes(machine, benches, selection.dtypes)
+    found: list[Columns] = []
+    total = sum(WEIGHTS.get(op, 1.0) for op in benches)
+    for op, bench in benches.items():
+        share = WEIGHTS.get(op, 1.0) / total
+        count = round(CHOICE * budget_s / QUICK_S * share)
+        ranges = bench.ranges(machine)
+        if selection.dtypes is not None:
+            kept = [each for each in ranges.choices.get("dtype", ()) if each in selection.dtypes]
+            if not kept:
+                continue
+            ranges = replace(ranges, choices={**ranges.choices, "dtype": kept})
+        drawn = candidates_from(ranges, min(max(count, CANDIDATES), MOST_CANDIDATES), seed)
+        found += [as_timed(kernel, machine, protocol) for kernel in drawn]
+    return found
+
+
+def _measurable(kernels: tuple[Columns, ...], benches: Mapping[str, Bench]) -> list[Columns]:
+    found = [kernel for kernel in kernels if kernel["op"] in benches]
+    if not found:
+        ops = ", ".join(sorted({str(kernel["op"]) for kernel in kernels})) or "none"
+        raise SilicastError(
+            f"none of the scenario's kernels can be measured here: {ops}",
+            kind="unsupported",
+            field="--scenario",
+            hint=f"measured are {', '.join(benches)}",
+        )
+    return found
+
+
+def _benches(families: tuple[str, ...] | None) -> Mapping[str, Bench]:
+    for name in families or ():
+        if name not in BENCHES:
+            raise SilicastError(
+                f"{name[:60]!r} cannot be measured here",
+                kind="unknown_name",
+                field="--families",
+                hint=near(name, BENCHES),
+            )
+    return {op: bench for op, bench in BENCHES.items() if families is None or op in families}
+
+
+def _check_dtypes(
+    machine: MeasuredMachine, benches: Mapping[str, Bench], dtypes: tuple[str, ...] | None
+) -> None:
+    known = {
+        str(dtype)
+        for bench in benches.values()
+        for dtype in bench.ranges(machine).choices.get("dtype", ())
+    }
+    for dtype in dtypes or ():
+        if dtype not in known:
+            raise SilicastError(
+                f"{dtype[:40]!r} cannot be measured on this machine",
+                field="--dtypes",
+                hint=f"one of {', '.join(sorted(known))}",
+            )
+
+
+def candidates_from(ranges: Ranges, count: int, seed: int) -> list[Columns]:
     """Different kernels, evenly spread; fewer than ``count`` where the ranges hold no more.
 
     Args:
-        seed: where the sequence starts; keep: which kernels can be measured.
+        seed: of the start of the sequence.
 
     >>> from silicast.measurement.benches.ranges import Ranges, Size
     >>> two = Ranges("softmax", {"rows": Size(1, 64), "cols": Size(8, 8)}, {"dtype": ("fp32",)})
@@ -55,14 +157,12 @@ def candidates_from(
         for name, values in ranges.choices.items():
             drawn[name] = values[min(int(point[name] * len(values)), len(values) - 1)]
         kernel = ranges.kernel(drawn)
-        key = tuple(sorted((name, str(value)) for name, value in kernel.items()))
-        if key not in found and keep(kernel):
-            found[key] = kernel
+        found.setdefault(tuple(sorted((k, str(v)) for k, v in kernel.items())), kernel)
     return list(found.values())
 
 
 class _Sequence:
-    """Roberts' sequence in some dimensions, from a random start."""
+    """Roberts' sequence from a random start."""
 
     def __init__(self, dimensions: int, seed: int) -> None:
         root = 2.0

@@ -1,15 +1,14 @@
-"""A sweep that chooses its kernels as it goes: see :mod:`.point_design` for how.
+"""A sweep that chooses its kernels as it goes: see :mod:`.point_design` for the rule.
 
-Kernels of one family and format form a group, whose errors say nothing about those of others. The
-next kernel comes from the group in which a second of measuring takes most variance off a usual
-kernel, times how much the group matters; each group first gets enough rows to be interpolated.
+Kernels of one family and format form a group; errors of one group tell nothing about another. The
+next kernel comes from the group in which a second of measuring removes most variance from a typical
+kernel, times the group's weight; each group first gets enough rows to be interpolated.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import final
 
 import numpy as np
@@ -18,27 +17,26 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import implementation_for
-from silicast.learning.tiers import ALL_SHIPPED, Evidence
-from silicast.measurement.design.kernel_points import Cost, KernelPoints
-from silicast.measurement.design.point_design import Choice, PointDesign, Rule
+from silicast.measurement.design.point_design import Choice, PointDesign
+from silicast.measurement.design.points import Cost, KernelPoints
 from silicast.measurement.records import Columns
 from silicast.scenario.kernel_case import kernel_case
 from silicast.workload.op import Op, Variant
 
 FIRST_ROWS = 8
-"""Rows that each group has before uncertainty decides between them: fewer give an offset only
-(``SOME_ROWS`` of :mod:`silicast.learning.calibration_fit`)."""
+"""Rows of each group before its uncertainty counts: fewer give only an offset (``SOME_ROWS`` of
+:mod:`silicast.learning.calibration_fit`)."""
 REPEAT_EVERY = 20
-"""One row in so many of a group measures again what was measured before."""
+"""One row in this many of a group repeats an earlier kernel."""
 HOPELESS = 3
-"""Kernels of a variant that fail before any succeeds, after which it is not tried any more."""
+"""Failures of a variant that never succeeded after which it is given up."""
 SETUP_S, REPEATS, MOST_S = 0.1, 30.0, 1.0
-"""What measuring a kernel takes where nobody says: so much, and so many runs up to so many
-seconds, but never less than three."""
+"""Usual cost of measuring a kernel: a fixed time and this many runs within this many seconds, but
+at least three runs."""
 
 
 def usual_cost(seconds: F64) -> F64:
-    """Seconds that measuring kernels takes, about.
+    """Approximate seconds of measuring kernels.
 
     >>> usual_cost(np.array([1e-5, 1.0])).tolist()
     [0.1003, 3.1]
@@ -48,15 +46,14 @@ def usual_cost(seconds: F64) -> F64:
 
 @final
 class Design:
-    """What to measure next among candidates.
+    """Chooses what to measure next among candidates.
 
     Args:
-        device: that is measured. candidates: ``kernel`` tables, of any families and formats.
-        seed: of what is drawn at random; the same results then give the same sweep.
-        weights: family, or family and format ("gemm bf16"), -> how much it matters; 1 for others.
-        cost: predicted seconds of kernels -> seconds that measuring takes.
-        budget_s: of what ``cost`` says; None = until no candidate is left.
-        evidence: what predictions of the kernels rest on so far.
+        device: that is measured; candidates: ``kernel`` tables of any families and formats.
+        seed: of random choices; equal results then give an equal sweep.
+        weights: importance of a family, or of a family and format ("gemm bf16"); 1 for others.
+        cost: predicted seconds of kernels -> seconds of measuring them.
+        budget_s: limit on the sum of ``cost``; None = until no candidate is left.
     """
 
     def __init__(
@@ -68,36 +65,37 @@ class Design:
         weights: Mapping[str, float] | None = None,
         cost: Cost = usual_cost,
         budget_s: float | None = None,
-        evidence: Evidence = ALL_SHIPPED,
-        rule: Rule = "variance",
     ) -> None:
         self.left_s = math.inf if budget_s is None else budget_s
-        self._groups: dict[tuple[str, str], _Group] = {}
-        self._asked: tuple[_Group, Columns] | None = None
-        self._new = partial(_group, device, cost, evidence, rule, seed)
+        self._device, self._seed, self._cost = device, seed, cost
         self._weights = weights or {}
-        kinds: dict[tuple[str, str], dict[Op, Columns]] = {}
+        self._asked: tuple[_Group, Columns] | None = None
+        groups: dict[tuple[str, str], dict[Op, Columns]] = {}
         for kernel in candidates:
             op = kernel_case(kernel).op
-            kinds.setdefault((op.family, op.variant.dtype), {}).setdefault(op, kernel)
-        for key, kernels in kinds.items():
-            self._groups[key] = self._new(key, kernels)
+            groups.setdefault((op.family, op.variant.dtype), {}).setdefault(op, kernel)
+        self._groups = {key: self._group(key, kernels) for key, kernels in groups.items()}
 
     @property
     def rows(self) -> dict[str, int]:
         """Family and format -> rows so far."""
         return {" ".join(key): group.rows for key, group in self._groups.items()}
 
-    def next(self) -> Columns | None:
+    def next(self, left_s: float | None = None) -> Columns | None:
         """The kernel to measure next, the same until it is told or failed; None = no candidate is
         left, or none that the rest of the budget is enough for.
+
+        Args:
+            left_s: replaces the rest of the budget.
         """
+        if left_s is not None:
+            self.left_s = left_s
         if self._asked is None:
             self._asked = self._chosen()
         return None if self._asked is None else dict(self._asked[1])
 
     def tell(self, kernel: Columns, latency_us: float) -> None:
-        """A kernel was measured, chosen here or not.
+        """Adds a measured kernel, whether it was chosen here or not.
 
         Raises:
             SilicastError: no ``kernel`` table, or no time above 0.
@@ -109,8 +107,9 @@ class Design:
         self._asked = None
 
     def failed(self, kernel: Columns, reason: str = "") -> None:
-        """A kernel cannot be measured. After "out_of_memory" none as large in every size is tried,
-        and after some failures of a variant that never succeeded none of it is.
+        """Removes a kernel that cannot be measured. After "out_of_memory" all that are as large in
+        every size are removed too, and after some failures of a variant that never succeeded, all
+        of the variant.
         """
         group, op = self._of(kernel)
         group.failed(op, reason)
@@ -120,17 +119,32 @@ class Design:
         op = kernel_case(kernel).op
         key = (op.family, op.variant.dtype)
         if key not in self._groups:
-            self._groups[key] = self._new(key, {op: kernel})
-            self._groups[key].failed(op, "")  # was measured unasked: no candidate
+            self._groups[key] = self._group(key, {op: kernel})
+            self._groups[key].failed(op, "")  # measured without being a candidate
         return self._groups[key], op
 
+    def _group(self, key: tuple[str, str], kernels: Mapping[Op, Columns]) -> _Group:
+        """A group of candidates; without a design if no model predicts its kernels."""
+        model = implementation_for(key[0], self._device.execution_model)
+        ops = tuple(kernels)
+        if model is not None:
+            try:
+                points = KernelPoints(model, ops, self._device, self._cost)
+                placed, seconds = points.of(ops, np.ones(len(ops)))
+            except SilicastError:  # a format that the device does not compute: measured anyway
+                pass
+            else:
+                letters = enumerate(" ".join(key))
+                seed = self._seed + sum(ord(letter) << place % 8 for place, letter in letters)
+                return _Group(kernels, seconds, PointDesign(placed, seed), points, self._cost)
+        return _Group(kernels, np.full(len(ops), SETUP_S), None, None, self._cost)
+
     def _chosen(self) -> tuple[_Group, Columns] | None:
-        open_ = [(group, key) for key, group in self._groups.items() if not group.empty]
+        open_ = [(group, key) for key, group in self._groups.items() if group.best() is not None]
         first = [group for group, _ in open_ if group.rows < FIRST_ROWS]
         ranked = sorted(first, key=lambda group: group.rows)
-        gains = [(self._weight(key) * group.gain, -place, group)
-                 for place, (group, key) in enumerate(open_)]  # fmt: skip
-        ranked += [group for _, _, group in sorted(gains, key=lambda each: each[:2], reverse=True)]
+        gains = sorted(open_, key=lambda each: -self._weight(each[1]) * each[0].gain)
+        ranked += [group for group, _ in gains]
         for group in ranked:
             kernel, cost = group.next()
             if cost <= self.left_s:
@@ -141,42 +155,13 @@ class Design:
         return self._weights.get(" ".join(key), self._weights.get(key[0], 1.0))
 
 
-def _seed(seed: int, key: tuple[str, str]) -> int:
-    return seed + sum(ord(letter) << place % 8 for place, letter in enumerate(" ".join(key)))
-
-
-def _group(
-    device: Device,
-    cost: Cost,
-    evidence: Evidence,
-    rule: Rule,
-    seed: int,
-    key: tuple[str, str],
-    kernels: Mapping[Op, Columns],
-) -> _Group:
-    """A group of candidates; without coordinates where nothing predicts its kernels."""
-    model = implementation_for(key[0], device.execution_model)
-    ops = tuple(kernels)
-    if model is not None:
-        try:
-            points = KernelPoints(model, ops, device, cost, evidence)
-            placed, seconds = points.of(ops, np.ones(len(ops)))
-        except SilicastError:  # a format that the device does not compute: measured all the same
-            model = None
-        else:
-            return _Group(
-                kernels, seconds, PointDesign(placed, _seed(seed, key), rule=rule), points
-            )
-    return _Group(kernels, np.full(len(ops), SETUP_S), None, None, cost)
-
-
 @final
 class _Group:
     """Kernels of one family and format.
 
     Args:
-        kernels: candidates. seconds: predicted, shape (n,).
-        design, points: None = nothing predicts them: they are taken in the order given.
+        kernels: candidates; seconds: predicted, shape (n,).
+        design, points: None = no model predicts them, and they are taken in order.
     """
 
     def __init__(
@@ -185,15 +170,14 @@ class _Group:
         seconds: F64,
         design: PointDesign | None,
         points: KernelPoints | None,
-        cost: Cost = usual_cost,
+        cost: Cost,
     ) -> None:
         self._ops, self._kernels = list(kernels), list(kernels.values())
         self._place = {op: place for place, op in enumerate(self._ops)}
-        self._seconds, self._design, self._points = seconds, design, points
-        self._cost = cost if points is None else points.cost
+        self._seconds, self._design, self._points, self._cost = seconds, design, points, cost
         self._gone: set[int] = set()
         self._told: list[int] = []
-        self._tries: dict[Variant, list[int]] = {}
+        self._failures: dict[Variant, int | None] = {}
         self._choice: Choice | None = None
         self._fresh = False
 
@@ -203,19 +187,14 @@ class _Group:
         return len(self._told)
 
     @property
-    def empty(self) -> bool:
-        """Whether no candidate is left."""
-        return self._best() is None
-
-    @property
     def gain(self) -> float:
         """Of its next kernel."""
-        best = self._best()
+        best = self.best()
         return 0.0 if best is None else best.gain
 
     def next(self) -> tuple[Columns, float]:
-        """The kernel to measure next, and what that takes, in seconds."""
-        best = self._best()
+        """The kernel to measure next, and the seconds of measuring it."""
+        best = self.best()
         assert best is not None
         place = best.place
         if self._told and (self.rows + 1) % REPEAT_EVERY == 0:
@@ -223,25 +202,26 @@ class _Group:
         return self._kernels[place], float(self._cost(self._seconds[place : place + 1])[0])
 
     def tell(self, op: Op, kernel: Columns, seconds: float) -> float:
-        """A row; what measuring it took, about."""
+        """Adds a row; returns the approximate seconds of measuring it."""
         place = self._place.get(op)
         if place is None:
-            place = self._taken_in(op, kernel, seconds)
+            place = self._added(op, kernel, seconds)
         if self._design is not None:
             self._design.tell(place, math.log(seconds / self._seconds[place]))
-        self._tries[op.variant] = []  # it succeeded: failures of it are its sizes'
+        self._failures[op.variant] = None  # it succeeded: its failures depend on sizes
         self._told.append(place)
         self._gone.add(place)
         self._fresh = False
         return float(self._cost(np.array([seconds]))[0])
 
     def failed(self, op: Op, reason: str) -> None:
-        """A kernel that cannot be measured, and those that cannot either because of that."""
+        """Removes a kernel that failed, and those that must fail too."""
         places = {self._place[op]} if op in self._place else set()
-        succeeded = self._tries.get(op.variant) == []
-        tries = self._tries.setdefault(op.variant, []) if not succeeded else []
-        tries.append(1)
-        hopeless = not succeeded and len(tries) >= HOPELESS
+        failures = self._failures.setdefault(op.variant, 0)
+        hopeless = False
+        if failures is not None:
+            self._failures[op.variant] = failures + 1
+            hopeless = failures + 1 >= HOPELESS
         for place, other in enumerate(self._ops):
             if other.variant == op.variant and (
                 hopeless or (reason == "out_of_memory" and _as_large(other, op))
@@ -252,7 +232,8 @@ class _Group:
             self._design.gone(np.array(sorted(places), dtype=np.int64))
         self._fresh = False
 
-    def _best(self) -> Choice | None:
+    def best(self) -> Choice | None:
+        """The next kernel; None if none is left."""
         if not self._fresh:
             if self._design is not None:
                 self._choice = self._design.best()
@@ -263,8 +244,8 @@ class _Group:
             self._fresh = True
         return self._choice
 
-    def _taken_in(self, op: Op, kernel: Columns, seconds: float) -> int:
-        """The place of a kernel that was no candidate."""
+    def _added(self, op: Op, kernel: Columns, seconds: float) -> int:
+        """Adds a kernel that was no candidate; returns its place."""
         self._place[op] = len(self._ops)
         self._ops.append(op)
         self._kernels.append(kernel)

@@ -1,9 +1,17 @@
-"""The next point, one after the other: see :mod:`.points` for the rule.
+"""Sequential choice of points to measure.
 
-Kernels of one family are not equally hard to predict. Where measured rows lie further from what all
-other rows say of them than the process expects, candidates nearby count for more: with z the error
-of a row over its sd when it is left out, smoothed over a wider neighbourhood, a candidate weighs
-z^2 times as much.
+The next point removes most variance from all candidates together per unit of cost: with C the
+posterior covariance and s2 the noise,
+
+    gain(x) = sum over candidates r of weight(r) C(r, x)^2 / (C(x, x) + s2) / cost(x)
+
+This is ALC (Cohn 1996; Seo et al. 2000), the greedy step on the integrated mean squared error.
+Hyperparameters are fitted again whenever there are half as many rows more.
+
+Kernels of a family are not equally predictable. Where measured rows lie further from what the other
+rows predict than the process expects, candidates nearby count for more: with z the error of a row
+that is left out over its standard deviation, smoothed over a wider neighbourhood, a candidate
+weighs z^2 times as much.
 """
 
 from __future__ import annotations
@@ -16,32 +24,32 @@ from typing import Literal, final
 import numpy as np
 
 from silicast.core.numerics import F64, I64
-from silicast.measurement.design.points import KNOWN, Law, Open, Points
+from silicast.measurement.design.points import KNOWN, Points, Posterior, Process
 
 REFERENCES = 300
-"""Candidates that the variance is summed over, at most."""
+"""Most candidates that the variance is summed over."""
 POOL = 1200
-"""Candidates that are weighed against each other, at most; drawn anew with every fit."""
+"""Most candidates that are compared; drawn anew with every fit."""
 FIRST_FIT = 10
 GROWTH = 1.5
-"""Lengths are fitted from so many rows on, and again with so many times as many."""
+"""Hyperparameters are fitted from this many rows on, and again with this many times as many."""
 WIDER = 2.0
-"""Lengths that errors are smoothed over, in those of the field."""
+"""Length scale over which errors are smoothed, in length scales of the field."""
 USUAL_ROWS = 4.0
-"""Rows that say that errors are the usual ones everywhere."""
+"""Weight, in rows, of the prior that errors are the same everywhere."""
 
 Rule = Literal["variance", "largest", "spread"]
-"""What is chosen: most variance off all candidates a unit of cost; the least certain candidate; the
-one furthest from all measured ones, by the lengths known before any row."""
+"""Choice of the next point: most variance removed per unit of cost; largest variance; farthest from
+all measured points by the prior's length scales."""
 
 
 @final
 @dataclass(frozen=True)
 class Choice:
-    """A point and what it brings.
+    """A point and its benefit.
 
     Attributes:
-        gain: variance, in squared logs, that it takes off a usual candidate, a unit of cost.
+        gain: variance, in squared logs, removed from a typical candidate per unit of cost.
     """
 
     place: int
@@ -50,18 +58,18 @@ class Choice:
 
 @final
 class PointDesign:
-    """Chooses among points, given what those chosen before have shown.
+    """Chooses points, given the results of those chosen before.
 
     Args:
-        points: candidates. seed: of what is drawn among them where they are too many.
-        rule: see :data:`Rule`; local: whether candidates near large errors count for more.
+        points: candidates; seed: of the random subsets where they are too many.
+        rule: see :data:`Rule`; local: whether candidates near large errors weigh more.
     """
 
     def __init__(
         self, points: Points, seed: int = 0, *, rule: Rule = "variance", local: bool = True
     ) -> None:
         self.points = points
-        self.law = Law.prior(points)
+        self.process = Process.prior(points)
         self._rule, self._local = rule, local
         self._random = np.random.default_rng(seed)
         self._rows: list[int] = []
@@ -72,111 +80,113 @@ class PointDesign:
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """Places of the rows that were told, in order."""
+        """Places of the measured points, in order."""
         return tuple(self._rows)
 
     def best(self) -> Choice | None:
-        """The next point; None if none is left. Asking twice gives the same."""
+        """The next point, the same if asked again; None if none is left."""
         if self._gone.all():
             return None
-        state = self._made()
+        state = self._current()
         if not state.free.any():
             self._state = None  # the pool is used up, the candidates are not
-            state = self._made()
+            state = self._current()
         place = int(np.argmax(np.where(state.free, state.gain(self._rule), -1.0)))
-        reached = float(state.gain("variance")[place])
-        return Choice(int(state.places[place]), reached)
+        return Choice(int(state.places[place]), float(state.gain("variance")[place]))
 
     def tell(self, place: int, log_ratio: float) -> None:
-        """A point was measured: log of measured over predicted time."""
+        """Adds a measured point: log of measured over predicted time."""
         self._rows.append(place)
         self._target.append(log_ratio)
         self._gone[place] = True
         if len(self._rows) >= self._fit_at:
             self._fit_at = math.ceil(GROWTH * len(self._rows))
-            target = np.array(self._target)
-            self.law = Law.fitted(self.points, np.array(self._rows), target)
+            rows, target = np.array(self._rows), np.array(self._target)
+            self.process = Process.fitted(self.points, rows, target)
             if self._rule == "spread":
-                self.law = replace(self.law, scales=Law.prior(self.points).scales)
+                self.process = replace(self.process, scales=Process.prior(self.points).scales)
             self._state = None
         elif self._state is not None and not self._state.measured(place):
             self._state = None
 
     def gone(self, places: I64) -> None:
-        """Points that cannot be measured."""
+        """Removes points that cannot be measured."""
         self._gone[places] = True
         if self._state is not None:
             self._state.free &= ~self._gone[self._state.places[: len(self._state.free)]]
 
     def add(self, point: Points) -> int:
-        """Takes in a point that was no candidate; its place."""
+        """Adds a point that was no candidate; returns its place."""
         self.points = self.points.with_(point)
         self._gone = np.append(self._gone, np.ones(len(point), dtype=np.bool_))
         self._state = None
         return len(self.points) - 1
 
-    def _made(self) -> _State:
+    def _current(self) -> _State:
         if self._state is None:
-            left = np.flatnonzero(~self._gone)
-            pool = np.sort(self._random.permutation(left)[:POOL])
+            pool = np.sort(self._random.permutation(np.flatnonzero(~self._gone))[:POOL])
             wanted = np.flatnonzero(self.points.weight > 0.0)
             asked = np.sort(self._random.permutation(wanted)[:REFERENCES])
             rows = np.array(self._rows, dtype=np.int64)
             weight = self.points.weight[asked]
             if self._local and self._fit_at > FIRST_FIT and self._rule == "variance":
-                weight = weight * _roughness(self.points, self.law, rows, self._target, asked) ** 2
-            self._state = _State(self.points, self.law, pool, asked, rows, weight / weight.sum())
+                rough = _roughness(self.points, self.process, rows, self._target, asked)
+                weight = weight * rough**2
+            weight = weight / weight.sum()
+            self._state = _State(self.points, self.process, pool, asked, rows, weight)
         return self._state
 
 
 @final
 class _State:
-    """What the rows so far leave open of a pool of candidates, and of those it is asked about."""
+    """Posterior of a pool of candidates and of the points whose variance is summed."""
 
     def __init__(
-        self, points: Points, law: Law, pool: I64, asked: I64, rows: I64, weight: F64
+        self, points: Points, process: Process, pool: I64, asked: I64, rows: I64, weight: F64
     ) -> None:
         self.places = np.concatenate([pool, asked])
         self.free = np.ones(len(pool), dtype=np.bool_)
-        self._open = Open(points, law, self.places, rows)
-        self._weight, self._noise = weight, law.noise
+        self._posterior = Posterior(points, process, self.places, rows)
+        self._weight, self._noise = weight, process.noise
         self._cost = points.cost[pool]
         count = len(pool)
-        self._shared = self._open.all(np.arange(count, len(self.places)))[:count]
+        self._shared = self._posterior.all(np.arange(count, len(self.places)))[:count]
 
     def gain(self, rule: Rule) -> F64:
-        """Of each of the pool, shape (pool,)."""
-        variance = np.maximum(self._open.variance[: len(self.free)], 0.0)
+        """Of each point of the pool, shape (pool,)."""
+        variance = np.maximum(self._posterior.variance[: len(self.free)], 0.0)
         if rule != "variance":
             return variance
-        taken = np.square(self._shared) @ self._weight
-        found: F64 = taken / (variance + self._noise**2) / self._cost
+        removed = np.square(self._shared) @ self._weight
+        found: F64 = removed / (variance + self._noise**2) / self._cost
         return found
 
     def measured(self, place: int) -> bool:
-        """Notes a row; whether its point is one of the pool."""
+        """Conditions on a row; whether its point is in the pool."""
         found = np.flatnonzero(self.places[: len(self.free)] == place)
         if not len(found):
             return False
-        part = self._open.measured(int(found[0]))
+        part = self._posterior.measured(int(found[0]))
         count = len(self.free)
         self._shared -= np.outer(part[:count], part[count:])
         self.free[found[0]] = False
         return True
 
 
-def _roughness(points: Points, law: Law, rows: I64, target: Sequence[float], asked: I64) -> F64:
-    """How much larger errors are near some points than the process expects, shape (asked,)."""
+def _roughness(
+    points: Points, process: Process, rows: I64, target: Sequence[float], asked: I64
+) -> F64:
+    """Size of errors near some points over what the process expects, shape (asked,)."""
     rows, logs = rows[-KNOWN:], np.array(target)[-KNOWN:]
-    covariance = law.covariance(points, rows, rows)
-    covariance[np.diag_indices(len(rows))] += law.noise**2
+    covariance = process.covariance(points, rows, rows)
+    covariance[np.diag_indices(len(rows))] += process.noise**2
     inverse = np.linalg.inv(covariance)
     # each row's error when left out, over its sd (Rasmussen and Williams 2006, 5.12)
     errors = np.abs(inverse @ (logs - np.median(logs))) / np.sqrt(np.diag(inverse))
-    near = Law(law.scales / WIDER, np.zeros_like(law.trend), 1.0, 0.0)
+    near = Process(process.scales / WIDER, np.zeros_like(process.trend), 1.0, 0.0)
     alike = near.covariance(points, asked, rows)
     usual = float(errors.mean())
-    if usual <= 0.0:  # all rows said the same
+    if usual <= 0.0:  # all rows agree exactly
         return np.ones(len(asked))
     found: F64 = (USUAL_ROWS * usual + alike @ errors) / (USUAL_ROWS + alike.sum(axis=1))
     return np.asarray(found / found.mean())

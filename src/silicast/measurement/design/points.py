@@ -1,41 +1,51 @@
-"""Which of many points to measure next, in the coordinates that the calibration interpolates in.
+"""Kernels as points of the Gaussian process by which calibrations interpolate.
 
-What is measured is a Gaussian process with a trend (:mod:`silicast.learning.interpolation`). The
-next point is the one that takes most variance off all candidates together, for the time that
-measuring it takes: with C the covariance of what is left open and s2 the noise,
-
-    gain(x) = sum over candidates r of weight(r) C(r, x)^2 / (C(x, x) + s2) / cost(x)
-
-This is ALC (Cohn 1996; Seo et al. 2000), the greedy step on the integrated mean squared error.
-Covariances never depend on times but through lengths and spreads, so that points are chosen without
-fitting anew; those are fitted again whenever there are half as many rows more.
+The process has a trend (:mod:`silicast.learning.interpolation`). Its covariances depend on measured
+times only through length scales and spreads, so that the variance after further measurements is
+known before they are taken.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from silicast.core.numerics import F64, I64
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import Implementation
 from silicast.kernels.physics import load_physics
+from silicast.learning.features import Kernels, all_names
 from silicast.learning.hyperparameters import Prior
-from silicast.learning.interpolation import PHYSICS, fit, matern
+from silicast.learning.interpolation import (
+    PHYSICS,
+    coordinates,
+    fit,
+    matern,
+    placed,
+    trend_names,
+    trend_of,
+)
+from silicast.learning.tiers import ALL_SHIPPED, Evidence, kernel_times
+from silicast.workload.op import Op, OpBatch
 
 KNOWN = 1500
-"""Measured rows that candidates are compared with, at most: the last ones."""
+"""Most recent measured rows that a posterior is conditioned on."""
+
+Cost = Callable[[F64], F64]
+"""Predicted seconds of kernels -> approximate seconds of measuring each."""
 
 
 @final
 @dataclass(frozen=True)
 class Points:
-    """Candidates as numbers.
+    """Candidates.
 
     Attributes:
         where: coordinates, shape (F, n); terms: of the trend, shape (T, n).
-        cost: of measuring each, any unit, shape (n,).
-        weight: how much each matters, shape (n,).
+        cost: of measuring each, any unit, shape (n,); weight: importance of each, shape (n,).
     """
 
     where: F64
@@ -47,7 +57,7 @@ class Points:
         return len(self.cost)
 
     def with_(self, other: Points) -> Points:
-        """These and others behind them."""
+        """These points followed by others."""
         return Points(
             np.concatenate([self.where, other.where], axis=1),
             np.concatenate([self.terms, other.terms], axis=1),
@@ -57,14 +67,65 @@ class Points:
 
 
 @final
+class KernelPoints:
+    """Turns kernels of one family and format into points.
+
+    Args:
+        model: of the family; cost: of measuring; ops: define the coordinates by their features.
+    """
+
+    def __init__(
+        self,
+        model: Implementation,
+        ops: Sequence[Op],
+        device: Device,
+        cost: Cost,
+        evidence: Evidence = ALL_SHIPPED,
+    ) -> None:
+        self.model, self.device, self.cost, self.evidence = model, device, cost, evidence
+        parts = [(OpBatch.of([ops[i] for i in places]), device) for places in _batches(ops)]
+        names = all_names(model, parts)
+        self._where = coordinates(names, model.ragged)
+        self._terms = trend_names(names)
+
+    def of(self, ops: Sequence[Op], weight: F64) -> tuple[Points, F64]:
+        """Kernels as points, and their predicted seconds, shape (n,).
+
+        Args:
+            weight: importance of each, shape (n,).
+        """
+        where = np.empty((len(self._where), len(ops)))
+        terms = np.empty((len(self._terms), len(ops)))
+        seconds = np.empty(len(ops))
+        for places in _batches(ops):
+            batch = OpBatch.of([ops[i] for i in places])
+            times = kernel_times(self.model, batch, self.device, self.evidence)
+            kernels = Kernels.of(self.model, times.analysis, batch, self.device)
+            where[:, places] = placed(self._where, kernels)
+            terms[:, places] = trend_of(self._terms, kernels)
+            seconds[places] = times.estimate_s
+        return Points(where, terms, self.cost(seconds), weight), seconds
+
+
+def _batches(ops: Sequence[Op]) -> list[I64]:
+    """Places of ops that one call of a model predicts."""
+    found: dict[object, list[int]] = {}
+    for place, op in enumerate(ops):
+        lists = any(isinstance(dim, tuple) for _, dim in op.dims)
+        key = (op.variant, tuple(name for name, _ in op.dims), lists)
+        found.setdefault(key, []).append(place)
+    return [np.array(places, dtype=np.int64) for places in found.values()]
+
+
+@final
 @dataclass(frozen=True)
-class Law:
-    """Lengths and spreads of the process.
+class Process:
+    """Hyperparameters of the Gaussian process.
 
     Attributes:
-        scales: one over the length of each coordinate, shape (F,).
-        trend: variance of each of its terms, shape (T,).
-        field, noise: log sd of the field, and of what it leaves of one row.
+        scales: one over the length scale of each coordinate, shape (F,).
+        trend: prior variance of each of its terms, shape (T,).
+        field, noise: log standard deviation of the field, and of a row about it.
     """
 
     scales: F64
@@ -73,25 +134,25 @@ class Law:
     noise: float
 
     @staticmethod
-    def prior(points: Points) -> Law:
-        """What is known before any row."""
-        c = load_physics(PHYSICS).default
-        usual = np.exp(Prior.of(c, len(points.where)).mean)
-        return Law(usual[:-2], _trend(len(points.terms)), float(usual[-2]), float(usual[-1]))
+    def prior(points: Points) -> Process:
+        """Before any row."""
+        usual = np.exp(Prior.of(load_physics(PHYSICS).default, len(points.where)).mean)
+        return Process(usual[:-2], _trend(len(points.terms)), float(usual[-2]), float(usual[-1]))
 
     @staticmethod
-    def fitted(points: Points, rows: I64, target: F64) -> Law:
-        """After rows were measured.
+    def fitted(points: Points, rows: I64, target: F64) -> Process:
+        """Fitted to measured rows.
 
         Args:
             rows: places of the points; target: logs of measured over predicted time.
         """
         offset = float(np.median(target))
         found = fit(points.where[:, rows], points.terms[:, rows], target - offset)
-        return Law(found.scales, _trend(len(points.terms)), found.field_log_sd, found.noise_log_sd)
+        trend = _trend(len(points.terms))
+        return Process(found.scales, trend, found.field_log_sd, found.noise_log_sd)
 
     def covariance(self, points: Points, one: I64, other: I64) -> F64:
-        """Of points with others before any row, shape (one, other)."""
+        """Prior covariance of points with others, shape (one, other)."""
         scales = self.scales.reshape(-1, 1)
         a, b = points.where[:, one] * scales, points.where[:, other] * scales
         squares = (a * a).sum(axis=0).reshape(-1, 1) + (b * b).sum(axis=0) - 2.0 * (a.T @ b)
@@ -101,7 +162,7 @@ class Law:
         return found
 
     def variance(self, points: Points, places: I64) -> F64:
-        """Of points before any row."""
+        """Prior variance of points."""
         terms = np.square(points.terms[:, places]).T @ self.trend
         found: F64 = terms + self.field * self.field
         return found
@@ -115,49 +176,49 @@ def _trend(count: int) -> F64:
 
 
 @final
-class Open:
-    """What rows leave open at some points: a posterior covariance, one row after the other.
+class Posterior:
+    """Covariance of some points given measured rows, updated one row at a time.
 
     Args:
-        law: of the process; places: of the points that are asked about.
+        places: of the points; rows: places of the measured ones.
     """
 
-    def __init__(self, points: Points, law: Law, places: I64, rows: I64) -> None:
-        self.points, self.law, self.places = points, law, places
-        self.variance = law.variance(points, places)
+    def __init__(self, points: Points, process: Process, places: I64, rows: I64) -> None:
+        self.points, self.process, self.places = points, process, places
+        self.variance = process.variance(points, places)
         self._parts = np.empty((max(64, 2 * len(rows)), len(places)))
         self._count = 0
-        self._seen: list[int] = []
         if len(rows):
             self._start(rows[-KNOWN:])
 
     def _start(self, rows: I64) -> None:
-        own = self.law.covariance(self.points, rows, rows)
-        own[np.diag_indices(len(rows))] += self.law.noise**2
-        shared = self.law.covariance(self.points, rows, self.places)
+        own = self.process.covariance(self.points, rows, rows)
+        own[np.diag_indices(len(rows))] += self.process.noise**2
+        shared = self.process.covariance(self.points, rows, self.places)
         parts = np.linalg.inv(np.linalg.cholesky(own)) @ shared
         self._count = len(rows)
         self._parts[: self._count] = parts
         self.variance -= np.square(parts).sum(axis=0)
 
     def covariance(self, place: int) -> F64:
-        """Of all points with that of one of them, by its place among them; shape (points,)."""
+        """Of all points with one of them, by its place among them; shape (points,)."""
         known = self._parts[: self._count]
-        before = self.law.covariance(self.points, self.places[place : place + 1], self.places)[0]
+        one = self.places[place : place + 1]
+        before = self.process.covariance(self.points, one, self.places)[0]
         found: F64 = before - known[:, place] @ known
         return found
 
     def all(self, others: I64) -> F64:
-        """Covariance of all points with those at ``others`` among them, shape (points, others)."""
+        """Of all points with those at ``others`` among them, shape (points, others)."""
         known = self._parts[: self._count]
-        before = self.law.covariance(self.points, self.places, self.places[others])
+        before = self.process.covariance(self.points, self.places, self.places[others])
         found: F64 = before - known.T @ known[:, others]
         return found
 
     def measured(self, place: int) -> F64:
-        """Notes that the point at that place was measured; what it explains of every point."""
+        """Conditions on the point at ``place``; returns what it explains of every point."""
         part: F64 = self.covariance(place) / np.sqrt(
-            max(float(self.variance[place]), 0.0) + self.law.noise**2
+            max(float(self.variance[place]), 0.0) + self.process.noise**2
         )
         if self._count == len(self._parts):
             self._parts = np.concatenate([self._parts, np.empty_like(self._parts)])

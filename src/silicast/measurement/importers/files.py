@@ -15,8 +15,8 @@ from silicast.core.errors import SilicastError
 from silicast.core.files import writing
 from silicast.measurement.importers.importer import Options, Reading, importer_of
 from silicast.measurement.importers.source import Source
-from silicast.measurement.store import MeasurementFile, read_measurements
-from silicast.measurement.unfinished import missing
+from silicast.measurement.records import read_measurements
+from silicast.measurement.store import MeasurementFile, missing_rows
 
 _DIGITS = 10
 
@@ -72,7 +72,7 @@ def save(imported: Sequence[Imported], output: Path) -> None:
     if _holds_something(output):
         before = read_measurements(output)
         for each, reading in zip(imported, readings, strict=True):
-            if missing(before, *reading) is None:
+            if missing_rows(before, *reading) is None:
                 raise SilicastError(
                     f"already holds {each.path}", file=str(output), field="session",
                     hint="was this imported before? Write to another file",

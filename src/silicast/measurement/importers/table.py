@@ -12,7 +12,7 @@ from silicast.measurement.importers.importer import Importer, Options, Reading, 
 from silicast.measurement.importers.launches import Launch, reading_of
 from silicast.measurement.importers.source import Source
 from silicast.measurement.records import Protocol
-from silicast.measurement.tables import Row, read_table
+from silicast.measurement.tables import TableRow, read_table
 
 TIMES_US = {"latency_us": 1.0, "latency_ms": 1e3, "latency_s": 1e6, "seconds": 1e6}
 """Columns of the measured time -> microseconds."""
@@ -47,7 +47,7 @@ class Table(Importer):
         return reading_of(_launches(rows, source, options), session, options, source)
 
 
-def _launches(rows: list[Row], source: Source, options: Options) -> Iterator[Launch]:
+def _launches(rows: list[TableRow], source: Source, options: Options) -> Iterator[Launch]:
     stated = options.own("kernel")
     for row in rows:
         took = _time(row, source)
@@ -63,7 +63,7 @@ def _launches(rows: list[Row], source: Source, options: Options) -> Iterator[Lau
             yield Launch(name, took, row.number, reason=reason)
 
 
-def _time(row: Row, source: Source) -> float:
+def _time(row: TableRow, source: Source) -> float:
     column = next((name for name in TIMES_US if name in row.values), "")
     value = row.values.get(column)
     if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:

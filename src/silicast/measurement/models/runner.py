@@ -1,4 +1,4 @@
-"""Measures whole models: every case in every mode, a row each, within a time budget."""
+"""Measures whole models: a row for each case and mode, within a time budget."""
 
 from __future__ import annotations
 
@@ -6,29 +6,38 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from pathlib import Path
 from statistics import median
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
 from silicast.measurement.conditions import watch_of
-from silicast.measurement.lost import given_up
-from silicast.measurement.machine import Machine
-from silicast.measurement.models.between import between_operations
-from silicast.measurement.models.case import LARGE, SMALL, Case, Place, cases
-from silicast.measurement.models.modes import ENGINES, MODES, Mode, prepared, why_not
-from silicast.measurement.models.repeats import repeated, spread_ms
-from silicast.measurement.models.traced import traced
-from silicast.measurement.records import Columns, FailedRow, HostRow, RunRow, Spread
-from silicast.measurement.runtime import reason_of, runtime_of
+from silicast.measurement.failures import given_up, reason_of
+from silicast.measurement.measured_machine import MeasuredMachine
+from silicast.measurement.models.model_case import (
+    ENGINES,
+    LARGE,
+    MODES,
+    SMALL,
+    Mode,
+    ModelCase,
+    Place,
+    model_cases,
+)
+from silicast.measurement.models.python_overhead import python_overhead
+from silicast.measurement.records import Columns, FailedRow, HostRow, RunRow, Spread, utc_now
+from silicast.measurement.runtime import runtime_of
 from silicast.measurement.store import MeasurementFile
-from silicast.measurement.timing import flags_of
+from silicast.measurement.timing import flags_of, spread_of
+from silicast.workload.front_ends import graph_of
+from silicast.workload.op_graph import write_op_graph
 
 SHORTEST_S, LONGEST_S = 0.5, 5.0
-"""Seconds of repeats of one case in one mode."""
-
+"""Seconds of repeats of a case in a mode."""
+FEWEST, MOST, WARM_UP = 3, 400, 2
+"""Repeats, and calls before them."""
 COMPILED: Mode = "compiled"
-"""The mode that cannot be cut short: it is begun while there is time for another as long."""
+"""The mode that cannot be interrupted: it starts only if one as long as before fits."""
 MILLI = 1e3
 MOST_SAID = 2000
 
@@ -46,23 +55,33 @@ class Skipped:
 Row = RunRow | FailedRow | Skipped
 
 
-def chosen(machine: Machine, names: Iterable[str] | None = None) -> list[Case]:
-    """The cases of a machine: small ones on a CPU, large ones on a GPU.
+def chosen(machine: MeasuredMachine, names: Iterable[str] | None = None) -> list[ModelCase]:
+    """Cases of a machine: small ones on a CPU, large ones on a GPU.
 
     Args:
-        names: of cases of any scale, or how they begin ("decoder"); None = all of the machine's.
+        names: of cases of any scale, or their beginnings ("decoder"); None = all of the machine's
+            scale, the first case of each model before the second of any.
 
     Raises:
-        SilicastError: no case begins so.
+        SilicastError: no case has such a name.
     """
-    every = cases()
+    every = model_cases()
     scale = SMALL if machine.kind == "cpu" else LARGE
+    found: dict[str, ModelCase] = {}
     if names is None:
-        return _in_turns([case for case in every.values() if case.scale == scale])
-    found: dict[str, Case] = {}
+        count: Counter[str] = Counter()
+        turns: list[tuple[int, ModelCase]] = []
+        for case in (case for case in every.values() if case.scale == scale):
+            model = case.name.partition("-")[0]
+            turns.append((count[model], case))
+            count[model] += 1
+        return [case for _, case in sorted(turns, key=lambda each: each[0])]
     for name in names:
-        begins = [case for case in every.values() if case.name.startswith(name)]
-        of_scale = [case for case in begins if case.scale == scale or case.name == name]
+        of_scale = [
+            case
+            for case in every.values()
+            if case.name == name or (case.name.startswith(name) and case.scale == scale)
+        ]
         if not of_scale:
             raise SilicastError(
                 f"no model is called {name[:80]!r}",
@@ -74,19 +93,8 @@ def chosen(machine: Machine, names: Iterable[str] | None = None) -> list[Case]:
     return list(found.values())
 
 
-def _in_turns(found: Sequence[Case]) -> list[Case]:
-    """The first case of each model, then the second of each: little time sees all models."""
-    seen: Counter[str] = Counter()
-    turns: list[tuple[int, Case]] = []
-    for case in found:
-        model = case.name.partition("-")[0]
-        turns.append((seen[model], case))
-        seen[model] += 1
-    return [case for _, case in sorted(turns, key=lambda each: each[0])]
-
-
 def measure_models(
-    machine: Machine,
+    machine: MeasuredMachine,
     file: MeasurementFile,
     *,
     names: Sequence[str] | None = None,
@@ -101,8 +109,8 @@ def measure_models(
     written beside the file, so that ``silicast run`` answers the row's scenario.
 
     Args:
-        names: of cases (:func:`chosen`); modes: None = all that the machine has.
-        budget_s: seconds, traces and compilation among them; what does not fit is skipped.
+        names: of cases (:func:`chosen`); modes: None = all of the machine.
+        budget_s: including traces and compilation; what does not fit is skipped.
         dtype: of weights and inputs; "" = the machine's usual format.
         tell: is called with each row.
 
@@ -119,7 +127,7 @@ def measure_models(
     left = len(plan) * len(wanted)
     try:
         run.host()
-        for mode in wanted:  # as MODES says, or as asked
+        for mode in wanted:
             for case in plan:
                 run.case(case, mode, left)
                 left -= 1
@@ -133,35 +141,30 @@ class _Run:
     """One call of :func:`measure_models`.
 
     Attributes:
-        rows: what came of it; longest_s: that a compiled case took.
-        done: names of rows that the session holds; graphs: case -> its file.
+        rows: its result; longest_s: of a compiled case.
+        done: names of rows that the session holds; graphs: case -> file of its op graph.
     """
 
     def __init__(
-        self, machine: Machine, file: MeasurementFile, dtype: str, end: float,
+        self, machine: MeasuredMachine, file: MeasurementFile, dtype: str, end: float,
         tell: Callable[[Row], object],
     ) -> None:  # fmt: skip
         self.machine, self.file, self.dtype, self.end, self.tell = machine, file, dtype, end, tell
         self.runtime, self.watch = runtime_of(machine), watch_of(machine)
+        self.session = file.session.id
         self.rows: list[Row] = []
         self.longest_s = 0.0
         self.graphs: dict[str, str] = {}
-        session, before = file.session.id, file.before
-        self.done = {row.name for row in before.runs if row.session == session}
-        self.done |= {
-            _label(row.what)
-            for row in given_up(row for row in before.failed if row.session == session)
-            if row.what.get("task") == "graph"
-        }  # fmt: skip
-        self.host_known = any(
-            row.session == session and row.quantity == "between" for row in before.hosts
-        )
+        before = file.before
+        failed = given_up(row for row in before.failed if row.session == self.session)
+        self.done = {row.name for row in before.runs if row.session == self.session}
+        self.done |= {_label(row.what) for row in failed if row.what.get("task") == "graph"}
 
-    def case(self, case: Case, mode: Mode, left: int) -> None:
-        """One program in one mode.
+    def case(self, case: ModelCase, mode: Mode, left: int) -> None:
+        """Measures one program in one mode.
 
         Args:
-            left: programs and modes that are still to come, this one among them.
+            left: programs and modes that remain, including this one.
         """
         name = f"{case.name}-{self.dtype} {mode}"
         if name in self.done:
@@ -172,56 +175,52 @@ class _Run:
             return
         scenario = self._scenario(f"{case.name}-{self.dtype}", mode)
         try:
-            scenario = self._scenario(self._graph(case), mode)
+            if case.name not in self.graphs:
+                self.graphs[case.name] = write_graph(case, self.dtype, self.file.path)
+            scenario = self._scenario(self.graphs[case.name], mode)
             program = case.program(Place(self.machine.torch_device, self.dtype))
-            why = why_not(mode, self.machine, program)
+            why = program.why_not(mode, self.machine)
             if why:
                 self._say(Skipped(case.name, mode, why))
                 return
             with self.runtime.ready():
-                call = prepared(mode, program)
-                wait = self.runtime.synchronize
+                call = program.prepared(mode)
                 seconds = (self.end - time.monotonic()) / left
                 with self.watch:
-                    times = repeated(call, wait, min(max(seconds, SHORTEST_S), LONGEST_S))
-        except Exception as error:  # PyTorch raises any; the sweep goes on
-            self._failed(scenario, error)
+                    times = repeated(
+                        call, self.runtime.synchronize, min(max(seconds, SHORTEST_S), LONGEST_S)
+                    )
+        except Exception as error:  # PyTorch raises any; the sweep continues
+            reason, message = reason_of(error)
+            self._append(FailedRow(self.session, scenario, reason, message[:MOST_SAID], utc_now()))
             return
         finally:
             self.runtime.release()
             if mode == COMPILED:
                 self.longest_s = max(self.longest_s, time.monotonic() - begun)
         spread = spread_ms(times)
-        flags = [*flags_of(times, spread), *self.watch.read()[1]]
-        row = RunRow(
-            self.file.session.id,
-            scenario,
-            {"e2e_ms": float(f"{median(times) * MILLI:.6g}")},
-            {"e2e_ms": spread},
-            at=_now(),
-            flags=list(dict.fromkeys(flags)),
-            name=name,
-        )
-        self.file.append(row)
-        self._say(row)
-
-    def _graph(self, case: Case) -> str:
-        """The op graph of a case, written once."""
-        if case.name not in self.graphs:
-            self.graphs[case.name] = traced(case, self.dtype, self.file.path)
-        return self.graphs[case.name]
+        flags = dict.fromkeys([*flags_of(times, spread), *self.watch.read()[1]])
+        e2e_ms = float(f"{median(times) * MILLI:.6g}")
+        self._append(
+            RunRow(
+                self.session, scenario, {"e2e_ms": e2e_ms}, {"e2e_ms": spread}, utc_now(),
+                list(flags), name,
+            )
+        )  # fmt: skip
 
     def host(self) -> None:
-        """On a CPU, what Python takes between two operations."""
-        if self.machine.kind != "cpu" or self.host_known:
+        """On a CPU, measures the time of Python between two operations."""
+        hosts = self.file.before.hosts
+        known = any(row.session == self.session and row.quantity == "between" for row in hosts)
+        if self.machine.kind != "cpu" or known:
             return
-        found = between_operations()
-        per_us = Spread(found.p05_us, found.p95_us, found.repeats)
+        found = python_overhead()
+        spread = Spread(found.p05_us, found.p95_us, found.repeats)
         states: Columns = {"operations": found.operations}
         self.file.append(
             HostRow(
-                self.file.session.id, "between", found.between_us, "torch-eager",
-                self.machine.torch, states, _now(), per_us,
+                self.session, "between", found.between_us, "torch-eager", self.machine.torch,
+                states, utc_now(), spread,
             )
         )  # fmt: skip
 
@@ -233,9 +232,7 @@ class _Run:
         }  # fmt: skip
         return {**found, "device": device} if device else found
 
-    def _failed(self, scenario: Columns, error: Exception) -> None:
-        reason, said = reason_of(error)
-        row = FailedRow(self.file.session.id, scenario, reason, said[:MOST_SAID], _now())
+    def _append(self, row: RunRow | FailedRow) -> None:
         self.file.append(row)
         self._say(row)
 
@@ -245,11 +242,58 @@ class _Run:
 
 
 def _label(scenario: Columns) -> str:
-    """The name of the row that a scenario would have had."""
+    """Name of the row of a scenario."""
     graph = str(dict(scenario.get("workload", {})).get("graph", ""))
     mode = next((m for m in MODES if ENGINES[m] == scenario.get("engine")), "")
     return f"{graph.rpartition('/')[2].removesuffix('.json')} {mode}"
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds")
+def repeated(
+    call: Callable[[], object],
+    wait: Callable[[], object],
+    seconds: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[float]:
+    """Times of a call until ``seconds`` are over, at least three, in order.
+
+    Args:
+        wait: returns once the call's work is finished.
+    """
+    for _ in range(WARM_UP):
+        call()
+        wait()
+    times: list[float] = []
+    end = clock() + seconds
+    while len(times) < FEWEST or (clock() < end and len(times) < MOST):
+        start = clock()
+        call()
+        wait()
+        times.append(clock() - start)
+    return times
+
+
+def spread_ms(times: Sequence[float]) -> Spread:
+    """Spread of times in milliseconds.
+
+    >>> spread_ms([0.001, 0.001, 0.002])
+    Spread(p05=1.0, p95=1.9, repeats=3, drift=1.0)
+    """
+    found = spread_of(times)
+    p05, p95 = (round(us / MILLI, 6) for us in (found.p05, found.p95))
+    return Spread(p05, p95, found.repeats, found.drift)
+
+
+def write_graph(case: ModelCase, dtype: str, measurements: Path) -> str:
+    """Exports a program's op graph, from tensors without data, to a folder beside a file of
+    measurements; returns its path relative to that file.
+
+    Raises:
+        SilicastError: it cannot be exported, or the folder cannot be written.
+    """
+    program = case.program(Place("meta", dtype))
+    graph = graph_of(program.traced or program.module, program.args, name=case.name)
+    folder = measurements.with_suffix(".graphs")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{case.name}-{dtype}.json"
+    write_op_graph(graph, path)
+    return f"{folder.name}/{path.name}"

@@ -12,13 +12,12 @@ pytest.importorskip("torch")
 
 from silicast.hardware.catalog import find_device
 from silicast.learning.dispatch import times
-from silicast.measurement.benches import BENCHES, _limits, _sdpa
-from silicast.measurement.benches._limits import most_bytes
+from silicast.measurement.benches import BENCHES, attention, bench
 from silicast.measurement.benches.bench import Bench, register
 from silicast.measurement.benches.check import check_bench, drawn_kernels, traced_ops
-from silicast.measurement.benches.operand_tree import stored_bytes
-from silicast.measurement.benches.ranges import Ranges, Size
-from silicast.measurement.machine import Machine
+from silicast.measurement.benches.operands import stored_bytes
+from silicast.measurement.benches.ranges import Ranges, Size, most_bytes
+from silicast.measurement.measured_machine import MeasuredMachine
 from silicast.measurement.records import FailedRow, KernelRow, Protocol
 from silicast.measurement.timing import measure_kernel
 from silicast.scenario.kernel_case import kernel_case
@@ -27,7 +26,7 @@ from tests.unit.measurement.fake_cuda import MACHINE as GPU
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-CPU = Machine(
+CPU = MeasuredMachine(
     "cpu", "", None, 1, 4 << 30, threads=1, dtypes=("fp32", "bf16"),
     facts={"caches": {"l2": {"bytes": 1 << 20, "instances": 1}}},
 )  # fmt: skip
@@ -41,14 +40,14 @@ def test_the_battery_of(op: str) -> None:
 
 @pytest.mark.parametrize("op", BENCHES)
 def test_a_gpus_draws_are_sound_tables(op: str) -> None:
-    bench, ranges = BENCHES[op], BENCHES[op].ranges(GPU)
+    bench, drawn = BENCHES[op], BENCHES[op].ranges(GPU)
     for kernel in drawn_kernels(bench, GPU, 60, seed=1):
         case = kernel_case(kernel)
         assert case.op.family == op
-        assert ranges.settle(dict(kernel)) == kernel
+        assert drawn.settle(dict(kernel)) == kernel
         assert bench.bytes_needed(kernel) <= 1.1 * most_bytes(GPU) + (1 << 20)
         assert kernel["launch"] == "graph"
-        assert bench.refused(kernel, GPU) == ""
+        assert bench.why_not_measured(kernel, GPU) == ""
 
 
 @pytest.mark.parametrize("op", BENCHES)
@@ -68,7 +67,7 @@ def test_a_gpus_draws_can_be_predicted(op: str) -> None:
 
 
 def test_named_attention_has_the_library_of_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_sdpa, "installed", lambda module: module == "flash_attn")
+    monkeypatch.setattr(attention, "installed", lambda module: module == "flash_attn")
     bench = BENCHES["attention_prefill"]
     found = {
         (kernel.get("variant"), kernel.get("library")) for kernel in drawn_kernels(bench, GPU, 200)
@@ -84,13 +83,13 @@ def test_named_attention_has_the_library_of_its_kernel(monkeypatch: pytest.Monke
 def test_attention_that_pytorch_has_no_kernel_for_is_not_drawn(
     op: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_sdpa, "installed", lambda _: True)
+    monkeypatch.setattr(attention, "installed", lambda _: True)
     plain = 0
     for kernel in drawn_kernels(BENCHES[op], GPU, 400):
         shared, variant = kernel["num_heads"] != kernel["num_kv_heads"], kernel.get("variant")
         assert not (shared and variant == "sdpa_efficient"), kernel
         if kernel["dtype"] == "fp32":
-            assert variant == "sdpa_math" if shared else variant not in _sdpa.HALF_ONLY, kernel
+            assert variant == "sdpa_math" if shared else variant not in attention.HALF_ONLY, kernel
             plain += shared
     assert plain > 10
 
@@ -110,8 +109,8 @@ def test_scores_that_pytorch_keeps_unasked_are_counted(op: str) -> None:
 def test_shared_keys_of_xformers_are_refused() -> None:
     kernel = {"op": "attention_decode", "kv_len": 8, "num_heads": 8, "num_kv_heads": 2,
               "head_dim": 64, "variant": "sdpa_efficient", "library": "cutlass"}  # fmt: skip
-    assert "a key head for each" in BENCHES["attention_decode"].refused(kernel, GPU)
-    assert BENCHES["attention_decode"].refused({**kernel, "num_kv_heads": 8}, GPU) == ""
+    assert "a key head for each" in BENCHES["attention_decode"].why_not_measured(kernel, GPU)
+    assert BENCHES["attention_decode"].why_not_measured({**kernel, "num_kv_heads": 8}, GPU) == ""
 
 
 @pytest.mark.parametrize(
@@ -151,7 +150,7 @@ def test_tf32_is_for_rows_that_say_so(op: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("has", [True, False])
 def test_triton_is_asked_for_where_it_is(monkeypatch: pytest.MonkeyPatch, *, has: bool) -> None:
-    monkeypatch.setattr(_limits, "installed", lambda _: has)
+    monkeypatch.setattr(bench, "installed", lambda _: has)
     found = {kernel["library"] for kernel in drawn_kernels(BENCHES["rope"], GPU, 40)}
     assert found == ({"triton", "torch"} if has else {"torch"})
     assert {k["library"] for k in drawn_kernels(BENCHES["rope"], CPU, 20)} == {"torch"}
@@ -198,7 +197,7 @@ def test_what_cannot_be_measured_says_why(columns: dict[str, Any], said: str) ->
 def test_products_of_other_formats_are_traced_alike(columns: dict[str, Any]) -> None:
     kernel = {"op": "gemm", "m": 32, "n": 64, "k": 48, "batch": 1, "library": "torch", **columns}
     bench, machine = BENCHES["gemm"], replace(CPU, dtypes=("fp32", "bf16", "int8", "fp8"))
-    if said := bench.supported(kernel, machine):
+    if said := bench.why_unsupported(kernel, machine):
         pytest.skip(said)
     (op,) = traced_ops(bench, kernel, machine)
     # how the call is launched, and by whom, a trace leaves open
@@ -244,7 +243,7 @@ class Sound(Bench):
 
     op: ClassVar[str] = "softmax"
 
-    def ranges(self, machine: Machine) -> Ranges:
+    def ranges(self, machine: MeasuredMachine) -> Ranges:
         return Ranges(self.op, {"rows": Size(2, 8), "cols": Size(65, 128)}, {"dtype": ("fp32",)})
 
     def tiny(self, kernel: dict[str, Any]) -> dict[str, Any]:
@@ -253,12 +252,12 @@ class Sound(Bench):
     def bytes_needed(self, kernel: dict[str, Any]) -> int:
         return 8 * int(kernel["rows"]) * int(kernel["cols"])
 
-    def operands(self, kernel: dict[str, Any], machine: Machine) -> tuple[Any, ...]:
+    def operands(self, kernel: dict[str, Any], machine: MeasuredMachine) -> tuple[Any, ...]:
         import torch
 
         return (torch.randn(kernel["rows"], kernel["cols"]),)
 
-    def function(self, kernel: dict[str, Any], machine: Machine) -> Callable[..., object]:
+    def function(self, kernel: dict[str, Any]) -> Callable[..., object]:
         import torch
 
         return lambda x: torch.softmax(x, -1)
@@ -274,7 +273,7 @@ class Greedy(Sound):
 class Zeros(Sound):
     """Times zeros."""
 
-    def operands(self, kernel: dict[str, Any], machine: Machine) -> tuple[Any, ...]:
+    def operands(self, kernel: dict[str, Any], machine: MeasuredMachine) -> tuple[Any, ...]:
         import torch
 
         return (torch.zeros(kernel["rows"], kernel["cols"]),)
@@ -285,7 +284,7 @@ class Sharing(Sound):
 
     kept: ClassVar[dict[Any, Any]] = {}
 
-    def operands(self, kernel: dict[str, Any], machine: Machine) -> tuple[Any, ...]:
+    def operands(self, kernel: dict[str, Any], machine: MeasuredMachine) -> tuple[Any, ...]:
         key, fresh = (kernel["rows"], kernel["cols"]), super().operands(kernel, machine)
         found: tuple[Any, ...] = self.kept.setdefault(key, fresh)
         return found
@@ -294,14 +293,14 @@ class Sharing(Sound):
 class Growing(Sound):
     """Changes its operands until they are no numbers."""
 
-    def function(self, kernel: dict[str, Any], machine: Machine) -> Callable[..., object]:
+    def function(self, kernel: dict[str, Any]) -> Callable[..., object]:
         return lambda x: x.mul_(1e25)
 
 
 class Misnamed(Sound):
     """Times something else than its table says."""
 
-    def function(self, kernel: dict[str, Any], machine: Machine) -> Callable[..., object]:
+    def function(self, kernel: dict[str, Any]) -> Callable[..., object]:
         import torch
 
         return lambda x: torch.softmax(x, 0)
@@ -310,7 +309,7 @@ class Misnamed(Sound):
 class Twice(Sound):
     """Times two operators as one."""
 
-    def function(self, kernel: dict[str, Any], machine: Machine) -> Callable[..., object]:
+    def function(self, kernel: dict[str, Any]) -> Callable[..., object]:
         import torch
 
         return lambda x: torch.softmax(x, -1).neg_()
@@ -319,7 +318,7 @@ class Twice(Sound):
 class Restless(Sound):
     """Settles to something else every time."""
 
-    def ranges(self, machine: Machine) -> Ranges:
+    def ranges(self, machine: MeasuredMachine) -> Ranges:
         found = super().ranges(machine)
         return Ranges(
             found.op, found.sizes, found.choices, lambda k: {**k, "rows": max(1, k["rows"] - 1)}

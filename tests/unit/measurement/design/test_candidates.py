@@ -7,8 +7,7 @@ import math
 import pytest
 
 from silicast.measurement.benches.ranges import Ranges, Size
-from silicast.measurement.design import candidates_from
-from silicast.measurement.records import Columns
+from silicast.measurement.design.candidates import candidates_from
 from silicast.scenario.kernel_case import kernel_case
 
 PRODUCTS = Ranges(
@@ -52,13 +51,3 @@ def test_ranges_that_hold_few_kernels_give_those() -> None:
                  {"dtype": ("fp32",)})  # fmt: skip
     found = candidates_from(few, 50, 0)
     assert sorted(kernel["rows"] for kernel in found) == [1, 2, 3]
-
-
-def test_what_cannot_be_measured_is_left_out() -> None:
-    def small(kernel: Columns) -> bool:
-        return bool(kernel["m"] * kernel["n"] < 1 << 20)
-
-    found = candidates_from(PRODUCTS, 100, 0, small)
-    assert len(found) == 100
-    assert all(small(kernel) for kernel in found)
-    assert candidates_from(PRODUCTS, 5, 0, lambda _: False) == []

@@ -14,9 +14,10 @@ from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.learning.dispatch import time_of
 from silicast.measurement.benches.ranges import Ranges, Size
-from silicast.measurement.design import Design, PointDesign, candidates_from, usual_cost
-from silicast.measurement.design.design import HOPELESS, REPEAT_EVERY
-from silicast.measurement.design.points import Law, Open, Points
+from silicast.measurement.design.candidates import candidates_from
+from silicast.measurement.design.design import HOPELESS, REPEAT_EVERY, Design, usual_cost
+from silicast.measurement.design.point_design import PointDesign
+from silicast.measurement.design.points import Points, Posterior, Process
 from silicast.measurement.records import Columns
 from silicast.scenario.kernel_case import kernel_case
 
@@ -220,12 +221,12 @@ def test_points_crowd_where_errors_are_large() -> None:
 
 def test_what_is_left_open_is_what_a_whole_fit_leaves() -> None:
     points = _line(30)
-    law = Law.prior(points)
+    law = Process.prior(points)
     places, rows = np.arange(30), np.array([3, 11, 25])
-    stepwise = Open(points, law, places, rows[:1])
+    stepwise = Posterior(points, law, places, rows[:1])
     for place in rows[1:].tolist():
         stepwise.measured(place)
-    whole = Open(points, law, places, rows)
+    whole = Posterior(points, law, places, rows)
     own = law.covariance(points, rows, rows) + law.noise**2 * np.eye(3)
     shared = law.covariance(points, rows, places)
     exact = law.covariance(points, places, places) - shared.T @ np.linalg.solve(own, shared)

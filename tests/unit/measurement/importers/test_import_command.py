@@ -9,7 +9,7 @@ import pytest
 
 from silicast.app.cli import main
 from silicast.measurement.importers.files import import_files, save
-from silicast.measurement.store import read_measurements
+from silicast.measurement.records import read_measurements
 from tests.unit.measurement.importers import samples as s
 
 Capture = pytest.CaptureFixture[str]
@@ -81,7 +81,7 @@ def test_a_file_of_lists_alone_is_said_so(tmp_path: Path, capsys: Capture) -> No
     assert main(["import", str(path), "-o", str(tmp_path / "rows.jsonl")]) == 3
     out, err = capsys.readouterr()
     assert "understood 0.0 % of 10 us" in out
-    assert "nothing became a row" in err
+    assert "no row can be predicted" in err
 
 
 def test_at_most_ten_unread_names_are_shown(tmp_path: Path, capsys: Capture) -> None:

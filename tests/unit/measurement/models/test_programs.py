@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="measuring models needs torch (extra `torch`)")
 
 from silicast.kernels.implementation import implementation_for  # noqa: E402
-from silicast.measurement.models.case import LARGE, SMALL, Case, Place, cases  # noqa: E402
+from silicast.measurement.models.model_case import LARGE, SMALL, ModelCase, Place, model_cases  # noqa: E402
 from silicast.workload.front_ends import graph_of  # noqa: E402
 from silicast.workload.graph import Graph  # noqa: E402
 
@@ -24,17 +24,17 @@ TINY = {
 }  # fmt: skip
 
 
-def tiny(name: str) -> Case:
-    return replace(cases()[name], sizes=TINY[name])
+def tiny(name: str) -> ModelCase:
+    return replace(model_cases()[name], sizes=TINY[name])
 
 
-def graph(case: Case, place: Place = META) -> Graph:
+def graph(case: ModelCase, place: Place = META) -> Graph:
     program = case.program(place)
     return graph_of(program.traced or program.module, program.args)
 
 
 def test_every_model_has_cases_for_a_cpu_and_for_a_gpu() -> None:
-    found = cases()
+    found = model_cases()
     for scale in (SMALL, LARGE):
         models = {name.partition("-")[0] for name, case in found.items() if case.scale == scale}
         assert models == {"decoder", "vit", "resnet50", "mixture"}
@@ -47,7 +47,7 @@ def test_every_model_has_cases_for_a_cpu_and_for_a_gpu() -> None:
 )  # fmt: skip
 def test_sizes_are_the_published_ones(name: str, millions: float) -> None:
     """Llama-3.1-8B, ResNet-50 and ViT-B/16 as published, ViT-S/16 as timm counts it; and ours."""
-    module = cases()[name].program(META).module
+    module = model_cases()[name].program(META).module
     count = sum(each.numel() for each in module.parameters())
     assert count / 1e6 == pytest.approx(millions, rel=1e-4)
 
@@ -138,7 +138,7 @@ def test_a_traced_mixture_shares_its_tokens_evenly_and_runs_what_the_model_runs(
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["resnet50-b1", "decoder-8b-decode-b1", "mixture-8x7b-t16"])
 def test_cases_as_they_are_measured_trace_without_memory(name: str) -> None:
-    found = graph(cases()[name], Place("meta", "bf16"))
+    found = graph(model_cases()[name], Place("meta", "bf16"))
     assert not [n for _, n in found.nodes() if n.op.variant.flag("unmodelled")]
 
 
@@ -146,5 +146,5 @@ def test_a_format_without_a_name_in_torch_is_refused() -> None:
     from silicast.core.errors import SilicastError
 
     with pytest.raises(SilicastError, match="fp4") as caught:
-        cases()["vit-s16-b1"].program(Place("meta", "fp4"))
+        model_cases()["vit-s16-b1"].program(Place("meta", "fp4"))
     assert caught.value.field == "dtype"

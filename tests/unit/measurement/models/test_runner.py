@@ -13,21 +13,28 @@ torch = pytest.importorskip("torch", reason="measuring models needs torch (extra
 
 from silicast.core.errors import SilicastError  # noqa: E402
 from silicast.measurement.conditions import watch_of  # noqa: E402
-from silicast.measurement.machine import Machine  # noqa: E402
-from silicast.measurement.models import modes, runner  # noqa: E402
-from silicast.measurement.models.between import between_operations  # noqa: E402
-from silicast.measurement.models.case import Case, Place, Program, Sizes  # noqa: E402
-from silicast.measurement.models.repeats import FEWEST, WARM_UP, repeated  # noqa: E402
-from silicast.measurement.progress import Outcome  # noqa: E402
-from silicast.measurement.records import Columns, FailedRow, RunRow, Session  # noqa: E402
+from silicast.measurement.measured_machine import MeasuredMachine  # noqa: E402
+from silicast.measurement.models import runner  # noqa: E402
+from silicast.measurement.models.model_case import ModelCase, Place, Program, Sizes  # noqa: E402
+from silicast.measurement.models.python_overhead import python_overhead  # noqa: E402
+from silicast.measurement.models.runner import FEWEST, WARM_UP, repeated  # noqa: E402
+from silicast.measurement.records import (  # noqa: E402
+    Columns,
+    FailedRow,
+    RunRow,
+    Session,
+    read_measurements,
+)
 from silicast.measurement.runtime import runtime_of  # noqa: E402
-from silicast.measurement.session import Measuring, Tools  # noqa: E402
-from silicast.measurement.store import MeasurementFile, read_measurements  # noqa: E402
+from silicast.measurement.session import MeasuringSession, Outcome, Tools  # noqa: E402
+from silicast.measurement.store import MeasurementFile  # noqa: E402
 from silicast.scenario.decode import decode  # noqa: E402
 from silicast.scenario.run import run  # noqa: E402
 
 DEVICE = "EPYC 7742"
-MACHINE = Machine("cpu", "a CPU", None, 1, 1 << 34, torch=str(torch.__version__), named=DEVICE)
+MACHINE = MeasuredMachine(
+    "cpu", "a CPU", None, 1, 1 << 34, torch=str(torch.__version__), named=DEVICE
+)
 
 
 def linear(place: Place, sizes: Sizes) -> Program:
@@ -42,15 +49,15 @@ def broken(place: Place, sizes: Sizes) -> Program:
 
 
 SIZES = {"width": 8}
-GOOD = Case("toy-good", linear, SIZES, "small")
-BAD = Case("toy-bad", broken, SIZES, "small")
-LARGE_ONE = Case("toy-large", linear, SIZES, "large")
+GOOD = ModelCase("toy-good", linear, SIZES, "small")
+BAD = ModelCase("toy-bad", broken, SIZES, "small")
+LARGE_ONE = ModelCase("toy-large", linear, SIZES, "large")
 
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {case.name: case for case in (BAD, GOOD, LARGE_ONE)}
-    monkeypatch.setattr(runner, "cases", lambda: found)
+    monkeypatch.setattr(runner, "model_cases", lambda: found)
     monkeypatch.setattr(runner, "SHORTEST_S", 0.0)
     monkeypatch.setattr(runner, "LONGEST_S", 0.0)
 
@@ -126,11 +133,11 @@ def test_a_lost_device_ends_the_models_and_they_are_tried_again(tmp_path: Path) 
 
         with MeasurementFile.open(path, Session("one", "2026-01-01T00:00:00")) as file:
             tools = Tools(none, models=models)
-            return Measuring(file, tools, 1000.0, clock=lambda: float(next(clock))).run()
+            return MeasuringSession(file, tools, 1000.0, clock=lambda: float(next(clock))).run()
 
     with pytest.MonkeyPatch.context() as patch:
-        found = {case.name: case for case in (Case("toy-lost", lost, SIZES, "small"), GOOD)}
-        patch.setattr(runner, "cases", lambda: found)
+        found = {case.name: case for case in (ModelCase("toy-lost", lost, SIZES, "small"), GOOD)}
+        patch.setattr(runner, "model_cases", lambda: found)
         for attempt in (1, 2):
             assert "run the command again" in session().ended
             assert len(tried) == attempt
@@ -178,7 +185,7 @@ def test_python_between_operations_is_measured_once(tmp_path: Path) -> None:
 def test_the_layer_between_whose_calls_python_is_measured_has_these_calls() -> None:
     """26 operations, as the trace of the decoder's layer has (test_programs)."""
     threads = torch.get_num_threads()
-    found = between_operations()
+    found = python_overhead()
     assert found.operations == 26
     assert found.p05_us <= found.p95_us
     assert torch.get_num_threads() == threads
@@ -195,7 +202,7 @@ def test_a_cpu_takes_small_models_and_a_gpu_large_ones() -> None:
 
 def test_models_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("a-1", "a-2", "a-3", "b-1", "c-1", "c-2")
-    monkeypatch.setattr(runner, "cases", lambda: {n: replace(GOOD, name=n) for n in names})
+    monkeypatch.setattr(runner, "model_cases", lambda: {n: replace(GOOD, name=n) for n in names})
     found = [case.name for case in runner.chosen(MACHINE)]
     assert found == ["a-1", "b-1", "c-1", "a-2", "c-2", "a-3"]
 
@@ -203,16 +210,16 @@ def test_models_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_modes_that_a_machine_has_not_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
     program = linear(Place("cpu", "fp32"), SIZES)
     gpu = replace(MACHINE, kind="cuda")
-    assert modes.why_not("eager", MACHINE, program) == ""
-    assert "CUDA" in modes.why_not("graph", MACHINE, program)
-    assert modes.why_not("graph", gpu, replace(program, captures="it syncs")) == "it syncs"
+    assert program.why_not("eager", MACHINE) == ""
+    assert "CUDA" in program.why_not("graph", MACHINE)
+    assert replace(program, not_captured="it syncs").why_not("graph", gpu) == "it syncs"
     monkeypatch.setattr("shutil.which", lambda _: None)
-    assert "C++ compiler" in modes.why_not("compiled", MACHINE, program)
+    assert "C++ compiler" in program.why_not("compiled", MACHINE)
     monkeypatch.setattr("shutil.which", lambda name: name == "g++")
-    assert modes.why_not("compiled", MACHINE, program) == ""
+    assert program.why_not("compiled", MACHINE) == ""
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    assert "Triton" in modes.why_not("compiled", gpu, program)
-    assert modes.why_not("compiled", MACHINE, replace(program, compiles="values")) == "values"
+    assert "Triton" in program.why_not("compiled", gpu)
+    assert replace(program, not_compiled="values").why_not("compiled", MACHINE) == "values"
 
 
 def test_repeats_go_on_until_the_time_is_over() -> None:

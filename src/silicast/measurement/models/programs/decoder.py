@@ -1,7 +1,7 @@
 """A decoder transformer of Llama's form: RMSNorm, rotations, grouped queries, gated MLP.
 
-Prefill writes the cache of keys and values and attends within itself; decode writes one place of it
-and attends over what is there. The cache is allocated once, as serving code and
+Prefill writes the cache of keys and values and attends within the prompt; decode writes one place
+of it and attends over the cache. The cache is allocated once, as serving code and
 ``transformers.StaticCache`` do.
 """
 
@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from silicast.measurement.models.case import Place, Program, Sizes, measured
+from silicast.measurement.models.model_case import Place, Program, Sizes, measured
 
 SMALL_MODEL = {
     "hidden": 768, "layers": 12, "heads": 12, "kv_heads": 4, "intermediate": 2048, "vocab": 32000,
@@ -82,7 +82,7 @@ class GatedMlp(nn.Module):
 
 @final
 class Layer(nn.Module):
-    """Attention and MLP, each behind a norm, added to what comes in."""
+    """Attention and MLP with pre-norm and residual."""
 
     def __init__(self, sizes: Sizes, dtype: Any) -> None:
         super().__init__()

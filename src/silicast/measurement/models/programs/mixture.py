@@ -1,8 +1,8 @@
 """A mixture-of-experts block: a router takes the top k, then a loop over the experts.
 
-The loop is what frameworks run without kernels of their own: tokens are put in the order of their
-experts, each expert works on its run of them, and the results are added back. How many tokens an
-expert has is read from the device; a trace gives each the same share.
+The loop is what frameworks run without kernels of their own: tokens are sorted by expert, each
+expert computes its own, and the results are added. The number of tokens of an expert is read from
+the device; a trace gives each the same share.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from silicast.measurement.models.case import Place, Program, Sizes, measured
+from silicast.measurement.models.model_case import Place, Program, Sizes, measured
 from silicast.measurement.models.programs.decoder import GatedMlp
 
-VALUES = "how many tokens an expert has is a value: a compiler leaves the graph at each expert"
+VALUES = "the number of tokens of an expert depends on values: the graph breaks at each expert"
 
 
 @final
@@ -24,7 +24,7 @@ class Mixture(nn.Module):
     """Router and experts.
 
     Args:
-        even: every expert gets the same share of the tokens, whatever the router says.
+        even: every expert gets the same share of the tokens, independent of the router.
     """
 
     def __init__(self, sizes: Sizes, dtype: Any, *, even: bool) -> None:
@@ -83,4 +83,4 @@ def mixture(place: Place, sizes: Sizes) -> Program:
     with torch.device("meta"):
         traced = Mixture(sizes, dtype, even=True)
     tokens = torch.randn(sizes["tokens"], sizes["hidden"], dtype=dtype)
-    return Program(model, (tokens,), traced, compiles=VALUES, captures=VALUES)
+    return Program(model, (tokens,), traced, not_compiled=VALUES, not_captured=VALUES)

@@ -7,7 +7,7 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from silicast.measurement.models.case import Place, Program, Sizes, measured
+from silicast.measurement.models.model_case import Place, Program, Sizes, measured
 
 
 def convolution(c_in: int, c_out: int, size: int, stride: int, dtype: Any) -> list[nn.Module]:

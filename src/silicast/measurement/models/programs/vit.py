@@ -8,12 +8,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from silicast.measurement.models.case import Place, Program, Sizes, measured
+from silicast.measurement.models.model_case import Place, Program, Sizes, measured
 
 
 @final
 class Layer(nn.Module):
-    """Attention and MLP, each behind a LayerNorm, added to what comes in."""
+    """Attention and MLP with pre-norm and residual."""
 
     def __init__(self, width: int, heads: int, dtype: Any) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The machine at hand: what is measured on it, and which device of the catalog it is."""
+"""The machine that is measured, and the device of the catalog that it is."""
 
 from __future__ import annotations
 
@@ -8,30 +8,28 @@ from typing import Any, Literal, final
 
 from silicast.hardware.device import Device
 
-Kind = Literal["cpu", "cuda"]
-
 
 @final
 @dataclass(frozen=True)
-class Machine:
+class MeasuredMachine:
     """A device that can be measured here, and its host.
 
     Attributes:
-        kind: what runs on it; device_name: what the driver or the system calls it.
-        device: of the catalog or of a device file; None = it is not known yet.
+        kind: of device; device_name: as the driver or the operating system reports it.
+        device: of the catalog or of a device file; None = not identified yet.
         cores: SMs, or physical cores that this process may use.
-        memory_bytes: of the device, whoever uses it.
+        memory_bytes: of the device, used or not.
         threads: that PyTorch computes with on a CPU.
         torch: its version, "" = not installed.
-        dtypes: formats whose products it computes in hardware, the usual first.
-        index: of the device among those of its kind; count: how many of them there are.
-        named: what a scenario calls the device: a catalog name, or a path to a file.
-        host: the CPU that feeds it, as the system calls it.
-        stack: software -> version; facts: everything else that was read, for the record.
-        notes: what a reader of the times should know, such as a clock that is locked.
+        dtypes: formats whose products are computed in hardware, the usual one first.
+        index: of the device among those of its kind; count: number of these.
+        named: the device as scenarios name it: a catalog name, or path to a file.
+        host: the CPU that feeds it, as the operating system reports it.
+        stack: software -> version; facts: all other facts that a session records.
+        notes: remarks on the validity of times, such as a locked clock.
     """
 
-    kind: Kind
+    kind: Literal["cpu", "cuda"]
     device_name: str
     device: Device | None
     cores: int
@@ -49,5 +47,5 @@ class Machine:
 
     @property
     def torch_device(self) -> str:
-        """Its name for PyTorch."""
+        """Its name in PyTorch."""
         return "cpu" if self.kind == "cpu" else f"cuda:{self.index}"

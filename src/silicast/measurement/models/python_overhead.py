@@ -1,8 +1,8 @@
-"""What Python takes between two operations of an eager program, where operations run in line.
+"""Time of Python between two operations of an eager program that run in the calling thread.
 
-A layer of a decoder is too small to compute anything, so that its time is that of its calls and of
-what stands between them: modules, views, Python. Its calls are timed alone, as kernels are
-measured; the difference, over their number, is the rest.
+The time of a tiny decoder layer is that of its calls and of what lies between them: modules, views,
+Python. Its calls are also timed alone, as kernels are measured; the difference divided by their
+number is the overhead.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Any, final
 HIDDEN, HEADS, KV_HEADS, PAST = 16, 2, 1, 4
 ROUNDS = 100
 BURST, CALLS = 2, 40
-"""Calls of the layer and of an operation that are timed at once: bursts of some 0.2 ms both, which
-other processes interrupt alike."""
+"""Calls of the layer and of an operation that are timed at once: both some 0.2 ms, which other
+processes interrupt equally often."""
 LEAST_US = 0.1
 GROUPS = 5
-"""Shares of the rounds whose least times say how certain the least of all is."""
+"""Parts of the rounds whose least times show the uncertainty of the least of all."""
 
 
 @final
 @dataclass(frozen=True)
-class Between:
-    """What was found; microseconds an operation.
+class PythonOverhead:
+    """Microseconds per operation.
 
     Attributes:
         between_us: at least :data:`LEAST_US`; call_us: of the operation itself.
-        p05_us, p95_us: of repeats that each are the least of a share of the rounds.
-        operations: in the layer; repeats: how many there are.
+        p05_us, p95_us: quantiles of repeats, each the least of a part of the rounds.
+        operations: of the layer; repeats: their number.
     """
 
     between_us: float
@@ -42,8 +42,8 @@ class Between:
     repeats: int
 
 
-def between_operations() -> Between:
-    """Measures it on the CPU at hand, in some tenths of a second; one thread, as Python has."""
+def python_overhead() -> PythonOverhead:
+    """Measures the CPU at hand with one thread, in some tenths of a second."""
     import torch
 
     threads = torch.get_num_threads()
@@ -54,7 +54,7 @@ def between_operations() -> Between:
         torch.set_num_threads(threads)
 
 
-def _measured(torch: Any) -> Between:
+def _measured(torch: Any) -> PythonOverhead:
     from torch.nn import functional
 
     from silicast.measurement.models.programs.decoder import Layer
@@ -67,12 +67,8 @@ def _measured(torch: Any) -> Between:
     cache = torch.randn(2, 1, KV_HEADS, PAST + 1, width)
     query, key = torch.randn(1, HEADS, 1, width), cache[0]
     half, wide = query[..., : width // 2], torch.randn(1, 1, 2 * HIDDEN)
-    weight, small, up = (
-        torch.ones(HIDDEN),
-        torch.randn(HIDDEN, HIDDEN),
-        torch.randn(2 * HIDDEN, HIDDEN),
-    )
-    down = torch.randn(HIDDEN, 2 * HIDDEN)
+    weight, small = torch.ones(HIDDEN), torch.randn(HIDDEN, HIDDEN)
+    up, down = torch.randn(2 * HIDDEN, HIDDEN), torch.randn(HIDDEN, 2 * HIDDEN)
     place, row = cache[0][:, :, PAST : PAST + 1], torch.randn(1, KV_HEADS, 1, width)
     calls: list[tuple[int, Callable[[], Any]]] = [
         (2, lambda: functional.rms_norm(x, (HIDDEN,), weight, 1e-5)),
@@ -94,12 +90,12 @@ def _measured(torch: Any) -> Between:
         for _ in range(ROUNDS):
             wholes.append(_each_us(lambda: layer(x, cos, sin, cache, PAST), BURST) / count)
             alone.append([_each_us(call) for _, call in calls])
-    # other processes only ever add: the least of each is its own time
+    # other processes only add time: the least of each is its own
     least = [min(times) for times in zip(*alone, strict=True)]
     call_us = sum(number * t for (number, _), t in zip(calls, least, strict=True)) / count
     each = [max(min(wholes[n::GROUPS]) - call_us, LEAST_US) for n in range(GROUPS)]
     cuts = quantiles(each, n=20, method="inclusive")
-    return Between(min(each), call_us, cuts[0], cuts[-1], count, GROUPS)
+    return PythonOverhead(min(each), call_us, cuts[0], cuts[-1], count, GROUPS)
 
 
 def _each_us(call: Callable[[], object], calls: int = CALLS) -> float:

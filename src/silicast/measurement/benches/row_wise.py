@@ -1,0 +1,88 @@
+"""Kernels that work on each row of a matrix: softmax, RMSNorm, LayerNorm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, final
+
+from silicast.measurement.benches.bench import Bench, register
+from silicast.measurement.benches.operands import normal
+from silicast.measurement.benches.ranges import Size, dtype_of, tensor_bytes
+from silicast.measurement.measured_machine import MeasuredMachine
+from silicast.measurement.records import Columns
+
+
+class _RowWise(Bench):
+    """One matrix in, one of its shape out, and vectors as long as a row.
+
+    Attributes:
+        sizes: rows, then columns; vectors: their number.
+    """
+
+    sizes: ClassVar = {"tokens": Size(1, 131_072), "hidden": Size(64, 16_384, multiple=16)}
+    tiny_sizes: ClassVar = {"tokens": 4, "hidden": 64}
+    vectors: ClassVar = 1
+
+    def bytes_needed(self, kernel: Columns) -> int:
+        """Also two statistics of each row in fp32."""
+        rows, cols = (kernel[name] for name in self.sizes)
+        dtype = dtype_of(kernel)
+        return tensor_bytes(dtype, 2 * rows + self.vectors, cols) + tensor_bytes("fp32", 2 * rows)
+
+    def operands(self, kernel: Columns, machine: MeasuredMachine) -> tuple[Any, ...]:
+        """The matrix and the vectors."""
+        rows, cols = (kernel[name] for name in self.sizes)
+        vectors = [normal((cols,), dtype_of(kernel), machine) for _ in range(self.vectors)]
+        return normal((rows, cols), dtype_of(kernel), machine), *vectors
+
+
+@register
+@final
+class Softmax(_RowWise):
+    """``torch.softmax`` along the last axis."""
+
+    op: ClassVar = "softmax"
+    sizes: ClassVar = {"rows": Size(1, 1 << 20), "cols": Size(16, 1 << 17)}
+    tiny_sizes: ClassVar = {"rows": 4, "cols": 64}
+    vectors: ClassVar = 0
+
+    def function(self, kernel: Columns) -> Callable[..., object]:  # noqa: ARG002
+        """Of the matrix."""
+        import torch
+
+        return lambda x: torch.softmax(x, -1)
+
+
+@register
+@final
+class RmsNorm(_RowWise):
+    """``torch.nn.functional.rms_norm``, without a fused residual. On a CPU it is several operators,
+    as in a program that calls it.
+    """
+
+    op: ClassVar = "rmsnorm"
+
+    def function(self, kernel: Columns) -> Callable[..., object]:  # noqa: ARG002
+        """Of the matrix and weights."""
+        from torch.nn.functional import rms_norm
+
+        return lambda x, weight: rms_norm(x, x.shape[-1:], weight, 1e-6)
+
+    def bytes_needed(self, kernel: Columns) -> int:
+        """Also squares and scaled rows, which a CPU stores between operators."""
+        return 3 * super().bytes_needed(kernel)
+
+
+@register
+@final
+class LayerNorm(_RowWise):
+    """``torch.nn.functional.layer_norm`` with weight and bias."""
+
+    op: ClassVar = "layernorm"
+    vectors: ClassVar = 2
+
+    def function(self, kernel: Columns) -> Callable[..., object]:  # noqa: ARG002
+        """Of the matrix, weights and biases."""
+        from torch.nn.functional import layer_norm
+
+        return lambda x, weight, bias: layer_norm(x, x.shape[-1:], weight, bias)
