@@ -8,7 +8,7 @@ error that names it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,9 @@ from typing import Any
 from silicast.core.errors import SilicastError
 from silicast.workload.checkpoint import checkpoint_precision
 from silicast.workload.document import check_depth, json_object
-from silicast.workload.families._family import Family, Fields, families
+from silicast.workload.families.family import Family, families, find_family
+from silicast.workload.families.fields import Fields
+from silicast.workload.families.reader import read_model
 from silicast.workload.model import LIMITS, ModelConfig
 from silicast.workload.unread import unread_fields
 
@@ -96,7 +98,7 @@ def read_config(data: dict[str, Any], *, name: str = "", file: str = "") -> Mode
         architecture = _architecture(data)
         called = name or Fields(data).text("_name_or_path", default="") or architecture
         called = called or "unnamed model"
-        family = families().get(architecture)
+        family = find_family(architecture)
         if family is not None and not _structures(data, family.structures):
             return _read(family, data, called)[0]
         return _nearest(architecture, family, data, called)
@@ -116,12 +118,12 @@ def _read(family: Family, data: dict[str, Any], name: str) -> tuple[ModelConfig,
     assumed: tuple[str, ...] = ()
     try:
         fields = Fields(text)
-        model = family.read(fields, name, precision)
+        model = read_model(family, fields, name, precision)
     except SilicastError as error:
         text, assumed = _mended(text, error)
         fields = Fields(text)
-        model = family.read(fields, name, precision)
-    asked = fields.asked()
+        model = read_model(family, fields, name, precision)
+    asked = fields.names_read() | set(family.ignored)
     model = replace(model, unread=unread_fields(text, asked), assumed=assumed)
     return model, sum(1 for field in asked if text.get(field) is None)
 
@@ -162,7 +164,7 @@ def _nearest(
     needed = set(_clues(data)) - {"vision"}
     best: tuple[tuple[int, int, int, str], Family, ModelConfig] | None = None
     problem = _unknown(architecture, data) if family is None else _foreign(data, family)
-    for candidate in dict.fromkeys(families().values()):
+    for candidate in {family.name: family for family in families().values()}.values():
         if not needed <= set(candidate.structures):
             continue
         try:
@@ -255,7 +257,7 @@ def _clues(data: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _structures(data: Mapping[str, Any], known: tuple[str, ...] = ()) -> list[str]:
+def _structures(data: Mapping[str, Any], known: Collection[str] = ()) -> list[str]:
     """What the structures beyond ``known`` are called that the fields give away."""
     return [structure for key, structure in _clues(data).items() if key not in known]
 
