@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from silicast.workload.families.family import families
 
 from silicast.core.errors import SilicastError
 from silicast.workload.counting import parameters
+from silicast.workload.families.family import families
 from silicast.workload.model import ModelConfig
 from silicast.workload.models import find_model, model_from
 

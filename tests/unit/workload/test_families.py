@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from silicast.workload.families.layers import ffn_width
 
 from silicast.core.errors import SilicastError
 from silicast.workload.counting import parameters
+from silicast.workload.families.layers import ffn_width
 from silicast.workload.huggingface import read_config
 from silicast.workload.model import ModelConfig
 
