@@ -20,25 +20,8 @@ from silicast.workload.families.family import Family, families, find_family
 from silicast.workload.families.fields import Fields
 from silicast.workload.families.reader import read_model
 from silicast.workload.model import LIMITS, ModelConfig
+from silicast.workload.model_file import HF_NAMES
 from silicast.workload.unread import unread_fields
-
-HF_NAMES: dict[str, str] = {
-    "num_hidden_layers": "layers",
-    "hidden_size": "hidden",
-    "num_attention_heads": "heads",
-    "num_key_value_heads": "kv_heads",
-    "intermediate_size": "intermediate",
-    "vocab_size": "vocab",
-    "max_position_embeddings": "max_positions",
-    "tie_word_embeddings": "tied",
-    "hidden_act": "activation",
-    "n_layer": "layers",
-    "n_embd": "hidden",
-    "n_head": "heads",
-    "n_inner": "intermediate",
-    "ffn_dim": "intermediate",
-}
-"""Fields of Hugging Face -> fields of ``ModelConfig``."""
 
 _NEEDED = (
     "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Any, Literal, final
+from typing import Any, Literal, final, get_args
 
 from silicast.core.errors import SilicastError
 from silicast.workload.precision import Precision
@@ -35,6 +35,7 @@ NormAt = Literal["input", "output", "sum"]
 Position = Literal["rope", "learned", "alibi", "none"]
 QkNorm = Literal["head", "all_heads", "no_weights"]
 Residual = Literal["sequential", "parallel", "parallel_two_norms"]
+Activation = Literal["silu", "gelu", "relu", "relu2"]
 
 LIMITS: dict[str, tuple[int, int]] = {
     "layers": (1, 1024),
@@ -57,12 +58,12 @@ LIMITS: dict[str, tuple[int, int]] = {
 """Smallest and largest sensible sizes; outside them the input is a mistake."""
 
 _CHOICES: dict[str, tuple[str, ...]] = {
-    "norm": ("rmsnorm", "layernorm"),
-    "norm_at": ("input", "output", "sum"),
-    "position": ("rope", "learned", "alibi", "none"),
-    "residual": ("sequential", "parallel", "parallel_two_norms"),
-    "qk_norm_over": ("head", "all_heads", "no_weights"),
-    "activation": ("silu", "gelu", "relu", "relu2"),
+    "norm": get_args(Norm),
+    "norm_at": get_args(NormAt),
+    "position": get_args(Position),
+    "residual": get_args(Residual),
+    "qk_norm_over": get_args(QkNorm),
+    "activation": get_args(Activation),
 }
 
 
@@ -180,7 +181,7 @@ class ModelConfig:
     norm: Norm = "rmsnorm"
     norm_bias: bool = False
     gated: bool = True
-    activation: str = "silu"
+    activation: Activation = "silu"
     qkv_bias: bool = False
     o_bias: bool = False
     mlp_bias: bool = False

@@ -21,9 +21,14 @@ from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
 from silicast.core.naming import NameIndex
 from silicast.workload.document import check_depth, json_object
-from silicast.workload.huggingface import HF_NAMES
 from silicast.workload.model import ModelConfig
-from silicast.workload.model_file import ModelTable, build_model, decode_model
+from silicast.workload.model_file import (
+    HF_NAMES,
+    ModelHeader,
+    ModelTable,
+    build_model,
+    decode_model,
+)
 
 FOLDER = CATALOG / "models"
 INDEX = FOLDER / "index.json"
@@ -168,7 +173,7 @@ def _from_object(data: dict[str, Any], name: str, file: str, depth: int) -> Mode
     return build_model(decode_model(data, file=file), base, file=file)
 
 
-def _own_tables() -> list[tuple[Path, ModelTable]]:
+def _own_tables() -> list[tuple[Path, ModelHeader]]:
     """Model files of the user's own catalog folder."""
     own = os.environ.get("SILICAST_CATALOG")
     folder = Path(own) / "models" if own else None
@@ -178,7 +183,7 @@ def _own_tables() -> list[tuple[Path, ModelTable]]:
     return [(path, decode_model(json_object(path), file=str(path))) for path in paths]
 
 
-def catalog_tables() -> list[tuple[Path, ModelTable]]:
+def catalog_tables() -> list[tuple[Path, ModelHeader]]:
     """Every model file of the package's catalog, sorted by name."""
     paths = [path for path in FOLDER.glob("*.json") if path.name != INDEX.name]
     found = [(path, decode_model(json_object(path), file=str(path))) for path in paths]
