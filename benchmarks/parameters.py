@@ -14,7 +14,7 @@ from pathlib import Path
 from silicast.workload.counting import parameters
 from silicast.workload.model_file import ModelHeader
 from silicast.workload.models import catalog_tables, find_model
-from silicast.workload.published import counted_as, difference
+from silicast.workload.published_parameters import counted_as, difference
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "parameters.md"
 HEAD = """\

@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
+from silicast.workload.attention_pairs import Step, attention_pairs, sequence_lengths
 from silicast.workload.encoder_nodes import cross_flops, frontend_flops
 from silicast.workload.graph import Graph
 from silicast.workload.mixers._mixer import mixer_named, mixers
 from silicast.workload.model import LayerKind, ModelConfig
-from silicast.workload.op import Dim, Op
-from silicast.workload.pairs import attention_pairs
-from silicast.workload.plan import Plan
-from silicast.workload.precision import Precision
-from silicast.workload.shard import shard_of
-from silicast.workload.weights import (
-    PRODUCTS,
-    Weight,
+from silicast.workload.model_weights import (
     input_weights,
     layer_kinds,
     mtp_weights,
     output_weights,
 )
+from silicast.workload.nodes import Nodes
+from silicast.workload.op import Dim, Op
+from silicast.workload.plan import Plan
+from silicast.workload.precision import Precision
+from silicast.workload.shard import shard_of
+from silicast.workload.weight_tensor import PRODUCTS, Weight
 
 ATTENTION = frozenset(("attention_prefill", "attention_decode", "mla_prefill", "mla_decode"))
 """Families whose work is query-key pairs."""
@@ -103,10 +103,10 @@ def kv_bytes_per_token(
     >>> kv_bytes_per_token(find_model("Llama-3.1-8B"), Plan(), Precision())    # 2 x 32 x 1024 x 2
     131072
     """
-    shard = shard_of(model, plan)
+    rank = Nodes(model, shard_of(model, plan), precision)
 
     def grows(kind: LayerKind) -> int:
-        return mixer_named(kind.mixer).token_bytes(model, shard, precision, kind)
+        return mixer_named(kind.mixer).token_bytes(rank, kind)
 
     return _over_stages(model, plan, stage, grows)
 
@@ -121,11 +121,11 @@ def kv_cache_bytes(
     """Bytes of the cache of sequences of ``lengths`` tokens on one rank: layers with a window keep
     only what it sees, recurrent ones a state. Of the fullest stage if none is given.
     """
-    shard, found = shard_of(model, plan), list(lengths)
+    rank, found = Nodes(model, shard_of(model, plan), precision), list(lengths)
 
     def kept(kind: LayerKind) -> int:
         mixer = mixer_named(kind.mixer)
-        return sum(mixer.cache_bytes(model, shard, precision, kind, length) for length in found)
+        return sum(mixer.cache_bytes(rank, kind, length) for length in found)
 
     return _over_stages(model, plan, stage, kept)
 
@@ -138,9 +138,9 @@ def cross_cache_bytes(
     """
     if model.encoder is None:
         return 0
-    shard, tokens = shard_of(model, plan), sum(lengths)
+    rank, tokens = Nodes(model, shard_of(model, plan), precision), sum(lengths)
     return sum(
-        count * tokens * mixer_named(kind.mixer).token_bytes(model, shard, precision, kind)
+        count * tokens * mixer_named(kind.mixer).token_bytes(rank, kind)
         for kind, count in _mixing(model, range(model.layers)).items()
     )
 
@@ -156,12 +156,13 @@ def activation_bytes(
     states: two bytes as computed, gathered over the ranks, and four as sampled.
     """
     shard = shard_of(model, plan)
+    rank = Nodes(model, shard, precision)
     hidden, element = model.hidden, precision.hidden_bytes
     ups = 2 if model.gated else 1
     points: list[int] = []
     for kind in model.kinds:
         if kind.mixer:
-            points += mixer_named(kind.mixer).live_elements(model, shard, kind)
+            points += mixer_named(kind.mixer).live_elements(rank, kind)
         if kind.feed == "mlp":
             inner = kind.intermediate // shard.dense_tp
             # gathered tokens of all groups, where they share the layer
@@ -213,8 +214,9 @@ def attention_flops(
         prefill: (new tokens, past plus new tokens) of each sequence in prefill.
         decode: cached tokens, without the new one, of each decoding sequence.
     """
+    step = Step(prefill, decode)
     return sum(
-        count * mixer_named(kind.mixer).flops(model, kind, prefill, decode)
+        count * mixer_named(kind.mixer).flops(model, kind, step)
         for kind, count in _mixing(model, range(model.layers)).items()
     )
 
@@ -283,9 +285,9 @@ def op_flops(op: Op) -> int:
     if op.family not in ATTENTION:
         counted = _counted().get(op.family)
         return counted(op) if counted else 0
-    totals = _lengths(op.dim("kv_len"))
+    totals = sequence_lengths(op.dim("kv_len"))
     if op.family.endswith("prefill"):
-        queries = _lengths(op.dim("q_len"))
+        queries = sequence_lengths(op.dim("q_len"))
     else:
         queries, totals = (1,) * len(totals), tuple(kv + 1 for kv in totals)
     window = _number(dims.get("window", 0))
@@ -308,7 +310,7 @@ def _head_flops(op: Op) -> int:
 @cache
 def _counted() -> Mapping[str, Callable[[Op], int]]:
     """Families of ops that mixers brought along -> their FLOPs."""
-    return {name: count for mixer in mixers().values() for name, count in mixer.counted.items()}
+    return {name: count for mixer in mixers().values() for name, count in mixer.counted().items()}
 
 
 def graph_flops(graph: Graph, symbols: Mapping[str, Dim]) -> int:
@@ -360,11 +362,3 @@ def _number(dim: Dim) -> int:
     if not isinstance(dim, int):
         raise ValueError(f"expected a number, found {dim!r}")
     return dim
-
-
-def _lengths(dim: Dim) -> tuple[int, ...]:
-    if isinstance(dim, int):
-        return (dim,)
-    if isinstance(dim, tuple):
-        return dim
-    raise ValueError(f"expected lengths, found {dim!r}")

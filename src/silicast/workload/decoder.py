@@ -173,26 +173,24 @@ class _Builder:
         """Token embedding cut by vocabulary, positions, and the norm some models put after it."""
         make = self.make
         h, width = make.model.hidden, make.model.embedding_width
-        rows = make.shard.vocab
-        lookup = Op.make("embedding", make.plain, tokens=TOKENS, hidden=width or h, vocab=rows)
-        yield Node("embedding", lookup)
         last = "embedding"
+        yield self._lookup(last, width or h, make.shard.vocab)
         if make.shard.tp > 1:
             size = width * make.precision.hidden_bytes
             yield make.all_reduce("embedding_all_reduce", last, width=size)
             last = "embedding_all_reduce"
         if width:
-            product = Op.make("gemm", make.unquantised, m=TOKENS, n=h, k=width)
-            yield Node("project_in", product, (last,))
+            yield make.product("project_in", h, width, last)
             last = "project_in"
         if make.model.type_rows:
-            table = Op.make(
-                "embedding", make.plain, tokens=TOKENS, hidden=h, vocab=make.model.type_rows
-            )
-            yield Node("type_embedding", table)
+            yield self._lookup("type_embedding", h, make.model.type_rows)
             yield make.elementwise("type_add", "add", h, 2, last, "type_embedding")
             last = "type_add"
         yield from self._positioned(last)
+
+    def _lookup(self, name: str, hidden: int, rows: int) -> Node:
+        """Rows of a table, one a token."""
+        return self.make.node(name, "embedding", tokens=TOKENS, hidden=hidden, vocab=rows)
 
     def frontend(self) -> Iterator[Node]:
         """Convolutions over a spectrogram instead of an embedding, and positions."""
@@ -203,9 +201,7 @@ class _Builder:
         """A table of positions and the norm behind it, where there are any."""
         make, h = self.make, self.make.model.hidden
         if make.model.position == "learned":
-            rows = make.model.position_rows
-            table = Op.make("embedding", make.plain, tokens=TOKENS, hidden=h, vocab=rows)
-            yield Node("position_embedding", table)
+            yield self._lookup("position_embedding", h, make.model.position_rows)
             yield make.elementwise("position_add", "add", h, 2, last, "position_embedding")
             last = "position_add"
         if make.model.embedding_norm:
@@ -342,31 +338,22 @@ class _Builder:
         if make.model.norm_at != "sum":
             yield make.norm("final_norm", residual=before)
             normed = ("final_norm",)
-        gather = Op.make(
-            "elementwise", make.kind("copy"), elements=Affine(LOGIT_ROWS, hidden), inputs=1
-        )
-        yield Node("logit_gather", gather, normed)
-        last, width = "logit_gather", make.model.embedding_width
+        rows, last, width = LOGIT_ROWS, "logit_gather", make.model.embedding_width
+        yield make.elementwise(last, "copy", hidden, 1, *normed, rows=rows)
         if make.model.pooler:
-            product = Op.make("gemm", make.unquantised, m=LOGIT_ROWS, n=hidden, k=hidden)
-            yield Node("pooler", product, (last,))
-            rows = LOGIT_ROWS
+            yield make.product("pooler", hidden, hidden, last, rows=rows)
             yield make.elementwise("pooler_tanh", "tanh", hidden, 1, "pooler", rows=rows)
             return
         if width:
-            product = Op.make("gemm", make.unquantised, m=LOGIT_ROWS, n=width, k=hidden)
-            yield Node("project_out", product, (last,))
+            yield make.product("project_out", width, hidden, last, rows=rows)
             last = "project_out"
-        product = Op.make("gemm", make.unquantised, m=LOGIT_ROWS, n=vocab, k=width or hidden)
-        yield Node("lm_head", product, (last,))
+        yield make.product("lm_head", vocab, width or hidden, last, rows=rows)
         last = "lm_head"
         if make.shard.tp > 1:
-            size = Affine(LOGIT_ROWS, make.shard.padded_vocab * make.precision.hidden_bytes)
-            op = Op.make("all_gather", make.plain, bytes=size, gpus=make.shard.tp)
-            yield Node("logits_all_gather", op, (last,))
+            size = Affine(rows, make.shard.padded_vocab * make.precision.hidden_bytes)
             last = "logits_all_gather"
-        sample = Op.make("sampling", make.plain, rows=LOGIT_ROWS, vocab=make.model.vocab)
-        yield Node("sampling", sample, (last,))
+            yield make.node(last, "all_gather", "lm_head", bytes=size, gpus=make.shard.tp)
+        yield make.node("sampling", "sampling", last, rows=rows, vocab=make.model.vocab)
 
     def boundary(self) -> Iterator[Node]:
         """Transfer to the next stage: the hidden states, and the residual where a norm adds it.
@@ -380,8 +367,7 @@ class _Builder:
         tp, width = make.shard.tp, make.model.hidden * make.precision.hidden_bytes
         for name in names:
             part = width if width % tp else width // tp
-            send = Op.make("send_recv", make.plain, bytes=Affine(TOKENS, part), gpus=2)
-            yield Node(f"send_{name}", send)
+            send, gather = f"send_{name}", f"gather_{name}"
+            yield make.node(send, "send_recv", bytes=Affine(TOKENS, part), gpus=2)
             if tp > 1 and part < width:
-                gather = Op.make("all_gather", make.plain, bytes=Affine(TOKENS, width), gpus=tp)
-                yield Node(f"gather_{name}", gather, (f"send_{name}",))
+                yield make.node(gather, "all_gather", send, bytes=Affine(TOKENS, width), gpus=tp)

@@ -15,13 +15,13 @@ from typing import Any
 
 from silicast.core.errors import SilicastError
 from silicast.workload.checkpoint import checkpoint_precision
-from silicast.workload.document import check_depth, json_object
 from silicast.workload.families.family import Family, families, find_family
 from silicast.workload.families.fields import Fields
 from silicast.workload.families.reader import read_model
+from silicast.workload.ignored_config_fields import ignored_config_fields
+from silicast.workload.json_files import check_depth, json_object
 from silicast.workload.model import LIMITS, ModelConfig
 from silicast.workload.model_file import HF_NAMES
-from silicast.workload.unread import unread_fields
 
 _NEEDED = (
     "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size"
@@ -64,8 +64,8 @@ def read_config(data: dict[str, Any], *, name: str = "", file: str = "") -> Mode
 
     An architecture that is not known, or one with structures that it does not have, is read as the
     nearest family that has them; heads that contradict each other are brought to the nearest sizes
-    that do not. ``ModelConfig.assumed`` then says so, and ``ModelConfig.unread`` names the fields
-    that nobody looked at.
+    that do not. ``ModelConfig.assumed`` then states it, and ``ModelConfig.ignored_fields``
+    names the fields that were not read.
 
     Args:
         name: what to call it; else ``_name_or_path``, else the architecture.
@@ -107,7 +107,7 @@ def _read(family: Family, data: dict[str, Any], name: str) -> tuple[ModelConfig,
         fields = Fields(text)
         model = read_model(family, fields, name, precision)
     asked = fields.names_read() | set(family.ignored)
-    model = replace(model, unread=unread_fields(text, asked), assumed=assumed)
+    model = replace(model, ignored_fields=ignored_config_fields(text, asked), assumed=assumed)
     return model, sum(1 for field in asked if text.get(field) is None)
 
 
@@ -156,7 +156,7 @@ def _nearest(
             problem = error if candidate is family else problem
             continue
         extra = len(set(candidate.structures) - needed)
-        rank = (len(found.unread), extra, in_vain, candidate.architectures[0])
+        rank = (len(found.ignored_fields), extra, in_vain, candidate.architectures[0])
         if best is None or rank < best[0]:
             best = (rank, candidate, found)
     if best is None:

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, final, get_args
+from typing import Literal, final, get_args
 
 from silicast.core.errors import SilicastError
+from silicast.workload.model_parts import (
+    MLA,
+    LayerKind,
+    LayerSizes,
+    MoE,
+    Recurrent,
+    Sparse,
+    check_int,
+)
 from silicast.workload.precision import Precision
-from silicast.workload.sparse import Sparse
-from silicast.workload.structure import MLA, LayerSizes, MoE, Recurrent, check_int
 
 __all__ = [
-    "LIMITS",
-    "MLA",
-    "LayerKind",
-    "LayerSizes",
-    "MoE",
-    "ModelConfig",
-    "Norm",
-    "NormAt",
-    "Position",
-    "Precision",
-    "QkNorm",
-    "Recurrent",
-    "Residual",
-    "Sparse",
-    "check_size",
-    "divided",
-]
+    "LIMITS", "MLA", "LayerKind", "LayerSizes", "MoE", "ModelConfig", "Precision", "Recurrent",
+    "Sparse", "check_size", "divided",
+]  # fmt: skip
 
 Norm = Literal["rmsnorm", "layernorm"]
 NormAt = Literal["input", "output", "sum"]
@@ -65,44 +58,6 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "qk_norm_over": get_args(QkNorm),
     "activation": get_args(Activation),
 }
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class LayerKind:
-    """What tells one layer of a model from another.
-
-    Attributes:
-        mixer: how tokens see each other, a name of :mod:`silicast.workload.mixers`; "" = not at
-            all: the layer is its feed alone.
-        feed: "mlp", "experts" or "" = the layer is its mixer alone.
-        window: keys that a query sees, 0 = all; rope: queries and keys are rotated.
-        heads, kv_heads, head_dim: of its attention; intermediate: width of its MLP.
-        v_head_dim: width of a head's values, 0 = ``head_dim``.
-        shared_kv: keys and values come out of one projection; sinks: its heads have sinks.
-    """
-
-    mixer: str = "heads"
-    feed: str = "mlp"
-    window: int = 0
-    rope: bool = True
-    heads: int = 0
-    kv_heads: int = 0
-    head_dim: int = 0
-    intermediate: int = 0
-    v_head_dim: int = 0
-    shared_kv: bool = False
-    sinks: bool = False
-
-    @property
-    def value_dim(self) -> int:
-        """Width of a head's values."""
-        return self.v_head_dim or self.head_dim
-
-    @property
-    def moe(self) -> bool:
-        """Whether it has experts instead of the MLP."""
-        return self.feed == "experts"
 
 
 @final
@@ -157,8 +112,9 @@ class ModelConfig:
         default_precision: formats of the published checkpoint, bf16 where it does not say.
         published_parameters: exact count its publisher states, 0 = none.
         source: where the numbers come from.
-        assumed: what of its structure was assumed because its configuration did not say or was not
-            understood, in sentences; unread: fields of the configuration that nobody looked at.
+        assumed: what of its structure was assumed because its configuration did not state it or was
+            not understood, in sentences.
+        ignored_fields: fields of the configuration that were not read and may describe structure.
 
     Raises:
         SilicastError: sizes that contradict each other, or outside :data:`LIMITS`.
@@ -222,7 +178,7 @@ class ModelConfig:
     published_parameters: int = 0
     source: str = ""
     assumed: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
+    ignored_fields: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for field in LIMITS:
@@ -323,9 +279,9 @@ class ModelConfig:
     @property
     def caveats(self) -> tuple[str, ...]:
         """What of its configuration a reader of a prediction must know."""
-        if not self.unread:
+        if not self.ignored_fields:
             return self.assumed
-        fields = ", ".join(self.unread)
+        fields = ", ".join(self.ignored_fields)
         return (*self.assumed, f"fields of {self.name} that were not understood: {fields}")
 
     @property
@@ -369,53 +325,6 @@ class ModelConfig:
         """What ``layer`` looks like; sizes of parts that it does not have are 0."""
         return _kinds_of_layers(self)[layer]
 
-    def changed(self, changes: dict[str, Any]) -> ModelConfig:
-        """The same model with some fields changed, as ``{base: name, ...}`` asks.
-
-        Two relations follow along unless given: ``head_dim`` stays hidden / heads, and
-        ``kv_heads`` stays equal to heads, where the base has them so. One window for all layers
-        stays so for another number of layers, and with fewer layers a pattern of windows or dense
-        layers is cut. The published count does not carry over.
-
-        Raises:
-            SilicastError: unknown field, or the result contradicts itself.
-        """
-        known = {field.name for field in fields(self)}
-        for name in changes:
-            if name not in known:
-                raise SilicastError(
-                    f"unknown model field {name!r}", field=name, hint=_near(name, known)
-                )
-        for name in LIMITS:
-            if name in changes:
-                check_size(name, changes[name])
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values |= {"published_parameters": 0, **changes}
-        if "kv_heads" not in changes and self.kv_heads == self.heads:
-            values["kv_heads"] = values["heads"]
-        if "head_dim" not in changes and self.head_dim * self.heads == self.hidden:
-            values["head_dim"] = divided(values["hidden"], values["heads"])
-        if "windows" not in changes and len(set(self.windows)) == 1:
-            values["windows"] = self.windows[:1] * values["layers"]
-        self._follow(changes, values)
-        return ModelConfig(**values)
-
-    def _follow(self, changes: dict[str, Any], values: dict[str, Any]) -> None:
-        """What of a pattern over the layers, and of latent attention, goes along with a change."""
-        moe, mla, layers = values["moe"], values["mla"], values["layers"]
-        if moe is not None and "moe" not in changes:
-            kept = tuple(layer for layer in moe.dense_layers if layer < layers)
-            values["moe"] = replace(moe, dense_layers=kept)
-        if mla is not None and "head_dim" not in changes:
-            values["head_dim"] = mla.qk_head_dim
-        if mla is not None and "kv_heads" not in changes:
-            values["kv_heads"] = values["heads"]
-        if "windows" not in changes and len(set(self.windows)) > 1 and layers < self.layers:
-            values["windows"] = self.windows[:layers]
-        for field in ("mixers", "feeds", "sizes"):
-            if field not in changes and layers < self.layers:
-                values[field] = getattr(self, field)[:layers]
-
 
 def divided(hidden: int, heads: int) -> int:
     """``head_dim`` of a model that does not state it.
@@ -439,13 +348,6 @@ def check_size(field: str, value: object) -> None:
         SilicastError: names the field.
     """
     check_int(field, value, *LIMITS[field])
-
-
-def _near(name: str, known: set[str]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, sorted(known), n=3)
-    return f"did you mean {' or '.join(near)}?" if near else ""
 
 
 @lru_cache(maxsize=1024)

@@ -20,11 +20,11 @@ from silicast.workload.model import (
     ModelConfig,
     MoE,
     Recurrent,
+    Sparse,
     check_size,
     divided,
 )
 from silicast.workload.precision import Precision
-from silicast.workload.sparse import Sparse
 
 HF_NAMES: dict[str, str] = {
     "num_hidden_layers": "layers",
@@ -46,7 +46,14 @@ HF_NAMES: dict[str, str] = {
 
 _REQUIRED = ("layers", "hidden", "heads", "vocab")
 _PARTS: dict[str, type] = {"moe": MoE, "mla": MLA, "sparse": Sparse, "recurrent": Recurrent}
-_NOT_STATED = ("name", "source", "default_precision", "published_parameters", "assumed", "unread")
+_NOT_STATED = (
+    "name",
+    "source",
+    "default_precision",
+    "published_parameters",
+    "assumed",
+    "ignored_fields",
+)
 
 
 class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -205,7 +212,40 @@ def _changed(table: ModelHeader, base: ModelConfig) -> ModelConfig:
     """``base`` with what the table states."""
     changes = {"name": f"{base.name} (changed)"} | _changes(table)
     changes |= _parts(table, base)
-    return base.changed(_window(table, changes, changes.get("layers", base.layers)))
+    return changed_model(base, _window(table, changes, changes.get("layers", base.layers)))
+
+
+def changed_model(base: ModelConfig, changes: dict[str, Any]) -> ModelConfig:
+    """``base`` with some fields changed.
+
+    Relations that the base has follow along unless given: ``head_dim`` stays hidden / heads, or the
+    width of the latent's heads, and ``kv_heads`` stays equal to heads. One window for all layers
+    stays so for another number of layers; with fewer layers, patterns over them are cut. The
+    published count does not carry over.
+
+    Raises:
+        SilicastError: the result contradicts itself.
+    """
+    for name in LIMITS:
+        if name in changes:
+            check_size(name, changes[name])
+    old = {field.name: getattr(base, field.name) for field in fields(base)}
+    values: dict[str, Any] = old | {"published_parameters": 0} | changes
+    layers, follows = values["layers"], old.keys() - changes.keys()
+    if "kv_heads" in follows and (base.kv_heads == base.heads or values["mla"] is not None):
+        values["kv_heads"] = values["heads"]
+    if "head_dim" in follows and values["mla"] is not None:
+        values["head_dim"] = values["mla"].qk_head_dim
+    elif "head_dim" in follows and base.head_dim * base.heads == base.hidden:
+        values["head_dim"] = divided(values["hidden"], values["heads"])
+    if "windows" in follows and len(set(base.windows)) == 1:
+        values["windows"] = base.windows[:1] * layers
+    for name in follows & {"windows", "mixers", "feeds", "sizes"}:
+        values[name] = values[name][:layers]
+    if base.moe is not None and "moe" in follows:
+        kept = tuple(layer for layer in base.moe.dense_layers if layer < layers)
+        values["moe"] = replace(base.moe, dense_layers=kept)
+    return ModelConfig(**values)
 
 
 def _parts(table: Any, base: ModelConfig | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from silicast.core.errors import SilicastError
+from silicast.workload.attention_pairs import attention_pairs
 from silicast.workload.counting import (
     activation_bytes,
     active_parameters,
@@ -22,7 +23,6 @@ from silicast.workload.graph import Graph
 from silicast.workload.model import MoE
 from silicast.workload.models import find_model, model_from
 from silicast.workload.op import Affine, Op
-from silicast.workload.pairs import attention_pairs
 from silicast.workload.plan import Plan
 from silicast.workload.precision import Precision
 

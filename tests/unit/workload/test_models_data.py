@@ -73,7 +73,7 @@ def test_configurations_agree_with_the_catalog() -> None:
         if found is None or known is None:
             continue
         assert not found.assumed, name
-        found = replace(found, unread=())
+        found = replace(found, ignored_fields=())
         if "quantization_config" in json.loads(path.read_text()):
             assert found.default_precision == known.default_precision, name
         same = replace(

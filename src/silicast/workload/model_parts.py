@@ -1,16 +1,20 @@
-"""Parts of a decoder that not every model has: experts, latent attention, sizes of a layer."""
+"""Parts of a decoder that not every model has: experts, latent, sparse and recurrent layers, sizes
+of single layers, and what tells one layer from another.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from typing import ClassVar, final
 
+from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError
-
-__all__ = ["MLA", "STATE_BYTES", "LayerSizes", "MoE", "Recurrent", "check_int"]
 
 STATE_BYTES = 4
 """Of an element of a recurrent state: serving engines keep it in fp32."""
+INDEX_FORMAT = "fp8"
+INDEX_SCALE_BYTES = 4
+"""Index keys are cached in fp8, with one fp32 scale each."""
 
 
 @final
@@ -46,7 +50,6 @@ class MoE:
     latent: int = 0
     capacity: int = 0
 
-    REQUIRED: ClassVar[tuple[str, ...]] = ("experts", "topk", "intermediate")
     LIMITS: ClassVar[dict[str, tuple[int, int]]] = {
         "experts": (1, 1 << 16),
         "topk": (1, 1 << 16),
@@ -94,10 +97,6 @@ class MLA:
     qk_rope_head_dim: int
     v_head_dim: int
     q_lora_rank: int = 0
-
-    REQUIRED: ClassVar[tuple[str, ...]] = (
-        "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"
-    )  # fmt: skip
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -155,6 +154,44 @@ class LayerSizes:
 
 @final
 @dataclass(frozen=True, slots=True)
+class LayerKind:
+    """What tells one layer of a model from another.
+
+    Attributes:
+        mixer: how tokens see each other, a name of :mod:`silicast.workload.mixers`; "" = not at
+            all: the layer is its feed alone.
+        feed: "mlp", "experts" or "" = the layer is its mixer alone.
+        window: keys that a query sees, 0 = all; rope: queries and keys are rotated.
+        heads, kv_heads, head_dim: of its attention; intermediate: width of its MLP.
+        v_head_dim: width of a head's values, 0 = ``head_dim``.
+        shared_kv: keys and values come out of one projection; sinks: its heads have sinks.
+    """
+
+    mixer: str = "heads"
+    feed: str = "mlp"
+    window: int = 0
+    rope: bool = True
+    heads: int = 0
+    kv_heads: int = 0
+    head_dim: int = 0
+    intermediate: int = 0
+    v_head_dim: int = 0
+    shared_kv: bool = False
+    sinks: bool = False
+
+    @property
+    def value_dim(self) -> int:
+        """Width of a head's values."""
+        return self.v_head_dim or self.head_dim
+
+    @property
+    def moe(self) -> bool:
+        """Whether it has experts instead of the MLP."""
+        return self.feed == "experts"
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Recurrent:
     """Sizes of layers whose tokens meet in a state: linear attention, state spaces.
 
@@ -183,7 +220,6 @@ class Recurrent:
     decay_rank: int = 0
     gate_rank: int = 0
 
-    REQUIRED: ClassVar[tuple[str, ...]] = ("key_heads", "key_dim", "value_heads", "value_dim")
     LIMITS: ClassVar[dict[str, tuple[int, int]]] = {
         "key_heads": (1, 1 << 12), "key_dim": (1, 1 << 12), "value_heads": (1, 1 << 12),
         "value_dim": (1, 1 << 12), "taps": (1, 64), "chunk": (1, 1 << 12),
@@ -204,6 +240,56 @@ class Recurrent:
     def state(self) -> int:
         """Elements of the states of all heads, of one sequence and layer."""
         return self.value_heads * self.key_dim * self.value_dim
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Sparse:
+    """What layers with sparse attention have beyond their heads.
+
+    Attributes:
+        index_heads, index_dim: of the indexer's queries; its one key has ``index_dim`` elements.
+        selected: tokens, compressed entries or blocks that a query attends to.
+        block: tokens of a selected block (MiniMax-M3); 1 = single tokens.
+        window: last tokens that are seen uncompressed beside what is selected; 0 = none.
+        q_rank, out_groups, out_rank: of DeepSeek-V4's queries and of its grouped way out.
+        csa_ratio, hca_ratio: tokens that share an entry in lightly and heavily compressed layers.
+        rope_dim: width of a head that is rotated.
+        streams: residual streams that hyper-connections mix around every block; 0 = one, added to.
+
+    Raises:
+        SilicastError: a size is out of range.
+
+    >>> Sparse(index_heads=64, index_dim=128, selected=2048).index_token_bytes
+    132
+    """
+
+    index_heads: int
+    index_dim: int
+    selected: int
+    block: int = 1
+    window: int = 0
+    q_rank: int = 0
+    out_groups: int = 0
+    out_rank: int = 0
+    rope_dim: int = 64
+    csa_ratio: int = 4
+    hca_ratio: int = 128
+    streams: int = 0
+
+    AT_LEAST_1: ClassVar[frozenset[str]] = frozenset(
+        ("index_heads", "index_dim", "selected", "block", "csa_ratio", "hca_ratio")
+    )
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            low = 1 if name in self.AT_LEAST_1 else 0
+            check_int(f"sparse.{name}", getattr(self, name), low, 1 << 20)
+
+    @property
+    def index_token_bytes(self) -> int:
+        """Bytes that the index cache holds of one key."""
+        return self.index_dim * int(BITS[INDEX_FORMAT]) // 8 + INDEX_SCALE_BYTES
 
 
 def check_int(field: str, value: object, low: int, high: int) -> None:

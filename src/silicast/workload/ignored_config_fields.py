@@ -42,10 +42,10 @@ _NAMES = frozenset(
 _UNTELLING = re.compile("|".join(f"(?:{pattern})" for pattern in _PATTERNS))
 
 
-def unread_fields(data: Mapping[str, Any], asked: Iterable[str]) -> tuple[str, ...]:
+def ignored_config_fields(data: Mapping[str, Any], asked: Iterable[str]) -> tuple[str, ...]:
     """Fields that hold something, may say something of the structure, and were not looked at.
 
-    >>> unread_fields({"hidden_size": 8, "bos_token_id": 1, "gadgets": 3}, ["hidden_size"])
+    >>> ignored_config_fields({"hidden_size": 8, "bos_token_id": 1, "gadgets": 3}, ["hidden_size"])
     ('gadgets',)
     """
     known = _NAMES.union(asked)

@@ -7,19 +7,7 @@ from dataclasses import replace
 from silicast.workload.encoder_nodes import cross_weights, frontend_weights
 from silicast.workload.mixers._mixer import mixer_named
 from silicast.workload.model import LayerKind, ModelConfig, MoE
-from silicast.workload.weight import PRODUCTS, Weight, linear_bytes
-
-__all__ = [
-    "PRODUCTS",
-    "Weight",
-    "encoder_weights",
-    "input_weights",
-    "layer_kinds",
-    "layer_weights",
-    "linear_bytes",
-    "mtp_weights",
-    "output_weights",
-]
+from silicast.workload.weight_tensor import Weight
 
 
 def layer_weights(model: ModelConfig, kind: LayerKind) -> tuple[Weight, ...]:
