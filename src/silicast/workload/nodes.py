@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import final
 
@@ -13,6 +13,9 @@ from silicast.workload.op import Affine, Dim, Op, Variant
 from silicast.workload.precision import Precision
 from silicast.workload.shard import Shard
 from silicast.workload.symbols import ALL_TOKENS, TOKENS
+
+Ended = Generator[Node, None, str]
+"""Nodes; returns the name of the one that ends them."""
 
 _KERNEL_KINDS = {"relu2": "relu"}
 """Activations that run as an elementwise kernel of another name: squaring is one more multiply."""
@@ -137,6 +140,13 @@ class Nodes:
         """Sum over the tensor-parallel ranks of ``width`` bytes a token, 0 = the hidden states."""
         size = Affine(TOKENS, width or self.model.hidden * self.precision.hidden_bytes)
         return self.node(name, "all_reduce", *inputs, bytes=size, gpus=self.shard.tp)
+
+    def summed(self, name: str, last: str) -> Ended:
+        """The sum over the ranks of the output of ``last``, if there are several ranks."""
+        if self.shard.tp == 1:
+            return last
+        yield self.all_reduce(name, last)
+        return name
 
     def between_groups(self, family: str, name: str, *inputs: str) -> Node:
         """Brings the hidden states of all groups' tokens to each ("all_gather"), or the sums over

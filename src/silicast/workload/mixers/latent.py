@@ -4,7 +4,7 @@ keys and values of all heads come out of one cached vector.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar, final
 
 from silicast.core.errors import SilicastError
@@ -20,7 +20,7 @@ from silicast.workload.mixers.indexer import (
     sparse_of,
 )
 from silicast.workload.model import MLA, LayerKind, ModelConfig
-from silicast.workload.nodes import Nodes
+from silicast.workload.nodes import Ended, Nodes
 from silicast.workload.op import Dim, Op
 from silicast.workload.symbols import (
     DECODE_KV,
@@ -43,7 +43,7 @@ def latent_of(model: ModelConfig) -> MLA:
     return model.mla
 
 
-def to_latent(make: Nodes, source: str, kind: LayerKind) -> Generator[Node, None, str]:
+def to_latent(make: Nodes, source: str, kind: LayerKind) -> Ended:
     """Queries of the rank's heads, the latent of new tokens and its copy into the cache (kv_copy).
 
     Returns:
