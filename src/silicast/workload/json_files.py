@@ -1,7 +1,7 @@
 """Reads JSON that users hand in: bounded in size and depth, keys unique.
 
-NaN and Infinity pass, because published configurations hold them in fields that nobody here
-reads; who reads a field refuses them there.
+NaN and Infinity pass, because published configurations hold them in fields that are never read; a
+reader of such a field refuses them.
 """
 
 from __future__ import annotations
@@ -23,37 +23,41 @@ def json_object(path: Path) -> dict[str, Any]:
         SilicastError: unreadable, larger than 1 MiB, not UTF-8 JSON, deeper than 32 levels,
             a repeated key, or not an object; names the file.
     """
-    file = str(path)
     try:
         if not path.is_file():
-            raise SilicastError("no such file", kind="io", file=file)
+            raise SilicastError("no such file", kind="io")
         if path.stat().st_size > MAX_BYTES:
-            raise SilicastError(
-                "larger than 1 MiB: not a model configuration", kind="limit", file=file
-            )
-        text = path.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise SilicastError(f"cannot read: {error.strerror}", kind="io", file=file) from None
-    except UnicodeDecodeError:
-        raise SilicastError("not UTF-8 text", file=file) from None
-    try:
-        value = json.loads(text, object_pairs_hook=_unique)
-    except json.JSONDecodeError as error:
-        message = f"not valid JSON: {error.msg} in line {error.lineno}"
-        raise SilicastError(message, file=file) from None
-    except RecursionError:
-        raise SilicastError("nested too deeply", kind="limit", file=file) from None
-    except SilicastError as error:
-        raise SilicastError(error.message, kind=error.kind, field=error.field, file=file) from None
-    except ValueError as error:  # an integer of thousands of digits
-        raise SilicastError(f"not valid JSON: {str(error)[:80]}", file=file) from None
-    if not isinstance(value, dict):
-        raise SilicastError(f"expected a JSON object, found {type(value).__name__}", file=file)
-    try:
+            raise SilicastError("larger than 1 MiB: not a model configuration", kind="limit")
+        value = json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=_unique)
+        if not isinstance(value, dict):
+            raise SilicastError(f"expected a JSON object, found {type(value).__name__}")
         check_depth(value)
     except SilicastError as error:
-        raise SilicastError(error.message, kind=error.kind, field=error.field, file=file) from None
+        raise in_file(error, str(path)) from None
+    except OSError as error:
+        text = f"cannot read: {error.strerror}"
+        raise SilicastError(text, kind="io", file=str(path)) from None
+    except UnicodeDecodeError:
+        raise SilicastError("not UTF-8 text", file=str(path)) from None
+    except json.JSONDecodeError as error:
+        text = f"not valid JSON: {error.msg} in line {error.lineno}"
+        raise SilicastError(text, file=str(path)) from None
+    except RecursionError:
+        raise SilicastError("nested too deeply", kind="limit", file=str(path)) from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise SilicastError(f"not valid JSON: {str(error)[:80]}", file=str(path)) from None
     return value
+
+
+def in_file(error: SilicastError, file: str) -> SilicastError:
+    """The same error, with the file where it names none."""
+    return SilicastError(
+        error.message,
+        kind=error.kind,
+        field=error.field,
+        hint=error.hint,
+        file=error.file or file,
+    )
 
 
 def check_depth(value: object, field: str = "", depth: int = 0) -> None:

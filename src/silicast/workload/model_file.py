@@ -13,6 +13,7 @@ from typing import Any, ForwardRef, get_type_hints
 import msgspec
 
 from silicast.core.errors import SilicastError
+from silicast.workload.json_files import in_file
 from silicast.workload.model import (
     LIMITS,
     MLA,
@@ -173,9 +174,7 @@ def build_model(
         base = find(table.base) if table.base else None
         model = _whole(table) if base is None else _changed(table, base)
     except SilicastError as error:
-        raise SilicastError(
-            error.message, kind=error.kind, field=error.field, hint=error.hint, file=file
-        ) from None
+        raise in_file(error, file) from None
     default = Precision() if base is None else base.default_precision
     try:
         precision = Precision.of(**_stated(table.precision), default=default)

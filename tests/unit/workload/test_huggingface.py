@@ -10,7 +10,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.workload.checkpoint import checkpoint_precision
 from silicast.workload.counting import parameters
-from silicast.workload.huggingface import read_config, read_config_file
+from silicast.workload.huggingface import read_config
 from silicast.workload.models import find_model, model_from
 
 LLAMA = {
@@ -328,7 +328,7 @@ def test_files(tmp_path: Path) -> None:
     folder = tmp_path / "My-Model"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(LLAMA))
-    assert read_config_file(folder / "config.json").name == "My-Model"
+    assert find_model(str(folder / "config.json")).name == "My-Model"
     assert find_model(str(folder)) == find_model(str(folder / "config.json"))
     assert model_from(LLAMA).layers == 32
 
