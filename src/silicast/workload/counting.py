@@ -16,9 +16,9 @@ from silicast.workload.mixers._mixer import mixer_named, mixers
 from silicast.workload.model import LayerKind, ModelConfig
 from silicast.workload.model_weights import (
     input_weights,
-    layer_kinds,
     mtp_weights,
     output_weights,
+    weights_of_layers,
 )
 from silicast.workload.nodes import Nodes
 from silicast.workload.op import Dim, Op
@@ -41,11 +41,12 @@ def parameters(model: ModelConfig, *, mtp: bool = True) -> int:
     >>> parameters(find_model("Llama-3.1-8B"))
     8030261248
     """
-    total = _parameters(input_weights(model)) + _parameters(output_weights(model))
-    total += sum(
-        count * _parameters(weights) for weights, count in layer_kinds(model, range(model.layers))
-    )
-    return total + (model.mtp_layers * _parameters(mtp_weights(model)) if mtp else 0)
+    outside = (*input_weights(model), *output_weights(model))
+    total = sum(weight.parameters for weight in outside)
+    total += sum(count * weight.parameters for weight, count in weights_of_layers(model))
+    if mtp and model.mtp_layers:
+        total += model.mtp_layers * sum(weight.parameters for weight in mtp_weights(model))
+    return total
 
 
 def active_parameters(model: ModelConfig, *, embedding: bool = True) -> int:
@@ -58,14 +59,11 @@ def active_parameters(model: ModelConfig, *, embedding: bool = True) -> int:
     >>> active_parameters(find_model("Mixtral-8x7B"))
     12879925248
     """
-    kinds = layer_kinds(model, range(model.layers))
-    total = sum(count * weight.active for weights, count in kinds for weight in weights)
-    outside = sum(w.active for w in output_weights(model))
-    inputs = sum(w.active for w in input_weights(model)) - model.encoder_parameters
+    outside = (*input_weights(model), *output_weights(model))
+    total = sum(count * weight.active for weight, count in weights_of_layers(model))
+    total += sum(weight.active for weight in outside) - model.encoder_parameters
     table = model.vocab * (model.embedding_width or model.hidden)
-    if embedding:
-        return total + outside + inputs
-    return total + outside + inputs - (0 if model.tied else table)
+    return total if embedding or model.tied else total - table
 
 
 def rank_parameters(model: ModelConfig, plan: Plan, stage: int = 0) -> int:
@@ -141,7 +139,7 @@ def cross_cache_bytes(
     rank, tokens = Nodes(model, shard_of(model, plan), precision), sum(lengths)
     return sum(
         count * tokens * mixer_named(kind.mixer).token_bytes(rank, kind)
-        for kind, count in _mixing(model, range(model.layers)).items()
+        for kind, count in _mixing(model).items()
     )
 
 
@@ -190,8 +188,7 @@ def linear_flops_per_token(model: ModelConfig) -> int:
     """
     return 2 * sum(
         count * weight.active
-        for weights, count in layer_kinds(model, range(model.layers))
-        for weight in weights
+        for weight, count in weights_of_layers(model)
         if weight.kind in PRODUCTS and weight.name != "cross_kv"
     )
 
@@ -217,7 +214,7 @@ def attention_flops(
     step = Step(prefill, decode)
     return sum(
         count * mixer_named(kind.mixer).flops(model, kind, step)
-        for kind, count in _mixing(model, range(model.layers)).items()
+        for kind, count in _mixing(model).items()
     )
 
 
@@ -258,8 +255,7 @@ def _encoded_flops(
     each = linear_flops_per_token(model) + head_flops_per_row(model)
     seen = sum(cross)
     crossed = sum(
-        count * cross_flops(model, kind, prompts, seen)
-        for kind, count in _mixing(model, range(model.layers)).items()
+        count * cross_flops(model, kind, prompts, seen) for kind, count in _mixing(model).items()
     )
     return encoded + len(decode) * each + attention_flops(model, (), decode) + crossed
 
@@ -318,18 +314,9 @@ def graph_flops(graph: Graph, symbols: Mapping[str, Dim]) -> int:
     return sum(block.count * op_flops(node.op.bind(symbols)) for block, node in graph.nodes())
 
 
-def _parameters(weights: Iterable[Weight]) -> int:
-    return sum(weight.parameters for weight in weights)
-
-
-def _mixing(model: ModelConfig, layers: range) -> dict[LayerKind, int]:
+def _mixing(model: ModelConfig, layers: range | None = None) -> dict[LayerKind, int]:
     """Kinds of layers that mix tokens, and how many of ``layers`` are of each."""
-    found: dict[LayerKind, int] = {}
-    for layer in layers:
-        kind = model.kind(layer)
-        if kind.mixer:
-            found[kind] = found.get(kind, 0) + 1
-    return found
+    return {kind: count for kind, count in model.kind_counts(layers).items() if kind.mixer}
 
 
 def _over_stages(
@@ -338,7 +325,7 @@ def _over_stages(
     """``of`` of every layer of a stage that mixes tokens; the largest stage's if none is given."""
     bounds = plan.stages(model.layers)
     stages = bounds if stage is None else (bounds[stage],)
-    each = {kind: of(kind) for kind in _mixing(model, range(model.layers))}
+    each = {kind: of(kind) for kind in _mixing(model)}
     return max(
         sum(count * each[kind] for kind, count in _mixing(model, range(*ends)).items())
         for ends in stages
@@ -347,8 +334,7 @@ def _over_stages(
 
 def _stage_weights(model: ModelConfig, plan: Plan, stage: int) -> list[tuple[Weight, int]]:
     """Weights of one stage and how often they occur; a tied head is a copy on the last stage."""
-    kinds = layer_kinds(model, range(*plan.stages(model.layers)[stage]))
-    found = [(weight, count) for weights, count in kinds for weight in weights]
+    found = list(weights_of_layers(model, range(*plan.stages(model.layers)[stage])))
     if stage == 0:
         found += [(weight, 1) for weight in input_weights(model)]
     if stage == plan.pp - 1:

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import final
 
-from silicast.core.errors import SilicastError
 from silicast.workload.encoder_nodes import CROSS, cross_nodes, frontend_nodes, on_prompt, on_step
 from silicast.workload.expert_nodes import expert_nodes
 from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.mixers._mixer import OUTPUT, mixer_named
 from silicast.workload.model import LayerKind, ModelConfig
+from silicast.workload.model_parts import require
 from silicast.workload.nodes import Ended, Nodes
 from silicast.workload.op import Affine, Dim, Op
 from silicast.workload.plan import Plan
@@ -138,28 +138,15 @@ def _named(kind: LayerKind) -> tuple[str, str, int]:
 
 
 def _check(model: ModelConfig, plan: Plan) -> None:
-    if not 1 <= plan.pp <= model.layers:
-        raise SilicastError(
-            f"pp = {plan.pp} stages of {model.layers} layers",
-            field="parallel.pp",
-            hint=f"from 1 to {model.layers}",
-        )
-    if plan.cp > 1:
-        raise SilicastError(
-            f"cp = {plan.cp} for {model.name} is not modelled yet",
-            kind="not_yet",
-            field="parallel.cp",
-            hint="leave cp at 1",
-        )
+    text = f"pp = {plan.pp} stages of {model.layers} layers"
+    require(1 <= plan.pp <= model.layers, text, "parallel.pp", f"from 1 to {model.layers}")
+    refused = {"cp": f"for {model.name}"}
     if model.encoder is not None:
-        for name, degree in (("pp", plan.pp), ("attention_dp", plan.attention_dp)):
-            if degree > 1:
-                raise SilicastError(
-                    f"{name} = {degree} with an encoder is not modelled yet",
-                    kind="not_yet",
-                    field=f"parallel.{name}",
-                    hint=f"leave {name} at 1",
-                )
+        refused |= dict.fromkeys(("pp", "attention_dp"), "with an encoder")
+    for name, where in refused.items():
+        degree = getattr(plan, name)
+        text = f"{name} = {degree} {where} is not modelled yet"
+        require(degree <= 1, text, f"parallel.{name}", f"leave {name} at 1", kind="not_yet")
 
 
 @final

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, final, get_args
 
-from silicast.core.errors import SilicastError
 from silicast.workload.model_parts import (
     MLA,
     LayerKind,
@@ -14,7 +13,10 @@ from silicast.workload.model_parts import (
     MoE,
     Recurrent,
     Sparse,
+    check_divisor,
     check_int,
+    check_sizes,
+    require,
 )
 from silicast.workload.precision import Precision
 
@@ -181,100 +183,74 @@ class ModelConfig:
     ignored_fields: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for field in LIMITS:
-            check_size(field, getattr(self, field))
+        check_sizes(self, LIMITS)
         for field, allowed in _CHOICES.items():
-            if getattr(self, field) not in allowed:
-                raise SilicastError(
-                    f"expected one of {', '.join(allowed)}, found {getattr(self, field)!r}",
-                    field=field,
-                )
-        if self.heads % self.kv_heads:
-            raise SilicastError(
-                f"{self.kv_heads} key-value heads do not divide {self.heads} heads",
-                field="kv_heads",
-                hint=f"use a divisor of {self.heads}",
-            )
-        if (self.position == "learned") != (self.position_rows > 0):
-            raise SilicastError(
-                f"{self.position} positions with a table of {self.position_rows} rows",
-                field="position_rows",
-                hint="give the rows of a learned table, and only then",
-            )
-        if self.windows and len(self.windows) != self.layers:
-            raise SilicastError(
-                f"{len(self.windows)} windows for {self.layers} layers",
-                field="windows",
-                hint="give one window per layer, 0 where a layer sees everything",
-            )
+            stated = getattr(self, field)
+            wanted = f"expected one of {', '.join(allowed)}, found {stated!r}"
+            require(stated in allowed, wanted, field)
+        check_divisor(self.heads, self.kv_heads, "kv_heads")
+        require(
+            (self.position == "learned") == (self.position_rows > 0),
+            f"{self.position} positions with a table of {self.position_rows} rows",
+            "position_rows",
+            "give the rows of a learned table, and only then",
+        )
+        self._check_layers()
+        self._check_stacks()
+
+    def _check_layers(self) -> None:
+        hints = {"windows": "give one window per layer, 0 where a layer sees everything"}
+        for field in ("windows", "mixers", "feeds", "sizes"):
+            count = len(getattr(self, field))
+            text = f"{count} {field} for {self.layers} layers"
+            require(count in (0, self.layers), text, field, hints.get(field, "give one per layer"))
         for window in self.windows:
             check_int("windows", window, 0, 1 << 28)
-        self._check_stacks()
-        self._check_parts()
-
-    def _check_parts(self) -> None:
-        if self.moe is not None and any(i >= self.layers for i in self.moe.dense_layers):
-            raise SilicastError(
-                f"layer {self.moe.dense_layers[-1]} of {self.layers}",
-                field="moe.dense_layers",
-                hint=f"from 0 to {self.layers - 1}",
-            )
-        if self.moe is not None and self.residual != "sequential":
-            raise SilicastError(
-                "experts beside attention are not modelled yet", kind="not_yet", field="residual"
-            )
-        for field in ("mixers", "feeds", "sizes"):
-            stated = getattr(self, field)
-            if stated and len(stated) != self.layers:
-                raise SilicastError(
-                    f"{len(stated)} {field} for {self.layers} layers",
-                    field=field,
-                    hint="give one per layer",
-                )
+        if self.moe is not None:
+            last, sequential = max(self.moe.dense_layers, default=0), self.residual == "sequential"
+            text, hint = f"layer {last} of {self.layers}", f"from 0 to {self.layers - 1}"
+            require(last < self.layers, text, "moe.dense_layers", hint)
+            text = "experts beside attention are not modelled yet"
+            require(sequential, text, "residual", kind="not_yet")
         for feed in set(self.feeds):
-            if feed not in ("", "mlp", "experts") or (feed == "experts" and self.moe is None):
-                raise SilicastError(
-                    f"unknown feed {feed[:40]!r}",
-                    field="feeds",
-                    hint='"mlp", "" or, with experts given, "experts"',
-                )
+            known = feed in ("", "mlp") or (feed == "experts" and self.moe is not None)
+            hint = '"mlp", "" or, with experts given, "experts"'
+            require(known, f"unknown feed {feed[:40]!r}", "feeds", hint)
         for kind in self.kinds:
-            if kind.mixer and kind.heads % kind.kv_heads:
-                raise SilicastError(
-                    f"{kind.kv_heads} key-value heads do not divide {kind.heads} heads",
-                    field="sizes",
-                    hint="state both for the layer",
-                )
-            if (kind.head_dim + kind.value_dim) % 2 or (kind.shared_kv and kind.v_head_dim):
-                raise SilicastError(
-                    f"keys {kind.head_dim} and values {kind.value_dim} wide",
-                    field="sizes.v_head_dim",
-                    hint="an even sum, and no width of its own where both share a projection",
-                )
+            if kind.mixer:
+                check_divisor(kind.heads, kind.kv_heads, "sizes", "state both for the layer")
+            even = (kind.head_dim + kind.value_dim) % 2 == 0
+            require(
+                even and not (kind.shared_kv and kind.v_head_dim),
+                f"keys {kind.head_dim} and values {kind.value_dim} wide",
+                "sizes.v_head_dim",
+                "an even sum, and no width of its own where both share a projection",
+            )
         from silicast.workload.mixers._mixer import mixer_named
 
         for name in {kind.mixer for kind in self.kinds} - {""}:
             mixer_named(name).check(self)
 
     def _check_stacks(self) -> None:
-        if self.encoder is not None and (self.encoder.causal or not self.causal):
-            raise SilicastError(
-                "an encoder sees all of its tokens, the decoder behind it those before it",
-                field="encoder.causal",
-                hint="false in the encoder, true in the decoder",
-            )
-        if not self.causal and (self.windows or self.mla is not None):
-            raise SilicastError(
-                "windows or latent attention in an encoder are not modelled yet",
-                kind="not_yet",
-                field="windows",
-            )
-        if self.norm_at != "input" and (self.residual != "sequential" or self.output_norms):
-            raise SilicastError(
-                f"norms on the {self.norm_at} with other residuals are not modelled yet",
-                kind="not_yet",
-                field="norm_at",
-            )
+        require(
+            self.encoder is None or (self.causal and not self.encoder.causal),
+            "an encoder sees all of its tokens, the decoder behind it those before it",
+            "encoder.causal",
+            "false in the encoder, true in the decoder",
+        )
+        require(
+            self.causal or not (self.windows or self.mla is not None),
+            "windows or latent attention in an encoder are not modelled yet",
+            "windows",
+            kind="not_yet",
+        )
+        plain = self.residual == "sequential" and not self.output_norms
+        require(
+            self.norm_at == "input" or plain,
+            f"norms on the {self.norm_at} with other residuals are not modelled yet",
+            "norm_at",
+            kind="not_yet",
+        )
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -283,11 +259,6 @@ class ModelConfig:
             return self.assumed
         fields = ", ".join(self.ignored_fields)
         return (*self.assumed, f"fields of {self.name} that were not understood: {fields}")
-
-    @property
-    def q_width(self) -> int:
-        """Width of all query heads."""
-        return self.heads * self.head_dim
 
     @property
     def mlp_layers(self) -> int:
@@ -321,6 +292,14 @@ class ModelConfig:
         left_out = self.no_rope_every > 0 and (layer + 1) % self.no_rope_every == 0
         return self.position == "rope" and not left_out
 
+    def kind_counts(self, layers: range | None = None) -> dict[LayerKind, int]:
+        """How many of ``layers``, by default of all, are of each kind."""
+        kinds = _kinds_of_layers(self)
+        counts: dict[LayerKind, int] = {}
+        for layer in range(self.layers) if layers is None else layers:
+            counts[kinds[layer]] = counts.get(kinds[layer], 0) + 1
+        return counts
+
     def kind(self, layer: int) -> LayerKind:
         """What ``layer`` looks like; sizes of parts that it does not have are 0."""
         return _kinds_of_layers(self)[layer]
@@ -332,12 +311,9 @@ def divided(hidden: int, heads: int) -> int:
     Raises:
         SilicastError: ``hidden`` is not a multiple of ``heads``.
     """
-    if heads < 1 or hidden % heads:
-        raise SilicastError(
-            f"hidden size {hidden} is not a multiple of {heads} heads",
-            field="heads",
-            hint="change one of them or state head_dim",
-        )
+    text = f"hidden size {hidden} is not a multiple of {heads} heads"
+    fits = heads >= 1 and hidden % heads == 0
+    require(fits, text, "heads", "change one of them or state head_dim")
     return hidden // heads
 
 

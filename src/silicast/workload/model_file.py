@@ -28,21 +28,12 @@ from silicast.workload.model import (
 from silicast.workload.precision import Precision
 
 HF_NAMES: dict[str, str] = {
-    "num_hidden_layers": "layers",
-    "hidden_size": "hidden",
-    "num_attention_heads": "heads",
-    "num_key_value_heads": "kv_heads",
-    "intermediate_size": "intermediate",
-    "vocab_size": "vocab",
-    "max_position_embeddings": "max_positions",
-    "tie_word_embeddings": "tied",
-    "hidden_act": "activation",
-    "n_layer": "layers",
-    "n_embd": "hidden",
-    "n_head": "heads",
-    "n_inner": "intermediate",
-    "ffn_dim": "intermediate",
-}
+    "num_hidden_layers": "layers", "hidden_size": "hidden", "num_attention_heads": "heads",
+    "num_key_value_heads": "kv_heads", "intermediate_size": "intermediate", "vocab_size": "vocab",
+    "max_position_embeddings": "max_positions", "tie_word_embeddings": "tied",
+    "hidden_act": "activation", "n_layer": "layers", "n_embd": "hidden", "n_head": "heads",
+    "n_inner": "intermediate", "ffn_dim": "intermediate",
+}  # fmt: skip
 """Fields of Hugging Face -> fields of ``ModelConfig``."""
 
 _REQUIRED = ("layers", "hidden", "heads", "vocab")

@@ -4,11 +4,12 @@ of single layers, and what tells one layer from another.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 from silicast.core.dtypes import BITS
-from silicast.core.errors import SilicastError
+from silicast.core.errors import ErrorKind, SilicastError
 
 STATE_BYTES = 4
 """Of an element of a recurrent state: serving engines keep it in fp32."""
@@ -59,18 +60,17 @@ class MoE:
     }
 
     def __post_init__(self) -> None:
-        for name, (low, high) in self.LIMITS.items():
-            check_int(f"moe.{name}", getattr(self, name), low, high)
-        if self.topk > self.experts:
-            raise SilicastError(
-                f"a token passes {self.topk} of {self.experts} experts",
-                field="moe.topk",
-                hint=f"at most {self.experts}",
-            )
+        check_sizes(self, self.LIMITS, "moe.")
+        require(
+            self.topk <= self.experts,
+            f"a token passes {self.topk} of {self.experts} experts",
+            "moe.topk",
+            f"at most {self.experts}",
+        )
         for layer in self.dense_layers:
             check_int("moe.dense_layers", layer, 0, 1 << 10)
-        if list(self.dense_layers) != sorted(set(self.dense_layers)):
-            raise SilicastError("not ascending", field="moe.dense_layers", hint="sort them")
+        ascending = list(self.dense_layers) == sorted(set(self.dense_layers))
+        require(ascending, "not ascending", "moe.dense_layers", "sort them")
 
 
 @final
@@ -98,10 +98,13 @@ class MLA:
     v_head_dim: int
     q_lora_rank: int = 0
 
+    LIMITS: ClassVar[dict[str, tuple[int, int]]] = {
+        "kv_lora_rank": (1, 1 << 16), "qk_nope_head_dim": (1, 1 << 16),
+        "qk_rope_head_dim": (1, 1 << 16), "v_head_dim": (1, 1 << 16), "q_lora_rank": (0, 1 << 16),
+    }  # fmt: skip
+
     def __post_init__(self) -> None:
-        for field in fields(self):
-            low = 0 if field.name == "q_lora_rank" else 1
-            check_int(f"mla.{field.name}", getattr(self, field.name), low, 1 << 16)
+        check_sizes(self, self.LIMITS, "mla.")
 
     @property
     def cached(self) -> int:
@@ -142,14 +145,9 @@ class LayerSizes:
     sinks: bool | None = None
 
     def __post_init__(self) -> None:
-        for name in ("heads", "kv_heads", "head_dim", "v_head_dim", "intermediate"):
-            check_int(f"sizes.{name}", getattr(self, name), 0, 1 << 22)
-        if self.heads and self.kv_heads and self.heads % self.kv_heads:
-            raise SilicastError(
-                f"{self.kv_heads} key-value heads do not divide {self.heads} heads",
-                field="sizes.kv_heads",
-                hint=f"use a divisor of {self.heads}",
-            )
+        names = ("heads", "kv_heads", "head_dim", "v_head_dim", "intermediate")
+        check_sizes(self, dict.fromkeys(names, (0, 1 << 22)), "sizes.")
+        check_divisor(self.heads, self.kv_heads or 1, "sizes.kv_heads")
 
 
 @final
@@ -227,14 +225,13 @@ class Recurrent:
     }  # fmt: skip
 
     def __post_init__(self) -> None:
-        for name, (low, high) in self.LIMITS.items():
-            check_int(f"recurrent.{name}", getattr(self, name), low, high)
-        if self.value_heads % self.key_heads:
-            raise SilicastError(
-                f"{self.key_heads} key heads do not divide {self.value_heads} value heads",
-                field="recurrent.key_heads",
-                hint=f"use a divisor of {self.value_heads}",
-            )
+        check_sizes(self, self.LIMITS, "recurrent.")
+        require(
+            self.value_heads % self.key_heads == 0,
+            f"{self.key_heads} key heads do not divide {self.value_heads} value heads",
+            "recurrent.key_heads",
+            f"use a divisor of {self.value_heads}",
+        )
 
     @property
     def state(self) -> int:
@@ -282,14 +279,44 @@ class Sparse:
     )
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            low = 1 if name in self.AT_LEAST_1 else 0
-            check_int(f"sparse.{name}", getattr(self, name), low, 1 << 20)
+        limits = {name: (int(name in self.AT_LEAST_1), 1 << 20) for name in self.__slots__}
+        check_sizes(self, limits, "sparse.")
 
     @property
     def index_token_bytes(self) -> int:
         """Bytes that the index cache holds of one key."""
         return self.index_dim * int(BITS[INDEX_FORMAT]) // 8 + INDEX_SCALE_BYTES
+
+
+def require(
+    condition: bool, message: str, field: str, hint: str = "", *, kind: ErrorKind = "invalid_input"
+) -> None:
+    """Raises SilicastError for ``field`` unless ``condition`` holds."""
+    if not condition:
+        raise SilicastError(message, kind=kind, field=field, hint=hint)
+
+
+def check_divisor(heads: int, kv_heads: int, field: str, hint: str = "") -> None:
+    """Refuses key-value heads that do not divide the heads.
+
+    Raises:
+        SilicastError: names the field.
+    """
+    text = f"{kv_heads} key-value heads do not divide {heads} heads"
+    require(heads % kv_heads == 0, text, field, hint or f"use a divisor of {heads}")
+
+
+def check_sizes(part: object, limits: Mapping[str, tuple[int, int]], prefix: str = "") -> None:
+    """Refuses sizes that are no whole numbers within their limits.
+
+    Args:
+        prefix: put before the names of fields in errors.
+
+    Raises:
+        SilicastError: names the field.
+    """
+    for name, (low, high) in limits.items():
+        check_int(prefix + name, getattr(part, name), low, high)
 
 
 def check_int(field: str, value: object, low: int, high: int) -> None:

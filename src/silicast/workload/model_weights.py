@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from silicast.workload.encoder_nodes import cross_weights, frontend_weights
@@ -28,13 +29,13 @@ def layer_weights(model: ModelConfig, kind: LayerKind) -> tuple[Weight, ...]:
     return (*found, Weight("norms", model.hidden, count=norms * _norm_vectors(model)))
 
 
-def layer_kinds(model: ModelConfig, layers: range) -> tuple[tuple[tuple[Weight, ...], int], ...]:
-    """Weights of a layer -> how many of ``layers`` have just them."""
-    counts: dict[LayerKind, int] = {}
-    for layer in layers:
-        kind = model.kind(layer)
-        counts[kind] = counts.get(kind, 0) + 1
-    return tuple((layer_weights(model, kind), count) for kind, count in counts.items())
+def weights_of_layers(
+    model: ModelConfig, layers: range | None = None
+) -> Iterator[tuple[Weight, int]]:
+    """Each weight of the kinds of ``layers``, by default of all, and how many layers have it."""
+    for kind, count in model.kind_counts(layers).items():
+        for weight in layer_weights(model, kind):
+            yield weight, count
 
 
 def _mlp_weights(model: ModelConfig, kind: LayerKind) -> list[Weight]:
@@ -94,11 +95,10 @@ def encoder_weights(encoder: ModelConfig) -> list[Weight]:
     """Weights of a whole encoder, which shares the decoder's embedding."""
     found = frontend_weights(encoder) if encoder.mel_bins else []
     found += _stem_weights(encoder)
-    for weights, count in layer_kinds(encoder, range(encoder.layers)):
-        found += [
-            replace(weight, count=count * weight.count, per_token=count * weight.per_token)
-            for weight in weights
-        ]
+    found += [
+        replace(weight, count=count * weight.count, per_token=count * weight.per_token)
+        for weight, count in weights_of_layers(encoder)
+    ]
     found += _final_norm(encoder)
     return [replace(weight, name=f"encoder_{weight.name}") for weight in found]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import final
 
 from silicast.core.dtypes import BITS, RECIPES, Recipe, recipe_for
@@ -139,10 +139,6 @@ class Precision:
             _own(experts, base.experts if kept else "", name, "experts"),
             _own(attention, base.attention if kept else "", name, "attention"),
         )
-
-    def with_kv_cache(self, kv_cache: str) -> Precision:
-        """The same with another format of the KV cache."""
-        return replace(self, kv_cache=_format(kv_cache, KV_FORMATS, "kv_cache"))
 
 
 def _asks_for(

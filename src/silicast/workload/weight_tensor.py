@@ -59,23 +59,17 @@ class Weight:
 
     def local(self, shard: Shard) -> tuple[int, int]:
         """(outputs, inputs) that one rank holds."""
-        if self.cut == "inputs":
-            return self.outputs, self.inputs // shard.tp
-        if self.cut == "dense_inputs":
-            return self.outputs, self.inputs // shard.dense_tp
-        if self.cut == "dense_outputs":
-            return self.outputs // shard.dense_tp, self.inputs
-        if self.cut == "expert_inputs":
-            return self.outputs, self.inputs // shard.expert_tp
-        if self.cut == "expert_outputs":
-            return self.outputs // shard.expert_tp, self.inputs
         if self.cut == "kv_heads":
             return shard.kv_heads_of(self.heads) * (self.outputs // self.heads), self.inputs
         if self.cut == "vocab":
             return shard.vocab, self.inputs
-        if self.cut == "outputs":
-            return self.outputs // shard.tp, self.inputs
-        return self.outputs, self.inputs
+        ranks = shard.tp
+        if self.cut.startswith("dense"):
+            ranks = shard.dense_tp
+        elif self.cut.startswith("expert"):
+            ranks = shard.expert_tp
+        outputs = self.outputs // ranks if self.cut.endswith("outputs") else self.outputs
+        return outputs, self.inputs // ranks if self.cut.endswith("inputs") else self.inputs
 
     def local_count(self, shard: Shard) -> int:
         """Tensors that one rank holds."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar, final
 
-from silicast.core.errors import SilicastError
 from silicast.workload.attention_pairs import Step
 from silicast.workload.graph import Node
 from silicast.workload.mixers._mixer import OUTPUT, Mixer, register
 from silicast.workload.mixers.indexer import PHASES, index_nodes, sparse_of
 from silicast.workload.model import LayerKind, ModelConfig, Sparse
+from silicast.workload.model_parts import require
 from silicast.workload.nodes import Nodes
 from silicast.workload.op import Dim, Op, Variant
 from silicast.workload.symbols import TOKENS
@@ -142,13 +142,9 @@ class Compressed(Mixer):
         """See :meth:`Mixer.check`."""
         s = sparse_of(model)
         for field in ("q_rank", "out_groups", "out_rank", "window"):
-            if getattr(s, field) == 0:
-                raise SilicastError("missing", field=f"sparse.{field}", hint="at least 1")
-        if model.heads % s.out_groups:
-            raise SilicastError(
-                f"{s.out_groups} groups do not divide {model.heads} heads",
-                field="sparse.out_groups",
-            )
+            require(getattr(s, field) > 0, "missing", f"sparse.{field}", "at least 1")
+        text = f"{s.out_groups} groups do not divide {model.heads} heads"
+        require(model.heads % s.out_groups == 0, text, "sparse.out_groups")
 
     def divides(self, kind: LayerKind, model: ModelConfig, tp: int) -> bool:
         """See :meth:`Mixer.divides`: whole groups of heads."""

@@ -20,6 +20,7 @@ from silicast.workload.mixers.indexer import (
     sparse_of,
 )
 from silicast.workload.model import MLA, LayerKind, ModelConfig
+from silicast.workload.model_parts import require
 from silicast.workload.nodes import Ended, Nodes
 from silicast.workload.op import Dim, Op
 from silicast.workload.symbols import (
@@ -149,24 +150,19 @@ class Latent(Mixer):
 
     def check(self, model: ModelConfig) -> None:
         """See :meth:`Mixer.check`."""
-        for field, wanted in (
-            ("kv_heads", model.heads),
-            ("head_dim", latent_of(model).qk_head_dim),
-        ):
-            if getattr(model, field) != wanted:
-                raise SilicastError(
-                    f"expected {wanted} with latent attention, found {getattr(model, field)}",
-                    field=field,
-                    hint="leave it out",
-                )
-        known = model.position in ("rope", "none")
-        if model.windows or model.qkv_bias or model.qk_norm or not known:
-            raise SilicastError(
-                "windows, biases, norms of heads or other positions with latent attention are "
-                "not modelled yet",
-                kind="not_yet",
-                field="mla",
-            )
+        widths = {"kv_heads": model.heads, "head_dim": latent_of(model).qk_head_dim}
+        for field, wanted in widths.items():
+            found = getattr(model, field)
+            text = f"expected {wanted} with latent attention, found {found}"
+            require(found == wanted, text, field, "leave it out")
+        rotated = model.position in ("rope", "none")
+        require(
+            rotated and not (model.windows or model.qkv_bias or model.qk_norm),
+            "windows, biases, norms of heads or other positions with latent attention are "
+            "not modelled yet",
+            "mla",
+            kind="not_yet",
+        )
 
 
 @register
@@ -240,10 +236,8 @@ class SharedSelection(Latent):
         """See :meth:`Mixer.check`."""
         super().check(model)
         sparse_of(model)
-        if latent_of(model).q_lora_rank == 0:
-            raise SilicastError(
-                "the indexer's queries come out of the queries' latent", field="mla.q_lora_rank"
-            )
+        text = "the indexer's queries come out of the queries' latent"
+        require(latent_of(model).q_lora_rank > 0, text, "mla.q_lora_rank")
 
 
 @register

@@ -130,8 +130,8 @@ class RecurrentMixer(Mixer):
     def flops(self, model: ModelConfig, kind: LayerKind, step: Step) -> int:  # noqa: ARG002
         """See :meth:`Mixer.flops`: products with the state of each head, and the taps."""
         r = recurrent_of(model)
-        state = 2 * self.products * r.value_heads * r.key_dim * r.value_dim
-        return step.tokens * (state + 2 * r.taps * _channels(r, r.key_heads, r.value_heads))
+        taps = r.taps * _channels(r, r.key_heads, r.value_heads)
+        return 2 * step.tokens * (self.products * r.state + taps)
 
     def counted(self) -> Mapping[str, Callable[[Op], int]]:
         """See :meth:`Mixer.counted`."""
