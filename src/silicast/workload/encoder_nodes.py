@@ -1,4 +1,4 @@
-"""Encoders as blocks, and what ties a decoder to one: cross-attention on the encoder's outputs.
+"""Encoders as blocks, and cross-attention of a decoder on their outputs.
 
 An encoder works on the prompt, with the symbols of prefill. The decoder behind it works on one
 token a sequence and step, with the symbols of decoding; its first step runs in the same pass as

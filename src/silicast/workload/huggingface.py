@@ -1,9 +1,9 @@
 """Reads a Hugging Face ``config.json`` into a :class:`~silicast.workload.model.ModelConfig`.
 
-The architecture picks the family (``workload/families``, one file each); what the checkpoint says
-of number formats becomes the model's default precision. Nothing is guessed in silence: what was
-assumed of an unknown architecture stands in the model, and a structure that no family has is an
-error that names it.
+The architecture selects the family (``catalog/families``, one table each); the number formats of
+the checkpoint become the model's default precision. An unknown architecture is read as the nearest
+family, and the model lists what was assumed; a structure that no family has is an error that names
+it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def read_config(data: dict[str, Any], *, name: str = "", file: str = "") -> Mode
 
     Raises:
         SilicastError: a field is missing, wrong or contradicts another; kind "not_yet" where no
-            family has the structures that its fields give away. Names file and field.
+            family has the structures that its fields belong to. Names file and field.
     """
     try:
         check_depth(data)
@@ -116,8 +116,8 @@ def _with_fitting_heads(
     if error.field == "kv_heads" and 1 <= groups <= heads:
         divisors = [d for d in range(1, heads + 1) if heads % d == 0]
         nearest = min(divisors, key=lambda d: (abs(d - groups), -d))
-        said = f"{error.message}: {nearest} key-value heads are taken"
-        return {**text, "num_key_value_heads": nearest}, (said,)
+        assumed = f"{error.message}: {nearest} key-value heads are taken"
+        return {**text, "num_key_value_heads": nearest}, (assumed,)
     if error.field == "heads" and heads <= hidden and "head_dim" not in text:
         width = max((hidden + heads // 2) // heads, 1)
         return {**text, "head_dim": width}, (f"{error.message}: a head_dim of {width} is taken",)
@@ -156,14 +156,14 @@ def _nearest(
     title += "is not known" if family is None else "does not have all that its fields say"
     if not architecture:
         title = "no architecture is named"
-    said = f"{title}: read as {chosen.architectures[0]}, the nearest structure that is modelled"
+    nearest = f"{title}: read as {chosen.architectures[0]}, the nearest structure that is modelled"
     vision = data.get("vision_config") or data.get("audio_config")
     encoder = (
         ("its encoder of images or sound is left out",)
         if vision and ("vision" not in chosen.structures or not model.encoder_parameters)
         else ()
     )
-    return replace(model, assumed=(said, *encoder, *model.assumed))
+    return replace(model, assumed=(nearest, *encoder, *model.assumed))
 
 
 def _check_known(data: Mapping[str, Any]) -> None:

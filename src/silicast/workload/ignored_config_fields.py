@@ -1,4 +1,4 @@
-"""Fields of a configuration that say nothing about sizes or structure."""
+"""Fields of a configuration that were not read although they may describe sizes or structure."""
 
 from __future__ import annotations
 
@@ -39,22 +39,25 @@ _NAMES = frozenset(
         "ignore_index", "max_window_layers", "initial_context_length", "use_mamba_kernels",
     )
 )  # fmt: skip
-_UNTELLING = re.compile("|".join(f"(?:{pattern})" for pattern in _PATTERNS))
+_WITHOUT_STRUCTURE = re.compile("|".join(f"(?:{pattern})" for pattern in _PATTERNS))
 
 
-def ignored_config_fields(data: Mapping[str, Any], asked: Iterable[str]) -> tuple[str, ...]:
-    """Fields that hold something, may say something of the structure, and were not looked at.
+def ignored_config_fields(data: Mapping[str, Any], read: Iterable[str]) -> tuple[str, ...]:
+    """Fields that are set, were not read, and may describe the structure.
+
+    Args:
+        read: names of the fields that were read.
 
     >>> ignored_config_fields({"hidden_size": 8, "bos_token_id": 1, "gadgets": 3}, ["hidden_size"])
     ('gadgets',)
     """
-    known = _NAMES.union(asked)
+    known = _NAMES.union(read)
     return tuple(
         sorted(
             name[:60]
             for name, value in data.items()
             if name not in known
             and value not in (None, False, "", [], {})
-            and not _UNTELLING.fullmatch(name)
+            and not _WITHOUT_STRUCTURE.fullmatch(name)
         )
     )

@@ -254,7 +254,7 @@ class ModelConfig:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What of its configuration a reader of a prediction must know."""
+        """Assumptions about its configuration, and fields of it that were ignored."""
         if not self.ignored_fields:
             return self.assumed
         fields = ", ".join(self.ignored_fields)

@@ -1,4 +1,4 @@
-"""Every weight tensor of a model."""
+"""All weight tensors of a model."""
 
 from __future__ import annotations
 

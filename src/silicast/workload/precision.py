@@ -22,7 +22,7 @@ _BY_FORMATS: dict[tuple[str, str], str] = {
 """(weights, activations) -> the recipe that the pair means."""
 
 _USUAL_ACTIVATIONS = {"int4": "bf16", "int8": "int8"}
-"""What multiplies weights of a format when nothing else is said; else the same format."""
+"""Activations that are multiplied with weights of a format by default; else the same format."""
 
 KV_FORMATS = ("bf16", "fp16", "fp32", "fp8", "int8", "nvfp4")
 HIDDEN_FORMATS = ("bf16", "fp16", "fp32", "fp64")

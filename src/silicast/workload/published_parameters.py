@@ -1,4 +1,4 @@
-"""Our count of what a publisher counted, to compare the two."""
+"""Our parameter counts beside published ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOLERANCE = 0.005
 
 
 def counted_as(model: ModelConfig, stated: ParametersTable) -> int:
-    """Parameters of ``model`` of which the publisher counts the same parts.
+    """Parameters of ``model`` in the parts that the published count covers.
 
     >>> from silicast.workload.models import find_model
     >>> counted_as(find_model("Llama-3.1-8B"), ParametersTable(source=""))

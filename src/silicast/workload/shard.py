@@ -1,4 +1,4 @@
-"""What one tensor-parallel rank holds of each dimension of a model."""
+"""Sizes of a model on one tensor-parallel rank."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from silicast.measurement.benches.ranges import Ranges
 from silicast.measurement.machine import Machine
 from silicast.measurement.records import Columns
 from silicast.scenario.kernel_case import kernel_case
-from silicast.workload.identity import identity
+from silicast.workload.op_identity import identity
 
 OPEN = frozenset(("op", "launch", "cache"))
 """Columns that say how a kernel is timed, not which."""

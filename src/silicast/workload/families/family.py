@@ -166,7 +166,7 @@ class Family(Overlay, frozen=True):
         architectures: entries of ``architectures`` that it reads.
         model_types: values of ``model_type`` that it reads where ``architectures`` is missing.
         like: the family whose rules hold where this one has none; "" = none.
-        structures: what it has beyond a dense decoder; fields of other structures in its
+        structures: of its models beyond a dense decoder; fields of other structures in its
             configurations are refused.
         text_part: its fields may lie in ``text_config``.
         refuse: field of the configuration -> the structure, not modelled yet, that it asks for.

@@ -1,7 +1,7 @@
-"""What tells one layer of a configuration from another: windows, experts, token mixers, sizes.
+"""Layers of a configuration that differ: windows, experts, token mixers, sizes.
 
-Most families state it by a rule of their table. :data:`READERS` holds the few whose configurations
-describe their layers in a form of their own.
+Most families describe them by rules of their table. :data:`READERS` holds functions for the few
+configurations that describe their layers in another form.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _every(read: Reader, every: Value | None) -> list[bool]:
 def _per_layer(
     read: Reader, name: str, kinds: Mapping[str, T], *, longer: bool = False
 ) -> list[T] | None:
-    """What a list of the configuration says of each layer; None where there is no list.
+    """The kind of each layer by a list of the configuration; None where there is no list.
 
     Raises:
         SilicastError: not one entry a layer, or an entry that is none of ``kinds`` ("not_yet").

@@ -22,7 +22,7 @@ OUTPUT = "o"
 
 
 class Mixer(ABC):
-    """What stands between the norm and the residual of a layer and mixes tokens.
+    """The part of a layer, between its norm and its residual, that mixes tokens.
 
     Class attributes:
         name: as ``LayerKind.mixer`` and ``ModelConfig.mixers`` state it.
@@ -39,14 +39,14 @@ class Mixer(ABC):
         """Weights of one layer."""
 
     def cache_bytes(self, rank: Nodes, kind: LayerKind, tokens: int) -> int:
-        """What one layer on one rank keeps of one sequence of ``tokens`` tokens, exact; by default
-        of every token what the cache grows by.
+        """Bytes that one layer on one rank caches of a sequence of ``tokens`` tokens, exact; by
+        default :meth:`token_bytes` of each.
         """
         return tokens * self.token_bytes(rank, kind)
 
     @abstractmethod
     def token_bytes(self, rank: Nodes, kind: LayerKind) -> int:
-        """By how much the cache of one layer on one rank grows with a token, windows aside."""
+        """Bytes by which the cache of one layer on one rank grows with a token, windows aside."""
 
     @abstractmethod
     def live_elements(self, rank: Nodes, kind: LayerKind) -> list[int]:

@@ -139,7 +139,7 @@ class Latent(Mixer):
 
     def flops(self, model: ModelConfig, kind: LayerKind, step: Step) -> int:
         """See :meth:`Mixer.flops`: a query-key and a value product in the widths of each phase,
-        and keys and values of past tokens, which every prefill makes anew.
+        and keys and values of past tokens, which every prefill computes again.
         """
         mla = latent_of(model)
         first, second = step.pairs()
