@@ -27,7 +27,7 @@ SCORE_PASSES = {
     "t5": ("add2",),  # positions and mask in one tensor; scores are not scaled
     "switch": ("add2",),
 }
-"""Passes over the scores between the first product and the softmax, where they are not the usual."""
+"""Passes over the scores between the first product and the softmax, where not the usual."""
 USUAL_PASSES = ("mul", "add2")
 
 KINDS = {"where": "add", "max": "add"}
