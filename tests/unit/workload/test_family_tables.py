@@ -69,18 +69,18 @@ def test_rules(own: Path) -> None:
         [fields]
         max_positions = { key = ["n_ctx", "n_positions"], default = 10 }
         kv_heads = { key = "groups", default = "heads // 2", unset = -1 }
-        residual = { key = "side", default = "", values = { on = "parallel" }, other = "sequential" }
+        norm = { key = "centred", default = "", values = { on = "layernorm" }, other = "rmsnorm" }
         gated = { key = "a.gate", default = true, values = { true = true } }
         [numbers]
         extra = { key = "extra_rows", default = 3 }
     """
-    found = read(own, table, n_positions=5, groups=-1, colour="red", side="on", shape="round")
+    found = read(own, table, n_positions=5, groups=-1, colour="red", centred="on", shape="round")
     assert (found.qkv_bias, found.o_bias) == (True, True)
     assert (found.max_positions, found.position_rows) == (5, 21)  # left to right
-    assert (found.kv_heads, found.residual) == (2, "parallel")
+    assert (found.kv_heads, found.norm) == (2, "layernorm")
     assert found.ignored_fields == ("shape",)
     other = read(own, table, n_ctx=7, n_positions=5, extra_rows=1, groups=4)
-    assert (other.max_positions, other.kv_heads, other.residual) == (7, 4, "sequential")
+    assert (other.max_positions, other.kv_heads, other.norm) == (7, 4, "rmsnorm")
     with pytest.raises(SilicastError) as caught:
         read(own, table, a={"gate": False})
     assert (caught.value.field, caught.value.kind) == ("a.gate", "not_yet")
