@@ -129,6 +129,13 @@ def test_wrong_tables_name_file_and_field(own: Path, table: str, field: str) -> 
     assert caught.value.field == field
 
 
+def test_families_like_each_other(own: Path) -> None:
+    (own / "other.toml").write_text('like = "mine"')
+    with pytest.raises(SilicastError) as caught:
+        read(own, 'like = "other"')
+    assert caught.value.field == "like"
+
+
 def test_two_families_of_one_architecture(own: Path) -> None:
     (own / "mine.toml").write_text('architectures = ["LlamaForCausalLM"]')
     families.cache_clear()

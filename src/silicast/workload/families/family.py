@@ -201,6 +201,7 @@ class Family(Overlay, frozen=True):
         inherited = ("windows", "dense_layers", "mixers", "layers", "vision", "encoder", "when")
         return msgspec.structs.replace(
             self,
+            like=parent.like,
             structure={name: rule for name, rule in rules.items() if not isinstance(rule, Rule)},
             fields={name: rule for name, rule in rules.items() if isinstance(rule, Rule)},
             numbers={},
@@ -245,7 +246,22 @@ def families() -> dict[str, Family]:
 
 @cache
 def _family(path: Path) -> Family:
-    """The family of one file, over the one that it is like."""
+    """The family of one file, over those that it is like."""
+    family, seen = _table(path), {path.stem}
+    files = {found.stem: found for found in catalog_files("families", ".toml")}
+    while family.like:
+        if family.like not in files or family.like in seen:
+            raise SilicastError(
+                "no other family of this name", field="like", hint=", ".join(files), file=str(path)
+            )
+        seen.add(family.like)
+        family = family.over(_table(files[family.like]))
+    return family
+
+
+@cache
+def _table(path: Path) -> Family:
+    """The content of one file."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
         family = msgspec.structs.replace(msgspec.convert(data, Family), name=path.stem)
@@ -256,15 +272,7 @@ def _family(path: Path) -> Family:
         field = place.strip("`").removeprefix("$.")
         raise SilicastError(message, field=field, file=str(path)) from None
     for rules in filter(None, (family, family.encoder)):
-        for names in (*rules.structure, *rules.fields):
-            for name in names.split():
-                if name not in TYPES:
-                    raise SilicastError("no field of a model", field=name, file=str(path))
-    if not family.like:
-        return family
-    files = {path.stem: path for path in catalog_files("families", ".toml")}
-    if family.like not in files or family.like == family.name:
-        raise SilicastError(
-            "no other family of this name", field="like", hint=", ".join(files), file=str(path)
-        )
-    return family.over(_family(files[family.like]))
+        for name in " ".join((*rules.structure, *rules.fields)).split():
+            if name not in TYPES:
+                raise SilicastError("no field of a model", field=name, file=str(path))
+    return family
