@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from silicast.workload.counting import parameters
-from silicast.workload.model_file import ModelTable
+from silicast.workload.model_file import ModelHeader
 from silicast.workload.models import catalog_tables, find_model
-from silicast.workload.published import counted_as, difference
+from silicast.workload.published_parameters import counted_as, difference
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "parameters.md"
 HEAD = """\
@@ -61,7 +61,7 @@ def page() -> str:
     return head + "\n".join(stated) + "\n" + OTHERS + "\n".join(others) + "\n"
 
 
-def _why(table: ModelTable) -> str:
+def _why(table: ModelHeader) -> str:
     if not table.base:
         return (table.source or "").replace("|", "/")
     same = parameters(find_model(table.name)) == parameters(find_model(table.base))

@@ -15,14 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from silicast.composition.program_pass import predict_program
+from silicast.composition.step_table import StepTable
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.machine import Machine
-from silicast.composition.program_pass import predict_program
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel
-from silicast.composition.step_table import StepTable
 from silicast.hardware.catalog import find_device
 from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.models import find_model

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
 from silicast.workload.counting import parameters
-from silicast.workload.families._family import families
+from silicast.workload.families.family import families
 from silicast.workload.model import ModelConfig
 from silicast.workload.models import find_model, model_from
 

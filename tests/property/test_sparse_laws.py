@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silicast.kernels.sparse_work import seen
+from silicast.workload.attention_pairs import visible
 from silicast.workload.counting import (
     forward_flops,
     graph_flops,
@@ -17,10 +18,9 @@ from silicast.workload.counting import (
     kv_cache_bytes,
 )
 from silicast.workload.decoder import build_graph, step_symbols
-from silicast.workload.model import MLA, ModelConfig, MoE
+from silicast.workload.model import MLA, ModelConfig, MoE, Sparse
 from silicast.workload.plan import Plan
 from silicast.workload.precision import Precision
-from silicast.workload.sparse import Sparse, visible
 
 FEW = settings(max_examples=60, deadline=None)
 

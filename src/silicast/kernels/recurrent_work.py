@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
-from silicast.workload.structure import STATE_BYTES
+from silicast.workload.model_parts import STATE_BYTES
 
 Sizes = Mapping[str, Any]
 

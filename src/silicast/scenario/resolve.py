@@ -142,8 +142,7 @@ def find_any_model(spec: str | dict[str, Any], folder: Path, field: str = "model
         SilicastError: an unknown name (the nearest are offered), a model that is known but not
             modelled ("not_yet"), a bad field or file.
     """
-    from silicast.workload.huggingface import HF_NAMES
-    from silicast.workload.model_file import ModelTable
+    from silicast.workload.model_file import HF_NAMES, ModelTable
     from silicast.workload.models import is_configuration, model_from
 
     try:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from silicast.core.errors import SilicastError
-from silicast.workload.families._family import Fields
+from silicast.workload.families.fields import Fields
 from silicast.workload.precision import HIDDEN_FORMATS, Precision
 
 _ALGORITHMS = {

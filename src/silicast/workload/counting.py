@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
+from silicast.workload.attention_pairs import Step, attention_pairs, sequence_lengths
 from silicast.workload.encoder_nodes import cross_flops, frontend_flops
 from silicast.workload.graph import Graph
 from silicast.workload.mixers._mixer import mixer_named, mixers
 from silicast.workload.model import LayerKind, ModelConfig
+from silicast.workload.model_weights import (
+    input_weights,
+    mtp_weights,
+    output_weights,
+    weights_of_layers,
+)
+from silicast.workload.nodes import Nodes
 from silicast.workload.op import Dim, Op
-from silicast.workload.pairs import attention_pairs
 from silicast.workload.plan import Plan, Policy
 from silicast.workload.precision import Precision
 from silicast.workload.shard import shard_of
-from silicast.workload.weights import (
-    PRODUCTS,
-    Weight,
-    input_weights,
-    layer_kinds,
-    mtp_weights,
-    output_weights,
-)
+from silicast.workload.weight_tensor import PRODUCTS, Weight
 
 ATTENTION = frozenset(("attention_prefill", "attention_decode", "mla_prefill", "mla_decode"))
 """Families whose work is query-key pairs."""
@@ -41,11 +41,12 @@ def parameters(model: ModelConfig, *, mtp: bool = True) -> int:
     >>> parameters(find_model("Llama-3.1-8B"))
     8030261248
     """
-    total = _parameters(input_weights(model)) + _parameters(output_weights(model))
-    total += sum(
-        count * _parameters(weights) for weights, count in layer_kinds(model, range(model.layers))
-    )
-    return total + (model.mtp_layers * _parameters(mtp_weights(model)) if mtp else 0)
+    outside = (*input_weights(model), *output_weights(model))
+    total = sum(weight.parameters for weight in outside)
+    total += sum(count * weight.parameters for weight, count in weights_of_layers(model))
+    if mtp and model.mtp_layers:
+        total += model.mtp_layers * sum(weight.parameters for weight in mtp_weights(model))
+    return total
 
 
 def active_parameters(model: ModelConfig, *, embedding: bool = True) -> int:
@@ -58,14 +59,11 @@ def active_parameters(model: ModelConfig, *, embedding: bool = True) -> int:
     >>> active_parameters(find_model("Mixtral-8x7B"))
     12879925248
     """
-    kinds = layer_kinds(model, range(model.layers))
-    total = sum(count * weight.active for weights, count in kinds for weight in weights)
-    outside = sum(w.active for w in output_weights(model))
-    inputs = sum(w.active for w in input_weights(model)) - model.encoder_parameters
+    outside = (*input_weights(model), *output_weights(model))
+    total = sum(count * weight.active for weight, count in weights_of_layers(model))
+    total += sum(weight.active for weight in outside) - model.encoder_parameters
     table = model.vocab * (model.embedding_width or model.hidden)
-    if embedding:
-        return total + outside + inputs
-    return total + outside + inputs - (0 if model.tied else table)
+    return total if embedding or model.tied else total - table
 
 
 def rank_parameters(
@@ -113,10 +111,10 @@ def kv_bytes_per_token(
     >>> kv_bytes_per_token(find_model("Llama-3.1-8B"), Plan(), Precision())    # 2 x 32 x 1024 x 2
     131072
     """
-    shard = shard_of(model, plan, policy)
+    rank = Nodes(model, shard_of(model, plan, policy), precision)
 
     def grows(kind: LayerKind) -> int:
-        return mixer_named(kind.mixer).token_bytes(model, shard, precision, kind)
+        return mixer_named(kind.mixer).token_bytes(rank, kind)
 
     return _over_stages(model, plan, stage, grows, policy)
 
@@ -132,11 +130,11 @@ def kv_cache_bytes(
     """Bytes of the cache of sequences of ``lengths`` tokens on one rank: layers with a window keep
     only what it sees, recurrent ones a state. Of the fullest stage if none is given.
     """
-    shard, found = shard_of(model, plan, policy), list(lengths)
+    rank, found = Nodes(model, shard_of(model, plan, policy), precision), list(lengths)
 
     def kept(kind: LayerKind) -> int:
         mixer = mixer_named(kind.mixer)
-        return sum(mixer.cache_bytes(model, shard, precision, kind, length) for length in found)
+        return sum(mixer.cache_bytes(rank, kind, length) for length in found)
 
     return _over_stages(model, plan, stage, kept, policy)
 
@@ -149,10 +147,10 @@ def cross_cache_bytes(
     """
     if model.encoder is None:
         return 0
-    shard, tokens = shard_of(model, plan), sum(lengths)
+    rank, tokens = Nodes(model, shard_of(model, plan), precision), sum(lengths)
     return sum(
-        count * tokens * mixer_named(kind.mixer).token_bytes(model, shard, precision, kind)
-        for kind, count in _mixing(model, range(model.layers)).items()
+        count * tokens * mixer_named(kind.mixer).token_bytes(rank, kind)
+        for kind, count in _mixing(model).items()
     )
 
 
@@ -172,12 +170,13 @@ def activation_bytes(
     states: two bytes as computed, gathered over the ranks, and four as sampled.
     """
     shard = shard_of(model, plan, policy)
+    rank = Nodes(model, shard, precision)
     hidden, element = model.hidden, precision.hidden_bytes
     ups = 2 if model.gated else 1
     points: list[int] = []
     for kind in model.kinds:
         if kind.mixer:
-            points += mixer_named(kind.mixer).live_elements(model, shard, kind)
+            points += mixer_named(kind.mixer).live_elements(rank, kind)
         if kind.feed == "mlp":
             inner = kind.intermediate // shard.dense_tp
             # gathered tokens of all groups, where they share the layer
@@ -205,8 +204,7 @@ def linear_flops_per_token(model: ModelConfig) -> int:
     """
     return 2 * sum(
         count * weight.active
-        for weights, count in layer_kinds(model, range(model.layers))
-        for weight in weights
+        for weight, count in weights_of_layers(model)
         if weight.kind in PRODUCTS and weight.name != "cross_kv"
     )
 
@@ -229,9 +227,10 @@ def attention_flops(
         prefill: (new tokens, past plus new tokens) of each sequence in prefill.
         decode: cached tokens, without the new one, of each decoding sequence.
     """
+    step = Step(prefill, decode)
     return sum(
-        count * mixer_named(kind.mixer).flops(model, kind, prefill, decode)
-        for kind, count in _mixing(model, range(model.layers)).items()
+        count * mixer_named(kind.mixer).flops(model, kind, step)
+        for kind, count in _mixing(model).items()
     )
 
 
@@ -272,8 +271,7 @@ def _encoded_flops(
     each = linear_flops_per_token(model) + head_flops_per_row(model)
     seen = sum(cross)
     crossed = sum(
-        count * cross_flops(model, kind, prompts, seen)
-        for kind, count in _mixing(model, range(model.layers)).items()
+        count * cross_flops(model, kind, prompts, seen) for kind, count in _mixing(model).items()
     )
     return encoded + len(decode) * each + attention_flops(model, (), decode) + crossed
 
@@ -299,9 +297,9 @@ def op_flops(op: Op) -> int:
     if op.family not in ATTENTION:
         counted = _counted().get(op.family)
         return counted(op) if counted else 0
-    totals = _lengths(op.dim("kv_len"))
+    totals = sequence_lengths(op.dim("kv_len"))
     if op.family.endswith("prefill"):
-        queries = _lengths(op.dim("q_len"))
+        queries = sequence_lengths(op.dim("q_len"))
     else:
         queries, totals = (1,) * len(totals), tuple(kv + 1 for kv in totals)
     window = _number(dims.get("window", 0))
@@ -324,7 +322,7 @@ def _head_flops(op: Op) -> int:
 @cache
 def _counted() -> Mapping[str, Callable[[Op], int]]:
     """Families of ops that mixers brought along -> their FLOPs."""
-    return {name: count for mixer in mixers().values() for name, count in mixer.counted.items()}
+    return {name: count for mixer in mixers().values() for name, count in mixer.counted().items()}
 
 
 def graph_flops(graph: Graph, symbols: Mapping[str, Dim]) -> int:
@@ -332,18 +330,9 @@ def graph_flops(graph: Graph, symbols: Mapping[str, Dim]) -> int:
     return sum(block.count * op_flops(node.op.bind(symbols)) for block, node in graph.nodes())
 
 
-def _parameters(weights: Iterable[Weight]) -> int:
-    return sum(weight.parameters for weight in weights)
-
-
-def _mixing(model: ModelConfig, layers: range) -> dict[LayerKind, int]:
+def _mixing(model: ModelConfig, layers: range | None = None) -> dict[LayerKind, int]:
     """Kinds of layers that mix tokens, and how many of ``layers`` are of each."""
-    found: dict[LayerKind, int] = {}
-    for layer in layers:
-        kind = model.kind(layer)
-        if kind.mixer:
-            found[kind] = found.get(kind, 0) + 1
-    return found
+    return {kind: count for kind, count in model.kind_counts(layers).items() if kind.mixer}
 
 
 def _over_stages(
@@ -356,7 +345,7 @@ def _over_stages(
     """``of`` of every layer of a stage that mixes tokens; the largest stage's if none is given."""
     bounds = policy.stages(model.layers, plan)
     stages = bounds if stage is None else (bounds[stage],)
-    each = {kind: of(kind) for kind in _mixing(model, range(model.layers))}
+    each = {kind: of(kind) for kind in _mixing(model)}
     return max(
         sum(count * each[kind] for kind, count in _mixing(model, range(*ends)).items())
         for ends in stages
@@ -367,8 +356,7 @@ def _stage_weights(
     model: ModelConfig, plan: Plan, stage: int, policy: Policy
 ) -> list[tuple[Weight, int]]:
     """Weights of one stage and how often they occur; a tied head is a copy on the last stage."""
-    kinds = layer_kinds(model, range(*policy.stages(model.layers, plan)[stage]))
-    found = [(weight, count) for weights, count in kinds for weight in weights]
+    found = list(weights_of_layers(model, range(*policy.stages(model.layers, plan)[stage])))
     if stage == 0:
         found += [(weight, 1) for weight in input_weights(model)]
     if stage == plan.pp - 1:
@@ -382,11 +370,3 @@ def _number(dim: Dim) -> int:
     if not isinstance(dim, int):
         raise ValueError(f"expected a number, found {dim!r}")
     return dim
-
-
-def _lengths(dim: Dim) -> tuple[int, ...]:
-    if isinstance(dim, int):
-        return (dim,)
-    if isinstance(dim, tuple):
-        return dim
-    raise ValueError(f"expected lengths, found {dim!r}")

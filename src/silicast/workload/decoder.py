@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import final
 
-from silicast.core.errors import SilicastError
 from silicast.workload.encoder_nodes import CROSS, cross_nodes, frontend_nodes, on_prompt, on_step
-from silicast.workload.expert_nodes import expert_nodes, last_expert_node
+from silicast.workload.expert_nodes import expert_nodes
 from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.mixers._mixer import OUTPUT, mixer_named
 from silicast.workload.model import LayerKind, ModelConfig
-from silicast.workload.nodes import Nodes
+from silicast.workload.model_parts import require
+from silicast.workload.nodes import Ended, Nodes
 from silicast.workload.op import Affine, Dim, Op
 from silicast.workload.plan import Plan, Policy
 from silicast.workload.precision import Precision
@@ -143,28 +143,15 @@ def _named(kind: LayerKind) -> tuple[str, str, int]:
 
 
 def _check(model: ModelConfig, plan: Plan) -> None:
-    if not 1 <= plan.pp <= model.layers:
-        raise SilicastError(
-            f"pp = {plan.pp} stages of {model.layers} layers",
-            field="parallel.pp",
-            hint=f"from 1 to {model.layers}",
-        )
-    if plan.cp > 1:
-        raise SilicastError(
-            f"cp = {plan.cp} for {model.name} is not modelled yet",
-            kind="not_yet",
-            field="parallel.cp",
-            hint="leave cp at 1",
-        )
+    text = f"pp = {plan.pp} stages of {model.layers} layers"
+    require(1 <= plan.pp <= model.layers, text, "parallel.pp", f"from 1 to {model.layers}")
+    refused = {"cp": f"for {model.name}"}
     if model.encoder is not None:
-        for name, degree in (("pp", plan.pp), ("attention_dp", plan.attention_dp)):
-            if degree > 1:
-                raise SilicastError(
-                    f"{name} = {degree} with an encoder is not modelled yet",
-                    kind="not_yet",
-                    field=f"parallel.{name}",
-                    hint=f"leave {name} at 1",
-                )
+        refused |= dict.fromkeys(("pp", "attention_dp"), "with an encoder")
+    for name, where in refused.items():
+        degree = getattr(plan, name)
+        text = f"{name} = {degree} {where} is not modelled yet"
+        require(degree <= 1, text, f"parallel.{name}", f"leave {name} at 1", kind="not_yet")
 
 
 @final
@@ -178,26 +165,24 @@ class _Builder:
         """Token embedding cut by vocabulary, positions, and the norm some models put after it."""
         make = self.make
         h, width = make.model.hidden, make.model.embedding_width
-        rows = make.shard.vocab
-        lookup = Op.make("embedding", make.plain, tokens=TOKENS, hidden=width or h, vocab=rows)
-        yield Node("embedding", lookup)
         last = "embedding"
+        yield self._lookup(last, width or h, make.shard.vocab)
         if make.shard.tp > 1:
             size = width * make.precision.hidden_bytes
             yield make.all_reduce("embedding_all_reduce", last, width=size)
             last = "embedding_all_reduce"
         if width:
-            product = Op.make("gemm", make.unquantised, m=TOKENS, n=h, k=width)
-            yield Node("project_in", product, (last,))
+            yield make.product("project_in", h, width, last)
             last = "project_in"
         if make.model.type_rows:
-            table = Op.make(
-                "embedding", make.plain, tokens=TOKENS, hidden=h, vocab=make.model.type_rows
-            )
-            yield Node("type_embedding", table)
+            yield self._lookup("type_embedding", h, make.model.type_rows)
             yield make.elementwise("type_add", "add", h, 2, last, "type_embedding")
             last = "type_add"
         yield from self._positioned(last)
+
+    def _lookup(self, name: str, hidden: int, rows: int) -> Node:
+        """Rows of a table, one a token."""
+        return self.make.node(name, "embedding", tokens=TOKENS, hidden=hidden, vocab=rows)
 
     def frontend(self) -> Iterator[Node]:
         """Convolutions over a spectrogram instead of an embedding, and positions."""
@@ -208,9 +193,7 @@ class _Builder:
         """A table of positions and the norm behind it, where there are any."""
         make, h = self.make, self.make.model.hidden
         if make.model.position == "learned":
-            rows = make.model.position_rows
-            table = Op.make("embedding", make.plain, tokens=TOKENS, hidden=h, vocab=rows)
-            yield Node("position_embedding", table)
+            yield self._lookup("position_embedding", h, make.model.position_rows)
             yield make.elementwise("position_add", "add", h, 2, last, "position_embedding")
             last = "position_add"
         if make.model.embedding_norm:
@@ -218,38 +201,36 @@ class _Builder:
 
     def layer(self, kind: LayerKind, *, first: bool) -> Iterator[Node]:
         """One layer; the first has no residual to add in its input norm."""
-        if self.make.model.norm_at != "input":
+        make = self.make
+        if make.model.norm_at != "input":
             yield from self._normed_behind(kind)
-            return
-        if self.make.model.residual == "sequential":
+        elif make.model.residual == "sequential":
+            mixed: tuple[str, ...] = ()
             if kind.mixer:
-                yield from self._mixed(kind, residual=not first)
-                yield from self._crossed(kind)
+                last = yield from self._mixed(kind, residual=not first)
+                mixed = ((yield from self._crossed(kind, last)),)
             if kind.feed:
-                mixed = (self._crossed_name(),) if kind.mixer else ()
-                yield self.make.norm("post_norm", *mixed, residual=bool(mixed) or not first)
+                yield make.norm("post_norm", *mixed, residual=bool(mixed) or not first)
                 yield from self._fed(kind, "post_norm")
-            return
-        yield from self._mixed(kind, residual=False)
-        source = "input_norm"
-        if self.make.model.residual == "parallel_two_norms":
-            source = "post_norm"
-            yield self.make.norm(source, residual=False)
-        yield from self._fed(kind, source)
-        ends = (self._mixed_name(), self._fed_name(kind))
-        yield self.make.elementwise("residual_add", "add", self.make.model.hidden, 3, *ends)
+        else:
+            attention = yield from self._mixed(kind, residual=False)
+            source = "input_norm"
+            if make.model.residual == "parallel_two_norms":
+                source = "post_norm"
+                yield make.norm(source, residual=False)
+            mlp = yield from self._fed(kind, source)
+            yield make.elementwise("residual_add", "add", make.model.hidden, 3, attention, mlp)
 
-    def _mixed(self, kind: LayerKind, *, residual: bool) -> Iterator[Node]:
+    def _mixed(self, kind: LayerKind, *, residual: bool) -> Ended:
         """The input norm and the token mixer, summed over the ranks."""
         make = self.make
         yield make.norm("input_norm", residual=residual)
         yield from mixer_named(kind.mixer).nodes(make, "input_norm", kind)
-        last = OUTPUT
-        if make.shard.tp > 1:
-            yield make.all_reduce("o_all_reduce", last)
-            last = "o_all_reduce"
+        last = yield from make.summed("o_all_reduce", OUTPUT)
         if make.model.output_norms:
             yield make.norm("attention_output_norm", last, residual=False)
+            last = "attention_output_norm"
+        return last
 
     def _normed_behind(self, kind: LayerKind) -> Iterator[Node]:
         """A layer with its norms on what attention and MLP put out, before or after the residual
@@ -260,83 +241,51 @@ class _Builder:
         if kind.mixer:
             nodes = mixer_named(kind.mixer).nodes(make, source, kind)
             yield from (replace(n, inputs=tuple(i for i in n.inputs if i != source)) for n in nodes)
-            yield from self._summed(OUTPUT, "o_all_reduce")
+            last = yield from make.summed("o_all_reduce", OUTPUT)
             source = "attention_norm"
-            yield make.norm(source, self._mixed_name(), residual=added)
+            yield make.norm(source, last, residual=added)
             if not added:
                 yield make.elementwise("attention_add", "add", make.model.hidden, 2, source)
                 source = "attention_add"
         if kind.feed:
-            yield from self._fed(kind, source)
-            yield make.norm("mlp_norm", self._fed_name(kind), residual=added)
+            last = yield from self._fed(kind, source)
+            yield make.norm("mlp_norm", last, residual=added)
             if not added:
                 yield make.elementwise("mlp_add", "add", make.model.hidden, 2, "mlp_norm")
 
-    def _crossed(self, kind: LayerKind) -> Iterator[Node]:
-        """Attention on the encoder's outputs behind that on the decoder's own."""
-        encoder = self.make.model.encoder
+    def _crossed(self, kind: LayerKind, last: str) -> Ended:
+        """Attention on the encoder's outputs, if there is an encoder, behind ``last``."""
+        make, encoder = self.make, self.make.model.encoder
         if encoder is None:
-            return
-        yield self.make.norm("cross_norm", self._mixed_name(), residual=True)
-        yield from cross_nodes(self.make, encoder, kind, "cross_norm")
-        yield from self._summed(CROSS, "cross_all_reduce")
+            return last
+        yield make.norm("cross_norm", last, residual=True)
+        yield from cross_nodes(make, encoder, kind, "cross_norm")
+        return (yield from make.summed("cross_all_reduce", CROSS))
 
-    def _crossed_name(self) -> str:
-        """The node that ends a layer's attention."""
-        if self.make.model.encoder is None:
-            return self._mixed_name()
-        return "cross_all_reduce" if self.make.shard.tp > 1 else CROSS
-
-    def _summed(self, last: str, name: str) -> Iterator[Node]:
-        """The sum over the ranks of what ``last`` puts out."""
-        if self.make.shard.tp > 1:
-            yield self.make.all_reduce(name, last)
-
-    def _mixed_name(self) -> str:
-        """The node that ends :meth:`_mixed`."""
-        if self.make.model.output_norms:
-            return "attention_output_norm"
-        return "o_all_reduce" if self.make.shard.tp > 1 else OUTPUT
-
-    def _fed(self, kind: LayerKind, source: str) -> Iterator[Node]:
+    def _fed(self, kind: LayerKind, source: str) -> Ended:
         """MLP or experts, summed over the ranks."""
         make, moe = self.make, self.make.model.moe
         if kind.moe and moe is not None:
-            yield from expert_nodes(make, moe, source)
-            last = last_expert_node(make, moe)
+            last = yield from expert_nodes(make, moe, source)
+            last = yield from make.summed("experts_all_reduce", last)
         else:
-            yield from self._dense(kind.intermediate // make.shard.dense_tp, source)
-            last = self._dense_name()
-        if make.shard.tp > 1:
-            total = "experts_all_reduce" if kind.moe else "down_all_reduce"
-            yield make.all_reduce(total, last)
-            last = total
+            last = yield from self._dense(kind.intermediate // make.shard.dense_tp, source)
+            last = yield from make.summed("down_all_reduce", last)
         if make.model.output_norms:
             yield make.norm("mlp_output_norm", last, residual=False)
+            last = "mlp_output_norm"
+        return last
 
-    def _fed_name(self, kind: LayerKind) -> str:
-        """The node that ends :meth:`_fed`."""
-        make, moe = self.make, self.make.model.moe
-        if make.model.output_norms:
-            return "mlp_output_norm"
-        if make.shard.tp > 1:
-            return "experts_all_reduce" if kind.moe else "down_all_reduce"
-        return last_expert_node(make, moe) if kind.moe and moe is not None else self._dense_name()
-
-    def _dense(self, inner: int, source: str) -> Iterator[Node]:
+    def _dense(self, inner: int, source: str) -> Ended:
         """An MLP of the group's own, or of all groups between a gather and a scatter."""
-        make = self.make
+        make, last = self.make, "dense_reduce_scatter"
         if make.shard.dense_tp == make.shard.tp:
             yield from make.mlp("", inner, source)
-            return
+            return "down"
         yield make.between_groups("all_gather", "dense_all_gather", source)
         yield from make.mlp("", inner, "dense_all_gather", ALL_TOKENS)
-        yield make.between_groups("reduce_scatter", self._dense_name(), "down")
-
-    def _dense_name(self) -> str:
-        """The node that ends :meth:`_dense`."""
-        alone = self.make.shard.dense_tp == self.make.shard.tp
-        return "down" if alone else "dense_reduce_scatter"
+        yield make.between_groups("reduce_scatter", last, "down")
+        return last
 
     def head(self) -> Iterator[Node]:
         """Final norm of all tokens, the rows that are sampled, logits cut by vocabulary, sample."""
@@ -347,31 +296,22 @@ class _Builder:
         if make.model.norm_at != "sum":
             yield make.norm("final_norm", residual=before)
             normed = ("final_norm",)
-        gather = Op.make(
-            "elementwise", make.kind("copy"), elements=Affine(LOGIT_ROWS, hidden), inputs=1
-        )
-        yield Node("logit_gather", gather, normed)
-        last, width = "logit_gather", make.model.embedding_width
+        rows, last, width = LOGIT_ROWS, "logit_gather", make.model.embedding_width
+        yield make.elementwise(last, "copy", hidden, 1, *normed, rows=rows)
         if make.model.pooler:
-            product = Op.make("gemm", make.unquantised, m=LOGIT_ROWS, n=hidden, k=hidden)
-            yield Node("pooler", product, (last,))
-            rows = LOGIT_ROWS
+            yield make.product("pooler", hidden, hidden, last, rows=rows)
             yield make.elementwise("pooler_tanh", "tanh", hidden, 1, "pooler", rows=rows)
             return
         if width:
-            product = Op.make("gemm", make.unquantised, m=LOGIT_ROWS, n=width, k=hidden)
-            yield Node("project_out", product, (last,))
+            yield make.product("project_out", width, hidden, last, rows=rows)
             last = "project_out"
-        product = Op.make("gemm", make.unquantised, m=LOGIT_ROWS, n=vocab, k=width or hidden)
-        yield Node("lm_head", product, (last,))
+        yield make.product("lm_head", vocab, width or hidden, last, rows=rows)
         last = "lm_head"
         if make.shard.tp > 1:
-            size = Affine(LOGIT_ROWS, make.shard.padded_vocab * make.precision.hidden_bytes)
-            op = Op.make("all_gather", make.plain, bytes=size, gpus=make.shard.tp)
-            yield Node("logits_all_gather", op, (last,))
+            size = Affine(rows, make.shard.padded_vocab * make.precision.hidden_bytes)
             last = "logits_all_gather"
-        sample = Op.make("sampling", make.plain, rows=LOGIT_ROWS, vocab=make.model.vocab)
-        yield Node("sampling", sample, (last,))
+            yield make.node(last, "all_gather", "lm_head", bytes=size, gpus=make.shard.tp)
+        yield make.node("sampling", "sampling", last, rows=rows, vocab=make.model.vocab)
 
     def boundary(self) -> Iterator[Node]:
         """Transfer to the next stage: the hidden states, and the residual where a norm adds it.
@@ -385,8 +325,7 @@ class _Builder:
         tp, width = make.shard.tp, make.model.hidden * make.precision.hidden_bytes
         for name in names:
             part = width if width % tp else width // tp
-            send = Op.make("send_recv", make.plain, bytes=Affine(TOKENS, part), gpus=2)
-            yield Node(f"send_{name}", send)
+            send, gather = f"send_{name}", f"gather_{name}"
+            yield make.node(send, "send_recv", bytes=Affine(TOKENS, part), gpus=2)
             if tp > 1 and part < width:
-                gather = Op.make("all_gather", make.plain, bytes=Affine(TOKENS, width), gpus=tp)
-                yield Node(f"gather_{name}", gather, (f"send_{name}",))
+                yield make.node(gather, "all_gather", send, bytes=Affine(TOKENS, width), gpus=tp)

@@ -1,4 +1,4 @@
-"""Encoders as blocks, and what ties a decoder to one: cross-attention on the encoder's outputs.
+"""Encoders as blocks, and cross-attention of a decoder on their outputs.
 
 An encoder works on the prompt, with the symbols of prefill. The decoder behind it works on one
 token a sequence and step, with the symbols of decoding; its first step runs in the same pass as
@@ -13,7 +13,7 @@ from dataclasses import replace
 from silicast.workload.graph import Node
 from silicast.workload.model import LayerKind, ModelConfig
 from silicast.workload.nodes import Nodes
-from silicast.workload.op import Affine, Dim, Op, Variant
+from silicast.workload.op import Affine, Dim
 from silicast.workload.symbols import (
     CROSS_KV,
     DECODE_TOKENS,
@@ -23,7 +23,7 @@ from silicast.workload.symbols import (
     PREFILL_TOKENS,
     TOKENS,
 )
-from silicast.workload.weight import Weight
+from silicast.workload.weight_tensor import Weight
 
 CROSS = "cross_o"
 """Name of the node that ends cross-attention, not yet summed over the ranks."""
@@ -65,23 +65,17 @@ def _renamed(node: Node, names: Mapping[str, str]) -> Node:
 
 def cross_nodes(make: Nodes, encoder: ModelConfig, kind: LayerKind, source: str) -> Iterator[Node]:
     """From the normed input to the output of one rank: keys and values are the encoder's."""
-    shard, width = make.shard, kind.head_dim
+    shard, width, hidden = make.shard, kind.head_dim, make.model.hidden
     own, groups = shard.heads_of(kind.heads), shard.kv_heads_of(kind.kv_heads)
-    yield make.projection("cross_q", own * width, make.model.hidden, source)
     both = 2 * groups * width
+    yield make.projection("cross_q", own * width, hidden, source)
     yield make.projection("cross_kv", both, encoder.hidden, rows=PREFILL_TOKENS)
-    copy = Op.make(
-        "kv_copy", make.cached, tokens=PREFILL_TOKENS, num_kv_heads=groups, head_dim=width
-    )
-    yield Node("cross_kv_copy", copy, ("cross_kv",))
-    cached = make.cached
-    plain = Variant(cached.dtype, cached.kv_dtype)
-    attention = Op.make(
-        "attention_decode", plain, kv_len=CROSS_KV, window=0, num_heads=own, num_kv_heads=groups,
-        head_dim=width,
+    yield make.kv_copy("cross_kv_copy", groups, width, "cross_kv", rows=PREFILL_TOKENS)
+    yield make.node(
+        "cross_attention", "attention_decode", "cross_q", "cross_kv_copy", variant=make.cached(),
+        kv_len=CROSS_KV, window=0, num_heads=own, num_kv_heads=groups, head_dim=width,
     )  # fmt: skip
-    yield Node("cross_attention", attention, ("cross_q", "cross_kv_copy"))
-    yield make.projection(CROSS, make.model.hidden, own * width, "cross_attention")
+    yield make.projection(CROSS, hidden, own * width, "cross_attention")
 
 
 def cross_weights(model: ModelConfig, encoder: ModelConfig, kind: LayerKind) -> list[Weight]:
@@ -114,16 +108,11 @@ def cross_flops(model: ModelConfig, kind: LayerKind, prompts: int, seen: int) ->
 
 def frontend_nodes(make: Nodes) -> Iterator[Node]:
     """Two convolutions from a spectrogram of two frames a token, each with a GELU."""
-    model, bins = make.model, make.model.mel_bins
-    first = Op.make("gemm", make.unquantised, m=Affine(TOKENS, 2), n=model.hidden, k=KERNEL * bins)
-    yield Node("conv1", first)
-    gelu = Op.make(
-        "elementwise", make.kind("gelu"), elements=Affine(TOKENS, 2 * model.hidden), inputs=1
-    )
-    yield Node("conv1_gelu", gelu, ("conv1",))
-    second = Op.make("gemm", make.unquantised, m=TOKENS, n=model.hidden, k=KERNEL * model.hidden)
-    yield Node("conv2", second, ("conv1_gelu",))
-    yield make.elementwise("conv2_gelu", "gelu", model.hidden, 1, "conv2")
+    hidden, frames = make.model.hidden, Affine(TOKENS, 2)
+    yield make.product("conv1", hidden, KERNEL * make.model.mel_bins, rows=frames)
+    yield make.elementwise("conv1_gelu", "gelu", 2 * hidden, 1, "conv1")
+    yield make.product("conv2", hidden, KERNEL * hidden, "conv1_gelu")
+    yield make.elementwise("conv2_gelu", "gelu", hidden, 1, "conv2")
 
 
 def frontend_weights(model: ModelConfig) -> list[Weight]:

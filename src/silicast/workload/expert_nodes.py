@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 from silicast.workload.graph import Node
 from silicast.workload.model import MoE
-from silicast.workload.nodes import Nodes
-from silicast.workload.op import Op, Variant
+from silicast.workload.nodes import Ended, Nodes
+from silicast.workload.op import Variant
 from silicast.workload.symbols import ALL_TOKENS, TOKENS
 
 DISPATCHED = "dispatched"
@@ -21,7 +22,7 @@ _SENT = frozenset(("fp8", "nvfp4"))
 """Formats in which a dispatch sends tokens; else as between kernels."""
 
 
-def expert_nodes(make: Nodes, moe: MoE, source: str) -> Iterator[Node]:
+def expert_nodes(make: Nodes, moe: MoE, source: str) -> Ended:
     """From the normed input to the output of one rank, not yet summed over the tp ranks.
 
     The ranks of a group hold the same tokens, so each computes its own experts' share of every
@@ -30,70 +31,53 @@ def expert_nodes(make: Nodes, moe: MoE, source: str) -> Iterator[Node]:
     by default, or dispatch each token to its experts and combine what comes back.
     """
     hidden, shard = make.model.hidden, make.shard
-    router = Op.make("gemm", make.unquantised, m=TOKENS, n=moe.experts, k=hidden)
-    yield Node("router", router, (source,))
-    choice = Op.make("softmax", make.plain, rows=TOKENS, cols=moe.experts)
-    yield Node("router_softmax", choice, ("router",))
-    flags = (("gated", make.model.gated), (ROUTING, True))
-    kernel = DISPATCHED if make.dispatches else ""
-    variant = Variant(dtype=make.precision.expert.name, kernel=kernel, flags=flags)
-    tokens = TOKENS if shard.groups == 1 else ALL_TOKENS
+    yield make.product("router", moe.experts, hidden, source)
+    yield make.node("router_softmax", "softmax", "router", rows=TOKENS, cols=moe.experts)
     before: tuple[str, ...] = ("router_softmax",)
     if moe.latent:
         yield make.gemm("latent_down", moe.latent, hidden, source)
         before = ("router_softmax", "latent_down")
-    routed = Op.make(
-        "moe", variant, tokens=tokens, experts=moe.experts, topk=moe.topk,
+    flags = (("gated", make.model.gated), (ROUTING, True))
+    kernel = DISPATCHED if make.dispatches else ""
+    experts = make.node(
+        "experts", "moe", *before,
+        variant=Variant(dtype=make.precision.expert.name, kernel=kernel, flags=flags),
+        tokens=TOKENS if shard.groups == 1 else ALL_TOKENS, experts=moe.experts, topk=moe.topk,
         hidden=moe.latent or hidden, intermediate=moe.intermediate, ep=shard.ep, tp=shard.expert_tp,
     )  # fmt: skip
-    yield from _exchanged(make, Node("experts", routed, before))
-    result = _own(make)
+    result = yield from _exchanged(make, experts)
     if moe.latent:
         yield make.gemm("latent_up", hidden, moe.latent, result)
         result = "latent_up"
     if not moe.shared_intermediate:
-        return
+        return result
     yield from make.mlp("shared_", shard.shared_intermediate, source)
     shared = "shared_down"
     if moe.shared_gate:
-        gate = Op.make("gemm", make.unquantised, m=TOKENS, n=1, k=hidden)
-        yield Node("shared_gate", gate, (source,))
+        yield make.product("shared_gate", 1, hidden, source)
         yield make.elementwise("shared_scale", "mul", hidden, 2, shared, "shared_gate")
         shared = "shared_scale"
     yield make.elementwise("shared_add", "add", hidden, 2, result, shared)
+    return "shared_add"
 
 
-def _exchanged(make: Nodes, experts: Node) -> Iterator[Node]:
+def _exchanged(make: Nodes, experts: Node) -> Ended:
     """The experts, between what brings all groups' tokens there and back."""
-    shard = make.shard
-    if shard.groups == 1:
-        yield experts
-        return
-    if make.dispatches:
-        moe = dict(experts.op.dims)
-        sizes = {name: moe[name] for name in ("hidden", "topk", "experts")}
-        sent = make.precision.expert.activations
-        wire = Variant(dtype=sent if sent in _SENT else make.precision.hidden)
-        dispatch = Op.make("dispatch", wire, tokens=TOKENS, ep=shard.ep, **sizes)
-        yield Node("experts_dispatch", dispatch, experts.inputs)
-        yield Node(experts.name, experts.op, ("experts_dispatch",))
-        combine = Op.make("combine", make.plain, tokens=TOKENS, ep=shard.ep, **sizes)
-        yield Node("experts_combine", combine, (experts.name,))
-        return
-    yield make.between_groups("all_gather", "experts_all_gather", *experts.inputs)
-    yield Node(experts.name, experts.op, ("experts_all_gather",))
-    yield make.between_groups("reduce_scatter", "experts_reduce_scatter", experts.name)
-
-
-def _own(make: Nodes) -> str:
-    """The node with the routed experts' result for the rank's own tokens."""
     if make.shard.groups == 1:
-        return "experts"
-    return "experts_combine" if make.dispatches else "experts_reduce_scatter"
-
-
-def last_expert_node(make: Nodes, moe: MoE) -> str:
-    """The node that ends :func:`expert_nodes`."""
-    if moe.shared_intermediate:
-        return "shared_add"
-    return "latent_up" if moe.latent else _own(make)
+        yield experts
+        return experts.name
+    if not make.dispatches:
+        before, after = "experts_all_gather", "experts_reduce_scatter"
+        yield make.between_groups("all_gather", before, *experts.inputs)
+        yield replace(experts, inputs=(before,))
+        yield make.between_groups("reduce_scatter", after, experts.name)
+        return after
+    moe = dict(experts.op.dims)
+    sizes: dict[str, Any] = {name: moe[name] for name in ("hidden", "topk", "experts", "ep")}
+    sent = make.precision.expert.activations
+    wire = Variant(dtype=sent if sent in _SENT else make.precision.hidden)
+    before, after = "experts_dispatch", "experts_combine"
+    yield make.node(before, "dispatch", *experts.inputs, variant=wire, tokens=TOKENS, **sizes)
+    yield replace(experts, inputs=(before,))
+    yield make.node(after, "combine", experts.name, tokens=TOKENS, **sizes)
+    return after

@@ -1,77 +1,49 @@
 """Reads a Hugging Face ``config.json`` into a :class:`~silicast.workload.model.ModelConfig`.
 
-The architecture picks the family (``workload/families``, one file each); what the checkpoint says
-of number formats becomes the model's default precision. Nothing is guessed in silence: what was
-assumed of an unknown architecture stands in the model, and a structure that no family has is an
-error that names it.
+The architecture selects the family (``catalog/families``, one table each); the number formats of
+the checkpoint become the model's default precision. An unknown architecture is read as the nearest
+family, and the model lists what was assumed; a structure that no family has is an error that names
+it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from silicast.core.errors import SilicastError
 from silicast.workload.checkpoint import checkpoint_precision
-from silicast.workload.document import check_depth, json_object
-from silicast.workload.families._family import Family, Fields, families
+from silicast.workload.families.family import Family, families, find_family
+from silicast.workload.families.fields import Fields
+from silicast.workload.families.reader import read_model
+from silicast.workload.ignored_config_fields import ignored_config_fields
+from silicast.workload.json_files import check_depth, in_file
 from silicast.workload.model import LIMITS, ModelConfig
-from silicast.workload.unread import unread_fields
-
-HF_NAMES: dict[str, str] = {
-    "num_hidden_layers": "layers",
-    "hidden_size": "hidden",
-    "num_attention_heads": "heads",
-    "num_key_value_heads": "kv_heads",
-    "intermediate_size": "intermediate",
-    "vocab_size": "vocab",
-    "max_position_embeddings": "max_positions",
-    "tie_word_embeddings": "tied",
-    "hidden_act": "activation",
-    "n_layer": "layers",
-    "n_embd": "hidden",
-    "n_head": "heads",
-    "n_inner": "intermediate",
-    "ffn_dim": "intermediate",
-}
-"""Fields of Hugging Face -> fields of ``ModelConfig``."""
+from silicast.workload.model_file import HF_NAMES
 
 _NEEDED = (
     "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size"
 )  # fmt: skip
 """What every decoder states under some name."""
 
-_CLUES: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("latent", ("kv_lora_rank", "q_lora_rank"), "multi-head latent attention (MLA)"),
-    ("sparse", ("index_topk", "sparse_attention_config"), "sparse attention"),
-    (
-        "experts",
-        ("num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size"),
-        "mixture of experts (MoE)",
+_STRUCTURES: dict[str, tuple[str, ...]] = {
+    "latent": ("multi-head latent attention (MLA)", "kv_lora_rank", "q_lora_rank"),
+    "sparse": ("sparse attention", "index_topk", "sparse_attention_config"),
+    "experts": (
+        "mixture of experts (MoE)", "num_experts", "num_local_experts", "n_routed_experts",
+        "moe_intermediate_size",
     ),
-    (
-        "mamba",
-        ("hybrid_override_pattern", "ssm_state_size", "mamba_num_heads", "state_size"),
-        "Mamba layers",
+    "mamba": (
+        "Mamba layers", "hybrid_override_pattern", "ssm_state_size", "mamba_num_heads",
+        "state_size",
     ),
-    ("linear", ("linear_num_value_heads", "linear_attn_config"), "linear attention layers"),
-    ("vision", ("vision_config", "audio_config"), "a vision or audio encoder"),
-    ("encoder", ("is_encoder_decoder", "num_decoder_layers"), "an encoder"),
-    ("sizes", ("block_configs", "swa_head_dim", "global_head_dim"), "layers of different sizes"),
-)
-"""Structure, the fields that give it away, and what it is called."""
-
-
-def read_config_file(path: Path) -> ModelConfig:
-    """The model in a ``config.json``; the folder names it if the file has its usual name.
-
-    Raises:
-        SilicastError: see :func:`read_config`; names the file.
-    """
-    name = path.parent.name if path.name == "config.json" and path.parent.name else path.stem
-    return read_config(json_object(path), name=name, file=str(path))
+    "linear": ("linear attention layers", "linear_num_value_heads", "linear_attn_config"),
+    "vision": ("a vision or audio encoder", "vision_config", "audio_config"),
+    "encoder": ("an encoder", "is_encoder_decoder", "num_decoder_layers"),
+    "sizes": ("layers of different sizes", "block_configs", "swa_head_dim", "global_head_dim"),
+}  # fmt: skip
+"""Structures beyond a dense decoder: key -> name for messages, and the fields that belong to it."""
 
 
 def read_config(data: dict[str, Any], *, name: str = "", file: str = "") -> ModelConfig:
@@ -79,8 +51,8 @@ def read_config(data: dict[str, Any], *, name: str = "", file: str = "") -> Mode
 
     An architecture that is not known, or one with structures that it does not have, is read as the
     nearest family that has them; heads that contradict each other are brought to the nearest sizes
-    that do not. ``ModelConfig.assumed`` then says so, and ``ModelConfig.unread`` names the fields
-    that nobody looked at.
+    that do not. ``ModelConfig.assumed`` then states it, and ``ModelConfig.ignored_fields``
+    names the fields that were not read.
 
     Args:
         name: what to call it; else ``_name_or_path``, else the architecture.
@@ -88,7 +60,7 @@ def read_config(data: dict[str, Any], *, name: str = "", file: str = "") -> Mode
 
     Raises:
         SilicastError: a field is missing, wrong or contradicts another; kind "not_yet" where no
-            family has the structures that its fields give away. Names file and field.
+            family has the structures that its fields belong to. Names file and field.
     """
     try:
         check_depth(data)
@@ -96,7 +68,7 @@ def read_config(data: dict[str, Any], *, name: str = "", file: str = "") -> Mode
         architecture = _architecture(data)
         called = name or Fields(data).text("_name_or_path", default="") or architecture
         called = called or "unnamed model"
-        family = families().get(architecture)
+        family = find_family(architecture)
         if family is not None and not _structures(data, family.structures):
             return _read(family, data, called)[0]
         return _nearest(architecture, family, data, called)
@@ -105,8 +77,8 @@ def read_config(data: dict[str, Any], *, name: str = "", file: str = "") -> Mode
 
 
 def _read(family: Family, data: dict[str, Any], name: str) -> tuple[ModelConfig, int]:
-    """The model as ``family`` reads it, with sizes of heads that contradict each other mended, and
-    how many fields it looked for in vain.
+    """The model as ``family`` reads it, with contradictory sizes of heads corrected, and how many
+    fields it looked for that are missing.
 
     Raises:
         SilicastError: it cannot be read so.
@@ -116,17 +88,19 @@ def _read(family: Family, data: dict[str, Any], name: str) -> tuple[ModelConfig,
     assumed: tuple[str, ...] = ()
     try:
         fields = Fields(text)
-        model = family.read(fields, name, precision)
+        model = read_model(family, fields, name, precision)
     except SilicastError as error:
-        text, assumed = _mended(text, error)
+        text, assumed = _with_fitting_heads(text, error)
         fields = Fields(text)
-        model = family.read(fields, name, precision)
-    asked = fields.asked()
-    model = replace(model, unread=unread_fields(text, asked), assumed=assumed)
+        model = read_model(family, fields, name, precision)
+    asked = fields.names_read() | set(family.ignored)
+    model = replace(model, ignored_fields=ignored_config_fields(text, asked), assumed=assumed)
     return model, sum(1 for field in asked if text.get(field) is None)
 
 
-def _mended(text: dict[str, Any], error: SilicastError) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _with_fitting_heads(
+    text: dict[str, Any], error: SilicastError
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The fields with the nearest number of key-value heads that divides the heads, or the nearest
     width of a head, and what was assumed.
 
@@ -142,8 +116,8 @@ def _mended(text: dict[str, Any], error: SilicastError) -> tuple[dict[str, Any],
     if error.field == "kv_heads" and 1 <= groups <= heads:
         divisors = [d for d in range(1, heads + 1) if heads % d == 0]
         nearest = min(divisors, key=lambda d: (abs(d - groups), -d))
-        said = f"{error.message}: {nearest} key-value heads are taken"
-        return {**text, "num_key_value_heads": nearest}, (said,)
+        assumed = f"{error.message}: {nearest} key-value heads are taken"
+        return {**text, "num_key_value_heads": nearest}, (assumed,)
     if error.field == "heads" and heads <= hidden and "head_dim" not in text:
         width = max((hidden + heads // 2) // heads, 1)
         return {**text, "head_dim": width}, (f"{error.message}: a head_dim of {width} is taken",)
@@ -153,25 +127,26 @@ def _mended(text: dict[str, Any], error: SilicastError) -> tuple[dict[str, Any],
 def _nearest(
     architecture: str, family: Family | None, data: dict[str, Any], name: str
 ) -> ModelConfig:
-    """The model as read by the family that leaves the fewest fields unread, of those that have all
-    the structures that the fields give away; then that which assumes least beyond the fields.
+    """The model as read by the family that ignores the fewest fields, of those that have all the
+    structures that the fields belong to; then by the one with the fewest structures and the fewest
+    missing fields.
 
     Raises:
         SilicastError: no family has these structures, or none can read the fields.
     """
-    needed = set(_clues(data)) - {"vision"}
+    needed = set(_structures(data)) - {"vision"}
     best: tuple[tuple[int, int, int, str], Family, ModelConfig] | None = None
     problem = _unknown(architecture, data) if family is None else _foreign(data, family)
-    for candidate in dict.fromkeys(families().values()):
+    for candidate in {family.name: family for family in families().values()}.values():
         if not needed <= set(candidate.structures):
             continue
         try:
-            found, in_vain = _read(candidate, data, name)
+            found, missing = _read(candidate, data, name)
         except SilicastError as error:
             problem = error if candidate is family else problem
             continue
         extra = len(set(candidate.structures) - needed)
-        rank = (len(found.unread), extra, in_vain, candidate.architectures[0])
+        rank = (len(found.ignored_fields), extra, missing, candidate.architectures[0])
         if best is None or rank < best[0]:
             best = (rank, candidate, found)
     if best is None:
@@ -181,14 +156,14 @@ def _nearest(
     title += "is not known" if family is None else "does not have all that its fields say"
     if not architecture:
         title = "no architecture is named"
-    said = f"{title}: read as {chosen.architectures[0]}, the nearest structure that is modelled"
+    nearest = f"{title}: read as {chosen.architectures[0]}, the nearest structure that is modelled"
     vision = data.get("vision_config") or data.get("audio_config")
     encoder = (
         ("its encoder of images or sound is left out",)
         if vision and ("vision" not in chosen.structures or not model.encoder_parameters)
         else ()
     )
-    return replace(model, assumed=(said, *encoder, *model.assumed))
+    return replace(model, assumed=(nearest, *encoder, *model.assumed))
 
 
 def _check_known(data: Mapping[str, Any]) -> None:
@@ -242,22 +217,18 @@ def _text_part(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, **{key: value for key, value in inner.items() if value is not None}}
 
 
-def _clues(data: Mapping[str, Any]) -> dict[str, str]:
-    """Structures beyond a dense decoder that the fields give away: key -> what it is called."""
-    tables = [data]
+def _structures(data: Mapping[str, Any], known: Collection[str] = ()) -> dict[str, str]:
+    """Structures, beyond ``known``, that the fields belong to: key -> name for messages."""
     text = data.get("text_config")
-    if isinstance(text, dict):
-        tables.append(text)
+    tables = (data, text) if isinstance(text, dict) else (data,)
     return {
-        key: structure
-        for key, names, structure in _CLUES
-        if any(table.get(name) not in (None, False, 0, {}) for table in tables for name in names)
+        key: name
+        for key, (name, *fields) in _STRUCTURES.items()
+        if key not in known
+        and any(
+            table.get(field) not in (None, False, 0, {}) for table in tables for field in fields
+        )
     }
-
-
-def _structures(data: Mapping[str, Any], known: tuple[str, ...] = ()) -> list[str]:
-    """What the structures beyond ``known`` are called that the fields give away."""
-    return [structure for key, structure in _clues(data).items() if key not in known]
 
 
 def _unknown(architecture: str, data: Mapping[str, Any]) -> SilicastError:
@@ -265,7 +236,7 @@ def _unknown(architecture: str, data: Mapping[str, Any]) -> SilicastError:
         return _nameless(data)
     found = _structures(data)
     known = sorted(name for name in families() if name[0].isupper())
-    missing = f": it needs {', '.join(found)}" if found else ""
+    missing = f": it needs {', '.join(found.values())}" if found else ""
     return SilicastError(
         f"the architecture {architecture[:60]!r} is not modelled yet{missing}",
         kind="not_yet",
@@ -277,7 +248,7 @@ def _unknown(architecture: str, data: Mapping[str, Any]) -> SilicastError:
 def _foreign(data: Mapping[str, Any], family: Family) -> SilicastError:
     found = _structures(data, family.structures)
     return SilicastError(
-        f"fields of {', '.join(found)} in an architecture without them",
+        f"fields of {', '.join(found.values())} in an architecture without them",
         kind="not_yet",
         field="architectures",
         hint="remove those fields or state the right architecture",
@@ -287,10 +258,6 @@ def _foreign(data: Mapping[str, Any], family: Family) -> SilicastError:
 def _named(error: SilicastError, data: Mapping[str, Any], file: str) -> SilicastError:
     """The same error with the configuration's own name of the field, and the file."""
     own = [hf for hf, ours in HF_NAMES.items() if ours == error.field and hf in data]
-    return SilicastError(
-        error.message,
-        kind=error.kind,
-        field=own[0] if own else error.field,
-        hint=error.hint,
-        file=error.file or file,
-    )
+    field = own[0] if own else error.field
+    named = SilicastError(error.message, kind=error.kind, field=field, hint=error.hint)
+    return in_file(named, error.file or file)

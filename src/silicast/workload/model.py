@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, final
+from typing import Literal, final, get_args
 
-from silicast.core.errors import SilicastError
+from silicast.workload.model_parts import (
+    MLA,
+    LayerKind,
+    LayerSizes,
+    MoE,
+    Recurrent,
+    Sparse,
+    check_divisor,
+    check_int,
+    check_sizes,
+    require,
+)
 from silicast.workload.precision import Precision
-from silicast.workload.sparse import Sparse
-from silicast.workload.structure import MLA, LayerSizes, MoE, Recurrent, check_int
 
 __all__ = [
-    "LIMITS",
-    "MLA",
-    "LayerKind",
-    "LayerSizes",
-    "MoE",
-    "ModelConfig",
-    "Norm",
-    "NormAt",
-    "Position",
-    "Precision",
-    "QkNorm",
-    "Recurrent",
-    "Residual",
-    "Sparse",
-    "check_size",
-    "divided",
-]
+    "LIMITS", "MLA", "LayerKind", "LayerSizes", "MoE", "ModelConfig", "Precision", "Recurrent",
+    "Sparse", "check_size", "divided",
+]  # fmt: skip
 
 Norm = Literal["rmsnorm", "layernorm"]
 NormAt = Literal["input", "output", "sum"]
 Position = Literal["rope", "learned", "alibi", "none"]
 QkNorm = Literal["head", "all_heads", "no_weights"]
 Residual = Literal["sequential", "parallel", "parallel_two_norms"]
+Activation = Literal["silu", "gelu", "relu", "relu2"]
 
 LIMITS: dict[str, tuple[int, int]] = {
     "layers": (1, 1024),
@@ -57,51 +53,13 @@ LIMITS: dict[str, tuple[int, int]] = {
 """Smallest and largest sensible sizes; outside them the input is a mistake."""
 
 _CHOICES: dict[str, tuple[str, ...]] = {
-    "norm": ("rmsnorm", "layernorm"),
-    "norm_at": ("input", "output", "sum"),
-    "position": ("rope", "learned", "alibi", "none"),
-    "residual": ("sequential", "parallel", "parallel_two_norms"),
-    "qk_norm_over": ("head", "all_heads", "no_weights"),
-    "activation": ("silu", "gelu", "relu", "relu2"),
+    "norm": get_args(Norm),
+    "norm_at": get_args(NormAt),
+    "position": get_args(Position),
+    "residual": get_args(Residual),
+    "qk_norm_over": get_args(QkNorm),
+    "activation": get_args(Activation),
 }
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class LayerKind:
-    """What tells one layer of a model from another.
-
-    Attributes:
-        mixer: how tokens see each other, a name of :mod:`silicast.workload.mixers`; "" = not at
-            all: the layer is its feed alone.
-        feed: "mlp", "experts" or "" = the layer is its mixer alone.
-        window: keys that a query sees, 0 = all; rope: queries and keys are rotated.
-        heads, kv_heads, head_dim: of its attention; intermediate: width of its MLP.
-        v_head_dim: width of a head's values, 0 = ``head_dim``.
-        shared_kv: keys and values come out of one projection; sinks: its heads have sinks.
-    """
-
-    mixer: str = "heads"
-    feed: str = "mlp"
-    window: int = 0
-    rope: bool = True
-    heads: int = 0
-    kv_heads: int = 0
-    head_dim: int = 0
-    intermediate: int = 0
-    v_head_dim: int = 0
-    shared_kv: bool = False
-    sinks: bool = False
-
-    @property
-    def value_dim(self) -> int:
-        """Width of a head's values."""
-        return self.v_head_dim or self.head_dim
-
-    @property
-    def moe(self) -> bool:
-        """Whether it has experts instead of the MLP."""
-        return self.feed == "experts"
 
 
 @final
@@ -156,8 +114,9 @@ class ModelConfig:
         default_precision: formats of the published checkpoint, bf16 where it does not say.
         published_parameters: exact count its publisher states, 0 = none.
         source: where the numbers come from.
-        assumed: what of its structure was assumed because its configuration did not say or was not
-            understood, in sentences; unread: fields of the configuration that nobody looked at.
+        assumed: what of its structure was assumed because its configuration did not state it or was
+            not understood, in sentences.
+        ignored_fields: fields of the configuration that were not read and may describe structure.
 
     Raises:
         SilicastError: sizes that contradict each other, or outside :data:`LIMITS`.
@@ -180,7 +139,7 @@ class ModelConfig:
     norm: Norm = "rmsnorm"
     norm_bias: bool = False
     gated: bool = True
-    activation: str = "silu"
+    activation: Activation = "silu"
     qkv_bias: bool = False
     o_bias: bool = False
     mlp_bias: bool = False
@@ -221,116 +180,85 @@ class ModelConfig:
     published_parameters: int = 0
     source: str = ""
     assumed: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
+    ignored_fields: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for field in LIMITS:
-            check_size(field, getattr(self, field))
+        check_sizes(self, LIMITS)
         for field, allowed in _CHOICES.items():
-            if getattr(self, field) not in allowed:
-                raise SilicastError(
-                    f"expected one of {', '.join(allowed)}, found {getattr(self, field)!r}",
-                    field=field,
-                )
-        if self.heads % self.kv_heads:
-            raise SilicastError(
-                f"{self.kv_heads} key-value heads do not divide {self.heads} heads",
-                field="kv_heads",
-                hint=f"use a divisor of {self.heads}",
-            )
-        if (self.position == "learned") != (self.position_rows > 0):
-            raise SilicastError(
-                f"{self.position} positions with a table of {self.position_rows} rows",
-                field="position_rows",
-                hint="give the rows of a learned table, and only then",
-            )
-        if self.windows and len(self.windows) != self.layers:
-            raise SilicastError(
-                f"{len(self.windows)} windows for {self.layers} layers",
-                field="windows",
-                hint="give one window per layer, 0 where a layer sees everything",
-            )
+            stated = getattr(self, field)
+            wanted = f"expected one of {', '.join(allowed)}, found {stated!r}"
+            require(stated in allowed, wanted, field)
+        check_divisor(self.heads, self.kv_heads, "kv_heads")
+        require(
+            (self.position == "learned") == (self.position_rows > 0),
+            f"{self.position} positions with a table of {self.position_rows} rows",
+            "position_rows",
+            "give the rows of a learned table, and only then",
+        )
+        self._check_layers()
+        self._check_stacks()
+
+    def _check_layers(self) -> None:
+        hints = {"windows": "give one window per layer, 0 where a layer sees everything"}
+        for field in ("windows", "mixers", "feeds", "sizes"):
+            count = len(getattr(self, field))
+            text = f"{count} {field} for {self.layers} layers"
+            require(count in (0, self.layers), text, field, hints.get(field, "give one per layer"))
         for window in self.windows:
             check_int("windows", window, 0, 1 << 28)
-        self._check_stacks()
-        self._check_parts()
-
-    def _check_parts(self) -> None:
-        if self.moe is not None and any(i >= self.layers for i in self.moe.dense_layers):
-            raise SilicastError(
-                f"layer {self.moe.dense_layers[-1]} of {self.layers}",
-                field="moe.dense_layers",
-                hint=f"from 0 to {self.layers - 1}",
-            )
-        if self.moe is not None and self.residual != "sequential":
-            raise SilicastError(
-                "experts beside attention are not modelled yet", kind="not_yet", field="residual"
-            )
-        for field in ("mixers", "feeds", "sizes"):
-            stated = getattr(self, field)
-            if stated and len(stated) != self.layers:
-                raise SilicastError(
-                    f"{len(stated)} {field} for {self.layers} layers",
-                    field=field,
-                    hint="give one per layer",
-                )
+        if self.moe is not None:
+            last, sequential = max(self.moe.dense_layers, default=0), self.residual == "sequential"
+            text, hint = f"layer {last} of {self.layers}", f"from 0 to {self.layers - 1}"
+            require(last < self.layers, text, "moe.dense_layers", hint)
+            text = "experts beside attention are not modelled yet"
+            require(sequential, text, "residual", kind="not_yet")
         for feed in set(self.feeds):
-            if feed not in ("", "mlp", "experts") or (feed == "experts" and self.moe is None):
-                raise SilicastError(
-                    f"unknown feed {feed[:40]!r}",
-                    field="feeds",
-                    hint='"mlp", "" or, with experts given, "experts"',
-                )
+            known = feed in ("", "mlp") or (feed == "experts" and self.moe is not None)
+            hint = '"mlp", "" or, with experts given, "experts"'
+            require(known, f"unknown feed {feed[:40]!r}", "feeds", hint)
         for kind in self.kinds:
-            if kind.mixer and kind.heads % kind.kv_heads:
-                raise SilicastError(
-                    f"{kind.kv_heads} key-value heads do not divide {kind.heads} heads",
-                    field="sizes",
-                    hint="state both for the layer",
-                )
-            if (kind.head_dim + kind.value_dim) % 2 or (kind.shared_kv and kind.v_head_dim):
-                raise SilicastError(
-                    f"keys {kind.head_dim} and values {kind.value_dim} wide",
-                    field="sizes.v_head_dim",
-                    hint="an even sum, and no width of its own where both share a projection",
-                )
+            if kind.mixer:
+                check_divisor(kind.heads, kind.kv_heads, "sizes", "state both for the layer")
+            even = (kind.head_dim + kind.value_dim) % 2 == 0
+            require(
+                even and not (kind.shared_kv and kind.v_head_dim),
+                f"keys {kind.head_dim} and values {kind.value_dim} wide",
+                "sizes.v_head_dim",
+                "an even sum, and no width of its own where both share a projection",
+            )
         from silicast.workload.mixers._mixer import mixer_named
 
         for name in {kind.mixer for kind in self.kinds} - {""}:
             mixer_named(name).check(self)
 
     def _check_stacks(self) -> None:
-        if self.encoder is not None and (self.encoder.causal or not self.causal):
-            raise SilicastError(
-                "an encoder sees all of its tokens, the decoder behind it those before it",
-                field="encoder.causal",
-                hint="false in the encoder, true in the decoder",
-            )
-        if not self.causal and (self.windows or self.mla is not None):
-            raise SilicastError(
-                "windows or latent attention in an encoder are not modelled yet",
-                kind="not_yet",
-                field="windows",
-            )
-        if self.norm_at != "input" and (self.residual != "sequential" or self.output_norms):
-            raise SilicastError(
-                f"norms on the {self.norm_at} with other residuals are not modelled yet",
-                kind="not_yet",
-                field="norm_at",
-            )
+        require(
+            self.encoder is None or (self.causal and not self.encoder.causal),
+            "an encoder sees all of its tokens, the decoder behind it those before it",
+            "encoder.causal",
+            "false in the encoder, true in the decoder",
+        )
+        require(
+            self.causal or not (self.windows or self.mla is not None),
+            "windows or latent attention in an encoder are not modelled yet",
+            "windows",
+            kind="not_yet",
+        )
+        plain = self.residual == "sequential" and not self.output_norms
+        require(
+            self.norm_at == "input" or plain,
+            f"norms on the {self.norm_at} with other residuals are not modelled yet",
+            "norm_at",
+            kind="not_yet",
+        )
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What of its configuration a reader of a prediction must know."""
-        if not self.unread:
+        """Assumptions about its configuration, and fields of it that were ignored."""
+        if not self.ignored_fields:
             return self.assumed
-        fields = ", ".join(self.unread)
+        fields = ", ".join(self.ignored_fields)
         return (*self.assumed, f"fields of {self.name} that were not understood: {fields}")
-
-    @property
-    def q_width(self) -> int:
-        """Width of all query heads."""
-        return self.heads * self.head_dim
 
     @property
     def mlp_layers(self) -> int:
@@ -364,56 +292,17 @@ class ModelConfig:
         left_out = self.no_rope_every > 0 and (layer + 1) % self.no_rope_every == 0
         return self.position == "rope" and not left_out
 
+    def kind_counts(self, layers: range | None = None) -> dict[LayerKind, int]:
+        """How many of ``layers``, by default of all, are of each kind."""
+        kinds = _kinds_of_layers(self)
+        counts: dict[LayerKind, int] = {}
+        for layer in range(self.layers) if layers is None else layers:
+            counts[kinds[layer]] = counts.get(kinds[layer], 0) + 1
+        return counts
+
     def kind(self, layer: int) -> LayerKind:
         """What ``layer`` looks like; sizes of parts that it does not have are 0."""
         return _kinds_of_layers(self)[layer]
-
-    def changed(self, changes: dict[str, Any]) -> ModelConfig:
-        """The same model with some fields changed, as ``{base: name, ...}`` asks.
-
-        Two relations follow along unless given: ``head_dim`` stays hidden / heads, and
-        ``kv_heads`` stays equal to heads, where the base has them so. One window for all layers
-        stays so for another number of layers, and with fewer layers a pattern of windows or dense
-        layers is cut. The published count does not carry over.
-
-        Raises:
-            SilicastError: unknown field, or the result contradicts itself.
-        """
-        known = {field.name for field in fields(self)}
-        for name in changes:
-            if name not in known:
-                raise SilicastError(
-                    f"unknown model field {name!r}", field=name, hint=_near(name, known)
-                )
-        for name in LIMITS:
-            if name in changes:
-                check_size(name, changes[name])
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values |= {"published_parameters": 0, **changes}
-        if "kv_heads" not in changes and self.kv_heads == self.heads:
-            values["kv_heads"] = values["heads"]
-        if "head_dim" not in changes and self.head_dim * self.heads == self.hidden:
-            values["head_dim"] = divided(values["hidden"], values["heads"])
-        if "windows" not in changes and len(set(self.windows)) == 1:
-            values["windows"] = self.windows[:1] * values["layers"]
-        self._follow(changes, values)
-        return ModelConfig(**values)
-
-    def _follow(self, changes: dict[str, Any], values: dict[str, Any]) -> None:
-        """What of a pattern over the layers, and of latent attention, goes along with a change."""
-        moe, mla, layers = values["moe"], values["mla"], values["layers"]
-        if moe is not None and "moe" not in changes:
-            kept = tuple(layer for layer in moe.dense_layers if layer < layers)
-            values["moe"] = replace(moe, dense_layers=kept)
-        if mla is not None and "head_dim" not in changes:
-            values["head_dim"] = mla.qk_head_dim
-        if mla is not None and "kv_heads" not in changes:
-            values["kv_heads"] = values["heads"]
-        if "windows" not in changes and len(set(self.windows)) > 1 and layers < self.layers:
-            values["windows"] = self.windows[:layers]
-        for field in ("mixers", "feeds", "sizes"):
-            if field not in changes and layers < self.layers:
-                values[field] = getattr(self, field)[:layers]
 
 
 def divided(hidden: int, heads: int) -> int:
@@ -422,12 +311,9 @@ def divided(hidden: int, heads: int) -> int:
     Raises:
         SilicastError: ``hidden`` is not a multiple of ``heads``.
     """
-    if heads < 1 or hidden % heads:
-        raise SilicastError(
-            f"hidden size {hidden} is not a multiple of {heads} heads",
-            field="heads",
-            hint="change one of them or state head_dim",
-        )
+    text = f"hidden size {hidden} is not a multiple of {heads} heads"
+    fits = heads >= 1 and hidden % heads == 0
+    require(fits, text, "heads", "change one of them or state head_dim")
     return hidden // heads
 
 
@@ -438,13 +324,6 @@ def check_size(field: str, value: object) -> None:
         SilicastError: names the field.
     """
     check_int(field, value, *LIMITS[field])
-
-
-def _near(name: str, known: set[str]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, sorted(known), n=3)
-    return f"did you mean {' or '.join(near)}?" if near else ""
 
 
 @lru_cache(maxsize=1024)

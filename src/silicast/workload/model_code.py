@@ -1,7 +1,7 @@
-"""What the model code of a framework holds beside the products: parameters, dropouts, objectives.
+"""Operations of a framework's model code beside the products: dropout, passes over scores, losses.
 
-Tables by family are read off the published code (Hugging Face transformers) and the published
-configurations; a family that is not named does as most do.
+The tables by family follow the published code (Hugging Face transformers) and the published
+configurations; families that are not listed have the usual form.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SCORE_PASSES = {
     "t5": ("add2",),  # positions and mask in one tensor; scores are not scaled
     "switch": ("add2",),
 }
-"""Passes over the scores between the first product and the softmax, where not as usual."""
+"""Passes over the scores between the first product and the softmax, where not the usual."""
 USUAL_PASSES = ("mul", "add2")
 
 KINDS = {"where": "add", "max": "add"}

@@ -7,33 +7,45 @@ differs from it (docs/reference/models.md).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import MISSING, fields, replace
+from typing import Any, ForwardRef, get_type_hints
 
 import msgspec
-from msgspec import structs
 
 from silicast.core.errors import SilicastError
-from silicast.workload.huggingface import HF_NAMES
+from silicast.workload.json_files import in_file
 from silicast.workload.model import (
     LIMITS,
     MLA,
     LayerSizes,
     ModelConfig,
     MoE,
-    Norm,
-    NormAt,
-    Position,
-    QkNorm,
     Recurrent,
-    Residual,
+    Sparse,
     check_size,
     divided,
 )
 from silicast.workload.precision import Precision
-from silicast.workload.sparse import Sparse
+
+HF_NAMES: dict[str, str] = {
+    "num_hidden_layers": "layers", "hidden_size": "hidden", "num_attention_heads": "heads",
+    "num_key_value_heads": "kv_heads", "intermediate_size": "intermediate", "vocab_size": "vocab",
+    "max_position_embeddings": "max_positions", "tie_word_embeddings": "tied",
+    "hidden_act": "activation", "n_layer": "layers", "n_embd": "hidden", "n_head": "heads",
+    "n_inner": "intermediate", "ffn_dim": "intermediate",
+}  # fmt: skip
+"""Fields of Hugging Face -> fields of ``ModelConfig``."""
 
 _REQUIRED = ("layers", "hidden", "heads", "vocab")
+_PARTS: dict[str, type] = {"moe": MoE, "mla": MLA, "sparse": Sparse, "recurrent": Recurrent}
+_NOT_STATED = (
+    "name",
+    "source",
+    "default_precision",
+    "published_parameters",
+    "assumed",
+    "ignored_fields",
+)
 
 
 class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -51,25 +63,12 @@ class PrecisionTable(_Strict, frozen=True):
     experts: str | None = None
     attention: str | None = None
 
-    def over(self, default: Precision) -> Precision:
-        """These formats, and ``default`` where they say nothing."""
-        return Precision.of(
-            weights=self.weights,
-            activations=self.activations,
-            kv_cache=self.kv_cache,
-            recipe=self.recipe,
-            group_size=self.group_size,
-            experts=self.experts,
-            attention=self.attention,
-            default=default,
-        )
-
 
 class ParametersTable(_Strict, frozen=True):
     """The count its publisher states: exactly, or rounded as printed ("145.6B").
 
     Attributes:
-        active: what a token passes of it, as printed.
+        active: the part of it that a token passes, as printed.
         mtp: the count includes the layers for multi-token prediction; mtp_copies: and copies of
             embedding and head in each of them.
         encoder: it includes the encoder of images; embedding: the embedding table.
@@ -85,141 +84,49 @@ class ParametersTable(_Strict, frozen=True):
     embedding: bool = True
 
 
-class MoETable(_Strict, frozen=True):
-    """Experts; see :class:`~silicast.workload.model.MoE`."""
+class ModelHeader(_Strict, frozen=True):
+    """What a model file states beside the fields of ``ModelConfig``.
 
-    experts: int | None = None
-    topk: int | None = None
-    intermediate: int | None = None
-    shared_intermediate: int | None = None
-    shared_gate: bool | None = None
-    router_bias: bool | None = None
-    dense_layers: list[int] | None = None
-    capacity: int | None = None
-    latent: int | None = None
-
-
-class RecurrentTable(_Strict, frozen=True):
-    """Recurrent layers; see :class:`~silicast.workload.model.Recurrent`."""
-
-    key_heads: int | None = None
-    key_dim: int | None = None
-    value_heads: int | None = None
-    value_dim: int | None = None
-    taps: int | None = None
-    taps_bias: bool | None = None
-    chunk: int | None = None
-    decay_rank: int | None = None
-    gate_rank: int | None = None
-
-
-class MLATable(_Strict, frozen=True):
-    """Latent attention; see :class:`~silicast.workload.model.MLA`."""
-
-    kv_lora_rank: int | None = None
-    qk_nope_head_dim: int | None = None
-    qk_rope_head_dim: int | None = None
-    v_head_dim: int | None = None
-    q_lora_rank: int | None = None
-
-
-class SizesTable(_Strict, frozen=True):
-    """Sizes of one layer; see :class:`~silicast.workload.model.LayerSizes`."""
-
-    heads: int = 0
-    kv_heads: int = 0
-    head_dim: int = 0
-    v_head_dim: int = 0
-    intermediate: int = 0
-    shared_kv: bool = False
-    sinks: bool | None = None
-
-
-class SparseTable(_Strict, frozen=True):
-    """Sparse attention; see :class:`~silicast.workload.sparse.Sparse`."""
-
-    index_heads: int | None = None
-    index_dim: int | None = None
-    selected: int | None = None
-    block: int | None = None
-    window: int | None = None
-    q_rank: int | None = None
-    out_groups: int | None = None
-    out_rank: int | None = None
-    rope_dim: int | None = None
-    csa_ratio: int | None = None
-    hca_ratio: int | None = None
-    streams: int | None = None
-
-
-class ModelTable(_Strict, frozen=True):
-    """A model file; see ``ModelConfig`` for the fields."""
+    Attributes:
+        window: of all layers, instead of ``windows``.
+    """
 
     name: str = ""
     base: str = ""
     aliases: list[str] = []
-    family: str | None = None
-    layers: int | None = None
-    hidden: int | None = None
-    heads: int | None = None
-    kv_heads: int | None = None
-    head_dim: int | None = None
-    intermediate: int | None = None
-    vocab: int | None = None
-    norm: Norm | None = None
-    norm_bias: bool | None = None
-    gated: bool | None = None
-    activation: Literal["silu", "gelu", "relu", "relu2"] | None = None
-    qkv_bias: bool | None = None
-    o_bias: bool | None = None
-    mlp_bias: bool | None = None
-    head_bias: bool | None = None
-    qk_norm: bool | None = None
-    position: Position | None = None
-    position_rows: int | None = None
-    embedding_norm: bool | None = None
-    residual: Residual | None = None
-    tied: bool | None = None
     window: int | None = None
-    windows: list[int] | None = None
-    max_positions: int | None = None
-    mtp_layers: int | None = None
-    qk_norm_over: QkNorm | None = None
-    no_rope_every: int | None = None
-    output_norms: bool | None = None
-    sinks: bool | None = None
-    chunked: bool | None = None
-    mixers: list[str] | None = None
-    feeds: list[str] | None = None
-    sizes: list[SizesTable] | None = None
-    norm_at: NormAt | None = None
-    embedding_width: int | None = None
-    causal: bool | None = None
-    encoder: ModelTable | None = None
-    pooler: bool | None = None
-    type_rows: int | None = None
-    k_bias: bool | None = None
-    relative_buckets: int | None = None
-    mel_bins: int | None = None
-    moe: MoETable | None = None
-    mla: MLATable | None = None
-    sparse: SparseTable | None = None
-    recurrent: RecurrentTable | None = None
-    output_gate: bool | None = None
-    encoder_parameters: int | None = None
     precision: PrecisionTable = PrecisionTable()
     parameters: ParametersTable | None = None
     source: str | None = None
 
 
-_OWN = (
-    "name", "base", "aliases", "window", "windows", "encoder", "moe", "mla", "sparse",
-    "recurrent", "precision", "parameters", "source",
-)  # fmt: skip
-"""Fields that do not pass into ``ModelConfig`` as they stand."""
+def _table(kind: type, base: type, types: dict[str, Any]) -> Any:
+    """A strict table with the fields of a dataclass, each of which may be left out.
+
+    Args:
+        types: fields whose type is another one in the table; None = not in it.
+    """
+    found = get_type_hints(kind) | types
+    members: list[tuple[str, Any, Any]] = [
+        (field.name, found[field.name] | None, None)
+        for field in fields(kind)
+        if found[field.name] is not None
+    ]
+    name = f"{kind.__name__}Table"
+    return msgspec.defstruct(name, members, bases=(base,), module=__name__, frozen=True)
 
 
-def decode_model(data: dict[str, Any], *, file: str = "") -> ModelTable:
+ModelTable: type[ModelHeader] = _table(
+    ModelConfig,
+    ModelHeader,
+    {part: _table(kind, _Strict, {}) for part, kind in _PARTS.items()}
+    | dict.fromkeys(_NOT_STATED)
+    | {"sizes": list[_table(LayerSizes, _Strict, {})], "encoder": ForwardRef("ModelTable")},  # type: ignore[misc]
+)
+"""A model file: a header, and the fields of ``ModelConfig``."""
+
+
+def decode_model(data: dict[str, Any], *, file: str = "") -> ModelHeader:
     """A model file's content, with Hugging Face's names of the sizes accepted beside ours.
 
     Raises:
@@ -244,7 +151,7 @@ def decode_model(data: dict[str, Any], *, file: str = "") -> ModelTable:
 
 
 def build_model(
-    table: ModelTable, find: Callable[[str], ModelConfig], *, file: str = ""
+    table: ModelHeader, find: Callable[[str], ModelConfig], *, file: str = ""
 ) -> ModelConfig:
     """The model of a decoded table.
 
@@ -255,22 +162,13 @@ def build_model(
         SilicastError: a size is missing or contradicts another; names file and field.
     """
     try:
-        changes = _changes(table)
-        if table.base:
-            base = find(table.base)
-            changes.setdefault("name", f"{base.name} (changed)")
-            changes |= _parts(table, base)
-            model = base.changed(_window(table, changes, changes.get("layers", base.layers)))
-            default = base.default_precision
-        else:
-            model = _whole(table, changes)
-            default = Precision()
+        base = find(table.base) if table.base else None
+        model = _whole(table) if base is None else _changed(table, base)
     except SilicastError as error:
-        raise SilicastError(
-            error.message, kind=error.kind, field=error.field, hint=error.hint, file=file
-        ) from None
+        raise in_file(error, file) from None
+    default = Precision() if base is None else base.default_precision
     try:
-        precision = table.precision.over(default)
+        precision = Precision.of(**_stated(table.precision), default=default)
     except SilicastError as error:
         raise error.at("precision", file) from None
     return model if precision == model.default_precision else _with_precision(model, precision)
@@ -280,89 +178,116 @@ def _with_precision(model: ModelConfig, precision: Precision) -> ModelConfig:
     return replace(model, default_precision=precision)
 
 
-def _changes(table: ModelTable) -> dict[str, Any]:
-    """The fields of ``ModelConfig`` that the table states."""
-    changes = {
-        name: value
-        for name in table.__struct_fields__
-        if name not in _OWN and (value := getattr(table, name)) is not None
-    }
-    for name in ("mixers", "feeds"):
-        if name in changes:
-            changes[name] = tuple(changes[name])
-    if table.sizes is not None:
-        changes["sizes"] = tuple(LayerSizes(**structs.asdict(own)) for own in table.sizes)
+def _stated(table: msgspec.Struct) -> dict[str, Any]:
+    """The fields that a table states."""
+    found = {name: getattr(table, name) for name in table.__struct_fields__}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _changes(table: ModelHeader) -> dict[str, Any]:
+    """The fields of ``ModelConfig`` that a table states, its parts left out."""
+    stated = _stated(table)
+    header = {*ModelHeader.__struct_fields__, *_PARTS, "encoder"} - {"source"}
+    changes = {name: value for name, value in stated.items() if name not in header}
+    if "sizes" in changes:
+        changes["sizes"] = tuple(LayerSizes(**_stated(own)) for own in changes["sizes"])
     if table.name:
         changes["name"] = table.name
-    if table.source is not None:
-        changes["source"] = table.source
     if table.parameters is not None and table.parameters.exact is not None:
         changes["published_parameters"] = table.parameters.exact
     return changes
 
 
-def _parts(table: ModelTable, base: ModelConfig | None) -> dict[str, Any]:
-    """Experts and latent attention that the table states, each over the base's."""
+def _changed(table: ModelHeader, base: ModelConfig) -> ModelConfig:
+    """``base`` with what the table states."""
+    changes = {"name": f"{base.name} (changed)"} | _changes(table)
+    changes |= _parts(table, base)
+    return changed_model(base, _window(table, changes, changes.get("layers", base.layers)))
+
+
+def changed_model(base: ModelConfig, changes: dict[str, Any]) -> ModelConfig:
+    """``base`` with some fields changed.
+
+    Relations that the base has follow along unless given: ``head_dim`` stays hidden / heads, or the
+    width of the latent's heads, and ``kv_heads`` stays equal to heads. One window for all layers
+    stays so for another number of layers; with fewer layers, patterns over them are cut. The
+    published count does not carry over.
+
+    Raises:
+        SilicastError: the result contradicts itself.
+    """
+    for name in LIMITS:
+        if name in changes:
+            check_size(name, changes[name])
+    old = {field.name: getattr(base, field.name) for field in fields(base)}
+    values: dict[str, Any] = old | {"published_parameters": 0} | changes
+    layers, follows = values["layers"], old.keys() - changes.keys()
+    if "kv_heads" in follows and (base.kv_heads == base.heads or values["mla"] is not None):
+        values["kv_heads"] = values["heads"]
+    if "head_dim" in follows and values["mla"] is not None:
+        values["head_dim"] = values["mla"].qk_head_dim
+    elif "head_dim" in follows and base.head_dim * base.heads == base.hidden:
+        values["head_dim"] = divided(values["hidden"], values["heads"])
+    if "windows" in follows and len(set(base.windows)) == 1:
+        values["windows"] = base.windows[:1] * layers
+    for name in follows & {"windows", "mixers", "feeds", "sizes"}:
+        values[name] = values[name][:layers]
+    if base.moe is not None and "moe" in follows:
+        kept = tuple(layer for layer in base.moe.dense_layers if layer < layers)
+        values["moe"] = replace(base.moe, dense_layers=kept)
+    return ModelConfig(**values)
+
+
+def _parts(table: Any, base: ModelConfig | None) -> dict[str, Any]:
+    """Experts, latent attention and further parts that the table states, each over the base's."""
     found: dict[str, Any] = {}
-    given = (
-        ("moe", table.moe, MoE),
-        ("mla", table.mla, MLA),
-        ("sparse", table.sparse, Sparse),
-        ("recurrent", table.recurrent, Recurrent),
-    )
-    for name, own, kind in given:
+    for name, kind in _PARTS.items():
+        own, old = getattr(table, name), getattr(base, name, None)
         if own is None:
             continue
-        stated: dict[str, Any] = {
-            field: tuple(value) if isinstance(value, list) else value
-            for field in own.__struct_fields__
-            if (value := getattr(own, field)) is not None
-        }
-        old = getattr(base, name) if base is not None else None
-        if old is not None:
-            if name == "moe" and table.layers is not None:
-                cut = tuple(layer for layer in old.dense_layers if layer < table.layers)
-                stated.setdefault("dense_layers", cut)
-            found[name] = replace(old, **stated)
+        stated = _stated(own)
+        if old is None:
+            for field in fields(kind):
+                if field.default is MISSING and field.name not in stated:
+                    raise SilicastError("missing", field=f"{name}.{field.name}")
+            found[name] = kind(**stated)
             continue
-        for field in kind.REQUIRED:
-            if field not in stated:
-                raise SilicastError("missing", field=f"{name}.{field}")
-        found[name] = kind(**stated)
+        if name == "moe" and table.layers is not None:
+            cut = tuple(layer for layer in old.dense_layers if layer < table.layers)
+            stated.setdefault("dense_layers", cut)
+        found[name] = replace(old, **stated)
     if table.encoder is not None:
-        found["encoder"] = _whole(table.encoder, _changes(table.encoder))
+        found["encoder"] = _whole(table.encoder)
     return found
 
 
-def _window(table: ModelTable, changes: dict[str, Any], layers: int) -> dict[str, Any]:
+def _window(table: ModelHeader, changes: dict[str, Any], layers: int) -> dict[str, Any]:
     """``window`` (all layers) or ``windows`` (one a layer) as ``ModelConfig`` holds them."""
-    if table.window is not None and table.windows is not None:
+    if table.window is None:
+        return changes
+    if "windows" in changes:
         raise SilicastError("give window or windows, not both", field="windows")
-    if table.windows is not None:
-        return changes | {"windows": tuple(table.windows)}
-    if table.window is not None:
-        check_size("layers", layers)
-        return changes | {"windows": (table.window,) * layers if table.window else ()}
-    return changes
+    check_size("layers", layers)
+    return changes | {"windows": (table.window,) * layers if table.window else ()}
 
 
-def _require(value: object, name: str) -> None:
-    if value is None:
-        raise SilicastError("missing", field=name, hint="state it, or a base to start from")
-
-
-def _whole(table: ModelTable, changes: dict[str, Any]) -> ModelConfig:
-    missing = [name for name in _REQUIRED if changes.get(name) is None]
+def _whole(table: ModelHeader) -> ModelConfig:
+    """The model of a table without a base."""
+    changes = _changes(table)
+    missing = [name for name in _REQUIRED if name not in changes]
     if missing:
         raise SilicastError(
             f"missing, as are {', '.join(missing[1:])}" if missing[1:] else "missing",
             field=missing[0],
             hint="state it, a base to start from, or the architectures of a config.json",
         )
-    if "intermediate" not in changes and table.moe is not None and table.moe.intermediate:
-        changes["intermediate"] = table.moe.intermediate  # no layer has an MLP of its own
-    if "intermediate" not in changes or (table.moe and table.moe.dense_layers):
-        _require(table.intermediate, "intermediate")
+    moe: Any = getattr(table, "moe", None)
+    if moe is not None and moe.intermediate and not moe.dense_layers:
+        changes.setdefault("intermediate", moe.intermediate)  # no layer has an MLP of its own
+    if "intermediate" not in changes:
+        raise SilicastError(
+            "missing", field="intermediate", hint="state it, or a base to start from"
+        )
     for name in LIMITS:
         if name in changes:
             check_size(name, changes[name])
@@ -370,8 +295,8 @@ def _whole(table: ModelTable, changes: dict[str, Any]) -> ModelConfig:
     changes.setdefault("kv_heads", changes["heads"])
     if "head_dim" not in changes:
         mla = changes.get("mla")
-        whole = mla.qk_head_dim if mla else divided(changes["hidden"], changes["heads"])
-        changes["head_dim"] = whole
-    changes.setdefault("name", "inline model")
-    changes.setdefault("family", "decoder")
+        changes["head_dim"] = (
+            mla.qk_head_dim if mla else divided(changes["hidden"], changes["heads"])
+        )
+    changes = {"name": "inline model", "family": "decoder"} | changes
     return ModelConfig(**_window(table, changes, changes["layers"]))

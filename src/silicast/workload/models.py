@@ -1,8 +1,8 @@
 """Models by name: the catalog's, a user's own, a path to a configuration, or one given inline.
 
 The catalog holds one JSON file a model. ``index.json`` lists all their names, so that a lookup
-reads two small files; ``python -m silicast.workload.models`` writes it anew, and a test checks
-that it is current. ``not_yet.toml`` names models whose structure is not modelled.
+reads two small files; ``python -m silicast.workload.models`` rewrites it, and a test checks that it
+is current. ``not_yet.toml`` names models whose structure is not modelled.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, final
@@ -20,10 +19,15 @@ import msgspec
 from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
 from silicast.core.naming import NameIndex
-from silicast.workload.document import check_depth, json_object
-from silicast.workload.huggingface import HF_NAMES
+from silicast.workload.json_files import check_depth, json_object
 from silicast.workload.model import ModelConfig
-from silicast.workload.model_file import ModelTable, build_model, decode_model
+from silicast.workload.model_file import (
+    HF_NAMES,
+    ModelHeader,
+    ModelTable,
+    build_model,
+    decode_model,
+)
 
 FOLDER = CATALOG / "models"
 INDEX = FOLDER / "index.json"
@@ -33,7 +37,9 @@ _MAX_BASES = 8
 
 @final
 class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A line of the index: a model's file (within its folder), or what its structure needs."""
+    """A line of the index: a model's file, within :data:`FOLDER` or absolute, or the structure that
+    it needs and that is not modelled.
+    """
 
     name: str
     aliases: list[str]
@@ -41,38 +47,26 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     missing: str = ""
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class _Found:
-    path: Path | None
-    missing: str
-
-
 @cache
-def model_index() -> NameIndex[_Found]:
+def model_index() -> NameIndex[ModelEntry]:
     """All names of models, those that are not modelled yet included."""
-    entries = {
-        entry.name: (
-            _Found(FOLDER / entry.file if entry.file else None, entry.missing),
-            entry.aliases,
-        )
-        for entry in msgspec.json.decode(INDEX.read_bytes(), type=list[ModelEntry])
-    }
-    for path, table in _own_tables():
-        entries[table.name or path.stem] = (_Found(path, ""), table.aliases)
-    return NameIndex("model", entries)
+    entries = msgspec.json.decode(INDEX.read_bytes(), type=list[ModelEntry])
+    own = os.environ.get("SILICAST_CATALOG")
+    for path, table in _tables(Path(own) / "models") if own else ():
+        entries.append(ModelEntry(table.name or path.stem, table.aliases, str(path.resolve())))
+    return NameIndex("model", {entry.name: (entry, entry.aliases) for entry in entries})
 
 
 def model_names() -> tuple[str, ...]:
     """Catalog names of all models that can be predicted, in order."""
     index = model_index()
-    return tuple(name for name in index.names if index.get(name).path is not None)
+    return tuple(name for name in index.names if index.get(name).file)
 
 
 def not_yet_models() -> dict[str, str]:
     """Name of each model that is known but not modelled -> what its structure needs."""
     index = model_index()
-    return {name: index.get(name).missing for name in index.names if index.get(name).path is None}
+    return {name: index.get(name).missing for name in index.names if not index.get(name).file}
 
 
 def find_model(name: str) -> ModelConfig:
@@ -136,15 +130,15 @@ def _catalog_model(canonical: str) -> ModelConfig:
 def _path_of(name: str) -> Path:
     """The file of a name in the index; a model that is not modelled is an error."""
     canonical = model_index().canonical(name[:200])
-    found = model_index().get(canonical)
-    if found.path is None:
+    entry = model_index().get(canonical)
+    if not entry.file:
         raise SilicastError(
-            f"{canonical} is not modelled yet: it needs {found.missing}",
+            f"{canonical} is not modelled yet: it needs {entry.missing}",
             kind="not_yet",
             field="model",
             hint="see `silicast models` for those that can be predicted",
         )
-    return found.path
+    return FOLDER / entry.file
 
 
 def _from_path(path: Path, depth: int = 0) -> ModelConfig:
@@ -168,21 +162,15 @@ def _from_object(data: dict[str, Any], name: str, file: str, depth: int) -> Mode
     return build_model(decode_model(data, file=file), base, file=file)
 
 
-def _own_tables() -> list[tuple[Path, ModelTable]]:
-    """Model files of the user's own catalog folder."""
-    own = os.environ.get("SILICAST_CATALOG")
-    folder = Path(own) / "models" if own else None
-    if folder is None or not folder.is_dir():
-        return []
-    paths = [path for path in sorted(folder.glob("*.json")) if path.name != "index.json"]
+def _tables(folder: Path) -> list[tuple[Path, ModelHeader]]:
+    """Every model file of a folder."""
+    paths = [path for path in sorted(folder.glob("*.json")) if path.name != INDEX.name]
     return [(path, decode_model(json_object(path), file=str(path))) for path in paths]
 
 
-def catalog_tables() -> list[tuple[Path, ModelTable]]:
+def catalog_tables() -> list[tuple[Path, ModelHeader]]:
     """Every model file of the package's catalog, sorted by name."""
-    paths = [path for path in FOLDER.glob("*.json") if path.name != INDEX.name]
-    found = [(path, decode_model(json_object(path), file=str(path))) for path in paths]
-    return sorted(found, key=lambda pair: pair[1].name.casefold())
+    return sorted(_tables(FOLDER), key=lambda pair: pair[1].name.casefold())
 
 
 def make_index() -> bytes:

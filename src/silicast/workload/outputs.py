@@ -1,4 +1,4 @@
-"""Bytes of what an operation writes for others, from its sizes."""
+"""Bytes of the result of an operation, from its sizes."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import final
 
 from silicast.core.dtypes import BITS, RECIPES, Recipe, recipe_for
@@ -22,7 +22,7 @@ _BY_FORMATS: dict[tuple[str, str], str] = {
 """(weights, activations) -> the recipe that the pair means."""
 
 _USUAL_ACTIVATIONS = {"int4": "bf16", "int8": "int8"}
-"""What multiplies weights of a format when nothing else is said; else the same format."""
+"""Activations that are multiplied with weights of a format by default; else the same format."""
 
 KV_FORMATS = ("bf16", "fp16", "fp32", "fp8", "int8", "nvfp4")
 HIDDEN_FORMATS = ("bf16", "fp16", "fp32", "fp64")
@@ -139,10 +139,6 @@ class Precision:
             _own(experts, base.experts if kept else "", name, "experts"),
             _own(attention, base.attention if kept else "", name, "attention"),
         )
-
-    def with_kv_cache(self, kv_cache: str) -> Precision:
-        """The same with another format of the KV cache."""
-        return replace(self, kv_cache=_format(kv_cache, KV_FORMATS, "kv_cache"))
 
 
 def _asks_for(

@@ -1,4 +1,4 @@
-"""What one tensor-parallel rank holds of each dimension of a model."""
+"""Sizes of a model on one tensor-parallel rank."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import final
 
 from silicast.core.errors import SilicastError
 from silicast.workload.model import LayerKind, ModelConfig
+from silicast.workload.model_parts import require
 from silicast.workload.plan import Plan, Policy
 
 
@@ -94,13 +95,9 @@ def _fits(model: ModelConfig, kind: LayerKind, tp: int) -> bool:
 def _check_dense(model: ModelConfig, ranks: int) -> None:
     """Whether the ranks can share the MLP of dense layers."""
     for kind in model.kinds:
-        if kind.feed == "mlp" and kind.intermediate % ranks:
-            raise SilicastError(
-                f"tp x attention_dp = {ranks} ranks cannot share an MLP of width "
-                f"{kind.intermediate}",
-                field="parallel.attention_dp",
-                hint="a degree that divides it",
-            )
+        width = kind.intermediate if kind.feed == "mlp" else 0
+        text = f"tp x attention_dp = {ranks} ranks cannot share an MLP of width {width}"
+        require(width % ranks == 0, text, "parallel.attention_dp", "a degree that divides it")
 
 
 def _sizes(model: ModelConfig) -> str:
@@ -121,12 +118,8 @@ def _check_experts(model: ModelConfig, plan: Plan) -> None:
     """Whether the ranks can share the experts."""
     moe, ep = model.moe, plan.ep
     if moe is None:
-        if ep > 1:
-            raise SilicastError(
-                f"ep = {ep}, but {model.name} has no experts",
-                field="parallel.ep",
-                hint="leave ep at 1",
-            )
+        text = f"ep = {ep}, but {model.name} has no experts"
+        require(ep <= 1, text, "parallel.ep", "leave ep at 1")
         return
     ranks = plan.tp * plan.attention_dp
     fits = [
@@ -134,10 +127,10 @@ def _check_experts(model: ModelConfig, plan: Plan) -> None:
         for d in range(1, ranks + 1)
         if ranks % d == 0 and moe.experts % d == 0 and moe.intermediate % (ranks // d) == 0
     ]
-    if ep not in fits:
-        raise SilicastError(
-            f"ep = {ep} with tp x attention_dp = {ranks} cannot share {moe.experts} experts of "
-            f"width {moe.intermediate}",
-            field="parallel.ep",
-            hint=f"one of {', '.join(map(str, fits))}" if fits else "change tp",
-        )
+    require(
+        ep in fits,
+        f"ep = {ep} with tp x attention_dp = {ranks} cannot share {moe.experts} experts of "
+        f"width {moe.intermediate}",
+        "parallel.ep",
+        f"one of {', '.join(map(str, fits))}" if fits else "change tp",
+    )

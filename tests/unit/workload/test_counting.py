@@ -3,6 +3,7 @@
 import pytest
 
 from silicast.core.dtypes import RECIPES
+from silicast.workload.attention_pairs import attention_pairs
 from silicast.workload.counting import (
     activation_bytes,
     attention_flops,
@@ -18,10 +19,9 @@ from silicast.workload.counting import (
 )
 from silicast.workload.decoder import build_graph, step_symbols
 from silicast.workload.models import find_model, model_from, model_names
-from silicast.workload.pairs import attention_pairs
 from silicast.workload.plan import Plan
 from silicast.workload.precision import Precision
-from silicast.workload.weights import linear_bytes
+from silicast.workload.weight_tensor import linear_bytes
 
 LLAMA = find_model("Llama-3.1-8B")
 BF16 = Precision()

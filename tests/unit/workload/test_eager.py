@@ -37,7 +37,7 @@ def test_products_hold_the_flops_of_the_pass(name: str, compiled: bool) -> None:
     flops = sum(block.count * op_flops(node.op) for block, node in graph.nodes())
     whole = forward_flops(model, prefill=[(LENGTH, LENGTH)] * BATCH)
     rows = 2 * model.hidden * model.vocab * BATCH * (LENGTH - 1)
-    masked = 4 * model.q_width * model.layers * BATCH * (LENGTH * (LENGTH - 1) // 2)
+    masked = 4 * model.heads * model.head_dim * model.layers * BATCH * (LENGTH * (LENGTH - 1) // 2)
     assert flops == whole + rows + masked
 
 

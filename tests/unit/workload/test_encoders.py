@@ -16,6 +16,7 @@ from silicast.workload.counting import (
 from silicast.workload.decoder import bind_graph, build_graph, step_symbols
 from silicast.workload.eager import Framework, PassShape, framework_graph
 from silicast.workload.huggingface import read_config
+from silicast.workload.model_file import changed_model
 from silicast.workload.models import find_model
 from silicast.workload.plan import Plan
 from silicast.workload.precision import Precision
@@ -124,10 +125,10 @@ def test_contradictory_stacks_are_refused() -> None:
         ({"norm_at": "sum", "output_norms": True}, "norm_at"),
     ):
         with pytest.raises(SilicastError) as caught:
-            t5.changed(changes)
+            changed_model(t5, changes)
         assert caught.value.field == field
     with pytest.raises(SilicastError) as caught:
-        find_model("BERT-Base").changed({"windows": (4,) * 12})
+        changed_model(find_model("BERT-Base"), {"windows": (4,) * 12})
     assert caught.value.field == "windows"
 
 

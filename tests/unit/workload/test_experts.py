@@ -1,9 +1,9 @@
 """Models with experts: nodes, counts by hand, how ranks share them."""
 
-
 import pytest
 
 from silicast.core.errors import SilicastError
+from silicast.workload.attention_pairs import attention_pairs
 from silicast.workload.counting import (
     activation_bytes,
     active_parameters,
@@ -21,7 +21,6 @@ from silicast.workload.graph import Graph
 from silicast.workload.model import MoE
 from silicast.workload.models import find_model, model_from
 from silicast.workload.op import Affine, Op
-from silicast.workload.pairs import attention_pairs
 from silicast.workload.plan import Plan, Policy
 from silicast.workload.precision import Precision
 

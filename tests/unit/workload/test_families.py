@@ -6,7 +6,7 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.workload.counting import parameters
-from silicast.workload.families.nemotron_nas import ffn_width
+from silicast.workload.families.layers import ffn_width
 from silicast.workload.huggingface import read_config
 from silicast.workload.model import ModelConfig
 

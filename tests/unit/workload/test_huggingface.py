@@ -10,7 +10,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.workload.checkpoint import checkpoint_precision
 from silicast.workload.counting import parameters
-from silicast.workload.huggingface import read_config, read_config_file
+from silicast.workload.huggingface import read_config
 from silicast.workload.models import find_model, model_from
 
 LLAMA = {
@@ -270,8 +270,8 @@ def test_architectures_without_a_known_structure_say_what_is_missing() -> None:
 def test_an_unknown_architecture_is_read_as_the_nearest() -> None:
     found = read_config(changed(architectures=["FancyForCausalLM"], gadgets=3, widget_size=0))
     same = replace(read_config(LLAMA), name=found.name, family=found.family)
-    assert replace(found, assumed=(), unread=()) == same
-    assert found.unread == ("gadgets",)
+    assert replace(found, assumed=(), ignored_fields=()) == same
+    assert found.ignored_fields == ("gadgets",)
     assert len(found.assumed) == 1
     assert "FancyForCausalLM" in found.assumed[0]
     assert "nearest structure" in found.assumed[0]
@@ -321,14 +321,14 @@ def test_a_hidden_size_that_heads_do_not_divide_is_mended_and_said() -> None:
 
 def test_what_is_understood_is_neither_assumed_nor_unread() -> None:
     found = read_config(LLAMA)
-    assert (found.assumed, found.unread) == ((), ())
+    assert (found.assumed, found.ignored_fields) == ((), ())
 
 
 def test_files(tmp_path: Path) -> None:
     folder = tmp_path / "My-Model"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(LLAMA))
-    assert read_config_file(folder / "config.json").name == "My-Model"
+    assert find_model(str(folder / "config.json")).name == "My-Model"
     assert find_model(str(folder)) == find_model(str(folder / "config.json"))
     assert model_from(LLAMA).layers == 32
 

@@ -7,6 +7,7 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.workload.model import ModelConfig
+from silicast.workload.model_file import changed_model
 from silicast.workload.models import find_model, model_from
 
 
@@ -47,27 +48,27 @@ def test_contradictions_name_the_field(changes: dict, field: str) -> None:
 
 
 def test_head_dim_and_kv_heads_follow_where_the_base_derives_them() -> None:
-    wide = toy(kv_heads=4).changed({"hidden": 128})
+    wide = changed_model(toy(kv_heads=4), {"hidden": 128})
     assert (wide.head_dim, wide.kv_heads) == (32, 4)
-    more = toy(kv_heads=4).changed({"heads": 8})
+    more = changed_model(toy(kv_heads=4), {"heads": 8})
     assert (more.head_dim, more.kv_heads) == (8, 8)
-    stated = toy(head_dim=20).changed({"hidden": 128})
+    stated = changed_model(toy(head_dim=20), {"hidden": 128})
     assert stated.head_dim == 20
-    grouped = toy().changed({"heads": 8})
+    grouped = changed_model(toy(), {"heads": 8})
     assert grouped.kv_heads == 2
 
 
 def test_hidden_that_heads_do_not_divide_is_refused() -> None:
     with pytest.raises(SilicastError) as caught:
-        toy().changed({"hidden": 66})
+        changed_model(toy(), {"hidden": 66})
     assert caught.value.field == "heads"
     assert "66" in caught.value.message
 
 
 def test_one_window_follows_the_number_of_layers() -> None:
-    assert toy(windows=(8, 8)).changed({"layers": 3}).windows == (8, 8, 8)
+    assert changed_model(toy(windows=(8, 8)), {"layers": 3}).windows == (8, 8, 8)
     with pytest.raises(SilicastError):
-        toy(windows=(8, 0)).changed({"layers": 3})
+        changed_model(toy(windows=(8, 0)), {"layers": 3})
 
 
 def test_base_with_changes() -> None:

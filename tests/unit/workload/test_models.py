@@ -18,7 +18,7 @@ from silicast.workload.models import (
     model_names,
     not_yet_models,
 )
-from silicast.workload.published import TOLERANCE, counted_as, difference
+from silicast.workload.published_parameters import TOLERANCE, counted_as, difference
 
 ROOT = Path(__file__).parents[3]
 TABLES = catalog_tables()

@@ -6,11 +6,12 @@ import pytest
 
 from silicast.core.dtypes import RECIPES
 from silicast.workload.counting import parameters, weight_bytes
+from silicast.workload.model_weights import mtp_weights
 from silicast.workload.models import find_model
 from silicast.workload.plan import Plan
 from silicast.workload.precision import Precision
 from silicast.workload.shard import shard_of
-from silicast.workload.weights import linear_bytes, mtp_weights
+from silicast.workload.weight_tensor import linear_bytes
 
 ONE = Plan()
 

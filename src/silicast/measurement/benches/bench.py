@@ -29,7 +29,7 @@ from silicast.measurement.benches.ranges import (
 from silicast.measurement.measured_machine import MeasuredMachine
 from silicast.measurement.records import Columns
 from silicast.scenario.kernel_case import kernel_case
-from silicast.workload.identity import identity
+from silicast.workload.op_identity import identity
 
 OPEN = frozenset(("op", "launch", "cache"))
 """Columns that describe how a kernel is timed, not which kernel it is."""

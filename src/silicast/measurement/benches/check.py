@@ -21,8 +21,8 @@ from silicast.measurement.benches.operands import tensors_of
 from silicast.measurement.measured_machine import MeasuredMachine
 from silicast.measurement.records import Columns
 from silicast.scenario.kernel_case import kernel_case
-from silicast.workload.identity import identity
 from silicast.workload.op import Op
+from silicast.workload.op_identity import identity
 
 DRAWS = 40
 RUN = 6

@@ -9,7 +9,7 @@ from silicast.core.errors import SilicastError
 from silicast.scenario.kernel_tables._spec import Lowering
 from silicast.scenario.reading import shown
 from silicast.scenario.strict import near, require
-from silicast.workload.families._family import families
+from silicast.workload.families.family import families
 
 PHASES = ("context", "generation")
 _SAYS = {

@@ -1,1 +1,1 @@
-"""Architectures of Hugging Face configurations, one file each; see ``_family.Family``."""
+"""Families of models: reads the tables of ``catalog/families`` and the configurations they fit."""

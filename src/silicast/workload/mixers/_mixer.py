@@ -5,33 +5,30 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import ClassVar
 
 from silicast.core.errors import SilicastError
+from silicast.workload.attention_pairs import Step
 from silicast.workload.graph import Node
 from silicast.workload.model import LayerKind, ModelConfig
 from silicast.workload.nodes import Nodes
 from silicast.workload.op import Op
-from silicast.workload.precision import Precision
-from silicast.workload.shard import Shard
-from silicast.workload.weight import Weight
+from silicast.workload.weight_tensor import Weight
 
 OUTPUT = "o"
 """Name of the node that ends a mixer: its output, not yet summed over the ranks."""
 
 
 class Mixer(ABC):
-    """What stands between the norm and the residual of a layer and mixes tokens.
+    """The part of a layer, between its norm and its residual, that mixes tokens.
 
     Class attributes:
-        name: as ``LayerKind.mixer`` and ``ModelConfig.mixers`` say it.
-        counted: op family -> exact FLOPs of one concrete op of it, for families of its own.
+        name: as ``LayerKind.mixer`` and ``ModelConfig.mixers`` state it.
     """
 
     name: ClassVar[str]
-    counted: ClassVar[Mapping[str, Callable[[Op], int]]] = {}
 
     @abstractmethod
     def nodes(self, make: Nodes, source: str, kind: LayerKind) -> Iterator[Node]:
@@ -41,38 +38,27 @@ class Mixer(ABC):
     def weights(self, model: ModelConfig, kind: LayerKind) -> list[Weight]:
         """Weights of one layer."""
 
-    def cache_bytes(
-        self, model: ModelConfig, shard: Shard, precision: Precision, kind: LayerKind, tokens: int
-    ) -> int:
-        """What one layer on one rank keeps of one sequence of ``tokens`` tokens, exact; by default
-        of every token what the cache grows by.
+    def cache_bytes(self, rank: Nodes, kind: LayerKind, tokens: int) -> int:
+        """Bytes that one layer on one rank caches of a sequence of ``tokens`` tokens, exact; by
+        default :meth:`token_bytes` of each.
         """
-        return tokens * self.token_bytes(model, shard, precision, kind)
+        return tokens * self.token_bytes(rank, kind)
 
     @abstractmethod
-    def token_bytes(
-        self, model: ModelConfig, shard: Shard, precision: Precision, kind: LayerKind
-    ) -> int:
-        """By how much the cache of one layer on one rank grows with a token, windows aside."""
+    def token_bytes(self, rank: Nodes, kind: LayerKind) -> int:
+        """Bytes by which the cache of one layer on one rank grows with a token, windows aside."""
 
     @abstractmethod
-    def live_elements(self, model: ModelConfig, shard: Shard, kind: LayerKind) -> list[int]:
+    def live_elements(self, rank: Nodes, kind: LayerKind) -> list[int]:
         """Elements a token that live at once, at each of the mixer's worst points on one rank."""
 
     @abstractmethod
-    def flops(
-        self,
-        model: ModelConfig,
-        kind: LayerKind,
-        prefill: Sequence[tuple[int, int]],
-        decode: Sequence[int],
-    ) -> int:
-        """FLOPs of one layer that are not of its weights and the new tokens: attention, scans.
+    def flops(self, model: ModelConfig, kind: LayerKind, step: Step) -> int:
+        """FLOPs of one layer that are not of its weights and the new tokens: attention, scans."""
 
-        Args:
-            prefill: (new tokens, past plus new tokens) of each sequence in prefill.
-            decode: cached tokens, without the new one, of each decoding sequence.
-        """
+    def counted(self) -> Mapping[str, Callable[[Op], int]]:
+        """Op family -> exact FLOPs of one concrete op of it, for families of the mixer's own."""
+        return {}
 
     def check(self, model: ModelConfig) -> None:  # noqa: B027
         """Refuses a model that the mixer cannot be part of; the default takes all.
@@ -83,8 +69,12 @@ class Mixer(ABC):
 
     def divides(self, kind: LayerKind, model: ModelConfig, tp: int) -> bool:  # noqa: ARG002
         """Whether ``tp`` ranks can share it: by default whole heads."""
-        fits = kind.kv_heads % tp == 0 or tp % kind.kv_heads == 0
-        return kind.heads % tp == 0 and fits
+        return kind.heads % tp == 0 and shared(kind.kv_heads, tp)
+
+
+def shared(heads: int, ranks: int) -> bool:
+    """Whether ranks hold equal numbers of whole heads, or equal numbers of ranks a head."""
+    return heads % ranks == 0 or ranks % heads == 0
 
 
 _REGISTRY: dict[str, Mixer] = {}
@@ -114,7 +104,9 @@ def mixer_named(name: str) -> Mixer:
     Raises:
         SilicastError: there is none of that name.
     """
-    found = mixers().get(name)
+    if name == "heads":  # most models have no other: spares the import of all
+        from silicast.workload.mixers import heads  # noqa: F401
+    found = _REGISTRY.get(name) or mixers().get(name)
     if found is None:
         known = ", ".join(sorted(mixers()))
         raise SilicastError(

@@ -21,7 +21,7 @@ from silicast.measurement.measured_machine import MeasuredMachine
 from silicast.measurement.records import FailedRow, KernelRow, Protocol
 from silicast.measurement.timing import measure_kernel
 from silicast.scenario.kernel_case import kernel_case
-from silicast.workload.identity import identity
+from silicast.workload.op_identity import identity
 from tests.unit.measurement.fake_cuda import MACHINE as GPU
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -1,0 +1,169 @@
+"""Layers of a configuration that differ: windows, experts, token mixers, sizes.
+
+Most families describe them by rules of their table. :data:`READERS` holds functions for the few
+configurations that describe their layers in another form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from silicast.core.errors import SilicastError
+from silicast.workload.families.family import DenseLayers, Mixers, Value, Windows
+from silicast.workload.families.fields import Fields
+from silicast.workload.model import LayerSizes
+
+if TYPE_CHECKING:
+    from silicast.workload.families.reader import Reader
+
+T = TypeVar("T")
+_EXPERTS = {"1": True, "0": False}
+_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+_MIXERS = {"mamba": "mamba2", "attention": "heads"}
+_FEEDS = {"mlp": "mlp", "moe": "experts"}
+
+
+def window_size(read: Reader, rule: Windows) -> int:
+    """Keys that a query sees in layers with a window; 0 = there are no windows."""
+    size: int = read.value(rule.size)
+    return size if rule.below is None or size < read.value(rule.below) else 0
+
+
+def have_window(read: Reader, rule: Windows) -> list[bool]:
+    """Whether each layer has a window."""
+    first, without = read.value(rule.first), _every(read, rule.every)
+    usual = [layer >= first and not nth for layer, nth in enumerate(without)]
+    return _per_layer(read, rule.per_layer, rule.kinds) or usual
+
+
+def dense_layers(read: Reader, rule: DenseLayers) -> tuple[int, ...]:
+    """Numbers of the layers that have an MLP instead of experts."""
+    first, every = read.value(rule.first), max(read.value(rule.every), 1)
+    named = read.fields.integers(rule.named) if rule.named else ()
+    experts = _per_layer(read, rule.per_layer, _EXPERTS) or [
+        layer >= first and (layer - rule.offset) % every == 0 and layer not in named
+        for layer in range(read["layers"])
+    ]
+    return tuple(layer for layer, routed in enumerate(experts) if not routed)
+
+
+def mixers(read: Reader, rule: Mixers) -> tuple[str, ...]:
+    """The token mixer of each layer."""
+    usual = [rule.nth if nth else rule.usual for nth in _every(read, rule.every)]
+    stated = _per_layer(read, rule.per_layer, rule.kinds, longer=rule.longer)
+    if not stated and not rule.usual:
+        raise SilicastError("missing", field=rule.per_layer, hint="expected one entry a layer")
+    return tuple(stated or (rule.kinds[entry] for entry in usual))
+
+
+def _every(read: Reader, every: Value | None) -> list[bool]:
+    """Of each layer, whether it is one of every so many; none is where ``every`` is None."""
+    number = read["layers"] + 1 if every is None else max(read.value(every), 1)
+    return [(layer + 1) % number == 0 for layer in range(read["layers"])]
+
+
+def _per_layer(
+    read: Reader, name: str, kinds: Mapping[str, T], *, longer: bool = False
+) -> list[T] | None:
+    """The kind of each layer by a list of the configuration; None where there is no list.
+
+    Raises:
+        SilicastError: not one entry a layer, or an entry that is none of ``kinds`` ("not_yet").
+    """
+    entries = read.fields.entries(name, read["layers"], longer=longer) if name else None
+    if entries is None:
+        return None
+    for entry in entries:
+        if str(entry) not in kinds:
+            raise not_modelled(name, str(entry), kinds)
+    return [kinds[str(entry)] for entry in entries][: read["layers"]]
+
+
+def not_modelled(field: str, value: str, known: Iterable[str]) -> SilicastError:
+    """The error of a value of a configuration that stands for a structure not modelled."""
+    return SilicastError(
+        f"{value[:40]!r} is not modelled yet",
+        kind="not_yet",
+        field=field,
+        hint=f"modelled: {', '.join(known)}",
+    )
+
+
+def _block_configs(read: Reader) -> dict[str, Any]:
+    """Llama-Nemotron: ``block_configs`` gives each layer's attention and MLP, or leaves one out."""
+    hidden, heads, name = read["hidden"], read["heads"], "block_configs"
+    mixing, feeds, sizes = [], [], []
+    blocks = read.fields.entries(name, read["layers"])
+    if blocks is None or not all(isinstance(block, dict) for block in blocks):
+        raise SilicastError("expected one object a layer", field=name)
+    for layer, block in enumerate(blocks):
+        fields = Fields(block, f"{name}.{layer}.")
+        attention, feed = fields.table("attention"), fields.table("ffn")
+        for part in (attention, feed):
+            part.refuse("replace_with_linear", "one product instead of attention or MLP")
+            part.refuse("sparsify", "sparse weights")
+        attention.refuse("window_length", "windows in this family")
+        none = attention.flag("no_op", default=False)
+        group = 1 if none else attention.integer("n_heads_in_group", default=1)
+        mixing.append("" if none else "heads")
+        feeds.append("" if feed.flag("no_op", default=False) else "mlp")
+        width = ffn_width(feed.number("ffn_mult", default=1.0), hidden)
+        sizes.append(LayerSizes(kv_heads=0 if none else heads // group, intermediate=width))
+    return {
+        "mixers": tuple(mixing),
+        "feeds": tuple(feeds),
+        "sizes": tuple(sizes),
+        "kv_heads": max(own.kv_heads for own in sizes) or heads,
+        "intermediate": max(own.intermediate for own in sizes),
+    }
+
+
+def ffn_width(multiple: float, hidden: int) -> int:
+    """Width of an MLP of two thirds of ``multiple`` times the hidden size, in whole 256.
+
+    >>> ffn_width(5.25, 8192), ffn_width(1.0, 8192)
+    (28672, 5632)
+    """
+    width = int(2 * multiple * hidden / 3)
+    return -(-width // 256) * 256
+
+
+def _one_part_a_layer(read: Reader) -> dict[str, Any]:
+    """Nemotron-H: each layer is one part; a pattern of letters, or a list of words, names it."""
+    pattern = read.fields.text("hybrid_override_pattern", default="")
+    field = "hybrid_override_pattern" if pattern else "layers_block_type"
+    parts = [_LETTERS.get(letter, letter) for letter in pattern]
+    parts = parts or list(read.fields.words(field))
+    layers = read.fields.integer("num_hidden_layers", default=len(parts))
+    if len(parts) != layers or not parts:
+        raise SilicastError(f"{len(parts)} parts for {layers} layers", field=field)
+    for part in parts:
+        if part not in _LETTERS.values():
+            raise not_modelled(field, part, _LETTERS.values())
+    return {
+        "layers": layers,
+        "mixers": tuple(_MIXERS.get(part, "") for part in parts),
+        "feeds": tuple(_FEEDS.get(part, "") for part in parts),
+    }
+
+
+def _linear_attn_config(read: Reader) -> dict[str, Any]:
+    """Kimi Linear: two lists name the layers of each mixer, counted from 1."""
+    table, layers = read.fields.table("linear_attn_config"), read["layers"]
+    full = set(table.integers("full_attn_layers"))
+    if full | set(table.integers("kda_layers")) != set(range(1, layers + 1)):
+        raise SilicastError(
+            f"kda_layers and full_attn_layers do not name each of {layers} layers",
+            field="linear_attn_config",
+            hint="they count from 1",
+        )
+    return {"mixers": tuple("latent" if i + 1 in full else "kda" for i in range(layers))}
+
+
+READERS: Mapping[str, Callable[[Reader], dict[str, Any]]] = {
+    "block_configs": _block_configs,
+    "one_part_a_layer": _one_part_a_layer,
+    "linear_attn_config": _linear_attn_config,
+}
+"""``Family.layers`` -> the function that gives the fields of a model that describe its layers."""

@@ -1,0 +1,181 @@
+"""Reads a configuration as the table of its family states."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, final
+
+from silicast.core.errors import SilicastError
+from silicast.workload.families import layers
+from silicast.workload.families.family import PARTS, TYPES, Family, Rule, Value
+from silicast.workload.families.fields import ACTIVATIONS, Fields
+from silicast.workload.model import LayerSizes, ModelConfig, check_size, divided
+from silicast.workload.precision import Precision
+
+_OPERATORS: dict[str, Callable[[int, int], int]] = {
+    "*": operator.mul, "+": operator.add, "//": operator.floordiv, "/": divided,
+}  # fmt: skip
+"""Operators of formulas, applied from left to right; "/" must leave no remainder."""
+
+
+def read_model(family: Family, fields: Fields, name: str, precision: Precision) -> ModelConfig:
+    """The model of a configuration of ``family``.
+
+    Args:
+        name: what to call it.
+        precision: number formats of the checkpoint.
+
+    Raises:
+        SilicastError: a field is missing, of the wrong type or contradicts another.
+    """
+    for field, missing in family.refuse.items():
+        fields.refuse(field, missing)
+    rules, encoder = family.rules(), None
+    if family.encoder is not None:
+        before = Reader(family, rules | family.encoder.rules(), fields)
+        encoder = before.model(f"{name}, encoder", precision)
+    return Reader(family, rules, fields).model(name, precision, encoder)
+
+
+@final
+class Reader:
+    """Values of a configuration by the names of a family's rules, each read when first asked for.
+
+    Args:
+        rules: the family's, in an encoder with those that differ there.
+    """
+
+    def __init__(self, family: Family, rules: Mapping[str, Value], fields: Fields) -> None:
+        self.fields = fields
+        self._family = family
+        self._rules = rules
+        self._values: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._values:
+            rule = self._rules[name]
+            flag = isinstance(rule, Rule) and rule.values is None and type(rule.default) is bool
+            kind = TYPES.get(name) or ("bool" if flag else "int")
+            self._values[name] = self.value(rule, kind)
+            if name == "layers":  # what is held per layer depends on it
+                check_size(name, self._values[name])
+        return self._values[name]
+
+    def value(self, rule: Value, kind: str = "int") -> Any:
+        """A fixed value, the result of a formula, or what the configuration states by a rule.
+
+        Args:
+            kind: int, bool, text or activation.
+        """
+        if not isinstance(rule, Rule):
+            return self._fixed(rule, kind)
+        if rule.values is None:
+            return self._stated(rule, kind)
+        own = {bool: "bool", int: "int"}.get(type(rule.default), "text")
+        stated = str(self._stated(rule, own))
+        stated = stated.lower() if own == "bool" else stated
+        meant = rule.values.get(stated, rule.other)
+        if meant is None:
+            raise layers.not_modelled(rule.keys[0], stated, rule.values)
+        return self.value(meant, kind)
+
+    def _stated(self, rule: Rule, kind: str) -> Any:
+        """What the configuration states, or the rule's default."""
+        fields = self.fields
+        found = ((key, fields.get(key)) for key in rule.keys)
+        key = next((k for k, v in found if v is not None and (v is False or v != rule.unset)), None)
+        if key is None and rule.default is not None:
+            return self._fixed(rule.default, kind)
+        if key is None or kind == "int":
+            return fields.integer(key or rule.keys[0])
+        if kind == "bool":
+            return fields.flag(key, default=False)
+        return (fields.activation if kind == "activation" else fields.text)(key, default="")
+
+    def _fixed(self, value: bool | int | str, kind: str) -> Any:
+        if not isinstance(value, str) or kind == "text":
+            return value
+        if kind == "activation":
+            return ACTIVATIONS[value]
+        number = self._formula(value)
+        return bool(number) if kind == "bool" else number
+
+    def _formula(self, text: str) -> int:
+        terms = text.split()
+        try:
+            numbers = [int(term) if term.isdigit() else self[term] for term in terms[::2]]
+            result = int(numbers[0])
+            for sign, number in zip(terms[1::2], numbers[1:], strict=True):
+                result = _OPERATORS[sign](result, number)
+        except (KeyError, IndexError, ValueError):
+            file = f"{self._family.name}.toml"
+            raise SilicastError(f"{text!r} is not a formula", field=text, file=file) from None
+        return result
+
+    def model(
+        self, name: str, precision: Precision, encoder: ModelConfig | None = None
+    ) -> ModelConfig:
+        """The model, with the encoder before it.
+
+        Raises:
+            SilicastError: see :func:`read_model`.
+        """
+        family = self._family
+        found: dict[str, Any] = {"family": family.name, "encoder": encoder}
+        if family.layers:
+            described = layers.READERS[family.layers](self)
+            self._values |= described
+            found |= described
+        stated = {rule: self[rule] for rule in self._rules if "." not in rule}
+        found |= {rule: value for rule, value in stated.items() if rule in TYPES}
+        found |= self._windows()
+        if family.mixers is not None:
+            found["mixers"] = layers.mixers(self, family.mixers)
+        without_experts = "feeds" in found and "experts" not in found["feeds"]
+        for part in ("mla", "sparse", "recurrent", *(() if without_experts else ("moe",))):
+            if values := self._part(part):
+                found[part] = PARTS[part](**values)
+        if family.vision:
+            from silicast.workload.families.vision import encoder_parameters
+
+            found["encoder_parameters"] = encoder_parameters(family.vision, self.fields)
+        if found.get("position") == "learned":
+            found.setdefault("position_rows", found["max_positions"])
+        if found.get("embedding_width") == found["hidden"]:
+            found["embedding_width"] = 0  # no product leads from the embedding
+        return ModelConfig(name=name, default_precision=self._formats(precision), **found)
+
+    def _part(self, part: str) -> dict[str, Any]:
+        """Values of a part of the model; none where the model does not have it."""
+        rules = [rule for rule in self._rules if rule.startswith(f"{part}.") and rule in TYPES]
+        condition = self._family.when.get(part)
+        if not rules or (condition and not self[condition]):
+            return {}
+        values = {rule.partition(".")[2]: self[rule] for rule in rules}
+        if part == "moe" and self._family.dense_layers is not None:
+            values["dense_layers"] = layers.dense_layers(self, self._family.dense_layers)
+        return values
+
+    def _windows(self) -> dict[str, Any]:
+        """Windows of the layers, and sizes of the layers with and without one."""
+        rule, found = self._family.windows, dict[str, Any]()
+        if rule is None or not self.value(rule.when, "bool"):
+            return found
+        size, marks = layers.window_size(self, rule), layers.have_window(self, rule)
+        if size and any(marks):
+            found["windows"] = tuple(size if mark else 0 for mark in marks)
+        full, windowed = self._part("full_sizes"), self._part("window_sizes")
+        if full or windowed:
+            sizes = LayerSizes(**full), LayerSizes(**windowed)
+            found["sizes"] = tuple(sizes[mark] for mark in marks)
+        return found
+
+    def _formats(self, precision: Precision) -> Precision:
+        """Number formats of the checkpoint, with those that the family adds."""
+        formats = {name: value or None for name, value in self._part("precision").items()}
+        if not formats:
+            return precision
+        if precision.experts:
+            formats.pop("experts", None)
+        return Precision.of(**formats, default=precision)
