@@ -11,13 +11,13 @@ import numpy as np
 from silicast.communication.algorithm import COLLECTIVES, Collective, Constants
 from silicast.communication.correction import Curve, Model, curve, shipped_curve
 from silicast.communication.features import Call
+from silicast.communication.library import usual_algorithms
 from silicast.communication.measured import MeasuredChange, measured_change
 from silicast.communication.selection import (
-    LAUNCHES,
-    Launch,
     Sections,
     Selection,
     constants_of,
+    launches,
     sections,
     select,
     shipped_sections,
@@ -34,7 +34,6 @@ from silicast.learning.artefact import Artefact
 from silicast.workload.op import OpBatch
 
 SHARED_PCIE = "hosts differ several times over in what more than two devices reach over PCIe"
-NCCL_ALGORITHMS = frozenset({"ring", "short_ring", "tree", "exchange", "nvls"})
 
 
 @final
@@ -90,7 +89,7 @@ def collective_times(
     gpus: int,
     where: Device | Topology,
     implementation: str = "",
-    launch: Launch = "graph",
+    launch: str = "graph",
     dtype: str = "bf16",
     version: str = "",
     *,
@@ -107,10 +106,11 @@ def collective_times(
             input, all_to_all: one rank's buffer), int64 of shape (n,), at least 0.
         gpus: participants; 1 takes no time at all.
         where: a device (its usual node is assumed) or a topology for exactly ``gpus``.
-        implementation: "nccl" (also ""), or an engine ("vllm", "sglang", "trtllm") with its own
-            all-reduce for small messages and NCCL for the rest.
+        implementation: a library of :func:`~silicast.communication.library.collective_libraries`:
+            an engine's own all-reduce serves small messages, the usual library the rest; "" = the
+            usual library.
         launch: "graph" (replayed, as nccl-tests behaves), "eager" (launched one by one by an
-            engine), "torch" (one by one, timed with the ranks' skew).
+            engine), or a library through which times hold the ranks' skew ("torch").
         dtype: element format; the switch cannot add integers.
         version: of the library, "" = the kernels that most of its releases have.
         physics: constants; None = the shipped ones.
@@ -137,8 +137,8 @@ def collective_times(
     found = _predicted(call, size, physics, artefact, learned=learned)
     if not measured:
         return found
-    by_nccl = [name in NCCL_ALGORITHMS for name in found.choice]
-    change = measured_change(measured, call, size, by_nccl)
+    by_usual = [name in usual_algorithms() for name in found.choice]
+    change = measured_change(measured, call, size, by_usual)
     return found if change is None else _changed(found, change)
 
 
@@ -284,7 +284,7 @@ def collective_batch_times(
     gpus = batch.dims["gpus"]
     if len(gpus) and int(gpus.min()) != int(gpus.max()):
         raise SilicastError("one batch of collectives has one group size", field="gpus")
-    launch: Launch = "eager" if batch.variant.launch == "stream" else "graph"
+    launch = "eager" if batch.variant.launch == "stream" else "graph"
     return collective_times(
         _known(batch.family),
         batch.dims["bytes"],
@@ -336,8 +336,10 @@ def _known(op: str) -> Collective:
 
 def _check(op: str, size: I64, gpus: int, topology: Topology, launch: str) -> None:
     _known(op)
-    if launch not in LAUNCHES:
-        raise SilicastError(f"unknown launch {launch!r}", field="launch", hint=", ".join(LAUNCHES))
+    if launch not in launches():
+        raise SilicastError(
+            f"unknown launch {launch!r}", field="launch", hint=", ".join(launches())
+        )
     if gpus != topology.gpus:
         raise SilicastError(f"{gpus} participants on a topology of {topology.gpus}", field="gpus")
     if size.ndim != 1 or size.dtype.kind not in "iu":
@@ -346,7 +348,7 @@ def _check(op: str, size: I64, gpus: int, topology: Topology, launch: str) -> No
         raise SilicastError("a message has at least 0 bytes", field="bytes")
 
 
-def _independent(found: Selection, topology: Topology, common: Constants, launch: Launch) -> F64:
+def _independent(found: Selection, topology: Topology, common: Constants, launch: str) -> F64:
     """Log sd of each row's own error: of its fabric and algorithm, and of the host's floor.
 
     What the host sets matters as far as the time is the floor; it fades with larger messages.
@@ -358,7 +360,7 @@ def _independent(found: Selection, topology: Topology, common: Constants, launch
     if topology.inter is not None:
         least = max(least, common["log_sd_network_between"])
     engine = max(least, common["log_sd_kernels"])
-    table = np.array([least if name in NCCL_ALGORITHMS else engine for name in found.names])
+    table = np.array([least if name in usual_algorithms() else engine for name in found.names])
     own: F64 = table[found.picked]
     if launch == "graph":
         return own

@@ -127,7 +127,7 @@ def curve(call: Call, artefact: Artefact, model: Model) -> Curve | None:
     joined = (selection.rule[1:] == selection.rule[:-1]) | (kernel[1:] == kernel[:-1])
     time = growing(np.maximum(analytic * exp_fixed(log_factor), bound), joined)
     mine = {mark for mark in call.marks() if mark.startswith(RELEASE)}
-    told = {name for name in names if name.startswith(f"{RELEASE}{call.library or 'nccl'} ")}
+    told = {name for name in names if name.startswith(f"{RELEASE}{call.carrier} ")}
     named = mine <= set(names) if mine else not told
     return Curve(trained, named, time, analytic, weight, selection.rule, joined, longest)
 

@@ -27,7 +27,6 @@ class Exchange(CollectiveAlgorithm):
     """NCCL's grouped sends and receives."""
 
     name = "exchange"
-    libraries = frozenset({"nccl"})
 
     def supports(self, op: Collective, topology: Topology) -> bool:
         """Any topology of two or more."""

@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.communication.algorithm import Collective
-from silicast.communication.library import RING_DTYPES, UNLIMITED
-from silicast.communication.selection import Launch, Selection
+from silicast.communication.library import UNLIMITED, usual_library
+from silicast.communication.nvls import NOT_ADDED
+from silicast.communication.selection import Selection
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64, I64
 
@@ -52,23 +53,29 @@ class Call:
     """One collective, whatever its size.
 
     Attributes:
-        library, version: who carries it out; "" = NCCL, and a release that is not named.
+        library, version: who carries it out; "" = the usual library, and a release that is not
+            named.
     """
 
     op: Collective
     topology: Topology
     library: str = ""
-    launch: Launch = "graph"
+    launch: str = "graph"
     dtype: str = "bf16"
     version: str = ""
 
+    @property
+    def carrier(self) -> str:
+        """The library that carries it out."""
+        return self.library or usual_library()
+
     def marks(self) -> frozenset[str]:
         """Features that are 1 for all sizes."""
-        topology, library = self.topology, self.library or "nccl"
+        topology, library = self.topology, self.carrier
         found = {f"op:{self.op}", f"fabric:{topology.fabric}", f"library:{library}"}
         if self.version:
             found.add(f"{RELEASE}{library} {self.version}")
-        if self.op == "all_reduce" and self.dtype in RING_DTYPES:
+        if self.op == "all_reduce" and self.dtype in NOT_ADDED:
             found.add("integers")
         if topology.grace_host:
             found.add("grace")

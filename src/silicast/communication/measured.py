@@ -2,7 +2,7 @@
 
 A curve holds for its op, implementation, launch and number of nodes. Between two measured numbers
 of devices both are asked, by the log of the number; beyond them none is. An engine's collective
-that NCCL carries out follows NCCL's curve where the engine has none of its own.
+that the usual library carries out follows that library's curve where the engine has none.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import final
 import numpy as np
 
 from silicast.communication.features import Call
+from silicast.communication.library import usual_library
 from silicast.core.calibrated import CollectiveCurve
 from silicast.core.numerics import F64, I64
 
-NCCL = "nccl"
 FADED_OCTAVES = 3.0
 """Beyond the shortest and the longest message latency and rate go on as they are: a curve fades
 over so many factors of two, as kernels do over one."""
@@ -40,25 +40,22 @@ class MeasuredChange:
 
 
 def measured_change(
-    curves: Sequence[CollectiveCurve], call: Call, size: I64, by_nccl: Sequence[bool]
+    curves: Sequence[CollectiveCurve], call: Call, size: I64, by_usual: Sequence[bool]
 ) -> MeasuredChange | None:
     """What ``curves`` say of a call at every size, None if nothing.
 
     Args:
         curves: of which the first that speak for the call count.
-        size: bytes, shape (n,); by_nccl: whether NCCL carries each out.
+        size: bytes, shape (n,); by_usual: whether the usual library carries each out.
     """
-    library = call.library or NCCL
-    own = _between(curves, call, library, size)
-    nccl = None if library == NCCL else _between(curves, call, NCCL, size)
-    if own is None and nccl is None:
+    own = _between(curves, call, call.carrier, size)
+    if own is not None or call.carrier == usual_library():
+        return own
+    usual = _between(curves, call, usual_library(), size)
+    if usual is None:
         return None
-    none = np.zeros(len(size))
-    found = own or MeasuredChange(none, none, none)
-    if own is not None or nccl is None:
-        return found
-    rows = np.array(by_nccl, dtype=np.float64)
-    return MeasuredChange(rows * nccl.log_ratio, nccl.log_sd, rows * nccl.weight)
+    rows = np.array(by_usual, dtype=np.float64)
+    return MeasuredChange(rows * usual.log_ratio, usual.log_sd, rows * usual.weight)
 
 
 def _between(

@@ -5,20 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, final
+from typing import final
 
 import numpy as np
 
 from silicast.communication.algorithm import Collective, Constants, algorithm
-from silicast.communication.library import Choice, choices
+from silicast.communication.library import Choice, choices, usual_library
 from silicast.communication.protocol import MICRO
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.physics import Physics, load_physics
+from silicast.workload.libraries import libraries
 
-Launch = Literal["graph", "eager", "torch"]
-LAUNCHES: tuple[Launch, ...] = ("graph", "eager", "torch")
+
+@cache
+def skewed_launches() -> frozenset[str]:
+    """Launches whose times hold the wait of the first rank for the last: through a library."""
+    return frozenset(each.name for each in libraries() if each.measures_skew)
+
+
+def launches() -> tuple[str, ...]:
+    """How a collective may be launched; see :func:`~.collective.collective_times`."""
+    return ("graph", "eager", *sorted(skewed_launches()))
+
 
 Sections = Mapping[str, Constants]
 """Section name -> its constants without the prefix, over the common ones; "" -> the common."""
@@ -39,8 +49,8 @@ def sections(constants: Constants) -> Sections:
     return found
 
 
-HOST_TIMES = ("eager_floor_us", "grace_eager_floor_us", "torch_floor_us", "network_step_us")
-"""Times that the device's clock has no part in."""
+FLOOR, NETWORK_STEP = "_floor_us", "network_step_us"
+"""Ends of names of times that the device's clock has no part in."""
 
 
 def constants_of(physics: Physics, device: Device) -> Constants:
@@ -60,7 +70,7 @@ def constants_of(physics: Physics, device: Device) -> Constants:
 
 def waits(name: str) -> bool:
     """Whether a constant is a time that kernels wait."""
-    return name.endswith("_us") and name.rpartition(".")[2] not in HOST_TIMES
+    return name.endswith("_us") and not name.endswith((FLOOR, NETWORK_STEP))
 
 
 @cache
@@ -100,7 +110,7 @@ def select(
     topology: Topology,
     constants: Sections,
     library: str,
-    launch: Launch = "graph",
+    launch: str = "graph",
     dtype: str = "bf16",
     version: str = "",
 ) -> Selection:
@@ -110,7 +120,8 @@ def select(
     time, latency, picked, names, rule = _by_rule(rules, op, size, bytes_, topology, constants)
     floor = _floor(op, topology, constants, launch)
     copy = np.zeros(len(size))
-    if launch == "eager" and library not in {"nccl", ""} and op == "all_reduce":
+    own_kernels = library not in ("", usual_library())
+    if launch == "eager" and own_kernels and op == "all_reduce":
         copy = _copy(bytes_, topology, constants[""])
         time = time + copy
     if floor > 0.0:
@@ -163,17 +174,16 @@ def _by_rule(
     return time, latency, picked, tuple(names), number
 
 
-def _floor(op: str, topology: Topology, constants: Sections, launch: Launch) -> float:
+def _floor(op: str, topology: Topology, constants: Sections, launch: str) -> float:
     """Seconds that the host or the ranks' skew keep a short call from beating.
 
-    Eager: Python, dispatch and launch of an engine's all-reduce, by its CPU. Torch: timings of
+    Eager: Python, dispatch and launch of an engine's all-reduce, by its CPU. Skewed: timings of
     the first rank include its wait for the last; a pair's send and receive shows none.
     """
-    if launch == "graph" or (launch == "torch" and op == "send_recv"):
+    if launch == "graph" or (launch in skewed_launches() and op == "send_recv"):
         return 0.0
-    if launch == "torch":
-        fabric = topology.fabric if topology.fabric in {"pcie", "host"} else "nvlink"
-        return constants[fabric]["torch_floor_us"] * MICRO
+    if launch in skewed_launches():
+        return constants[topology.section][launch + FLOOR] * MICRO
     name = "grace_eager_floor_us" if topology.grace_host else "eager_floor_us"
     return constants[""][name] * MICRO
 

@@ -62,7 +62,6 @@ class OneShot(CollectiveAlgorithm):
     """Every device reads everything."""
 
     name = "one_shot"
-    libraries = frozenset({"vllm", "sglang", "trtllm"})
 
     def supports(self, op: Collective, topology: Topology) -> bool:
         """See :func:`peer_memory_supports`."""
@@ -85,7 +84,6 @@ class TwoShot(CollectiveAlgorithm):
     """Reduce-scatter, then all-gather, by direct reads."""
 
     name = "two_shot"
-    libraries = frozenset({"vllm", "sglang", "trtllm"})
 
     def supports(self, op: Collective, topology: Topology) -> bool:
         """See :func:`peer_memory_supports`."""

@@ -6,7 +6,6 @@ An engine is one TOML file of ``catalog/engines``; its constants name the rows t
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -14,17 +13,21 @@ from typing import Literal, final
 
 import msgspec
 
-from silicast.communication.library import LIBRARIES
-from silicast.core.catalog import catalog_files
+from silicast.communication.library import collective_libraries
+from silicast.core.compiled import content_of, converted, entries, names_of, read_toml
 from silicast.core.errors import SilicastError
 from silicast.core.naming import NameIndex
 from silicast.kernels.engine_kernels import EngineKernels
-from silicast.kernels.implementation import families
 from silicast.workload.plan import ExtraLayers
 
 Launch = Literal["graph", "piecewise", "stream"]
 """A captured graph replayed as a whole; in pieces, between which attention is launched; or every
 kernel launched on its own."""
+
+
+Kind = Literal["serving", "training", "framework"]
+
+FOLDER = "engines"
 
 
 class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -165,33 +168,34 @@ class Engine(_Strict, frozen=True):
         kind: "serving" engines answer inference and serving, "training" ones training, "framework"
             is a bare framework.
         compiles: a compiler fuses a framework's operations.
-        collectives: library asked of the communication layer ("nccl", "sglang", "trtllm", "vllm").
+        collectives: library that carries out its collectives.
         kernels: the kernel libraries it takes, by architecture and op family.
         parallel: how it spreads a model.
         fusion: neighbours that one kernel runs.
         overlap: nodes on a second stream, in steps that replay a graph.
         since: option -> the version that first had it on; earlier ones run without.
-        precedes, until: the engine's file is for versions of ``precedes`` before ``until``.
-        caveats: what of it is not modelled yet; said with every answer.
+        earlier: version -> the engine that stands for those before it.
+        default_for: tasks that take this engine where a scenario names none.
+        caveats: parts of it that are not modelled yet, in the warnings of every answer.
         sources: dotted field path -> origin of the number.
     """
 
     name: str
-    kind: Literal["serving", "training", "framework"]
+    kind: Kind
     version: str
     launch: LaunchTable
     host: HostTable
     memory: MemoryTable
+    collectives: str
     aliases: list[str] = []
     compiles: bool = False
-    collectives: str = "nccl"
     kernels: EngineKernels = EngineKernels()
     parallel: ParallelTable = ParallelTable()
     fusion: FusionTable = FusionTable()
     overlap: list[OverlapTable] = []
     since: dict[str, str] = {}
-    precedes: str = ""
-    until: str = ""
+    earlier: dict[str, str] = {}
+    default_for: list[str] = []
     caveats: list[str] = []
     sources: dict[str, str] = {}
 
@@ -211,13 +215,19 @@ def load_engine_file(path: Path) -> Engine:
         SilicastError: unreadable, not TOML or not an engine, or it names a family, library, call
             or recipe that does not exist; names file and field.
     """
-    try:
-        engine = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Engine)
-    except OSError as error:
-        raise SilicastError(f"cannot read: {error.strerror}", kind="io", file=str(path)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
-        raise SilicastError(f"not an engine file: {error}", file=str(path)) from None
-    _known("collectives", "communication library", engine.collectives, LIBRARIES, path)
+    return check_engine(converted(read_toml(path), Engine, path), path)
+
+
+def check_engine(engine: Engine, path: Path) -> Engine:
+    """The engine, if every name in its file is known.
+
+    Raises:
+        SilicastError: a family, library, call or recipe that does not exist; names file and field.
+    """
+    from silicast.kernels.implementation import families
+
+    known_collectives = collective_libraries()
+    _known("collectives", "communication library", engine.collectives, known_collectives, path)
     for field, what, name, known in engine.kernels.named(families()):
         _known(f"kernels.{field}", what, name, known, path)
     return engine
@@ -241,14 +251,38 @@ def _known(field: str, what: str, name: str, known: Iterable[str], path: Path) -
 
 
 @cache
-def engine_index() -> NameIndex[Engine]:
+def engine_names() -> NameIndex[str]:
     """All engines of the catalog by name and alias."""
-    engines = [load_engine_file(path) for path in catalog_files("engines", ".toml")]
-    return NameIndex("engine", {engine.name: (engine, engine.aliases) for engine in engines})
+    return NameIndex("engine", names_of(FOLDER))
+
+
+@cache
+def engine_index() -> NameIndex[Engine]:
+    """All engines of the catalog, each read: for listings, not for finding one."""
+    found = {name: _engine(name) for name in entries(FOLDER)}
+    return NameIndex("engine", {name: (each, each.aliases) for name, each in found.items()})
 
 
 def find_engine(name: str) -> Engine:
     """An engine by name or alias; a path to an engine file works too."""
     if name.endswith(".toml"):
         return load_engine_file(Path(name))
-    return engine_index().get(name)
+    return _engine(engine_names().get(name))
+
+
+@cache
+def default_engine(task: str) -> str:
+    """The engine of a task whose scenario names none; "" = the task runs on none."""
+    return next((name for name in entries(FOLDER) if task in _engine(name).default_for), "")
+
+
+def engines_of(kind: Kind) -> list[str]:
+    """Names of the engines of one kind."""
+    return [name for name in entries(FOLDER) if _engine(name).kind == kind]
+
+
+@cache
+def _engine(name: str) -> Engine:
+    file = entries(FOLDER)[name].file
+    engine = content_of(FOLDER, name, Engine)
+    return check_engine(engine, Path(file)) if file else engine  # a test checks the package's

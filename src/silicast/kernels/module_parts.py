@@ -10,6 +10,7 @@ from silicast.core.dtypes import RECIPES, Recipe, recipe_for
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.timed_parts import PartBatch
+from silicast.workload.libraries import Facts, kernel_rule
 from silicast.workload.op import OpBatch, Variant
 
 GEMM = "gemm_"
@@ -17,11 +18,10 @@ GEMM = "gemm_"
 PRODUCTS = "products"
 MOVES = "moves"
 
-
 SHORT_TOKENS = 2048
 """Up to so many all of these models select everything."""
-EARLY = {"sglang": ("0.5.10",), "vllm": ("0.19.0", "0.22.0")}
-"""Engine -> versions whose modules launch other kernels between the large ones than newer ones."""
+HOST_LINK = "nvlink_c2c"
+"""Link of a device to a host of the same package."""
 
 
 def linear_recipe(variant: Variant) -> Recipe:
@@ -41,6 +41,13 @@ def is_decode(variant: Variant) -> bool:
     return variant.flag("generation")
 
 
+def module_style(module: str, variant: Variant, device: Device) -> tuple[str, str]:
+    """The engine whose constants hold for a module, and the suffix of its release."""
+    host = "grace" if HOST_LINK in device.links else ""
+    rule = kernel_rule(module, Facts.of(variant, device.architecture, host=host))
+    return (variant.library, "") if rule is None else (rule.style, rule.suffix)
+
+
 def module_styles(module: str, variant: Variant, device: Device) -> tuple[str, ...]:
     """Whose constants, from the least to the most particular: module and phase; library; format of
     the linear layers; whether the host is one with a link of its own to the device (Grace) or
@@ -49,11 +56,10 @@ def module_styles(module: str, variant: Variant, device: Device) -> tuple[str, .
     recipe = linear_recipe(variant).name
     narrow = recipe if recipe in ("fp8_block", "nvfp4") else "bf16"
     phase = "generation" if is_decode(variant) else "context"
-    library = variant.library or "sglang"
+    library, early = module_style(f"{module}_module", variant, device)
     found = [f"{module}_{phase}", f"{module}_{library}_{phase}"]
     style = f"{module}_{library}_{narrow}_{phase}"
-    early = "_early" if variant.version in EARLY.get(library, ()) else ""
-    for suffix in ("", "_grace" if "nvlink_c2c" in device.links else "", early):
+    for suffix in ("", "_grace" if HOST_LINK in device.links else "", early):
         style += suffix
         found.append(style)
     return tuple(dict.fromkeys(found))

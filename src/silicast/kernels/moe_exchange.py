@@ -35,6 +35,7 @@ from silicast.hardware.device import Device, Link
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.physics import load_physics
 from silicast.kernels.routing import log_fixed
+from silicast.workload.libraries import Facts, kernel_rule, library
 from silicast.workload.op import Op, OpBatch, Variant
 
 PHYSICS = "moe_exchange"
@@ -59,25 +60,20 @@ def path_of(kernel: str) -> str:
     >>> path_of("trtllm_deepep_ht"), path_of("deepep")
     ('throughput', '')
     """
-    name = kernel.casefold()
-    if "nvlink" in name or "onesided" in name or "twosided" in name:
-        return "one_sided"
-    if name.endswith("_ll") or "low_latency" in name or "generation" in name:
-        return "low_latency"
-    if name.endswith("_ht") or "normal" in name or "context" in name:
-        return "throughput"
-    return ""
+    rule = kernel_rule("dispatch", Facts(kernel=kernel.casefold()))
+    return rule.style if rule else ""
 
 
 def payload_bytes(variant: Variant, phase: str) -> float:
-    """Bytes of one element on the wire: results return in bf16, SGLang sends fp8 with scales.
+    """Bytes of one element on the wire: results return in bf16; narrow elements have scales.
 
     >>> payload_bytes(Variant(library="sglang"), "dispatch")
     1.03125
     """
     if phase == "combine":
         return 2.0
-    recipe = recipe_for("fp8" if variant.library == "sglang" else variant.dtype, field="dtype")
+    sent = library(variant.library).dispatch_dtype or variant.dtype
+    recipe = recipe_for(sent, field="dtype")
     bits = BITS[recipe.activations]
     if bits >= 16.0:
         return bits / 8.0

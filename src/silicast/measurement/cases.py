@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from silicast.composition.engine import default_engine
 from silicast.core.calibration import Calibration
 from silicast.core.hashing import content_hash
 from silicast.learning.calibration_fit import op_hash
@@ -25,7 +26,6 @@ UNNAMED = ("id", "seed", "why", "tier", "calibration", "format")
 TIMES_OF_RUNS = ("prefill_ms", "decode_step_ms", "e2e_ms", "forward_ms", "backward_ms")
 """Metrics that are compared first; totals of them say nothing new."""
 TOTALS = ("total_ms", "step_time_s")
-DEFAULT_ENGINES = {"inference": "vllm", "graph": "torch-eager", "training": "megatron"}
 
 
 @final
@@ -162,7 +162,7 @@ def engine_name(scenario: Scenario) -> str:
     """The engine that a scenario names, else its task's usual one."""
     if scenario.engine is not None:
         return engine_of(scenario).name
-    return DEFAULT_ENGINES.get(scenario.raw.task, "")
+    return default_engine(scenario.raw.task)
 
 
 def metrics_of(measured: Iterable[str]) -> list[str]:

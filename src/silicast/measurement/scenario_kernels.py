@@ -22,7 +22,7 @@ from silicast.kernels.check import op_at
 from silicast.learning.dispatch import time_of
 from silicast.measurement.records import Columns
 from silicast.scenario.answerer import not_yet
-from silicast.scenario.answerers.graph import DEFAULT_FRAMEWORK, pass_of
+from silicast.scenario.answerers.graph import pass_of
 from silicast.scenario.answerers.inference import deployment_of
 from silicast.scenario.answerers.training import step_of
 from silicast.scenario.decode import Scenario, load
@@ -138,7 +138,7 @@ def _graph(scenario: Scenario) -> Iterator[UsedKernel]:
     work = scenario.workload
     assert isinstance(work, GraphWorkload)
     if work.graph is not None:
-        program = program_of(scenario, DEFAULT_FRAMEWORK)
+        program = program_of(scenario)
         nodes, timer = program.times.nodes, program.program.timer
         yield from _of_nodes(timer, program.program.states, nodes.time_s, np.ones(1))
         return

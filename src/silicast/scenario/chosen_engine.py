@@ -13,13 +13,10 @@ from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import engine_of
 
 
-def chosen_engine(
-    scenario: Scenario, default: str, options: Collection[str] = ()
-) -> tuple[Engine, list[str]]:
+def chosen_engine(scenario: Scenario, options: Collection[str] = ()) -> tuple[Engine, list[str]]:
     """The engine of the one pool, and a warning where its stated version changes nothing.
 
     Args:
-        default: where the scenario names none.
         options: options that the task itself understands.
 
     Raises:
@@ -29,7 +26,7 @@ def chosen_engine(
     stated = table.options if table is not None else {}
     switches = {name: value for name, value in stated.items() if name not in options}
     version = table.version if table is not None else ""
-    engine = with_options(as_of(engine_of(scenario, default), version), switches)
+    engine = with_options(as_of(engine_of(scenario), version), switches)
     return engine, _other_version(scenario, engine)
 
 

@@ -40,7 +40,7 @@ MILLI = 1e3
 OP_GRAPH = ".json"
 
 
-def machine_of(scenario: Scenario, default_engine: str) -> tuple[Machine, list[str]]:
+def machine_of(scenario: Scenario) -> tuple[Machine, list[str]]:
     """What the scenario's one pool runs on, and warnings about it.
 
     Raises:
@@ -57,7 +57,7 @@ def machine_of(scenario: Scenario, default_engine: str) -> tuple[Machine, list[s
             "a program on several devices", "parallel", "its collectives are nodes of its graph"
         )
     device = device_of(scenario)
-    engine, said = chosen_engine(scenario, default_engine)
+    engine, said = chosen_engine(scenario)
     engine, evidence, measured = with_measured(scenario, engine, evidence_of(scenario, device))
     machine = Machine(
         device=device,
@@ -73,7 +73,7 @@ def machine_of(scenario: Scenario, default_engine: str) -> tuple[Machine, list[s
     return machine, [*limit_warnings(scenario), *said, *measured]
 
 
-def program_of(scenario: Scenario, default_engine: str) -> ProgramPass:
+def program_of(scenario: Scenario) -> ProgramPass:
     """One pass of the program that ``workload.graph`` names.
 
     Raises:
@@ -88,7 +88,7 @@ def program_of(scenario: Scenario, default_engine: str) -> ProgramPass:
                 field=name,
                 hint="its nodes say what runs in which format: leave this out, or workload.graph",
             )
-    machine, said = machine_of(scenario, default_engine)
+    machine, said = machine_of(scenario)
     graph = _in_mode(_read(scenario, work), work)
     states = (0, 0)
     if graph.phase == "training":
@@ -98,9 +98,9 @@ def program_of(scenario: Scenario, default_engine: str) -> ProgramPass:
     return predict_program(machine, graph, state_bytes=states, caveats=said)
 
 
-def answer_program(scenario: Scenario, default_engine: str) -> Answer:
+def answer_program(scenario: Scenario) -> Answer:
     """The answer about that pass; raises as :func:`program_of`."""
-    found = program_of(scenario, default_engine)
+    found = program_of(scenario)
     bound_only = scenario.raw.tier == "bound"
     named = {"e2e_ms": found.total}
     named |= {f"{name}_ms": each for name, each in found.directions.items() if name != "optimizer"}

@@ -25,7 +25,6 @@ from silicast.scenario.workloads import GraphWorkload
 from silicast.workload.backward import Training
 from silicast.workload.eager import AttentionCode, Framework
 
-DEFAULT_FRAMEWORK = "torch-eager"
 FRAMEWORK_OPTIONS = ("attention", "autocast")
 AUTOCAST = ("bf16", "fp16")
 MILLI = 1e3
@@ -48,7 +47,7 @@ class GraphAnswerer(Answerer):
         work = scenario.workload
         assert isinstance(work, GraphWorkload)
         if work.graph is not None:
-            return answer_program(scenario, DEFAULT_FRAMEWORK)
+            return answer_program(scenario)
         found, deployment, warnings = pass_of(scenario, work)
         return _answer(found, deployment, warnings, bound_only=scenario.raw.tier == "bound")
 
@@ -60,13 +59,13 @@ class GraphAnswerer(Answerer):
         work = scenario.workload
         assert isinstance(work, GraphWorkload)
         if work.graph is not None:
-            return trace_program(program_of(scenario, DEFAULT_FRAMEWORK))
+            return trace_program(program_of(scenario))
         return trace_pass(pass_of(scenario, work)[0])
 
 
 def pass_of(scenario: Scenario, work: GraphWorkload) -> tuple[ForwardPass, Deployment, list[str]]:
     """The pass, what runs it, and what was assumed."""
-    deployment, warnings = deployment_of(scenario, DEFAULT_FRAMEWORK, options=FRAMEWORK_OPTIONS)
+    deployment, warnings = deployment_of(scenario, options=FRAMEWORK_OPTIONS)
     framework, said = framework_of(scenario, deployment.engine)
     framework = replace(framework, autocast=_autocast(scenario, deployment))
     trains = work.mode == "training"

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, ClassVar, final
 
 from silicast.composition.deployment import Deployment
+from silicast.composition.engine import engines_of
 from silicast.composition.imbalance import imbalance
 from silicast.composition.static_batch import StaticBatch, predict_static_batch
 from silicast.composition.step import compiled
@@ -28,7 +29,6 @@ from silicast.scenario.decode import Scenario
 from silicast.scenario.dtype_names import dtype_name
 from silicast.scenario.measured import calibrated_by, with_measured
 from silicast.scenario.resolve import (
-    DEFAULT_ENGINE,
     cluster_of,
     device_of,
     evidence_of,
@@ -98,7 +98,6 @@ def _kernels_stand_in(deployment: Deployment) -> bool:
 
 def deployment_of(
     scenario: Scenario,
-    default_engine: str = DEFAULT_ENGINE,
     options: tuple[str, ...] = (),
     *,
     trains: bool = False,
@@ -122,14 +121,18 @@ def deployment_of(
             raise not_yet(f"{name} in inference", f"parallel.{name}")
     if raw.parallel.sp is True or raw.parallel.sp > 1:
         raise not_yet("sequence parallelism in inference", "parallel.sp")
-    engine, said = chosen_engine(scenario, default_engine, options)
+    engine, said = chosen_engine(scenario, options)
     if trains and engine.kind == "serving":
         raise SilicastError(
-            f"{engine.name} serves models", field="engine", hint="megatron or fsdp train them"
+            f"{engine.name} serves models",
+            field="engine",
+            hint=f"{' or '.join(engines_of('training'))} train them",
         )
     if engine.kind == "training" and not trains:
         raise SilicastError(
-            f"{engine.name} trains models", field="engine", hint="vllm, sglang or trtllm serve them"
+            f"{engine.name} trains models",
+            field="engine",
+            hint=f"{' or '.join(engines_of('serving'))} serve them",
         )
     device, model = device_of(scenario), model_of(scenario)
     engine, evidence, measured = with_measured(scenario, engine, evidence_of(scenario, device))
