@@ -168,6 +168,7 @@ class Engine(_Strict, frozen=True):
         kind: "serving" engines answer inference and serving, "training" ones training, "framework"
             is a bare framework.
         compiles: a compiler fuses a framework's operations.
+        operators: library of a framework's own operators; "" = it is no framework.
         collectives: library that carries out its collectives.
         kernels: the kernel libraries it takes, by architecture and op family.
         parallel: how it spreads a model.
@@ -189,6 +190,7 @@ class Engine(_Strict, frozen=True):
     collectives: str
     aliases: list[str] = []
     compiles: bool = False
+    operators: str = ""
     kernels: EngineKernels = EngineKernels()
     parallel: ParallelTable = ParallelTable()
     fusion: FusionTable = FusionTable()

@@ -179,7 +179,7 @@ class Program:
 
 
 def _of_framework(op: Op, machine: Machine) -> Op:
-    """On a CPU a framework's operators are its own, those that nobody names a library for."""
-    if op.variant.library or machine.engine.kind != "framework" or not machine.in_line:
+    """On a CPU a framework's operators are its own, unless the op names a library."""
+    if op.variant.library or not machine.in_line:
         return op
-    return replace(op, variant=replace(op.variant, library="torch"))
+    return replace(op, variant=replace(op.variant, library=machine.engine.operators))

@@ -72,7 +72,7 @@ def mode_of(engine: Engine) -> Mode:
     """How an engine executes, as far as the error of composition differs by it."""
     if engine.kind == "serving":
         return "serving"
-    return "compiled" if engine.name == "torch-compile" else "eager"
+    return "compiled" if engine.compiles else "eager"
 
 
 @final

@@ -39,6 +39,7 @@ class MlaPrefill(Implementation):
     """``mla_prefill``: q_len new tokens attend to kv_len = past + new tokens."""
 
     family: ClassVar[str] = "mla_prefill"
+    implied_flags: ClassVar[frozenset[str]] = frozenset({"causal"})
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
         "batch": (1, 1 << 20),

@@ -18,8 +18,8 @@ from silicast.hardware.device import Device
 from silicast.kernels.gemm_model import stays_in_l2
 from silicast.kernels.moe_recipes import is_gated, stored
 from silicast.kernels.routing import Loads, folded
-from silicast.kernels.triton_tiles import TILES as TUNED_TILES
-from silicast.kernels.triton_tiles import Tiles, tile_choice
+from silicast.kernels.tuned_tiles import TILES as TUNED_TILES
+from silicast.kernels.tuned_tiles import Tiles, tile_choice
 from silicast.workload.libraries import expert_styles
 from silicast.workload.op import Variant
 

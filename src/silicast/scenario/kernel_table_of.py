@@ -10,22 +10,22 @@ from typing import Any, final
 
 from silicast.core.errors import SilicastError
 from silicast.scenario.kernel_case import kernel_case
-from silicast.scenario.kernel_ops import CACHES, OPS
+from silicast.scenario.kernel_ops import OPS
+from silicast.scenario.kernel_tables.products import quantizes
 from silicast.scenario.kernel_tables.streams import KINDS
 from silicast.scenario.kernel_tables.training import OPTIMIZERS
 from silicast.workload.op import Affine, Op
 
 Columns = dict[str, Any]
-UNSTATED = {"batch": 1}
-"""Sizes of ops of one sequence, where their table has no default of its own."""
+UNSTATED = {"batch": 1, "residual": 0}
+"""Sizes that ops may leave out and tables do not."""
 UNSAID = ("append", "assumed_shape")
 """Flags that no table has a word for: whether an engine's call appends keys and values."""
 
 
 def kernel_table_of(op: Op) -> Columns:
-    """The table of an op whose sizes are numbers. What a table has no word for is left out of it: a
-    cache in the state that a pass leaves it in, and that attention appends new keys and values
-    (``kv_copy`` is a kernel of its own).
+    """The table of an op whose sizes are numbers. That attention appends new keys and values is left
+    out of it (``kv_copy`` is a kernel of its own).
 
     Raises:
         SilicastError: the op has sizes that only a batch knows, or is no kernel of a table
@@ -50,7 +50,7 @@ def kernel_table_of(op: Op) -> Columns:
     variant = op.variant
     stated = {
         "library": variant.library, "library_version": variant.version, "variant": variant.kernel,
-        "launch": variant.launch, "cache": variant.cache if variant.cache in CACHES else "",
+        "launch": variant.launch, "cache": variant.cache,
     }  # fmt: skip
     found |= {name: value for name, value in stated.items() if value}
     if _core(kernel_case(found).op) != _core(op):
@@ -65,10 +65,9 @@ def _core(op: Op) -> tuple[object, ...]:
     flags = {name for name, value in op.variant.flags if value and name not in UNSAID}
     if op.family == "attention_prefill" and "causal" not in dict(op.variant.flags):
         flags.add("causal")  # what tables mean that leave it out
-    if op.family == "attention_decode":
-        flags.discard("causal")  # one query sees all keys either way
-    cache = op.variant.cache if op.variant.cache in CACHES else ""
-    return dims, flags, replace(op.variant, flags=(), cache=cache)
+    if op.family in ("attention_decode", "mla_prefill", "mla_decode"):
+        flags.discard("causal")  # one query sees all keys either way, latent attention is causal
+    return dims, flags, replace(op.variant, flags=())
 
 
 def _unsaid(op: Op, why: str) -> SilicastError:
@@ -82,13 +81,14 @@ class _Parts:
     """An op on its way to a table: what is not yet said of it, and what is.
 
     Attributes:
-        columns: sizes, to begin with all; flags: left to be said; kv_dtype: likewise.
+        columns: sizes, to begin with all; flags, kv_dtype: of the op, until they are columns.
+        variant: of the op.
     """
 
     def __init__(self, op: Op) -> None:
         self.columns: Columns = {n: list(v) if isinstance(v, tuple) else v for n, v in op.dims}
         self.flags = dict(op.variant.flags)
-        self.kv_dtype = op.variant.kv_dtype
+        self.variant, self.kv_dtype = op.variant, op.variant.kv_dtype
 
     def say(self, *names: str) -> None:
         """Flags that are columns of the same name."""
@@ -145,8 +145,21 @@ def _experts(parts: _Parts) -> None:
         parts.columns["distribution"] = own
 
 
+def _product(parts: _Parts) -> None:
+    parts.say("includes_quantize")
+    usual = quantizes(parts.variant.library, parts.variant.dtype)
+    if usual and "includes_quantize" not in parts.columns:
+        parts.columns["includes_quantize"] = False
+
+
 def _latent(parts: _Parts) -> None:
+    parts.flags.pop("causal", None)
     parts.say_cache("kv_cache_dtype")
+
+
+def _selection(parts: _Parts) -> None:
+    parts.say("decode")
+    parts.say_cache("kv_dtype")
 
 
 def _latent_block(parts: _Parts) -> None:
@@ -183,7 +196,7 @@ def _optimizer(parts: _Parts) -> None:
 
 
 _WAYS_BACK: Mapping[str, Callable[[_Parts], None]] = {
-    "gemm": _flags("includes_quantize"),
+    "gemm": _product,
     "conv2d": _flags("backward_data", "backward_weights"),
     "attention_prefill": _attention,
     "attention_decode": _attention,
@@ -195,6 +208,8 @@ _WAYS_BACK: Mapping[str, Callable[[_Parts], None]] = {
     "mla_decode": _latent,
     "mla_module": _latent_block,
     **{f"{kind}_module": _sparse(kind) for kind in ("dsa", "csa", "hca", "msa")},
+    **dict.fromkeys(("indexer_logits", "topk", "sparse_attention"), _selection),
+    "quantize": _flags("static"),
     **dict.fromkeys(("gdn", "kda", "mamba2"), _mixer),
     "kv_copy": _kv_copy,
     "optimizer": _optimizer,

@@ -334,6 +334,8 @@ class Library(_Strict, frozen=True):
         measures_skew: collectives timed through it hold the wait of the first rank for the last.
         dispatch_dtype: format in which tokens are sent to the ranks of their experts; "" = the
             op's.
+        campaign_copies: copies of weights and activations that successive products of its
+            measurement campaigns cycle through; (0, 0) = as of any library.
         kernel_names: op -> names of kernels that its models mean.
         by_name: rules by names of kernels, which are asked before the library's own; in
             ``any.toml`` alone. attention_by_name: likewise.
@@ -352,6 +354,7 @@ class Library(_Strict, frozen=True):
     allocates_results: bool = False
     measures_skew: bool = False
     dispatch_dtype: str = ""
+    campaign_copies: tuple[float, float] = (0.0, 0.0)
     remarks: list[Remark] = []
     kernel_names: dict[str, list[str]] = {}
     by_name: list[KernelRule] = []

@@ -53,6 +53,7 @@ class CollectiveAnswerer(Answerer):
             work.implementation or "",
             work.launch or "graph",
             work.dtype,
+            work.implementation_version or "",
             learned=evidence.learned,
             measured=evidence.collectives,
         )
