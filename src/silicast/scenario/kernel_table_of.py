@@ -24,8 +24,8 @@ UNSAID = ("append", "assumed_shape")
 
 
 def kernel_table_of(op: Op) -> Columns:
-    """The table of an op whose sizes are numbers. That attention appends new keys and values is left
-    out of it (``kv_copy`` is a kernel of its own).
+    """The table of an op whose sizes are numbers. It leaves out that attention appends new keys and
+    values (``kv_copy`` is a kernel of its own).
 
     Raises:
         SilicastError: the op has sizes that only a batch knows, or is no kernel of a table

@@ -46,7 +46,8 @@ MANY = 1024
 UNUSED = ("model", "engine", "precision", "parallel", "cluster", "host")
 """Fields that a kernel's time does not depend on."""
 NOT_MULTIPLIED = frozenset(
-    ("num_kv_heads", "experts", "ep", "tp", "nodes", "sms", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
+    ("num_kv_heads", "experts", "ep", "tp", "nodes", "sms", "kv_lora_rank", "qk_nope_head_dim",
+     "qk_rope_head_dim", "v_head_dim",
      "q_lora_rank", "q_rank", "kv_rank", "nope", "rope", "value", "index_heads", "index_dim",
      "selected", "window", "block", "group", "out_groups", "out_rank", "compress_ratio")
 )  # fmt: skip

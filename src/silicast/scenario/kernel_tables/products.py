@@ -87,7 +87,8 @@ OPS: Mapping[str, OpSpec] = {
             "width": WIDTH,
         },
         {
-            "kernel": ((1, 4096), None), "stride": ((1, 4096), 1), "padding": ((0, 4096), 0), "groups": (WIDTH, 1),
+            "kernel": ((1, 4096), None), "stride": ((1, 4096), 1), "padding": ((0, 4096), 0),
+            "groups": (WIDTH, 1),
             "kernel_h": ((1, 4096), None), "kernel_w": ((1, 4096), None),
             "stride_h": ((1, 4096), None), "stride_w": ((1, 4096), None),
             "padding_h": ((0, 4096), None), "padding_w": ((0, 4096), None),
