@@ -6,13 +6,13 @@ do not do. None of that makes another kernel of it.
 
 from __future__ import annotations
 
+from silicast.core.compiled import entries
 from silicast.workload.op import Dim, Op
 
 SET_UNLESS_SAID = frozenset(("causal", "gated", "master", "fp32_states"))
 """Flags whose absence means that they are set; the absence of others means that they are not."""
 HELD_BY_CALLS = frozenset(("append", "rope"))
-"""What attention calls of engines hold unless they say otherwise."""
-ENGINES = frozenset(("vllm", "sglang", "trtllm"))
+"""Flags that engines' attention calls set unless an op states them."""
 NOTHING: frozenset[tuple[str, Dim]] = frozenset((("window", 0), ("q_len", 1)))
 """Sizes that say nothing: no window, the one query of a decode step."""
 USUAL_LAUNCH = "graph"
@@ -29,7 +29,8 @@ def identity(op: Op) -> Identity:
     """What an op computes: family, sizes, formats, flags that change anything, the name of another
     function, launch; not who runs it, nor in which cache state.
 
-    >>> from silicast.workload.op import Variant
+    >>> from silicast.core.compiled import entries
+    from silicast.workload.op import Variant
     >>> table = Op.make("gemm", Variant(flags=(("includes_quantize", False),)), m=8, n=8, k=8)
     >>> identity(table) == identity(Op.make("gemm", Variant(launch="graph"), m=8, n=8, k=8))
     True
@@ -43,7 +44,7 @@ def identity(op: Op) -> Identity:
         (name, value)
         for name, value in variant.flags
         if value != (name in SET_UNLESS_SAID)
-        or (name in HELD_BY_CALLS and variant.library in ENGINES)
+        or (name in HELD_BY_CALLS and variant.library in entries("engines"))
     )
     launch = variant.launch or USUAL_LAUNCH
     function = variant.kernel if variant.kernel in OTHER_FUNCTIONS else ""
