@@ -161,11 +161,12 @@ def require_agreeing(recipe: str | None, weights: str | None, activations: str |
     for field, stated, meant in (
         ("weights", weights, own.weights), ("activations", activations, own.activations)
     ):  # fmt: skip
-        if stated is None or (_plain(stated) not in BITS and _recipe(stated, field) is own):
+        if stated is None:
             continue
-        plain = _storage(stated, field)
+        plain = _plain(stated)
         pair = (own.weights, plain) if field == "activations" else (plain, own.activations)
-        if plain != meant and _BY_FORMATS.get(pair) != own.name:
+        agrees = plain == meant or _BY_FORMATS.get(pair) == own.name
+        if not (agrees if plain in BITS else _recipe(stated, field) is own):
             raise SilicastError(
                 f"{stated} contradicts recipe = {recipe}, whose {field} are {meant}",
                 field=field,
