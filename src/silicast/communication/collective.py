@@ -1,4 +1,4 @@
-"""Predicted times of collectives: the front of this package."""
+"""Predicted times of collectives: the entry point of this package."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def collective_times(
 
 
 def _changed(times: CollectiveTimes, change: MeasuredChange) -> CollectiveTimes:
-    """Times as a user's measurements change them; what is left of the error is each size's own."""
+    """Times with a user's corrections; the error that is left is independent at each size."""
     estimate = np.maximum(times.estimate_s * exp_fixed(change.log_ratio), times.bound_s)
     shared = sum(value * value for value in times.shared_log_sd.values())
     before = times.independent_log_sd * times.independent_log_sd + shared
@@ -169,7 +169,7 @@ def _changed(times: CollectiveTimes, change: MeasuredChange) -> CollectiveTimes:
 def _predicted(
     call: Call, size: I64, physics: Physics | None, artefact: Artefact | None, *, learned: bool
 ) -> CollectiveTimes:
-    """Times without what a user measured."""
+    """Times without a user's corrections."""
     op, topology, launch = call.op, call.topology, call.launch
     architecture = topology.device.architecture
     known = physics or load_physics("communication")
@@ -216,7 +216,7 @@ _shipped_model = _model(shipped_sections)
 
 
 def analytic_model(physics: Physics) -> Model:
-    """Selections and bounds under given constants, as trees are trained on them."""
+    """Selections and bounds under given constants, for training corrections."""
     return _model(lambda device: sections(constants_of(physics, device)))
 
 
@@ -229,11 +229,11 @@ def _corrected(
     network_log_sd: float,
     per_octave: float,
 ) -> CollectiveTimes:
-    """With what the trees say; the errors shared and apart shrink to theirs by their weight.
+    """Times with the learned correction; shared and independent errors shrink by its weight.
 
-    What PCIe shares among more than two devices is the host's affair, of which a correction knows
-    those measured: ``network_log_sd`` of it is left in doubt. ``per_octave`` is added for every
-    octave beyond the longest message learned.
+    How PCIe is shared among more than two devices depends on the host, and only a few hosts were
+    measured: ``network_log_sd`` of that stays. ``per_octave`` is added for every octave beyond the
+    longest message of the training rows.
     """
     time, weight = taught.at(size, found)
     estimate = np.maximum(time, analytic.bound_s)
@@ -351,7 +351,7 @@ def _check(op: str, size: I64, gpus: int, topology: Topology, launch: str) -> No
 def _independent(found: Selection, topology: Topology, common: Constants, launch: str) -> F64:
     """Log sd of each row's own error: of its fabric and algorithm, and of the host's floor.
 
-    What the host sets matters as far as the time is the floor; it fades with larger messages.
+    The error of the floor counts by the floor's share of the time.
     """
     fabric = "nvlink"
     if topology.fabric in {"pcie", "host"}:
@@ -371,7 +371,7 @@ def _independent(found: Selection, topology: Topology, common: Constants, launch
 
 
 def shares_pcie(topology: Topology) -> bool:
-    """Whether more than two devices of a node share what PCIe its host has."""
+    """Whether more than two devices of a node share the PCIe of their host."""
     return topology.fabric in {"pcie", "host"} and topology.local > 2
 
 
@@ -410,7 +410,7 @@ def _with_interval(
 
 
 def _nothing(count: int) -> CollectiveTimes:
-    """No participants to talk to: exactly no time, and no doubt about it."""
+    """One participant: no time and no error."""
     zero = np.zeros(count)
     return CollectiveTimes(
         zero, zero, zero, zero, {"link": zero, "latency": zero}, {}, zero, ("none",) * count

@@ -59,7 +59,7 @@ def require_library(name: str) -> None:
     """Refuses a name that is no library with collectives of its own; "" = the usual one.
 
     Raises:
-        SilicastError: lists those that are.
+        SilicastError: unknown library; names all.
     """
     if name and name not in collective_libraries():
         *first, last = collective_libraries()

@@ -1,4 +1,4 @@
-"""Times of what a library runs for each size: its rule, the launch, and the constants behind."""
+"""The algorithm that a library runs for each size, and its time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from silicast.workload.libraries import libraries
 
 @cache
 def skewed_launches() -> frozenset[str]:
-    """Launches whose times hold the wait of the first rank for the last: through a library."""
+    """Launches whose times include the wait of the first rank for the last: those of a library."""
     return frozenset(each.name for each in libraries() if each.measures_skew)
 
 
@@ -50,14 +50,14 @@ def sections(constants: Constants) -> Sections:
 
 
 FLOOR, NETWORK_STEP = "_floor_us", "network_step_us"
-"""Ends of names of times that the device's clock has no part in."""
+"""Ends of names of times that do not scale with the device's clock."""
 
 
 def constants_of(physics: Physics, device: Device) -> Constants:
     """The constants of a device.
 
-    One whose architecture was not measured takes the means of the others': what kernels wait for
-    counts in cycles, so that its own clock makes microseconds of them.
+    An architecture without measurements takes the means of the others'; times that kernels wait are
+    scaled to its clock, because they are a number of cycles.
     """
     architecture = device.architecture
     found = physics.constants(architecture)
@@ -69,7 +69,7 @@ def constants_of(physics: Physics, device: Device) -> Constants:
 
 
 def waits(name: str) -> bool:
-    """Whether a constant is a time that kernels wait."""
+    """Whether a constant is a time that scales with the clock."""
     return name.endswith("_us") and not name.endswith((FLOOR, NETWORK_STEP))
 
 
@@ -82,16 +82,16 @@ def shipped_sections(device: Device) -> Sections:
 @final
 @dataclass(frozen=True)
 class Selection:
-    """What runs for each size; arrays of shape (n,), seconds.
+    """The algorithm and time of each size; arrays of shape (n,), seconds.
 
     Attributes:
         time_s: the whole operation.
         latency_s: the part that does not depend on the size.
         picked: index into ``names`` of the algorithm.
-        names: algorithms in play.
-        floor_s: the time that the host or the ranks' skew keep a call from beating.
+        names: candidate algorithms.
+        floor_s: least time of a call, set by the host or the ranks' skew.
         rule: index of the library's rule that serves the size; limit: the largest size it serves.
-        copy_s: the part that an engine's own copy takes.
+        copy_s: the part of an engine's own copy.
     """
 
     time_s: F64
@@ -114,7 +114,7 @@ def select(
     dtype: str = "bf16",
     version: str = "",
 ) -> Selection:
-    """What ``library`` runs for every size, and how long that takes."""
+    """The algorithm that ``library`` runs for every size, and its time."""
     bytes_ = size.astype(np.float64)
     rules = choices(library, op, topology, dtype, version)
     time, latency, picked, names, rule = _by_rule(rules, op, size, bytes_, topology, constants)
@@ -150,7 +150,7 @@ def _by_rule(
     topology: Topology,
     constants: Sections,
 ) -> tuple[F64, F64, I64, tuple[str, ...], I64]:
-    """Each row takes the first rule that serves its size, and of that the fastest candidate."""
+    """Each row takes the first rule that serves its size, and that rule's fastest candidate."""
     time, latency = np.zeros(len(size)), np.zeros(len(size))
     picked = np.zeros(len(size), dtype=np.int64)
     names: list[str] = []
@@ -175,7 +175,7 @@ def _by_rule(
 
 
 def _floor(op: str, topology: Topology, constants: Sections, launch: str) -> float:
-    """Seconds that the host or the ranks' skew keep a short call from beating.
+    """Least seconds of a call, set by the host or the ranks' skew.
 
     Eager: Python, dispatch and launch of an engine's all-reduce, by its CPU. Skewed: timings of
     the first rank include its wait for the last; a pair's send and receive shows none.

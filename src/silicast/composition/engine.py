@@ -1,6 +1,6 @@
-"""Inference engines as data: what they launch how, what their host work costs, what they keep.
+"""Engines as data: how they launch kernels, their host work, fusion, streams and memory.
 
-An engine is one TOML file of ``catalog/engines``; its constants name the rows they came from.
+An engine is one TOML file of ``catalog/engines``, with a source for each number.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class HostTable(_Strict, frozen=True):
 
     Attributes:
         asynchronous: the work is done while the device runs the step before, so that the device
-            waits only for what of it takes longer than that; else the device waits for all of it.
-        gap_us: what the device waits for between two steps in any case.
+            waits only where the work takes longer; else it waits for all of it.
+        gap_us: idle time of the device between two steps in any case.
         step_us: fixed part of the work of a step.
         request_us: on top, per running request.
         token_us: on top, per new token of a prefill.
@@ -70,8 +70,8 @@ class HostTable(_Strict, frozen=True):
         backward_us: likewise in a backward pass, whose operations the framework's own engine
             launches; 0 = as ``dispatch_us``.
         between_us: on devices that run an operation in the thread that calls it, what that thread
-            does between two of them: Python, and operators that only view. The call itself is part
-            of the operation's time there. 0 = as ``dispatch_us``.
+            does between two of them: Python, and operators that only make views. The call itself is
+            part of the operation's time there. 0 = as ``dispatch_us``.
         round_trip_us: from the end of a kernel whose result the host reads to the start of the
             next; 0 = as in most frameworks.
         log_sd: log standard deviation of these constants between hosts and versions.
@@ -95,7 +95,7 @@ class HostTable(_Strict, frozen=True):
 
 
 class ParallelTable(_Strict, frozen=True):
-    """How it spreads a model where a plan leaves that open.
+    """Defaults of a parallel plan.
 
     Attributes:
         gathers_dense: with attention_dp, dense layers are cut over all ranks, whose groups gather
@@ -118,7 +118,7 @@ class FusionTable(_Strict, frozen=True):
         all_reduce_models: "all", or those with "experts" alone.
         rope_append: architectures where one kernel rotates queries and keys and writes the cache.
         attention: libraries whose one call attends for sequences in prefill and in decode.
-        quantize: recipe of a product -> what comes before it and quantises for it: "norm",
+        quantize: recipe of a product -> kernels before it that also quantise its input: "norm",
             "all_reduce" (a norm inside the sum over the ranks), "activation", "attention".
     """
 
@@ -143,7 +143,7 @@ class OverlapTable(_Strict, frozen=True):
 
 
 class MemoryTable(_Strict, frozen=True):
-    """Device memory: what the engine takes beside weights and cache.
+    """Device memory of the engine beside weights and cache.
 
     Attributes:
         usable_fraction: share of the device's memory that it may fill by default.
@@ -162,7 +162,7 @@ class MemoryTable(_Strict, frozen=True):
 
 @final
 class Engine(_Strict, frozen=True):
-    """One engine, as far as prediction needs it.
+    """One engine.
 
     Attributes:
         kind: "serving" engines answer inference and serving, "training" ones training, "framework"
@@ -171,7 +171,7 @@ class Engine(_Strict, frozen=True):
         operators: library of a framework's own operators; "" = it is no framework.
         collectives: library that carries out its collectives.
         kernels: the kernel libraries it takes, by architecture and op family.
-        parallel: how it spreads a model.
+        parallel: its parallel plan where the user states none.
         fusion: neighbours that one kernel runs.
         overlap: nodes on a second stream, in steps that replay a graph.
         since: option -> the version that first had it on; earlier ones run without.
@@ -287,4 +287,4 @@ def engines_of(kind: Kind) -> list[str]:
 def _engine(name: str) -> Engine:
     file = entries(FOLDER)[name].file
     engine = content_of(FOLDER, name, Engine)
-    return check_engine(engine, Path(file)) if file else engine  # a test checks the package's
+    return check_engine(engine, Path(file)) if file else engine  # tests check the package's files

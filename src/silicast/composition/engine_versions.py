@@ -1,4 +1,4 @@
-"""An engine as an earlier version of it was: another file, or switches that were off then."""
+"""Earlier versions of an engine: another file, or switches that were off."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from silicast.core.releases import is_before
 
 
 def as_of(engine: Engine, version: str) -> Engine:
-    """The engine in a version; "" = the one that its file is of.
+    """The engine in a version; "" = the version of its file.
 
     >>> from silicast.composition.engine import find_engine
     >>> as_of(find_engine("vllm"), "0.6.3").name
@@ -23,5 +23,5 @@ def as_of(engine: Engine, version: str) -> Engine:
 
 
 def lacking(engine: Engine, version: str) -> tuple[str, ...]:
-    """Options that an earlier version ran without."""
+    """Options that were off in an earlier version."""
     return tuple(name for name, first in engine.since.items() if is_before(version, first))

@@ -6,7 +6,6 @@ that is due. Files in the user's own folder (``SILICAST_CATALOG``) are read as t
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -16,7 +15,6 @@ import msgspec
 
 from silicast.core.catalog import CATALOG, catalog_files
 from silicast.core.errors import SilicastError
-from silicast.core.files import write_atomically
 
 FOLDERS = ("engines", "libraries")
 INDEX = "index.json"
@@ -90,6 +88,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     Raises:
         SilicastError: the file cannot be read or is not TOML.
     """
+    import tomllib  # only user's own files are read as they are
+
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -131,5 +131,7 @@ def compiled(folder: str) -> bytes:
 
 
 if __name__ == "__main__":
+    from silicast.core.files import write_atomically
+
     for each in FOLDERS:
         write_atomically(CATALOG / each / INDEX, compiled(each))

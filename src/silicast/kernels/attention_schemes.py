@@ -33,8 +33,8 @@ _CALL = "attention_prefill"
 @final
 @dataclass(frozen=True)
 class Scheme:
-    """How one kernel cuts and orders attention, and what the call around it does. Fields that are
-    not listed are those of :class:`~silicast.workload.libraries.AttentionRule` and
+    """How one kernel cuts and orders attention, and the other work of its call. Fields that are not
+    listed are those of :class:`~silicast.workload.libraries.AttentionRule` and
     :class:`~silicast.workload.libraries.AttentionCall`.
 
     Attributes:

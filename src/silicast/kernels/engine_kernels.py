@@ -17,10 +17,10 @@ from silicast.core.dtypes import RECIPES
 from silicast.workload.libraries import library_names
 
 USUAL = "default"
-"""The architecture that stands for all that have no table of their own, family by family."""
+"""Key of the table for architectures without an entry for a family."""
 
 CALLS = ("append", "rope", "quantize", "route", "project")
-"""What an engine's call may do beside its kernel."""
+"""Work that an engine's call may do beside its kernel."""
 
 
 @final
@@ -30,10 +30,10 @@ class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         libraries: architecture -> op family -> kernel library; "default" stands for all others.
         formats: architecture -> op family -> recipe of the checkpoint -> recipe that is run.
-        calls: op family -> what the engine's call does beside its kernel, in tables of single
+        calls: op family -> work of the engine's call beside its kernel, in tables of single
             kernels: "append" (new keys and values into the cache), "rope", "quantize", "route" (the
             choice of experts), "project" (the products between heads and latent).
-        calls_on: architecture -> op family -> what its call does there beside ``calls``.
+        calls_on: architecture -> op family -> further work of its call there.
         names: architecture -> op family -> recipe -> the kernel that runs where a rank holds the
             tokens of all others of its group, by the name of a measured table.
 

@@ -1,8 +1,8 @@
-"""Which latent-attention kernel an engine's call runs, and what else the call holds.
+"""The latent-attention kernel of an engine's call, and the other work of the call.
 
 Decode is absorbed everywhere: all heads attend to one cached vector a token. Prefill is attention
 over keys and values made out of the latent, except where a call keeps to the cached vectors.
-docs/explanation/mla.md has what was inferred from the measured tables.
+docs/explanation/mla.md explains the evidence.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def _math(variant: Variant, style: LatentStyle, device: Device, *, narrow: bool)
 
 
 def mla_constants(group: str, device: Device, scheme: MlaScheme) -> Mapping[str, float]:
-    """Constants of an architecture with those of the style put over them; what another kernel of an
-    engine does not name is as in its first one.
+    """Constants of an architecture, overridden by those of the style; what a further kernel of an
+    engine does not state is as in its first one.
     """
     return _constants(group, device.architecture, scheme.style.constants)
 

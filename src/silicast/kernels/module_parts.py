@@ -1,4 +1,4 @@
-"""What sparse attention modules have in common: formats from flags, and parts of usual kinds."""
+"""Shared code of sparse attention modules: formats from flags, and common parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PRODUCTS = "products"
 MOVES = "moves"
 
 SHORT_TOKENS = 2048
-"""Up to so many all of these models select everything."""
+"""Tokens up to which all of these models select everything."""
 HOST_LINK = "nvlink_c2c"
 """Link of a device to a host of the same package."""
 
@@ -66,8 +66,8 @@ def module_styles(module: str, variant: Variant, device: Device) -> tuple[str, .
 
 
 def launching_s(c: Mapping[str, float], batch: I64, kv: I64, *, skips: bool = False) -> F64:
-    """What the host takes to launch a module's kernels where no graph does; without an indexer, or
-    where all that is seen would be selected, there are fewer.
+    """Host time to launch a module's kernels one by one; they are fewer without an indexer, and
+    where everything would be selected.
     """
     long = c["skip_host_s" if skips else "host_s"]
     eager: F64 = np.where(kv <= SHORT_TOKENS, c["short_host_s"], long)

@@ -40,8 +40,8 @@ from silicast.workload.op import Op, OpBatch, Variant
 
 PHYSICS = "moe_exchange"
 LOW_LATENCY_TOKENS = (128, 512)
-"""Up to how many tokens a rank engines surely take the low-latency path, and from how many on
-surely the other, where the user names none."""
+"""Tokens a rank up to which every engine takes the low-latency path, and from which on none does,
+where no kernel is named."""
 UNNAMED = "by_tokens"
 """Style of an exchange that is not named."""
 
@@ -55,7 +55,7 @@ PATHS = ("low_latency", "throughput", "one_sided")
 
 
 def path_of(kernel: str) -> str:
-    """The path that a kernel's name stands for; "" where it does not say.
+    """The path of a kernel's name; "" where the name does not say.
 
     >>> path_of("trtllm_deepep_ht"), path_of("deepep")
     ('throughput', '')
@@ -116,7 +116,7 @@ def fabric_of(device: Device) -> Fabric:
 
 
 class Exchange(Implementation):
-    """What dispatch and combine share."""
+    """Base class of dispatch and combine."""
 
     phase: ClassVar[str]
     group: ClassVar[str] = PHYSICS
@@ -253,9 +253,7 @@ def analyse_exchange(
 @final
 @dataclass(frozen=True)
 class PathTime:
-    """What a path takes, arrays of shape (rows,), seconds: in all, over the link, and between
-    nodes.
-    """
+    """Times of a path, arrays of shape (rows,), seconds: total, over the link, between nodes."""
 
     time_s: F64
     stream_s: F64
@@ -265,8 +263,8 @@ class PathTime:
 def _either(
     remote: Remote, batch: OpBatch, phase: str, table: Mapping[str, float], fabric: Fabric
 ) -> tuple[PathTime, F64]:
-    """The expectation over the path of short exchanges and that of long ones, and how far (in
-    logs) their distance puts it in doubt.
+    """The expectation over the path of short exchanges and that of long ones, and the log sd that
+    their distance adds.
     """
     first, last = LOW_LATENCY_TOKENS
     octaves = log_fixed(np.maximum(batch.dims["tokens"] / first, 1.0)) / math.log(last / first)

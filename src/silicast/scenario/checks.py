@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from silicast.communication.library import collective_libraries
-from silicast.communication.selection import launches
 from silicast.core.errors import SilicastError
 from silicast.scenario.dtype_names import dtype_name
 from silicast.scenario.limits import MAX_STATIC_BATCH
@@ -223,6 +221,9 @@ def _graph(w: GraphWorkload, field: str) -> None:
 
 
 def _collective(w: CollectiveWorkload, field: str) -> None:
+    from silicast.communication.library import collective_libraries
+    from silicast.communication.selection import launches
+
     dtype_name(w.dtype, f"{field}.dtype")
     for name, known in (("implementation", collective_libraries()), ("launch", launches())):
         value = getattr(w, name)

@@ -1,4 +1,4 @@
-"""The engine of a scenario: as of the version that it states, with its switches."""
+"""The engine of a scenario, in its stated version and with its options."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def chosen_engine(scenario: Scenario, options: Collection[str] = ()) -> tuple[En
 
 
 def no_graphs(scenario: Scenario, device: Device) -> list[str]:
-    """A warning where graphs are asked for that a device has no use for."""
+    """A warning where captured graphs are asked for on a device without launches."""
     stated = scenario.engine.options.get("cuda_graph") if scenario.engine is not None else None
     if device.execution_model not in IN_LINE or stated in (None, False, "off"):
         return []

@@ -32,7 +32,7 @@ class KernelCase:
     Attributes:
         op: what the kernel models see.
         words: textual properties that are no part of it ("distribution", "model", ...).
-        warnings: what was guessed of it.
+        warnings: of guesses.
     """
 
     op: Op

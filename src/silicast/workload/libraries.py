@@ -10,7 +10,6 @@ docs/reference/libraries.md has all fields.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from typing import Literal, TypeVar, final
@@ -42,8 +41,7 @@ class _Strict(
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """What conditions of rules are checked against; "" = not stated.
 
     Attributes:

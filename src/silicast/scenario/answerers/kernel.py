@@ -14,6 +14,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.energy import UNMEASURED
 from silicast.kernels.formats import unmeasured_cache
 from silicast.kernels.implementation import Implementation
+from silicast.learning.artefact import load_artefact
 from silicast.learning.dispatch import KernelTime, forget, implementation_of, times
 from silicast.learning.tiers import Evidence
 from silicast.scenario.answer import Answer, answer, why_tree
@@ -226,7 +227,16 @@ def unmodelled_library(op: Op, device: Device) -> str:
     known = library(name)
     usual = op.family == "gemm" and device.vendor.casefold() in known.usual_on
     apart = known.tells_apart(op.family, op.variant.dtype) and device.execution_model == "simt"
-    return "" if not name or usual or apart else name
+    return "" if not name or usual or apart or _was_learned(op, device) else name
+
+
+def _was_learned(op: Op, device: Device) -> bool:
+    """Whether corrections of the device's architecture tell the op's library apart."""
+    artefact = load_artefact(op.family)
+    if artefact is None:
+        return False
+    trained = artefact.find(device.architecture, op.variant.dtype)
+    return trained is not None and f"library:{op.variant.library}" in artefact.names(trained)
 
 
 def check_sizes(op: Op, model: Implementation) -> None:
