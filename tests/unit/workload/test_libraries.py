@@ -68,6 +68,18 @@ def test_libraries_are_named_as_their_users_name_them() -> None:
     assert names.canonical("sgl-kernel") == "sgl_kernel"
 
 
+def test_the_reference_lists_every_library() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/libraries.md").read_text(encoding="utf-8")
+    for name in library_names().names:
+        of = library(name)
+        row = f"| `{name}` | {', '.join(of.aliases) or '-'} | {of.about} | "
+        ops = ", ".join(of.told_apart) or "-"
+        formats = f" ({', '.join(of.formats)})" if of.formats else ""
+        assert f"{row}{ops}{formats} |\n" in page, (
+            f"docs/reference/libraries.md: {row}{ops}{formats} |"
+        )
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_rules_name_what_exists(name: str) -> None:
     of, known = library(name), {*library_names().names, ""}
