@@ -33,7 +33,8 @@ from silicast.kernels.recurrent_model import Machine, estimate
 from silicast.kernels.recurrent_work import Shape, Work
 from silicast.validation.suite import data_folder
 from silicast.validation.suites._linear_attention_rows import COLUMNS, Rows, read_rows, sample
-from silicast.workload.libraries import RecurrentStyle, recurrent_styles
+from silicast.workload.libraries import recurrent_styles
+from silicast.workload.library_file import RecurrentStyle
 
 F = NDArray[np.float64]
 OUT = Path(__file__).resolve().parents[1] / "src/silicast/catalog/physics/linear_attention.json"

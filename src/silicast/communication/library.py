@@ -13,7 +13,8 @@ from silicast.communication.algorithm import Collective, algorithm
 from silicast.communication.topology import Topology
 from silicast.core.errors import SilicastError
 from silicast.core.releases import is_within
-from silicast.workload.libraries import CollectiveRule, Limit, libraries, library
+from silicast.workload.libraries import libraries, library
+from silicast.workload.library_file import CollectiveRule, Limit
 
 MIB = 1 << 20
 UNLIMITED = 1 << 62

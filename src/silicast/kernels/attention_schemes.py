@@ -13,15 +13,8 @@ from numpy.typing import NDArray
 from silicast.core.numerics import F64, I64, ceil_div
 from silicast.hardware.device import Device
 from silicast.kernels.engine_kernels import kernels_of
-from silicast.workload.libraries import (
-    AttentionRule,
-    Facts,
-    Library,
-    Mainloop,
-    first_rule,
-    kernel_rule,
-    library,
-)
+from silicast.workload.libraries import first_rule, kernel_rule, library
+from silicast.workload.library_file import AttentionRule, Facts, Library, Mainloop
 from silicast.workload.op import Variant
 
 BoolArray = NDArray[np.bool_]
@@ -34,8 +27,8 @@ _CALL = "attention_prefill"
 @dataclass(frozen=True)
 class Scheme:
     """How one kernel cuts and orders attention, and the other work of its call. Fields that are not
-    listed are those of :class:`~silicast.workload.libraries.AttentionRule` and
-    :class:`~silicast.workload.libraries.AttentionCall`.
+    listed are those of :class:`~silicast.workload.library_file.AttentionRule` and
+    :class:`~silicast.workload.library_file.AttentionCall`.
 
     Attributes:
         library: the kernel library ("fa2", "fa3", "flashinfer", "trtllm", "triton").

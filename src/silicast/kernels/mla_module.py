@@ -25,7 +25,8 @@ from silicast.kernels.mla_schemes import CALL, mla_scheme
 from silicast.kernels.mla_work import MLA_DIMS, Widths
 from silicast.kernels.module_parts import is_decode, linear_recipe, module_style, weight_bytes
 from silicast.kernels.timed_parts import PartBatch
-from silicast.workload.libraries import Facts, absorbed_up_to
+from silicast.workload.libraries import absorbed_up_to
+from silicast.workload.library_file import Facts
 from silicast.workload.op import OpBatch, Variant
 
 ATTENTION = ("batch", "q_len", "kv_len", *MLA_DIMS)

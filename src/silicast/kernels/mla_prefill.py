@@ -25,7 +25,7 @@ from silicast.kernels.implementation import Analysis, Implementation, register
 from silicast.kernels.mla_schemes import MlaScheme, mla_constants, mla_scheme
 from silicast.kernels.mla_work import MLA_DIMS, MlaWork, Widths, projected_s, useful
 from silicast.kernels.physics import load_physics
-from silicast.workload.libraries import AttentionRule, Facts
+from silicast.workload.library_file import AttentionRule, Facts
 from silicast.workload.op import Op, OpBatch, Variant
 
 GROUP = "mla_prefill"

@@ -16,14 +16,8 @@ from silicast.core.dtypes import BITS, RECIPES
 from silicast.hardware.device import Device
 from silicast.kernels.engine_kernels import kernels_of
 from silicast.kernels.physics import load_physics
-from silicast.workload.libraries import (
-    Facts,
-    LatentStyle,
-    Mainloop,
-    absorbed_up_to,
-    kernel_rule,
-    latent_styles,
-)
+from silicast.workload.libraries import absorbed_up_to, kernel_rule, latent_styles
+from silicast.workload.library_file import Facts, LatentStyle, Mainloop
 from silicast.workload.op import Variant
 
 EVERY_LENGTH = 1 << 40
@@ -42,7 +36,7 @@ class MlaScheme:
     Attributes:
         label: name of the style, as constants and corrections know it.
         style: the mechanisms of its kernel.
-        mainloop: matrix instruction; see :data:`~silicast.workload.libraries.Mainloop`.
+        mainloop: matrix instruction; see :data:`~silicast.workload.library_file.Mainloop`.
         engine: the call is an engine's attention layer: kernel, rotation, cache update.
         projects: it also makes keys and values out of the latent (prefill), or brings queries to
             the latent and results back (absorbed).

@@ -10,7 +10,8 @@ from silicast.core.dtypes import RECIPES, Recipe, recipe_for
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.timed_parts import PartBatch
-from silicast.workload.libraries import Facts, kernel_rule
+from silicast.workload.libraries import kernel_rule
+from silicast.workload.library_file import Facts
 from silicast.workload.op import OpBatch, Variant
 
 GEMM = "gemm_"

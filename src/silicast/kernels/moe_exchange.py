@@ -35,7 +35,8 @@ from silicast.hardware.device import Device, Link
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.physics import load_physics
 from silicast.kernels.routing import log_fixed
-from silicast.workload.libraries import Facts, kernel_rule, library
+from silicast.workload.libraries import kernel_rule, library
+from silicast.workload.library_file import Facts
 from silicast.workload.op import Op, OpBatch, Variant
 
 PHYSICS = "moe_exchange"

@@ -6,7 +6,8 @@ A style stands for a way to run grouped matrix products; its constants are fitte
 from __future__ import annotations
 
 from silicast.core.dtypes import BITS, Recipe
-from silicast.workload.libraries import Facts, expert_styles, kernel_rule
+from silicast.workload.libraries import expert_styles, kernel_rule
+from silicast.workload.library_file import Facts
 from silicast.workload.op import Variant
 
 DISPATCHED = "dispatched"

@@ -24,7 +24,7 @@ from silicast.kernels.recurrent_model import Constants, Estimate, Machine, estim
 from silicast.kernels.recurrent_styles import Kind, Phase, is_known, kind_of, style_of
 from silicast.kernels.recurrent_work import Shape, Sizes, Work, conv_work, recurrence_work
 from silicast.kernels.streaming import element_bytes
-from silicast.workload.libraries import RecurrentStyle
+from silicast.workload.library_file import RecurrentStyle
 from silicast.workload.op import Op, OpBatch, Variant
 
 PHYSICS = "linear_attention"

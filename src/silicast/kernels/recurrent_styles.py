@@ -8,14 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from silicast.workload.libraries import (
-    ANY,
-    Facts,
-    RecurrentStyle,
-    kernel_rule,
-    library,
-    recurrent_styles,
-)
+from silicast.workload.libraries import ANY, kernel_rule, library, recurrent_styles
+from silicast.workload.library_file import Facts, RecurrentStyle
 from silicast.workload.op import Variant
 
 Phase = Literal["context", "generation", "verify"]

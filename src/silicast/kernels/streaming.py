@@ -25,7 +25,8 @@ from silicast.core.numerics import F64, ceil_div, smooth_max
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.streaming_machine import Machine, machine_of
-from silicast.workload.libraries import Facts, kernel_rule
+from silicast.workload.libraries import kernel_rule
+from silicast.workload.library_file import Facts
 from silicast.workload.op import Op, OpBatch, Variant
 
 SCALAR, VECTORISED = "scalar", "vectorised"

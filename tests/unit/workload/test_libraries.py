@@ -20,10 +20,6 @@ from silicast.kernels.implementation import families
 from silicast.kernels.physics import load_physics
 from silicast.workload.libraries import (
     ANY,
-    Conditions,
-    Facts,
-    KernelRule,
-    Library,
     absorbed_up_to,
     expert_styles,
     kernel_rule,
@@ -33,6 +29,7 @@ from silicast.workload.libraries import (
     library_names,
     recurrent_styles,
 )
+from silicast.workload.library_file import Conditions, Facts, KernelRule, Library
 
 CONTRACT = (
     "cublas", "cutlass", "deepgemm", "flashinfer", "fa2", "fa3", "trtllm", "vllm", "sglang",

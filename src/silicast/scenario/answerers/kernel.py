@@ -36,7 +36,8 @@ from silicast.scenario.resolve import (
     limit_warnings,
     limited,
 )
-from silicast.workload.libraries import Facts, library
+from silicast.workload.libraries import library
+from silicast.workload.library_file import Facts
 from silicast.workload.op import Op
 
 MICRO = 1e6

@@ -18,7 +18,7 @@ from silicast.hardware.catalog import find_device
 from silicast.kernels.recurrent_mixer import kinds_of, phase_of
 from silicast.kernels.recurrent_styles import style_of
 from silicast.validation.gemm_rows import AIC_DEVICES, mixed
-from silicast.workload.libraries import RecurrentStyle
+from silicast.workload.library_file import RecurrentStyle
 from silicast.workload.op import OpBatch, Variant
 
 _DELTA = {
