@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from silicast.core.compiled import content_of, entries, names_of
+from silicast.core.errors import SilicastError
 from silicast.core.naming import NameIndex
 from silicast.workload.library_file import (
     ExpertStyle,
@@ -43,10 +44,48 @@ def library_names() -> NameIndex[str]:
 def library(name: str) -> Library:
     """The library called ``name``; one without any facts where there is no such file.
 
+    Raises:
+        SilicastError: a user's own file is no library, or names a library or style that does not
+            exist; names file and field.
+
     >>> library("cutlass").tells_apart("moe", "bf16")
     True
     """
-    return content_of(FOLDER, name, Library) if name in entries(FOLDER) else _NONE
+    if name not in entries(FOLDER):
+        return _NONE
+    found = content_of(FOLDER, name, Library)
+    if file := entries(FOLDER)[name].file:  # tests check the package's files
+        check_library(found, file)
+    return found
+
+
+def check_library(of: Library, file: str) -> None:
+    """Refuses a file whose rules name libraries or styles that do not exist.
+
+    Raises:
+        SilicastError: names the file and the rule.
+    """
+    others = [content_of(FOLDER, name, Library) for name in entries(FOLDER)]
+    for place, rule in enumerate(of.kernels):
+        for op in rule.op:
+            known = {name for each in (*others, of) for name in each.styles_of(op)}
+            if known and not rule.like and rule.style not in known:
+                raise SilicastError(
+                    f"{op} has no style {rule.style!r}",
+                    kind="unknown_name",
+                    field=f"kernels[{place}].style",
+                    hint=f"one of {', '.join(sorted(known))}",
+                    file=file,
+                )
+    for rules in ("kernels", "attention", "absorbed"):
+        for place, rule in enumerate(getattr(of, rules)):
+            if rule.like and (rule.like not in entries(FOLDER) or rule.like == of.name):
+                raise SilicastError(
+                    f"no other library {rule.like!r}",
+                    kind="unknown_name",
+                    field=f"{rules}[{place}].like",
+                    file=file,
+                )
 
 
 def libraries() -> Iterator[Library]:
@@ -73,7 +112,9 @@ def first_rule(
             return None if found is None else (name, found)
         name = found.like
         rules = [*own(library(name)), *own(anything)]
-    raise ValueError(f"libraries {facts.library!r} and {name!r} are like each other")
+    raise SilicastError(
+        f"the libraries {facts.library!r} and {name!r} are like each other", field="like"
+    )
 
 
 @lru_cache(maxsize=8192)

@@ -6,6 +6,7 @@ is known in constants and learned corrections. docs/reference/libraries.md has a
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from fnmatch import fnmatchcase
 from typing import Literal, final
 
@@ -355,6 +356,14 @@ class Library(_Strict, frozen=True):
     latent_styles: dict[str, LatentStyle] = {}
     collectives: list[CollectiveRule] = []
     sources: dict[str, str] = {}
+
+    def styles_of(self, op: str) -> Collection[str]:
+        """Names of the styles of an op's kernels; none for an op whose styles are not listed."""
+        if op == "moe":
+            return self.expert_styles
+        if op in ("gdn", "kda", "mamba2"):
+            return self.recurrent_styles
+        return self.latent_styles if op in ("mla_prefill", "mla_decode") else ()
 
     def tells_apart(self, op: str, dtype: str) -> bool:
         """Whether kernels of an op in a format have a model of their own."""

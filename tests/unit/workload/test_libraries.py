@@ -21,9 +21,9 @@ from silicast.kernels.physics import load_physics
 from silicast.workload.libraries import (
     ANY,
     absorbed_up_to,
+    check_library,
     expert_styles,
     kernel_rule,
-    latent_styles,
     libraries,
     library,
     library_names,
@@ -37,11 +37,6 @@ CONTRACT = (
 )  # fmt: skip
 DATA_SETS = ("pipeweave", "aiconfigurator", "vidur", "neusight", "deepbench", "kernelsight")
 ALL = [each.name for each in libraries()]
-STYLED = {
-    **dict.fromkeys(("moe",), expert_styles()),
-    **dict.fromkeys(("gdn", "kda", "mamba2"), recurrent_styles()),
-    **dict.fromkeys(("mla_prefill", "mla_decode"), latent_styles()),
-}
 
 
 def _rules(of: Library) -> Iterator[Conditions]:
@@ -92,11 +87,13 @@ def test_rules_name_what_exists(name: str) -> None:
         assert all(release_of(bound) for bound in (rule.from_, rule.until) if bound), rule
         assert getattr(rule, "like", "") in known, rule
         assert {*getattr(rule, "op", ())} <= set(families()), rule
+    check_library(of, f"{name}.toml")
+    check_library(msgspec.structs.replace(of, kernels=of.by_name), f"{name}.toml")
     for rule in (*of.by_name, *of.kernels):
         assert bool(rule.style) != bool(rule.like), rule
         for op in rule.op:
-            assert rule.like or rule.style in STYLED.get(op, {rule.style: None}), rule
-            assert {*rule.instead_of} <= set(STYLED.get(op, rule.instead_of)), rule
+            known = {style for each in libraries() for style in each.styles_of(op)}
+            assert {*rule.instead_of} <= known, rule
     assert {*of.told_apart, *of.kernel_names} <= set(families())
     assert not (of.by_name or of.attention_by_name) or name == ANY
 
@@ -165,12 +162,22 @@ def test_a_users_own_library_stands_beside_the_packages(
         assert {"mine", "vllm"} <= set(entries("libraries"))
         content = msgspec.json.decode(entries("libraries")["mine"].content)
         assert content["about"] == "my own kernels"
+        (folder / "mine.toml").write_text(
+            'name = "mine"\nabout = "x"\nkernels = [{ op = ["moe"], style = "tritn" }]\n'
+        )
+        entries.cache_clear()
+        library.cache_clear()
+        with pytest.raises(SilicastError, match="moe has no style 'tritn'") as caught:
+            kernel_rule("moe", Facts("mine"))
+        assert caught.value.file == str(folder / "mine.toml")
+        assert caught.value.field == "kernels[0].style"
         (folder / "bad.toml").write_text("about = 1\n")
         entries.cache_clear()
         with pytest.raises(SilicastError, match=r"bad\.toml"):
             entries("libraries")
     finally:
         entries.cache_clear()
+        library.cache_clear()
 
 
 def test_rules_of_the_same_kind_are_told_apart() -> None:
