@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from silicast.communication.library import RING_DTYPES
+from silicast.communication.nvls import NOT_ADDED
 from silicast.validation.collective_rows import CollectiveRows
 
 FITTED = {
@@ -54,7 +54,7 @@ def nccl(rows: CollectiveRows) -> Mask:
 
 def in_switch(rows: CollectiveRows) -> Mask:
     large = nccl(rows) & (rows.op == "all_reduce") & (rows.gpus > 4) & (rows.device != "A100")
-    return large & ~np.isin(rows.dtype, list(RING_DTYPES))
+    return large & ~np.isin(rows.dtype, list(NOT_ADDED))
 
 
 def point_to_point(rows: CollectiveRows) -> Mask:

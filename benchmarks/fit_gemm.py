@@ -79,7 +79,7 @@ START = {
     "smallest_tile_n": 0.0,
     "page_miss_share": 0.0,
     "page_reach_bytes": 1e8,
-    "fp8.smallest_tile_m:pipeweave": 128.0,
+    "fp8.smallest_tile_m:sgl_kernel": 128.0,
     "widen_ops": 1.0,
     "narrow_share": 0.3,
     "narrow_step_s": 2e-7,

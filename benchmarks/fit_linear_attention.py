@@ -30,10 +30,11 @@ from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.recurrent_mixer import RecurrentMixer
 from silicast.kernels.recurrent_model import Machine, estimate
-from silicast.kernels.recurrent_styles import STYLES, Style
 from silicast.kernels.recurrent_work import Shape, Work
 from silicast.validation.suite import data_folder
 from silicast.validation.suites._linear_attention_rows import COLUMNS, Rows, read_rows, sample
+from silicast.workload.libraries import recurrent_styles
+from silicast.workload.library_file import RecurrentStyle
 
 F = NDArray[np.float64]
 OUT = Path(__file__).resolve().parents[1] / "src/silicast/catalog/physics/linear_attention.json"
@@ -105,7 +106,7 @@ class Group:
     """Rows of one device, campaign and kernel."""
 
     rows: Rows
-    style: Style
+    style: RecurrentStyle
     architecture: str
     machine: Machine
     shape: Shape
@@ -160,11 +161,11 @@ def parameters(groups: Sequence[Group]) -> list[Parameter]:
     return found
 
 
-def kind_of(style: Style) -> str:
+def kind_of(style: RecurrentStyle) -> str:
     return "conv" if style.kind == "conv" else "step" if style.chunk == 1 else "scan"
 
 
-def start_of(style: Style) -> dict[str, float]:
+def start_of(style: RecurrentStyle) -> dict[str, float]:
     return {**START, **KIND_START[kind_of(style)], **STYLE_START.get(style.name, {})}
 
 
@@ -287,10 +288,15 @@ def with_defaults(tables: Tables, *, everywhere: bool = True) -> Tables:
                 # "launch_s" of an architecture says that the style was measured there
                 if head == other and (table is common or last != "launch_s"):
                     table.setdefault(f"{style}.{last}", value)
-    missing = set(STYLES) - {name.partition(".")[0] for name in common}
+    missing = set(recurrent_styles()) - {name.partition(".")[0] for name in common}
     assert not (missing and everywhere), f"no constants for {missing}"
     for style in sorted(missing):
-        common.update({f"{style}.{name}": value for name, value in start_of(STYLES[style]).items()})
+        common.update(
+            {
+                f"{style}.{name}": value
+                for name, value in start_of(recurrent_styles()[style]).items()
+            }
+        )
     return merged
 
 

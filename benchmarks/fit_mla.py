@@ -245,14 +245,14 @@ def grouped(campaigns: Sequence[MlaCampaign]) -> dict[Key, list[MlaCampaign]]:
     found: dict[Key, list[MlaCampaign]] = {}
     for c in campaigns:
         if c.newest:
-            style = mla_scheme(c.batch.variant, c.device).style
+            style = mla_scheme(c.batch.variant, c.device).style.constants
             found.setdefault((c.device.architecture, style), []).append(c)
     return dict(sorted(found.items()))
 
 
 def kernel_of(group: Sequence[MlaCampaign]) -> str:
     """The kernel behind a style on an architecture."""
-    return mla_scheme(group[0].batch.variant, group[0].device).kernel
+    return mla_scheme(group[0].batch.variant, group[0].device).label.rpartition("/")[2]
 
 
 def of_kernel(groups: Mapping[Key, list[MlaCampaign]], style: str, kernel: str) -> list[Key]:

@@ -36,7 +36,6 @@ from benchmarks.moe_groups import (
     show,
 )
 from silicast.core.prediction import Z90
-from silicast.kernels.moe_recipes import EXCHANGES
 from silicast.validation.suite import data_folder
 from silicast.validation.suites._moe_rows import (
     Rows,
@@ -45,6 +44,7 @@ from silicast.validation.suites._moe_rows import (
     pipeweave_rows,
     wide_rows,
 )
+from silicast.workload.libraries import expert_styles
 
 DATA = data_folder()
 OUT = Path(__file__).resolve().parents[1] / "src/silicast/catalog/physics/moe.json"
@@ -103,7 +103,7 @@ class Parameter:
 def parameters(groups: Sequence[Group]) -> list[Parameter]:
     """Free constants of one style; where it ran on several architectures, they share all."""
     found = [Parameter("", name) for name in SHARED + OWN]
-    if any(g.setting.style in EXCHANGES for g in groups):
+    if any(expert_styles()[g.setting.style].exchanges for g in groups):
         found += [Parameter("", name) for name in EXCHANGED]
     for dtype in sorted({g.dtype for g in groups}):
         unpacked = any(g.setting.machine.unpacks for g in groups if g.dtype == dtype)

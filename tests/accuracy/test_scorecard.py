@@ -34,7 +34,9 @@ def committed() -> dict[str, dict[str, Any]]:
 def test_every_suite_has_a_committed_result_of_these_artefacts(name: str) -> None:
     results = committed()
     assert name in results, f"run: silicast validate {name} -o docs/accuracy"
-    assert results[name]["artefacts"] == artefact_hash(), "artefacts changed: validate again"
+    assert results[name]["artefacts"] == artefact_hash(), (
+        "artefacts changed: validate again; if no prediction did, python -m tests.accuracy.restamp"
+    )
     assert not results[name]["sampled"], "commit results of all rows"
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from silicast.communication.algorithm import COLLECTIVES, Collective
 from silicast.communication.collective import collective_times
-from silicast.communication.library import LIBRARIES
-from silicast.communication.selection import LAUNCHES
+from silicast.communication.library import collective_libraries
+from silicast.communication.selection import launches as known_launches
 from silicast.communication.topology import Topology
 from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device import Device, Link
@@ -18,6 +18,7 @@ from silicast.hardware.device import Device, Link
 LINKED = tuple(name for name in device_index().names if find_device(name).links)
 LARGEST = 100 * 10**9
 
+LIBRARIES, LAUNCHES = (*collective_libraries(), ""), known_launches()
 devices = st.sampled_from(LINKED).map(find_device)
 operations = st.sampled_from(COLLECTIVES)
 libraries = st.sampled_from(LIBRARIES)
@@ -35,7 +36,7 @@ sizes = st.lists(
 def test_bound_interval_and_finiteness(
     op: Collective, size: list[int], gpus: int, device: Device, library: str, launch: str
 ) -> None:
-    times = collective_times(op, np.array(size), gpus, device, library, launch)  # type: ignore[arg-type]
+    times = collective_times(op, np.array(size), gpus, device, library, launch)
     assert (times.bound_s > 0.0).all()
     assert (times.bound_s <= times.p05_s).all()
     assert (times.p05_s <= times.estimate_s).all()
@@ -52,7 +53,7 @@ def test_same_bits_alone_in_a_batch_and_in_any_order(
     op: Collective, size: list[int], gpus: int, device: Device, library: str, launch: str
 ) -> None:
     def run(rows: list[int]) -> list[tuple[float, ...]]:
-        times = collective_times(op, np.array(rows), gpus, device, library, launch)  # type: ignore[arg-type]
+        times = collective_times(op, np.array(rows), gpus, device, library, launch)
         arrays = (times.estimate_s, times.p05_s, times.p95_s, times.bound_s)
         return list(zip(*(values.tolist() for values in arrays), strict=True))
 
@@ -68,7 +69,7 @@ def test_more_bytes_never_take_less_time(
 ) -> None:
     """Of one library that does not change kernels by rule: NCCL."""
     size = np.unique(np.geomspace(1, LARGEST, 400).astype(np.int64))
-    times = collective_times(op, size, gpus, device, "nccl", launch)  # type: ignore[arg-type]
+    times = collective_times(op, size, gpus, device, "nccl", launch)
     assert (np.diff(times.estimate_s) >= 0.0).all()
     assert (np.diff(times.bound_s) > 0.0).all()
 

@@ -18,7 +18,7 @@ from silicast.measurement.importers.kernel_names import parse_name, rejection_re
 from silicast.measurement.importers.source import Source
 from silicast.measurement.records import CollectiveRow, KernelRow
 from silicast.scenario.kernel_case import kernel_case
-from silicast.scenario.kernel_ops import LIBRARIES
+from silicast.workload.libraries import library_names
 from tests.unit.measurement.importers import samples as s
 
 SHAPES = st.lists(st.integers(0, 5000), max_size=5)
@@ -115,7 +115,7 @@ def test_kernels_keep_their_time(
 
 @given(name=st.text(max_size=80))
 def test_any_name_is_a_kernels(name: str) -> None:
-    assert parse_name(name).library in (*LIBRARIES, "")
+    assert parse_name(name).library in (*library_names().names, "")
     assert rejection_reason(name)
 
 

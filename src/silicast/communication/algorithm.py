@@ -50,11 +50,11 @@ class CollectiveAlgorithm(ABC):
 
     Class attributes:
         name: "ring", "tree", "nvls", "one_shot", "two_shot", "exchange".
-        libraries: who implements it ("nccl", "vllm", ...).
+        not_added: formats that it does not reduce.
     """
 
     name: ClassVar[str]
-    libraries: ClassVar[frozenset[str]]
+    not_added: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
     def supports(self, op: Collective, topology: Topology) -> bool:

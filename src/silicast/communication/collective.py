@@ -1,4 +1,4 @@
-"""Predicted times of collectives: the front of this package."""
+"""Predicted times of collectives: the entry point of this package."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from silicast.communication.algorithm import COLLECTIVES, Collective, Constants
 from silicast.communication.correction import Curve, Model, curve, shipped_curve
 from silicast.communication.features import Call
+from silicast.communication.library import usual_algorithms
 from silicast.communication.measured import MeasuredChange, measured_change
 from silicast.communication.selection import (
-    LAUNCHES,
-    Launch,
     Sections,
     Selection,
     constants_of,
+    launches,
     sections,
     select,
     shipped_sections,
@@ -34,7 +34,6 @@ from silicast.learning.artefact import Artefact
 from silicast.workload.op import OpBatch
 
 SHARED_PCIE = "hosts differ several times over in what more than two devices reach over PCIe"
-NCCL_ALGORITHMS = frozenset({"ring", "short_ring", "tree", "exchange", "nvls"})
 
 
 @final
@@ -90,7 +89,7 @@ def collective_times(
     gpus: int,
     where: Device | Topology,
     implementation: str = "",
-    launch: Launch = "graph",
+    launch: str = "graph",
     dtype: str = "bf16",
     version: str = "",
     *,
@@ -107,10 +106,11 @@ def collective_times(
             input, all_to_all: one rank's buffer), int64 of shape (n,), at least 0.
         gpus: participants; 1 takes no time at all.
         where: a device (its usual node is assumed) or a topology for exactly ``gpus``.
-        implementation: "nccl" (also ""), or an engine ("vllm", "sglang", "trtllm") with its own
-            all-reduce for small messages and NCCL for the rest.
+        implementation: a library of :func:`~silicast.communication.library.collective_libraries`:
+            an engine's own all-reduce serves small messages, the usual library the rest; "" = the
+            usual library.
         launch: "graph" (replayed, as nccl-tests behaves), "eager" (launched one by one by an
-            engine), "torch" (one by one, timed with the ranks' skew).
+            engine), or a library through which times hold the ranks' skew ("torch").
         dtype: element format; the switch cannot add integers.
         version: of the library, "" = the kernels that most of its releases have.
         physics: constants; None = the shipped ones.
@@ -137,13 +137,13 @@ def collective_times(
     found = _predicted(call, size, physics, artefact, learned=learned)
     if not measured:
         return found
-    by_nccl = [name in NCCL_ALGORITHMS for name in found.choice]
-    change = measured_change(measured, call, size, by_nccl)
+    by_usual = [name in usual_algorithms() for name in found.choice]
+    change = measured_change(measured, call, size, by_usual)
     return found if change is None else _changed(found, change)
 
 
 def _changed(times: CollectiveTimes, change: MeasuredChange) -> CollectiveTimes:
-    """Times as a user's measurements change them; what is left of the error is each size's own."""
+    """Times with a user's corrections; the error that is left is independent at each size."""
     estimate = np.maximum(times.estimate_s * exp_fixed(change.log_ratio), times.bound_s)
     shared = sum(value * value for value in times.shared_log_sd.values())
     before = times.independent_log_sd * times.independent_log_sd + shared
@@ -169,7 +169,7 @@ def _changed(times: CollectiveTimes, change: MeasuredChange) -> CollectiveTimes:
 def _predicted(
     call: Call, size: I64, physics: Physics | None, artefact: Artefact | None, *, learned: bool
 ) -> CollectiveTimes:
-    """Times without what a user measured."""
+    """Times without a user's corrections."""
     op, topology, launch = call.op, call.topology, call.launch
     architecture = topology.device.architecture
     known = physics or load_physics("communication")
@@ -216,7 +216,7 @@ _shipped_model = _model(shipped_sections)
 
 
 def analytic_model(physics: Physics) -> Model:
-    """Selections and bounds under given constants, as trees are trained on them."""
+    """Selections and bounds under given constants, for training corrections."""
     return _model(lambda device: sections(constants_of(physics, device)))
 
 
@@ -229,11 +229,11 @@ def _corrected(
     network_log_sd: float,
     per_octave: float,
 ) -> CollectiveTimes:
-    """With what the trees say; the errors shared and apart shrink to theirs by their weight.
+    """Times with the learned correction; shared and independent errors shrink by its weight.
 
-    What PCIe shares among more than two devices is the host's affair, of which a correction knows
-    those measured: ``network_log_sd`` of it is left in doubt. ``per_octave`` is added for every
-    octave beyond the longest message learned.
+    How PCIe is shared among more than two devices depends on the host, and only a few hosts were
+    measured: ``network_log_sd`` of that stays. ``per_octave`` is added for every octave beyond the
+    longest message of the training rows.
     """
     time, weight = taught.at(size, found)
     estimate = np.maximum(time, analytic.bound_s)
@@ -284,7 +284,7 @@ def collective_batch_times(
     gpus = batch.dims["gpus"]
     if len(gpus) and int(gpus.min()) != int(gpus.max()):
         raise SilicastError("one batch of collectives has one group size", field="gpus")
-    launch: Launch = "eager" if batch.variant.launch == "stream" else "graph"
+    launch = "eager" if batch.variant.launch == "stream" else "graph"
     return collective_times(
         _known(batch.family),
         batch.dims["bytes"],
@@ -336,8 +336,10 @@ def _known(op: str) -> Collective:
 
 def _check(op: str, size: I64, gpus: int, topology: Topology, launch: str) -> None:
     _known(op)
-    if launch not in LAUNCHES:
-        raise SilicastError(f"unknown launch {launch!r}", field="launch", hint=", ".join(LAUNCHES))
+    if launch not in launches():
+        raise SilicastError(
+            f"unknown launch {launch!r}", field="launch", hint=", ".join(launches())
+        )
     if gpus != topology.gpus:
         raise SilicastError(f"{gpus} participants on a topology of {topology.gpus}", field="gpus")
     if size.ndim != 1 or size.dtype.kind not in "iu":
@@ -346,10 +348,10 @@ def _check(op: str, size: I64, gpus: int, topology: Topology, launch: str) -> No
         raise SilicastError("a message has at least 0 bytes", field="bytes")
 
 
-def _independent(found: Selection, topology: Topology, common: Constants, launch: Launch) -> F64:
+def _independent(found: Selection, topology: Topology, common: Constants, launch: str) -> F64:
     """Log sd of each row's own error: of its fabric and algorithm, and of the host's floor.
 
-    What the host sets matters as far as the time is the floor; it fades with larger messages.
+    The error of the floor counts by the floor's share of the time.
     """
     fabric = "nvlink"
     if topology.fabric in {"pcie", "host"}:
@@ -358,7 +360,7 @@ def _independent(found: Selection, topology: Topology, common: Constants, launch
     if topology.inter is not None:
         least = max(least, common["log_sd_network_between"])
     engine = max(least, common["log_sd_kernels"])
-    table = np.array([least if name in NCCL_ALGORITHMS else engine for name in found.names])
+    table = np.array([least if name in usual_algorithms() else engine for name in found.names])
     own: F64 = table[found.picked]
     if launch == "graph":
         return own
@@ -369,7 +371,7 @@ def _independent(found: Selection, topology: Topology, common: Constants, launch
 
 
 def shares_pcie(topology: Topology) -> bool:
-    """Whether more than two devices of a node share what PCIe its host has."""
+    """Whether more than two devices of a node share the PCIe of their host."""
     return topology.fabric in {"pcie", "host"} and topology.local > 2
 
 
@@ -408,7 +410,7 @@ def _with_interval(
 
 
 def _nothing(count: int) -> CollectiveTimes:
-    """No participants to talk to: exactly no time, and no doubt about it."""
+    """One participant: no time and no error."""
     zero = np.zeros(count)
     return CollectiveTimes(
         zero, zero, zero, zero, {"link": zero, "latency": zero}, {}, zero, ("none",) * count

@@ -1,9 +1,9 @@
-"""What measured collectives of an architecture taught about its times.
+"""Learned corrections of collectives, one set of trees for each architecture and launch.
 
-The trees speak at sizes of a fixed grid, four an octave. Their times there are made to grow with
-the size within each kernel, and other sizes lie on straight lines between; where a library changes
+The trees are evaluated at sizes of a fixed grid, four an octave. The times there are made to grow
+with the size within each kernel, and other sizes are interpolated linearly; where a library changes
 kernels between two points of the grid, each kernel keeps the factor of its own side. So more bytes
-never take less time of one kernel, whatever the trees say, and a size has one answer in any batch.
+never take less time in one kernel, and a size has the same answer in every batch.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from silicast.learning.correction import OTHER_RELEASE, inside
 from silicast.learning.oblivious import STEPS, codes
 
 FAMILY = "collective"
-"""Name of the artefact; its corrections are told apart by launch where kernels' are by format."""
+"""Name of the artefact; its corrections are indexed by launch, those of kernels by format."""
 
 _STEPS = (1.0, 1.189207115002721, 1.4142135623730951, 1.681792830507429)
 GRID: I64 = np.unique([int(step * 2.0**k) for k in range(41) for step in _STEPS])
 """Sizes in bytes: four an octave up to 2 TB, all powers of two among them."""
 
 SHORT, LONG = "log_sd_short", "log_sd_long"
-"""Among an artefact's scores: sd of what is left over of short and of long messages."""
+"""Names among an artefact's scores: sd of the error that is left for short and long messages."""
 LEAST_LOG_SD = 0.01
-"""Errors of rows that are not shared are never taken for smaller."""
+"""Least log sd of independent errors."""
 
 Model = Callable[[Call, I64], tuple[Selection, F64]]
 """The analytic selection of a call, and its bound, at some sizes."""
@@ -55,12 +55,12 @@ class Curve:
     """A corrected call at the sizes of :data:`GRID`, arrays of shape (G,), seconds.
 
     Attributes:
-        trained: whose trees; names_release: whether it learned from the very release.
+        trained: description of the trees; names_release: whether its rows include this release.
         time_s, analytic_s: with and without the correction.
-        weight: 0..1, how far the trees count.
+        weight: of the trees, 0..1.
         rule: that serves the size.
         joined: shape (G - 1,): the same kernel or rule on both sides of a gap.
-        longest: code of the longest message learned from.
+        longest: code of the longest message of the training rows.
     """
 
     trained: Trained
@@ -73,7 +73,7 @@ class Curve:
     longest: int
 
     def octaves_beyond(self, size: I64) -> F64:
-        """Factors of two by which a message is longer than all that were learned from."""
+        """Factors of two by which a message is longer than all training rows."""
         found: F64 = np.maximum(codes(size / MEBIBYTE) - self.longest, 0) * (1.0 / STEPS)
         return found
 
@@ -96,7 +96,7 @@ class Curve:
         return np.where(size > 0, time, 0.0), weight
 
     def rest_log_sd(self, selection: Selection) -> F64:
-        """Log sd of what is left over, and not shared, where the trees count fully; shape (n,)."""
+        """Log sd of the independent error where the trees count fully; shape (n,)."""
         trained = self.trained
         left = [trained.scores.get(kind, trained.log_sd) for kind in (LONG, SHORT)]
         if not self.names_release and trained.blank_log_sd:
@@ -108,7 +108,7 @@ class Curve:
 
 
 def curve(call: Call, artefact: Artefact, model: Model) -> Curve | None:
-    """The corrected call, or None where nothing was learned of such calls."""
+    """The corrected call, None where no training row was of its kind."""
     trained = artefact.find(call.topology.device.architecture, call.launch)
     if trained is None:
         return None
@@ -127,7 +127,7 @@ def curve(call: Call, artefact: Artefact, model: Model) -> Curve | None:
     joined = (selection.rule[1:] == selection.rule[:-1]) | (kernel[1:] == kernel[:-1])
     time = growing(np.maximum(analytic * exp_fixed(log_factor), bound), joined)
     mine = {mark for mark in call.marks() if mark.startswith(RELEASE)}
-    told = {name for name in names if name.startswith(f"{RELEASE}{call.library or 'nccl'} ")}
+    told = {name for name in names if name.startswith(f"{RELEASE}{call.carrier} ")}
     named = mine <= set(names) if mine else not told
     return Curve(trained, named, time, analytic, weight, selection.rule, joined, longest)
 

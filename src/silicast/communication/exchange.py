@@ -27,14 +27,13 @@ class Exchange(CollectiveAlgorithm):
     """NCCL's grouped sends and receives."""
 
     name = "exchange"
-    libraries = frozenset({"nccl"})
 
     def supports(self, op: Collective, topology: Topology) -> bool:
         """Any topology of two or more."""
         return topology.gpus > 1 and op in {"all_to_all", "send_recv"}
 
     def traffic(self, op: Collective, size: F64, topology: Topology) -> F64:
-        """All of the message, or what is meant for others of an all_to_all buffer."""
+        """All of the message; of an all_to_all buffer the part for other ranks."""
         if op == "send_recv":
             return size * 1.0
         n = topology.gpus
@@ -43,7 +42,7 @@ class Exchange(CollectiveAlgorithm):
     def times(
         self, op: Collective, size: F64, topology: Topology, constants: Constants
     ) -> AlgorithmTime:
-        """What stays in the node and what leaves it run at once, each on its own link."""
+        """Messages within the node and to other nodes run at once, each on its own link."""
         if op == "send_recv":
             return _message(size, topology, constants)
         n, local = topology.gpus, topology.local

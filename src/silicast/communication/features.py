@@ -1,17 +1,17 @@
-"""What learned corrections read of a collective: dimensionless numbers, none negative.
+"""Features of a collective for learned corrections: dimensionless numbers, none negative.
 
-    bound_share, latency_share, floor_share, copy_share   what the bound, the part that no size
-                 changes, the host's floor and an engine's own copy are of the analytic time
+    bound_share, latency_share, floor_share, copy_share   shares of the analytic time: the bound,
+                 the part that no size changes, the host's floor and an engine's own copy
     piece        one device's piece of the message over what NCCL's buffer holds
     of_limit     the message over the largest that the library's rule in force serves
     gpus, per_node, of_node               participants, devices of a node, share of it in use
     link_of_memory                        the link's datasheet rate over the device memory's
-    mebibytes    of the message; only its range is kept, for no tree sees it
-    op:NAME, algorithm:NAME, fabric:NAME, library:NAME, release:NAME      1 where it is that, else 0
+    mebibytes    of the message; only its range is kept, no tree reads it
+    op:NAME, algorithm:NAME, fabric:NAME, library:NAME, release:NAME      1 or 0
     integers, grace, between              formats the switch cannot add; hosts; groups of more nodes
 
-Shares and sizes end where they say no more than "short" or "long": a call that is longer than all
-that were measured is, to the trees, as long as the longest, and takes the same share of the link.
+Shares and sizes are clipped: a message longer than all measured ones has the features of the
+longest, and takes the same share of the link.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.communication.algorithm import Collective
-from silicast.communication.library import RING_DTYPES, UNLIMITED
-from silicast.communication.selection import Launch, Selection
+from silicast.communication.library import UNLIMITED, usual_library
+from silicast.communication.nvls import NOT_ADDED
+from silicast.communication.selection import Selection
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64, I64
 
 BUFFER = 4 << 20
 """Bytes of one NCCL buffer, ``NCCL_BUFFSIZE``."""
 LONGEST = 4.0
-"""Buffers from which on a piece is long."""
+"""Buffers at which the size of a piece is clipped."""
 SHORTEST = 2.0**-13
-"""Buffers up to which a piece is short: 512 bytes."""
+"""Least size of a piece in buffers: 512 bytes."""
 SMALLEST_SHARE = 2.0**-5
 SMALLEST_OF_LIMIT = 2.0**-8
 
@@ -52,23 +53,28 @@ class Call:
     """One collective, whatever its size.
 
     Attributes:
-        library, version: who carries it out; "" = NCCL, and a release that is not named.
+        library, version: of the implementation; "" = the usual library, and no stated release.
     """
 
     op: Collective
     topology: Topology
     library: str = ""
-    launch: Launch = "graph"
+    launch: str = "graph"
     dtype: str = "bf16"
     version: str = ""
 
+    @property
+    def carrier(self) -> str:
+        """The library that carries it out."""
+        return self.library or usual_library()
+
     def marks(self) -> frozenset[str]:
         """Features that are 1 for all sizes."""
-        topology, library = self.topology, self.library or "nccl"
+        topology, library = self.topology, self.carrier
         found = {f"op:{self.op}", f"fabric:{topology.fabric}", f"library:{library}"}
         if self.version:
             found.add(f"{RELEASE}{library} {self.version}")
-        if self.op == "all_reduce" and self.dtype in RING_DTYPES:
+        if self.op == "all_reduce" and self.dtype in NOT_ADDED:
             found.add("integers")
         if topology.grace_host:
             found.add("grace")
@@ -120,13 +126,13 @@ def table(call: Call, size: I64, selection: Selection, bound_s: F64, names: tupl
 
 
 def is_short(selection: Selection) -> NDArray[np.bool_]:
-    """Whether most of the analytic time is what no size changes; shape (n,)."""
+    """Whether most of the analytic time does not depend on the size; shape (n,)."""
     found: NDArray[np.bool_] = selection.latency_s > 0.5 * selection.time_s
     return found
 
 
 def for_trees(columns: F64) -> F64:
-    """The same features without what trees do not see."""
+    """The features that trees read."""
     found = columns.copy()
     found[MEBIBYTES] = 0.0
     return found
@@ -138,7 +144,7 @@ def link_of_memory(topology: Topology) -> float:
 
 
 def strange(call: Call, selection: Selection, names: tuple[str, ...]) -> np.ndarray:
-    """Rows of a kind that ``names`` has no mark for; a release may be new. Shape (n,)."""
+    """Rows with a mark that is not among ``names``; a release may be new. Shape (n,)."""
     known = frozenset(names)
     if any(mark not in known for mark in call.marks() if not mark.startswith(RELEASE)):
         return np.ones(len(selection.picked), dtype=np.bool_)

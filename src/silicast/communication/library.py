@@ -1,52 +1,25 @@
-"""Which algorithm a library takes for which size: NCCL, and the engines' own all-reduce.
+"""Which algorithm a library takes for which size: rules of ``catalog/libraries``.
 
-The size limits below are the libraries' own defaults, read in their sources; they are rules of
-software, not measurements.
+The size limits are the libraries' own defaults; they are rules of software, not measurements.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, final
+from functools import cache
+from typing import final
 
-from silicast.communication.algorithm import Collective
-from silicast.communication.nvls import SMALLEST as NVLS_SMALLEST
-from silicast.communication.shot import peer_memory_supports
+from silicast.communication.algorithm import Collective, algorithm
 from silicast.communication.topology import Topology
 from silicast.core.errors import SilicastError
+from silicast.core.releases import is_within
+from silicast.workload.libraries import libraries, library
+from silicast.workload.library_file import CollectiveRule, Limit
 
-LibraryName = Literal["nccl", "vllm", "sglang", "trtllm", ""]
-LIBRARIES: tuple[LibraryName, ...] = ("nccl", "vllm", "sglang", "trtllm", "")
-
-RING_DTYPES = frozenset({"int8", "uint8", "int32", "int64", "fp64"})
-"""Formats that NCCL does not let the switch add (``multimem.ld_reduce``: bf16, fp16, fp32). An
-op of a quantised model still reduces its 16-bit outputs."""
-
-KIB, MIB = 1024, 1024 * 1024
+MIB = 1 << 20
 UNLIMITED = 1 << 62
 
-CUSTOM_LIMIT = 8 * MIB
-"""vLLM and SGLang, ``CustomAllreduce(max_size=8192 * 1024)``."""
-
-VLLM_CUSTOM: dict[str, dict[int, float]] = {
-    "hopper": {2: 64, 4: 32, 6: 0.5, 8: 0.25},
-    "blackwell": {2: 2, 4: 2, 6: 1, 8: 1},
-}
-VLLM_SYMMETRIC: dict[str, dict[int, float]] = {
-    "hopper": {4: 32, 6: 64, 8: 64},
-    "blackwell": {4: 32, 6: 128, 8: 128},
-}
-VLLM_SYMMETRIC_FROM = (0, 15)
-"""vLLM ``all_reduce_utils.py``, MiB below which it uses its own kernel, or multimem kernels on
-symmetric memory, by compute capability 9.0 and 10.0 and group size; the latter by default since
-the release named. (A pair on symmetric memory is as fast as NCCL and counts as that.)"""
-
-TRTLLM_LIMIT = {"ampere": MIB}
-TRTLLM_LIMIT_LATER = 64 * MIB
-"""TensorRT-LLM takes the fastest of its own kernels and NCCL up to these sizes."""
-
-SGLANG_SECOND_KERNEL = (0, 5, 14)
-"""First release whose rewritten all-reduce serves up to twice the size."""
+Candidates = tuple[tuple[str, str], ...]
 
 
 @final
@@ -60,93 +33,109 @@ class Choice:
     """
 
     largest: int
-    candidates: tuple[tuple[str, str], ...]
+    candidates: Candidates
+
+
+@cache
+def usual_library() -> str:
+    """The library that carries out collectives where none is named."""
+    return next(each.name for each in libraries() if each.usual_collectives)
+
+
+@cache
+def collective_libraries() -> tuple[str, ...]:
+    """Libraries with collectives of their own, the usual one first."""
+    others = [each.name for each in libraries() if each.collectives]
+    return tuple(dict.fromkeys((usual_library(), *others)))
+
+
+@cache
+def usual_algorithms() -> frozenset[str]:
+    """Algorithms of the usual library."""
+    rules = library(usual_library()).collectives
+    return frozenset(name for rule in rules for name, _ in rule.algorithms)
+
+
+def require_library(name: str) -> None:
+    """Refuses a name that is no library with collectives of its own; "" = the usual one.
+
+    Raises:
+        SilicastError: unknown library; names all.
+    """
+    if name and name not in collective_libraries():
+        *first, last = collective_libraries()
+        raise SilicastError(
+            f"unknown communication library {name!r}",
+            kind="unknown_name",
+            field="implementation",
+            hint=f"{', '.join(first)} or {last}",
+        )
 
 
 def choices(
-    library: str, op: Collective, topology: Topology, dtype: str = "bf16", version: str = ""
+    name: str, op: Collective, topology: Topology, dtype: str = "bf16", version: str = ""
 ) -> list[Choice]:
-    """The choices of ``library`` in order of size; the last has no limit.
+    """The choices of a library in order of size; the last has no limit.
 
     Args:
-        library: one of :data:`LIBRARIES`; "" = NCCL.
+        name: one of :func:`collective_libraries`; "" = the usual one.
         dtype: element format; the switch adds only some.
         version: of the library; "" = the kernels that most of its releases have.
 
     Raises:
         SilicastError: unknown library.
     """
-    if library not in LIBRARIES:
-        raise SilicastError(
-            f"unknown communication library {library!r}",
-            kind="unknown_name",
-            field="implementation",
-            hint="nccl, vllm, sglang or trtllm",
-        )
-    nccl = Choice(UNLIMITED, _nccl(op, topology, dtype))
-    if library in {"nccl", ""} or not peer_memory_supports(op, topology):
-        return [nccl]
-    nvlink = topology.fabric != "pcie"
-    if library == "trtllm":
-        if not nvlink:
-            return [nccl]
-        own = (("one_shot", "trtllm_one"), ("two_shot", "trtllm_two"))
-        limit = TRTLLM_LIMIT.get(topology.device.architecture, TRTLLM_LIMIT_LATER)
-        return [Choice(limit, (*own, *nccl.candidates)), nccl]
-    if library == "sglang" and nvlink and _release(version) >= SGLANG_SECOND_KERNEL:
-        second = (("one_shot", "second_one"), ("two_shot", "second_two"))
-        return [Choice(2 * CUSTOM_LIMIT, second), nccl]
-    found = _custom(topology, _custom_limit(library, topology))
-    older = version and _release(version) < VLLM_SYMMETRIC_FROM
-    if library == "vllm" and topology.multicast and not older:
-        limit = _by_group(VLLM_SYMMETRIC, topology, 0.0)
-        if limit:
-            found.append(Choice(limit - 1, (("multimem", "multimem"),)))
-    return [*found, nccl]
-
-
-def _nccl(op: Collective, topology: Topology, dtype: str) -> tuple[tuple[str, str], ...]:
-    section = topology.fabric if topology.fabric in {"pcie", "host"} else "nvlink"
-    if op in {"all_to_all", "send_recv"}:
-        return (("exchange", section),)
-    if op == "all_reduce" and topology.nodes > 1:
-        return (("ring", section), ("tree", section))
-    switch = topology.multicast and topology.nodes == 1 and topology.gpus >= NVLS_SMALLEST
-    if op == "all_reduce" and switch and dtype not in RING_DTYPES:
-        return (("short_ring", section), ("nvls", "nvls"))
-    return (("ring", section),)
-
-
-def _custom(topology: Topology, limit: int) -> list[Choice]:
-    """One-shot below a group-size dependent size, two-shot above (``custom_all_reduce.cuh``)."""
-    if topology.fabric == "pcie":
-        return [Choice(limit, (("one_shot", "pair_one"),))]
-    one, two = (("one_shot", "custom_one"),), (("two_shot", "custom_two"),)
-    if topology.gpus == 2:
-        return [Choice(limit, one)]
-    switch = (512 if topology.gpus <= 4 else 256) * KIB - 1
-    return [Choice(min(switch, limit), one), Choice(limit, two)]
-
-
-def _custom_limit(library: str, topology: Topology) -> int:
-    if library != "vllm":
-        return CUSTOM_LIMIT
-    if not topology.multicast:
-        return CUSTOM_LIMIT - 1
-    return min(_by_group(VLLM_CUSTOM, topology, 8.0), CUSTOM_LIMIT) - 1
-
-
-def _by_group(table: dict[str, dict[int, float]], topology: Topology, default: float) -> int:
-    row = table.get(topology.device.architecture, {})
-    even = topology.gpus + topology.gpus % 2
-    return int(row.get(even, default) * MIB)
-
-
-def _release(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version: 0.5.14.post1 -> (0, 5, 14)."""
-    numbers: list[int] = []
-    for part in version.split("."):
-        if not part.isdigit():
+    require_library(name)
+    usual = [] if name in ("", usual_library()) else choices("", op, topology, dtype, version)
+    found: list[Choice] = []
+    for rule in library(name or usual_library()).collectives:
+        limit = _limit(rule, topology)
+        if limit is None or not _holds(rule, op, topology, dtype, version):
+            continue
+        if rule.algorithms:
+            beside = usual[-1].candidates if rule.beside_usual else ()
+            found.append(Choice(limit, (*_candidates(rule, topology), *beside)))
+        if rule.last or limit == UNLIMITED:
             break
-        numbers.append(int(part))
-    return tuple(numbers)
+    return [*found, *usual]
+
+
+def _holds(
+    rule: CollectiveRule, op: Collective, topology: Topology, dtype: str, version: str
+) -> bool:
+    """Whether a rule's conditions hold and all its algorithms can carry out the operation."""
+    least, most = rule.gpus
+    if not (
+        (not rule.fabric or topology.section in rule.fabric)
+        and (not rule.architecture or topology.device.architecture in rule.architecture)
+        and least <= topology.gpus <= most
+        and rule.switch_adds in (None, topology.multicast)
+        and is_within(version, rule.from_, rule.until)
+    ):
+        return False
+    used = [algorithm(each) for each, _ in rule.algorithms]
+    return all(each.supports(op, topology) and dtype not in each.not_added for each in used)
+
+
+def _candidates(rule: CollectiveRule, topology: Topology) -> Candidates:
+    return tuple(
+        (name, topology.section if section == "fabric" else section)
+        for name, section in rule.algorithms
+    )
+
+
+def _limit(rule: CollectiveRule, topology: Topology) -> int | None:
+    """The largest message in bytes, None where the rule has no entry for the topology."""
+    if rule.up_to is None and rule.below is None:
+        return UNLIMITED
+    mebibytes = _entry(rule.below if rule.up_to is None else rule.up_to, topology)
+    if mebibytes is None:
+        return None
+    return int(mebibytes * MIB) - (rule.up_to is None)
+
+
+def _entry(limit: Limit | None, topology: Topology) -> float | None:
+    if limit is None or isinstance(limit, (int, float)):
+        return limit
+    by_group = limit.get(topology.device.architecture, limit.get("default", {}))
+    return by_group.get(str(topology.gpus + topology.gpus % 2), by_group.get("default"))

@@ -1,8 +1,9 @@
-"""What a user's measured collectives say of others: of more sizes, of numbers of devices between.
+"""Corrections of collectives by a user's measurements, at other sizes and numbers of devices.
 
 A curve holds for its op, implementation, launch and number of nodes. Between two measured numbers
-of devices both are asked, by the log of the number; beyond them none is. An engine's collective
-that NCCL carries out follows NCCL's curve where the engine has none of its own.
+of devices both curves are interpolated by the logarithm of the number; beyond them there is no
+correction. An engine's collective
+that the usual library carries out follows that library's curve where the engine has none.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ from typing import final
 import numpy as np
 
 from silicast.communication.features import Call
+from silicast.communication.library import usual_library
 from silicast.core.calibrated import CollectiveCurve
 from silicast.core.numerics import F64, I64
 
-NCCL = "nccl"
 FADED_OCTAVES = 3.0
-"""Beyond the shortest and the longest message latency and rate go on as they are: a curve fades
-over so many factors of two, as kernels do over one."""
+"""Factors of two over which a correction fades beyond the shortest and the longest message: more
+than of kernels, because latency and rate go on as they are there."""
 
 
 @final
 @dataclass(frozen=True)
 class MeasuredChange:
-    """What curves say of collectives; arrays of shape (n,).
+    """Correction of collectives by curves; arrays of shape (n,).
 
     Attributes:
         log_ratio: of measured over predicted time, faded beyond the measured sizes.
-        log_sd: of what it leaves; weight: 1 among the measured sizes, 0 far from them.
+        log_sd: of the error that is left; weight: 1 among the measured sizes, 0 far from them.
     """
 
     log_ratio: F64
@@ -40,31 +41,29 @@ class MeasuredChange:
 
 
 def measured_change(
-    curves: Sequence[CollectiveCurve], call: Call, size: I64, by_nccl: Sequence[bool]
+    curves: Sequence[CollectiveCurve], call: Call, size: I64, by_usual: Sequence[bool]
 ) -> MeasuredChange | None:
-    """What ``curves`` say of a call at every size, None if nothing.
+    """The correction of a call at every size, None where no curve applies.
 
     Args:
-        curves: of which the first that speak for the call count.
-        size: bytes, shape (n,); by_nccl: whether NCCL carries each out.
+        curves: the first ones that apply to the call count.
+        size: bytes, shape (n,).
+        by_usual: whether the usual library carries out the call at each size.
     """
-    library = call.library or NCCL
-    own = _between(curves, call, library, size)
-    nccl = None if library == NCCL else _between(curves, call, NCCL, size)
-    if own is None and nccl is None:
+    own = _between(curves, call, call.carrier, size)
+    if own is not None or call.carrier == usual_library():
+        return own
+    usual = _between(curves, call, usual_library(), size)
+    if usual is None:
         return None
-    none = np.zeros(len(size))
-    found = own or MeasuredChange(none, none, none)
-    if own is not None or nccl is None:
-        return found
-    rows = np.array(by_nccl, dtype=np.float64)
-    return MeasuredChange(rows * nccl.log_ratio, nccl.log_sd, rows * nccl.weight)
+    rows = np.array(by_usual, dtype=np.float64)
+    return MeasuredChange(rows * usual.log_ratio, usual.log_sd, rows * usual.weight)
 
 
 def _between(
     curves: Sequence[CollectiveCurve], call: Call, library: str, size: I64
 ) -> MeasuredChange | None:
-    """By the curves of one implementation, at the call's number of devices or between two."""
+    """The correction by curves of one library, at the call's number of devices or between two."""
     gpus, nodes = call.topology.gpus, call.topology.nodes
     wanted = (call.op, library, call.launch, nodes)
     alike: dict[int, CollectiveCurve] = {}
@@ -89,7 +88,7 @@ def _between(
 
 
 def change_of(curve: CollectiveCurve, size: I64) -> MeasuredChange:
-    """What one curve says at every size.
+    """The correction by one curve at every size.
 
     >>> sizes, ratios = [1024, 4096], [0.2, 0.4]
     >>> line = CollectiveCurve("all_reduce", "nccl", "graph", 8, 1, sizes, ratios, 0.05, 4)

@@ -15,8 +15,9 @@ from silicast.communication.protocol import protocol_time
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64
 
-SMALLEST = 5
-"""NCCL prefers NVLS from 5 (Hopper) or 6 (Blackwell) devices of a node on; below, the ring."""
+NOT_ADDED = frozenset({"int8", "uint8", "int32", "int64", "fp64"})
+"""Formats that the switch does not add (``multimem.ld_reduce``: bf16, fp16, fp32). An op of a
+quantised model still reduces its 16-bit outputs."""
 
 
 class SwitchReduction(CollectiveAlgorithm):
@@ -47,7 +48,7 @@ class Nvls(SwitchReduction):
     """All-reduce in the switch: each device reads its share reduced and writes it to all."""
 
     name = "nvls"
-    libraries = frozenset({"nccl"})
+    not_added = NOT_ADDED
 
 
 @register
@@ -56,7 +57,6 @@ class Multimem(SwitchReduction):
     """An engine's own kernel on symmetric memory: the same in the switch, with fewer barriers."""
 
     name = "multimem"
-    libraries = frozenset({"vllm"})
 
 
 def switch_reduces(op: Collective, topology: Topology) -> bool:

@@ -24,7 +24,6 @@ class Ring(CollectiveAlgorithm):
     """NCCL's ring for all_reduce (reduce-scatter then all-gather), its halves and broadcast."""
 
     name = "ring"
-    libraries = frozenset({"nccl"})
 
     def supports(self, op: Collective, topology: Topology) -> bool:
         """Any topology; broadcast is one pass in which whole messages flow through."""
@@ -50,7 +49,6 @@ class ShortRing(CollectiveAlgorithm):
     """The ring where NCCL keeps long messages for the switch: without the Simple protocol."""
 
     name = "short_ring"
-    libraries = frozenset({"nccl"})
 
     def supports(self, op: Collective, topology: Topology) -> bool:
         """All-reduce inside a node whose switch can reduce."""

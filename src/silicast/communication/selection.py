@@ -1,24 +1,34 @@
-"""Times of what a library runs for each size: its rule, the launch, and the constants behind."""
+"""The algorithm that a library runs for each size, and its time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, final
+from typing import final
 
 import numpy as np
 
 from silicast.communication.algorithm import Collective, Constants, algorithm
-from silicast.communication.library import Choice, choices
+from silicast.communication.library import Choice, choices, usual_library
 from silicast.communication.protocol import MICRO
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.physics import Physics, load_physics
+from silicast.workload.libraries import libraries
 
-Launch = Literal["graph", "eager", "torch"]
-LAUNCHES: tuple[Launch, ...] = ("graph", "eager", "torch")
+
+@cache
+def skewed_launches() -> frozenset[str]:
+    """Launches whose times include the wait of the first rank for the last: those of a library."""
+    return frozenset(each.name for each in libraries() if each.measures_skew)
+
+
+def launches() -> tuple[str, ...]:
+    """How a collective may be launched; see :func:`~.collective.collective_times`."""
+    return ("graph", "eager", *sorted(skewed_launches()))
+
 
 Sections = Mapping[str, Constants]
 """Section name -> its constants without the prefix, over the common ones; "" -> the common."""
@@ -39,15 +49,15 @@ def sections(constants: Constants) -> Sections:
     return found
 
 
-HOST_TIMES = ("eager_floor_us", "grace_eager_floor_us", "torch_floor_us", "network_step_us")
-"""Times that the device's clock has no part in."""
+FLOOR, NETWORK_STEP = "_floor_us", "network_step_us"
+"""Ends of names of times that do not scale with the device's clock."""
 
 
 def constants_of(physics: Physics, device: Device) -> Constants:
     """The constants of a device.
 
-    One whose architecture was not measured takes the means of the others': what kernels wait for
-    counts in cycles, so that its own clock makes microseconds of them.
+    An architecture without measurements takes the means of the others'; times that kernels wait are
+    scaled to its clock, because they are a number of cycles.
     """
     architecture = device.architecture
     found = physics.constants(architecture)
@@ -59,8 +69,8 @@ def constants_of(physics: Physics, device: Device) -> Constants:
 
 
 def waits(name: str) -> bool:
-    """Whether a constant is a time that kernels wait."""
-    return name.endswith("_us") and name.rpartition(".")[2] not in HOST_TIMES
+    """Whether a constant is a time that scales with the clock."""
+    return name.endswith("_us") and not name.endswith((FLOOR, NETWORK_STEP))
 
 
 @cache
@@ -72,16 +82,16 @@ def shipped_sections(device: Device) -> Sections:
 @final
 @dataclass(frozen=True)
 class Selection:
-    """What runs for each size; arrays of shape (n,), seconds.
+    """The algorithm and time of each size; arrays of shape (n,), seconds.
 
     Attributes:
         time_s: the whole operation.
         latency_s: the part that does not depend on the size.
         picked: index into ``names`` of the algorithm.
-        names: algorithms in play.
-        floor_s: the time that the host or the ranks' skew keep a call from beating.
+        names: candidate algorithms.
+        floor_s: least time of a call, set by the host or the ranks' skew.
         rule: index of the library's rule that serves the size; limit: the largest size it serves.
-        copy_s: the part that an engine's own copy takes.
+        copy_s: the part of an engine's own copy.
     """
 
     time_s: F64
@@ -100,17 +110,18 @@ def select(
     topology: Topology,
     constants: Sections,
     library: str,
-    launch: Launch = "graph",
+    launch: str = "graph",
     dtype: str = "bf16",
     version: str = "",
 ) -> Selection:
-    """What ``library`` runs for every size, and how long that takes."""
+    """The algorithm that ``library`` runs for every size, and its time."""
     bytes_ = size.astype(np.float64)
     rules = choices(library, op, topology, dtype, version)
     time, latency, picked, names, rule = _by_rule(rules, op, size, bytes_, topology, constants)
     floor = _floor(op, topology, constants, launch)
     copy = np.zeros(len(size))
-    if launch == "eager" and library not in {"nccl", ""} and op == "all_reduce":
+    own_kernels = library not in ("", usual_library())
+    if launch == "eager" and own_kernels and op == "all_reduce":
         copy = _copy(bytes_, topology, constants[""])
         time = time + copy
     if floor > 0.0:
@@ -139,7 +150,7 @@ def _by_rule(
     topology: Topology,
     constants: Sections,
 ) -> tuple[F64, F64, I64, tuple[str, ...], I64]:
-    """Each row takes the first rule that serves its size, and of that the fastest candidate."""
+    """Each row takes the first rule that serves its size, and that rule's fastest candidate."""
     time, latency = np.zeros(len(size)), np.zeros(len(size))
     picked = np.zeros(len(size), dtype=np.int64)
     names: list[str] = []
@@ -163,17 +174,16 @@ def _by_rule(
     return time, latency, picked, tuple(names), number
 
 
-def _floor(op: str, topology: Topology, constants: Sections, launch: Launch) -> float:
-    """Seconds that the host or the ranks' skew keep a short call from beating.
+def _floor(op: str, topology: Topology, constants: Sections, launch: str) -> float:
+    """Least seconds of a call, set by the host or the ranks' skew.
 
-    Eager: Python, dispatch and launch of an engine's all-reduce, by its CPU. Torch: timings of
+    Eager: Python, dispatch and launch of an engine's all-reduce, by its CPU. Skewed: timings of
     the first rank include its wait for the last; a pair's send and receive shows none.
     """
-    if launch == "graph" or (launch == "torch" and op == "send_recv"):
+    if launch == "graph" or (launch in skewed_launches() and op == "send_recv"):
         return 0.0
-    if launch == "torch":
-        fabric = topology.fabric if topology.fabric in {"pcie", "host"} else "nvlink"
-        return constants[fabric]["torch_floor_us"] * MICRO
+    if launch in skewed_launches():
+        return constants[topology.section][launch + FLOOR] * MICRO
     name = "grace_eager_floor_us" if topology.grace_host else "eager_floor_us"
     return constants[""][name] * MICRO
 

@@ -38,8 +38,8 @@ def direct_time(constants: Constants, payload: F64, topology: Topology) -> Algor
 
     The kernel runs a fixed, small number of blocks, so its rate has a ceiling of its own
     (bytes in flight over latency: ``ceiling_gbps`` in all, ``peer_gbps`` from each peer where
-    each has its own blocks) beside a share of the link. ``floor_us`` is what the barriers take
-    while the data would already be there; both overlap.
+    each has its own blocks) beside a share of the link. ``floor_us`` is the time of the barriers,
+    which overlaps with the transfer.
     """
     others = max(topology.gpus - 2, 0)
     start_s = (constants["base_us"] + constants["peer_us"] * others) * MICRO
@@ -62,7 +62,6 @@ class OneShot(CollectiveAlgorithm):
     """Every device reads everything."""
 
     name = "one_shot"
-    libraries = frozenset({"vllm", "sglang", "trtllm"})
 
     def supports(self, op: Collective, topology: Topology) -> bool:
         """See :func:`peer_memory_supports`."""
@@ -85,7 +84,6 @@ class TwoShot(CollectiveAlgorithm):
     """Reduce-scatter, then all-gather, by direct reads."""
 
     name = "two_shot"
-    libraries = frozenset({"vllm", "sglang", "trtllm"})
 
     def supports(self, op: Collective, topology: Topology) -> bool:
         """See :func:`peer_memory_supports`."""

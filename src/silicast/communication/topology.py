@@ -88,6 +88,11 @@ class Topology:
         return Topology(device, gpus, per_node, link, fabric, between, assumed, uplink)
 
     @property
+    def section(self) -> str:
+        """Constants of the links inside a node: "pcie", "host" or "nvlink"."""
+        return self.fabric if self.fabric in {"pcie", "host"} else "nvlink"
+
+    @property
     def local(self) -> int:
         """Participants in the fullest node."""
         return min(self.gpus, self.gpus_per_node)

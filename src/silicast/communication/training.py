@@ -19,11 +19,11 @@ from silicast.learning.ceiling import QUANTILE, without_who
 from silicast.learning.oblivious import codes, no_trees
 
 MIN_ROWS = 60
-"""Fewer rows than that teach no correction."""
+"""Least number of rows of a correction."""
 BLANK_EVERY = 3
-"""One row in so many is also learned from without a release, as many queries name none."""
+"""One row in so many is repeated without its release, because many queries state none."""
 FEWEST_OF_KIND = 20
-"""Short or long rows from which on their errors count apart."""
+"""Least number of short or long rows whose errors are estimated separately."""
 SHARED_FLOOR, UNSEEN_DEVICE_FLOOR = 0.01, 0.04
 
 OF_CEILING = Settings(trees=60, depth=6, rate=0.15)
@@ -38,8 +38,8 @@ class MeasuredCalls:
 
     Attributes:
         seconds: of one call.
-        held_out: rows to score on, never to learn from.
-        fold: 0, 1 or 2: what is left over is estimated for each fold by trees of the others.
+        held_out: rows that are only scored.
+        fold: 0, 1 or 2: the error that is left in a fold is estimated by trees of the others.
     """
 
     call: Call
@@ -144,7 +144,7 @@ def _train_one(
 
 
 def _table(part: MeasuredCalls, model: Model, names: tuple[str, ...], devices: list[str]) -> _Table:
-    """One part's rows, and a share of them again as if no release had been named."""
+    """One part's rows, and a share of them repeated without their release."""
     selection, bound = model(part.call, part.size)
     columns = table(part.call, part.size, selection, bound, names)
     count = len(part.size)
@@ -187,7 +187,7 @@ def ranges(columns: F64) -> NDArray[np.int64]:
 
 
 def _unseen(rows: _Table, named: NDArray[np.bool_], devices: int, settings: Settings) -> float:
-    """How far trees of the other devices are off on one that they never saw; 0 with one device."""
+    """Error of trees of the other devices on a device that was left out; 0 with one device."""
     worst = 0.0
     quick = replace(settings, trees=max(20, settings.trees // 4), rate=min(1.0, settings.rate * 2))
     for number in range(devices if devices > 1 else 0):

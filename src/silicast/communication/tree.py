@@ -23,7 +23,6 @@ class Tree(CollectiveAlgorithm):
     """NCCL's double binary tree between nodes with a chain inside each node."""
 
     name = "tree"
-    libraries = frozenset({"nccl"})
 
     def supports(self, op: Collective, topology: Topology) -> bool:
         """All-reduce over more than one node."""

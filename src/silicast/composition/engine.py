@@ -1,12 +1,11 @@
-"""Inference engines as data: what they launch how, what their host work costs, what they keep.
+"""Engines as data: how they launch kernels, their host work, fusion, streams and memory.
 
-An engine is one TOML file of ``catalog/engines``; its constants name the rows they came from.
+An engine is one TOML file of ``catalog/engines``, with a source for each number.
 """
 
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -14,17 +13,21 @@ from typing import Literal, final
 
 import msgspec
 
-from silicast.communication.library import LIBRARIES
-from silicast.core.catalog import catalog_files
+from silicast.communication.library import collective_libraries
+from silicast.core.compiled import content_of, converted, entries, names_of, read_toml
 from silicast.core.errors import SilicastError
 from silicast.core.naming import NameIndex
 from silicast.kernels.engine_kernels import EngineKernels
-from silicast.kernels.implementation import families
 from silicast.workload.plan import ExtraLayers
 
 Launch = Literal["graph", "piecewise", "stream"]
 """A captured graph replayed as a whole; in pieces, between which attention is launched; or every
 kernel launched on its own."""
+
+
+Kind = Literal["serving", "training", "framework"]
+
+FOLDER = "engines"
 
 
 class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,8 +57,8 @@ class HostTable(_Strict, frozen=True):
 
     Attributes:
         asynchronous: the work is done while the device runs the step before, so that the device
-            waits only for what of it takes longer than that; else the device waits for all of it.
-        gap_us: what the device waits for between two steps in any case.
+            waits only where the work takes longer; else it waits for all of it.
+        gap_us: idle time of the device between two steps in any case.
         step_us: fixed part of the work of a step.
         request_us: on top, per running request.
         token_us: on top, per new token of a prefill.
@@ -93,7 +96,7 @@ class HostTable(_Strict, frozen=True):
 
 
 class ParallelTable(_Strict, frozen=True):
-    """How it spreads a model where a plan leaves that open.
+    """Defaults of a parallel plan.
 
     Attributes:
         gathers_dense: with attention_dp, dense layers are cut over all ranks, whose groups gather
@@ -116,7 +119,7 @@ class FusionTable(_Strict, frozen=True):
         all_reduce_models: "all", or those with "experts" alone.
         rope_append: architectures where one kernel rotates queries and keys and writes the cache.
         attention: libraries whose one call attends for sequences in prefill and in decode.
-        quantize: recipe of a product -> what comes before it and quantises for it: "norm",
+        quantize: recipe of a product -> kernels before it that also quantise its input: "norm",
             "all_reduce" (a norm inside the sum over the ranks), "activation", "attention".
     """
 
@@ -141,7 +144,7 @@ class OverlapTable(_Strict, frozen=True):
 
 
 class MemoryTable(_Strict, frozen=True):
-    """Device memory: what the engine takes beside weights and cache.
+    """Device memory of the engine beside weights and cache.
 
     Attributes:
         usable_fraction: share of the device's memory that it may fill by default.
@@ -160,42 +163,43 @@ class MemoryTable(_Strict, frozen=True):
 
 @final
 class Engine(_Strict, frozen=True):
-    """One engine, as far as prediction needs it.
+    """One engine.
 
     Attributes:
         kind: "serving" engines answer inference and serving, "training" ones training, "framework"
             is a bare framework.
         compiles: a compiler fuses a framework's operations.
         operators: library of a framework's own operators, where a processor runs them in the
-            thread that calls them.
-        collectives: library asked of the communication layer ("nccl", "sglang", "trtllm", "vllm").
+            thread that calls them; "" = it is no framework.
+        collectives: library that carries out its collectives.
         kernels: the kernel libraries it takes, by architecture and op family.
-        parallel: how it spreads a model.
+        parallel: its parallel plan where the user states none.
         fusion: neighbours that one kernel runs.
         overlap: nodes on a second stream, in steps that replay a graph.
         since: option -> the version that first had it on; earlier ones run without.
-        precedes, until: the engine's file is for versions of ``precedes`` before ``until``.
-        caveats: what of it is not modelled yet; said with every answer.
+        earlier: version -> the engine that stands for those before it.
+        default_for: tasks that take this engine where a scenario names none.
+        caveats: parts of it that are not modelled yet, in the warnings of every answer.
         sources: dotted field path -> origin of the number.
     """
 
     name: str
-    kind: Literal["serving", "training", "framework"]
+    kind: Kind
     version: str
     launch: LaunchTable
     host: HostTable
     memory: MemoryTable
+    collectives: str
     aliases: list[str] = []
     compiles: bool = False
     operators: str = ""
-    collectives: str = "nccl"
     kernels: EngineKernels = EngineKernels()
     parallel: ParallelTable = ParallelTable()
     fusion: FusionTable = FusionTable()
     overlap: list[OverlapTable] = []
     since: dict[str, str] = {}
-    precedes: str = ""
-    until: str = ""
+    earlier: dict[str, str] = {}
+    default_for: list[str] = []
     caveats: list[str] = []
     sources: dict[str, str] = {}
 
@@ -215,13 +219,19 @@ def load_engine_file(path: Path) -> Engine:
         SilicastError: unreadable, not TOML or not an engine, or it names a family, library, call
             or recipe that does not exist; names file and field.
     """
-    try:
-        engine = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Engine)
-    except OSError as error:
-        raise SilicastError(f"cannot read: {error.strerror}", kind="io", file=str(path)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
-        raise SilicastError(f"not an engine file: {error}", file=str(path)) from None
-    _known("collectives", "communication library", engine.collectives, LIBRARIES, path)
+    return check_engine(converted(read_toml(path), Engine, path), path)
+
+
+def check_engine(engine: Engine, path: Path) -> Engine:
+    """The engine, if every name in its file is known.
+
+    Raises:
+        SilicastError: a family, library, call or recipe that does not exist; names file and field.
+    """
+    from silicast.kernels.implementation import families
+
+    known_collectives = collective_libraries()
+    _known("collectives", "communication library", engine.collectives, known_collectives, path)
     for field, what, name, known in engine.kernels.named(families()):
         _known(f"kernels.{field}", what, name, known, path)
     return engine
@@ -245,14 +255,38 @@ def _known(field: str, what: str, name: str, known: Iterable[str], path: Path) -
 
 
 @cache
-def engine_index() -> NameIndex[Engine]:
+def engine_names() -> NameIndex[str]:
     """All engines of the catalog by name and alias."""
-    engines = [load_engine_file(path) for path in catalog_files("engines", ".toml")]
-    return NameIndex("engine", {engine.name: (engine, engine.aliases) for engine in engines})
+    return NameIndex("engine", names_of(FOLDER))
+
+
+@cache
+def engine_index() -> NameIndex[Engine]:
+    """All engines of the catalog, each read: for listings, not for finding one."""
+    found = {name: _engine(name) for name in entries(FOLDER)}
+    return NameIndex("engine", {name: (each, each.aliases) for name, each in found.items()})
 
 
 def find_engine(name: str) -> Engine:
     """An engine by name or alias; a path to an engine file works too."""
     if name.endswith(".toml"):
         return load_engine_file(Path(name))
-    return engine_index().get(name)
+    return _engine(engine_names().get(name))
+
+
+@cache
+def default_engine(task: str) -> str:
+    """The engine of a task whose scenario names none; "" = the task runs on none."""
+    return next((name for name in entries(FOLDER) if task in _engine(name).default_for), "")
+
+
+def engines_of(kind: Kind) -> list[str]:
+    """Names of the engines of one kind."""
+    return [name for name in entries(FOLDER) if _engine(name).kind == kind]
+
+
+@cache
+def _engine(name: str) -> Engine:
+    file = entries(FOLDER)[name].file
+    engine = content_of(FOLDER, name, Engine)
+    return check_engine(engine, Path(file)) if file else engine  # tests check the package's files

@@ -1,4 +1,4 @@
-"""What a user may change of an engine: its own switches, under one set of names.
+"""Switches of engines that a user may set, under one set of names.
 
 ====================== ======================== ==================================================
 option                 values                   what it does
@@ -30,7 +30,7 @@ _GRAPHS: Mapping[str, Launch] = {"full": "graph", "piecewise": "piecewise", "off
 
 
 def with_options(engine: Engine, options: Mapping[str, Any]) -> Engine:
-    """The engine with its switches as ``options`` say.
+    """The engine with the given options.
 
     Raises:
         SilicastError: an option that is not known, or a value of another kind; names the field.

@@ -69,9 +69,7 @@ def prefill_traffic(
         appended = appended + elements * (2.0 + q_bytes)
     if scheme.rotates:
         appended = appended + elements * (2.0 + q_bytes)
-    if kv_bytes < q_bytes and scheme.caller == "vllm" and not scheme.plans:
-        # It widens the whole cache into a buffer before kernels that take no narrow one;
-        # FlashInfer's own take it.
+    if kv_bytes < q_bytes and scheme.widens_cache:
         appended = appended + cached * c["widened_bytes"]
     moved = queries + cached + results
     footprint = (moved + 0.5 * appended) * l2_copies(device)

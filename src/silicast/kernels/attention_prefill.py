@@ -300,7 +300,7 @@ class PrefillModel:
         floor = np.maximum(mma, softmax)
         serial = mma + softmax + c["step_cycles"]
         exposed = c["exposed"] * (serial - floor)
-        if self.scheme.mainloop == "fa2":  # another CTA computes while one waits
+        if self.scheme.mainloop == "mma":  # another CTA computes while one waits
             return smooth_max((floor, (floor + exposed) / share))
         return floor + exposed / share
 

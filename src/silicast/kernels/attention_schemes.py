@@ -1,14 +1,11 @@
-"""Which attention kernel a library runs on an architecture, and its tiles.
-
-Facts of the libraries' sources: FlashAttention-2 (2307.08691), FlashAttention-3 (2407.08608),
-FlashInfer (2501.01005), TensorRT-LLM's generated kernels for Hopper and Blackwell.
-"""
+"""Which attention kernel a library runs on an architecture, and its tiles."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,54 +13,53 @@ from numpy.typing import NDArray
 from silicast.core.numerics import F64, I64, ceil_div
 from silicast.hardware.device import Device
 from silicast.kernels.engine_kernels import kernels_of
+from silicast.workload.libraries import first_rule, kernel_rule, library
+from silicast.workload.library_file import AttentionRule, Facts, Library, Mainloop
 from silicast.workload.op import Variant
 
 BoolArray = NDArray[np.bool_]
-Mainloop = Literal["fa2", "fa3", "fmha100"]
 
 _CALL = "attention_prefill"
-"""Of an engine's attention calls the one that is asked: prefill and decode are alike."""
+"""The op whose call is looked up in an engine's file; the call of the other one is the same."""
 
 
 @final
 @dataclass(frozen=True)
 class Scheme:
-    """How one kernel cuts and orders prefill attention.
+    """How one kernel cuts and orders attention, and the other work of its call. Fields that are not
+    listed are those of :class:`~silicast.workload.library_file.AttentionRule` and
+    :class:`~silicast.workload.library_file.AttentionCall`.
 
     Attributes:
         library: the kernel library ("fa2", "fa3", "flashinfer", "trtllm", "triton").
         caller: whose constants to use: the engine's where one is named, else the library's.
-        mainloop: "fa2" (mma.sync, softmax in line with it), "fa3" (wgmma, two consumer groups in
-            ping-pong), "fmha100" (tcgen05, two query tiles a CTA).
-        packs: query heads of a group share a tile (rows = tokens x group).
-        packs_single: they do so when every sequence brings one token.
-        longest_first: tiles with most keys start first.
-        splits: long caches are split where tiles are too few to fill the device.
         appends: the call also writes the new keys and values to the cache.
         rotates: the call also applies RoPE to queries and keys, in a kernel of its own.
         omitted: kernels that the engine's call holds and this one does not (append, RoPE).
         visits_masked: tiles wholly outside a window are looked at and skipped one by one.
         encoder: every query sees every key, and there is no cache: a vision or text encoder.
-        plans: FlashInfer's plan decides on tiles and parts (:mod:`~.attention_plan`).
     """
 
     library: str
     caller: str
-    mainloop: Mainloop
-    packs: bool
-    packs_single: bool
-    longest_first: bool
-    splits: bool
-    appends: bool
-    rotates: bool
-    omitted: int
-    visits_masked: bool
-    encoder: bool
-    plans: bool
-
-
-_USUAL = {"hopper": "fa3", "blackwell": "trtllm"}
-"""Architecture -> library where none is named."""
+    mainloop: Mainloop = "mma"
+    packs: bool = False
+    packs_single: bool = False
+    longest_first: bool = False
+    splits: bool = False
+    plans: bool = False
+    small_tiles: bool = False
+    decode_rows: int = 16
+    most_splits: int = 128
+    packs_groups: bool = False
+    widths: tuple[int, ...] = ()
+    appends: bool = False
+    rotates: bool = False
+    omitted: int = 0
+    visits_masked: bool = False
+    widens_cache: bool = False
+    single_head_kernel: bool = False
+    encoder: bool = False
 
 
 def resolve_library(library: str, kernel: str, architecture: str) -> str:
@@ -72,18 +68,25 @@ def resolve_library(library: str, kernel: str, architecture: str) -> str:
     >>> resolve_library("vllm", "", "hopper"), resolve_library("sglang", "", "ampere")
     ('fa3', 'flashinfer')
     """
-    if "triton" in kernel or library == "triton":
-        return "triton"
-    if kernel.startswith("vllm_flashinfer_fi") or kernel.endswith("flashinfer"):
-        return "trtllm" if architecture == "blackwell" else "flashinfer"
-    known = kernels_of(library).library("attention_prefill", architecture)
-    if known:
-        return known
-    if library == "":
-        return _USUAL.get(architecture, "flashinfer")
-    if library == "fa3" and architecture != "hopper":
-        return "fa2"
-    return library
+    return _kernel(Facts(library=library, kernel=kernel, architecture=architecture))[0]
+
+
+def attention_rule(facts: Facts) -> AttentionRule:
+    """The mechanisms of the attention kernel that runs."""
+    return _kernel(facts)[1]
+
+
+def _kernel(facts: Facts) -> tuple[str, AttentionRule]:
+    """The kernel library and its kernel; an engine's own choice stands before general rules."""
+    called = kernels_of(facts.library).library(_CALL, facts.architecture)
+    engine = [AttentionRule(like=called)] if called else []
+
+    def own(of: Library) -> Sequence[AttentionRule]:
+        return engine if engine and of.name == facts.library != called else of.attention
+
+    found = first_rule(facts, own, lambda of: of.attention_by_name)
+    assert found is not None, "catalog/libraries/any.toml has a rule for every kernel"
+    return found
 
 
 def scheme_for(variant: Variant, device: Device) -> Scheme:
@@ -93,54 +96,50 @@ def scheme_for(variant: Variant, device: Device) -> Scheme:
 
 @lru_cache(maxsize=4096)
 def _scheme(variant: Variant, architecture: str) -> Scheme:
-    name = resolve_library(variant.library, variant.kernel, architecture)
+    name, kernel = _kernel(Facts.of(variant, architecture))
     call = kernels_of(variant.library)
-    caller = variant.library if call.holds(_CALL, "append") else name
-    caller = "triton" if name == "triton" else caller
+    calls = call.holds(_CALL, "append") and not kernel.own_constants
+    caller = variant.library if calls else name
     causal = variant.flag("causal", default=True)  # else there is no cache to add to
     appends = variant.flag("append", default=causal and call.holds(_CALL, "append"))
     rotates = variant.flag("rope", default=causal and call.holds(_CALL, "rope"))
-    usual = kernels_of(caller)
-    mainloop: Mainloop = "fa2"
-    if name != "triton":
-        mainloop = "fa3" if architecture == "hopper" and name != "fa2" else mainloop
-        mainloop = "fmha100" if architecture == "blackwell" else mainloop
-    packs = name == "fa3" or (name == "flashinfer" and mainloop == "fa2")
+    usual, around = kernels_of(caller), library(caller).attention_call
     return Scheme(
         library=name,
         caller=caller,
-        mainloop=mainloop,
-        packs=packs and mainloop != "fmha100",
-        packs_single=packs or name == "fa2" or (mainloop == "fmha100" and caller == "vllm"),
-        longest_first=mainloop != "fa2" or name == "trtllm",
-        splits=name == "fa3" or (name == "flashinfer" and mainloop == "fa2"),
+        mainloop=kernel.mainloop,
+        packs=kernel.packs,
+        packs_single=kernel.packs_single or architecture in around.packs_single,
+        longest_first=kernel.longest_first,
+        splits=kernel.splits,
+        plans=kernel.plans,
+        small_tiles=kernel.small_tiles,
+        decode_rows=kernel.decode_rows,
+        most_splits=kernel.most_splits,
+        packs_groups=kernel.packs_groups,
+        widths=tuple(kernel.widths),
         appends=appends,
         rotates=rotates,
         omitted=int(usual.holds(_CALL, "append") and not appends)
         + int(usual.holds(_CALL, "rope") and not rotates),
-        visits_masked=name == "triton" and variant.library == "sglang",
+        visits_masked=name in library(variant.library).attention_call.visits_masked,
+        widens_cache=around.widens_cache and not kernel.plans,
+        single_head_kernel=around.single_head_kernel,
         encoder=not (causal or appends),
-        plans=name == "flashinfer" and mainloop == "fa2",
     )
 
 
-_OWN_KERNELS = {"flashinfer": "flashinfer", "torch_flow_flashinfer": "flashinfer"}
-"""Named kernels that share a model with others, but are not those that an engine usually runs."""
-
-
 def style_of(variant: Variant, device: Device) -> str:
-    """What corrections take a kernel for: the library that runs, or a kernel beside its usual one.
+    """The name that corrections know a kernel by: the library that runs, or a kernel beside its
+    usual one.
 
     >>> from silicast.hardware.catalog import find_device
     >>> style_of(Variant(library="vllm", kernel="vllm_flash_attn_fa4"), find_device("H100"))
     'fa4'
     """
     scheme = scheme_for(variant, device)
-    if scheme.encoder:
-        return scheme.library
-    if variant.kernel.endswith("fa4"):
-        return "fa4"
-    return _OWN_KERNELS.get(variant.kernel, scheme.library)
+    beside = None if scheme.encoder else kernel_rule(_CALL, Facts.of(variant))
+    return beside.style if beside else scheme.library
 
 
 @final
@@ -173,32 +172,26 @@ def decode_tasks(
 ) -> DecodeTasks:
     """Tasks of a decode call; ``blocks`` are its 128-key blocks over sequences and heads.
 
-    FlashAttention-2 packs a group, and splits, only without a window and with more than one head
-    a group. TensorRT-LLM's grouped kernel (XQA) takes 2 to 32 heads a group, and 16-bit caches
-    only where four times ``blocks`` exceed the cores; else its one-head kernel (MMHA) runs.
-    8-bit caches are not split before Hopper; Blackwell kernels leave only groups above 32 to
-    MMHA. Triton kernels of both engines cut a cache into at most 16 parts. From their sources.
+    A grouped kernel beside a single-head one takes 2 to 32 heads a group, and 16-bit caches only
+    where four times ``blocks`` exceed the cores; 8-bit caches are split with asynchronous matrix
+    instructions alone. With ``tcgen05`` it takes all groups of up to 32 heads.
     """
     packed = np.ones_like(group, dtype=bool)
     scalar = np.zeros_like(packed)
-    most = np.full_like(group, 128)
-    unit = 16
-    if scheme.library == "fa2":
-        packed, unit = window == 0, 64
+    most = np.full_like(group, scheme.most_splits)
+    if scheme.packs_groups:
+        packed = window == 0
         most = np.where(packed & (group > 1), most, 1)
-    elif scheme.caller == "trtllm":
+    elif scheme.single_head_kernel:
         scalar = group > 32
-        if scheme.mainloop != "fmha100":
+        if scheme.mainloop != "tcgen05":
             scalar = scalar | (group == 1)
             if not narrow:
                 scalar = scalar | (blocks * 4.0 <= cores)
-            elif scheme.mainloop == "fa2":
+            elif scheme.mainloop == "mma":
                 most = np.where(scalar, most, 1)
         packed = ~scalar
-    elif scheme.library == "triton":
-        most = np.full_like(group, 16)
-    elif scheme.library == "fa3":
-        unit = 64
+    unit = scheme.decode_rows
     shared = np.where(packed, group, 1)
     return DecodeTasks(shared, ceil_div(q_len * shared, unit) * unit, most, scalar)
 
@@ -208,18 +201,14 @@ SMALL_SHARED_MEMORY = 131_072
 
 
 def query_rows(scheme: Scheme, head_dim: I64, packed_rows: I64, device: Device) -> I64:
-    """Rows of a query tile: smaller ones where a sequence brings few.
-
-    FlashAttention-2 takes 64 x 64 tiles for causal heads 65 to 128 wide where shared memory is
-    small (its launch template).
-    """
-    if scheme.mainloop == "fmha100":
+    """Rows of a query tile: smaller ones where a sequence brings few."""
+    if scheme.mainloop == "tcgen05":
         return np.full_like(head_dim, 256)
-    if scheme.mainloop == "fa3":
+    if scheme.mainloop == "wgmma":
         return np.full_like(head_dim, 128)
     widest = np.where(head_dim > 128, 64, 128)
     smem = device.memory.get("smem")
-    if scheme.library == "fa2" and smem and smem.capacity_bytes < SMALL_SHARED_MEMORY:
+    if scheme.small_tiles and smem and smem.capacity_bytes < SMALL_SHARED_MEMORY:
         widest = np.where(head_dim > 64, 64, widest)
     if scheme.packs:
         widest = np.where(packed_rows > 64, widest, np.where(packed_rows > 16, 64, 16))
@@ -228,17 +217,9 @@ def query_rows(scheme: Scheme, head_dim: I64, packed_rows: I64, device: Device) 
 
 def key_rows(scheme: Scheme, head_dim: I64) -> I64:
     """Keys of one inner step."""
-    if scheme.mainloop == "fa2":
+    if scheme.mainloop == "mma":
         return np.where(head_dim <= 64, 128, np.where(head_dim <= 128, 64, 32))
     return np.where(head_dim <= 128, 128, 64)
-
-
-WIDTHS = {
-    "fa2": (32, 64, 96, 128, 192, 256, 512),
-    "fa3": (64, 96, 128, 192, 256, 512),
-    "triton": (16, 32, 64, 128, 256, 512),
-}
-"""Library -> head widths that it compiles; others are padded to the next."""
 
 
 def padded_width(scheme: Scheme, head_dim: I64) -> I64:
@@ -253,14 +234,14 @@ def padded_width(scheme: Scheme, head_dim: I64) -> I64:
     found = head_dim
     if (head_dim == 128).all():  # the usual case
         return found
-    for width in reversed(WIDTHS.get(scheme.library, ())):
+    for width in reversed(scheme.widths):
         found = np.where(head_dim <= width, np.int64(width), found)
     return found
 
 
 def resident_ctas(scheme: Scheme, head_dim: I64, tile_q: I64, tile_kv: I64, device: Device) -> I64:
     """CTAs that share one core: shared memory for one query and two key-value tiles each."""
-    if scheme.mainloop != "fa2":
+    if scheme.mainloop != "mma":
         return np.ones_like(head_dim)
     smem = device.memory.get("smem")
     capacity = int(smem.capacity_bytes) if smem else 65536

@@ -1,9 +1,9 @@
 """Cross-entropy of rows of logits: the loss, and with the flag ``backward`` the gradient too.
 
 Fused kernels (Triton, torch.compile) hold statistics in fp32 and read the logits once for the
-loss; for the gradient they read them again and write it in the format of the logits. The library
-"torch" is the eager chain: an fp32 copy of the logits, log-probabilities in fp32, the loss picked
-from those, and backward the same way.
+loss; for the gradient they read them again and write it in the format of the logits. The style
+"chain" is a framework's own operators: an fp32 copy of the logits, log-probabilities in fp32, the
+loss picked from those, and backward the same way.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class CrossEntropy(StreamingKernel):
             trips=2.0,
             reductions=2.0,
         )
-        if variant.library == "torch":
-            return self._eager(fused, elements, upcast=size < FP32_BYTES, backward=backward)
+        if self.kernel_style(variant) == "chain":
+            return self._chain(fused, elements, upcast=size < FP32_BYTES, backward=backward)
         return replace(fused, reread_bytes=elements * size) if backward else fused
 
     @staticmethod
-    def _eager(fused: Stream, elements: object, *, upcast: bool, backward: bool) -> Stream:
+    def _chain(fused: Stream, elements: object, *, upcast: bool, backward: bool) -> Stream:
         """What the chain writes and reads again between its kernels.
 
         Forward: the fp32 copy (written, swept), log-probabilities (written). Backward: zeros with

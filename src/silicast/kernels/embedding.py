@@ -25,7 +25,6 @@ class Embedding(StreamingKernel):
         "hidden": (1, 1 << 18),
         "vocab": (1, 1 << 22),
     }
-    scalar_libraries: ClassVar[frozenset[str]] = frozenset({"sarathi"})
 
     def stream(self, sizes: Sizes, variant: Variant) -> Stream:
         """An 8-byte index in and a row out per token; of the table, no more than there is."""

@@ -1,32 +1,26 @@
 """Which kernels an engine runs: the ``[kernels]`` table of its file in ``catalog/engines``.
 
-Kernel tables of the field name the engine where they mean its call, so that kernel models need
-these facts as well as steps do. A new engine is one file: nothing here knows a name.
+Measured tables name the engine where they mean its call, so that kernel models need these facts as
+well as steps do.
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import final
 
 import msgspec
 
-from silicast.core.catalog import catalog_files
+from silicast.core.compiled import content_of, entries
 from silicast.core.dtypes import RECIPES
+from silicast.workload.libraries import library_names
 
 USUAL = "default"
-"""The architecture that stands for all that have no table of their own, family by family."""
-
-LIBRARIES = (
-    "fa2", "fa3", "flashinfer", "flashmla", "trtllm", "triton", "cutlass", "deepgemm", "marlin",
-    "sycl", "torch", "sglang", "vllm",
-)  # fmt: skip
-"""Kernel libraries that kernel models tell apart, engines with kernels of their own among them."""
+"""Key of the table for architectures without an entry for a family."""
 
 CALLS = ("append", "rope", "quantize", "route", "project")
-"""What an engine's call may do beside its kernel."""
+"""Work that an engine's call may do beside its kernel."""
 
 
 @final
@@ -36,10 +30,10 @@ class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         libraries: architecture -> op family -> kernel library; "default" stands for all others.
         formats: architecture -> op family -> recipe of the checkpoint -> recipe that is run.
-        calls: op family -> what the engine's call does beside its kernel, in tables of single
+        calls: op family -> work of the engine's call beside its kernel, in tables of single
             kernels: "append" (new keys and values into the cache), "rope", "quantize", "route" (the
             choice of experts), "project" (the products between heads and latent).
-        calls_on: architecture -> op family -> what its call does there beside ``calls``.
+        calls_on: architecture -> op family -> further work of its call there.
         names: architecture -> op family -> recipe -> the kernel that runs where a rank holds the
             tokens of all others of its group, by the name of a measured table.
 
@@ -84,7 +78,7 @@ class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for architecture, libraries in self.libraries.items():
             for family, library in libraries.items():
                 path = f"libraries.{architecture}.{family}"
-                yield path, "kernel library", library, LIBRARIES
+                yield path, "kernel library", library, library_names().names
         for architecture, formats in self.formats.items():
             for family, recipes in formats.items():
                 for recipe, run in recipes.items():
@@ -112,24 +106,10 @@ def _named_calls(
 _NONE = EngineKernels()
 
 
-class _File(msgspec.Struct, frozen=True):
-    """What this module reads of an engine file."""
+class _Calls(msgspec.Struct, frozen=True):
+    """The part of an engine's file that kernel models need."""
 
-    name: str
     kernels: EngineKernels = _NONE
-
-
-@cache
-def _by_engine() -> Mapping[str, EngineKernels]:
-    # an unreadable file is reported where engines are asked for, with its name
-    found: dict[str, EngineKernels] = {}
-    for path in catalog_files("engines", ".toml"):
-        try:
-            engine = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File)
-        except (OSError, ValueError, msgspec.ValidationError):
-            continue
-        found[engine.name] = engine.kernels
-    return found
 
 
 @lru_cache(maxsize=256)
@@ -141,4 +121,5 @@ def kernels_of(library: str) -> EngineKernels:
     >>> kernels_of("cutlass").libraries
     {}
     """
-    return _by_engine().get(library, _NONE)
+    known = library in entries("engines")
+    return content_of("engines", library, _Calls).kernels if known else _NONE

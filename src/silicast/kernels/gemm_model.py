@@ -17,6 +17,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.data_rate import data_rate
 from silicast.kernels.gemm_constants import is_batched_call, widen_ops
 from silicast.kernels.gemm_tiles import Tiles
+from silicast.workload.libraries import ANY, library
 from silicast.workload.op import Variant
 
 ROWS_PER_CHUNK = 1024
@@ -35,9 +36,8 @@ NOT_TAKEN = 1e6
 COPIES = {"cold": (0.0, 0.0), "warm": (1.0, 1.0)}
 """Cache protocol -> copies of weights and activations that successive calls cycle through."""
 
-CAMPAIGN_COPIES = {"": (6.0, 1.0), "sglang": (6.0, 6.0), "bmm": (1.0, 1.0)}
-"""The same for measurement campaigns by library: SGLang's cycle the activations too; those of
-batched calls repeat one set of operands."""
+BATCHED_COPIES = (1.0, 1.0)
+"""The same for measurement campaigns of batched calls, which repeat one set of operands."""
 
 
 @final
@@ -76,10 +76,7 @@ class Machine:
         device: Device, recipe: Recipe, pipe: str, variant: Variant, c: Mapping[str, float]
     ) -> Machine:
         """The machine for ``recipe`` on ``device`` under the cache protocol of ``variant``."""
-        campaign = "bmm" if is_batched_call(variant.kernel) else variant.library
-        weights, activations = COPIES.get(variant.cache) or CAMPAIGN_COPIES.get(
-            campaign, CAMPAIGN_COPIES[""]
-        )
+        weights, activations = COPIES.get(variant.cache) or _campaign_copies(variant)
         assumed_l2 = c["l2_bytes_per_clock_per_core"] * device.cores * device.clocks.boost_hz
         return Machine(
             core_rate=device.rate_per_core(pipe, recipe.compute) * device.clocks.boost_hz,
@@ -95,6 +92,13 @@ class Machine:
             weight_copies=weights,
             activation_copies=activations,
         )
+
+
+def _campaign_copies(variant: Variant) -> tuple[float, float]:
+    if is_batched_call(variant.kernel):
+        return BATCHED_COPIES
+    own = library(variant.library).campaign_copies
+    return own if any(own) else library(ANY).campaign_copies
 
 
 def _widen_s(device: Device, recipe: Recipe, pipe: str, c: Mapping[str, float]) -> float:

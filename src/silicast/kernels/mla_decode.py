@@ -28,15 +28,9 @@ from silicast.workload.op import Op, OpBatch, Variant
 GROUP = "mla_decode"
 KEY_TILE = 64
 """Keys of one inner step; a split is at least one."""
-HEAD_TILES: Mapping[str, tuple[tuple[int, int], ...]] = {
-    "fa3": ((64, 64),),
-    "flashmla": ((64, 64),),
-    "triton": ((16, 16),),
-}
-FMHA_TILES = ((8, 8), (32, 16), (64, 64), (128, 128))
-"""(rows up to which, rows of a tile), by kernel; rows are heads x new tokens, and more than all
-take the last. On Blackwell TensorRT-LLM's kernels are the second, before it their tile has 64: 32
-heads take as long as two times 16, which 64 do not."""
+USUAL_TILES = [(64, 64)]
+"""(rows up to which, rows of a tile); rows are heads x new tokens, and more than all take the last.
+"""
 
 
 @register
@@ -108,7 +102,8 @@ class _Decode:
         self.visits = work.total(work.kv * self.tiles)
         base = work.total(self.tiles)
         chunk = np.maximum(self.visits / self.slots, c["split_tiles"] * KEY_TILE)
-        can = self.scheme.kernel != "fmha" or self.device.architecture in ("hopper", "blackwell")
+        splits_on = self.scheme.style.splits_on
+        can = not splits_on or self.device.architecture in splits_on
         chunk = np.where((base < self.slots) & can, chunk, float(1 << 40))
         even = np.maximum(work.kv / work.spread_f(chunk), 1.0)
         self.splits = np.minimum(even, c["most_splits"])
@@ -167,12 +162,12 @@ class _Decode:
         return self._result(time_s, shares, outside, busiest * self.key_bytes)
 
     def _partial_s(self, bandwidth: float, inner: float) -> F64:
-        """Results of the parts, in fp32, written and read again. SGLang's Triton kernels move those
-        of as many parts as a cache may have, used or not.
+        """Results of the parts, in fp32, written and read again; some kernels move those of as many
+        parts as a cache may have, used or not.
         """
         c, w, work = self.c, self.widths, self.work
         parts = self.splits - 1.0
-        if self.scheme.kernel == "triton":
+        if self.scheme.style.fixed_parts:
             parts = np.maximum(parts, c["idle_parts"])
         moved = work.total(parts * work.q) * w.heads * w.rank * 8.0
         outside = outside_l2(moved, self.device, c, "")
@@ -239,9 +234,8 @@ class _Decode:
 
 def _tile(rows: np.ndarray, scheme: MlaScheme, device: Device) -> np.ndarray:
     """Rows of a task's products."""
-    sizes = HEAD_TILES.get(scheme.kernel, ((64, 64),))
-    if scheme.kernel == "fmha" and device.architecture == "blackwell":
-        sizes = FMHA_TILES
+    tiles = scheme.style.tiles
+    sizes = tiles.get(device.architecture) or tiles.get("default") or USUAL_TILES
     tile = np.full_like(rows, sizes[-1][1])
     for limit, size in reversed(sizes):
         tile = np.where(rows <= limit, size, tile)

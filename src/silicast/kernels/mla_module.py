@@ -8,7 +8,6 @@ docs/explanation/mla.md has the parts.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, final
@@ -19,16 +18,17 @@ from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_work import Sequences, column, live_scores
 from silicast.kernels.composite import Composite
+from silicast.kernels.engine_kernels import kernels_of
 from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import register
-from silicast.kernels.mla_schemes import ABSORBED_UP_TO, mla_scheme
+from silicast.kernels.mla_schemes import CALL, mla_scheme
 from silicast.kernels.mla_work import MLA_DIMS, Widths
-from silicast.kernels.module_parts import is_decode, linear_recipe, weight_bytes
+from silicast.kernels.module_parts import is_decode, linear_recipe, module_style, weight_bytes
 from silicast.kernels.timed_parts import PartBatch
+from silicast.workload.libraries import absorbed_up_to
+from silicast.workload.library_file import Facts
 from silicast.workload.op import OpBatch, Variant
 
-FASTER_SINCE = (0, 24)
-"""Version of vLLM whose calls on Blackwell are a third shorter than the release before's."""
 ATTENTION = ("batch", "q_len", "kv_len", *MLA_DIMS)
 
 
@@ -56,11 +56,9 @@ class MlaModule(Composite):
     ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
 
     def style(self, variant: Variant, device: Device) -> str:
-        """Engine and phase; older builds of vLLM apart (:func:`_is_early`)."""
-        usual = "trtllm" if device.architecture == "blackwell" else "vllm"
-        engine = variant.library or usual
-        early = "_early" if engine == "vllm" and _is_early(variant, device) else ""
-        return f"{engine}{early}_{'generation' if is_decode(variant) else 'context'}"
+        """Engine and phase; releases with other kernels apart."""
+        engine, suffix = module_style(self.family, variant, device)
+        return f"{engine}{suffix}_{'generation' if is_decode(variant) else 'context'}"
 
     def host_floor_s(self, batch: OpBatch, c: Mapping[str, float]) -> F64 | float:  # noqa: ARG002
         """See :meth:`Composite.host_floor_s`: prefills of wide expert parallelism run eagerly."""
@@ -95,16 +93,6 @@ class MlaModule(Composite):
         return read, block.tokens * (hidden * 2 + w.cached * stored)
 
 
-def _is_early(variant: Variant, device: Device) -> bool:
-    """Whether vLLM runs its older kernels on Blackwell: before 0.24, and in what was measured of
-    0.24 on the Arm hosts of GB200, whose rows are those of 0.22.
-    """
-    if device.architecture != "blackwell":
-        return False
-    version = tuple(int(part) for part in re.findall(r"\d+", variant.version)[:2])
-    return "nvlink_c2c" in device.links or (bool(version) and version < FASTER_SINCE)
-
-
 def _narrow(variant: Variant) -> bool:
     return variant.kv_dtype in ("fp8", "int8") or (not variant.kv_dtype and variant.dtype == "fp8")
 
@@ -127,8 +115,8 @@ class _Block:
         base = Variant(library=batch.variant.library, cache=batch.variant.cache)
         self.plain = replace(base, library="")
         self.name = f"linear_{recipe.name}"
-        # this engine's attention call rotates and updates the cache itself
-        self.calls = batch.variant.library == "trtllm"
+        # whether the engine's attention call rotates and updates the cache itself
+        self.calls = kernels_of(batch.variant.library).holds(CALL, "rope")
         self.linear = replace(base, dtype=recipe.name, flags=flags)
 
     def parts(self) -> list[PartBatch]:
@@ -248,14 +236,11 @@ def _bound_per_s(device: Device, dtype: str) -> float:
 
 
 def _absorbed_up_to(variant: Variant, device: Device | None) -> int:
-    """New tokens that vLLM gives to its decode kernels: one, on Hopper some hundreds; none in the
-    other engines.
-    """
-    if device is None or variant.library not in ("", "vllm"):
+    """New tokens that the engine gives to its decode kernels."""
+    if device is None:
         return 0
-    if device.architecture != "hopper":
-        return 1
-    return ABSORBED_UP_TO["flashmla" if _narrow(variant) else "flash_attn_mla"]
+    facts = Facts.of(variant, device.architecture, narrow=_narrow(variant))
+    return absorbed_up_to(MlaModule.family, facts)
 
 
 def _whole(values: F64) -> I64:

@@ -18,13 +18,14 @@ from silicast.core.numerics import F64, I64, smooth_max
 from silicast.hardware.device import Device
 from silicast.kernels.attention_memory import outside_l2
 from silicast.kernels.attention_prefill import PrefillModel
-from silicast.kernels.attention_schemes import Scheme
+from silicast.kernels.attention_schemes import Scheme, attention_rule
 from silicast.kernels.attention_work import Sequences
 from silicast.kernels.data_rate import cache_rate, data_rate
 from silicast.kernels.implementation import Analysis, Implementation, register
 from silicast.kernels.mla_schemes import MlaScheme, mla_constants, mla_scheme
 from silicast.kernels.mla_work import MLA_DIMS, MlaWork, Widths, projected_s, useful
 from silicast.kernels.physics import load_physics
+from silicast.workload.library_file import AttentionRule, Facts
 from silicast.workload.op import Op, OpBatch, Variant
 
 GROUP = "mla_prefill"
@@ -38,6 +39,7 @@ class MlaPrefill(Implementation):
     """``mla_prefill``: q_len new tokens attend to kv_len = past + new tokens."""
 
     family: ClassVar[str] = "mla_prefill"
+    implied_flags: ClassVar[frozenset[str]] = frozenset({"causal"})
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
         "batch": (1, 1 << 20),
@@ -134,7 +136,7 @@ class _Prefill:
             self.batch, family="attention_prefill", variant=variant, dims={**lengths, **dims},
             ragged=self.batch.ragged & frozenset(kept),
         )  # fmt: skip
-        scheme = _scheme(self.scheme, absorbed=absorbed)
+        scheme = _scheme(self.scheme, self.device.architecture, absorbed=absorbed)
         clock = self.device.clocks.boost_hz
         launch = {f"{name}_cycles": self.c[f"{name}_s"] * clock for name in LAUNCHES}
         return PrefillModel(stand_in, self.device, scheme, {**self.c, **launch}).analysis()
@@ -188,21 +190,20 @@ class _Prefill:
         )
 
 
-def _scheme(scheme: MlaScheme, *, absorbed: bool) -> Scheme:
+def _scheme(scheme: MlaScheme, architecture: str, *, absorbed: bool) -> Scheme:
+    """The attention kernel that stands for a prefill's: it has the tiles of another library's."""
+    like = scheme.style.tiles_of.get(scheme.mainloop)
+    tiles = attention_rule(Facts(like, architecture=architecture)) if like else AttentionRule()
     return Scheme(
-        library="fa2" if scheme.mainloop == "fa2" else scheme.kernel,
-        caller=scheme.style,
+        library=scheme.label,
+        caller=scheme.style.constants,
         mainloop=scheme.mainloop,
         packs=absorbed,
         packs_single=absorbed,
-        longest_first=scheme.mainloop != "fa2",
-        splits=absorbed and scheme.mainloop == "fa3",
-        appends=False,
-        rotates=False,
-        omitted=0,
-        visits_masked=False,
-        encoder=False,
-        plans=False,
+        longest_first=scheme.mainloop != "mma",
+        splits=absorbed and scheme.mainloop == "wgmma",
+        small_tiles=tiles.small_tiles,
+        widths=tuple(tiles.widths),
     )
 
 

@@ -1,4 +1,4 @@
-"""What sparse attention modules have in common: formats from flags, and parts of usual kinds."""
+"""Shared code of sparse attention modules: formats from flags, and common parts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from silicast.core.dtypes import RECIPES, Recipe, recipe_for
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.timed_parts import PartBatch
+from silicast.workload.libraries import kernel_rule
+from silicast.workload.library_file import Facts
 from silicast.workload.op import OpBatch, Variant
 
 GEMM = "gemm_"
@@ -17,11 +19,10 @@ GEMM = "gemm_"
 PRODUCTS = "products"
 MOVES = "moves"
 
-
 SHORT_TOKENS = 2048
-"""Up to so many all of these models select everything."""
-EARLY = {"sglang": ("0.5.10",), "vllm": ("0.19.0", "0.22.0")}
-"""Engine -> versions whose modules launch other kernels between the large ones than newer ones."""
+"""Tokens up to which all of these models select everything."""
+HOST_LINK = "nvlink_c2c"
+"""Link of a device to a host of the same package."""
 
 
 def linear_recipe(variant: Variant) -> Recipe:
@@ -41,6 +42,13 @@ def is_decode(variant: Variant) -> bool:
     return variant.flag("generation")
 
 
+def module_style(module: str, variant: Variant, device: Device) -> tuple[str, str]:
+    """The engine whose constants hold for a module, and the suffix of its release."""
+    host = "grace" if HOST_LINK in device.links else ""
+    rule = kernel_rule(module, Facts.of(variant, device.architecture, host=host))
+    return (variant.library, "") if rule is None else (rule.style, rule.suffix)
+
+
 def module_styles(module: str, variant: Variant, device: Device) -> tuple[str, ...]:
     """Whose constants, from the least to the most particular: module and phase; library; format of
     the linear layers; whether the host is one with a link of its own to the device (Grace) or
@@ -49,19 +57,18 @@ def module_styles(module: str, variant: Variant, device: Device) -> tuple[str, .
     recipe = linear_recipe(variant).name
     narrow = recipe if recipe in ("fp8_block", "nvfp4") else "bf16"
     phase = "generation" if is_decode(variant) else "context"
-    library = variant.library or "sglang"
+    library, early = module_style(f"{module}_module", variant, device)
     found = [f"{module}_{phase}", f"{module}_{library}_{phase}"]
     style = f"{module}_{library}_{narrow}_{phase}"
-    early = "_early" if variant.version in EARLY.get(library, ()) else ""
-    for suffix in ("", "_grace" if "nvlink_c2c" in device.links else "", early):
+    for suffix in ("", "_grace" if HOST_LINK in device.links else "", early):
         style += suffix
         found.append(style)
     return tuple(dict.fromkeys(found))
 
 
 def launching_s(c: Mapping[str, float], batch: I64, kv: I64, *, skips: bool = False) -> F64:
-    """What the host takes to launch a module's kernels where no graph does; without an indexer, or
-    where all that is seen would be selected, there are fewer.
+    """Host time to launch a module's kernels one by one; they are fewer without an indexer, and
+    where everything would be selected.
     """
     long = c["skip_host_s" if skips else "host_s"]
     eager: F64 = np.where(kv <= SHORT_TOKENS, c["short_host_s"], long)

@@ -30,7 +30,7 @@ from silicast.kernels.moe_model import (
     Steps,
     estimate,
 )
-from silicast.kernels.moe_recipes import EXCHANGES, is_gated, style_of
+from silicast.kernels.moe_recipes import is_gated, style_of
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import Activity, campaign_clock_share
 from silicast.kernels.routing import (
@@ -40,6 +40,7 @@ from silicast.kernels.routing import (
     folded,
     histogram_name,
 )
+from silicast.workload.libraries import expert_styles
 from silicast.workload.op import Op, OpBatch, Variant
 
 PHYSICS = "moe"
@@ -386,7 +387,7 @@ def throttled(setting: Setting, layer: Layer, found: Estimate) -> F64:
     exchange between ranks where the kernel holds that too.
     """
     machine, time = setting.machine, found.time
-    if setting.style in EXCHANGES:
+    if expert_styles()[setting.style].exchanges:
         time = time + _exchange_s(setting, layer) * setting.constants["exchange_exposed"]
     if machine.cache != "":
         return time

@@ -35,12 +35,14 @@ from silicast.hardware.device import Device, Link
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.physics import load_physics
 from silicast.kernels.routing import log_fixed
+from silicast.workload.libraries import kernel_rule, library
+from silicast.workload.library_file import Facts
 from silicast.workload.op import Op, OpBatch, Variant
 
 PHYSICS = "moe_exchange"
 LOW_LATENCY_TOKENS = (128, 512)
-"""Up to how many tokens a rank engines surely take the low-latency path, and from how many on
-surely the other, where the user names none."""
+"""Tokens a rank up to which every engine takes the low-latency path, and from which on none does,
+where no kernel is named."""
 UNNAMED = "by_tokens"
 """Style of an exchange that is not named."""
 
@@ -54,30 +56,25 @@ PATHS = ("low_latency", "throughput", "one_sided")
 
 
 def path_of(kernel: str) -> str:
-    """The path that a kernel's name stands for; "" where it does not say.
+    """The path of a kernel's name; "" where the name does not say.
 
     >>> path_of("trtllm_deepep_ht"), path_of("deepep")
     ('throughput', '')
     """
-    name = kernel.casefold()
-    if "nvlink" in name or "onesided" in name or "twosided" in name:
-        return "one_sided"
-    if name.endswith("_ll") or "low_latency" in name or "generation" in name:
-        return "low_latency"
-    if name.endswith("_ht") or "normal" in name or "context" in name:
-        return "throughput"
-    return ""
+    rule = kernel_rule("dispatch", Facts(kernel=kernel.casefold()))
+    return rule.style if rule else ""
 
 
 def payload_bytes(variant: Variant, phase: str) -> float:
-    """Bytes of one element on the wire: results return in bf16, SGLang sends fp8 with scales.
+    """Bytes of one element on the wire: results return in bf16; narrow elements have scales.
 
     >>> payload_bytes(Variant(library="sglang"), "dispatch")
     1.03125
     """
     if phase == "combine":
         return 2.0
-    recipe = recipe_for("fp8" if variant.library == "sglang" else variant.dtype, field="dtype")
+    sent = library(variant.library).dispatch_dtype or variant.dtype
+    recipe = recipe_for(sent, field="dtype")
     bits = BITS[recipe.activations]
     if bits >= 16.0:
         return bits / 8.0
@@ -120,7 +117,7 @@ def fabric_of(device: Device) -> Fabric:
 
 
 class Exchange(Implementation):
-    """What dispatch and combine share."""
+    """Base class of dispatch and combine."""
 
     phase: ClassVar[str]
     group: ClassVar[str] = PHYSICS
@@ -257,9 +254,7 @@ def analyse_exchange(
 @final
 @dataclass(frozen=True)
 class PathTime:
-    """What a path takes, arrays of shape (rows,), seconds: in all, over the link, and between
-    nodes.
-    """
+    """Times of a path, arrays of shape (rows,), seconds: total, over the link, between nodes."""
 
     time_s: F64
     stream_s: F64
@@ -269,8 +264,8 @@ class PathTime:
 def _either(
     remote: Remote, batch: OpBatch, phase: str, table: Mapping[str, float], fabric: Fabric
 ) -> tuple[PathTime, F64]:
-    """The expectation over the path of short exchanges and that of long ones, and how far (in
-    logs) their distance puts it in doubt.
+    """The expectation over the path of short exchanges and that of long ones, and the log sd that
+    their distance adds.
     """
     first, last = LOW_LATENCY_TOKENS
     octaves = log_fixed(np.maximum(batch.dims["tokens"] / first, 1.0)) / math.log(last / first)

@@ -7,7 +7,7 @@ import numpy as np
 from silicast.core.numerics import F64
 from silicast.kernels.moe_model import SIZES, Estimate, Layer, Machine
 from silicast.kernels.routing import folded
-from silicast.kernels.triton_tiles import TILES, Tiles
+from silicast.kernels.tuned_tiles import TILES, Tiles
 
 PADDED = (16, 64, 128)
 """Tokens of the tiles whose padding is told."""

@@ -18,12 +18,11 @@ from silicast.hardware.device import Device
 from silicast.kernels.gemm_model import stays_in_l2
 from silicast.kernels.moe_recipes import is_gated, stored
 from silicast.kernels.routing import Loads, folded
-from silicast.kernels.triton_tiles import TILES as TUNED_TILES
-from silicast.kernels.triton_tiles import Tiles, tile_choice
+from silicast.kernels.tuned_tiles import TILES as TUNED_TILES
+from silicast.kernels.tuned_tiles import Tiles, tile_choice
+from silicast.workload.libraries import expert_styles
 from silicast.workload.op import Variant
 
-TUNED = "triton"
-"""What the names of styles begin with that read their tiles from a table."""
 # (tokens, columns of the weights, blocks resident per core)
 TILES = (
     (8, 128, 3), (16, 64, 4), (16, 128, 3), (32, 128, 2), (64, 64, 3), (64, 128, 2),
@@ -137,7 +136,7 @@ class Machine:
             gated=is_gated(variant),
             part=part,
             cache=variant.cache,
-            tuned=recipe.name if style.startswith(TUNED) else "",
+            tuned=recipe.name if expert_styles()[style].tuned else "",
         )
 
 

@@ -2,8 +2,8 @@
 
 Flags of the variant: ``static`` (the scale is known, no maximum is taken), ``grouped`` (one scale
 for every 128 elements instead of one a token); a dimension ``group_size`` says the same with its
-size. Libraries: vLLM runs a row a block (the default), TensorRT-LLM a flat grid; "sglang" is the
-chain of eager operations that campaigns timed under that name.
+size. Styles: a block takes a row (the default); "flat", a grid over all elements; "chain", several
+operators, each a kernel.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from silicast.workload.op import Variant
 INPUT_BYTES = 2
 GROUP_SIZE = 128
 FLAT_BLOCK = 2048
-EAGER_KERNELS = 4
+CHAIN_KERNELS = 4
 """To fp32, divide, clamp, to fp8: between them an fp32 copy is written and read three times."""
-EAGER_BYTES = 3 * 2 * 4
+CHAIN_BYTES = 3 * 2 * 4
 
 
 @register
@@ -50,15 +50,15 @@ class Quantize(StreamingKernel):
             xu=scales,
             tasks=tokens,
         )
-        if variant.library == "sglang":
+        style = self.kernel_style(variant)
+        if style == "chain":
             return replace(
                 moved,
                 tasks=-(-elements // FLAT_BLOCK),
-                trips=float(EAGER_KERNELS),
-                kernels=float(EAGER_KERNELS),
-                between_bytes=elements * EAGER_BYTES,
+                trips=float(CHAIN_KERNELS),
+                kernels=float(CHAIN_KERNELS),
+                between_bytes=elements * CHAIN_BYTES,
             )
         if static:
-            flat = variant.library == "trtllm"
-            return replace(moved, tasks=-(-elements // FLAT_BLOCK) if flat else tokens)
+            return replace(moved, tasks=-(-elements // FLAT_BLOCK) if style == "flat" else tokens)
         return replace(moved, trips=2.0, reductions=1.0, reread_bytes=elements * INPUT_BYTES)

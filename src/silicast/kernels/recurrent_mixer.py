@@ -21,9 +21,10 @@ from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.physics import load_physics
 from silicast.kernels.recurrent_model import Constants, Estimate, Machine, estimate
-from silicast.kernels.recurrent_styles import Kind, Phase, Style, is_known, kind_of, style_of
+from silicast.kernels.recurrent_styles import Kind, Phase, is_known, kind_of, style_of
 from silicast.kernels.recurrent_work import Shape, Sizes, Work, conv_work, recurrence_work
 from silicast.kernels.streaming import element_bytes
+from silicast.workload.library_file import RecurrentStyle
 from silicast.workload.op import Op, OpBatch, Variant
 
 PHYSICS = "linear_attention"
@@ -58,7 +59,7 @@ def kinds_of(variant: Variant) -> tuple[Kind, ...]:
 class Setting:
     """One kernel's style and its constants on one device."""
 
-    style: Style
+    style: RecurrentStyle
     constants: Constants
     measured: bool
 
@@ -75,7 +76,7 @@ class RecurrentMixer(Implementation):
         """The mixer's shape; arithmetic that serves integers and float64 arrays."""
 
     @final
-    def work(self, shape: Shape, style: Style, element: int) -> Work:
+    def work(self, shape: Shape, style: RecurrentStyle, element: int) -> Work:
         """What one kernel does."""
         if style.kind == "conv":
             return conv_work(
@@ -152,7 +153,9 @@ class RecurrentMixer(Implementation):
     def is_measured(self, variant: Variant, device: Device) -> bool:
         """Whether these kernels were timed on the device's architecture."""
         settings = [setting_of(self.family, kind, variant, device) for kind in kinds_of(variant)]
-        return is_known(variant) and all(setting.measured for setting in settings)
+        return is_known(self.family, variant.kernel) and all(
+            setting.measured for setting in settings
+        )
 
 
 @lru_cache(maxsize=4096)

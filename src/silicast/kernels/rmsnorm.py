@@ -25,7 +25,6 @@ class RmsNorm(StreamingKernel):
         "hidden": (1, 1 << 18),
         "residual": (0, 1),
     }
-    scalar_libraries: ClassVar[frozenset[str]] = frozenset({"sarathi"})
 
     def stream(self, sizes: Sizes, variant: Variant) -> Stream:
         """Row in and out, the weight once; the residual in and out if fused."""

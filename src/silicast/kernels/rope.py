@@ -22,7 +22,6 @@ class Rope(StreamingKernel):
         "num_kv_heads": (1, 512),
         "head_dim": (2, 1024),
     }
-    scalar_libraries: ClassVar[frozenset[str]] = frozenset({"sarathi"})
 
     def stream(self, sizes: Sizes, variant: Variant) -> Stream:
         """Queries and keys in and out, a row of cosines and sines and a position per token."""

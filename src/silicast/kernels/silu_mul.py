@@ -17,7 +17,6 @@ class SiluMul(StreamingKernel):
 
     family: ClassVar[str] = "silu_mul"
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {"tokens": (1, 1 << 22), "width": (2, 1 << 19)}
-    scalar_libraries: ClassVar[frozenset[str]] = frozenset({"sarathi"})
 
     def stream(self, sizes: Sizes, variant: Variant) -> Stream:
         """The whole input once, half as much out; exponential and reciprocal on the XU."""

@@ -25,10 +25,12 @@ from silicast.core.numerics import F64, ceil_div, smooth_max
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.streaming_machine import Machine, machine_of
+from silicast.workload.libraries import kernel_rule
+from silicast.workload.library_file import Facts
 from silicast.workload.op import Op, OpBatch, Variant
 
-SCALAR = "scalar"
-"""Style of kernels that move one element at a time; they take constants of their own."""
+SCALAR, VECTORISED = "scalar", "vectorised"
+"""Styles of kernels: one element at a time, with constants of its own, and all others."""
 
 Sizes = Mapping[str, Any]
 """Dimensions of one op (Python integers) or of a batch (int64 arrays): formulas serve both."""
@@ -82,8 +84,6 @@ class StreamingKernel(Implementation):
     """A family whose time is that of moving its data; subclasses state traffic and stream."""
 
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp16", "fp32")
-    scalar_libraries: ClassVar[frozenset[str]] = frozenset()
-    """Libraries whose kernels of this family load and store one element a thread at a time."""
 
     @abstractmethod
     def stream(self, sizes: Sizes, variant: Variant) -> Stream:
@@ -116,14 +116,19 @@ class StreamingKernel(Implementation):
     @final
     def is_scalar(self, variant: Variant) -> bool:
         """Whether a variant's kernel moves one element at a time, as those of 2023 did."""
-        return variant.library in self.scalar_libraries
+        return self.kernel_style(variant) == SCALAR
 
     @final
     def style(self, variant: Variant, device: Device) -> str:  # noqa: ARG002
         """Scalar or vectorised, in families where measured libraries differ in that."""
-        if not self.scalar_libraries:
-            return ""
-        return SCALAR if self.is_scalar(variant) else "vectorised"
+        found = self.kernel_style(variant)
+        return found if found in (SCALAR, VECTORISED) else ""
+
+    @final
+    def kernel_style(self, variant: Variant) -> str:
+        """How a variant's library runs this family; "" = as most do."""
+        rule = kernel_rule(self.family, Facts.of(variant))
+        return rule.style if rule else ""
 
     def remarks(self, variant: Variant) -> tuple[str, ...]:  # noqa: ARG002
         """What a reader must know of a variant: assumptions that its flags stand for."""

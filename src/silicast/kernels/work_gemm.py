@@ -19,13 +19,13 @@ from silicast.kernels.gemm_constants import widen_ops
 from silicast.kernels.implementation import Analysis, Implementation
 from silicast.kernels.physics import load_physics
 from silicast.kernels.work_model import (
-    ALLOCATING,
     Rates,
     Work,
     analyse_work,
     measured,
     shared_errors,
 )
+from silicast.workload.libraries import library
 from silicast.workload.op import Op, OpBatch, Variant
 
 HALF = 0.5
@@ -85,7 +85,7 @@ class WorkGemm(Implementation):
         reads = blocked_reads(a, b, m, n, rates.chip_bytes)
         none = np.zeros_like(m)
         packed = none  # whoever calls a library directly lets it choose the layout
-        if batch.variant.library in ALLOCATING:
+        if library(batch.variant.library).allocates_results:
             packed = self.packed(device, m, n, products, a + b)
         converted = none
         if batch.variant.flag("includes_quantize") and recipe.quantizes:

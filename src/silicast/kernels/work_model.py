@@ -21,13 +21,11 @@ from silicast.core.numerics import F64, smooth_max
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand
 from silicast.kernels.physics import load_physics
+from silicast.workload.libraries import library
 from silicast.workload.op import Variant
 
 OPERATIONS_A_BYTE = 2.0
 """Products share out their operations: so many count as a byte of a stream."""
-
-ALLOCATING = ("torch",)
-"""Libraries whose operators allocate their results and keep no memory on a CPU."""
 
 HALF = 0.5
 """Half of a cache is room for one operand's stream, half for what passes it."""
@@ -88,7 +86,7 @@ class Rates:
         launch_s: a kernel that does nothing; stream_launch_s: and one that is launched alone.
         levels: (bytes, sustained bytes per second) of each cache, the smallest first; () = one
             on-chip memory, at ``chip_per_s``.
-        fresh_from_bytes: results of :data:`ALLOCATING` libraries from this size on are given new
+        fresh_from_bytes: results of libraries that allocate them are from this size on given new
             memory in every call, at fresh_s_per_byte for the operating system to map and clear it.
         thread_bytes: operands and results that a further unit is woken for, 0 = all always run;
             fork_s: for waking them and waiting for the last.
@@ -194,7 +192,7 @@ def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
         "chip": work.moved_bytes * chip_s_per_byte,
     }
     fresh_s = np.zeros_like(total)
-    if variant.library in ALLOCATING:
+    if library(variant.library).allocates_results:
         fresh = work.write_bytes * (work.write_bytes >= rates.fresh_from_bytes)
         fresh_s = fresh * rates.fresh_s_per_byte
     packed_s = work.packed_bytes * chip_s_per_byte

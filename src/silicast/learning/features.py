@@ -229,6 +229,8 @@ def _longest(name: str, of: Kernels) -> I64:
 
 def _values(name: str, of: Kernels) -> I64:
     found = of.batch.dims.get(name)
+    if found is None:  # one size may stand for both sides of a window
+        found = of.batch.dims.get(name.removesuffix("_h").removesuffix("_w"))
     if found is None:
         return np.full(len(of.batch), LEFT_OUT.get(name, 1), dtype=np.int64)
     return found

@@ -35,7 +35,7 @@ from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.measurement.calibrate_kernels import SCALE, WRONG_UNIT
-from silicast.measurement.cases import DEFAULT_ENGINES, TIMES_OF_RUNS, TOTALS, Case, run_cases
+from silicast.measurement.cases import TIMES_OF_RUNS, TOTALS, Case, run_cases
 from silicast.measurement.dataset import DatasetRow
 from silicast.measurement.records import RunRow
 from silicast.measurement.rejected_rows import RejectedRows
@@ -144,7 +144,7 @@ def fit_runs(
 def _engine(case: Case) -> Engine:
     scenario = decode(dict(case.tree), folder=case.folder)
     options = ("attention", "autocast")
-    return chosen_engine(scenario, DEFAULT_ENGINES.get(scenario.raw.task, ""), options)[0]
+    return chosen_engine(scenario, options)[0]
 
 
 @final

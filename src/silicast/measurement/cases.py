@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from silicast.composition.engine import default_engine
 from silicast.core.calibration import Calibration
 from silicast.core.hashing import content_hash
 from silicast.measurement.dataset import DatasetRow, noise_of
@@ -30,7 +31,6 @@ UNNAMED = ("id", "seed", "why", "tier", "calibration", "format")
 TIMES_OF_RUNS = ("prefill_ms", "decode_step_ms", "e2e_ms", "forward_ms", "backward_ms")
 """Metrics that are compared first; totals are sums of them."""
 TOTALS = ("total_ms", "step_time_s")
-DEFAULT_ENGINES = {"inference": "vllm", "graph": "torch-eager", "training": "megatron"}
 
 
 @final
@@ -112,7 +112,7 @@ def run_cases(each: DatasetRow[RunRow], device: str) -> list[Case]:
     identity = content_hash({name: value for name, value in tree.items() if name != "device"})
     tree.setdefault("device", device)
     scenario = decode(tree, folder=each.file.parent)
-    engine = DEFAULT_ENGINES.get(scenario.raw.task, "")
+    engine = default_engine(scenario.raw.task)
     if scenario.engine is not None:
         engine = engine_of(scenario).name
     return [

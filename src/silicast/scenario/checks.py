@@ -9,7 +9,7 @@ from silicast.core.errors import SilicastError
 from silicast.scenario.dtype_names import dtype_name
 from silicast.scenario.limits import MAX_STATIC_BATCH
 from silicast.scenario.reading import shown
-from silicast.scenario.schema import ParallelTable, PoolTable, RawScenario
+from silicast.scenario.schema import ParallelTable, PoolTable, PrecisionTable, RawScenario
 from silicast.scenario.strict import near, require
 from silicast.scenario.workloads import (
     ArrivalTable,
@@ -26,6 +26,7 @@ from silicast.scenario.workloads import (
     WorkflowWorkload,
     Workload,
 )
+from silicast.workload.precision import require_agreeing
 
 OPTIMIZERS = (
     "none", "adam", "adamw", "fused_adam", "sgd", "sgd_momentum", "adafactor", "lion", "muon",
@@ -42,7 +43,7 @@ def check_workload(
     Raises:
         SilicastError: names the field and what to change.
     """
-    _precision(raw)
+    _precisions(raw, pools)
     if raw.device is None and not pools:
         raise SilicastError("is missing", field="device", hint="a name, a table or a path")
     if raw.colocation is not None:
@@ -68,23 +69,40 @@ def check_workload(
             if pool.parallel is not None:
                 _serving_plan(pool.parallel, f"pools.{name}.parallel")
         _enough_gpus(raw, pools)
-    if isinstance(workload, CollectiveWorkload) and raw.cluster and raw.cluster.gpus:
+    if isinstance(workload, CollectiveWorkload):
+        _participants(raw, workload)
+    if isinstance(workload, WorkflowWorkload):
+        _stages(workload, pools)
+
+
+def _participants(raw: RawScenario, workload: CollectiveWorkload) -> None:
+    if raw.cluster and raw.cluster.gpus:
         require(
             workload.gpus <= raw.cluster.gpus,
             f"{workload.gpus} GPUs in a cluster of {raw.cluster.gpus}",
             "workload.gpus",
         )
-    if isinstance(workload, WorkflowWorkload):
-        _stages(workload, pools)
 
 
-def _precision(raw: RawScenario) -> None:
-    if raw.precision is None:
+def _precisions(raw: RawScenario, pools: Mapping[str, PoolTable]) -> None:
+    _precision(raw.precision, "precision")
+    for name, pool in pools.items():
+        _precision(pool.precision, f"pools.{name}.precision")
+
+
+def _precision(table: PrecisionTable | None, field: str) -> None:
+    if table is None:
         return
-    for name in ("weights", "activations", "kv_cache", "recipe"):
-        value = getattr(raw.precision, name)
-        if value is not None:
-            dtype_name(value, f"precision.{name}")
+    stated = {
+        name: dtype_name(value, f"{field}.{name}")
+        for name in ("recipe", "weights", "activations", "kv_cache")
+        if (value := getattr(table, name)) is not None
+    }
+    stated.pop("kv_cache", None)
+    try:
+        require_agreeing(*map(stated.get, ("recipe", "weights", "activations")))
+    except SilicastError as error:
+        raise error.at(field) from None
 
 
 def _training_plan(raw: RawScenario, workload: TrainingWorkload) -> None:
@@ -203,7 +221,20 @@ def _graph(w: GraphWorkload, field: str) -> None:
 
 
 def _collective(w: CollectiveWorkload, field: str) -> None:
+    from silicast.communication.library import collective_libraries
+    from silicast.communication.selection import launches
+
     dtype_name(w.dtype, f"{field}.dtype")
+    for name, known in (("implementation", collective_libraries()), ("launch", launches())):
+        value = getattr(w, name)
+        if value is not None and value not in known:
+            hint = near(value, known)
+            raise SilicastError(
+                f"expected one of {', '.join(known)}, found {shown(value)}",
+                kind="unknown_name",
+                field=f"{field}.{name}",
+                hint="" if hint.startswith("known") else hint,
+            )
 
 
 _ARRIVAL: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

@@ -1,4 +1,4 @@
-"""The engine of a scenario: as of the version that it states, with its switches."""
+"""The engine of a scenario, in its stated version and with its options."""
 
 from __future__ import annotations
 
@@ -13,13 +13,10 @@ from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import engine_of
 
 
-def chosen_engine(
-    scenario: Scenario, default: str, options: Collection[str] = ()
-) -> tuple[Engine, list[str]]:
+def chosen_engine(scenario: Scenario, options: Collection[str] = ()) -> tuple[Engine, list[str]]:
     """The engine of the one pool, and a warning where its stated version changes nothing.
 
     Args:
-        default: where the scenario names none.
         options: options of frameworks that the task itself understands.
 
     Raises:
@@ -28,7 +25,7 @@ def chosen_engine(
     table = scenario.engine
     stated = table.options if table is not None else {}
     version = table.version if table is not None else ""
-    engine = as_of(engine_of(scenario, default), version)
+    engine = as_of(engine_of(scenario), version)
     if engine.kind == "serving":
         options = ()
     switches = {name: value for name, value in stated.items() if name not in options}
@@ -37,7 +34,7 @@ def chosen_engine(
 
 
 def no_graphs(scenario: Scenario, device: Device) -> list[str]:
-    """A warning where graphs are asked for that a device has no use for."""
+    """A warning where captured graphs are asked for on a device without launches."""
     stated = scenario.engine.options.get("cuda_graph") if scenario.engine is not None else None
     if device.execution_model not in IN_LINE or stated in (None, False, "off"):
         return []

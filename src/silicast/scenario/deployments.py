@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, cast, final, get_args
 
 from silicast.composition.deployment import Deployment
-from silicast.composition.engine import Engine
+from silicast.composition.engine import Engine, engines_of
 from silicast.composition.machine import Machine
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device
@@ -17,7 +17,6 @@ from silicast.scenario.decode import Scenario, of_pool
 from silicast.scenario.dtype_names import dtype_name
 from silicast.scenario.measured import with_measured
 from silicast.scenario.resolve import (
-    DEFAULT_ENGINE,
     cluster_of,
     device_of,
     evidence_of,
@@ -48,19 +47,19 @@ class Pool:
     warnings: tuple[str, ...] = ()
 
 
-def pools_of(scenario: Scenario, default_engine: str = DEFAULT_ENGINE) -> dict[str, Pool]:
+def pools_of(scenario: Scenario) -> dict[str, Pool]:
     """The deployment of every pool by name; "" = that of a scenario without pools.
 
     Raises:
         SilicastError: as :func:`deployment_of`; the field names the pool.
     """
     if not scenario.pools:
-        deployment, said = deployment_of(scenario, default_engine)
+        deployment, said = deployment_of(scenario)
         return {"": Pool(deployment, warnings=tuple(said))}
     found = {}
     for name, table in scenario.pools.items():
         try:
-            deployment, said = deployment_of(of_pool(scenario, table), default_engine)
+            deployment, said = deployment_of(of_pool(scenario, table))
         except SilicastError as error:
             raise error.at(f"pools.{name}") from None
         found[name] = Pool(deployment, table.count, table.role, tuple(said))
@@ -69,7 +68,6 @@ def pools_of(scenario: Scenario, default_engine: str = DEFAULT_ENGINE) -> dict[s
 
 def deployment_of(
     scenario: Scenario,
-    default_engine: str = DEFAULT_ENGINE,
     options: tuple[str, ...] = (),
     *,
     trains: bool = False,
@@ -89,7 +87,7 @@ def deployment_of(
             raise not_yet(f"{name} in inference", f"parallel.{name}")
     if degrees.sp is True or degrees.sp > 1:
         raise not_yet("sequence parallelism in inference", "parallel.sp")
-    machine, warnings = machine_of(scenario, default_engine, options, trains=trains)
+    machine, warnings = machine_of(scenario, options, trains=trains)
     model = model_of(scenario)
     precision, said = precision_of(scenario, model, machine.device)
     return Deployment(machine, model, plan_of(scenario), precision), [*said, *warnings]
@@ -97,7 +95,6 @@ def deployment_of(
 
 def machine_of(
     scenario: Scenario,
-    default_engine: str = DEFAULT_ENGINE,
     options: tuple[str, ...] = (),
     *,
     trains: bool = False,
@@ -108,14 +105,18 @@ def machine_of(
         "cluster.slow_gpus", "cluster.failures",
     )  # fmt: skip
     raw = scenario.raw
-    engine, said = chosen_engine(scenario, default_engine, options)
+    engine, said = chosen_engine(scenario, options)
     if trains and engine.kind == "serving":
         raise SilicastError(
-            f"{engine.name} serves models", field="engine", hint="megatron or fsdp train them"
+            f"{engine.name} serves models",
+            field="engine",
+            hint=f"{' or '.join(engines_of('training'))} train them",
         )
     if engine.kind == "training" and not trains:
         raise SilicastError(
-            f"{engine.name} trains models", field="engine", hint="vllm, sglang or trtllm serve them"
+            f"{engine.name} trains models",
+            field="engine",
+            hint=f"{' or '.join(engines_of('serving'))} serve them",
         )
     device = device_of(scenario)
     engine, evidence, measured = with_measured(scenario, engine, evidence_of(scenario, device))

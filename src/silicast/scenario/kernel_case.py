@@ -12,13 +12,13 @@ from silicast.scenario.kernel_ops import (
     CACHES,
     COMMON,
     LAUNCHES,
-    LIBRARIES,
     OPS,
 )
 from silicast.scenario.kernel_tables._spec import Lowering, OpSpec, Range
 from silicast.scenario.limits import MAX_BATCH
 from silicast.scenario.reading import shown
 from silicast.scenario.strict import near, require
+from silicast.workload.libraries import library_names
 from silicast.workload.op import Dim, Op, Variant
 
 _PLURAL = {"q_lens": "q_len", "kv_lens": "kv_len"}
@@ -32,7 +32,7 @@ class KernelCase:
     Attributes:
         op: what the kernel models see.
         words: textual properties that are no part of it ("distribution", "model", ...).
-        warnings: what was guessed of it.
+        warnings: of guesses.
     """
 
     op: Op
@@ -95,7 +95,7 @@ class _Reader:
         variant = Variant(
             dtype=self._dtype("dtype", self._default_dtype()),
             kv_dtype=str(lowered.words.pop("kv_dtype", "")),
-            library=self._choice("library", LIBRARIES, close=True),
+            library=self._library(),
             version=self._text("library_version"),
             kernel=self._text("variant"),
             launch=self._choice("launch", LAUNCHES),
@@ -181,17 +181,17 @@ class _Reader:
         require(isinstance(value, str), f"expected text, found {shown(value)}", name)
         return str(value)
 
-    def _choice(self, name: str, allowed: tuple[str, ...], *, close: bool = False) -> str:
+    def _library(self) -> str:
+        value, known = self._text("library"), library_names()
+        if value and value not in known:
+            raise _unknown("library", value, known.names)
+        return known.canonical(value) if value else ""
+
+    def _choice(self, name: str, allowed: tuple[str, ...]) -> str:
         value = self._text(name)
-        text = value.casefold() if close else value
-        if text and text not in allowed:
-            raise SilicastError(
-                f"unknown {name} {shown(value)}",
-                kind="unknown_name",
-                field=name,
-                hint=near(value, allowed),
-            )
-        return text
+        if value and value not in allowed:
+            raise _unknown(name, value, allowed)
+        return value
 
     def _dtype(self, name: str, default: str = "") -> str:
         value = self.table.get(name, default)
@@ -202,6 +202,12 @@ class _Reader:
     def _default_dtype(self) -> str:
         own = self.table.get(self.spec.main_dtype) if self.spec.main_dtype else None
         return str(own) if own else self.spec.default_dtype
+
+
+def _unknown(name: str, value: str, known: tuple[str, ...]) -> SilicastError:
+    return SilicastError(
+        f"unknown {name} {shown(value)}", kind="unknown_name", field=name, hint=near(value, known)
+    )
 
 
 def _flat(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,13 +14,11 @@ import silicast.scenario.kernel_tables as package
 from silicast.scenario.kernel_tables._spec import OpSpec
 
 COMMON = ("op", "dtype", "library", "library_version", "variant", "launch", "cache")
-LIBRARIES = (
-    "cublas", "cutlass", "deepgemm", "flashinfer", "fa2", "fa3", "fa4", "flashmla", "trtllm",
-    "vllm", "sglang", "triton", "torch", "cudnn", "marlin", "deepep", "nccl", "rocblas",
-    "hipblaslt", "aiter", "xla", "oneccl", "onednn",
-)  # fmt: skip
-LAUNCHES = ("graph", "stream")
-CACHES = ("cold", "warm")
+LAUNCHES = ("graph", "stream", "profiler")
+"""Replayed, launched one by one, or the kernel's own duration as a profiler reports it."""
+CACHES = ("cold", "warm", "between")
+"""Operands come from memory, lie in L2 as far as they fit, or have seen a pass's other kernels run
+since they were used."""
 
 
 def _all_ops() -> dict[str, OpSpec]:

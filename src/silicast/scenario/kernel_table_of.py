@@ -1,6 +1,4 @@
-"""An :class:`~silicast.workload.op.Op` as the ``kernel`` table that says it: the way back from
-:mod:`.kernel_case`.
-"""
+"""The ``kernel`` table of an :class:`~silicast.workload.op.Op`: inverts :mod:`.kernel_case`."""
 
 from __future__ import annotations
 
@@ -10,22 +8,22 @@ from typing import Any, final
 
 from silicast.core.errors import SilicastError
 from silicast.scenario.kernel_case import kernel_case
-from silicast.scenario.kernel_ops import CACHES, OPS
+from silicast.scenario.kernel_ops import OPS
+from silicast.scenario.kernel_tables.products import quantizes
 from silicast.scenario.kernel_tables.streams import KINDS
 from silicast.scenario.kernel_tables.training import OPTIMIZERS
 from silicast.workload.op import Affine, Op
 
 Columns = dict[str, Any]
-UNSTATED = {"batch": 1}
-"""Sizes of ops of one sequence, where their table has no default of its own."""
-UNSAID = ("append", "assumed_shape")
-"""Flags that no table has a word for: whether an engine's call appends keys and values."""
+UNSTATED = {"batch": 1, "residual": 0}
+"""Sizes that ops may leave out and tables do not."""
+NO_COLUMN = ("append", "assumed_shape")
+"""Flags without a column: whether an engine's call appends keys and values."""
 
 
 def kernel_table_of(op: Op) -> Columns:
-    """The table of an op whose sizes are numbers. What a table has no word for is left out of it: a
-    cache in the state that a pass leaves it in, and that attention appends new keys and values
-    (``kv_copy`` is a kernel of its own).
+    """The table of an op whose sizes are numbers. It leaves out that attention appends new keys and
+    values (``kv_copy`` is a kernel of its own).
 
     Raises:
         SilicastError: the op has sizes that only a batch knows, or is no kernel of a table
@@ -38,69 +36,70 @@ def kernel_table_of(op: Op) -> Columns:
     if unknown:
         raise SilicastError("is a size that only the batch knows", field=unknown[0])
     if op.family not in OPS:
-        raise _unsaid(op, "no kernel table has this op")
+        raise _unsupported(op, "no kernel table has this op")
     parts = _Parts(op)
-    _WAYS_BACK.get(op.family, _as_stated)(parts)
+    _INVERSES.get(op.family, _as_stated)(parts)
     if parts.kv_dtype:
-        raise _unsaid(op, f"a cache in {parts.kv_dtype}")
-    left = [name for name, value in parts.flags.items() if value and name not in UNSAID]
+        raise _unsupported(op, f"a cache in {parts.kv_dtype}")
+    left = [name for name, value in parts.flags.items() if value and name not in NO_COLUMN]
     if left:
-        raise _unsaid(op, f"its property {left[0]}")
+        raise _unsupported(op, f"its property {left[0]}")
     found: Columns = {"op": op.family, **parts.columns, "dtype": op.variant.dtype}
     variant = op.variant
     stated = {
         "library": variant.library, "library_version": variant.version, "variant": variant.kernel,
-        "launch": variant.launch, "cache": variant.cache if variant.cache in CACHES else "",
+        "launch": variant.launch, "cache": variant.cache,
     }  # fmt: skip
     found |= {name: value for name, value in stated.items() if value}
     if _core(kernel_case(found).op) != _core(op):
-        raise _unsaid(op, "what its table comes to is another op")
+        raise _unsupported(op, "its table means another op")
     return found
 
 
 def _core(op: Op) -> tuple[object, ...]:
-    """What an op computes: without sizes and flags that are what they are where none is stated."""
+    """The op without sizes and flags that have their default values."""
     usual = {name: default for name, (_, default) in OPS[op.family].optional.items()}
     dims = {name: dim for name, dim in op.dims if usual.get(name, UNSTATED.get(name)) != dim}
-    flags = {name for name, value in op.variant.flags if value and name not in UNSAID}
+    flags = {name for name, value in op.variant.flags if value and name not in NO_COLUMN}
     if op.family == "attention_prefill" and "causal" not in dict(op.variant.flags):
-        flags.add("causal")  # what tables mean that leave it out
-    if op.family == "attention_decode":
-        flags.discard("causal")  # one query sees all keys either way
-    cache = op.variant.cache if op.variant.cache in CACHES else ""
-    return dims, flags, replace(op.variant, flags=(), cache=cache)
+        flags.add("causal")  # the default of the tables
+    if op.family in ("attention_decode", "mla_prefill", "mla_decode"):
+        flags.discard("causal")  # one query sees all keys either way, latent attention is causal
+    return dims, flags, replace(op.variant, flags=())
 
 
-def _unsaid(op: Op, why: str) -> SilicastError:
+def _unsupported(op: Op, why: str) -> SilicastError:
     return SilicastError(
-        f"{op.family} cannot be said as a kernel table: {why}", kind="unsupported", field="kernel"
+        f"{op.family} cannot be stated as a kernel table: {why}", kind="unsupported", field="kernel"
     )
 
 
 @final
 class _Parts:
-    """An op on its way to a table: what is not yet said of it, and what is.
+    """An op that is being turned into a table.
 
     Attributes:
-        columns: sizes, to begin with all; flags: left to be said; kv_dtype: likewise.
+        columns: of the table, at first all sizes.
+        flags, kv_dtype: of the op, until they are columns.
+        variant: of the op.
     """
 
     def __init__(self, op: Op) -> None:
         self.columns: Columns = {n: list(v) if isinstance(v, tuple) else v for n, v in op.dims}
         self.flags = dict(op.variant.flags)
-        self.kv_dtype = op.variant.kv_dtype
+        self.variant, self.kv_dtype = op.variant, op.variant.kv_dtype
 
-    def say(self, *names: str) -> None:
-        """Flags that are columns of the same name."""
+    def state(self, *names: str) -> None:
+        """Turns flags into columns of the same name."""
         self.columns |= {name: self.flags.pop(name) for name in names if name in self.flags}
 
-    def say_cache(self, column: str) -> None:
-        """The format of the cache."""
+    def state_cache(self, column: str) -> None:
+        """Turns the format of the cache into a column."""
         if self.kv_dtype:
             self.columns[column], self.kv_dtype = self.kv_dtype, ""
 
-    def say_linear(self) -> None:
-        """The format of the linear layers of a module."""
+    def state_linear(self) -> None:
+        """Turns the format of a module's linear layers into a column."""
         for name in [name for name in self.flags if name.startswith("gemm_")]:
             del self.flags[name]
             self.columns["gemm_type"] = name.removeprefix("gemm_")
@@ -111,12 +110,12 @@ def _as_stated(parts: _Parts) -> None:
 
 
 def _flags(*names: str) -> Callable[[_Parts], None]:
-    return lambda parts: parts.say(*names)
+    return lambda parts: parts.state(*names)
 
 
 def _attention(parts: _Parts) -> None:
-    parts.say("causal")
-    parts.say_cache("kv_dtype")
+    parts.state("causal")
+    parts.state_cache("kv_dtype")
     if parts.flags.pop("ragged", False):
         parts.columns["kv_layout"] = "ragged"
 
@@ -133,7 +132,7 @@ def _elementwise(parts: _Parts) -> None:
 
 
 def _experts(parts: _Parts) -> None:
-    parts.say("gated")
+    parts.state("gated")
     for part in ("w13", "w2"):
         if parts.flags.pop(part, False):
             parts.columns["part"] = part
@@ -145,25 +144,38 @@ def _experts(parts: _Parts) -> None:
         parts.columns["distribution"] = own
 
 
+def _product(parts: _Parts) -> None:
+    parts.state("includes_quantize")
+    usual = quantizes(parts.variant.library, parts.variant.dtype)
+    if usual and "includes_quantize" not in parts.columns:
+        parts.columns["includes_quantize"] = False
+
+
 def _latent(parts: _Parts) -> None:
-    parts.say_cache("kv_cache_dtype")
+    parts.flags.pop("causal", None)
+    parts.state_cache("kv_cache_dtype")
+
+
+def _selection(parts: _Parts) -> None:
+    parts.state("decode")
+    parts.state_cache("kv_dtype")
 
 
 def _latent_block(parts: _Parts) -> None:
     _latent(parts)
-    parts.say_linear()
+    parts.state_linear()
     decode = parts.flags.pop("generation", False)
     parts.columns["phase"] = "generation" if decode else "context"
 
 
 def _sparse(kind: str) -> Callable[[_Parts], None]:
-    def say(parts: _Parts) -> None:
+    def inverse(parts: _Parts) -> None:
         _latent_block(parts)
         if parts.flags.pop("skip_indexer", False):
             phase = parts.columns.pop("phase")
             parts.columns["op_name"] = f"{kind}_{phase}_module_skip_indexer"
 
-    return say
+    return inverse
 
 
 def _mixer(parts: _Parts) -> None:
@@ -172,18 +184,18 @@ def _mixer(parts: _Parts) -> None:
 
 
 def _kv_copy(parts: _Parts) -> None:
-    parts.say_cache("kv_dtype")
+    parts.state_cache("kv_dtype")
 
 
 def _optimizer(parts: _Parts) -> None:
-    parts.say("master", "fp32_states", "fp32_grads")
+    parts.state("master", "fp32_states", "fp32_grads")
     for kind in OPTIMIZERS:
         if parts.flags.pop(kind, False):
             parts.columns["kind"] = kind
 
 
-_WAYS_BACK: Mapping[str, Callable[[_Parts], None]] = {
-    "gemm": _flags("includes_quantize"),
+_INVERSES: Mapping[str, Callable[[_Parts], None]] = {
+    "gemm": _product,
     "conv2d": _flags("backward_data", "backward_weights"),
     "attention_prefill": _attention,
     "attention_decode": _attention,
@@ -195,10 +207,11 @@ _WAYS_BACK: Mapping[str, Callable[[_Parts], None]] = {
     "mla_decode": _latent,
     "mla_module": _latent_block,
     **{f"{kind}_module": _sparse(kind) for kind in ("dsa", "csa", "hca", "msa")},
+    **dict.fromkeys(("indexer_logits", "topk", "sparse_attention"), _selection),
+    "quantize": _flags("static"),
     **dict.fromkeys(("gdn", "kda", "mamba2"), _mixer),
     "kv_copy": _kv_copy,
     "optimizer": _optimizer,
     "cross_entropy": _flags("backward"),
 }
-"""Op -> what says its flags and formats, as the file of its table in ``kernel_tables`` reads them.
-Ops without an entry have none."""
+"""Op -> the inverse of its ``lower`` in ``kernel_tables``; ops without an entry have none."""

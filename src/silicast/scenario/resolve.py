@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from silicast.composition.engine import Engine
     from silicast.workload.model import ModelConfig
 
-DEFAULT_ENGINE = "vllm"
-
 MANY_CALIBRATIONS = 64
 
 
@@ -163,13 +161,15 @@ def _from_folder(spec: str | dict[str, Any], folder: Path) -> str | dict[str, An
     return spec
 
 
-def engine_of(scenario: Scenario, default: str = DEFAULT_ENGINE) -> Engine:
-    """The engine of the one pool, or the default one.
+def engine_of(scenario: Scenario) -> Engine:
+    """The engine of the one pool, or the task's default one.
 
     Raises:
         SilicastError: unknown engine; the nearest are offered.
     """
-    table = scenario.engine or EngineTable(default)
+    from silicast.composition.engine import default_engine
+
+    table = scenario.engine or EngineTable(default_engine(scenario.raw.task))
     return find_any_engine(table, scenario.folder)
 
 

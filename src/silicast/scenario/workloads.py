@@ -32,8 +32,9 @@ class CollectiveWorkload(Table, frozen=True):
     bytes: Bytes
     gpus: Annotated[int, Meta(ge=2, le=1_000_000)]
     dtype: Name = "bf16"
-    implementation: Literal["nccl", "vllm", "sglang", "trtllm"] | None = None
-    launch: Literal["graph", "eager", "torch"] | None = None
+    implementation: Name | None = None
+    implementation_version: Name | None = None
+    launch: Name | None = None
 
 
 class GraphWorkload(Table, frozen=True):

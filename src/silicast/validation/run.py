@@ -19,7 +19,7 @@ from silicast.learning.tiers import Evidence
 from silicast.validation.figures import summary
 from silicast.validation.suite import Scored, Suite, data_folder, resting, suites
 
-ARTEFACTS = ("physics", "learned", "devices", "models", "engines")
+ARTEFACTS = ("physics", "learned", "devices", "models", "engines", "libraries")
 """Catalog folders whose content decides predictions."""
 
 ANALYTIC = "analytic tier"

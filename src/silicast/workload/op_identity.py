@@ -7,13 +7,13 @@ leave to others. These differences do not change the kernel, so identity ignores
 
 from __future__ import annotations
 
+from silicast.core.compiled import entries
 from silicast.workload.op import Dim, Op
 
 TRUE_BY_DEFAULT = frozenset(("causal", "gated", "master", "fp32_states"))
 """Flags that are true where they are missing; all others are false there."""
 TRUE_IN_ENGINES = frozenset(("append", "rope"))
 """Flags of attention that are true in calls of engines where they are missing."""
-ENGINES = frozenset(("vllm", "sglang", "trtllm"))
 DEFAULT_SIZES: frozenset[tuple[str, Dim]] = frozenset((("window", 0), ("q_len", 1)))
 """Sizes that mean the same as a missing size: no window, the one query of a decode step."""
 DEFAULT_LAUNCH = "graph"
@@ -44,7 +44,7 @@ def identity(op: Op) -> Identity:
         (name, value)
         for name, value in variant.flags
         if value != (name in TRUE_BY_DEFAULT)
-        or (name in TRUE_IN_ENGINES and variant.library in ENGINES)
+        or (name in TRUE_IN_ENGINES and variant.library in entries("engines"))
     )
     launch = variant.launch or DEFAULT_LAUNCH
     function = variant.kernel if variant.kernel in OTHER_FUNCTIONS else ""

@@ -108,14 +108,16 @@ class Precision:
     ) -> Precision:
         """A precision from the fields of a scenario; what is left out stays as ``default`` has it.
 
-        ``recipe`` wins over ``weights`` and ``activations``. Experts and attention keep a recipe of
-        their own unless another format is asked for; asking for the very format of the default's
-        experts means the checkpoint as it is. The KV cache follows the format
-        between kernels unless the default quantises it or ``kv_cache`` is given.
+        A ``recipe`` stands for both ``weights`` and ``activations``. Experts and attention keep a
+        recipe of their own unless another format is asked for; asking for the very format of the
+        default's experts means the checkpoint as it is. The KV cache follows the format between
+        kernels unless the default quantises it or ``kv_cache`` is given.
 
         Raises:
-            SilicastError: unknown format, or a pair of formats that no recipe multiplies.
+            SilicastError: unknown format, a pair of formats that no recipe multiplies, or a recipe
+                of other formats than those stated beside it.
         """
+        require_agreeing(recipe, weights, activations)
         base = default or Precision()
         if base.experts and _asks_for(base.expert, weights, activations, recipe):
             weights = activations = recipe = None
@@ -139,6 +141,33 @@ class Precision:
             _own(experts, base.experts if kept else "", name, "experts"),
             _own(attention, base.attention if kept else "", name, "attention"),
         )
+
+
+def require_agreeing(recipe: str | None, weights: str | None, activations: str | None) -> None:
+    """Refuses formats of weights or activations that are not those of the recipe beside them.
+
+    Raises:
+        SilicastError: unknown format, or a contradiction; names the field.
+
+    >>> require_agreeing("fp8_block", "fp8", None)
+    """
+    if recipe is None:
+        return
+    own = _recipe(recipe, "recipe")
+    for field, stated, meant in (
+        ("weights", weights, own.weights), ("activations", activations, own.activations)
+    ):  # fmt: skip
+        if stated is None:
+            continue
+        plain = _plain(stated)
+        pair = (own.weights, plain) if field == "activations" else (plain, own.activations)
+        agrees = plain == meant or _BY_FORMATS.get(pair) == own.name
+        if not (agrees if plain in BITS else _recipe(stated, field) is own):
+            raise SilicastError(
+                f"{stated} contradicts recipe = {recipe}, whose {field} are {meant}",
+                field=field,
+                hint="keep one of the two",
+            )
 
 
 def _asks_for(

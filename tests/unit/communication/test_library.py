@@ -90,5 +90,5 @@ def test_over_pcie_only_a_pair_has_its_own_kernel() -> None:
 
 
 def test_an_unknown_library_is_refused() -> None:
-    with pytest.raises(SilicastError, match="nccl, vllm, sglang or trtllm"):
+    with pytest.raises(SilicastError, match="nccl, sglang, trtllm or vllm"):
         names("gloo", 2, 1)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from silicast.composition.engine import engine_index, find_engine
+from silicast.composition.engine import default_engine, engine_index, find_engine
 from silicast.composition.engine_options import OPTIONS
 from silicast.composition.engine_versions import as_of, lacking
+from silicast.core.releases import release_of
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,14 @@ def test_every_engine_names_known_options_and_predecessors() -> None:
     for name in engine_index().names:
         engine = find_engine(name)
         assert set(engine.since) <= set(OPTIONS), name
-        assert bool(engine.precedes) == bool(engine.until), name
-        if engine.precedes:
-            assert engine.precedes in engine_index().names
+        for version, earlier in engine.earlier.items():
+            assert release_of(version), name
+            assert earlier in engine_index().names, name
+
+
+def test_every_task_that_runs_an_engine_has_a_default_one() -> None:
+    for task in ("inference", "serving", "graph", "training", "capacity", "plan"):
+        assert default_engine(task), task
+        named = [x for x in engine_index().names if task in find_engine(x).default_for]
+        assert len(named) == 1, task
+    assert default_engine("kernel") == ""

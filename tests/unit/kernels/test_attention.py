@@ -171,7 +171,7 @@ def test_libraries_resolve(library: str, architecture: str, expected: str) -> No
 
 def test_a_tables_kernel_name_wins_over_the_engines_usual_kernel() -> None:
     scheme = scheme_for(Variant(library="sglang", kernel="triton"), find_device("H100"))
-    assert (scheme.library, scheme.caller, scheme.mainloop) == ("triton", "triton", "fa2")
+    assert (scheme.library, scheme.caller, scheme.mainloop) == ("triton", "triton", "mma")
 
 
 def test_thousands_of_equal_sequences_are_not_expanded() -> None:

@@ -114,20 +114,21 @@ def test_an_engines_call_holds_more_than_its_kernel(library: str, make: object) 
 
 def test_which_kernel_runs() -> None:
     fp8 = Variant("bf16", "fp8", "vllm", kernel="vllm_flashmla")
-    assert mla_scheme(fp8, H200).kernel == "flashmla"
+    assert mla_scheme(fp8, H200).label == "vllm_flashmla/flashmla"
     assert mla_scheme(fp8, H200).absorbed_up_to == 128
     bf16 = Variant("bf16", "bf16", "vllm", kernel="vllm_flash_attn_mla")
-    assert (mla_scheme(bf16, H200).kernel, mla_scheme(bf16, H200).absorbed_up_to) == ("fa3", 512)
+    assert (mla_scheme(bf16, H200).label, mla_scheme(bf16, H200).absorbed_up_to) == (
+        "vllm/fa3", 512
+    )  # fmt: skip
     sglang = Variant(library="sglang", kernel="flash_attention")
     assert mla_scheme(sglang, H200).absorbed_up_to == EVERY_LENGTH
     assert mla_scheme(Variant(library="sglang", flags=BARE), H200).absorbed_up_to == 0
-    assert mla_scheme(Variant(library="sglang"), B200).kernel == "fmha"
-    assert mla_scheme(Variant(library="trtllm"), L40S).kernel == "fmha"
-    assert mla_scheme(Variant(library="vllm"), L40S).kernel == "triton"
+    assert mla_scheme(Variant(library="sglang"), B200).label == "sglang/fmha"
+    assert mla_scheme(Variant(library="trtllm"), L40S).label == "trtllm/fmha"
     old, new = (
-        mla_scheme(Variant(library="vllm", version=v), L40S).style for v in ("0.14.0", "0.24.0")
+        mla_scheme(Variant(library="vllm", version=v), L40S).label for v in ("0.14.0", "0.24.0")
     )
-    assert (old, new) == ("vllm", "vllm_late")
+    assert (old, new) == ("vllm/triton", "vllm_late/triton")
     assert mla_scheme(Variant("bf16", "fp8", "trtllm"), H200).math == "fp8"
     assert mla_scheme(Variant("bf16", "fp8", "sglang"), H200).math == "bf16"
 

@@ -10,10 +10,11 @@ from silicast.kernels.check import check_kernel
 from silicast.kernels.implementation import Implementation, implementation_for
 from silicast.kernels.recurrent_mixer import constants_of, kinds_of, phase_of
 from silicast.kernels.recurrent_model import chunks_of
-from silicast.kernels.recurrent_styles import STYLES, Kind, Phase, style_of
+from silicast.kernels.recurrent_styles import Kind, Phase, style_of
 from silicast.kernels.recurrent_work import Shape, delta_shape
 from silicast.learning.dispatch import time_of
 from silicast.learning.tiers import Evidence
+from silicast.workload.libraries import recurrent_styles
 from silicast.workload.op import Op, Variant
 
 H100 = find_device("H100-SXM-80GB")
@@ -150,7 +151,7 @@ def test_every_style_has_constants_on_every_architecture() -> None:
     physics = load_physics("linear_attention")
     for architecture in ("ada", "ampere", "hopper", "blackwell", "blackwell-rtx", "cdna3"):
         table = physics.constants(architecture)
-        for style in STYLES:
+        for style in recurrent_styles():
             found = constants_of(table, style)
             assert {"launch_s", "chunk_cycles", "independent_log_sd", "serial"} <= set(found)
 

@@ -269,3 +269,69 @@ def test_products_that_were_timed_with_the_host_are_said() -> None:
     lines = answered({**GEMM, "library": "vllm", "dtype": "fp8_block"}).warnings
     assert any("of the host" in line for line in lines)
     assert not any("of the host" in line for line in answered().warnings)
+
+
+def latency(kernel: dict[str, Any], **fields: Any) -> tuple[float, float, float]:
+    found = answered(kernel, **fields).metrics["latency_us"]
+    return found.p05, found.estimate, found.p95
+
+
+def test_scaled_products_of_sgl_kernel_are_those_of_the_scorecard() -> None:
+    from silicast.hardware.catalog import find_device
+    from silicast.kernels.gemm import Gemm
+    from silicast.learning.tiers import kernel_times
+    from silicast.workload.op import Op, OpBatch, Variant
+
+    scored = Variant(dtype="fp8", library="sgl_kernel", kernel="fp8_scaled_mm")
+    batch = OpBatch.of([Op.make("gemm", scored, m=128, n=4096, k=4096, batch=1)])
+    times = kernel_times(Gemm(), batch, find_device("H20"))
+    said = {"op": "gemm", "m": 128, "n": 4096, "k": 4096, "dtype": "fp8", "library": "sgl_kernel",
+            "variant": "fp8_scaled_mm"}  # fmt: skip
+    found = answered(said, device="H20")
+    assert latency(said, device="H20") == tuple(
+        float(each[0]) * 1e6 for each in (times.p05_s, times.estimate_s, times.p95_s)
+    )
+    assert not found.warnings
+    assert latency({**said, "library": "SGL-kernel"}, device="H20") == latency(said, device="H20")
+    usual = {name: value for name, value in said.items() if name not in ("library", "variant")}
+    assert latency(usual, device="H20") != latency(said, device="H20")
+    assert refused({**said, "library": "pipeweave"}).field == "workload.kernel.library"
+
+
+def test_an_engines_product_quantises_only_where_its_format_does() -> None:
+    for dtype, quantizes in (("bf16", False), ("fp8", True)):
+        said = {**GEMM, "library": "vllm", "dtype": dtype}
+        assert latency(said) == latency({**said, "includes_quantize": quantizes})
+
+
+def test_one_size_of_a_window_is_that_of_both_sides() -> None:
+    images = {"op": "conv2d", "batch": 8, "in_channels": 64, "out_channels": 64, "height": 56,
+              "width": 56, "dtype": "fp32", "library": "cudnn"}  # fmt: skip
+    square = latency({**images, "kernel": 3, "padding": 1}, device="V100")
+    sides = {
+        f"{name}_{side}": size for name, size in (("kernel", 3), ("padding", 1)) for side in "hw"
+    }
+    assert latency({**images, **sides}, device="V100") == square
+    assert latency({**images, **sides, "kernel": 7}, device="V100") == square
+    assert refused(images).field == "workload.kernel.kernel"
+
+
+def test_states_of_kernels_inside_a_pass_can_be_asked_for() -> None:
+    norm = {"op": "rmsnorm", "tokens": 4096, "hidden": 8192, "residual": True}
+    shown = {launch: latency({**norm, "launch": launch})[1] for launch in ("profiler", "graph")}
+    assert shown["profiler"] < shown["graph"]
+    caches = [latency({**norm, "cache": cache})[1] for cache in ("warm", "between", "cold")]
+    assert caches == sorted(caches)
+
+
+def test_a_release_of_a_collective_counts() -> None:
+    work = {"op": "all_reduce", "bytes": 1 << 20, "gpus": 4, "implementation": "vllm"}
+    tree = {"task": "collective", "device": "H100"}
+    found = [
+        run(decode({**tree, "workload": {**work, **more}})).metrics["latency_us"].p95
+        for more in ({}, {"implementation_version": "0.24.0"}, {"implementation_version": "0.14.0"})
+    ]
+    assert len(set(found)) == 3
+    with pytest.raises(SilicastError, match="nccl, sglang, trtllm, vllm") as caught:
+        decode({**tree, "workload": {**work, "implementation": "gloo"}})
+    assert caught.value.field == "workload.implementation"

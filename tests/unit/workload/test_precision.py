@@ -73,12 +73,30 @@ def test_group_size_is_kept_only_with_its_recipe() -> None:
         ({"kv_cache": "zip"}, "kv_cache"),
         ({"recipe": "best"}, "recipe"),
         ({"group_size": -1}, "group_size"),
+        ({"recipe": "fp8", "weights": "bf16"}, "weights"),
+        ({"recipe": "bf16", "weights": "fp8"}, "weights"),
+        ({"recipe": "fp8_block", "weights": "fp8", "activations": "bf16"}, "activations"),
+        ({"recipe": "int4_wo", "activations": "fp8"}, "activations"),
+        ({"recipe": "fp8", "weights": "fp8_block"}, "weights"),
     ],
 )
 def test_wrong_formats_name_the_field(given: dict, field: str) -> None:
     with pytest.raises(SilicastError) as caught:
         Precision.of(**given)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"recipe": "fp8_block", "weights": "fp8", "activations": "fp8"},
+        {"recipe": "fp8_block", "weights": "fp8_block"},
+        {"recipe": "int4_wo", "weights": "int4", "activations": "fp16"},
+        {"recipe": "nvfp4", "weights": "nvfp4"},
+    ],
+)
+def test_formats_beside_their_recipe_say_the_same(beside: dict) -> None:
+    assert Precision.of(**beside) == Precision.of(recipe=beside["recipe"])
 
 
 def test_experts_and_attention_have_their_own_recipe() -> None:

@@ -20,7 +20,8 @@ from silicast.kernels.implementation import Analysis, implementation_for, regist
 from silicast.kernels.physics import load_physics
 from silicast.kernels.twins import Twin
 from silicast.kernels.vector_cpu.rates import GROUP, cpu_rates
-from silicast.kernels.work_model import ALLOCATING, Work, analyse_work
+from silicast.kernels.work_model import Work, analyse_work
+from silicast.workload.libraries import library
 from silicast.workload.op import OpBatch
 
 BLOCK = 8.0
@@ -60,7 +61,7 @@ class CpuConv2d(Twin):
         results = written * _padding(shape.k)
         none = np.zeros_like(written)
         packed, serial_s = none, none
-        if batch.variant.library in ALLOCATING:
+        if library(batch.variant.library).allocates_results:
             packed = c["packing"] * (images + results + shape.elements_filter * sizes[1])
             fresh = sum((x * (x >= rates.fresh_from_bytes) for x in (images, results)), none)
             serial_s = c["convolution_s"] + fresh * rates.fresh_s_per_byte

@@ -53,6 +53,7 @@ class CollectiveAnswerer(Answerer):
             work.implementation or "",
             work.launch or "graph",
             work.dtype,
+            work.implementation_version or "",
             learned=evidence.learned,
             measured=evidence.collectives,
         )
@@ -107,11 +108,11 @@ def _bus_factor(op: str, gpus: int) -> float:
 
 
 def topology_between(cluster: Cluster, gpus: int) -> Topology:
-    """The links between the participants."""
+    """The links between the participants; no link joins more devices than the cluster has."""
     return Topology.of(
         cluster.linked_device,
         gpus,
-        gpus_per_node=max(cluster.domain, cluster.gpus_per_node),
+        gpus_per_node=max(min(cluster.domain, cluster.gpus), cluster.gpus_per_node),
         inter=Link("network", cluster.inter_node.bandwidth_bytes_per_s),
     )
 

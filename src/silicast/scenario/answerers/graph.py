@@ -24,7 +24,6 @@ from silicast.scenario.update_rule import update_rule
 from silicast.scenario.workloads import GraphWorkload
 from silicast.workload.backward import Training
 
-DEFAULT_FRAMEWORK = "torch-eager"
 FRAMEWORK_OPTIONS = ("attention", "autocast")
 AUTOCAST = ("bf16", "fp16")
 MILLI = 1e3
@@ -82,7 +81,7 @@ def pass_of(scenario: Scenario) -> AskedPass:
 
 
 def _of_model(scenario: Scenario, work: GraphWorkload) -> AskedPass:
-    deployment, warnings = deployment_of(scenario, DEFAULT_FRAMEWORK, options=FRAMEWORK_OPTIONS)
+    deployment, warnings = deployment_of(scenario, options=FRAMEWORK_OPTIONS)
     framework, said = framework_of(scenario, deployment.engine)
     framework = replace(framework, autocast=_autocast(scenario, deployment))
     trains = work.mode == "training"
@@ -108,7 +107,7 @@ def _of_file(scenario: Scenario) -> AskedPass:
         raise not_yet(
             "a program on several devices", "parallel", "its collectives are nodes of its graph"
         )
-    machine, warnings = machine_of(scenario, DEFAULT_FRAMEWORK)
+    machine, warnings = machine_of(scenario)
     program = program_in(scenario, compiles=machine.engine.compiles)
     found = predict_program(machine, program.graph, state_bytes=program.state_bytes)
     formats = dict.fromkeys(node.op.variant.dtype for node in found.model.graph.nodes)

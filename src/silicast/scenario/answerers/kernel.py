@@ -14,6 +14,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.energy import UNMEASURED
 from silicast.kernels.formats import unmeasured_cache
 from silicast.kernels.implementation import Implementation
+from silicast.learning.artefact import load_artefact
 from silicast.learning.dispatch import KernelTime, forget, implementation_of, times
 from silicast.learning.tiers import Evidence
 from silicast.scenario.answer import Answer, answer, why_tree
@@ -35,6 +36,8 @@ from silicast.scenario.resolve import (
     limit_warnings,
     limited,
 )
+from silicast.workload.libraries import library
+from silicast.workload.library_file import Facts
 from silicast.workload.op import Op
 
 MICRO = 1e6
@@ -44,50 +47,17 @@ MANY = 1024
 """From so many cases on the remembered times are dropped, so that a long batch stays small."""
 UNUSED = ("model", "engine", "precision", "parallel", "cluster", "host")
 """Fields that a kernel's time does not depend on."""
-_ATTENTION = ("fa2", "fa3", "flashinfer", "triton", "trtllm", "vllm", "sglang")
-_EXCHANGE = ("deepep", "vllm", "sglang", "trtllm")
-MODELLED_LIBRARIES = {
-    "gemm": ("vllm", "sglang", "trtllm"),
-    "attention_prefill": _ATTENTION,
-    "attention_decode": _ATTENTION,
-    "moe": ("triton", "cutlass", "deepgemm", "marlin", "vllm", "sglang", "trtllm"),
-    "dispatch": _EXCHANGE,
-    "combine": _EXCHANGE,
-    "quantize": ("vllm", "sglang", "trtllm"),
-    "cross_entropy": ("torch",),
-    "mla_prefill": (*_ATTENTION, "flashmla"),
-    "mla_decode": (*_ATTENTION, "flashmla"),
-    "mla_module": ("vllm", "sglang", "trtllm"),
-    "dsa_module": ("vllm", "sglang", "trtllm"),
-    "csa_module": ("vllm", "sglang", "trtllm"),
-    "hca_module": ("vllm", "sglang", "trtllm"),
-    "msa_module": ("vllm", "sglang", "trtllm"),
-    "gdn": ("vllm", "sglang", "trtllm"),
-    "kda": ("vllm", "sglang"),
-    "mamba2": ("vllm", "sglang", "trtllm"),
-}
-"""Op family -> libraries whose kernels are told apart."""
 NOT_MULTIPLIED = frozenset(
-    ("num_kv_heads", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
+    ("num_kv_heads", "experts", "ep", "tp", "nodes", "sms", "kv_lora_rank", "qk_nope_head_dim",
+     "qk_rope_head_dim", "v_head_dim",
      "q_lora_rank", "q_rank", "kv_rank", "nope", "rope", "value", "index_heads", "index_dim",
      "selected", "window", "block", "group", "out_groups", "out_rank", "compress_ratio")
 )  # fmt: skip
 """Sizes that share other sizes' work or add to it."""
 OF_MODULES = frozenset(("hidden", "head_dim"))
 """Sizes of a module's projections, which do not multiply what its attention sees."""
-TIMED_WITH_HOST = (
-    "collected times of vLLM's fp8_block products hold 60 to 350 us of the host: this is the "
-    "kernel's own time"
-)
 STATED = {"version": "library_version", "kernel": "variant"}
 """Properties of an op's variant that any text may be -> their fields."""
-USUAL_LIBRARIES = {
-    "nvidia": ("cublas", "torch"),
-    "amd": ("rocblas", "hipblaslt", "torch"),
-    "intel": ("onednn", "torch"),
-    "google": ("xla", "torch"),
-}
-"""Vendor -> libraries that stand for the usual dense products."""
 
 
 @final
@@ -169,7 +139,7 @@ def _idle_names(cases: list[_Prepared], found: list[KernelTime | SilicastError])
     """Warnings of texts that change nothing about each case's time."""
     said: list[list[str]] = [[] for _ in cases]
     for name, field in STATED.items():
-        asked = [i for i, case in enumerate(cases) if getattr(case.op.variant, name)]
+        asked = [i for i, case in enumerate(cases) if _is_asked(case.op, name)]
         plain = [_without(cases[i], name) for i in asked]
         for i, other in zip(asked, _times(plain) if plain else (), strict=True):
             time = found[i]
@@ -182,6 +152,16 @@ def _idle_names(cases: list[_Prepared], found: list[KernelTime | SilicastError])
                     "are told apart by it"
                 )
     return said
+
+
+def _is_asked(op: Op, name: str) -> bool:
+    """Whether a text is stated that may change the time: not the only kernel that is meant."""
+    variant = op.variant
+    if name == "kernel" and variant.kernel in library(variant.library).kernel_names.get(
+        op.family, ()
+    ):
+        return False
+    return bool(getattr(variant, name))
 
 
 def _without(case: _Prepared, name: str) -> _Prepared:
@@ -210,14 +190,17 @@ def _prepare(scenario: Scenario) -> _Prepared:
     warnings = [*ignored(scenario, *UNUSED), *kernel.warnings]
     warnings += [f"{name} is not modelled and changes nothing" for name in kernel.words]
     warnings += limit_warnings(scenario)
-    if library := unmodelled_library(kernel.op, device):
+    if name := unmodelled_library(kernel.op, device):
         warnings.append(
-            f"library {library} has no model of its own for {kernel.op.family}: it counts as the "
+            f"library {name} has no model of its own for {kernel.op.family}: it counts as the "
             "usual one"
         )
-    variant = kernel.op.variant
-    if (kernel.op.family, variant.library, variant.dtype) == ("gemm", "vllm", "fp8_block"):
-        warnings.append(TIMED_WITH_HOST)
+    facts = Facts.of(kernel.op.variant, device.architecture)
+    warnings += [
+        remark.text
+        for remark in library(facts.library).remarks
+        if kernel.op.family in remark.op and remark.hold(facts)
+    ]
     evidence = replace(evidence_of(scenario, device), ceilings=True)
     warnings += evidence.warnings(device)
     held_hz, limit_w = 0.0, math.inf
@@ -241,10 +224,20 @@ def _prepare(scenario: Scenario) -> _Prepared:
 
 def unmodelled_library(op: Op, device: Device) -> str:
     """The library that an op asks for, if it changes nothing about its time; else ""."""
-    library = op.variant.library
-    usual = USUAL_LIBRARIES.get(device.vendor.casefold(), ()) if op.family == "gemm" else ()
-    known = MODELLED_LIBRARIES.get(op.family, ()) if device.execution_model == "simt" else ()
-    return "" if library in ("", *usual, *known) else library
+    name = op.variant.library
+    known = library(name)
+    usual = op.family == "gemm" and device.vendor.casefold() in known.usual_on
+    apart = known.tells_apart(op.family, op.variant.dtype) and device.execution_model == "simt"
+    return "" if not name or usual or apart or _was_learned(op, device) else name
+
+
+def _was_learned(op: Op, device: Device) -> bool:
+    """Whether corrections of the device's architecture tell the op's library apart."""
+    artefact = load_artefact(op.family)
+    if artefact is None:
+        return False
+    trained = artefact.find(device.architecture, op.variant.dtype)
+    return trained is not None and f"library:{op.variant.library}" in artefact.names(trained)
 
 
 def check_sizes(op: Op, model: Implementation) -> None:

@@ -22,7 +22,6 @@ from silicast.scenario.update_rule import update_rule
 from silicast.scenario.workloads import TrainingWorkload
 from silicast.workload.backward import Recompute
 
-DEFAULT_ENGINE = "megatron"
 DEFAULT_OPTIMIZER = "adamw"
 
 
@@ -56,9 +55,7 @@ def step_of(scenario: Scenario) -> tuple[TrainingStep, Deployment, Batch, list[s
     _refuse(scenario, work)
     batch = Batch(work.seq_len, work.micro_batch, work.global_batch // work.micro_batch)
     optimizer = update_rule(work.optimizer or DEFAULT_OPTIMIZER)
-    deployment, warnings = deployment_of(
-        scenario, DEFAULT_ENGINE, options=("attention",), trains=True
-    )
+    deployment, warnings = deployment_of(scenario, options=("attention",), trains=True)
     warnings += _checked(deployment, work)
     framework = None
     if deployment.engine.kind == "framework":

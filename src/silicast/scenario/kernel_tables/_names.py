@@ -1,4 +1,4 @@
-"""What the columns of the collected tables say of a row's phase, kernel and model family."""
+"""Phase, kernel and model family of a row by the columns of the collected tables."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from silicast.scenario.strict import near, require
 from silicast.workload.families.family import families
 
 PHASES = ("context", "generation")
-_SAYS = {
+_WORDS = {
     "context": frozenset(("context", "prefill", "ctx")),
     "generation": frozenset(("generation", "decode", "gen")),
 }
-"""Phase -> words of kernel names that say so."""
+"""Phase -> words in kernel names that mean it."""
 _PARTS = ("logits", "attn_module", "topk", "gen_pre", "gen_post")
-"""What names of kernels hold that are a part of a module."""
+"""Words in names of kernels that are a part of a module."""
 
 
 def take_names(case: Lowering, modelled: Sequence[str]) -> str:
-    """Removes ``op_name`` and ``architecture`` from the words; the former is returned.
+    """Removes ``op_name`` and ``architecture`` from the words; returns the former.
 
     Raises:
         SilicastError: a kernel that is no such op ("not_yet" for a part of one), or an architecture
@@ -49,28 +49,28 @@ def take_names(case: Lowering, modelled: Sequence[str]) -> str:
 
 
 def stated_phase(case: Lowering, op_name: str) -> str:
-    """The phase of a row: its column, else as the names of op and kernel say; "" = not stated.
+    """The phase of a row: its column, else by the names of op and kernel; "" = not stated.
 
     Raises:
         SilicastError: the column contradicts the name of the op.
     """
-    stated, named = str(case.words.pop("phase", "")), _said(op_name)
+    stated, named = str(case.words.pop("phase", "")), _phase_in(op_name)
     require(
         not (stated and named) or stated == named,
         f"{stated} contradicts op_name = {op_name}",
         "phase",
         "leave one of them out",
     )
-    return stated or named or _said(str(case.table.get("variant", "")))
+    return stated or named or _phase_in(str(case.table.get("variant", "")))
 
 
 def guessed(case: Lowering, phase: str) -> str:
-    """A phase that sizes alone do not tell, said aloud."""
+    """A phase that sizes alone do not determine, with a warning."""
     case.warnings.append(f"the phase is not stated: taken as {phase}; say phase = ...")
     return phase
 
 
-def _said(name: str) -> str:
+def _phase_in(name: str) -> str:
     words = frozenset(re.split(r"[^a-z]+", name.casefold()))
-    found = [phase for phase, says in _SAYS.items() if says & words]
+    found = [phase for phase, known in _WORDS.items() if known & words]
     return found[0] if len(found) == 1 else ""

@@ -1,4 +1,4 @@
-"""What one op takes, and a table on its way to an op."""
+"""Fields of one op, and a table that is being lowered to an op."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ ELEMENTS: Range = (1, 1 << 40)
 @final
 @dataclass(frozen=True)
 class Lowering:
-    """A table whose values are checked one by one, on its way to an op. ``lower`` changes it.
+    """A table whose values were checked one by one, before it is an op. ``lower`` changes it.
 
     Attributes:
-        table: what was stated, for what depends on being stated at all.
+        table: the stated fields.
         dims, flags: of the op.
-        words: textual properties, formats among them; "kv_dtype" goes into the op, the rest is
-            no part of it.
-        warnings: what was guessed.
+        words: textual properties, formats among them; only "kv_dtype" becomes part of the op.
+        warnings: of guesses.
     """
 
     table: Mapping[str, Any]
@@ -53,7 +52,7 @@ def _as_stated(case: Lowering) -> None:
 @final
 @dataclass(frozen=True)
 class OpSpec:
-    """What one op takes.
+    """Fields of one op.
 
     Attributes:
         meaning: one line for the reference.
@@ -63,9 +62,9 @@ class OpSpec:
         flags: yes/no properties and their defaults.
         words: textual properties -> allowed values; () = free text.
         dtypes: textual properties that name a number format.
-        main_dtype: that of them which is the op's ``dtype`` where that is left out; "" = none.
+        main_dtype: the one of these that is the op's ``dtype`` where that is left out; "" = none.
         default_dtype: of the op where no format is stated.
-        dtype_names: what the op's tables call formats, where no other table does.
+        dtype_names: names of formats in the op's tables alone -> usual names.
         lower: checks the sizes against each other and turns the table's columns into the op's
             own dimensions, flags and formats.
     """

@@ -20,7 +20,7 @@ def _layout(case: Lowering) -> None:
     heads = case.whole("num_heads")
     case.dims.setdefault("num_kv_heads", heads)
     groups = case.whole("num_kv_heads")
-    # no multiple is asked for: ranks of an uneven split hold such counts, and tables name them
+    # need not be a multiple: ranks of an uneven split hold such counts, and tables have them
     require(
         heads >= groups,
         f"num_heads = {heads} is less than num_kv_heads = {groups}",

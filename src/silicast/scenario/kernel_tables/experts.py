@@ -14,9 +14,18 @@ ACTIVATIONS = ("silu", "gelu", "relu", "swiglu", "geglu", "relu2", "swiglu_oai")
 DISTRIBUTIONS = r"balanced|uniform|power_law_\d+(\.\d+)?(_eplb)?|power_law_sampled_\d+(\.\d+)?"
 
 
-def _agree(case: Lowering) -> None:
-    experts, topk, ep = case.whole("experts"), case.whole("topk"), case.whole("ep")
+def _exchange(case: Lowering) -> None:
+    """Ranks may hold copies of experts beside their own, so that ``ep`` divides no number of them.
+
+    ``sms`` = 0: the number of SMs that carry out the exchange is not known.
+    """
+    experts, topk = case.whole("experts"), case.whole("topk")
     require(topk <= experts, f"topk = {topk} of {experts} experts", "topk")
+
+
+def _agree(case: Lowering) -> None:
+    _exchange(case)
+    experts, ep = case.whole("experts"), case.whole("ep")
     require(experts % ep == 0, f"ep = {ep} does not divide {experts} experts", "ep")
 
 
@@ -63,9 +72,9 @@ _SIZES = {"tokens": TOKENS, "experts": (1, 65_536), "topk": (1, 4096), "hidden":
 _EXCHANGE = OpSpec(
     "expert-parallel exchange of the tokens of a group",
     {**_SIZES, "ep": (2, DEGREE[1])},
-    {"nodes": (DEGREE, None), "sms": ((1, 1024), None)},
+    {"nodes": (DEGREE, None), "sms": ((0, 1024), None)},
     dtype_names={"default": "bf16"},
-    lower=_agree,
+    lower=_exchange,
 )
 
 OPS: Mapping[str, OpSpec] = {

@@ -3,7 +3,7 @@
 ``isl`` new tokens follow ``step`` past ones in a context row. In a generation row ``isl - 1 +
 step`` tokens are cached before the new one: tables that count the context in ``step`` have
 ``isl`` = 1, those that count it in ``isl`` have ``step`` = 0. ``num_heads`` is the rank's; so is
-every size: ``tp_size`` is for readers. Without a phase, a row of a block with
+every size: ``tp_size`` changes nothing. Without a phase, a row of a block with
 ``step`` = 0 may be either: it is then taken as a prefill, or as a decode step if ``isl`` = 1, and
 a warning says so.
 """

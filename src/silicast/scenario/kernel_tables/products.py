@@ -4,21 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from silicast.core.dtypes import RECIPES
+from silicast.core.errors import SilicastError
+from silicast.kernels.engine_kernels import kernels_of
+from silicast.scenario.dtype_names import dtype_name
 from silicast.scenario.kernel_tables._spec import BATCH, SIZE, WIDTH, Lowering, OpSpec
 from silicast.scenario.strict import require
-
-ENGINES = ("vllm", "sglang", "trtllm")
-"""Libraries whose quantised products take 16-bit activations and quantise them in the call."""
+from silicast.workload.libraries import library_names
 
 
 def _product(case: Lowering) -> None:
+    """Engines' quantised products take 16-bit activations and quantise them in the call."""
     if "includes_quantize" not in case.table:
-        library = case.table.get("library", "")
-        case.flags["includes_quantize"] = str(library).casefold() in ENGINES
+        name, dtype = str(case.table.get("library", "")), str(case.table.get("dtype", "bf16"))
+        case.flags["includes_quantize"] = quantizes(name, dtype)
+
+
+def quantizes(library: str, dtype: str) -> bool:
+    """Whether a library's product in a format quantises its activations unless it is told not to.
+
+    Raises:
+        SilicastError: unknown format.
+    """
+    if library not in library_names():
+        return False
+    engine = kernels_of(library_names().canonical(library))
+    return engine.holds("gemm", "quantize") and RECIPES[dtype_name(dtype, "dtype")].quantizes
+
+
+_PAIRS = ("kernel", "stride", "padding")
+"""Sizes of both sides of a window; ``kernel_h``, ``stride_w``, ... are those of one side."""
 
 
 def _convolution(case: Lowering) -> None:
-    """The filter must fit into the padded image, and groups must divide the channels."""
+    """Filter, stride and padding are stated for both sides at once or for each; the filter must fit
+    into the padded image, and groups must divide the channels.
+    """
+    for name in _PAIRS:
+        sides = [f"{name}_{side}" for side in "hw"]
+        if all(side in case.dims for side in sides):
+            case.dims.pop(name, None)
+        elif name not in case.dims:
+            raise SilicastError("is missing", field=name, hint=f"or {' and '.join(sides)}")
     for side, size in (("h", "height"), ("w", "width")):
         taps, padding = (
             case.whole(f"{name}_{side}" if f"{name}_{side}" in case.dims else name)
@@ -57,10 +84,11 @@ OPS: Mapping[str, OpSpec] = {
         "where the sides differ",
         {
             "batch": BATCH, "in_channels": WIDTH, "out_channels": WIDTH, "height": WIDTH,
-            "width": WIDTH, "kernel": (1, 4096),
+            "width": WIDTH,
         },
         {
-            "stride": ((1, 4096), 1), "padding": ((0, 4096), 0), "groups": (WIDTH, 1),
+            "kernel": ((1, 4096), None), "stride": ((1, 4096), 1), "padding": ((0, 4096), 0),
+            "groups": (WIDTH, 1),
             "kernel_h": ((1, 4096), None), "kernel_w": ((1, 4096), None),
             "stride_h": ((1, 4096), None), "stride_w": ((1, 4096), None),
             "padding_h": ((0, 4096), None), "padding_w": ((0, 4096), None),

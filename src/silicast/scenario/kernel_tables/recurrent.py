@@ -14,13 +14,13 @@ PHASES: Mapping[str, str] = {
 """Phase -> the phase of the kernel models."""
 
 _OF_STEPS = ("update", "recurrent", "decode")
-"""What names of kernels say that take one token, or a few, of each sequence."""
+"""Words in names of kernels that take one or a few tokens of each sequence."""
 
 
 def _lower(case: Lowering) -> None:
-    """Batch, length and tokens from what is stated of them; the phase becomes a flag.
+    """Batch, length and tokens from those that are stated; the phase becomes a flag.
 
-    The width of the model is named by the tables but is that of the projections around the mixer.
+    The tables' width of the model belongs to the projections around the mixer.
     """
     case.dims.pop("d_model", None)
     case.words.pop("model_name", None)
@@ -59,7 +59,7 @@ def _stated(case: Lowering, name: str) -> int | None:
 
 
 def _phase(case: Lowering, length: int) -> str:
-    """As stated, else as the kernel's name says; a single token without either is a decode step."""
+    """As stated, else by the kernel's name; a single token without either is a decode step."""
     stated = case.words.pop("phase", None)
     if stated is not None:
         return PHASES[str(stated)]

@@ -15,6 +15,7 @@ from silicast.scenario.kernel_tables._spec import (
     DEGREE,
     HEADS,
     LENGTH,
+    TOKENS,
     WIDTH,
     Lowering,
     OpSpec,
@@ -128,6 +129,22 @@ def _module(meaning: str, widths: Widths, kind: str, *names: str) -> OpSpec:
     )
 
 
+def _kernel(meaning: str, dtype: str, names: Mapping[str, tuple[Range, int | None]]) -> OpSpec:
+    """A kernel of a module: q_len new tokens a sequence, kv_len past and new ones, of a decode step
+    without the new ones.
+    """
+    return OpSpec(
+        meaning,
+        {"kv_len": LENGTH},
+        {"batch": (BATCH, None), "q_len": (TOKENS, 1), **names},
+        lists=frozenset({"q_len", "kv_len"}),
+        flags={"decode": False},
+        dtypes=("kv_dtype",),
+        default_dtype=dtype,
+    )
+
+
+_RATIO: Mapping[str, tuple[Range, int | None]] = {"ratio": (WIDTH, None), "pool": (WIDTH, None)}
 _INDEXER = ("hidden", "index_heads", "index_dim", "selected")
 _COMPRESSED = (*_INDEXER, "q_rank", "head_dim", "out_groups", "out_rank", "window")
 
@@ -146,5 +163,22 @@ OPS: Mapping[str, OpSpec] = {
     "msa_module": _module(
         "block-sparse attention with its indexer and projections", _blocks, "msa",
         *_INDEXER, "head_dim", "group", "block",
+    ),
+    "indexer_logits": _kernel(
+        "scores of an indexer; ratio tokens share a key, the best of pool keys counts", "fp8",
+        {"heads": (HEADS, 64), "head_dim": (WIDTH, 128), **_RATIO},
+    ),
+    "topk": _kernel(
+        "the k best scores of each query; ratio tokens share a score", "fp32",
+        {"k": (WIDTH, 2048), **_RATIO},
+    ),
+    "sparse_attention": _kernel(
+        "latent attention over the selected entries, those of a window, or all (selected = 0); "
+        "ratio tokens share an entry", "bf16",
+        {
+            "num_heads": (HEADS, 128), "head_dim": (WIDTH, 576), "selected": (LENGTH, 0),
+            "value_dim": (WIDTH, None), "window": (LENGTH, None), "dense_width": (WIDTH, None),
+            **_RATIO,
+        },
     ),
 }  # fmt: skip

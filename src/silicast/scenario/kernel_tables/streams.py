@@ -78,9 +78,10 @@ OPS: Mapping[str, OpSpec] = {
     ),
     "sampling": OpSpec("next tokens from logits", {"rows": TOKENS, "vocab": SIZE}),
     "quantize": OpSpec(
-        "activations to `dtype`, with scales",
+        "activations to `dtype`, with scales; static: they are given in advance",
         {"tokens": TOKENS, "hidden": WIDTH},
         {"group_size": ((1, 65_536), None)},
+        flags={"static": False},
         default_dtype="fp8",
     ),
     "kv_copy": OpSpec(

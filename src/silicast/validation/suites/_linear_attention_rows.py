@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.recurrent_mixer import kinds_of, phase_of
-from silicast.kernels.recurrent_styles import Style, style_of
+from silicast.kernels.recurrent_styles import style_of
 from silicast.validation.gemm_rows import AIC_DEVICES, mixed
+from silicast.workload.library_file import RecurrentStyle
 from silicast.workload.op import OpBatch, Variant
 
 _DELTA = {
@@ -78,7 +79,7 @@ class Rows:
         return OpBatch(self.family, self.variant, self.dims)
 
     @property
-    def style(self) -> Style:
+    def style(self) -> RecurrentStyle:
         """The style of kernel that the model takes them for."""
         (kind,) = kinds_of(self.variant)
         architecture = find_device(self.device).architecture

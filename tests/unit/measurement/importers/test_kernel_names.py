@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from silicast.measurement.importers.kernel_names import parse_name, rejection_reason
-from silicast.scenario.kernel_ops import LIBRARIES
+from silicast.workload.libraries import library_names
 
 # name, family, dtype, library
 NAMES = [
@@ -86,7 +86,7 @@ NAMES = [
 def test_names(name: str, family: str, dtype: str, library: str) -> None:
     found = parse_name(name)
     assert (found.family, found.dtype, found.library) == (family, dtype, library)
-    assert library in (*LIBRARIES, "")
+    assert library in (*library_names().names, "")
 
 
 def test_an_unknown_name_is_said_so() -> None:

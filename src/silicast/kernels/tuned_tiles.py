@@ -3,8 +3,8 @@
 vLLM and SGLang ship a table of tiles for a width, a number of experts, a format and a device, with
 an entry per number of tokens. A softmax over logarithms of those sizes stands for the tables: it
 knows what a tuner usually takes, and how sure that is. Devices are no part of it, so that it holds
-for those that nobody tuned for as well. Weights: catalog/physics/triton_tiles.json, fitted by
-benchmarks/fit_triton_tiles.py.
+for those that nobody tuned for as well. Weights: catalog/physics/tuned_tiles.json, fitted by
+benchmarks/fit_tuned_tiles.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from silicast.core.numerics import F64, exp_fixed
 from silicast.kernels.physics import load_physics
 from silicast.kernels.routing import folded, log_fixed
 
-PHYSICS = "triton_tiles"
+PHYSICS = "tuned_tiles"
 TILES: Mapping[str, tuple[int, ...]] = {
     "m": (16, 32, 64, 128),
     "n": (32, 64, 128, 256),

@@ -10,7 +10,7 @@ from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.moe import Moe
 from silicast.kernels.physics import load_physics
-from silicast.kernels.triton_tiles import PHYSICS, TILES, Tiles, terms_of, tile_choice
+from silicast.kernels.tuned_tiles import PHYSICS, TILES, Tiles, terms_of, tile_choice
 from silicast.workload.op import Op, OpBatch, Variant
 
 TOKENS = np.array([1.0, 16.0, 64.0, 512.0, 4096.0, 65536.0])

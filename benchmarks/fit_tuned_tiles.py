@@ -1,6 +1,6 @@
-"""Fits which tile a tuned table of Triton's fused experts holds; see kernels/triton_tiles.py.
+"""Fits which tile a tuned table of Triton's fused experts holds; see kernels/tuned_tiles.py.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/fit_triton_tiles.py [--dry]
+    OPENBLAS_NUM_THREADS=1 python benchmarks/fit_tuned_tiles.py [--dry]
 
 A softmax for each side of the tile over the tables of vLLM and SGLang for NVIDIA devices. One file
 in five, by the hash of its name, is never fitted; scores are on those. Deterministic.
@@ -23,7 +23,7 @@ from scipy.optimize import minimize
 from silicast.core.catalog import CATALOG
 from silicast.core.files import write_atomically
 from silicast.kernels.physics import Physics, PhysicsCard
-from silicast.kernels.triton_tiles import PHYSICS, TILES, terms_of, weight_name
+from silicast.kernels.tuned_tiles import PHYSICS, TILES, terms_of, weight_name
 from silicast.validation.suite import data_folder
 
 F = NDArray[np.float64]
@@ -146,7 +146,7 @@ def main() -> None:
         card=PhysicsCard(
             data=[f"{TABLE} (vLLM 0.33.0, SGLang 0.5.23; {data.files} files, NVIDIA devices)"],
             split="one file in five, by hash of its name, is never fitted; scores are on those",
-            command="python benchmarks/fit_triton_tiles.py",
+            command="python benchmarks/fit_tuned_tiles.py",
             date="2026-11-21",
             scores=scores,
             notes="no latency is behind these entries: what a tuner chose, not what it gained",

@@ -1,0 +1,137 @@
+"""Catalog folders whose TOML files are compiled into one JSON file, which is read much faster.
+
+``python -m silicast.core.compiled`` writes ``index.json`` of each folder anew; a test says when
+that is due. Files in the user's own folder (``SILICAST_CATALOG``) are read as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, final
+
+import msgspec
+
+from silicast.core.catalog import CATALOG, catalog_files
+from silicast.core.errors import SilicastError
+
+FOLDERS = ("engines", "libraries")
+INDEX = "index.json"
+
+T = TypeVar("T")
+
+
+@final
+class Entry(msgspec.Struct, frozen=True):
+    """One file of a folder.
+
+    Attributes:
+        file: path of a user's own file; "" = a file of the package.
+        content: of the file, as JSON.
+    """
+
+    content: msgspec.Raw
+    file: str = ""
+
+
+class Named(msgspec.Struct, frozen=True):
+    """The part of a file that finding it needs."""
+
+    name: str
+    aliases: list[str] = []
+
+
+@cache
+def entries(folder: str) -> Mapping[str, Entry]:
+    """Name -> file, for every file of a folder; a user's own file takes the place of the package's.
+
+    Raises:
+        SilicastError: a user's own file cannot be read or has no name; names the file.
+    """
+    content = (CATALOG / folder / INDEX).read_bytes()
+    found = {
+        name: Entry(raw)
+        for name, raw in msgspec.json.decode(content, type=dict[str, msgspec.Raw]).items()
+    }
+    for path in catalog_files(folder, ".toml"):
+        if path.parent != CATALOG / folder:
+            table = read_toml(path)
+            found[converted(table, Named, path).name] = Entry(
+                msgspec.Raw(msgspec.json.encode(table)), str(path)
+            )
+    return found
+
+
+def names_of(folder: str) -> dict[str, tuple[str, list[str]]]:
+    """Name -> (name, aliases), as :class:`~silicast.core.naming.NameIndex` takes them."""
+    found = (msgspec.json.decode(entry.content, type=Named) for entry in entries(folder).values())
+    return {each.name: (each.name, each.aliases) for each in found}
+
+
+def content_of(folder: str, name: str, kind: type[T]) -> T:
+    """The file called ``name`` as a ``kind``.
+
+    Raises:
+        SilicastError: a user's own file is no ``kind``; names file and field.
+    """
+    entry = entries(folder)[name]
+    try:
+        return msgspec.json.decode(entry.content, type=kind)
+    except msgspec.ValidationError as error:
+        raise _refused(kind, error, entry.file or name) from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The decoded content of a TOML file.
+
+    Raises:
+        SilicastError: the file cannot be read or is not TOML.
+    """
+    import tomllib  # only user's own files are read as they are
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SilicastError(f"cannot read: {error.strerror}", kind="io", file=str(path)) from None
+    except ValueError as error:  # bad TOML or bad UTF-8
+        raise SilicastError(f"not valid TOML: {error}", file=str(path)) from None
+
+
+def converted(table: Mapping[str, Any], kind: type[T], path: Path) -> T:
+    """The content of a file as a ``kind``.
+
+    Raises:
+        SilicastError: it is no ``kind``; names the file and, in the message, the field.
+    """
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        raise _refused(kind, error, str(path)) from None
+
+
+def _refused(kind: type[object], error: msgspec.ValidationError, file: str) -> SilicastError:
+    return SilicastError(f"not a file of kind {kind.__name__.casefold()}: {error}", file=file)
+
+
+def compiled(folder: str) -> bytes:
+    """What the index of a folder must be: one line a file.
+
+    Raises:
+        SilicastError: two files have one name.
+    """
+    lines: dict[str, bytes] = {}
+    for path in sorted((CATALOG / folder).glob("*.toml")):
+        table = read_toml(path)
+        name = converted(table, Named, path).name
+        if name in lines:
+            raise SilicastError(f"two files for {name}", field="name", file=str(path))
+        lines[name] = msgspec.json.encode(name) + b": " + msgspec.json.encode(table)
+    return b"{\n" + b",\n".join(lines.values()) + b"\n}\n"
+
+
+if __name__ == "__main__":
+    from silicast.core.files import write_atomically
+
+    for each in FOLDERS:
+        write_atomically(CATALOG / each / INDEX, compiled(each))
