@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import final
+from typing import TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from silicast.kernels.physics import load_physics
 from silicast.workload.symbols import phase_of
 
 Flags = NDArray[np.bool_]
+Number = TypeVar("Number", float, F64)
 _BACKWARD = 1
 
 
@@ -67,15 +68,26 @@ def host_work(machine: Machine, states: BatchStates, *, transports: bool) -> Hos
     Args:
         transports: the model spans several devices.
     """
-    host = machine.engine.host
-    per_us = 1e-6 / machine.host.factor
-    work_us: F64 = (
-        (host.step_us + (host.transport_us if transports else 0.0))
-        + host.request_us * states.logit_rows.astype(np.float64)
-        + host.token_us * states.prefill_tokens.astype(np.float64)
+    sequences, tokens = (
+        each.astype(np.float64) for each in (states.logit_rows, states.prefill_tokens)
     )
+    work_s = host_work_s(machine, sequences, tokens, transports=transports)
+    host = machine.engine.host
     asynchronous = host.asynchronous and not machine.in_line
-    return HostWork(work_us * per_us, host.gap_us * per_us, asynchronous)
+    return HostWork(work_s, host.gap_us * (1e-6 / machine.host.factor), asynchronous)
+
+
+def host_work_s(machine: Machine, sequences: Number, tokens: Number, *, transports: bool) -> Number:
+    """Work for a step, or for n steps.
+
+    Args:
+        sequences: of the step; ``tokens``: new ones of its prefills.
+        transports: see :func:`host_work`.
+    """
+    host = machine.engine.host
+    fixed_us = host.step_us + (host.transport_us if transports else 0.0)
+    work_us = fixed_us + host.request_us * sequences + host.token_us * tokens
+    return work_us * (1e-6 / machine.host.factor)
 
 
 @final
@@ -96,7 +108,6 @@ class HostLaunches:
     def classes(self, states: BatchStates) -> Iterator[tuple[Launches, I64]]:
         """The launches of each kind of pass, and the states that run it."""
         prefills, decodes = states.prefill_sequences > 0, states.decode_sequences > 0
-        table = self.machine.engine.launch
         fits = np.ones(len(states), dtype=bool)
         if self.captured:  # no graph was captured for larger batches
             fits = states.tokens <= self.captured[-1]
@@ -104,8 +115,15 @@ class HostLaunches:
             prefill, decode, fitting = bool(number & 1), bool(number & 2), bool(number & 4)
             rows = np.flatnonzero((prefills == prefill) & (decodes == decode) & (fits == fitting))
             if len(rows):
-                launch = table.prefill if prefill else table.decode
-                yield self._launches(launch if fitting else "stream", prefill, decode), rows
+                yield self.of(int(states.tokens[rows[0]]), prefill=prefill, decode=decode), rows
+
+    def of(self, tokens: int, *, prefill: bool, decode: bool) -> Launches:
+        """The launches of a pass of ``tokens`` tokens with sequences in prefill, in decode."""
+        table = self.machine.engine.launch
+        launch = table.prefill if prefill else table.decode
+        if self.captured and tokens > self.captured[-1]:
+            launch = "stream"
+        return self._launches(launch, prefill, decode)
 
     def _launches(self, launch: Launch, prefill: bool, decode: bool) -> Launches:
         key = (launch, prefill, decode)

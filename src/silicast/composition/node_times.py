@@ -247,7 +247,7 @@ class Timer:
         symbols = self.symbols(states)
         for group, members, rows in self.calls(states):
             found.put(self.call(group, members, rows, states, symbols, device))
-        self._fuse(found, self.run_tokens(states))
+        self.fuse(found, self.run_tokens(states))
         return found
 
     def call(
@@ -285,7 +285,7 @@ class Timer:
                 found.put(call)
                 continue
             found.put(self.slowed(call, device))
-        self._fuse(found, self.run_tokens(states))
+        self.fuse(found, self.run_tokens(states))
         return found
 
     def slowed(self, call: Call, device: Device) -> Call:
@@ -296,7 +296,7 @@ class Timer:
         slow = self._model(call.batch.family, device).times(call.batch, device)
         return replace(call, times=_slowed(call.times, slow))
 
-    def _fuse(self, found: NodeTimes, tokens: I64) -> None:
+    def fuse(self, found: NodeTimes, tokens: I64) -> None:
         """Takes off the launches that fusion saves."""
         for index, node in enumerate(self.nodes):
             if node.saves:

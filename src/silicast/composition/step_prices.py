@@ -2,41 +2,57 @@
 
 Most nodes of a step depend on its batch through one number: its tokens, its sequences. What they
 take is looked up in a table, filled by the full model in blocks of values as they occur, so that
-nothing is interpolated. Attention depends on every sequence's length and is evaluated; over a run
-of decode steps, at steps between which it is all but linear. Clock and power are a state of each
-step: its own mix of work sets the clock; below boost, times are taken between clocks of a grid,
-where they are linear in one over the clock.
+nothing is interpolated. Attention over cached tokens is a surface
+(:mod:`~silicast.composition.decode_surface`); attention in prefill is evaluated. Clock and power
+are a state of each step: its own mix of work sets the clock; below boost, times are taken between
+clocks of a grid, where they are linear in one over the clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar, final
 
 import numpy as np
 
+from silicast.composition.breakdown import Breakdown
 from silicast.composition.clock import held_clock
 from silicast.composition.concurrency import pair_s, slowdown
-from silicast.composition.host_time import host_work
+from silicast.composition.decode_surface import DecodeSurface, values_of
+from silicast.composition.host_time import host_work_s
 from silicast.composition.node_times import Call, NodeGroup, NodeTimes
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel
 from silicast.composition.timeline import Launches, total_wait_s
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
+from silicast.core.prediction import ErrorFactors
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import KernelTimes
 from silicast.workload.op import Affine
-from silicast.workload.symbols import CROSS_KV, DECODE_KV, PREFILL_KV, PREFILL_Q, TOKENS
+from silicast.workload.symbols import (
+    CROSS_KV,
+    DECODE_KV,
+    DECODE_LONGEST,
+    PREFILL_KV,
+    PREFILL_Q,
+    TOKENS,
+)
 
 CLOCKS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, *(0.44 * 0.86**step for step in range(20)))
 """Shares of the boost clock at which steps are evaluated."""
 BLOCK = 64
 """Values of a symbol that are evaluated together."""
-SEQUENCES_A_STEP = 16
-"""Sequences evaluated for a step of a run, on average: larger batches skip steps."""
+REMEMBERED = 1 << 14
+"""Steps of which something is remembered."""
+KNOTS = 32
+"""A run of decode steps is evaluated whenever its sequences have grown by one part in so many, at
+the latest after :data:`LONGEST_LEAP` steps."""
+LONGEST_LEAP = 32
 
+_FIRST = np.zeros(1, dtype=np.int64)
+K = TypeVar("K")
+V = TypeVar("V")
 _RAGGED = frozenset((PREFILL_Q, PREFILL_KV, DECODE_KV, CROSS_KV))
 
 
@@ -87,7 +103,7 @@ class RunPrice:
 @final
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """Nodes that depend on one symbol, at one value.
+    """Nodes of tables at the values of one step.
 
     Attributes:
         sums: seconds of each stage, then FLOPs, then bytes.
@@ -99,51 +115,91 @@ class _Row:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What a step is priced by.
+
+    Attributes:
+        tokens: new ones; values: symbol -> its value, those of the tables alone.
+        lengths: of each surface, tokens that the decoding sequences see, and the longest.
+    """
+
+    prefill: Sequence[tuple[int, int]]
+    cached: I64
+    tokens: int
+    elsewhere: int
+    values: tuple[int, ...]
+    lengths: tuple[tuple[int, int], ...]
+    launches: Launches
+    calls: tuple[Call, ...]
+
+
+@final
 class StepPrices:
     """A step model as a function of one state that is quick in a loop.
 
-    Equal to :meth:`StepModel.steps` at each step's own clock: to rounding at the boost clock,
-    within half a percent where power holds the clock below it.
+    Equal to :meth:`StepModel.steps` at each step's own clock but for the surfaces of attention over
+    cached tokens and the grid of clocks: within half a percent of a step.
 
     Args:
         model: of an engine's steps.
 
     Raises:
-        SilicastError: a graph with streams of its own.
+        SilicastError: a graph with streams of its own, or behind an encoder.
     """
 
     def __init__(self, model: StepModel) -> None:
         if model.graph.has_streams:
             raise SilicastError("steps of a program with streams", kind="not_yet", field="engine")
+        if any(group.on_encoder for group in model.timer.groups):
+            raise SilicastError("steps behind an encoder", kind="not_yet", field="model")
         self.model, self.graph, self.timer = model, model.graph, model.timer
         self._boost = model.machine.uncapped_device
-        self._stage = np.array([node.stage for node in self.graph.nodes])
         self._devices = {0: self._boost}
         self._tables: dict[tuple[str, bool, int], dict[int, _Row]] = {}
-        self._hidden: dict[tuple[int, int], tuple[tuple[float, ...], F64]] = {}
+        self._known: dict[tuple[int, ...], _Row] = {}
+        self._decodes: dict[tuple[int, ...], tuple[tuple[int, ...], Launches]] = {}
+        self._errors: dict[tuple[int, ...], ErrorFactors] = {}
         self._parts: dict[bool, dict[str, list[tuple[NodeGroup, list[int]]]]] = {}
-        self._lengthy: dict[bool, list[tuple[NodeGroup, list[int]]]] = {}
+        self._exact: dict[bool, list[tuple[NodeGroup, list[int]]]] = {}
+        self._surfaces: list[DecodeSurface] = []
         for prefill in (False, True):
             self._split(prefill=prefill)
         self._by_tokens = [r for r in self.graph.regions if not r.any_step]
         self._by_lengths = [r for r in self.graph.regions if r.any_step]
-        host, machine = model.machine.engine.host, model.machine
-        self._asynchronous = host.asynchronous and not machine.in_line
+        host = model.machine.engine.host
+        self._asynchronous = host.asynchronous and not model.machine.in_line
+        self.gap_s = host.gap_us * 1e-6 / model.machine.host.factor
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether the host prepares a step while the device runs the one before."""
+        return self._asynchronous
 
     def _split(self, *, prefill: bool) -> None:
         """Nodes by the one symbol that their sizes depend on; apart, those of sequences."""
         parts: dict[str, list[tuple[NodeGroup, list[int]]]] = {}
-        lengthy: list[tuple[NodeGroup, list[int]]] = []
+        exact: list[tuple[NodeGroup, list[int]]] = []
         for group, members in self.timer.kinds(prefill=prefill):
             by_symbol: dict[str, list[int]] = {}
+            by_window: dict[int, list[int]] = {}
             for index in members:
-                by_symbol.setdefault(self._symbol(index), []).append(index)
+                window = DecodeSurface.window_of(self.timer, group, index)
+                if window is None:
+                    by_symbol.setdefault(self._symbol(index), []).append(index)
+                else:
+                    by_window.setdefault(window, []).append(index)
             for symbol, alike in by_symbol.items():
                 if symbol == "?":
-                    lengthy.append((group, alike))
+                    exact.append((group, alike))
                 elif prefill or group.phase != "prefill":
                     parts.setdefault(symbol, []).append((group, alike))
-        self._parts[prefill], self._lengthy[prefill] = parts, lengthy
+            if not prefill:
+                self._surfaces += [
+                    DecodeSurface(self.timer, group, alike, window, self._device)
+                    for window, alike in by_window.items()
+                ]
+        self._parts[prefill], self._exact[prefill] = parts, exact
 
     def _symbol(self, index: int) -> str:
         """The symbol of a node's sizes, "" = numbers alone, "?" = lengths, or several symbols."""
@@ -164,20 +220,18 @@ class StepPrices:
             decode_kv: cached tokens, without the new one, of each decoding sequence.
             elsewhere: new tokens of the other groups of attention_dp; -1 = as many each.
         """
-        state = _one_state(prefill, decode_kv, elsewhere)
-        values, calls = self._values(state), self._calls(state)
-        sums, nodes_s = self._at(0, state, values, calls)
-        launches, work_s = self._launches(state), self._work_s(state)
-        waits_s = self._waits_s(launches, nodes_s)
+        return self._priced(self._step(prefill, decode_kv, elsewhere))
+
+    def _priced(self, step: _Step) -> StepPrice:
+        work_s = self._work_s(step)
+        waits_s, *sums = self._at(0, step)
         hz = self._held_hz(sums, waits_s, work_s)
         share = hz / self._boost.clocks.boost_hz
         if share < 1.0:
             place, weight = _between(share)
-            fast, slow = (self._at(at, state, values, calls) for at in (place, place + 1))
-            sums = tuple(a + weight * (b - a) for a, b in zip(fast[0], slow[0], strict=True))
-            nodes_s = fast[1] + weight * (slow[1] - fast[1])
-            waits_s = self._waits_s(launches, nodes_s)
-        return StepPrice(sums[:-2], waits_s, work_s, hz)
+            fast, slow = (self._at(at, step) for at in (place, place + 1))
+            waits_s, *sums = (a + weight * (b - a) for a, b in zip(fast, slow, strict=True))
+        return StepPrice(tuple(sums[:-2]), waits_s, work_s, hz)
 
     def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
         """``steps`` decode steps of the same sequences, each a token longer than the one before.
@@ -185,83 +239,107 @@ class StepPrices:
         Args:
             decode_kv: cached tokens of each sequence before the first step.
         """
-        every = max(1, -(-len(decode_kv) // SEQUENCES_A_STEP))
-        knots = np.unique(np.append(np.arange(0, steps, every), steps - 1))
-        states = BatchStates.decode(decode_kv.tolist(), knots + 1)
-        if elsewhere >= 0:
-            states = replace(states, elsewhere=np.full(len(knots), elsewhere))
-        one = states.first()
-        fixed, _ = self._fixed(0, one, self._values(one))
-        sums = np.repeat(np.array(fixed)[:, None], len(knots), axis=1)
-        for call in self._calls(states):
-            sums += self._call_sums(call)
-        table = np.stack([np.interp(np.arange(steps), knots, row) for row in sums])
-        middle = self.price((), decode_kv + steps // 2, elsewhere)
-        waits = np.full(steps, middle.waits_s)
-        boost = self._boost.clocks.boost_hz
-        clock = np.full(steps, boost)
-        if middle.clock_hz < boost:  # the mix of work, and with it the clock, hardly changes
-            share = np.array(middle.stages_s) / table[:-2, steps // 2]
-            table[:-2] *= share[:, None]
-            clock = np.full(steps, middle.clock_hz)
-        return RunPrice(table[:-2], waits, middle.work_s, clock)
+        every = min(max(int(decode_kv.mean()) // KNOTS, 1), LONGEST_LEAP)
+        knots = [*range(0, steps - 1, every), steps - 1]
+        found = [self.price((), decode_kv + knot, elsewhere) for knot in knots]
+        rows = [(*each.stages_s, each.waits_s, each.clock_hz) for each in found]
+        each_step = np.arange(steps)
+        table = np.stack([np.interp(each_step, knots, row) for row in np.array(rows).T])
+        return RunPrice(table[:-2], table[-2], found[0].work_s, table[-1])
 
-    def _values(self, state: BatchStates) -> dict[str, int]:
-        """Symbol -> its value."""
-        return {name: int(v[0]) for name, v in self.timer.symbols(state).items()} | {"": 0}
-
-    def _calls(self, states: BatchStates) -> list[Call]:
-        """Nodes of sequences, at the boost clock."""
-        prefill = bool(len(states.prefill_q))
-        symbols = self.timer.symbols(states)
-        rows = np.arange(len(states))
-        return [
-            self.timer.call(group, members, rows, states, symbols, self._boost)
-            for group, members in self._lengthy[prefill]
-            if group.phase != "decode" or len(states.decode_kv)
-        ]
-
-    def _at(
-        self, place: int, state: BatchStates, values: Mapping[str, int], calls: Sequence[Call]
-    ) -> tuple[tuple[float, ...], F64]:
-        """Sums and times of all nodes at one clock of the grid.
-
-        Args:
-            place: in :data:`CLOCKS`.
-            calls: nodes of sequences at the boost clock.
+    def error(self, prefill: Sequence[tuple[int, int]], decode_kv: I64) -> ErrorFactors:
+        """The error of a step like this one: of the full composition, once for all steps whose
+        tokens and sequences are within the same powers of two.
         """
-        fixed, nodes_s = self._fixed(place, state, values)
-        sums, nodes_s = list(fixed), nodes_s.copy()
-        at = [self.timer.slowed(call, self._device(place)) if place else call for call in calls]
-        for call in at:
-            for row, value in enumerate(self._call_sums(call)[:, 0].tolist()):
-                sums[row] += value
-            nodes_s[np.asarray(call.members)] = call.spread(call.times.estimate_s)[:, 0]
-        if self._by_lengths and len(state.prefill_q) and len(state.decode_kv):
-            self._share_lengths(at, sums, nodes_s)
-        return tuple(sums), nodes_s
+        new, seen = (sum(pair[i] for pair in prefill) for i in (0, 1))
+        numbers = (len(prefill), new, seen, len(decode_kv), int(decode_kv.sum()))
+        key = tuple(number.bit_length() for number in numbers)
+        found = self._errors.get(key)
+        if found is None:
+            times = self.model.steps(_state(prefill, decode_kv, -1))
+            total = Breakdown(self.model, times, np.ones(1)).sum()
+            found = _remember(self._errors, key, self.model.uncertainty.of(total))
+        return found
 
-    def _fixed(
-        self, place: int, state: BatchStates, values: Mapping[str, int]
-    ) -> tuple[tuple[float, ...], F64]:
+    def _step(self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int) -> _Step:
+        count, starts = len(decode_kv), bool(prefill)
+        longest = 0
+        lengths: tuple[tuple[int, int], ...] = ()
+        if count:
+            longest = int(decode_kv.max()) + 1
+            lengths = tuple([(each.tokens(decode_kv), longest) for each in self._surfaces])
+        key = (count, elsewhere, longest if DECODE_LONGEST in self._parts[False] else 0)
+        exact = self._exact[starts]
+        if not (starts or exact) and (known := self._decodes.get(key)):
+            return _Step((), decode_kv, count, elsewhere, known[0], lengths, known[1], ())
+        state = _state(prefill, decode_kv, elsewhere)
+        symbols, tokens = self.timer.symbols(state), int(state.tokens[0])
+        values = tuple(int(symbols[s][0]) if s else 0 for s in self._parts[starts])
+        launches = self.model.launches.of(tokens, prefill=starts, decode=count > 0)
+        calls = tuple(
+            self.timer.call(group, members, _FIRST, state, symbols, self._boost)
+            for group, members in exact
+            if group.phase != "decode" or count
+        )
+        if not starts:
+            _remember(self._decodes, key, (values, launches))
+        return _Step(prefill, decode_kv, tokens, elsewhere, values, lengths, launches, calls)
+
+    def _at(self, place: int, step: _Step) -> list[float]:
+        """Waits, seconds of each stage, FLOPs and bytes at one clock of the grid."""
+        fixed = self._fixed(place, step)
+        sums = list(fixed.sums)
+        parts: list[tuple[tuple[int, ...], Sequence[float]]] = [
+            (surface.members, surface.at(place, step.cached, tokens, longest))
+            for surface, (tokens, longest) in zip(self._surfaces, step.lengths, strict=False)
+        ]
+        device = self._device(place)
+        for call in step.calls:
+            slowed = self.timer.slowed(call, device) if place else call
+            parts.append((tuple(call.members), values_of(slowed, device)[:, 0].tolist()))
+        waits_s, shared = (
+            0.0,
+            bool(self._by_lengths) and bool(step.prefill) and len(step.cached) > 0,
+        )
+        nodes = self.graph.nodes
+        for members, values in parts:
+            size = len(members)
+            for row, index in enumerate(members):
+                node = nodes[index]
+                sums[node.stage] += values[row] * node.count
+                sums[-2] += values[3 * size + row] * node.count
+                sums[-1] += values[4 * size + row] * node.count
+        if shared or not step.launches.free:
+            nodes_s = fixed.nodes_s.copy()
+            for members, values in parts:
+                nodes_s[list(members)] = values[: len(members)]
+            if shared:
+                self._share_lengths(parts, sums, nodes_s)
+            waits_s = self._waits_s(step.launches, nodes_s)
+        return [waits_s, *sums]
+
+    def _fixed(self, place: int, step: _Step) -> _Row:
         """Nodes that do not look at sequences, less what second streams hide of them."""
-        prefill = bool(len(state.prefill_q))
-        sums = [0.0] * (self.graph.stages + 2)
+        prefill = bool(step.prefill)
+        replays = not prefill and step.tokens <= self.model.replayed_tokens
+        hides = bool(self._by_tokens) and replays
+        key = (place, prefill, step.tokens if hides else -1, *step.values)
+        if (known := self._known.get(key)) is not None:
+            return known
+        sums = np.zeros(self.graph.stages + 2)
         nodes_s = np.zeros(len(self.graph.nodes))
-        for symbol in self._parts[prefill]:
-            if symbol and not values[symbol]:  # of sequences that the step has not
+        for symbol, value in zip(self._parts[prefill], step.values, strict=True):
+            if symbol and not value:  # of sequences that the step has not
                 continue
-            row = self._row(symbol, values[symbol], prefill, place)
-            for number, value in enumerate(row.sums):
-                sums[number] += value
+            row = self._row(symbol, value, prefill, place)
+            sums += row.sums
             nodes_s += row.nodes_s
-        tokens = int(state.tokens[0])
-        if self._by_tokens and not prefill and tokens <= self.model.replayed_tokens:
-            hidden, less = self._hidden_at(tokens, place)
-            for stage, value in enumerate(hidden):
-                sums[stage] -= value
-            nodes_s = nodes_s - less
-        return tuple(sums), nodes_s
+        if hides:
+            hidden = self._hidden(step.tokens, step.elsewhere, place)
+            for node, seconds in zip(self.graph.nodes, hidden.tolist(), strict=True):
+                sums[node.stage] -= seconds * node.count
+            nodes_s -= hidden
+        return _remember(self._known, key, _Row(tuple(sums.tolist()), nodes_s))
 
     def _row(self, symbol: str, value: int, prefill: bool, place: int) -> _Row:
         """The nodes of one symbol at one value; those around it are evaluated along."""
@@ -279,80 +357,60 @@ class StepPrices:
         values = values[values > 0] if symbol else np.zeros(1, dtype=np.int64)
         device, count = self._device(place), len(values)
         sums = np.zeros((self.graph.stages + 2, count))
-        nodes_s = np.zeros((len(self.graph.nodes), count))
+        nodes = NodeTimes(self.graph, count, device)
         for group, members in self._parts[prefill][symbol]:
             symbols = {symbol: values} if symbol else {}
             batch, times = self.timer.sized(group, members, symbols, count, device)
             rows = np.arange(count)
-            call = Call(group, members, rows, rows, count, batch, times)
-            seconds = call.spread(times.estimate_s)
-            if symbol == TOKENS:
-                bounds = call.spread(times.bound_s)
-                for own, index in enumerate(members):
-                    seconds[own] = self.timer.without_saved(
-                        index, seconds[own], bounds[own], values, device
-                    )
-            nodes_s[np.asarray(members)] = seconds
-            sums += self._call_sums(call, seconds)
+            nodes.put(Call(group, members, rows, rows, count, batch, times))
+        if symbol == TOKENS:
+            self.timer.fuse(nodes, values)
+        for index, node in enumerate(self.graph.nodes):
+            sums[node.stage] += nodes.time_s[index] * node.count
+            sums[-2] += nodes.tensor_flops[index] * node.count
+            sums[-1] += nodes.dram_bytes[index] * node.count
         for number, value in enumerate(values.tolist()):
-            table[value] = _Row(tuple(sums[:, number].tolist()), nodes_s[:, number].copy())
+            table[value] = _Row(tuple(sums[:, number].tolist()), nodes.time_s[:, number].copy())
 
-    def _call_sums(self, call: Call, seconds: F64 | None = None) -> F64:
-        """Seconds of each stage, FLOPs and bytes of all executions, shape (stages + 2, rows)."""
-        times, members = call.times, np.asarray(call.members)
-        counts = self.graph.counts[members][:, None]
-        seconds = call.spread(times.estimate_s) if seconds is None else seconds
-        found = np.zeros((self.graph.stages + 2, seconds.shape[1]))
-        for row, stage in zip(seconds * counts, self._stage[members].tolist(), strict=True):
-            found[stage] += row
-        if isinstance(times, KernelTimes):
-            demand = times.analysis.demand
-            for number, table, name in (
-                (-2, demand.pipe_work, "tensor"), (-1, demand.level_bytes, "dram"),
-            ):  # fmt: skip
-                if name in table:
-                    found[number] = np.cumsum(call.spread(table[name]) * counts, axis=0)[-1]
+    def _hidden(self, tokens: int, elsewhere: int, place: int) -> F64:
+        """What second streams hide in a decode step of so many tokens, of one execution of every
+        node, shape (nodes,).
+        """
+        state = _state((), np.ones(tokens, dtype=np.int64), elsewhere)
+        nodes = NodeTimes(self.graph, 1, self._device(place))
+        wanted = {i for r in self._by_tokens for i in (*r.main, *r.side)}
+        symbols = self.timer.symbols(state)
+        for group, members in self.timer.kinds(prefill=False):
+            own = [index for index in members if index in wanted]
+            if own:
+                nodes.put(self.timer.call(group, own, _FIRST, state, symbols, nodes.device))
+        counts = self.graph.counts[:, None]
+        exposed, hidden = nodes.time_s * counts, np.zeros_like(nodes.time_s)
+        for region in self._by_tokens:
+            self.model.share(region, nodes, state, exposed, hidden)
+        found: F64 = (hidden / counts)[:, 0]
         return found
 
-    def _hidden_at(self, tokens: int, place: int) -> tuple[tuple[float, ...], F64]:
-        """What second streams hide in a decode step of so many tokens: seconds of each stage, and
-        of one execution of every node.
-        """
-        key = (tokens, place)
-        if key not in self._hidden:
-            state = _one_state((), np.ones(tokens, dtype=np.int64), -1)
-            nodes = NodeTimes(self.graph, 1, self._device(place))
-            wanted = {i for r in self._by_tokens for i in (*r.main, *r.side)}
-            symbols, rows = self.timer.symbols(state), np.zeros(1, dtype=np.int64)
-            for group, members in self.timer.kinds(prefill=False):
-                own = [index for index in members if index in wanted]
-                if own:
-                    call = self.timer.call(group, own, rows, state, symbols, nodes.device)
-                    nodes.put(call)
-            exposed, hidden = nodes.time_s * self.graph.counts[:, None], np.zeros_like(nodes.time_s)
-            for region in self._by_tokens:
-                self.model.share(region, nodes, state, exposed, hidden)
-            stages = np.bincount(self._stage, weights=hidden[:, 0], minlength=self.graph.stages)
-            self._hidden[key] = tuple(stages.tolist()), hidden[:, 0] / self.graph.counts
-        return self._hidden[key]
-
-    def _share_lengths(self, calls: Sequence[Call], sums: list[float], nodes_s: F64) -> None:
+    def _share_lengths(
+        self,
+        parts: Sequence[tuple[Sequence[int], Sequence[float]]],
+        sums: list[float],
+        nodes_s: F64,
+    ) -> None:
         """Takes off what attention of two kinds hides in one call."""
-        nodes = NodeTimes(self.graph, 1, self._boost)
-        for call in calls:
-            nodes.put(call)
-        shares = nodes.shares
+        shares = {
+            index: (values[len(members) + row], values[2 * len(members) + row])
+            for members, values in parts
+            for row, index in enumerate(members)
+        }
         for region in self._by_lengths:
             (main,), (side,) = region.main, region.side
-            total = (shares.of((main,)) + shares.of((side,)))[:, 0, 0].tolist()
+            total = [a + b for a, b in zip(shares[main], shares[side], strict=True)]
             one, other = float(nodes_s[main]), float(nodes_s[side])
             under = min(max(one + other - pair_s(one, other, slowdown(total)), 0.0), other)
             nodes_s[side] -= under
-            sums[self._stage[side]] -= under * float(self.graph.counts[side])
-
-    def _launches(self, state: BatchStates) -> Launches:
-        ((launches, _),) = self.model.launches.classes(state)
-        return launches
+            node = self.graph.nodes[side]
+            sums[node.stage] -= under * node.count
 
     def _waits_s(self, launches: Launches, nodes_s: F64) -> float:
         """What the device waits for launches."""
@@ -361,19 +419,19 @@ class StepPrices:
         order = self.graph.executions.order
         return float(total_wait_s(nodes_s[order][:, None], launches)[0])
 
-    def _work_s(self, state: BatchStates) -> float:
+    def _work_s(self, step: _Step) -> float:
+        new = sum(pair[0] for pair in step.prefill)
         spans = self.graph.plan.gpus > 1
-        return float(host_work(self.model.machine, state, transports=spans).work_s[0])
+        sequences = len(step.cached) + len(step.prefill)
+        return host_work_s(self.model.machine, sequences, new, transports=spans)
 
-    def _held_hz(self, sums: tuple[float, ...], waits_s: float, work_s: float) -> float:
+    def _held_hz(self, sums: Sequence[float], waits_s: float, work_s: float) -> float:
         """The clock that a step's mix of work holds."""
         pass_s = sum(sums[:-2]) + waits_s
-        host = self.model.machine.engine.host
-        gap_s = host.gap_us * 1e-6 / self.model.machine.host.factor
         hidden = min(work_s, pass_s) if self._asynchronous else 0.0
-        total_s = pass_s + gap_s + work_s - hidden
-        machine, dtype = self.model.machine, self.model.matrix_format
-        return held_clock(machine, dtype, total_s, sums[-2], sums[-1])
+        total_s = pass_s + self.gap_s + work_s - hidden
+        dtype = self.model.matrix_format
+        return held_clock(self.model.machine, dtype, total_s, sums[-2], sums[-1])
 
     def _device(self, place: int) -> Device:
         """The device at a clock of the grid."""
@@ -381,6 +439,14 @@ class StepPrices:
             hz = self._boost.clocks.boost_hz * CLOCKS[place]
             self._devices[place] = self._boost.at_clock(hz)
         return self._devices[place]
+
+
+def _remember(known: dict[K, V], key: K, value: V) -> V:
+    """Puts a value into a dictionary that starts anew when it is full."""
+    if len(known) >= REMEMBERED:
+        known.clear()
+    known[key] = value
+    return value
 
 
 def _between(share: float) -> tuple[int, float]:
@@ -392,7 +458,7 @@ def _between(share: float) -> tuple[int, float]:
     return place, (1.0 / share - high) / (low - high)
 
 
-def _one_state(prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int) -> BatchStates:
+def _state(prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int) -> BatchStates:
     new, total = (np.array([pair[i] for pair in prefill], dtype=np.int64) for i in (0, 1))
     ends = (np.array([0, len(each)], dtype=np.int64) for each in (prefill, decode_kv))
     first, second = ends

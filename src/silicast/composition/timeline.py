@@ -48,7 +48,7 @@ class Launches:
     round_trip_s: float = 0.0
     in_line: bool = False
 
-    @property
+    @cached_property
     def free(self) -> bool:
         """Whether the device never waits."""
         return not (self.each_s.any() or self.reads.any())
