@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -80,7 +80,7 @@ class Executions:
         places: dict[tuple[object, ...], int] = {}
         for stage, graph in segments:
             known: dict[int, I64] = {}
-            for block, repeat in _block_order(graph.blocks):
+            for block, repeat in graph.runs():
                 if id(block) not in known:
                     known[id(block)] = self._kernels_of(stage, block, places)
                 self._runs.append((block, repeat, known[id(block)]))
@@ -199,28 +199,3 @@ class Executions:
             return stated  # a front end states every result: none is one written in place
         found: I64 = np.where(stated > 0, stated, sizes)
         return found
-
-
-def _block_order(blocks: Sequence[Block]) -> Iterator[tuple[Block, int]]:
-    """Every block as often as it runs: layers in their order (from the last one in a backward
-    pass), other blocks where they stand.
-    """
-    for run in _runs(blocks):
-        if not run[0].layers:
-            yield from ((run[0], repeat) for repeat in range(run[0].count))
-            continue
-        backward = run[0].direction == "backward"
-        layers = {layer: block for block in run for layer in block.layers}
-        yield from ((layers[layer], layer) for layer in sorted(layers, reverse=backward))
-
-
-def _runs(blocks: Sequence[Block]) -> Iterator[list[Block]]:
-    """Neighbouring blocks of layers of one direction together, any other block alone."""
-    run: list[Block] = []
-    for block in blocks:
-        if run and not (block.layers and run[0].layers and block.direction == run[0].direction):
-            yield run
-            run = []
-        run.append(block)
-    if run:
-        yield run

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.composition.concurrency import slowdown
+from silicast.composition.node_rows import rows_summed
 from silicast.core.numerics import F64, I64
 
 _NEVER = float("inf")
@@ -146,8 +147,7 @@ def device_waits(duration_s: F64, launches: Launches) -> F64:
 def total_wait_s(duration_s: F64, launches: Launches) -> F64:
     """Sum of :func:`device_waits` over all executions, shape (n,)."""
     if launches.in_line or launches.reads.any() or not len(duration_s):
-        found: F64 = device_waits(duration_s, launches).sum(axis=0)
-        return found
+        return rows_summed(device_waits(duration_s, launches))
     before = np.cumsum(duration_s, axis=0) - duration_s
     late: F64 = (np.cumsum(launches.each_s)[:, None] - before).max(axis=0)
     return late

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any, final
 
 import numpy as np
@@ -102,7 +103,8 @@ class StepDrawing:
             reached[kernel.track] = kernel.end_ps
             kernels.append(kernel)
             layer = each.block.name + (f" {each.repeat}" if each.block.count > 1 else "")
-            pieces.append((self.graph.nodes[each.kernel].stage, layer, starts[place], ends[place]))
+            node = self.graph.nodes[each.kernel]
+            pieces.append((node.stage, node.direction, layer, starts[place], ends[place]))
             if line.launch_s[place] > 0.0:
                 first = min(before[place], kernel.start_ps)
                 last = min(issues[place], max(kernel.start_ps, first))
@@ -123,7 +125,9 @@ class StepDrawing:
         node = self.graph.nodes[each.kernel]
         if not self.graph.has_streams and self.times.hidden_s[each.kernel, row] > 0.0:
             stream = 1
-        thread = COMMUNICATION if node.op.family in COLLECTIVES else stream_name(stream)
+        thread = stream_name(stream)
+        if node.op.family in COLLECTIVES:
+            thread = f"{COMMUNICATION} ({thread})" if stream else COMMUNICATION
         process = device_name(self.machine, self.graph.plan, node.stage)
         source = {"source": each.node.source} if each.node.source else {}
         return Slice(Track(process, thread), each.node.name, start, end, {**args, **source})
@@ -148,19 +152,25 @@ class StepDrawing:
         row: int,
         start: int,
         end: int,
-        pieces: Sequence[tuple[int, str, int, int]],
+        pieces: Sequence[tuple[int, str, str, int, int]],
     ) -> list[Slice]:
-        """The step, and its layers inside it, for every stage."""
-        stages: dict[int, list[tuple[str, int, int]]] = {}
-        for stage, layer, first, last in pieces:
-            stages.setdefault(stage, []).append((layer, first, last))
+        """The step, inside it its directions if there are several, and layers, for every stage."""
+        stages: dict[int, list[tuple[str, str, int, int]]] = {}
+        for stage, way, layer, first, last in pieces:
+            stages.setdefault(stage, []).append((way, layer, first, last))
         found = []
         for stage, own in sorted(stages.items()):
             track = Track(device_name(self.machine, self.graph.plan, stage), LAYERS)
-            first = start if stage == 0 else own[0][1]
-            last = max(end if stage == max(stages) else own[-1][2], own[-1][2])
+            first = start if stage == 0 else own[0][2]
+            last = max(end if stage == max(stages) else own[-1][3], own[-1][3])
             found.append(Slice(track, title, first, last, self._of_step(row)))
-            found += in_layers(track, own, first)
+            for way, run in groupby(own, key=lambda piece: piece[0]):
+                layers = [piece[1:] for piece in run]
+                inside = in_layers(track, layers, first)
+                if len(self.graph.directions) > 1 and inside:
+                    found.append(Slice(track, way, inside[0].start_ps, inside[-1].end_ps))
+                found += inside
+                first = inside[-1].end_ps if inside else first
         return found
 
     def _of_step(self, row: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ left when the backward pass ends is the last one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from silicast.workload.backward import BACKWARD
@@ -43,46 +44,60 @@ def with_gradient_sums(
         for block in graph.blocks
         if block.direction == "forward"
     }
-    filling, found = 0, []
-    for block in graph.blocks:
+    filling, last = 0, (-1, -1)
+    place_of = {id(block): place for place, block in enumerate(graph.blocks)}
+    full: dict[int, dict[int, int]] = {}
+    for block, repeat in graph.runs():
+        if block.direction == "backward":
+            more, filling = divmod(filling + weights.get(block.name, 0), bucket_bytes)
+            last = (place_of[id(block)], repeat)
+            full.setdefault(last[0], {})[repeat] = more
+    found: list[Block] = []
+    for place, block in enumerate(graph.blocks):
+        for count, repeats in _alike(
+            block, full.get(place, {}), last[1] if last[0] == place else -1
+        ):
+            sums = [bucket_bytes] * count
+            if filling and last == (place, repeats[0]) and len(repeats) == 1:
+                sums.append(filling)
+            found.append(_summing(block, repeats, sums, ranks, bucket_bytes))
         if block.direction != "backward":
             found.append(block)
-            continue
-        repeats = block.layers or tuple(range(block.times))
-        full: dict[int, list[int]] = {}
-        for repeat in repeats:
-            filling += weights.get(block.name, 0)
-            full.setdefault(filling // bucket_bytes, []).append(repeat)
-            filling %= bucket_bytes
-        found += [_summing(block, count, same, ranks, bucket_bytes) for count, same in full.items()]
-    return replace(graph, blocks=_with_last(found, filling, ranks))
+    return replace(graph, blocks=tuple(found))
 
 
-def _summing(block: Block, count: int, repeats: list[int], ranks: int, size: int) -> Block:
-    """Repeats of a block in which ``count`` buckets become full, evenly over its nodes."""
+def _alike(block: Block, full: dict[int, int], last: int) -> Iterator[tuple[int, list[int]]]:
+    """Buckets that become full in some repeats of a block, and these repeats.
+
+    Args:
+        full: of each repeat, in the order in which they run.
+        last: the repeat after which the bucket that is left is summed, alone; -1 = another block's.
+    """
+    groups: list[tuple[tuple[int, bool], list[int]]] = []
+    for repeat, count in full.items():
+        key = (count, repeat == last)
+        same = next((own for known, own in groups if known == key), None)
+        if same is None or not (block.layers or groups[-1][0] == key):
+            groups.append((key, [repeat]))
+        elif block.layers:  # their numbers say when they run
+            same.append(repeat)
+        else:
+            groups[-1][1].append(repeat)
+    yield from ((key[0], repeats) for key, repeats in groups)
+
+
+def _summing(block: Block, repeats: list[int], sums: list[int], ranks: int, full: int) -> Block:
+    """Repeats of a block in which buckets of some bytes are summed, evenly over its nodes."""
     nodes: list[Node] = []
     for number, node in enumerate(block.nodes, start=1):
         nodes.append(node)
-        done, before = (count * n // len(block.nodes) for n in (number, number - 1))
-        nodes += [_sum("gradient_sum", node, size, ranks) for _ in range(done - before)]
+        done, before = (len(sums) * n // len(block.nodes) for n in (number, number - 1))
+        nodes += [
+            _sum("gradient_sum" if size == full else "gradient_sum_last", node, size, ranks)
+            for size in sums[before:done]
+        ]
     layers = tuple(repeats) if block.layers else ()
     return replace(block, nodes=tuple(nodes), layers=layers, times=len(repeats))
-
-
-def _with_last(blocks: list[Block], size: int, ranks: int) -> tuple[Block, ...]:
-    """The bucket that is not full when the last gradient is there."""
-    if not size:
-        return tuple(blocks)
-    places = [place for place, block in enumerate(blocks) if block.direction == "backward"]
-    last = blocks[places[-1]]
-    if last.count > 1:  # of the repeat that runs last
-        kept = replace(last, layers=last.layers[:-1], times=last.times - 1)
-        last = replace(last, layers=last.layers[-1:], times=1)
-        blocks.insert(places[-1], kept)
-        places[-1] += 1
-    node = _sum("gradient_sum_last", last.nodes[-1], size, ranks)
-    blocks[places[-1]] = replace(last, nodes=(*last.nodes, node))
-    return tuple(blocks)
 
 
 def _sum(name: str, after: Node, size: int, ranks: int) -> Node:

@@ -88,6 +88,29 @@ class Graph:
             for node in block.nodes:
                 yield block, node
 
+    def runs(self) -> Iterator[tuple[Block, int]]:
+        """Every block as often as it runs, with the number of the layer or repeat: layers in their
+        order (from the last one in a backward pass), other blocks where they stand.
+        """
+        for run in self._neighbours():
+            if not run[0].layers:
+                yield from ((run[0], repeat) for repeat in range(run[0].count))
+                continue
+            backward = run[0].direction == "backward"
+            layers = {layer: block for block in run for layer in block.layers}
+            yield from ((layers[layer], layer) for layer in sorted(layers, reverse=backward))
+
+    def _neighbours(self) -> Iterator[list[Block]]:
+        """Neighbouring blocks of layers of one direction together, any other block alone."""
+        run: list[Block] = []
+        for block in self.blocks:
+            if run and not (block.layers and run[0].layers and block.direction == run[0].direction):
+                yield run
+                run = []
+            run.append(block)
+        if run:
+            yield run
+
     def stage(self, first: int, last: int, layers: int) -> Graph:
         """The pipeline stage that holds layers first..last-1 of ``layers``.
 
