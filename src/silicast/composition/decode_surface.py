@@ -3,9 +3,9 @@
 What attention over cached tokens takes depends on every sequence's length, but nearly all of it
 through the number of sequences, their tokens and the longest. A surface evaluates the full model at
 sequences of which one is the longest and all others are alike, at the corners of a grid's cells as
-they are visited, and interpolates. The first visit of a cell evaluates the step itself as well:
-where the two differ (few sequences, whose split among the cores changes in jumps), every step of
-the cell is evaluated.
+they are visited, and interpolates. In the middle of a cell it evaluates others that are alike and
+others that are spread out as well: where the interpolation is not within :data:`TOLERANCE` of both
+(few sequences, whose split among the cores changes in jumps), every step of the cell is evaluated.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ TOKENS_OF_OCTAVE = 16
 RATIOS_OF_OCTAVE = 4
 """Points of the grid in an octave of the longest sequence over the mean one."""
 TOLERANCE = 0.005
-"""Largest error, at its first visit, of a cell that is interpolated."""
+"""Largest error, in the middle of a cell, of one that is interpolated."""
 UNLIMITED = 1 << 62
 _RATIO = 2.0 ** (1.0 / RATIOS_OF_OCTAVE)
 
 Values = tuple[float, ...]
+Corners = Sequence[Values]
 
 
 def values_of(call: Call, device: Device) -> F64:
@@ -73,7 +74,7 @@ class DecodeSurface:
         self.timer, self.group, self.members = timer, group, tuple(members)
         self.window = window or UNLIMITED
         self._device = device
-        self._cells: dict[tuple[int, int, int, int], tuple[Values, ...] | None] = {}
+        self._cells: dict[tuple[int, int, int, int], Corners | None] = {}
 
     @staticmethod
     def window_of(timer: Timer, group: NodeGroup, index: int) -> int | None:
@@ -94,7 +95,7 @@ class DecodeSurface:
         return int(np.minimum(cached, self.window - 1).sum()) + len(cached)
 
     def at(self, place: int, cached: I64, tokens: int, longest: int) -> Values:
-        """Values as of :func:`values_of`.
+        """Values as of :func:`values_of`; they depend on the arguments alone.
 
         Args:
             place: in the grid of clocks.
@@ -102,32 +103,33 @@ class DecodeSurface:
             tokens: as of :meth:`tokens`; ``longest``: tokens of the longest sequence, not cut by
                 the window.
         """
-        count = len(cached)
-        number = int(math.log2(tokens / count) * TOKENS_OF_OCTAVE)
-        while _total(count, number) > tokens:
-            number -= 1
-        while (above := _total(count, number + 1)) <= tokens:
-            number += 1
-        ratio = max(longest * count / tokens, 1.0)
-        step = int(math.log2(ratio) * RATIOS_OF_OCTAVE)
-        key = (place, count, number, step)
-        cell = self._cells.get(key, ())
-        if cell is None:
+        number, step, right, up = _cell(len(cached), tokens, longest)
+        key = (place, len(cached), number, step)
+        if key not in self._cells:
+            self._cells[key] = self._checked(*key)
+        corners = self._cells[key]
+        if corners is None:
             return self._evaluated(place, [cached])[0]
-        below, low = _total(count, number), 2.0 ** (step / RATIOS_OF_OCTAVE)
-        right = (tokens - below) / (above - below)
-        up = (ratio - low) / (low * (_RATIO - 1.0))
-        shares = ((1.0 - right) * (1.0 - up), (1.0 - right) * up, right * (1.0 - up), right * up)
-        if cell:
-            return _mean(cell, shares)
-        corners = [self._sequences(count, number + i, step + j) for i in (0, 1) for j in (0, 1)]
-        exact, *found = self._evaluated(place, [cached, *corners])
+        return _mean(corners, right, up)
+
+    def _checked(self, place: int, count: int, number: int, step: int) -> Corners | None:
+        """The corners of a cell; None where interpolation does not do."""
+        below, above = (_total(count, each) for each in (number, number + 1))
+        ratios = [2.0 ** (each / RATIOS_OF_OCTAVE) for each in (step, step + 1)]
+        points = [(tokens, ratio) for tokens in (below, above) for ratio in ratios]
+        corners = [(tokens, round(ratio * tokens / count)) for tokens, ratio in points]
+        tokens = (below + above) // 2
+        middle = (tokens, round(sum(ratios) / 2.0 * tokens / count))
+        lists = [self._sequences(count, *point) for point in corners]
+        lists += [self._sequences(count, *middle, spread=spread) for spread in (0.0, 1.0)]
+        *found, alike, spread = self._evaluated(place, lists)
+        *_, right, up = _cell(count, self.tokens(lists[-1]), int(lists[-1].max()) + 1)
         own = len(self.members)
-        off = max(
-            abs(a - b) / b for a, b in zip(_mean(found, shares)[:own], exact[:own], strict=True)
-        )
-        self._cells[key] = tuple(found) if off <= TOLERANCE else None
-        return exact
+        for exact in (alike, spread):
+            pairs = zip(_mean(found, right, up)[:own], exact[:own], strict=True)
+            if any(abs(a - b) > TOLERANCE * b for a, b in pairs):
+                return None
+        return found
 
     def _evaluated(self, place: int, lists: Sequence[I64]) -> list[Values]:
         """The values of steps with the given cached tokens, by the full model."""
@@ -142,26 +144,46 @@ class DecodeSurface:
             call = self.timer.slowed(call, device)
         return [tuple(row) for row in values_of(call, device).T.tolist()]
 
-    def _sequences(self, sequences: int, number: int, step: int) -> I64:
-        """Cached tokens of the sequences at a point of the grid."""
-        tokens = _total(sequences, number)
-        longest = round(2.0 ** (step / RATIOS_OF_OCTAVE) * tokens / sequences)
-        others = sequences - 1
-        if self.window == UNLIMITED or longest < self.window:
-            longest = min(max(longest, -(-tokens // sequences)), tokens - others)
-        found = np.full(sequences, longest - 1, dtype=np.int64)
-        if others:
-            least, more = divmod(max(tokens - min(longest, self.window), others), others)
-            found[1:] = least - 1
-            found[1 : 1 + more] += 1
-        return found
+    def _sequences(self, count: int, tokens: int, longest: int, spread: float = 0.0) -> I64:
+        """Cached tokens of sequences, the longest first.
+
+        Args:
+            tokens: as of :meth:`tokens`.
+            spread: of the others, from alike to as different as their mean allows, 0..1.
+        """
+        others = count - 1
+        if longest < self.window:
+            longest = min(max(longest, -(-tokens // count)), tokens - others)
+        if not others:
+            return np.array([longest - 1])
+        rest = max(tokens - min(longest, self.window), others)
+        mean = rest / others
+        width = spread * max(min(mean - 1.0, min(longest, self.window) - mean), 0.0)
+        sums = np.rint(np.cumsum(np.linspace(mean - width, mean + width, others)))
+        found: I64 = np.diff(sums, prepend=0.0).astype(np.int64) - 1
+        return np.concatenate(([longest - 1], np.maximum(found, 0)))
 
 
-def _total(sequences: int, number: int) -> int:
+def _total(count: int, number: int) -> int:
     """Tokens at a point of the grid: at least one a sequence."""
-    return int(sequences * 2.0 ** (number / TOKENS_OF_OCTAVE)) if number > 0 else sequences + number
+    return int(count * 2.0 ** (number / TOKENS_OF_OCTAVE)) if number > 0 else count + number
 
 
-def _mean(corners: Sequence[Values], shares: Sequence[float]) -> Values:
-    a, b, c, d = shares
-    return tuple([a * w + b * x + c * y + d * z for w, x, y, z in zip(*corners, strict=True)])
+def _cell(count: int, tokens: int, longest: int) -> tuple[int, int, float, float]:
+    """Numbers of a cell's tokens and of its ratio of the longest, and where in it a step is."""
+    number = int(math.log2(tokens / count) * TOKENS_OF_OCTAVE)
+    while (below := _total(count, number)) > tokens:
+        number -= 1
+    while (above := _total(count, number + 1)) <= tokens:
+        number, below = number + 1, above
+    ratio = max(longest * count / tokens, 1.0)
+    step = int(math.log2(ratio) * RATIOS_OF_OCTAVE)
+    low = 2.0 ** (step / RATIOS_OF_OCTAVE)
+    up = (ratio - low) / (low * (_RATIO - 1.0))
+    return number, step, (tokens - below) / (above - below), up
+
+
+def _mean(corners: Corners, right: float, up: float) -> Values:
+    left, down = 1.0 - right, 1.0 - up
+    s, t, u, v = left * down, left * up, right * down, right * up
+    return tuple([a * s + b * t + c * u + d * v for a, b, c, d in zip(*corners, strict=True)])
