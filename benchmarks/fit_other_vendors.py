@@ -266,7 +266,7 @@ def _spread(errors: np.ndarray[Any, Any], part: Group) -> float:
     device, _ = with_format(find_device(part.device), part.batch.variant.dtype)
     model = implementation_for(part.batch.family, device.execution_model)
     assert model is not None
-    shared = sum(sd * sd for sd in model.shared_log_sd(part.batch, device).values())
+    shared = sum(sd * sd for sd in model.shared_log_sd(part.batch.variant, device).values())
     shared += MEASURED_LOG_SD * MEASURED_LOG_SD
     wanted = WIDER * float(np.quantile(np.abs(errors), 0.9)) / Z90
     return float(f"{np.sqrt(max(wanted * wanted - shared, LEAST_LOG_SD**2)):.4g}")

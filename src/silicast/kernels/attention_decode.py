@@ -69,9 +69,9 @@ class AttentionDecode(Implementation):
         """See :meth:`Implementation.style`: the library that runs."""
         return style_of(variant, device)
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """Log sd of the family's and the device's error factors."""
-        return shared_errors("attention_decode", batch, device)
+        return shared_errors("attention_decode", variant, device)
 
     def flops(self, op: Op) -> int:
         """Exact useful FLOPs: live scores only."""

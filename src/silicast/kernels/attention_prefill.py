@@ -94,9 +94,9 @@ class AttentionPrefill(Implementation):
         """See :meth:`Implementation.style`: the library that runs."""
         return style_of(variant, device)
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """Log sd of the family's and the device's error factors."""
-        return shared_errors("attention_prefill", batch, device)
+        return shared_errors("attention_prefill", variant, device)
 
     def flops(self, op: Op) -> int:
         """Exact useful FLOPs: live scores only."""
@@ -130,9 +130,9 @@ def _of_caller(group: str, architecture: str, caller: str) -> dict[str, float]:
     return {**{k: v for k, v in found.items() if "." not in k}, **own}
 
 
-def shared_errors(group: str, batch: OpBatch, device: Device) -> Mapping[str, float]:
+def shared_errors(group: str, variant: Variant, device: Device) -> Mapping[str, float]:
     """Error factors all rows share; wider where the architecture was never measured."""
-    c = attention_constants(group, device, scheme_for(batch.variant, device))
+    c = attention_constants(group, device, scheme_for(variant, device))
     measured = load_physics(group).is_measured(device.architecture)
     wider = 1.0 if measured else c["unmeasured_widening"]
     return {f"family:{group}": c["family_log_sd"], "device": c["device_log_sd"] * wider}

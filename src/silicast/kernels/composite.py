@@ -131,15 +131,15 @@ class Composite(Implementation):
         return _constants(self.group, device.architecture, self.constants_styles(variant, device))
 
     @final
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
-        c = self.constants(batch.variant, device)
+        c = self.constants(variant, device)
         measured = load_physics(self.group).is_measured(device.architecture)
         wider = 1.0 if measured else c["unmeasured_widening"]
         found = {
             f"family:{self.family}": c["family_log_sd"], "device": c["device_log_sd"] * wider
         }  # fmt: skip
-        if any(with_format(device, name)[1] for name in _formats(self, batch.variant, device)):
+        if any(with_format(device, name)[1] for name in _formats(self, variant, device)):
             found["format"] = substitute_error(device)
         return found
 

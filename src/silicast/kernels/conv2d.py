@@ -64,10 +64,10 @@ class Conv2d(Implementation):
         setting = setting_of(batch.variant, device)
         return analyse_shape(setting, Shape.of(batch.dims), batch.variant, device)
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
-        c = setting_of(batch.variant, device).c
-        measured = self.is_measured(batch.variant, device)
+        c = setting_of(variant, device).c
+        measured = self.is_measured(variant, device)
         return {
             "device": c["device_log_sd" if measured else "unmeasured_device_log_sd"],
             "family:conv2d": c["family_log_sd"],

@@ -25,10 +25,10 @@ from silicast.kernels.gemm_constants import (
     queued,
     run_as,
 )
-from silicast.kernels.gemm_features import Features, features
+from silicast.kernels.gemm_features import features
 from silicast.kernels.gemm_model import ROWS_PER_CHUNK, Machine, Steps, evaluate, stays_in_l2
 from silicast.kernels.gemm_tiles import Tiles, tiles_for
-from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.implementation import Analysis, Demand, Implementation, Lazy, register
 from silicast.kernels.power import Activity, campaign_clock_share
 from silicast.workload.op import Op, OpBatch, Variant
 
@@ -225,9 +225,9 @@ class Gemm(Implementation):
         setting = Setting.of(batch.variant, device)
         return analyse_rows(setting, *_rows(batch))
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
-        return Setting.of(batch.variant, device).shared_log_sd
+        return Setting.of(variant, device).shared_log_sd
 
     def is_measured(self, variant: Variant, device: Device) -> bool:
         """See :meth:`Implementation.is_measured`: each format has constants of its own."""
@@ -302,7 +302,7 @@ def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analys
             "launch": np.full(len(time), setting.constants["launch_s"]),
         },
         demand=demand,
-        features=Features(
+        features=Lazy(
             lambda: features(
                 machine,
                 setting.tiles,

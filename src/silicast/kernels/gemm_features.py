@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
-from typing import Any, final
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -12,31 +10,6 @@ from silicast.core.numerics import F64
 from silicast.kernels.gemm_model import Machine
 from silicast.kernels.gemm_tiles import Tiles
 from silicast.kernels.implementation import Demand
-
-
-@final
-class Features(Mapping[str, F64]):
-    """Features that are computed when somebody first looks: most predictions need none."""
-
-    def __init__(self, compute: Callable[[], dict[str, F64]]) -> None:
-        self._compute = compute
-
-    @cached_property
-    def _values(self) -> dict[str, F64]:
-        return self._compute()
-
-    def __getitem__(self, name: str) -> F64:
-        return self._values[name]
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """As of any mapping, but without an exception for what is not there."""
-        return self._values.get(name, default)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
 
 
 def features(

@@ -7,19 +7,21 @@ A family is one file that subclasses :class:`Implementation`; :func:`implementat
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cache
-from typing import ClassVar, final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache, cached_property, lru_cache
+from typing import Any, ClassVar, final
 
 import numpy as np
 
+from silicast.core import xp
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Domain, Tier
 from silicast.hardware.device import Device
 from silicast.kernels.formats import with_format
 from silicast.kernels.knowledge import (
+    Quality,
     knowledge_errors,
     software_quality,
     stand_ins,
@@ -29,6 +31,31 @@ from silicast.kernels.knowledge import (
 from silicast.kernels.measured_range import domain_of, extrapolation_log_sd, octaves_outside
 from silicast.kernels.physics import has_physics, load_physics
 from silicast.workload.op import Op, OpBatch, Variant
+
+
+@final
+class Lazy(Mapping[str, Any]):
+    """Values by name that are computed when somebody first looks: few readers need them."""
+
+    def __init__(self, compute: Callable[[], Mapping[str, Any]]) -> None:
+        self._compute = compute
+
+    @cached_property
+    def _values(self) -> Mapping[str, Any]:
+        return self._compute()
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As of any mapping, but without an exception for what is not there."""
+        return self._values.get(name, default)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
 
 
 @final
@@ -176,7 +203,7 @@ class Implementation(ABC):
         """
 
     @abstractmethod
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """Log sd of the error factors that all rows share ("device", "family:...")."""
 
     @abstractmethod
@@ -193,46 +220,40 @@ class Implementation(ABC):
 
         A format that the device has no unit for is computed in a wider one, with a warning.
         """
-        device, said = with_format(device, batch.variant.dtype)
-        analysis = self.analyse(batch, device)
-        recipe = RECIPES.get(batch.variant.dtype)
-        compute = recipe.compute if recipe else batch.variant.dtype
-        quality = software_quality(device, self.family, compute)
-        shared = {
-            **self.shared_log_sd(batch, device),
-            **knowledge_errors(device, self.family, compute),
-        }
-        if said:
-            shared["format"] = substitute_error(device)
-        shared_variance = sum(value * value for value in shared.values())
+        return in_blocks(batch, lambda block: self._times(block, device))
+
+    def _times(self, batch: OpBatch, device: Device) -> KernelTimes:
+        on = _on_device(self, batch.variant, device)
+        analysis = self.analyse(batch, on.device)
         octaves = octaves_outside(batch)
         own = analysis.independent_log_sd
-        if quality.independent_log_sd > 0.0:
-            own = np.full_like(own, quality.independent_log_sd)
-        if any_above_zero(octaves):
+        if on.quality.independent_log_sd > 0.0:
+            own = xp.full_like(own, on.quality.independent_log_sd)
+        if xp.any_of(octaves):
             extra = extrapolation_log_sd(octaves)
-            own = np.sqrt(own * own + extra * extra)
-        spread = exp_fixed(Z90 * np.sqrt(shared_variance + own * own))
-        time_s = analysis.time_s
-        if not quality.is_plain:
-            tasks, stream = analysis.demand.tasks, batch.variant.launch == "stream"
-            time_s = quality.applied(
-                time_s, matrix_seconds(analysis), tasks, device.cores, stream=stream
-            )
-        estimate = np.maximum(time_s, analysis.bound_s)
+            own = xp.sqrt(own * own + extra * extra)
+        spread = exp_fixed(Z90 * xp.sqrt(on.shared_variance + own * own))
+        time_s, bound_s = analysis.time_s, analysis.bound_s
+        if not on.quality.is_plain:
+            time_s = on.quality.applied(
+                time_s, matrix_seconds(analysis), analysis.demand.tasks, device.cores,
+                stream=batch.variant.launch == "stream",
+            )  # fmt: skip
+        estimate = xp.maximum(time_s, bound_s)
+        warnings = on.warnings
+        if analysis.warnings:
+            warnings = tuple(dict.fromkeys((*on.substitution, *analysis.warnings, *on.stand_ins)))
         return KernelTimes(
             estimate_s=estimate,
-            p05_s=np.maximum(estimate / spread, analysis.bound_s),
+            p05_s=xp.maximum(estimate / spread, bound_s),
             p95_s=estimate * spread,
-            bound_s=analysis.bound_s,
-            shared_log_sd=shared,
+            bound_s=bound_s,
+            shared_log_sd=on.shared_log_sd,
             independent_log_sd=own,
             analysis=analysis,
-            warnings=tuple(
-                dict.fromkeys((*((said,) if said else ()), *analysis.warnings, *stand_ins(device)))
-            ),
+            warnings=warnings,
             octaves_outside=octaves,
-            measured=not (said or unknown_cap(device)) and self.is_measured(batch.variant, device),
+            measured=on.measured,
         )
 
     def is_measured(self, variant: Variant, device: Device) -> bool:  # noqa: ARG002
@@ -259,9 +280,96 @@ class Implementation(ABC):
         return ""
 
 
-def any_above_zero(values: F64) -> bool:
-    """Whether one of the values, none of them negative, is not zero; quick for one of them."""
-    return bool(values[0] > 0.0) if len(values) == 1 else bool(values.any())
+@final
+@dataclass(frozen=True)
+class _OnDevice:
+    """What all kernels of one variant on one device share.
+
+    Attributes:
+        device: with the variant's format on some pipe; substitution: what was done to it.
+        quality: of the libraries.
+        shared_log_sd, shared_variance: errors that the rows share.
+        stand_ins: what a reader must know of unpublished numbers; warnings: with ``substitution``.
+        measured: kernels of this family and format were measured on this architecture.
+    """
+
+    device: Device
+    substitution: tuple[str, ...]
+    quality: Quality
+    shared_log_sd: Mapping[str, float]
+    shared_variance: float
+    stand_ins: tuple[str, ...]
+    warnings: tuple[str, ...]
+    measured: bool
+
+
+@lru_cache(maxsize=4096)
+def _on_device(model: Implementation, variant: Variant, device: Device) -> _OnDevice:
+    device, said = with_format(device, variant.dtype)
+    recipe = RECIPES.get(variant.dtype)
+    compute = recipe.compute if recipe else variant.dtype
+    shared = {
+        **model.shared_log_sd(variant, device),
+        **knowledge_errors(device, model.family, compute),
+    }
+    if said:
+        shared["format"] = substitute_error(device)
+    substitution = (said,) if said else ()
+    return _OnDevice(
+        device=device,
+        substitution=substitution,
+        quality=software_quality(device, model.family, compute),
+        shared_log_sd=shared,
+        shared_variance=sum(value * value for value in shared.values()),
+        stand_ins=stand_ins(device),
+        warnings=(*substitution, *stand_ins(device)),
+        measured=not (said or unknown_cap(device)) and model.is_measured(variant, device),
+    )
+
+
+BLOCK = 1 << 14
+"""Ops evaluated together: more need no less time each, and more memory."""
+
+
+def in_blocks(batch: OpBatch, times_of: Callable[[OpBatch], KernelTimes]) -> KernelTimes:
+    """Times of a batch, evaluated in blocks of rows where it is large.
+
+    No row depends on another, so that the results are those of the whole batch.
+    """
+    count = len(batch)
+    sequences = count if batch.offsets is None else int(batch.offsets[-1])
+    rows = max(1, BLOCK * count // max(sequences, count))
+    if count <= rows:
+        return times_of(batch)
+    blocks = [times_of(_cut(batch, start, start + rows)) for start in range(0, count, rows)]
+    found: KernelTimes = _joined(blocks)
+    return found
+
+
+def _cut(batch: OpBatch, start: int, stop: int) -> OpBatch:
+    """Consecutive ops of a batch."""
+    rows = slice(start, stop)
+    if batch.offsets is None:
+        return OpBatch(batch.family, batch.variant, {n: v[rows] for n, v in batch.dims.items()})
+    offsets = batch.offsets[start : stop + 1]
+    flat = slice(int(offsets[0]), int(offsets[-1]))
+    dims = {n: v[flat if n in batch.ragged else rows] for n, v in batch.dims.items()}
+    return OpBatch(batch.family, batch.variant, dims, offsets - offsets[0], batch.ragged)
+
+
+def _joined(blocks: Sequence[Any]) -> Any:
+    """Values of consecutive blocks as one: arrays end to end, what all rows share once."""
+    first = blocks[0]
+    if isinstance(first, np.ndarray):
+        return np.concatenate(blocks)
+    if isinstance(first, Mapping):
+        return Lazy(lambda: {name: _joined([block[name] for block in blocks]) for name in first})
+    if is_dataclass(first) and not isinstance(first, type):
+        return type(first)(**{
+            each.name: _joined([getattr(block, each.name) for block in blocks])
+            for each in fields(first)
+        })  # fmt: skip
+    return first
 
 
 def matrix_seconds(analysis: Analysis) -> F64:

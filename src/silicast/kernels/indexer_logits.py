@@ -130,9 +130,9 @@ class IndexerLogits(Implementation):
         """See :meth:`Implementation.style`: a library's own kernel, which modules alone show."""
         return variant.library
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
-        return sparse_errors(batch.family, device)
+        return sparse_errors(self.family, device)
 
     def flops(self, op: Op) -> int:
         """2 x heads x head_dim for every query and key it sees; the weighting is not counted."""

@@ -68,9 +68,9 @@ class MlaDecode(Implementation):
         """See :meth:`Implementation.style`: whose call of which kernel."""
         return mla_scheme(variant, device).label
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """Log sd of the family's and the device's error factors."""
-        return mla_errors(GROUP, batch, device)
+        return mla_errors(GROUP, variant, device)
 
     def flops(self, op: Op) -> int:
         """Exact useful FLOPs: live scores against the latent."""

@@ -60,9 +60,9 @@ class MlaPrefill(Implementation):
         """See :meth:`Implementation.style`: whose call of which kernel."""
         return mla_scheme(variant, device).label
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """Log sd of the family's and the device's error factors."""
-        return mla_errors(GROUP, batch, device)
+        return mla_errors(GROUP, variant, device)
 
     def flops(self, op: Op) -> int:
         """Exact useful FLOPs: live scores of expanded keys and values."""
@@ -73,9 +73,9 @@ class MlaPrefill(Implementation):
         return useful(op, decode=False)[1]
 
 
-def mla_errors(group: str, batch: OpBatch, device: Device) -> Mapping[str, float]:
+def mla_errors(group: str, variant: Variant, device: Device) -> Mapping[str, float]:
     """Error factors all rows share; wider where the architecture was never measured."""
-    c = mla_constants(group, device, mla_scheme(batch.variant, device))
+    c = mla_constants(group, device, mla_scheme(variant, device))
     measured = load_physics(group).is_measured(device.architecture)
     wider = 1.0 if measured else c["unmeasured_widening"]
     return {f"family:{group}": c["family_log_sd"], "device": c["device_log_sd"] * wider}

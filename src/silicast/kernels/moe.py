@@ -203,9 +203,9 @@ class Moe(Implementation):
         """See :meth:`Implementation.style`."""
         return setting_of(variant, device).style
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
-        c = setting_of(batch.variant, device).constants
+        c = setting_of(variant, device).constants
         known = load_physics(PHYSICS).is_measured(device.architecture)
         return {
             "device": c["device_log_sd" if known else "unmeasured_device_log_sd"],

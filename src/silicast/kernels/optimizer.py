@@ -150,10 +150,10 @@ class Optimizer(StreamingKernel):
             matrix=products,
         )
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """Wider where the shape of Muon's matrices is a guess."""
-        found = dict(super().shared_log_sd(batch, device))
-        if batch.variant.flag("assumed_shape"):
+        found = dict(super().shared_log_sd(variant, device))
+        if variant.flag("assumed_shape"):
             found["shape:muon"] = ASSUMED_SHAPE_LOG_SD
         return found
 

@@ -130,10 +130,10 @@ class RecurrentMixer(Implementation):
         return _analysis(parts, batch.variant, device)
 
     @final
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
         settings = [
-            setting_of(self.family, kind, batch.variant, device) for kind in kinds_of(batch.variant)
+            setting_of(self.family, kind, variant, device) for kind in kinds_of(variant)
         ]
         c = settings[0].constants
         known = all(setting.measured for setting in settings)

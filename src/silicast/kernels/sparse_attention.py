@@ -154,9 +154,9 @@ class SparseAttention(Implementation):
         """See :meth:`Implementation.style`: a library's own kernel, which modules alone show."""
         return variant.library
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
-        return sparse_errors(batch.family, device)
+        return sparse_errors(self.family, device)
 
     def flops(self, op: Op) -> int:
         """2 x (head_dim + value_dim) a head for every query and entry it sees."""

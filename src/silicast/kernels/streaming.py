@@ -129,13 +129,13 @@ class StreamingKernel(Implementation):
         """What a reader must know of a variant: assumptions that its flags stand for."""
         return ()
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """Errors that all kernels of this family, or all on this device, make together."""
-        machine = self.machine(batch.variant, device)
-        scale = machine.eager_error if batch.variant.launch == "stream" else 1.0
+        machine = self.machine(variant, device)
+        scale = machine.eager_error if variant.launch == "stream" else 1.0
         return {
             f"device:{device.name}": machine.device_log_sd * scale,
-            f"family:{batch.family}": machine.family_log_sd * scale,
+            f"family:{self.family}": machine.family_log_sd * scale,
         }
 
 

@@ -95,9 +95,9 @@ class TopK(Implementation):
         """See :meth:`Implementation.style`: a library's own kernel, which modules alone show."""
         return variant.library
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
-        return sparse_errors(batch.family, device)
+        return sparse_errors(self.family, device)
 
     def flops(self, op: Op) -> int:  # noqa: ARG002
         """Comparisons are no floating-point operations."""

@@ -44,9 +44,9 @@ class Twin(Implementation):
     rates_of: ClassVar[RatesOf]
 
     @final
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
-        return shared_errors(self.group, self.family, batch.variant, device)
+        return shared_errors(self.group, self.family, variant, device)
 
     @final
     def is_measured(self, variant: Variant, device: Device) -> bool:

@@ -114,9 +114,9 @@ class WorkAttention(Implementation):
         )
 
     @final
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
-        return shared_errors(self.group, self.family, batch.variant, device)
+        return shared_errors(self.group, self.family, variant, device)
 
     @final
     def is_measured(self, variant: Variant, device: Device) -> bool:

@@ -114,10 +114,10 @@ class WorkGemm(Implementation):
         )
 
     @final
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
-        recipe_for(batch.variant.dtype)
-        return shared_errors(self.group, self.family, batch.variant, device)
+        recipe_for(variant.dtype)
+        return shared_errors(self.group, self.family, variant, device)
 
     @final
     def is_measured(self, variant: Variant, device: Device) -> bool:

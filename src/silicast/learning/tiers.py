@@ -12,7 +12,7 @@ from silicast.core.numerics import exp_fixed
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.formats import UNMEASURED_CACHE, unmeasured_cache
-from silicast.kernels.implementation import Implementation, KernelTimes
+from silicast.kernels.implementation import Implementation, KernelTimes, in_blocks
 from silicast.kernels.knowledge import substitute_error
 from silicast.learning.calibration import Calibrator
 from silicast.learning.correction import learned_times
@@ -76,6 +76,12 @@ def kernel_times(
     Raises:
         SilicastError: the device cannot run it, or an artefact is broken.
     """
+    return in_blocks(batch, lambda block: _block_times(model, block, device, evidence))
+
+
+def _block_times(
+    model: Implementation, batch: OpBatch, device: Device, evidence: Evidence
+) -> KernelTimes:
     if evidence.learned:
         times = learned_times(model, batch, device, ceilings=evidence.ceilings)
     else:

@@ -129,8 +129,8 @@ def test_the_power_cap_slows_large_products_whatever_the_cache() -> None:
 
 def test_devices_without_data_say_so_in_their_interval() -> None:
     batch = OpBatch.of([Op.make("gemm", m=256, n=4096, k=4096)])
-    known = MODEL.shared_log_sd(batch, H100)["device"]
-    unknown = MODEL.shared_log_sd(batch, find_device("RTX PRO 6000 Blackwell Server"))["device"]
+    known = MODEL.shared_log_sd(batch.variant, H100)["device"]
+    unknown = MODEL.shared_log_sd(batch.variant, find_device("RTX PRO 6000 Blackwell Server"))["device"]
     assert unknown > 2 * known
 
 

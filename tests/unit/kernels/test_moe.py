@@ -213,7 +213,7 @@ def test_unmeasured_architectures_are_less_certain() -> None:
     rtx = find_device("RTX PRO 6000 S")
     batch = OpBatch.of([layer(64)])
     model = Moe()
-    assert model.shared_log_sd(batch, rtx)["device"] > model.shared_log_sd(batch, H100)["device"]
+    assert model.shared_log_sd(batch.variant, rtx)["device"] > model.shared_log_sd(batch.variant, H100)["device"]
 
 
 def test_a_kernel_with_the_exchange_waits_for_the_links() -> None:

@@ -215,7 +215,7 @@ def test_an_architecture_without_data_borrows_and_widens() -> None:
     unmeasured = find_device("RTX PRO 6000 S")
     assert not physics.is_measured(unmeasured.architecture)
     wide, narrow = (
-        model(op).shared_log_sd(OpBatch.of([op]), device) for device in (unmeasured, H100)
+        model(op).shared_log_sd(op.variant, device) for device in (unmeasured, H100)
     )
     assert sum(wide.values()) > 1.2 * sum(narrow.values())
     assert set(narrow) == {"device:H100-SXM-80GB", "family:rmsnorm"}

@@ -1,0 +1,91 @@
+"""NumPy functions that also take plain numbers: one row, without an array for each of its values.
+
+A formula written with these functions and arithmetic operators serves an array of rows and a single
+row of Python numbers, and both give the same bits: all operations are IEEE add, multiply, divide
+and square root. A number takes about 0.05 us for an operation, an array of any length at least
+0.5 us. Types say arrays throughout; where a function documents that it takes numbers too, every
+array of shape (n,) may be a number.
+
+What NumPy answers with an infinity (a division by zero) raises here; callers then use arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from silicast.core.numerics import F64
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """The larger of two values, elementwise."""
+    if isinstance(a, ndarray) or isinstance(b, ndarray):
+        return np.maximum(a, b)
+    return a if a >= b else b
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """The smaller of two values, elementwise."""
+    if isinstance(a, ndarray) or isinstance(b, ndarray):
+        return np.minimum(a, b)
+    return a if a <= b else b
+
+
+def where(condition: Any, a: Any, b: Any) -> Any:
+    """``a`` where the condition holds, else ``b``, elementwise."""
+    if isinstance(condition, ndarray) or isinstance(a, ndarray) or isinstance(b, ndarray):
+        return np.where(condition, a, b)
+    return a if condition else b
+
+
+def ceil(x: Any) -> Any:
+    """The smallest whole number not below ``x``, as a float."""
+    return np.ceil(x) if isinstance(x, ndarray) else float(math.ceil(x))
+
+
+def floor(x: Any) -> Any:
+    """The largest whole number not above ``x``, as a float."""
+    return np.floor(x) if isinstance(x, ndarray) else float(math.floor(x))
+
+
+def rint(x: Any) -> Any:
+    """The nearest whole number, as a float; halves go to even ones."""
+    return np.rint(x) if isinstance(x, ndarray) else float(round(x))
+
+
+def sqrt(x: Any) -> Any:
+    """The square root."""
+    return np.sqrt(x) if isinstance(x, ndarray) else math.sqrt(x)
+
+
+def float64(x: Any) -> F64:
+    """``x`` as floats."""
+    return x.astype(np.float64) if isinstance(x, ndarray) else float(x)  # type: ignore[return-value]
+
+
+def int64(x: Any) -> Any:
+    """``x`` as whole numbers, cut off towards zero."""
+    return x.astype(np.int64) if isinstance(x, ndarray) else int(x)
+
+
+def full_like(x: Any, value: Any) -> Any:
+    """``value`` in every row of ``x``; an array takes the type of the value."""
+    return np.full(x.shape, value) if isinstance(x, ndarray) else value
+
+
+def any_of(x: Any) -> bool:
+    """Whether one of the rows is true."""
+    return bool(x.any()) if isinstance(x, ndarray) else bool(x)
+
+
+def all_of(x: Any) -> bool:
+    """Whether all rows are true."""
+    return bool(x.all()) if isinstance(x, ndarray) else bool(x)
+
+
+def logical_not(x: Any) -> Any:
+    """The opposite, elementwise."""
+    return ~x if isinstance(x, ndarray) else not x
