@@ -248,7 +248,7 @@ class Implementation(ABC):
             p05_s=xp.maximum(estimate / spread, bound_s),
             p95_s=estimate * spread,
             bound_s=bound_s,
-            shared_log_sd=on.shared_log_sd,
+            shared_log_sd=dict(on.shared_log_sd),
             independent_log_sd=own,
             analysis=analysis,
             warnings=warnings,
