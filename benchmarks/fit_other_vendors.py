@@ -29,7 +29,7 @@ from silicast.core.catalog import CATALOG
 from silicast.core.dtypes import RECIPES
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
-from silicast.kernels import physics, twins, work_attention, work_gemm, work_model
+from silicast.kernels import fallback_kernels, physics, work_attention, work_gemm, work_model
 from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import implementation_for, matrix_seconds
 from silicast.kernels.knowledge import Quality
@@ -101,7 +101,7 @@ def constants(values: Mapping[str, float]) -> Iterator[None]:
     """The models under ``values`` instead of the committed constants."""
     card = PhysicsCard(data=[], split="", command="", date=DATE)
     stand_in = Physics(1, card, dict(values), {ARCHITECTURE: dict(values)})
-    modules: tuple[Any, ...] = (twins, work_attention, work_gemm, work_model, systolic_rates)
+    modules: tuple[Any, ...] = (fallback_kernels, work_attention, work_gemm, work_model, systolic_rates)
     kept: Callable[[str], Physics] = physics.load_physics
 
     def load(group: str) -> Physics:

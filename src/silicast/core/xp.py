@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy import ndarray
-
-from silicast.core.numerics import F64
+from numpy.typing import NDArray
 
 
 def maximum(a: Any, b: Any) -> Any:
@@ -61,9 +60,11 @@ def sqrt(x: Any) -> Any:
     return np.sqrt(x) if isinstance(x, ndarray) else math.sqrt(x)
 
 
-def float64(x: Any) -> F64:
+def float64(x: Any) -> NDArray[np.float64]:
     """``x`` as floats."""
-    return x.astype(np.float64) if isinstance(x, ndarray) else float(x)  # type: ignore[return-value]
+    if isinstance(x, ndarray):
+        return x.astype(np.float64)
+    return float(x)  # type: ignore[return-value]  # one row
 
 
 def int64(x: Any) -> Any:
@@ -89,3 +90,8 @@ def all_of(x: Any) -> bool:
 def logical_not(x: Any) -> Any:
     """The opposite, elementwise."""
     return ~x if isinstance(x, ndarray) else not x
+
+
+def tolist(x: Any) -> list[Any]:
+    """The rows as Python numbers."""
+    return x.tolist() if isinstance(x, ndarray) else [x]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
+from importlib import import_module
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -113,7 +114,8 @@ class Analysis:
 @final
 @dataclass(frozen=True)
 class KernelTimes:
-    """Predicted times of a batch of kernels, arrays of shape (n,), seconds.
+    """Predicted times of a batch of kernels, arrays of shape (n,), seconds; of a batch of numbers
+    (``OpBatch.single``), numbers.
 
     ``bound_s <= p05_s <= estimate_s <= p95_s`` holds for every row.
 
@@ -134,8 +136,8 @@ class KernelTimes:
     shared_log_sd: Mapping[str, float]
     independent_log_sd: F64
     analysis: Analysis
+    octaves_outside: F64
     warnings: tuple[str, ...] = ()
-    octaves_outside: F64 | None = None
     measured: bool = True
     learned: F64 | None = None
     analytic_s: F64 | None = None
@@ -145,32 +147,30 @@ class KernelTimes:
 
     def tiers(self) -> list[Tier]:
         """The tier of each row: the best whose correction had any weight."""
-        none = np.zeros(len(self.estimate_s))
-        learned = none if self.learned is None else self.learned
-        scaled = none if self.scaled is None else self.scaled
-        own = none if self.calibrated is None else self.calibrated
-        return [
-            "calibrated" if z > 0.0
-            else "scaled" if y > 0.0
-            else "cross-device" if x > 0.0
-            else "analytic"
-            for x, y, z in zip(learned.tolist(), scaled.tolist(), own.tolist(), strict=True)
-        ]  # fmt: skip
+        found: list[Tier] = ["analytic"] * len(xp.tolist(self.estimate_s))
+        weights: tuple[tuple[Tier, F64 | None], ...] = (
+            ("cross-device", self.learned), ("scaled", self.scaled), ("calibrated", self.calibrated)
+        )  # fmt: skip
+        for tier, weight in weights:
+            if weight is not None:
+                found = [
+                    tier if each > 0.0 else other
+                    for each, other in zip(xp.tolist(weight), found, strict=True)
+                ]
+        return found
 
     def domains(self) -> list[Domain]:
         """In, near or out of measured ground, per row."""
-        if self.octaves_outside is None:
-            return [domain_of(0.0, measured=self.measured)] * len(self.estimate_s)
-        return [domain_of(x, measured=self.measured) for x in self.octaves_outside.tolist()]
+        return [domain_of(x, measured=self.measured) for x in xp.tolist(self.octaves_outside)]
 
     def bound_by(self) -> list[str]:
         """The resource that sets the bound, per row."""
-        names = [name for name in self.analysis.resource_s if name != "launch"]
-        if len(self.estimate_s) == 1:  # without the table, as every call of one op comes here
-            values = [float(self.analysis.resource_s[name][0]) for name in names]
-            return [names[values.index(max(values))]]
-        table = np.stack([self.analysis.resource_s[name] for name in names])
-        return [names[i] for i in np.argmax(table, axis=0)]
+        resource_s = self.analysis.resource_s
+        names = [name for name in resource_s if name != "launch"]
+        if not isinstance(self.estimate_s, np.ndarray):
+            return [max(names, key=resource_s.__getitem__)]
+        table = np.stack([resource_s[name] for name in names])
+        return [names[i] for i in np.argmax(table, axis=0).tolist()]
 
 
 class Implementation(ABC):
@@ -184,6 +184,7 @@ class Implementation(ABC):
         ragged: dimensions that may differ per sequence.
         anywhere: links set its time, not cores: it speaks for every execution model.
         implied_flags: flags that hold for every op, whether they are set or not.
+        takes_numbers: :meth:`analyse` takes a batch of numbers (``OpBatch.single``) as it is.
         unmarked_flags: flags that corrections need not have seen: the analysis says it all.
     """
 
@@ -192,6 +193,7 @@ class Implementation(ABC):
     dims: ClassVar[Mapping[str, tuple[int, int]]]
     ragged: ClassVar[frozenset[str]] = frozenset()
     anywhere: ClassVar[bool] = False
+    takes_numbers: ClassVar[bool] = False
     unmarked_flags: ClassVar[frozenset[str]] = frozenset()
     implied_flags: ClassVar[frozenset[str]] = frozenset()
 
@@ -222,9 +224,17 @@ class Implementation(ABC):
         """
         return in_blocks(batch, lambda block: self._times(block, device))
 
+    @final
+    def all_shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
+        """:meth:`shared_log_sd` and what is not known of the device and of the format."""
+        return _on_device(self, variant, device).shared_log_sd
+
     def _times(self, batch: OpBatch, device: Device) -> KernelTimes:
         on = _on_device(self, batch.variant, device)
-        analysis = self.analyse(batch, on.device)
+        if batch.numbers and not self.takes_numbers:
+            analysis: Analysis = _of_one_row(self.analyse(batch.arrays(), on.device))
+        else:
+            analysis = self.analyse(batch, on.device)
         octaves = octaves_outside(batch)
         own = analysis.independent_log_sd
         if on.quality.independent_log_sd > 0.0:
@@ -336,6 +346,8 @@ def in_blocks(batch: OpBatch, times_of: Callable[[OpBatch], KernelTimes]) -> Ker
 
     No row depends on another, so that the results are those of the whole batch.
     """
+    if batch.numbers:
+        return times_of(batch)
     count = len(batch)
     sequences = count if batch.offsets is None else int(batch.offsets[-1])
     rows = max(1, BLOCK * count // max(sequences, count))
@@ -372,14 +384,41 @@ def _joined(blocks: Sequence[Any]) -> Any:
     return first
 
 
+def _of_one_row(value: Any) -> Any:
+    """The same with numbers for arrays of one row."""
+    if isinstance(value, np.ndarray):
+        return value.item()
+    if isinstance(value, Lazy):
+        return Lazy(lambda: {name: _of_one_row(each) for name, each in value.items()})
+    if isinstance(value, Mapping):
+        return {name: _of_one_row(each) for name, each in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value)(**{x.name: _of_one_row(getattr(value, x.name)) for x in fields(value)})
+    return value
+
+
 def matrix_seconds(analysis: Analysis) -> F64:
     """What the useful matrix products alone take at their bound rate; zeros if there are none.
 
     Where there are no matrix units the FMA pipe multiplies.
     """
     found = analysis.resource_s.get("tensor", analysis.resource_s.get("fma"))
-    return np.zeros_like(analysis.time_s) if found is None else found
+    none: F64 = xp.full_like(analysis.time_s, 0.0)
+    return none if found is None else found
 
+
+FAMILIES = (
+    "attention_decode", "attention_prefill", "combine", "conv2d", "cross_entropy", "csa_module",
+    "data_movement", "dispatch", "dsa_module", "elementwise", "embedding", "gdn", "gemm",
+    "hca_module", "indexer_logits", "kda", "kv_copy", "layernorm", "mamba2", "mhc", "mla_decode",
+    "mla_module", "mla_prefill", "moe", "msa_module", "optimizer", "quantize", "rmsnorm", "rope",
+    "sampling", "silu_mul", "softmax", "sparse_attention", "topk",
+)  # fmt: skip
+"""Families of this package. Each is the module of its name, so that a lookup imports that alone."""
+MODULES = {"combine": "moe_exchange", "dispatch": "moe_exchange"}
+"""Families that share a module."""
+EXECUTION_MODELS = ("systolic", "vector_cpu")
+"""Packages of this package that hold models of families for other devices than SIMT ones."""
 
 _REGISTRY: dict[tuple[str, str], Implementation] = {}
 _ADAPTERS: dict[str, Callable[[Implementation], Implementation]] = {}
@@ -399,7 +438,7 @@ def register_adapter(
 ) -> None:
     """Makes every SIMT family known on ``execution_model``, unless it has a model of its own.
 
-    ``adapt`` makes the twin of a family's model; :mod:`silicast.kernels.twins` has one.
+    ``adapt`` makes a model out of the SIMT one; see :mod:`silicast.kernels.fallback_kernels`.
     """
     if execution_model in _ADAPTERS:
         raise ValueError(f"two adapters for {execution_model}")
@@ -408,36 +447,33 @@ def register_adapter(
 
 def families(execution_model: str = "simt") -> tuple[str, ...]:
     """Names of all op families with a model for ``execution_model``, sorted."""
-    _load_all()
-    models = {execution_model, "simt"} if execution_model in _ADAPTERS else {execution_model}
-    return tuple(sorted({family for family, model in _REGISTRY if model in models}))
+    models = {execution_model}
+    if execution_model == "simt" or execution_model in EXECUTION_MODELS:
+        models.add("simt")
+    shipped = FAMILIES if "simt" in models else ()
+    return tuple(sorted({*shipped, *(family for family, model in _REGISTRY if model in models)}))
 
 
 def implementation_for(family: str, execution_model: str) -> Implementation | None:
     """The kernel model for a family on an execution model, or None."""
     found = _REGISTRY.get((family, execution_model))
     if found is None:
-        _load_all()
+        _load(family, execution_model)
         found = _REGISTRY.get((family, execution_model))
     if found is None and execution_model in _ADAPTERS:
-        original = _REGISTRY.get((family, "simt"))
+        original = implementation_for(family, "simt")
         if original is not None:
             found = _ADAPTERS[execution_model](original)
             _REGISTRY[family, execution_model] = found
     return found
 
 
-@cache
-def _load_all() -> None:
-    """Imports every module of this package and of its packages once: each registers itself."""
-    import importlib
-    import pkgutil
-
-    import silicast.kernels as package
-
-    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        if not module.name.rpartition(".")[2].startswith("_"):
-            importlib.import_module(module.name)
+def _load(family: str, execution_model: str) -> None:
+    """Imports what may register a model: the family's module, or an execution model's package."""
+    if execution_model in EXECUTION_MODELS:
+        import_module(f"silicast.kernels.{execution_model}")
+    elif execution_model == "simt" and family in FAMILIES:
+        import_module(f"silicast.kernels.{MODULES.get(family, family)}")
 
 
 def positive(values: F64 | I64) -> F64:

@@ -8,12 +8,13 @@ speaks alone. Nothing is corrected below its bound.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
 import numpy as np
 
+from silicast.core import xp
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
@@ -30,6 +31,8 @@ FAMILY_LOG_SD = 0.01
 OTHER_RELEASE = 1.25
 """Judged, where fewer than two releases were measured: how much further off another's are."""
 _CODE_OF_ONE = int(codes(np.ones(1))[0])
+_PER_STEP = 1.0 / (STEPS * FADE_OCTAVES)
+"""Of a correction's weight, what it loses for each code beyond the range."""
 _ROWS = 1024
 """Rows whose features stay in a core's cache while they become bins."""
 
@@ -70,7 +73,53 @@ def correction_for(
     own, names = marks(model, variant, device), artefact.names(trained)
     if not all(name in names for name in own if not name.startswith(WHO)):
         return None
-    return Correction.of(artefact, trained, own, model.family, known=device.name in trained.devices)
+    errors = _Errors.of(trained, model, variant, device, named=_is_named(own, names))
+    return Correction.of(artefact, trained, own, errors)
+
+
+@final
+@dataclass(frozen=True)
+class _Errors:
+    """Errors of corrected kernels, log sd.
+
+    Attributes:
+        shared: by factor, where the correction has its whole weight.
+        lost_variance: what these are less than the analytic ones; it comes back with distance.
+        left: of a usual row's own.
+    """
+
+    shared: Mapping[str, float]
+    lost_variance: float
+    left: float
+
+    @staticmethod
+    def of(
+        trained: Trained, model: Implementation, variant: Variant, device: Device, *, named: bool
+    ) -> _Errors:
+        """Of a variant on a device.
+
+        Args:
+            named: rows of the very release (or library) were learned from.
+        """
+        known = device.name in trained.devices
+        learned = {
+            "device": trained.shared_log_sd if known else trained.device_log_sd,
+            "family": FAMILY_LOG_SD,
+        }
+        analytic = model.all_shared_log_sd(variant, device)
+        shared = {
+            name: min(learned.get(name.partition(":")[0], value), value)
+            for name, value in analytic.items()
+        }
+        left = trained.log_sd
+        if not named:
+            left = max(left, trained.blank_log_sd, trained.release_log_sd)
+            if trained.campaign_log_sd:
+                shared[f"campaign:{model.family}"] = trained.campaign_log_sd
+            else:
+                left *= OTHER_RELEASE
+        lost = sum(v * v - shared[name] * shared[name] for name, v in analytic.items())
+        return _Errors(shared, lost, left)
 
 
 @final
@@ -79,9 +128,6 @@ class Correction:
     """A trained correction made ready for the kernels of one variant on one device.
 
     Attributes:
-        trained: what is known of it; family: of the kernels.
-        device_log_sd: what all rows of the device are off together.
-        named: rows of the very release (or library) were learned from.
         columns: features that differ from row to row; rows: their places among all.
         bins: their tables of bins; ranges: codes between which each lies, shape (rows, 2).
         marks: bins of all features, 0 but where a mark is, shape (F, 1).
@@ -89,12 +135,9 @@ class Correction:
         sums: of the correction, and of the log of a row's sd over a usual one's.
         ceiling: trees of what the quick kernels reached; None where there are none.
         who: places of the marks of who provides a kernel.
+        errors: of the corrected times; shared_variance: of their shared ones.
     """
 
-    trained: Trained
-    family: str
-    device_log_sd: float
-    named: bool
     columns: tuple[Column, ...]
     rows: I64
     bins: U8
@@ -104,12 +147,14 @@ class Correction:
     sums: ForestSums
     ceiling: Trees | None
     who: list[int]
+    errors: _Errors
+    shared_variance: float
 
     @staticmethod
     def of(
-        artefact: Artefact, trained: Trained, own: frozenset[str], family: str, *, known: bool
+        artefact: Artefact, trained: Trained, own: frozenset[str], errors: _Errors
     ) -> Correction:
-        """Of kernels that have the marks ``own``, on a device that was measured or not."""
+        """Of kernels that have the marks ``own``."""
         names, forest = artefact.names(trained), artefact.trees(trained)
         each = columns(names)
         rows = np.array([row for row, column in enumerate(each) if column], dtype=np.int64)
@@ -118,10 +163,6 @@ class Correction:
         ranges, bins = artefact.ranges(trained), forest.common.bins
         outside = np.where(is_mark, _outside(mark, ranges), 0)
         return Correction(
-            trained=trained,
-            family=family,
-            device_log_sd=trained.shared_log_sd if known else trained.device_log_sd,
-            named=_is_named(own, names),
             columns=tuple(column for column in each if column),
             rows=rows,
             bins=bins[rows],
@@ -131,6 +172,8 @@ class Correction:
             sums=ForestSums(forest, artefact.spread(trained)),
             ceiling=artefact.ceiling(trained),
             who=[row for row, name in enumerate(names) if name.startswith(WHO)],
+            errors=errors,
+            shared_variance=sum(value * value for value in errors.shared.values()),
         )
 
     def applied(
@@ -139,18 +182,23 @@ class Correction:
         """``times`` of a batch, corrected."""
         bins, weight = self._placed(kernels)
         log_factor, log_apart = self.sums.of_bins(bins)
-        estimate = np.maximum(times.estimate_s * exp_fixed(weight * log_factor), times.bound_s)
-        shared, left = self._left(times)
-        apart = _apart(times, shared, weight, left * exp_fixed(log_apart))
-        variance = sum(value * value for value in shared.values())
-        spread = exp_fixed(Z90 * np.sqrt(variance + apart * apart))
-        return replace(
-            times,
+        if kernels.batch.numbers:
+            log_factor, log_apart = log_factor.item(), log_apart.item()
+        bound_s = times.bound_s
+        estimate = xp.maximum(times.estimate_s * exp_fixed(weight * log_factor), bound_s)
+        apart = self._apart(times.independent_log_sd, weight, exp_fixed(log_apart))
+        spread = exp_fixed(Z90 * xp.sqrt(self.shared_variance + apart * apart))
+        return KernelTimes(
             estimate_s=estimate,
-            p05_s=np.maximum(estimate / spread, times.bound_s),
+            p05_s=xp.maximum(estimate / spread, bound_s),
             p95_s=estimate * spread,
-            shared_log_sd=shared,
+            bound_s=bound_s,
+            shared_log_sd=dict(self.errors.shared),
             independent_log_sd=apart,
+            analysis=times.analysis,
+            octaves_outside=times.octaves_outside,
+            warnings=times.warnings,
+            measured=times.measured,
             learned=weight,
             analytic_s=times.estimate_s,
             ceiling_s=self._ceiling_s(times, bins, weight) if ceilings else None,
@@ -159,8 +207,13 @@ class Correction:
     def _placed(self, kernels: Kernels) -> tuple[U8, F64]:
         """Bins of all features, shape (F, n), and the correction's weight, shape (n,)."""
         count = len(kernels.batch)
-        values = [leading_bits(np.asarray(column(kernels))) for column in self.columns]
         bins = np.repeat(self.marks, count, axis=1)
+        if kernels.batch.numbers:
+            found = codes(np.array([[column(kernels)] for column in self.columns]))
+            bins[self.rows] = binned(self.bins, found)
+            farthest = int(_outside(found, self.ranges).max(initial=self.beyond))
+            return bins, max(1.0 - farthest * _PER_STEP, 0.0)  # type: ignore[return-value]
+        values = [leading_bits(np.asarray(column(kernels))) for column in self.columns]
         weight = np.empty(count)
         for start in range(0, count, _ROWS):
             part = slice(start, start + _ROWS)
@@ -173,20 +226,16 @@ class Correction:
             weight[part] = _weight(beyond)
         return bins, weight
 
-    def _left(self, times: KernelTimes) -> tuple[Mapping[str, float], float]:
-        """Shared loadings where the correction has its whole weight, and a usual row's own sd."""
-        trained = self.trained
-        learned = {"device": self.device_log_sd, "family": FAMILY_LOG_SD}
-        shared = {
-            name: min(learned.get(name.partition(":")[0], value), value)
-            for name, value in times.shared_log_sd.items()
-        }
-        if self.named:
-            return shared, trained.log_sd
-        left = max(trained.log_sd, trained.blank_log_sd, trained.release_log_sd)
-        if not trained.campaign_log_sd:
-            return shared, left * OTHER_RELEASE
-        return {**shared, f"campaign:{self.family}": trained.campaign_log_sd}, left
+    def _apart(self, analytic: F64, weight: F64, relative: F64) -> F64:
+        """Each row's own sd: between the learned and the analytic one by weight.
+
+        Args:
+            relative: a row's over a usual one's.
+        """
+        left, faded = self.errors.left * relative, 1.0 - weight
+        variance = weight * left * left + faded * (analytic * analytic + self.errors.lost_variance)
+        found: F64 = xp.sqrt(xp.maximum(variance, analytic * analytic * faded))
+        return found
 
     def _ceiling_s(self, times: KernelTimes, bins: U8, weight: F64) -> F64 | None:
         """Times that the quick kernels of such problems reached, whoever provides them; between
@@ -196,8 +245,11 @@ class Correction:
             return None
         anyone = bins.copy()
         anyone[self.who] = 0
-        factor = exp_fixed(weight * (self.ceiling.of_bins(anyone) * LEAF_SCALE))
-        return np.maximum(times.estimate_s * factor, times.bound_s)
+        log_factor = self.ceiling.of_bins(anyone) * LEAF_SCALE
+        if not isinstance(weight, np.ndarray):
+            log_factor = log_factor.item()
+        found: F64 = xp.maximum(times.estimate_s * exp_fixed(weight * log_factor), times.bound_s)
+        return found
 
 
 def inside(found: I16 | I64, ranges: I64) -> F64:
@@ -215,7 +267,7 @@ def _outside(found: I16 | I64, ranges: I16 | I64) -> I64:
 
 
 def _weight(beyond: I64) -> F64:
-    weight: F64 = 1.0 - np.maximum(beyond, 0).astype(np.float64) * (1.0 / (STEPS * FADE_OCTAVES))
+    weight: F64 = 1.0 - np.maximum(beyond, 0).astype(np.float64) * _PER_STEP
     return np.maximum(weight, 0.0)
 
 
@@ -231,13 +283,3 @@ def _is_named(own: frozenset[str], features: tuple[str, ...]) -> bool:
         if kind == "library" and not told:
             return True
     return False
-
-
-def _apart(times: KernelTimes, shared: Mapping[str, float], weight: F64, left: F64) -> F64:
-    """Each row's own sd: between the learned and the analytic one by weight."""
-    faded = 1.0 - weight
-    analytic = times.independent_log_sd
-    # what the shared parts have lost by the correction comes back with distance
-    lost = sum(v * v - shared[name] * shared[name] for name, v in times.shared_log_sd.items())
-    variance = weight * left * left + faded * (analytic * analytic + lost)
-    return np.sqrt(np.maximum(variance, analytic * analytic * faded))

@@ -157,7 +157,7 @@ def _size(name: str, of: Kernels) -> Any:
     if name not in of.ragged:
         return values
     if name in of.batch.ragged and of.batch.offsets is not None:
-        return np.add.reduceat(values, of.batch.offsets[:-1])
+        return _reduced(np.add, values, of.batch)
     return values * _sequences(name, of)
 
 
@@ -165,14 +165,22 @@ def _longest(name: str, of: Kernels) -> Any:
     values = of.batch.dims.get(name, LEFT_OUT.get(name, 1))
     if name not in of.batch.ragged or of.batch.offsets is None:
         return values
-    return np.maximum.reduceat(values, of.batch.offsets[:-1])
+    return _reduced(np.maximum, values, of.batch)
+
+
+def _reduced(by: np.ufunc, values: Any, batch: OpBatch) -> Any:
+    """A dimension that differs from sequence to sequence as one value an op."""
+    assert batch.offsets is not None
+    found = by.reduceat(values, batch.offsets[:-1])
+    return found.item() if batch.numbers else found
 
 
 def _sequences(name: str, of: Kernels) -> Any:
     del name
     if of.batch.offsets is None:
         return of.batch.dims.get("batch", 1)
-    return np.diff(of.batch.offsets)
+    counts = np.diff(of.batch.offsets)
+    return counts.item() if of.batch.numbers else counts
 
 
 _DEMANDED = ("tasks", "waves", "occupancy")

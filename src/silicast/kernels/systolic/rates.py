@@ -10,7 +10,7 @@ from silicast.core.numerics import F64
 from silicast.hardware.device import Device, MatrixArray
 from silicast.kernels.implementation import register_adapter
 from silicast.kernels.physics import load_physics
-from silicast.kernels.twins import adapter
+from silicast.kernels.fallback_kernels import adapter
 from silicast.kernels.work_model import Rates
 
 GROUP = "systolic"

@@ -18,7 +18,7 @@ from silicast.kernels.conv2d import Conv2d
 from silicast.kernels.conv2d_shapes import Shape, fewest_products
 from silicast.kernels.implementation import Analysis, implementation_for, register
 from silicast.kernels.physics import load_physics
-from silicast.kernels.twins import Twin
+from silicast.kernels.fallback_kernels import Fallback
 from silicast.kernels.vector_cpu.rates import GROUP, cpu_rates
 from silicast.kernels.work_model import ALLOCATING, Work, analyse_work
 from silicast.workload.op import OpBatch
@@ -31,7 +31,7 @@ _ON_GPUS = cast("Conv2d", implementation_for("conv2d", "simt"))
 
 @register
 @final
-class CpuConv2d(Twin):
+class CpuConv2d(Fallback):
     """Forward and gradients alike: the same sum over other operands."""
 
     execution_model: ClassVar[str] = "vector_cpu"

@@ -1,7 +1,7 @@
 """Families on another execution model than the one they were written for.
 
 What an op computes and moves does not depend on the device. A streaming family states it as a
-stream, any other as exact counts; a twin hands that to the execution model's :class:`Rates`. An
+stream, any other as exact counts; a fallback hands that to the execution model's :class:`Rates`. An
 execution model registers :func:`adapter` once; a family with a model of its own there (matrix
 products, attention) comes first.
 """
@@ -30,7 +30,7 @@ RatesOf = Callable[[Device, str], Rates]
 """Rates of a device for products in one format."""
 
 
-class Twin(Implementation):
+class Fallback(Implementation):
     """A family of the SIMT catalog on another execution model.
 
     Class attributes:
@@ -64,7 +64,7 @@ class Twin(Implementation):
         return self.original.compulsory_bytes(op)
 
 
-class StreamTwin(Twin):
+class StreamFallback(Fallback):
     """A family that streams data: its stream at the rates of vector units and memories.
 
     Where the constants have ``<flag>.element_s`` for a flag of the op, its operations run one by
@@ -99,7 +99,7 @@ def _set(variant: Variant) -> list[str]:
     return [name for name, value in variant.flags if value]
 
 
-class CountedTwin(Twin):
+class CountedFallback(Fallback):
     """Any other family: its exact counts, as if all arithmetic were matrix products.
 
     Where the constants have ``<family>.expert_s``, model code turns to one expert after the other;
@@ -136,7 +136,7 @@ class CountedTwin(Twin):
         return analyse_work(work, rates, variant)
 
 
-class ModuleTwin(Twin):
+class ModuleFallback(Fallback):
     """A module of other families: the same parts, each as this execution model runs it."""
 
     @final
@@ -187,14 +187,14 @@ def _second_sweep(again: F64, rates: Rates) -> F64:
 def adapter(
     execution_model: str, group: str, rates_of: RatesOf
 ) -> Callable[[Implementation], Implementation]:
-    """What makes the twin of a family on ``execution_model``."""
+    """What makes the fallback of a family on ``execution_model``."""
 
     def adapt(original: Implementation) -> Implementation:
-        kind: type[Implementation] = CountedTwin
+        kind: type[Implementation] = CountedFallback
         if isinstance(original, StreamingKernel):
-            kind = StreamTwin
+            kind = StreamFallback
         elif isinstance(original, Composite):
-            kind = ModuleTwin
+            kind = ModuleFallback
         attributes: dict[str, object] = {
             "family": original.family,
             "dims": original.dims,
