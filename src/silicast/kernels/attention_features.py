@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from silicast.core import xp
 from silicast.core.numerics import F64, I64
 from silicast.kernels.attention_work import Sequences
 from silicast.workload.op import OpBatch
@@ -23,22 +24,22 @@ def shape_features(
     work that shares keys; pair_fill: of their last round over the cores, the share that is filled.
     window_share: of the longest cache, what a window lets a query see; 1 without one.
     """
-    sequences = work.weight if work.offsets is None else np.diff(work.offsets).astype(np.float64)
+    sequences = work.sequences
     pairs = sequences * groups
     rounds = pairs / cores
-    found = {"group": heads / groups, "pairs": pairs, "pair_fill": rounds - np.floor(rounds)}
+    found = {"group": heads / groups, "pairs": pairs, "pair_fill": rounds - xp.floor(rounds)}
     window = batch.dims.get("window")
-    if window is None or not window.any():
-        return {**found, "window_share": np.ones(work.ops)}
-    longest = work.largest(work.kv.astype(np.float64))
-    share = np.where(window > 0, np.minimum(window / np.maximum(longest, 1.0), 1.0), 1.0)
+    if window is None or not xp.any_of(window):
+        return {**found, "window_share": xp.full_like(pairs, 1.0)}
+    longest = work.largest(xp.float64(work.kv))
+    share = xp.where(window > 0, xp.minimum(window / xp.maximum(longest, 1.0), 1.0), 1.0)
     return {**found, "window_share": share}
 
 
 def row_rest(work: Sequences, heads: I64, groups: I64) -> F64:
     """What the rows of a sequence and group leave over of whole tiles, a mean, shape (ops,)."""
-    group = work.spread(heads // np.maximum(groups, 1))
-    rest = (work.q * group % ROWS).astype(np.float64)
+    group = work.spread(heads // xp.maximum(groups, 1))
+    rest = xp.float64(work.q * group % ROWS)
     if work.offsets is None:
         return rest / ROWS
-    return work.total(rest) / (np.diff(work.offsets) * float(ROWS))
+    return work.total(rest) / (work.sequences * float(ROWS))

@@ -13,6 +13,7 @@ from typing import Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
+from silicast.core import xp
 from silicast.core.numerics import F64, I64, ceil_div
 from silicast.hardware.device import Device
 from silicast.kernels.engine_kernels import kernels_of
@@ -179,13 +180,13 @@ def decode_tasks(
     8-bit caches are not split before Hopper; Blackwell kernels leave only groups above 32 to
     MMHA. Triton kernels of both engines cut a cache into at most 16 parts. From their sources.
     """
-    packed = np.ones_like(group, dtype=bool)
-    scalar = np.zeros_like(packed)
-    most = np.full_like(group, 128)
+    packed: BoolArray = group > 0
+    scalar: BoolArray = group < 1
+    most = xp.full_like(group, 128)
     unit = 16
     if scheme.library == "fa2":
         packed, unit = window == 0, 64
-        most = np.where(packed & (group > 1), most, 1)
+        most = xp.where(packed & (group > 1), most, 1)
     elif scheme.caller == "trtllm":
         scalar = group > 32
         if scheme.mainloop != "fmha100":
@@ -193,13 +194,13 @@ def decode_tasks(
             if not narrow:
                 scalar = scalar | (blocks * 4.0 <= cores)
             elif scheme.mainloop == "fa2":
-                most = np.where(scalar, most, 1)
-        packed = ~scalar
+                most = xp.where(scalar, most, 1)
+        packed = xp.logical_not(scalar)
     elif scheme.library == "triton":
-        most = np.full_like(group, 16)
+        most = xp.full_like(group, 16)
     elif scheme.library == "fa3":
         unit = 64
-    shared = np.where(packed, group, 1)
+    shared = xp.where(packed, group, 1)
     return DecodeTasks(shared, ceil_div(q_len * shared, unit) * unit, most, scalar)
 
 
@@ -214,23 +215,23 @@ def query_rows(scheme: Scheme, head_dim: I64, packed_rows: I64, device: Device) 
     small (its launch template).
     """
     if scheme.mainloop == "fmha100":
-        return np.full_like(head_dim, 256)
+        return xp.full_like(head_dim, 256)
     if scheme.mainloop == "fa3":
-        return np.full_like(head_dim, 128)
-    widest = np.where(head_dim > 128, 64, 128)
+        return xp.full_like(head_dim, 128)
+    widest = xp.where(head_dim > 128, 64, 128)
     smem = device.memory.get("smem")
     if scheme.library == "fa2" and smem and smem.capacity_bytes < SMALL_SHARED_MEMORY:
-        widest = np.where(head_dim > 64, 64, widest)
+        widest = xp.where(head_dim > 64, 64, widest)
     if scheme.packs:
-        widest = np.where(packed_rows > 64, widest, np.where(packed_rows > 16, 64, 16))
+        widest = xp.where(packed_rows > 64, widest, xp.where(packed_rows > 16, 64, 16))
     return widest
 
 
 def key_rows(scheme: Scheme, head_dim: I64) -> I64:
     """Keys of one inner step."""
     if scheme.mainloop == "fa2":
-        return np.where(head_dim <= 64, 128, np.where(head_dim <= 128, 64, 32))
-    return np.where(head_dim <= 128, 128, 64)
+        return xp.where(head_dim <= 64, 128, xp.where(head_dim <= 128, 64, 32))
+    return xp.where(head_dim <= 128, 128, 64)
 
 
 WIDTHS = {
@@ -251,29 +252,29 @@ def padded_width(scheme: Scheme, head_dim: I64) -> I64:
     [64, 96, 600]
     """
     found = head_dim
-    if (head_dim == 128).all():  # the usual case
+    if xp.all_of(head_dim == 128):  # the usual case
         return found
     for width in reversed(WIDTHS.get(scheme.library, ())):
-        found = np.where(head_dim <= width, np.int64(width), found)
+        found = xp.where(head_dim <= width, width, found)
     return found
 
 
 def resident_ctas(scheme: Scheme, head_dim: I64, tile_q: I64, tile_kv: I64, device: Device) -> I64:
     """CTAs that share one core: shared memory for one query and two key-value tiles each."""
     if scheme.mainloop != "fa2":
-        return np.ones_like(head_dim)
+        return xp.full_like(head_dim, 1)
     smem = device.memory.get("smem")
     capacity = int(smem.capacity_bytes) if smem else 65536
     needed = 2 * head_dim * (tile_q + 2 * tile_kv)
-    fit: I64 = np.minimum(np.maximum(capacity // needed, 1), 2)
+    fit: I64 = xp.minimum(xp.maximum(capacity // needed, 1), 2)
     return fit
 
 
 def token_tile(rows: I64, group: I64) -> I64:
     """Tokens of a tile of ``rows`` rows shared by ``group`` heads: a power of two, at least 1."""
     share = rows // group
-    tokens: I64 = _FLOOR_POWER[np.minimum(share, 256)]
-    return tokens
+    tokens = _FLOOR_POWER[xp.minimum(share, 256)]
+    return tokens if isinstance(share, np.ndarray) else tokens.item()
 
 
 _FLOOR_POWER = np.array([1] + [1 << (n.bit_length() - 1) for n in range(1, 257)], dtype=np.int64)

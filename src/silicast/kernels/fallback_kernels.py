@@ -14,6 +14,7 @@ from typing import ClassVar, cast, final
 
 import numpy as np
 
+from silicast.core import xp
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
@@ -71,6 +72,8 @@ class StreamFallback(Fallback):
     one on each unit: libraries have no vector code for it.
     """
 
+    takes_numbers: ClassVar[bool] = True
+
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """See :meth:`Implementation.analyse`."""
@@ -89,7 +92,7 @@ class StreamFallback(Fallback):
         )
         one_by_one = sum(constants.get(f"{name}.element_s", 0.0) for name in _set(batch.variant))
         if one_by_one > 0.0:
-            elements = np.asarray(stream.fma, dtype=np.float64)
+            elements = xp.float64(stream.fma)
             work = replace(work, serial_s=work.serial_s + elements * one_by_one / rates.units)
         return analyse_work(work, rates, batch.variant)
 
@@ -117,7 +120,7 @@ class CountedFallback(Fallback):
         ops = [op_at(batch, row) for row in range(len(batch))]
         flops = np.array([float(self.original.flops(op)) for op in ops])
         moved = np.array([float(self.original.compulsory_bytes(op)) for op in ops])
-        none = np.zeros_like(flops)
+        none = xp.full_like(flops, 0.0)
         constants = load_physics(self.group).constants(device.architecture)
         experts = batch.dims.get("experts", none)
         work = Work(
@@ -130,7 +133,7 @@ class CountedFallback(Fallback):
             write_bytes=none,
             moved_bytes=moved,
             serial_s=none + experts * constants.get(f"{self.family}.expert_s", 0.0),
-            tasks=np.full_like(flops, rates.units),
+            tasks=xp.full_like(flops, rates.units),
             packed_bytes=moved * constants.get(f"{self.family}.packing", 0.0),
         )
         return analyse_work(work, rates, variant)
@@ -147,7 +150,7 @@ class ModuleFallback(Fallback):
 
 def _format_of(stream: Stream, device: Device) -> str:
     """The format that the rates are asked for: bf16 where a stream holds matrix products."""
-    plain = isinstance(stream.matrix, int)
+    plain = stream.matrix is None
     able = any(device.rate_per_core(pipe, "bf16") > 0.0 for pipe in ("tensor", "fma"))
     return "fp32" if plain or not able else "bf16"
 
@@ -160,28 +163,29 @@ def _work_of(stream: Stream, rates: Rates, factor: float, calls: float) -> Work:
             and for what libraries do in several passes.
         calls: operators that libraries make of one.
     """
-    read = np.asarray(stream.read_bytes, dtype=np.float64)
-    written = np.asarray(stream.write_bytes, dtype=np.float64)
-    none = np.zeros_like(read)
-    again = none + np.asarray(stream.reread_bytes, dtype=np.float64)
-    matrix = none + np.asarray(stream.matrix, dtype=np.float64)
+    read = xp.float64(stream.read_bytes)
+    written = xp.float64(stream.write_bytes)
+    none = xp.full_like(read, 0.0)
+    again, matrix = (
+        none if x is None else none + xp.float64(x) for x in (stream.reread_bytes, stream.matrix)
+    )
     return Work(
         matrix_ops=0.5 * matrix,
         matrix_issued=matrix,
-        vector_ops=none + np.asarray(stream.fma, dtype=np.float64),
+        vector_ops=none + xp.float64(stream.fma),
         vector_useful=none,
-        special_ops=none + np.asarray(stream.xu, dtype=np.float64),
+        special_ops=none + xp.float64(stream.xu),
         read_bytes=read,
         write_bytes=written,
         moved_bytes=(read + written) * factor + _second_sweep(again, rates),
         serial_s=none + rates.launch_s * (stream.kernels * calls - 1.0),
-        tasks=none + np.asarray(stream.tasks, dtype=np.float64),
+        tasks=none + xp.float64(stream.tasks),
     )
 
 
 def _second_sweep(again: F64, rates: Rates) -> F64:
     """Bytes of a second sweep that come from memory again: those that outgrow the chip."""
-    return np.maximum(again - rates.chip_bytes, 0.0)
+    return xp.maximum(again - rates.chip_bytes, 0.0)
 
 
 def adapter(

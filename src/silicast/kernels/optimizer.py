@@ -137,16 +137,16 @@ class Optimizer(StreamingKernel):
         weight = MASTER_BYTES if copied else size
         state = MASTER_BYTES if variant.flag("fp32_states", default=True) else size
         gradient = MASTER_BYTES if variant.flag("fp32_grads") else size
-        products = _products(sizes) if name == "muon" else 0
+        products = _products(sizes) if name == "muon" else None
         return Stream(
             read_bytes=elements * (gradient + weight + rule.states * state),
             write_bytes=elements * (weight + (size if copied else 0) + rule.states * state),
-            flops=elements * rule.flops + products,
+            flops=elements * rule.flops + (0 if products is None else products),
             fma=elements * rule.fma,
             xu=elements * rule.xu,
             tasks=-(-elements // CHUNK),
             kernels=rule.kernels,
-            between_bytes=elements * rule.between if rule.between else 0,
+            between_bytes=elements * rule.between if rule.between else None,
             matrix=products,
         )
 

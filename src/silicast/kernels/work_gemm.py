@@ -12,6 +12,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
+from silicast.core import xp
 from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
@@ -46,6 +47,7 @@ class WorkGemm(Implementation):
     group: ClassVar[str]
     fetches_weights: ClassVar[bool] = False
     family: ClassVar[str] = "gemm"
+    takes_numbers: ClassVar[bool] = True
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
         "m": (1, 1 << 24),
         "n": (1, 1 << 24),
@@ -65,25 +67,25 @@ class WorkGemm(Implementation):
 
     def packed(self, device: Device, m: F64, n: F64, batch: F64, bytes_: F64) -> F64:  # noqa: ARG002
         """Bytes moved to lay out operands of ``bytes_`` for the units, of one product."""
-        return np.zeros_like(m)
+        return xp.full_like(m, 0.0)
 
     def passes(self, device: Device, m: F64, n: F64) -> F64:  # noqa: ARG002
         """Time at memory over that of a stream."""
-        return np.ones_like(m)
+        return xp.full_like(m, 1.0)
 
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """See :meth:`Implementation.analyse`."""
         recipe = recipe_for(batch.variant.dtype)
         rates = self.rates(device, recipe.compute)
-        m, n, k = (batch.dims[name].astype(np.float64) for name in ("m", "n", "k"))
-        products = batch.dims["batch"].astype(np.float64) if "batch" in batch.dims else m / m
+        m, n, k = (xp.float64(batch.dims[name]) for name in ("m", "n", "k"))
+        products = xp.float64(batch.dims["batch"]) if "batch" in batch.dims else m / m
         issued, fill_s = self.issued(device, recipe.compute, m, n, k, products)
         size_a, size_b = recipe.activation_bits / 8.0, recipe.weight_bits / 8.0
         a, b = m * k * size_a, n * k * size_b
         out = m * n * (BITS[recipe.output] / 8.0)
         reads = blocked_reads(a, b, m, n, rates.chip_bytes)
-        none = np.zeros_like(m)
+        none = xp.full_like(m, 0.0)
         packed = none  # whoever calls a library directly lets it choose the layout
         if batch.variant.library in ALLOCATING:
             packed = self.packed(device, m, n, products, a + b)
@@ -104,7 +106,7 @@ class WorkGemm(Implementation):
                 write_bytes=out * products,
                 moved_bytes=(reads + out) * products + 3.0 * converted,
                 serial_s=fill_s,
-                tasks=np.ceil(m / 256.0) * np.ceil(n / 256.0) * products,
+                tasks=xp.ceil(m / 256.0) * xp.ceil(n / 256.0) * products,
                 fresh_bytes=b * products if self.fetches_weights else 0.0,
                 dram_passes=self.passes(device, m, n),
                 packed_bytes=packed * products,
@@ -149,11 +151,11 @@ def blocked_reads(a: F64, b: F64, m: F64, n: F64, chip_bytes: float) -> F64:
     28000000.0
     """
     room = HALF * chip_bytes
-    keep_a = a + b * np.ceil(a / room)
-    keep_b = b + a * np.ceil(b / room)
-    side = np.sqrt(room / RESULT_BYTES)
-    keep_c = a * np.ceil(n / side) + b * np.ceil(m / side)
-    best: F64 = np.minimum(np.minimum(keep_a, keep_b), keep_c)
+    keep_a = a + b * xp.ceil(a / room)
+    keep_b = b + a * xp.ceil(b / room)
+    side = xp.sqrt(room / RESULT_BYTES)
+    keep_c = a * xp.ceil(n / side) + b * xp.ceil(m / side)
+    best: F64 = xp.minimum(xp.minimum(keep_a, keep_b), keep_c)
     return best
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import final, overload
+from typing import Any, final, overload
 
 import numpy as np
 
-from silicast.core.numerics import F64, I64
+from silicast.core.numerics import I64
 
 
 @final
@@ -164,9 +164,9 @@ class OpBatch:
             return len(self.offsets) - 1
         return len(next(iter(self.dims.values())))
 
-    def filled(self, value: float) -> F64:
+    def filled(self, value: float) -> Any:
         """``value`` for each op, shape (n,); of a batch of numbers, that number."""
-        return value if self.numbers else np.full(len(self), value)  # type: ignore[return-value]
+        return value if self.numbers else np.full(len(self), value)
 
     def arrays(self) -> OpBatch:
         """The same ops with arrays of shape (n,) instead of numbers."""

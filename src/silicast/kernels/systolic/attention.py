@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import register
@@ -38,9 +37,9 @@ class _SystolicAttention(WorkAttention):
         """See :class:`WorkAttention`; heads fill the arrays side by side."""
         array = array_of(device)
         load = array.rows * constants_of(GROUP, device)["weight_load"]
-        steps = np.maximum(rows, load)
-        scores = np.ceil(width / array.rows) * np.ceil(keys / array.columns)
-        values = np.ceil(keys / array.rows) * np.ceil(width / array.columns)
+        steps = xp.maximum(rows, load)
+        scores = xp.ceil(width / array.rows) * xp.ceil(keys / array.columns)
+        values = xp.ceil(keys / array.rows) * xp.ceil(width / array.columns)
         found: F64 = (scores + values) * steps * (2.0 * array.rows * array.columns)
         return found
 

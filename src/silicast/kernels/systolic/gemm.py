@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, final
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import register
@@ -41,4 +40,4 @@ class SystolicGemm(WorkGemm):
         array = array_of(device)
         issued = issued_by_arrays(device, m, n, k, batch, c["weight_load"])
         fill = (array.rows + array.columns) / device.clocks.boost_hz
-        return issued, np.full_like(m, fill)
+        return issued, xp.full_like(m, fill)

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device, MatrixArray
 from silicast.kernels.implementation import register_adapter
@@ -48,10 +49,10 @@ def array_cycles(
     >>> float(array_cycles(array, 4.0, 8 * one, 256 * one, 256 * one, one, 1.0)[0])
     128.0
     """
-    tiles = np.ceil(depth / array.rows) * np.ceil(columns / array.columns) * count
-    parts = np.maximum(np.floor(arrays / tiles), 1.0)
-    share = np.ceil(rows / parts)
-    return np.ceil(tiles / arrays) * np.maximum(share, array.rows * load)
+    tiles = xp.ceil(depth / array.rows) * xp.ceil(columns / array.columns) * count
+    parts = xp.maximum(xp.floor(arrays / tiles), 1.0)
+    share = xp.ceil(rows / parts)
+    return xp.ceil(tiles / arrays) * xp.maximum(share, array.rows * load)
 
 
 def issued_by_arrays(
@@ -62,7 +63,7 @@ def issued_by_arrays(
     arrays = float(device.cores * array.count)
     one = array_cycles(array, arrays, rows, columns, depth, count, load)
     other = array_cycles(array, arrays, columns, rows, depth, count, load)
-    return np.minimum(one, other) * (2.0 * array.rows * array.columns * arrays)
+    return xp.minimum(one, other) * (2.0 * array.rows * array.columns * arrays)
 
 
 register_adapter("systolic", adapter("systolic", GROUP, systolic_rates))

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar, cast, final
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
@@ -53,12 +52,12 @@ class CpuConv2d(Fallback):
         read = shape.elements_in * sizes[0] + shape.elements_filter * sizes[1]
         written = shape.elements_out * sizes[2]
         apart = (shape.c_of_group == 1.0) & (shape.groups > 1.0)
-        padding_in = np.where(shape.groups > 1.0, _padding(shape.c), 1.0)
-        padding_out = np.where(apart, padding_in, _padding(shape.k_of_group))
-        issued = 2.0 * shape.macs * padding_out * np.where(apart, c["apart_slowdown"], 1.0)
+        padding_in = xp.where(shape.groups > 1.0, _padding(shape.c), 1.0)
+        padding_out = xp.where(apart, padding_in, _padding(shape.k_of_group))
+        issued = 2.0 * shape.macs * padding_out * xp.where(apart, c["apart_slowdown"], 1.0)
         images = shape.n * shape.c * shape.h * shape.w * sizes[0] * _padding(shape.c)
         results = written * _padding(shape.k)
-        none = np.zeros_like(written)
+        none = xp.full_like(written, 0.0)
         packed, serial_s = none, none
         if batch.variant.library in ALLOCATING:
             packed = c["packing"] * (images + results + shape.elements_filter * sizes[1])
@@ -75,7 +74,7 @@ class CpuConv2d(Fallback):
                 write_bytes=written,
                 moved_bytes=read + written,
                 serial_s=serial_s,
-                tasks=np.maximum(shape.n * shape.groups, 1.0) * np.ceil(shape.p),
+                tasks=xp.maximum(shape.n * shape.groups, 1.0) * xp.ceil(shape.p),
                 packed_bytes=packed,
             ),
             rates,
@@ -85,4 +84,4 @@ class CpuConv2d(Fallback):
 
 def _padding(channels: F64) -> F64:
     """Channels of full blocks over those that there are."""
-    return np.ceil(channels / BLOCK) * BLOCK / channels
+    return xp.ceil(channels / BLOCK) * BLOCK / channels

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, final
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import register
@@ -36,18 +35,18 @@ class CpuGemm(WorkGemm):
     ) -> tuple[F64, F64]:
         """See :class:`WorkGemm`: padding, and cores that wait for the last block."""
         cores = float(device.cores)
-        blocks = np.ceil(m / BLOCK_ROWS) * np.ceil(n / BLOCK_COLUMNS) * batch
-        imbalance = np.ceil(blocks / cores) * cores / blocks
+        blocks = xp.ceil(m / BLOCK_ROWS) * xp.ceil(n / BLOCK_COLUMNS) * batch
+        imbalance = xp.ceil(blocks / cores) * cores / blocks
         issued = padded_ops(device, dtype, m, n, k) * batch * imbalance
-        return issued, np.zeros_like(m)
+        return issued, xp.full_like(m, 0.0)
 
     def packed(self, device: Device, m: F64, n: F64, batch: F64, bytes_: F64) -> F64:
         """See :class:`WorkGemm`: panels are copied for the inner kernel; a vector needs none."""
         c = load_physics(GROUP).constants(device.architecture)
-        each = np.where(batch > 1.0, c["packing_of_many"], c["packing"])
-        return np.where(np.minimum(m, n) > 1.0, each * bytes_, 0.0)
+        each = xp.where(batch > 1.0, c["packing_of_many"], c["packing"])
+        return xp.where(xp.minimum(m, n) > 1.0, each * bytes_, 0.0)
 
     def passes(self, device: Device, m: F64, n: F64) -> F64:
         """See :class:`WorkGemm`: a product with a vector does not reach the rate of a stream."""
         c = load_physics(GROUP).constants(device.architecture)
-        return np.where(np.minimum(m, n) > 1.0, 1.0, c["vector_passes"])
+        return xp.where(xp.minimum(m, n) > 1.0, 1.0, c["vector_passes"])

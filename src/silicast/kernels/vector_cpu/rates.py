@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.core.dtypes import BITS
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
@@ -47,10 +46,10 @@ def padded_ops(device: Device, dtype: str, rows: F64, columns: F64, depth: F64) 
     """Operations of one product with its sides rounded up to the instruction's tile."""
     if device.matrix_pipe(dtype) == "tensor":
         step = TILE_ROW_BYTES * 8.0 / BITS.get(dtype, 16.0)
-        m = np.ceil(rows / TILE_ROWS) * TILE_ROWS
-        n = np.ceil(columns / TILE_COLUMNS) * TILE_COLUMNS
-        return 2.0 * m * n * np.ceil(depth / step) * step
-    return 2.0 * rows * np.ceil(columns / VECTOR_COLUMNS) * VECTOR_COLUMNS * depth
+        m = xp.ceil(rows / TILE_ROWS) * TILE_ROWS
+        n = xp.ceil(columns / TILE_COLUMNS) * TILE_COLUMNS
+        return 2.0 * m * n * xp.ceil(depth / step) * step
+    return 2.0 * rows * xp.ceil(columns / VECTOR_COLUMNS) * VECTOR_COLUMNS * depth
 
 
 register_adapter("vector_cpu", adapter("vector_cpu", GROUP, cpu_rates))
