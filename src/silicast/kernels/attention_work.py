@@ -55,10 +55,8 @@ class Sequences:
         owner = np.repeat(np.arange(ops, dtype=np.int64), np.diff(batch.offsets))
 
         def flat(name: str, default: int) -> I64:
-            if name not in dims:
-                return np.full(len(owner), default)
-            each = name in batch.ragged or batch.numbers
-            return dims[name] if each else dims[name][owner]
+            found = column(batch, name, default)
+            return found if name in batch.ragged else np.atleast_1d(found)[owner]
 
         q, kv = flat("q_len", 1), flat("kv_len", 0)
         kv = kv + q if decode else xp.maximum(kv, q)
