@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, final
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_work import Sequences, column, live_scores
@@ -81,16 +80,16 @@ class MlaModule(Composite):
         block = _Block(batch, None)
         w, recipe = block.widths, linear_recipe(batch.variant)
         q_rank, hidden = block.q_rank, block.hidden
-        heads_in = np.where(q_rank > 0, q_rank, hidden)
+        heads_in = xp.where(q_rank > 0, q_rank, hidden)
         linear = (
             hidden * (q_rank + w.cached) + heads_in * w.heads * w.query + w.heads * w.value * hidden
         )
         weights = weight_bytes(recipe, linear)
         up = w.rank * w.heads * (w.nope + w.value)  # the products around the latent may be narrow
         stored = 1 if _narrow(batch.variant) else 2
-        past = np.maximum(block.kv_tokens - block.tokens, 0)
+        past = xp.maximum(block.kv_tokens - block.tokens, 0)
         # at most what a token's input holds, so that new tokens for cached ones are never less
-        kept = past * np.minimum(w.cached * stored, hidden * 2)
+        kept = past * xp.minimum(w.cached * stored, hidden * 2)
         read = weights + up + kept + block.tokens * hidden * 2
         return read, block.tokens * (hidden * 2 + w.cached * stored)
 
@@ -117,9 +116,9 @@ class _Block:
         self.batch, self.device = batch, device
         self.decode = is_decode(batch.variant)
         self.work = work = Sequences.of(batch, decode=self.decode)
-        self.longest = work.largest(work.q.astype(np.float64))
-        self.tokens = _whole(work.total(work.q.astype(np.float64)))
-        self.kv_tokens = _whole(work.total(work.kv.astype(np.float64)))
+        self.longest = work.largest(xp.float64(work.q))
+        self.tokens = _whole(work.total(xp.float64(work.q)))
+        self.kv_tokens = _whole(work.total(xp.float64(work.kv)))
         self.widths = Widths.of(batch)
         self.hidden, self.q_rank = column(batch, "hidden", 7168), column(batch, "q_lora_rank", 1536)
         recipe = linear_recipe(batch.variant)
@@ -134,8 +133,8 @@ class _Block:
     def parts(self) -> list[PartBatch]:
         """In the order in which they run."""
         w, tokens = self.widths, self.tokens
-        has_rank = (self.q_rank > 0).astype(np.int64)
-        rank = np.maximum(self.q_rank, 1)
+        has_rank = xp.int64(self.q_rank > 0)
+        rank = xp.maximum(self.q_rank, 1)
         return [
             self._product(tokens, self.q_rank + w.cached, self.hidden),
             self._norm(rank, has_rank),
@@ -152,7 +151,7 @@ class _Block:
     def _cache(self) -> list[PartBatch]:
         """Rotation and the update of the cache, kernels of their own."""
         w, tokens = self.widths, self.tokens
-        ones = np.ones_like(tokens)
+        ones = xp.full_like(tokens, 1)
         rotated = {"tokens": tokens, "num_heads": w.heads, "num_kv_heads": ones, "head_dim": w.rope}
         copied = {"tokens": tokens, "num_kv_heads": ones, "head_dim": (w.cached + 1) // 2}
         cached = replace(self.plain, kv_dtype=self.batch.variant.kv_dtype)
@@ -166,7 +165,7 @@ class _Block:
         constant of the part says how many it makes.
         """
         kind = replace(self.plain, flags=(("copy", True),))
-        sizes = {"elements": elements, "inputs": np.ones_like(elements)}
+        sizes = {"elements": elements, "inputs": xp.full_like(elements, 1)}
         return PartBatch(name, OpBatch("elementwise", kind, sizes))
 
     def _product(
@@ -185,9 +184,9 @@ class _Block:
         if self.decode:
             return self._absorbed(1)
         limit = _absorbed_up_to(self.batch.variant, self.device)
-        absorbed = (self.longest <= limit).astype(np.int64)
+        absorbed = xp.int64(self.longest <= limit)
         ways = [*self._expanded(1 - absorbed)]
-        if absorbed.any():
+        if xp.any_of(absorbed):
             ways += self._absorbed(absorbed)
         return [replace(part, least=0) for part in ways]
 
@@ -195,15 +194,15 @@ class _Block:
         """Time at the bound rates of the products of a prefill's cheaper way."""
         assert self.device is not None
         w, work = self.widths, self.work
-        none = np.zeros_like(work.q)
-        scores = work.total(live_scores(work.q, work.kv, none, causal=True).astype(np.float64))
+        none = work.q * 0
+        scores = work.total(xp.float64(live_scores(work.q, work.kv, none, causal=True)))
         around = 2.0 * w.heads * w.rank * (w.nope + w.value)
         per_s = _bound_per_s(self.device, "bf16")
         math = mla_scheme(self._kernel("mla_prefill", 1).batch.variant, self.device).math
         scored_s = 2.0 * scores * w.heads / _bound_per_s(self.device, math)
         expanded = self.kv_tokens * around / per_s + scored_s * (w.query + w.value)
         absorbed = self.tokens * around / per_s + scored_s * (w.cached + w.rank)
-        return np.minimum(expanded, absorbed)
+        return xp.minimum(expanded, absorbed)
 
     def _expanded(self, count: int | I64) -> list[PartBatch]:
         w = self.widths
@@ -259,5 +258,5 @@ def _absorbed_up_to(variant: Variant, device: Device | None) -> int:
 
 
 def _whole(values: F64) -> I64:
-    whole: I64 = np.rint(values).astype(np.int64)
+    whole: I64 = xp.int64(xp.rint(values))
     return whole

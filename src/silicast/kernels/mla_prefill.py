@@ -13,7 +13,9 @@ from dataclasses import replace
 from typing import ClassVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from silicast.core import xp
 from silicast.core.numerics import F64, I64, smooth_max
 from silicast.hardware.device import Device
 from silicast.kernels.attention_memory import outside_l2
@@ -46,6 +48,7 @@ class MlaPrefill(Implementation):
         **MLA_DIMS,
     }
     ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
+    takes_numbers: ClassVar[bool] = True
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """See :class:`~silicast.kernels.implementation.Implementation`."""
@@ -91,19 +94,19 @@ class _Prefill:
         self.batch, self.device, self.scheme, self.c = batch, device, scheme, c
         self.widths = Widths.of(batch)
         self.work = Sequences.of(batch, decode=False)
-        self.tokens = self.work.total(self.work.q.astype(np.float64))
+        self.tokens = self.work.total(xp.float64(self.work.q))
         causal = batch.variant.flag("causal", default=True)
         self.useful = MlaWork.of(batch, self.work, decode=False, causal=causal)
 
     def analysis(self) -> Analysis:
-        longest = self.work.largest(self.work.q.astype(np.float64))
+        longest = self.work.largest(xp.float64(self.work.q))
         limit = float(self.scheme.absorbed_up_to)
-        if (longest > limit).all():
+        if xp.all_of(longest > limit):
             return self._result(self._expanded(), self._around_s(absorbed=False))
-        if (longest <= limit).all():
+        if xp.all_of(longest <= limit):
             return self._result(self._absorbed(), self._around_s(absorbed=True))
         wide, latent = self._expanded(), self._absorbed()
-        around = np.where(
+        around = xp.where(
             longest > limit, self._around_s(absorbed=False), self._around_s(absorbed=True)
         )
         return self._result(_chosen(longest > limit, wide, latent), around)
@@ -121,7 +124,7 @@ class _Prefill:
         """One latent head that all query heads share."""
         w = self.widths
         dims = {
-            "num_heads": w.heads, "num_kv_heads": np.ones_like(w.heads),
+            "num_heads": w.heads, "num_kv_heads": xp.full_like(w.heads, 1),
             "head_dim": (w.cached + w.rank) // 2,
         }  # fmt: skip
         variant = replace(self.batch.variant, dtype=self.scheme.math, kv_dtype=self.scheme.math)
@@ -145,7 +148,7 @@ class _Prefill:
         """
         c, device, w, scheme = self.c, self.device, self.widths, self.scheme
         if not scheme.engine:
-            return np.full(len(self.tokens), -c["append_launch_s"])
+            return xp.full_like(self.tokens, -c["append_launch_s"])
         stored = 1.0 if scheme.narrow else 2.0
         per_head = 4.0 * (w.cached if absorbed else w.query + w.query)
         moved = self.tokens * w.heads * per_head * c["append_bytes"]
@@ -162,8 +165,8 @@ class _Prefill:
         if scheme.narrow:
             around = around + c["narrow_s"]
         if scheme.projects:
-            kv_tokens = self.work.total(self.work.kv.astype(np.float64))
-            rows = (self.tokens if absorbed else kv_tokens).astype(np.int64)
+            kv_tokens = self.work.total(xp.float64(self.work.kv))
+            rows = xp.int64(self.tokens if absorbed else kv_tokens)
             around = around + projected_s(w, rows, self.batch.variant, device, absorbed=absorbed)
         return around
 
@@ -171,20 +174,20 @@ class _Prefill:
         """The kernel's analysis with the whole call's time and latent attention's own bound."""
         scheme, c, device = self.scheme, self.c, self.device
         launch = found.resource_s["launch"]
-        time_s = np.maximum(found.time_s + around_s, 0.25 * launch)
+        time_s = xp.maximum(found.time_s + around_s, 0.25 * launch)
         if scheme.projects:
             # launched one by one: the host needs this long for the call's kernels
-            time_s = smooth_max((time_s, np.full_like(time_s, c["call_s"])))
+            time_s = smooth_max((time_s, xp.full_like(time_s, c["call_s"])))
         pipe = device.matrix_pipe(scheme.math)
         resource_s = self.useful.bound(device, pipe, scheme.math, self.batch.variant.cache)
-        bound = np.maximum(np.maximum(resource_s["tensor"], resource_s["dram"]), resource_s["l2"])
+        bound = xp.maximum(xp.maximum(resource_s["tensor"], resource_s["dram"]), resource_s["l2"])
         return replace(
             found,
             time_s=time_s,
             bound_s=bound,
             resource_s={**resource_s, "launch": launch},
-            features={**found.features, "around_share": np.abs(around_s) / time_s},
-            independent_log_sd=np.full(len(time_s), c["independent_log_sd"]),
+            features={**found.features, "around_share": abs(around_s) / time_s},
+            independent_log_sd=xp.full_like(time_s, c["independent_log_sd"]),
         )
 
 
@@ -206,25 +209,25 @@ def _scheme(scheme: MlaScheme, *, absorbed: bool) -> Scheme:
     )
 
 
-def _chosen(first: np.ndarray, a: Analysis, b: Analysis) -> Analysis:
+def _chosen(first: NDArray[np.bool_], a: Analysis, b: Analysis) -> Analysis:
     """Row by row one of two analyses of the same rows."""
 
     def pick(x: Mapping[str, F64], y: Mapping[str, F64]) -> dict[str, F64]:
-        return {name: np.where(first, x[name], y[name]) for name in x}
+        return {name: xp.where(first, x[name], y[name]) for name in x}
 
     one, two = a.demand, b.demand
     demand = replace(
         one,
-        tasks=np.where(first, one.tasks, two.tasks),
-        waves=np.where(first, one.waves, two.waves),
-        occupancy=np.where(first, one.occupancy, two.occupancy),
+        tasks=xp.where(first, one.tasks, two.tasks),
+        waves=xp.where(first, one.waves, two.waves),
+        occupancy=xp.where(first, one.occupancy, two.occupancy),
         pipe_work=pick(one.pipe_work, two.pipe_work),
         level_bytes=pick(one.level_bytes, two.level_bytes),
         core_pipe_work=pick(one.core_pipe_work, two.core_pipe_work),
     )
     return replace(
         a,
-        time_s=np.where(first, a.time_s, b.time_s),
+        time_s=xp.where(first, a.time_s, b.time_s),
         resource_s=pick(a.resource_s, b.resource_s),
         demand=demand,
         features=pick(a.features, b.features),

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, final
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
@@ -67,6 +66,7 @@ class RecurrentMixer(Implementation):
     """A mixer of a convolution and a recurrence; subclasses state its shape."""
 
     group: ClassVar[str] = PHYSICS
+    takes_numbers: ClassVar[bool] = True
     unmarked_flags: ClassVar[frozenset[str]] = frozenset({"conv", "scan"})  # the style says which
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp16")
 
@@ -112,7 +112,7 @@ class RecurrentMixer(Implementation):
     def analyse_with(self, batch: OpBatch, device: Device, settings: list[Setting]) -> Analysis:
         """As :meth:`analyse`, with given constants: for fitting them."""
         element = element_bytes(batch.variant.dtype)
-        sizes = {name: values.astype(np.float64) for name, values in batch.dims.items()}
+        sizes = {name: xp.float64(values) for name, values in batch.dims.items()}
         shape = self.shape(sizes, element)
         machine = Machine.of(device)
         parts = [
@@ -193,6 +193,7 @@ class _Kernel:
 def _analysis(parts: list[_Kernel], variant: Variant, device: Device) -> Analysis:
     """One kernel after another: times, bounds and demands add up."""
     time = _sum([part.found.time for part in parts])
+    count = len(xp.tolist(time))
     # one kernel's error is not another's only in part: the sum is taken as if they were shared
     spread = _sum([
         part.found.time * part.setting.constants["independent_log_sd"] for part in parts
@@ -207,12 +208,12 @@ def _analysis(parts: list[_Kernel], variant: Variant, device: Device) -> Analysi
     floor = 1.0 / device.clocks.max_hz
     port = parts[0].setting.constants["port_bytes_per_clock"] * device.clocks.max_hz * device.cores
     resource_s = {
-        pipe: np.maximum(flops / device.bound_per_s(pipe, compute), floor),
+        pipe: xp.maximum(flops / device.bound_per_s(pipe, compute), floor),
         "dram": _sum(forced) / device.dram.bandwidth_bytes_per_s,
         # reads and writes pass the cores' ports at once
         "l2": _sum(least) * (0.5 / port),
     }
-    bound = np.maximum(np.maximum(resource_s[pipe], resource_s["dram"]), resource_s["l2"])
+    bound = xp.maximum(xp.maximum(resource_s[pipe], resource_s["dram"]), resource_s["l2"])
     launch = sum(part.setting.constants["launch_s"] for part in parts)
     last = parts[-1].found
     dram = _sum([part.found.dram_bytes for part in parts])
@@ -220,11 +221,11 @@ def _analysis(parts: list[_Kernel], variant: Variant, device: Device) -> Analysi
     return Analysis(
         time_s=time,
         bound_s=bound,
-        resource_s={**resource_s, "launch": np.full_like(time, launch)},
+        resource_s={**resource_s, "launch": xp.full_like(time, launch)},
         demand=Demand(
             tasks=last.blocks,
             waves=last.blocks / device.cores,
-            occupancy=np.minimum(last.blocks / device.cores, 1.0),
+            occupancy=xp.minimum(last.blocks / device.cores, 1.0),
             pipe_work={pipe: flops},
             level_bytes={"dram": dram, "l2": moved},
         ),
@@ -236,8 +237,8 @@ def _analysis(parts: list[_Kernel], variant: Variant, device: Device) -> Analysi
             "from_dram": dram / moved,
         },
         independent_log_sd=spread / time,
-        choice=tuple([" + ".join(part.setting.style.name for part in parts)] * len(time))
-        if len(time) <= 1024
+        choice=(" + ".join(part.setting.style.name for part in parts),) * count
+        if count <= 1024
         else (),
     )
 
@@ -247,8 +248,8 @@ def _forced(work: Work, device: Device) -> F64:
     and every different byte beyond its capacity moves at least once.
     """
     kept = device.l2.capacity_bytes
-    beyond: F64 = np.maximum(work.unique_bytes - kept, work.least_bytes - 2.0 * kept)
-    found: F64 = np.maximum(beyond, 0.0)
+    beyond: F64 = xp.maximum(work.unique_bytes - kept, work.least_bytes - 2.0 * kept)
+    found: F64 = xp.maximum(beyond, 0.0)
     return found
 
 

@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.data_rate import cache_rate, data_rate
@@ -79,7 +78,7 @@ def chunks_of(shape: Shape, chunk: Any) -> tuple[F64, F64]:
     most = shape.sequences * each
     even = shape.sequences * shape.longest == shape.tokens
     mixed = shape.tokens / chunk + 0.5 * shape.sequences
-    return each, np.where(even, most, np.minimum(np.maximum(mixed, each), most))
+    return each, xp.where(even, most, xp.minimum(xp.maximum(mixed, each), most))
 
 
 def estimate(
@@ -97,16 +96,16 @@ def estimate(
     """
     each, chunks = chunks_of(shape, chunk)
     padded = chunks * chunk
-    counted = shape.tokens + c["padding"] * np.maximum(padded - shape.tokens, 0.0)
+    counted = shape.tokens + c["padding"] * xp.maximum(padded - shape.tokens, 0.0)
     cycles = counted * work.lanes * c["item_cycles"]
     blocks = shape.sequences * work.lanes
     cycles = cycles + blocks * c["block_cycles"]
     core = cycles / (machine.cores * machine.clock_hz)
 
     held = blocks / (machine.cores * c["resident"])
-    rounds = np.maximum(held, 1.0)
-    rounds = rounds + c["quantisation"] * (np.ceil(rounds) - rounds)
-    serial_chunks = np.maximum(each, chunks / shape.sequences * rounds)
+    rounds = xp.maximum(held, 1.0)
+    rounds = rounds + c["quantisation"] * (xp.ceil(rounds) - rounds)
+    serial_chunks = xp.maximum(each, chunks / shape.sequences * rounds)
     chain = serial_chunks * (c["chunk_cycles"] / machine.clock_hz)
 
     moved = work.row_bytes + c["state_passes"] * work.state_bytes
@@ -114,15 +113,15 @@ def estimate(
     moved = moved + (c["chunk_passes"] * chunks) * work.chunk_bytes
     dram_bytes = moved * _missing(moved, machine, c)
     if cache == "cold":
-        dram_bytes = np.maximum(dram_bytes, work.least_bytes)
-    memory = np.maximum(
+        dram_bytes = xp.maximum(dram_bytes, work.least_bytes)
+    memory = xp.maximum(
         dram_bytes / (machine.dram * c["dram_efficiency"]),
         moved / (machine.l2 * c["l2_efficiency"]),
     )
-    largest = np.maximum(np.maximum(memory, core), chain)
+    largest = xp.maximum(xp.maximum(memory, core), chain)
     others = memory + core + chain - largest
-    first = np.minimum(shape.longest, chunk) * (c["token_cycles"] / machine.clock_hz)
-    uneven = np.where(shape.longest % align != 0.0, c["unaligned"], 1.0)
+    first = xp.minimum(shape.longest, chunk) * (c["token_cycles"] / machine.clock_hz)
+    uneven = xp.where(shape.longest % align != 0.0, c["unaligned"], 1.0)
     launch_s = c["launch_s"] * (c["module_host"] if machine.module_host else 1.0)
     time = launch_s + first + (largest + c["serial"] * others) * uneven
     return Estimate(time, memory, core, chain, blocks, rounds, dram_bytes, moved)
@@ -135,6 +134,6 @@ def _missing(moved: F64, machine: Machine, c: Constants) -> F64:
     less, down to nothing (``thrash``).
     """
     kept = c["kept_share"] * machine.l2_bytes
-    beyond = np.maximum(1.0 - kept / np.maximum(moved, 1.0), 0.0)
-    found: F64 = np.minimum(beyond * c["thrash"], 1.0)
+    beyond = xp.maximum(1.0 - kept / xp.maximum(moved, 1.0), 0.0)
+    found: F64 = xp.minimum(beyond * c["thrash"], 1.0)
     return found

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
@@ -63,8 +64,8 @@ def memory_bounds(
     device: Device, read: F64, written: F64, cache: str
 ) -> tuple[F64, dict[str, F64]]:
     """Bytes that must come from memory in a cache state, and resource -> time at its peak."""
-    beyond = np.maximum(read + written - device.l2.capacity_bytes, 0.0)
-    forced = np.maximum(read, beyond) if cache == "cold" else beyond
+    beyond = xp.maximum(read + written - device.l2.capacity_bytes, 0.0)
+    forced = xp.maximum(read, beyond) if cache == "cold" else beyond
     ports = device.cores * device.clocks.max_hz * L2_BYTES_PER_CLOCK_AND_CORE
     return forced, {
         "dram": forced / device.dram.bandwidth_bytes_per_s, "l2": (read + written) / ports
