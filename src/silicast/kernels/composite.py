@@ -19,8 +19,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import ClassVar, final
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
@@ -50,6 +49,7 @@ class Composite(Implementation):
     """
 
     group: ClassVar[str]
+    takes_numbers: ClassVar[bool] = True
 
     @abstractmethod
     def parts(self, batch: OpBatch, device: Device | None) -> Sequence[PartBatch]:
@@ -98,7 +98,7 @@ class Composite(Implementation):
             own = part.total_s * c.get(f"{part.name}.efficiency", 1.0) * c["efficiency"]
             shares[part.name] = shares[part.name] + own if part.name in shares else own
         time = _sum(shares.values()) + c["module_s"]
-        time = np.maximum(time, self.host_floor_s(batch, c))
+        time = xp.maximum(time, self.host_floor_s(batch, c))
         if batch.variant.launch == "stream":
             time = time + self._host_s(batch, device)
         resource_s = self._bounds(batch, device, parts)
@@ -106,13 +106,13 @@ class Composite(Implementation):
         return Analysis(
             time_s=time,
             bound_s=bound,
-            resource_s={**resource_s, "launch": np.full(len(batch), c["module_s"])},
+            resource_s={**resource_s, "launch": batch.filled(c["module_s"])},
             demand=_demand(parts),
             features={
                 **{f"{name}_share": share / time for name, share in shares.items()},
                 "bound_share": bound / time,
             },
-            independent_log_sd=np.full(len(batch), c["independent_log_sd"]),
+            independent_log_sd=batch.filled(c["independent_log_sd"]),
             warnings=tuple(dict.fromkeys(said for part in parts for said in part.warnings)),
         )
 
@@ -123,7 +123,7 @@ class Composite(Implementation):
         Raises:
             SilicastError: a part has no model on this device, or not in its format.
         """
-        return timed(self.parts(batch, device), device, len(batch))
+        return timed(self.parts(batch, device), device, batch)
 
     @final
     def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
@@ -157,8 +157,8 @@ class Composite(Implementation):
     @final
     def compulsory_bytes(self, op: Op) -> int:
         """Exact bytes of the module's own operands and results."""
-        read, written = self.operands(OpBatch.of([op]))
-        return int(read[0]) + int(written[0])
+        read, written = self.operands(OpBatch.single(op))
+        return int(read + written)
 
     def _host_s(self, batch: OpBatch, device: Device) -> F64:
         """What launching from the host adds: parts queue behind the first one."""
@@ -167,14 +167,14 @@ class Composite(Implementation):
         behind = model.times(queued(first.batch), device).estimate_s
         variant = replace(first.batch.variant, launch="stream")
         alone = model.times(replace(first.batch, variant=variant), device).estimate_s
-        return np.maximum(alone - behind, 0.0)
+        return xp.maximum(alone - behind, 0.0)
 
     def _bounds(self, batch: OpBatch, device: Device, parts: Sequence[TimedPart]) -> dict[str, F64]:
         """Products of all parts one after another; the module's bytes through each memory."""
-        read, written = (side.astype(np.float64) for side in self.operands(batch))
+        read, written = (xp.float64(side) for side in self.operands(batch))
         capacity, chip_per_s = _chip_bound(device)
-        beyond = np.maximum(read + written - capacity, 0.0)
-        forced = np.maximum(read, beyond) if batch.variant.cache == "cold" else beyond
+        beyond = xp.maximum(read + written - capacity, 0.0)
+        forced = xp.maximum(read, beyond) if batch.variant.cache == "cold" else beyond
         return {
             "tensor": _sum(part.products_s * part.least for part in parts)
             + self.chosen_products_s(batch, device),
@@ -225,7 +225,7 @@ def _sum(terms: Iterable[F64]) -> F64:
 def _largest(terms: Iterable[F64]) -> F64:
     largest: F64 | None = None
     for term in terms:
-        largest = term if largest is None else np.maximum(largest, term)
+        largest = term if largest is None else xp.maximum(largest, term)
     if largest is None:
         raise ValueError("a bound has at least one resource")
     return largest
@@ -240,12 +240,12 @@ def _demand(parts: Sequence[TimedPart]) -> Demand:
             (pipes, part.demand.pipe_work), (levels, part.demand.level_bytes)
         ):  # fmt: skip
             for name, amount in given.items():
-                into[name] = into.get(name, np.zeros_like(part.count)) + amount * part.count
+                into[name] = into.get(name, xp.full_like(part.count, 0.0)) + amount * part.count
     return Demand(
         tasks=_sum(part.demand.tasks * part.count for part in parts),
         waves=_sum(part.demand.waves * part.count for part in parts),
         occupancy=_largest(
-            np.where(part.count > 0.0, part.demand.occupancy, 0.0) for part in parts
+            xp.where(part.count > 0.0, part.demand.occupancy, 0.0) for part in parts
         ),
         pipe_work=pipes,
         level_bytes=levels,

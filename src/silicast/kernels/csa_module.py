@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, final
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.core.numerics import I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import register
-from silicast.kernels.module_parts import is_decode, moves, products
+from silicast.kernels.module_parts import is_decode, kind_of, moves, products
 from silicast.kernels.sparse_module import Sizes, SparseModule
 from silicast.kernels.timed_parts import PartBatch
 from silicast.workload.op import OpBatch, Variant
@@ -44,38 +43,34 @@ class CompressedModule(SparseModule):
         hidden, q_rank, width, out_rank = s["hidden"], s["q_rank"], s["head_dim"], s["out_rank"]
         index_heads, index_dim, selected = s["index_heads"], s["index_dim"], s["selected"]
         groups = _groups(s)
-        decode = is_decode(variant)
         series = 2 if self.indexed else 1  # lightly compressed entries overlap: two series of them
         found = [
-            products(variant, s.tokens, q_rank + width, hidden),
-            products(variant, s.tokens, s.heads * width, q_rank),
-            products(variant, s.tokens, out_rank, s.heads * width // groups, batch=groups),
-            products(variant, s.tokens, hidden, groups * out_rank),
-            products(variant, s.tokens, 2 * series * width, hidden, plain=True),
-            moves(s.tokens * (q_rank + (2 * s.heads + 2 * series) * width)),
+            products(batch, s.tokens, q_rank + width, hidden),
+            products(batch, s.tokens, s.heads * width, q_rank),
+            products(batch, s.tokens, out_rank, s.heads * width // groups, batch=groups),
+            products(batch, s.tokens, hidden, groups * out_rank),
+            products(batch, s.tokens, 2 * series * width, hidden, plain=True),
+            moves(batch, s.tokens * (q_rank + (2 * s.heads + 2 * series) * width)),
         ]
-        flags = (("decode", True),) if decode else ()
-        cached = {**s.lengths(decode=decode), "ratio": _ratio(s)}
-        kind = Variant(
-            dtype=variant.dtype, kv_dtype=variant.kv_dtype, library=variant.library, flags=flags
-        )
+        cached = {**s.lengths(decode=is_decode(variant)), "ratio": _ratio(s)}
+        kind = kind_of(variant.dtype, variant, variant.kv_dtype)
         attention = {
             **cached, "num_heads": s.heads, "head_dim": width, "value_dim": width,
             "selected": selected if self.indexed else selected * 0, "window": s["window"],
         }  # fmt: skip
-        found.append(PartBatch("attention", OpBatch("sparse_attention", kind, attention)))
+        found.append(PartBatch("attention", batch.beside("sparse_attention", kind, attention)))
         if not self.indexed:
             return found
         found += [
-            products(variant, s.tokens, index_heads * index_dim, q_rank),
-            products(variant, s.tokens, 4 * index_dim + index_heads, hidden, plain=True),
-            moves(s.tokens * (index_heads + 4) * index_dim),
+            products(batch, s.tokens, index_heads * index_dim, q_rank),
+            products(batch, s.tokens, 4 * index_dim + index_heads, hidden, plain=True),
+            moves(batch, s.tokens * (index_heads + 4) * index_dim),
         ]
-        fp8 = Variant(dtype="fp8", library=variant.library, flags=flags)
+        fp8, fp32 = kind_of("fp8", variant), kind_of("fp32", variant)
         logits = {**cached, "heads": index_heads, "head_dim": index_dim}
-        found.append(PartBatch("logits", OpBatch("indexer_logits", fp8, logits)))
-        rows = Variant(dtype="fp32", library=variant.library, flags=flags)
-        found.append(PartBatch("selection", OpBatch("topk", rows, {**cached, "k": selected})))
+        chosen = {**cached, "k": selected}
+        found.append(PartBatch("logits", batch.beside("indexer_logits", fp8, logits)))
+        found.append(PartBatch("selection", batch.beside("topk", fp32, chosen)))
         return found
 
     @final
@@ -93,8 +88,8 @@ class CompressedModule(SparseModule):
         s = Sizes(batch, self.defaults)
         entries = s.kv // _ratio(s)
         if self.indexed:
-            entries = np.minimum(entries, s["selected"])
-        found: I64 = s.batch * (entries + np.minimum(s.kv, s["window"])) * s["head_dim"]
+            entries = xp.minimum(entries, s["selected"])
+        found: I64 = s.batch * (entries + xp.minimum(s.kv, s["window"])) * s["head_dim"]
         return found
 
 
@@ -110,8 +105,8 @@ class CsaModule(CompressedModule):
 
 def _groups(s: Sizes) -> I64:
     """Groups of the output projection: none has less than a head."""
-    return np.maximum(np.minimum(s["out_groups"], s.heads), 1)
+    return xp.maximum(xp.minimum(s["out_groups"], s.heads), 1)
 
 
 def _ratio(s: Sizes) -> I64:
-    return np.maximum(s["compress_ratio"], 1)
+    return xp.maximum(s["compress_ratio"], 1)

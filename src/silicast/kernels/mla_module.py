@@ -156,8 +156,8 @@ class _Block:
         copied = {"tokens": tokens, "num_kv_heads": ones, "head_dim": (w.cached + 1) // 2}
         cached = replace(self.plain, kv_dtype=self.batch.variant.kv_dtype)
         return [
-            PartBatch("small", OpBatch("rope", self.plain, rotated)),
-            PartBatch("small", OpBatch("kv_copy", cached, copied)),
+            PartBatch("small", self.batch.beside("rope", self.plain, rotated)),
+            PartBatch("small", self.batch.beside("kv_copy", cached, copied)),
         ]
 
     def _moves(self, name: str, elements: I64) -> PartBatch:
@@ -166,18 +166,18 @@ class _Block:
         """
         kind = replace(self.plain, flags=(("copy", True),))
         sizes = {"elements": elements, "inputs": xp.full_like(elements, 1)}
-        return PartBatch(name, OpBatch("elementwise", kind, sizes))
+        return PartBatch(name, self.batch.beside("elementwise", kind, sizes))
 
     def _product(
         self, m: I64, n: I64, k: I64, count: int | I64 = 1, *, linear: bool = True
     ) -> PartBatch:
         variant = self.linear if linear else self.plain
         name = self.name if linear else "latent"
-        return PartBatch(name, OpBatch("gemm", variant, {"m": m, "n": n, "k": k}), count)
+        return PartBatch(name, self.batch.beside("gemm", variant, {"m": m, "n": n, "k": k}), count)
 
     def _norm(self, hidden: I64, count: int | I64) -> PartBatch:
         sizes = {"tokens": self.tokens, "hidden": hidden}
-        return PartBatch("small", OpBatch("rmsnorm", self.plain, sizes), count)
+        return PartBatch("small", self.batch.beside("rmsnorm", self.plain, sizes), count)
 
     def _attention(self) -> list[PartBatch]:
         """Attention with the products around the latent: expanded, or absorbed."""
@@ -218,9 +218,9 @@ class _Block:
         to = {"batch": w.heads, "m": self.tokens, "n": w.rank, "k": w.nope}
         back = {"batch": w.heads, "m": self.tokens, "n": w.value, "k": w.rank}
         return [
-            PartBatch("latent", OpBatch("gemm", self.plain, to), count),
+            PartBatch("latent", self.batch.beside("gemm", self.plain, to), count),
             self._kernel("mla_decode", count),
-            PartBatch("latent", OpBatch("gemm", self.plain, back), count),
+            PartBatch("latent", self.batch.beside("gemm", self.plain, back), count),
         ]
 
     def _kernel(self, family: str, count: int | I64) -> PartBatch:
@@ -236,7 +236,7 @@ class _Block:
             flags=(("absorb", False), ("append", self.calls), ("causal", True), ("project", False)),
         )
         ragged = frozenset() if batch.offsets is None else frozenset(lengths)
-        found = OpBatch(family, own, dims, batch.offsets, ragged)
+        found = OpBatch(family, own, dims, batch.offsets, ragged, batch.numbers)
         name = "attention_narrow" if _narrow(variant) else "attention"
         return PartBatch(name, found, count)
 

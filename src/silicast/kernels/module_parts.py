@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.core.dtypes import RECIPES, Recipe, recipe_for
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
@@ -16,6 +16,7 @@ GEMM = "gemm_"
 """Prefix of the flag that names the format of a module's linear layers: "gemm_fp8_block"."""
 PRODUCTS = "products"
 MOVES = "moves"
+COPY = Variant(dtype="bf16", flags=(("copy", True),))
 
 
 SHORT_TOKENS = 2048
@@ -64,28 +65,40 @@ def launching_s(c: Mapping[str, float], batch: I64, kv: I64, *, skips: bool = Fa
     where all that is seen would be selected, there are fewer.
     """
     long = c["skip_host_s" if skips else "host_s"]
-    eager: F64 = np.where(kv <= SHORT_TOKENS, c["short_host_s"], long)
-    return np.where(batch > c["graph_batch"], eager, 0.0)
+    eager = xp.where(kv <= SHORT_TOKENS, c["short_host_s"], long)
+    found: F64 = xp.where(batch > c["graph_batch"], eager, 0.0)
+    return found
 
 
 def products(
-    variant: Variant, m: I64, n: I64, k: I64, *, batch: I64 | None = None, plain: bool = False
+    ops: OpBatch, m: I64, n: I64, k: I64, *, batch: I64 | None = None, plain: bool = False
 ) -> PartBatch:
-    """A linear layer; ``plain``: in 16 bits whatever the format of the others."""
-    recipe = RECIPES["bf16"] if plain or batch is not None else linear_recipe(variant)
-    flags = (("includes_quantize", True),) if recipe.quantizes else ()
+    """A linear layer of each op; ``plain``: in 16 bits whatever the format of the others."""
     dims = {"m": m, "n": n, "k": k}
     if batch is not None:
         dims["batch"] = batch
-    kind = Variant(dtype=recipe.name, library=variant.library, flags=flags)
-    return PartBatch(PRODUCTS, OpBatch("gemm", kind, dims))
+    kind = _of_products(ops.variant, plain=plain or batch is not None)
+    return PartBatch(PRODUCTS, ops.beside("gemm", kind, dims))
 
 
-def moves(elements: I64) -> PartBatch:
+@lru_cache(maxsize=1024)
+def _of_products(variant: Variant, *, plain: bool) -> Variant:
+    recipe = RECIPES["bf16"] if plain else linear_recipe(variant)
+    flags = (("includes_quantize", True),) if recipe.quantizes else ()
+    return Variant(dtype=recipe.name, library=variant.library, flags=flags)
+
+
+@lru_cache(maxsize=1024)
+def kind_of(dtype: str, variant: Variant, kv_dtype: str = "") -> Variant:
+    """The variant of a module's kernel in another format; of the module's phase and library."""
+    flags = (("decode", True),) if is_decode(variant) else ()
+    return Variant(dtype=dtype, kv_dtype=kv_dtype, library=variant.library, flags=flags)
+
+
+def moves(ops: OpBatch, elements: I64) -> PartBatch:
     """Norms, rotations, conversions and copies: ``elements`` read and written."""
-    kind = Variant(dtype="bf16", flags=(("copy", True),))
-    dims = {"elements": np.maximum(elements, 1), "inputs": np.ones_like(elements)}
-    return PartBatch(MOVES, OpBatch("elementwise", kind, dims))
+    dims = {"elements": xp.maximum(elements, 1), "inputs": xp.full_like(elements, 1)}
+    return PartBatch(MOVES, ops.beside("elementwise", COPY, dims))
 
 
 def weight_bytes(recipe: Recipe, weights: I64) -> I64:

@@ -13,6 +13,7 @@ from typing import final
 
 import numpy as np
 
+from silicast.core import xp
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import (
@@ -79,16 +80,18 @@ class TimedPart:
         return self.estimate_s * self.count
 
 
-def timed(parts: Sequence[PartBatch], device: Device, ops: int) -> list[TimedPart]:
-    """Every part with its own family's times, in the order given.
+def timed(parts: Sequence[PartBatch], device: Device, ops: OpBatch) -> list[TimedPart]:
+    """Every part of a module's ops with its own family's times, in the order given.
 
     Raises:
         SilicastError: a part cannot run on this device, or not in its format.
     """
+    count = len(ops)
     groups: dict[object, list[int]] = {}
     for place, part in enumerate(parts):
         batch = part.batch
-        joins = ops <= FEW and batch.offsets is None
+        alone = ops.numbers and model_of(part, device).takes_numbers
+        joins = count <= FEW and batch.offsets is None and not alone
         kind = (batch.family, batch.variant, tuple(batch.dims)) if joins else place
         groups.setdefault(kind, []).append(place)
     found: dict[int, TimedPart] = {}
@@ -97,9 +100,11 @@ def timed(parts: Sequence[PartBatch], device: Device, ops: int) -> list[TimedPar
         times = model.times(queued(_joined([parts[place].batch for place in places])), device)
         products = matrix_seconds(times.analysis)
         if isinstance(model, StreamingKernel):
-            products = np.zeros_like(times.estimate_s)
+            products = xp.full_like(times.estimate_s, 0.0)
         for number, place in enumerate(places):
-            rows = slice(number * ops, (number + 1) * ops) if len(places) > 1 else slice(None)
+            rows: slice | int | None = None
+            if len(places) > 1:
+                rows = number if ops.numbers else slice(number * count, (number + 1) * count)
             found[place] = _part(parts[place], times, products, rows, ops)
     return [found[place] for place in range(len(parts))]
 
@@ -122,7 +127,7 @@ def queued(batch: OpBatch) -> OpBatch:
     if not variant.launch:
         return batch
     plain = _without_launch(variant)
-    return OpBatch(batch.family, plain, batch.dims, batch.offsets, batch.ragged)
+    return replace(batch, variant=plain)
 
 
 @lru_cache(maxsize=1024)
@@ -134,26 +139,29 @@ def _joined(batches: Sequence[OpBatch]) -> OpBatch:
     first = batches[0]
     if len(batches) == 1:
         return first
-    dims = {name: np.concatenate([batch.dims[name] for batch in batches]) for name in first.dims}
-    return OpBatch(first.family, first.variant, dims)
+    columns = {name: [batch.dims[name] for batch in batches] for name in first.dims}
+    join = np.array if first.numbers else np.concatenate
+    return OpBatch(first.family, first.variant, {n: join(each) for n, each in columns.items()})
 
 
-def _part(part: PartBatch, times: KernelTimes, products: F64, rows: slice, ops: int) -> TimedPart:
-    count = np.zeros(ops) + part.count
-    least = count if part.least is None else np.minimum(part.least, count)
-    demand = times.analysis.demand
-    if rows != slice(None):
+def _part(
+    part: PartBatch, times: KernelTimes, products: F64, rows: slice | int | None, ops: OpBatch
+) -> TimedPart:
+    """A part's rows of a group's times; None = all of them."""
+    count = ops.filled(0.0) + part.count
+    least = count if part.least is None else xp.minimum(part.least, count)
+    demand, estimate = times.analysis.demand, times.estimate_s
+
+    def of(values: F64) -> F64:
+        return values[rows].item() if isinstance(rows, int) else values[rows]
+
+    if rows is not None:
         demand = Demand(
-            tasks=demand.tasks[rows],
-            waves=demand.waves[rows],
-            occupancy=demand.occupancy[rows],
-            pipe_work=_of(demand.pipe_work, rows),
-            level_bytes=_of(demand.level_bytes, rows),
+            tasks=of(demand.tasks),
+            waves=of(demand.waves),
+            occupancy=of(demand.occupancy),
+            pipe_work={name: of(values) for name, values in demand.pipe_work.items()},
+            level_bytes={name: of(values) for name, values in demand.level_bytes.items()},
         )
-    return TimedPart(
-        part.name, count, least, times.estimate_s[rows], products[rows], demand, times.warnings
-    )
-
-
-def _of(arrays: Mapping[str, F64], rows: slice) -> dict[str, F64]:
-    return {name: values[rows] for name, values in arrays.items()}
+        estimate, products = of(estimate), of(products)
+    return TimedPart(part.name, count, least, estimate, products, demand, times.warnings)

@@ -168,6 +168,10 @@ class OpBatch:
         """``value`` for each op, shape (n,); of a batch of numbers, that number."""
         return value if self.numbers else np.full(len(self), value)
 
+    def beside(self, family: str, variant: Variant, dims: Mapping[str, I64]) -> OpBatch:
+        """Another kernel for each of these ops, with dimensions of the same form."""
+        return OpBatch(family, variant, dims, numbers=self.numbers)
+
     def arrays(self) -> OpBatch:
         """The same ops with arrays of shape (n,) instead of numbers."""
         if not self.numbers:
