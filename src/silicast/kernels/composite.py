@@ -164,9 +164,9 @@ class Composite(Implementation):
         """What launching from the host adds: parts queue behind the first one."""
         first = self.parts(batch, device)[0]
         model = model_of(first, device)
-        behind = model.times(queued(first.batch), device).estimate_s
+        behind = model.estimates(queued(first.batch), device).estimate_s
         variant = replace(first.batch.variant, launch="stream")
-        alone = model.times(replace(first.batch, variant=variant), device).estimate_s
+        alone = model.estimates(replace(first.batch, variant=variant), device).estimate_s
         return xp.maximum(alone - behind, 0.0)
 
     def _bounds(self, batch: OpBatch, device: Device, parts: Sequence[TimedPart]) -> dict[str, F64]:

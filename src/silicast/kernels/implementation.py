@@ -222,49 +222,23 @@ class Implementation(ABC):
 
         A format that the device has no unit for is computed in a wider one, with a warning.
         """
-        return in_blocks(batch, lambda block: self._times(block, device))
+        return in_blocks(batch, lambda block: self.estimates(block, device).times())
 
     @final
-    def all_shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        """:meth:`shared_log_sd` and what is not known of the device and of the format."""
-        return _on_device(self, variant, device).shared_log_sd
-
-    def _times(self, batch: OpBatch, device: Device) -> KernelTimes:
-        on = _on_device(self, batch.variant, device)
+    def estimates(self, batch: OpBatch, device: Device) -> Estimates:
+        """:meth:`times` without intervals: what other models build on."""
+        shared = shared_of(self, batch.variant, device)
         if batch.numbers and not self.takes_numbers:
-            analysis: Analysis = _of_one_row(self.analyse(batch.arrays(), on.device))
+            analysis: Analysis = _of_one_row(self.analyse(batch.arrays(), shared.device))
         else:
-            analysis = self.analyse(batch, on.device)
-        octaves = octaves_outside(batch)
-        own = analysis.independent_log_sd
-        if on.quality.independent_log_sd > 0.0:
-            own = xp.full_like(own, on.quality.independent_log_sd)
-        if xp.any_of(octaves):
-            extra = extrapolation_log_sd(octaves)
-            own = xp.sqrt(own * own + extra * extra)
-        spread = exp_fixed(Z90 * xp.sqrt(on.shared_variance + own * own))
-        time_s, bound_s = analysis.time_s, analysis.bound_s
-        if not on.quality.is_plain:
-            time_s = on.quality.applied(
+            analysis = self.analyse(batch, shared.device)
+        time_s = analysis.time_s
+        if not shared.quality.is_plain:
+            time_s = shared.quality.applied(
                 time_s, matrix_seconds(analysis), analysis.demand.tasks, device.cores,
                 stream=batch.variant.launch == "stream",
             )  # fmt: skip
-        estimate = xp.maximum(time_s, bound_s)
-        warnings = on.warnings
-        if analysis.warnings:
-            warnings = tuple(dict.fromkeys((*on.substitution, *analysis.warnings, *on.stand_ins)))
-        return KernelTimes(
-            estimate_s=estimate,
-            p05_s=xp.maximum(estimate / spread, bound_s),
-            p95_s=estimate * spread,
-            bound_s=bound_s,
-            shared_log_sd=dict(on.shared_log_sd),
-            independent_log_sd=own,
-            analysis=analysis,
-            warnings=warnings,
-            octaves_outside=octaves,
-            measured=on.measured,
-        )
+        return Estimates(batch, xp.maximum(time_s, analysis.bound_s), analysis, shared)
 
     def is_measured(self, variant: Variant, device: Device) -> bool:  # noqa: ARG002
         """Whether kernels of this family and format were measured on the device's architecture.
@@ -292,13 +266,13 @@ class Implementation(ABC):
 
 @final
 @dataclass(frozen=True)
-class _OnDevice:
+class Shared:
     """What all kernels of one variant on one device share.
 
     Attributes:
         device: with the variant's format on some pipe; substitution: what was done to it.
         quality: of the libraries.
-        shared_log_sd, shared_variance: errors that the rows share.
+        log_sd: errors by factor; variance: of all of them.
         stand_ins: what a reader must know of unpublished numbers; warnings: with ``substitution``.
         measured: kernels of this family and format were measured on this architecture.
     """
@@ -306,35 +280,96 @@ class _OnDevice:
     device: Device
     substitution: tuple[str, ...]
     quality: Quality
-    shared_log_sd: Mapping[str, float]
-    shared_variance: float
+    log_sd: Mapping[str, float]
+    variance: float
     stand_ins: tuple[str, ...]
     warnings: tuple[str, ...]
     measured: bool
 
 
 @lru_cache(maxsize=4096)
-def _on_device(model: Implementation, variant: Variant, device: Device) -> _OnDevice:
+def shared_of(model: Implementation, variant: Variant, device: Device) -> Shared:
+    """What kernels of a variant share on a device."""
     device, said = with_format(device, variant.dtype)
     recipe = RECIPES.get(variant.dtype)
     compute = recipe.compute if recipe else variant.dtype
-    shared = {
+    log_sd = {
         **model.shared_log_sd(variant, device),
         **knowledge_errors(device, model.family, compute),
     }
     if said:
-        shared["format"] = substitute_error(device)
+        log_sd["format"] = substitute_error(device)
     substitution = (said,) if said else ()
-    return _OnDevice(
+    return Shared(
         device=device,
         substitution=substitution,
         quality=software_quality(device, model.family, compute),
-        shared_log_sd=shared,
-        shared_variance=sum(value * value for value in shared.values()),
+        log_sd=log_sd,
+        variance=sum(value * value for value in log_sd.values()),
         stand_ins=stand_ins(device),
         warnings=(*substitution, *stand_ins(device)),
         measured=not (said or unknown_cap(device)) and model.is_measured(variant, device),
     )
+
+
+@final
+@dataclass(frozen=True)
+class Estimates:
+    """Estimated times of a batch of kernels and what their intervals follow from.
+
+    Attributes:
+        batch: the kernels.
+        estimate_s: shape (n,), not below the bound.
+        analysis: of the family's model.
+        shared: what all of them share.
+    """
+
+    batch: OpBatch
+    estimate_s: F64
+    analysis: Analysis
+    shared: Shared
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know."""
+        own, shared = self.analysis.warnings, self.shared
+        if not own:
+            return shared.warnings
+        return tuple(dict.fromkeys((*shared.substitution, *own, *shared.stand_ins)))
+
+    def times(self) -> KernelTimes:
+        """With the intervals of the analytic model."""
+        octaves = octaves_outside(self.batch)
+        own = self.independent_log_sd(octaves)
+        low, high = self.interval(self.estimate_s, self.shared.variance + own * own)
+        return KernelTimes(
+            estimate_s=self.estimate_s,
+            p05_s=low,
+            p95_s=high,
+            bound_s=self.analysis.bound_s,
+            shared_log_sd=dict(self.shared.log_sd),
+            independent_log_sd=own,
+            analysis=self.analysis,
+            octaves_outside=octaves,
+            warnings=self.warnings,
+            measured=self.shared.measured,
+        )
+
+    def independent_log_sd(self, octaves_outside: F64) -> F64:
+        """Of each row, log sd: wider outside the sizes that were measured."""
+        own = self.analysis.independent_log_sd
+        quality = self.shared.quality
+        if quality.independent_log_sd > 0.0:
+            own = xp.full_like(own, quality.independent_log_sd)
+        if xp.any_of(octaves_outside):
+            extra = extrapolation_log_sd(octaves_outside)
+            own = xp.sqrt(own * own + extra * extra)
+        return own
+
+    def interval(self, estimate_s: F64, variance: F64) -> tuple[F64, F64]:
+        """5 % and 95 % quantiles of an estimate whose log has a variance; not below the bound."""
+        spread = exp_fixed(Z90 * xp.sqrt(variance))
+        return xp.maximum(estimate_s / spread, self.analysis.bound_s), estimate_s * spread
 
 
 BLOCK = 1 << 14

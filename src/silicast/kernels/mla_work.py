@@ -156,7 +156,7 @@ def projected_s(w: Widths, rows: I64, variant: Variant, device: Device, *, absor
 
     def seconds(**sizes: I64) -> F64:
         numbers = not isinstance(rows, np.ndarray)
-        return gemm.times(OpBatch("gemm", plain, sizes, numbers=numbers), device).estimate_s
+        return gemm.estimates(OpBatch("gemm", plain, sizes, numbers=numbers), device).estimate_s
 
     if not absorbed:
         return seconds(m=rows, n=w.heads * (w.nope + w.value), k=w.rank)

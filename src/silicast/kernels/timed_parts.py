@@ -18,8 +18,8 @@ from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import (
     Demand,
+    Estimates,
     Implementation,
-    KernelTimes,
     implementation_for,
     matrix_seconds,
 )
@@ -97,7 +97,7 @@ def timed(parts: Sequence[PartBatch], device: Device, ops: OpBatch) -> list[Time
     found: dict[int, TimedPart] = {}
     for places in groups.values():
         model = model_of(parts[places[0]], device)
-        times = model.times(queued(_joined([parts[place].batch for place in places])), device)
+        times = model.estimates(queued(_joined([parts[place].batch for place in places])), device)
         products = matrix_seconds(times.analysis)
         if isinstance(model, StreamingKernel):
             products = xp.full_like(times.estimate_s, 0.0)
@@ -145,7 +145,7 @@ def _joined(batches: Sequence[OpBatch]) -> OpBatch:
 
 
 def _part(
-    part: PartBatch, times: KernelTimes, products: F64, rows: slice | int | None, ops: OpBatch
+    part: PartBatch, times: Estimates, products: F64, rows: slice | int | None, ops: OpBatch
 ) -> TimedPart:
     """A part's rows of a group's times; None = all of them."""
     count = ops.filled(0.0) + part.count

@@ -16,9 +16,9 @@ import numpy as np
 
 from silicast.core import xp
 from silicast.core.numerics import F64, I64, exp_fixed
-from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Implementation, KernelTimes
+from silicast.kernels.implementation import Estimates, Implementation, KernelTimes, shared_of
+from silicast.kernels.measured_range import octaves_outside
 from silicast.learning.artefact import Artefact, Trained, load_artefact
 from silicast.learning.features import WHO, Column, Kernels, columns, marks
 from silicast.learning.forest import ForestSums
@@ -48,14 +48,10 @@ def learned_times(
     Raises:
         SilicastError: the device cannot run it, or an artefact is broken.
     """
-    times = model.times(batch, device)
-    artefact = load_artefact(model.family) if times.measured else None
+    found = model.estimates(batch, device)
+    artefact = load_artefact(model.family) if found.shared.measured else None
     correction = correction_for(model, batch.variant, device, artefact)
-    if correction is None:
-        return times
-    own = marks(model, batch.variant, device)
-    kernels = Kernels(times.analysis, batch, model.ragged, own)
-    return correction.applied(times, kernels, ceilings=ceilings)
+    return found.times() if correction is None else correction.applied(found, ceilings=ceilings)
 
 
 @lru_cache(maxsize=4096)
@@ -74,7 +70,7 @@ def correction_for(
     if not all(name in names for name in own if not name.startswith(WHO)):
         return None
     errors = _Errors.of(trained, model, variant, device, named=_is_named(own, names))
-    return Correction.of(artefact, trained, own, errors)
+    return Correction.of(artefact, trained, own, model.ragged, errors)
 
 
 @final
@@ -83,12 +79,13 @@ class _Errors:
     """Errors of corrected kernels, log sd.
 
     Attributes:
-        shared: by factor, where the correction has its whole weight.
+        shared: by factor, where the correction has its whole weight; variance: of all of them.
         lost_variance: what these are less than the analytic ones; it comes back with distance.
         left: of a usual row's own.
     """
 
     shared: Mapping[str, float]
+    variance: float
     lost_variance: float
     left: float
 
@@ -106,7 +103,7 @@ class _Errors:
             "device": trained.shared_log_sd if known else trained.device_log_sd,
             "family": FAMILY_LOG_SD,
         }
-        analytic = model.all_shared_log_sd(variant, device)
+        analytic = shared_of(model, variant, device).log_sd
         shared = {
             name: min(learned.get(name.partition(":")[0], value), value)
             for name, value in analytic.items()
@@ -119,7 +116,18 @@ class _Errors:
             else:
                 left *= OTHER_RELEASE
         lost = sum(v * v - shared[name] * shared[name] for name, v in analytic.items())
-        return _Errors(shared, lost, left)
+        return _Errors(shared, sum(value * value for value in shared.values()), lost, left)
+
+    def independent_log_sd(self, analytic: F64, weight: F64, relative: F64) -> F64:
+        """Of each row: between the learned and the analytic one by weight, shape (n,).
+
+        Args:
+            relative: a row's over a usual one's.
+        """
+        left, faded = self.left * relative, 1.0 - weight
+        variance = weight * left * left + faded * (analytic * analytic + self.lost_variance)
+        found: F64 = xp.sqrt(xp.maximum(variance, analytic * analytic * faded))
+        return found
 
 
 @final
@@ -135,7 +143,8 @@ class Correction:
         sums: of the correction, and of the log of a row's sd over a usual one's.
         ceiling: trees of what the quick kernels reached; None where there are none.
         who: places of the marks of who provides a kernel.
-        errors: of the corrected times; shared_variance: of their shared ones.
+        errors: of the corrected times.
+        own: marks of the variant; ragged: dimensions of the family that may differ per sequence.
     """
 
     columns: tuple[Column, ...]
@@ -148,11 +157,16 @@ class Correction:
     ceiling: Trees | None
     who: list[int]
     errors: _Errors
-    shared_variance: float
+    own: frozenset[str]
+    ragged: frozenset[str]
 
     @staticmethod
     def of(
-        artefact: Artefact, trained: Trained, own: frozenset[str], errors: _Errors
+        artefact: Artefact,
+        trained: Trained,
+        own: frozenset[str],
+        ragged: frozenset[str],
+        errors: _Errors,
     ) -> Correction:
         """Of kernels that have the marks ``own``."""
         names, forest = artefact.names(trained), artefact.trees(trained)
@@ -173,35 +187,41 @@ class Correction:
             ceiling=artefact.ceiling(trained),
             who=[row for row, name in enumerate(names) if name.startswith(WHO)],
             errors=errors,
-            shared_variance=sum(value * value for value in errors.shared.values()),
+            own=own,
+            ragged=ragged,
         )
 
-    def applied(
-        self, times: KernelTimes, kernels: Kernels, *, ceilings: bool = False
-    ) -> KernelTimes:
-        """``times`` of a batch, corrected."""
+    def applied(self, found: Estimates, *, ceilings: bool = False) -> KernelTimes:
+        """Times of kernels whose analytic estimates are known.
+
+        Args:
+            ceilings: say too what the quick kernels of such problems reached.
+        """
+        kernels = Kernels(found.analysis, found.batch, self.ragged, self.own)
         bins, weight = self._placed(kernels)
         log_factor, log_apart = self.sums.of_bins(bins)
-        if kernels.batch.numbers:
+        if found.batch.numbers:
             log_factor, log_apart = log_factor.item(), log_apart.item()
-        bound_s = times.bound_s
-        estimate = xp.maximum(times.estimate_s * exp_fixed(weight * log_factor), bound_s)
-        apart = self._apart(times.independent_log_sd, weight, exp_fixed(log_apart))
-        spread = exp_fixed(Z90 * xp.sqrt(self.shared_variance + apart * apart))
+        bound_s = found.analysis.bound_s
+        estimate = xp.maximum(found.estimate_s * exp_fixed(weight * log_factor), bound_s)
+        octaves = octaves_outside(found.batch)
+        analytic = found.independent_log_sd(octaves)
+        apart = self.errors.independent_log_sd(analytic, weight, exp_fixed(log_apart))
+        low, high = found.interval(estimate, self.errors.variance + apart * apart)
         return KernelTimes(
             estimate_s=estimate,
-            p05_s=xp.maximum(estimate / spread, bound_s),
-            p95_s=estimate * spread,
+            p05_s=low,
+            p95_s=high,
             bound_s=bound_s,
             shared_log_sd=dict(self.errors.shared),
             independent_log_sd=apart,
-            analysis=times.analysis,
-            octaves_outside=times.octaves_outside,
-            warnings=times.warnings,
-            measured=times.measured,
+            analysis=found.analysis,
+            octaves_outside=octaves,
+            warnings=found.warnings,
+            measured=found.shared.measured,
             learned=weight,
-            analytic_s=times.estimate_s,
-            ceiling_s=self._ceiling_s(times, bins, weight) if ceilings else None,
+            analytic_s=found.estimate_s,
+            ceiling_s=self._ceiling_s(found, bins, weight) if ceilings else None,
         )
 
     def _placed(self, kernels: Kernels) -> tuple[U8, F64]:
@@ -226,18 +246,7 @@ class Correction:
             weight[part] = _weight(beyond)
         return bins, weight
 
-    def _apart(self, analytic: F64, weight: F64, relative: F64) -> F64:
-        """Each row's own sd: between the learned and the analytic one by weight.
-
-        Args:
-            relative: a row's over a usual one's.
-        """
-        left, faded = self.errors.left * relative, 1.0 - weight
-        variance = weight * left * left + faded * (analytic * analytic + self.errors.lost_variance)
-        found: F64 = xp.sqrt(xp.maximum(variance, analytic * analytic * faded))
-        return found
-
-    def _ceiling_s(self, times: KernelTimes, bins: U8, weight: F64) -> F64 | None:
+    def _ceiling_s(self, found: Estimates, bins: U8, weight: F64) -> F64 | None:
         """Times that the quick kernels of such problems reached, whoever provides them; between
         the analytic estimate and those outside the measured range, never below the bound.
         """
@@ -248,8 +257,9 @@ class Correction:
         log_factor = self.ceiling.of_bins(anyone) * LEAF_SCALE
         if not isinstance(weight, np.ndarray):
             log_factor = log_factor.item()
-        found: F64 = xp.maximum(times.estimate_s * exp_fixed(weight * log_factor), times.bound_s)
-        return found
+        ceiling_s = found.estimate_s * exp_fixed(weight * log_factor)
+        above: F64 = xp.maximum(ceiling_s, found.analysis.bound_s)
+        return above
 
 
 def inside(found: I16 | I64, ranges: I64) -> F64:
