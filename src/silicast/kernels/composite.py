@@ -123,7 +123,7 @@ class Composite(Implementation):
         Raises:
             SilicastError: a part has no model on this device, or not in its format.
         """
-        return timed(self.parts(batch, device), device, batch)
+        return timed(self.parts(batch, device), device)
 
     @final
     def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:

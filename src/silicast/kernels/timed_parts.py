@@ -80,12 +80,13 @@ class TimedPart:
         return self.estimate_s * self.count
 
 
-def timed(parts: Sequence[PartBatch], device: Device, ops: OpBatch) -> list[TimedPart]:
-    """Every part of a module's ops with its own family's times, in the order given.
+def timed(parts: Sequence[PartBatch], device: Device) -> list[TimedPart]:
+    """Every part with its own family's times, in the order given.
 
     Raises:
         SilicastError: a part cannot run on this device, or not in its format.
     """
+    ops = parts[0].batch
     count = len(ops)
     groups: dict[object, list[int]] = {}
     for place, part in enumerate(parts):

@@ -50,9 +50,9 @@ class Block(Composite):
         silu = {"tokens": tokens, "width": 2 * hidden}
         repeats = batch.dims["repeats"]
         return [
-            PartBatch("up", OpBatch("gemm", wide, sizes), repeats),
-            PartBatch("activation", OpBatch("silu_mul", plain, silu), repeats),
-            PartBatch("down", OpBatch("gemm", plain, back), repeats),
+            PartBatch("up", batch.beside("gemm", wide, sizes), repeats),
+            PartBatch("activation", batch.beside("silu_mul", plain, silu), repeats),
+            PartBatch("down", batch.beside("gemm", plain, back), repeats),
         ]
 
     def operands(self, batch: OpBatch) -> tuple[I64, I64]:
