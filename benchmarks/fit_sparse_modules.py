@@ -149,7 +149,7 @@ def campaign(rows: Rows) -> Campaign:
     dense = dense and rows.batch.family == "dsa_module"
     most = load_physics(GROUP).default["sparse_attention.dense_tokens"]
     as_dense = short & (rows.sizes[0] * (rows.sizes[1] + rows.sizes[2]) <= most)
-    for part in model.parts(rows.batch, None):
+    for part in model.work(rows.batch, None).parts:
         family, batch = part.batch.family, part.batch
         if family in NESTED:
             runs = np.zeros(len(rows)) + part.count

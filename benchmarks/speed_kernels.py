@@ -28,7 +28,7 @@ from silicast.learning import dispatch
 from silicast.learning.artefact import load_artefact
 from silicast.learning.tiers import ALL_SHIPPED, Evidence, kernel_times
 from silicast.workload.models import find_model
-from silicast.workload.op import OpBatch, Variant
+from silicast.workload.op import Op, OpBatch, Variant
 from silicast.workload.plan import Plan
 
 ROWS = 100_000
@@ -93,8 +93,9 @@ def batch_of(family: str, rows: int) -> OpBatch:
     drawn = draw_batch(model, case_of(family)[1], rows, rng)
     dims = {}
     for name, values in drawn.dims.items():
-        first = name in drawn.ragged and drawn.offsets is not None
-        one = values[drawn.offsets[:-1]] if first else values
+        one = values
+        if name in drawn.ragged and drawn.offsets is not None:
+            one = values[drawn.offsets[:-1]]
         dims[name] = np.minimum(one, LENGTHS.get(name, 1 << 62))
     if family.startswith("attention"):
         groups = rng.choice([1, 2, 4, 8], rows)
@@ -122,7 +123,7 @@ def kernel_figures(family: str) -> dict[str, float]:
     batch = batch_of(family, ROWS)
     ops = [op_at(take(batch, np.array([row])), 0) for row in range(OPS)]
 
-    def alone_s(op: object) -> float:
+    def alone_s(op: Op) -> float:
         def call() -> None:
             dispatch.forget()
             dispatch.time_of(op, device)

@@ -30,7 +30,7 @@ def exp_fixed(x: F64) -> F64:
     True
     """
     if isinstance(x, float):  # one row, see core.xp
-        return _exp_of_one(x)  # type: ignore[unreachable]
+        return _exp_of_one(x)
     if x.shape == (1,):
         return np.array([_exp_of_one(float(x[0]))])
     r = np.minimum(np.maximum(x, -20.0), 20.0) * 0.00390625

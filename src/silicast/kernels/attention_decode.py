@@ -110,7 +110,7 @@ class _Decode:
             # FlashAttention-2 decides by the argument, before it sees that it masks nothing.
             work.spread(column(batch, "window", 0)),
             work.q,
-            work.spread_f(blocks),
+            work.spread(blocks),
             narrow=self.narrow,
             cores=device.cores,
         )
@@ -130,7 +130,7 @@ class _Decode:
         share = xp.ceil(self.tokens / (planned * KEY_TILE))
         chunk = xp.maximum(share, c["split_tiles"]) * KEY_TILE
         chunk = xp.where(base >= planned, float(1 << 40), chunk)
-        parts = xp.ceil(self.keys / work.spread_f(chunk))
+        parts = xp.ceil(self.keys / work.spread(chunk))
         self.splits = xp.minimum(parts, self.tasking.most_splits)
         self.tasks = work.total(self.splits * self.reread) * self.groups
         self.longest = work.largest(self.keys / xp.maximum(self.splits, 1.0))

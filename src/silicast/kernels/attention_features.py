@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from silicast.core import xp
 from silicast.core.numerics import F64, I64
 from silicast.kernels.attention_work import Sequences

@@ -64,7 +64,7 @@ def _varied(tiles: F64, kv: I64, limit: F64, work: Sequences) -> F64:
     low = xp.where(uncut > limit, high, low)
     while xp.any_of(low < high):
         middle = xp.floor(0.5 * (low + high))
-        parts = work.total(tiles * xp.ceil(kv / xp.maximum(work.spread_f(middle), 1.0)))
+        parts = work.total(tiles * xp.ceil(kv / xp.maximum(work.spread(middle), 1.0)))
         fits = parts <= limit + ROUNDING
         high = xp.where(fits, middle, high)
         low = xp.where(fits, low, xp.minimum(middle + 1.0, high))

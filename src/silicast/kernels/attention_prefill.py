@@ -208,11 +208,13 @@ class PrefillModel:
         slots = cores * self.resident
         if scheme.plans:
             self._plan()
-        elif scheme.splits and xp.any_of(self.tasks < slots):  # rows with more tasks stay as they are
+        elif scheme.splits and xp.any_of(
+            self.tasks < slots
+        ):  # rows with more tasks stay as they are
             every = work.total(self.fill * self.blocks) * self.units
             chunk = xp.maximum(every / slots, self.c["split_tiles"])
             chunk = xp.where(self.tasks < slots, chunk, float(1 << 40))
-            even = xp.maximum(self.blocks / self.tiles / work.spread_f(chunk), 1.0)
+            even = xp.maximum(self.blocks / self.tiles / work.spread(chunk), 1.0)
             whole = xp.floor(even + ROUNDING)
             self.parts = (1.0 - WHOLE_PARTS) * even + WHOLE_PARTS * whole
             longest = work.largest(self.furthest)
@@ -228,7 +230,7 @@ class PrefillModel:
         work, cores = self.work, self.device.cores
         seen = xp.where(self.window > 0, xp.minimum(work.kv, self.window + self.tile_q), work.kv)
         heads = xp.maximum(self.units, 1.0)
-        chunk = work.spread_f(chunk_keys(self.tiles * self.fill, seen, heads, work, cores))
+        chunk = work.spread(chunk_keys(self.tiles * self.fill, seen, heads, work, cores))
         self.parts = xp.maximum(seen / chunk, 1.0)
         self.merges = xp.minimum(work.largest(self.parts) - 1.0, 1.0)
         self.furthest = xp.minimum(self.furthest, xp.maximum(chunk / self.tile_kv, 1.0))
@@ -240,7 +242,7 @@ class PrefillModel:
         """Time, bound, demand and features of the batch."""
         c, device, work = self.c, self.device, self.work
         cores, clock = device.cores, device.clocks.boost_hz
-        step = self._step_cycles(work.spread_f(self.share))
+        step = self._step_cycles(work.spread(self.share))
         fixed: F64 | float = c["task_cycles"]
         longest_fixed = fixed
         if xp.any_of(self.window):
@@ -299,7 +301,7 @@ class PrefillModel:
         if self.scheme.encoder:
             tuned = self._encoder_factor(width)
             mma, softmax = mma * tuned, softmax * tuned
-        floor = xp.maximum(mma, softmax)
+        floor: F64 = xp.maximum(mma, softmax)
         serial = mma + softmax + c["step_cycles"]
         exposed = c["exposed"] * (serial - floor)
         if self.scheme.mainloop == "fa2":  # another CTA computes while one waits

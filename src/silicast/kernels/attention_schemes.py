@@ -273,7 +273,7 @@ def resident_ctas(scheme: Scheme, head_dim: I64, tile_q: I64, tile_kv: I64, devi
 def token_tile(rows: I64, group: I64) -> I64:
     """Tokens of a tile of ``rows`` rows shared by ``group`` heads: a power of two, at least 1."""
     share = rows // group
-    tokens = _FLOOR_POWER[xp.minimum(share, 256)]
+    tokens: I64 = _FLOOR_POWER[xp.minimum(share, 256)]
     return tokens if isinstance(share, np.ndarray) else tokens.item()
 
 

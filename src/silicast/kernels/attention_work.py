@@ -8,9 +8,10 @@ that a sequence costs the same few operations whatever its length.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silicast.core import xp
 from silicast.core.dtypes import BITS, RECIPES
@@ -71,12 +72,8 @@ class Sequences:
         counts = xp.float64(np.diff(self.offsets))
         return counts.item() if self.one_op else counts  # type: ignore[return-value]
 
-    def spread(self, values: I64) -> I64:
+    def spread(self, values: NDArray[Any]) -> NDArray[Any]:
         """One value an op -> one value an entry."""
-        return values if self.owner is None or self.one_op else values[self.owner]
-
-    def spread_f(self, values: F64) -> F64:
-        """As :meth:`spread`, for floats."""
         return values if self.owner is None or self.one_op else values[self.owner]
 
     def total(self, values: F64 | I64) -> F64:
@@ -84,7 +81,8 @@ class Sequences:
         if self.owner is None or self.offsets is None:
             return values * self.weight
         every = np.broadcast_to(values, self.q.shape)
-        sums: F64 = np.bincount(self.owner, weights=every, minlength=len(self.offsets) - 1)
+        summed = np.bincount(self.owner, weights=every, minlength=len(self.offsets) - 1)
+        sums = summed.astype(np.float64)
         return sums.item() if self.one_op else sums  # type: ignore[return-value]
 
     def largest(self, values: F64) -> F64:
@@ -134,7 +132,7 @@ def live_keys(q: I64, kv: I64, window: I64) -> I64:
     """Keys that at least one query sees, per sequence; windows slide, causal or not."""
     if not xp.any_of(window):
         return kv
-    first = xp.where(window > 0, xp.maximum(0, kv - q - window + 1), 0)
+    first: I64 = xp.where(window > 0, xp.maximum(0, kv - q - window + 1), 0)
     return kv - first
 
 
@@ -149,14 +147,14 @@ def live_blocks(q: I64, kv: I64, window: I64, tile_q: I64, tile_kv: I64, *, caus
         ends = _ceil_sum(past + tile_q, tile_q, blocks - 1, tile_kv) + ceil_div(kv, tile_kv)
     else:
         reach = xp.where(window > 0, xp.minimum(kv, window), kv)
-        early = xp.minimum(xp.maximum(reach - past, 0) // tile_q, blocks - 1)
+        early: I64 = xp.minimum(xp.maximum(reach - past, 0) // tile_q, blocks - 1)
         follow = _ceil_sum(past + (early + 1) * tile_q, tile_q, blocks - 1 - early, tile_kv)
         ends = early * ceil_div(reach, tile_kv) + follow + ceil_div(kv, tile_kv)
     if not xp.any_of(window):
         return ends
     # floor(x / n) = ceil((x + 1) / n) - 1, over the query tiles whose window starts inside.
     whole = xp.maximum(0, ceil_div(xp.maximum(window - 1 - past, 0), tile_q))
-    late = xp.where(window > 0, xp.maximum(0, blocks - whole), 0)
+    late: I64 = xp.where(window > 0, xp.maximum(0, blocks - whole), 0)
     first = xp.maximum(past + whole * tile_q - window + 2, 1)
     return ends - (_ceil_sum(first, tile_q, late, tile_kv) - late)
 

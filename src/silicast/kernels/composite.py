@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, final
 
@@ -38,6 +38,25 @@ from silicast.kernels.work_model import UNCERTAIN_BANDWIDTH, on_chip
 from silicast.workload.op import Op, OpBatch, Variant
 
 
+@final
+@dataclass(frozen=True)
+class ModuleWork:
+    """What every op of a batch runs and moves.
+
+    Attributes:
+        parts: its kernels, in the order in which they run.
+        read_bytes, written_bytes: of the whole module at least, each of shape (n,): weights,
+            inputs, results and its state, nothing that one part hands to another.
+        chosen_products_s: products at their bound rate of work that can be done in several ways:
+            the least of all ways, whichever is taken. Parts of these ways state 0 as ``least``.
+    """
+
+    parts: Sequence[PartBatch]
+    read_bytes: I64
+    written_bytes: I64
+    chosen_products_s: F64 | float = 0.0
+
+
 class Composite(Implementation):
     """A family whose kernels are other families'.
 
@@ -52,18 +71,12 @@ class Composite(Implementation):
     takes_numbers: ClassVar[bool] = True
 
     @abstractmethod
-    def parts(self, batch: OpBatch, device: Device | None) -> Sequence[PartBatch]:
-        """The kernels of every op in ``batch``, in the order in which they run.
+    def work(self, batch: OpBatch, device: Device | None) -> ModuleWork:
+        """What every op in ``batch`` runs and moves.
 
         Args:
             batch: the module's ops.
             device: where they run; None asks for the useful work alone, which no device changes.
-        """
-
-    @abstractmethod
-    def operands(self, batch: OpBatch) -> tuple[I64, I64]:
-        """Bytes that the whole module reads and writes at least, each of shape (n,): weights,
-        inputs, results and its state, nothing that one part hands to another.
         """
 
     def style(self, variant: Variant, device: Device) -> str:  # noqa: ARG002
@@ -73,12 +86,6 @@ class Composite(Implementation):
     def constants_styles(self, variant: Variant, device: Device) -> tuple[str, ...]:
         """Whose constants to use, each put over those before it; by default :meth:`style`'s."""
         return (self.style(variant, device),)
-
-    def chosen_products_s(self, batch: OpBatch, device: Device) -> F64 | float:  # noqa: ARG002
-        """Products at their bound rate of work that can be done in several ways: the least of all
-        ways, whichever is taken. Parts of these ways state 0 as their ``least``. 0 by default.
-        """
-        return 0.0
 
     def host_floor_s(self, batch: OpBatch, c: Mapping[str, float]) -> F64 | float:  # noqa: ARG002
         """What the host takes to launch the parts one by one, where no graph does; 0 by default."""
@@ -92,7 +99,8 @@ class Composite(Implementation):
     @final
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         """As :meth:`analyse`, with given constants: for fitting them."""
-        parts = self.timed_parts(batch, device)
+        work = self.work(batch, device)
+        parts = timed(work.parts, device)
         shares: dict[str, F64] = {}
         for part in parts:
             own = part.total_s * c.get(f"{part.name}.efficiency", 1.0) * c["efficiency"]
@@ -100,8 +108,8 @@ class Composite(Implementation):
         time = _sum(shares.values()) + c["module_s"]
         time = xp.maximum(time, self.host_floor_s(batch, c))
         if batch.variant.launch == "stream":
-            time = time + self._host_s(batch, device)
-        resource_s = self._bounds(batch, device, parts)
+            time = time + _host_s(work.parts[0], device)
+        resource_s = _bounds(work, parts, device, batch.variant.cache)
         bound = _largest(resource_s.values())
         return Analysis(
             time_s=time,
@@ -123,7 +131,7 @@ class Composite(Implementation):
         Raises:
             SilicastError: a part has no model on this device, or not in its format.
         """
-        return timed(self.parts(batch, device), device)
+        return timed(self.work(batch, device).parts, device)
 
     @final
     def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
@@ -147,7 +155,7 @@ class Composite(Implementation):
     def flops(self, op: Op) -> int:
         """Exact useful floating-point operations: the parts'."""
         total = 0
-        for part in self.parts(OpBatch.of([op]), None):
+        for part in self.work(OpBatch.of([op]), None).parts:
             model = implementation_for(part.batch.family, "simt")
             assert model is not None
             count = part.count if isinstance(part.count, int) else int(part.count[0])
@@ -157,38 +165,42 @@ class Composite(Implementation):
     @final
     def compulsory_bytes(self, op: Op) -> int:
         """Exact bytes of the module's own operands and results."""
-        read, written = self.operands(OpBatch.single(op))
-        return int(read + written)
+        work = self.work(OpBatch.single(op), None)
+        return int(work.read_bytes + work.written_bytes)
 
-    def _host_s(self, batch: OpBatch, device: Device) -> F64:
-        """What launching from the host adds: parts queue behind the first one."""
-        first = self.parts(batch, device)[0]
-        model = model_of(first, device)
-        behind = model.estimates(queued(first.batch), device).estimate_s
-        variant = replace(first.batch.variant, launch="stream")
-        alone = model.estimates(replace(first.batch, variant=variant), device).estimate_s
-        return xp.maximum(alone - behind, 0.0)
 
-    def _bounds(self, batch: OpBatch, device: Device, parts: Sequence[TimedPart]) -> dict[str, F64]:
-        """Products of all parts one after another; the module's bytes through each memory."""
-        read, written = (xp.float64(side) for side in self.operands(batch))
-        capacity, chip_per_s = _chip_bound(device)
-        beyond = xp.maximum(read + written - capacity, 0.0)
-        forced = xp.maximum(read, beyond) if batch.variant.cache == "cold" else beyond
-        return {
-            "tensor": _sum(part.products_s * part.least for part in parts)
-            + self.chosen_products_s(batch, device),
-            "dram": forced / device.dram.bandwidth_bytes_per_s,
-            "chip": (read + written) / chip_per_s,
-        }
+def _host_s(first: PartBatch, device: Device) -> F64:
+    """What launching from the host adds: parts queue behind the first one."""
+    model = model_of(first, device)
+    behind = model.estimates(queued(first.batch), device).estimate_s
+    variant = replace(first.batch.variant, launch="stream")
+    alone = model.estimates(replace(first.batch, variant=variant), device).estimate_s
+    found: F64 = xp.maximum(alone - behind, 0.0)
+    return found
+
+
+def _bounds(
+    work: ModuleWork, parts: Sequence[TimedPart], device: Device, cache: str
+) -> dict[str, F64]:
+    """Products of all parts one after another; the module's bytes through each memory."""
+    read, written = xp.float64(work.read_bytes), xp.float64(work.written_bytes)
+    capacity, chip_per_s = _chip_bound(device)
+    beyond = xp.maximum(read + written - capacity, 0.0)
+    forced = xp.maximum(read, beyond) if cache == "cold" else beyond
+    products = _sum(part.products_s * part.least for part in parts)
+    return {
+        "tensor": products + work.chosen_products_s,
+        "dram": forced / device.dram.bandwidth_bytes_per_s,
+        "chip": (read + written) / chip_per_s,
+    }
 
 
 @lru_cache(maxsize=1024)
 def _formats(model: Composite, variant: Variant, device: Device) -> frozenset[str]:
     """Formats of the parts, which no size changes: those of the smallest op."""
     sizes = {name: low for name, (low, _) in model.dims.items()}
-    parts = model.parts(OpBatch.of([Op.make(model.family, variant, **sizes)]), device)
-    return frozenset(part.batch.variant.dtype for part in parts)
+    work = model.work(OpBatch.single(Op.make(model.family, variant, **sizes)), device)
+    return frozenset(part.batch.variant.dtype for part in work.parts)
 
 
 @lru_cache(maxsize=1024)

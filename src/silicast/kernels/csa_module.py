@@ -8,7 +8,7 @@ indexer selects (docs/explanation/sparse-attention.md). Flags:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar, final
 
 from silicast.core import xp
@@ -18,7 +18,6 @@ from silicast.kernels.implementation import register
 from silicast.kernels.module_parts import is_decode, kind_of, moves, products
 from silicast.kernels.sparse_module import Sizes, SparseModule
 from silicast.kernels.timed_parts import PartBatch
-from silicast.workload.op import OpBatch, Variant
 
 V4_FLASH: Mapping[str, int] = {
     "hidden": 4096, "q_rank": 1024, "head_dim": 512, "out_groups": 8, "out_rank": 1024,
@@ -37,9 +36,9 @@ class CompressedModule(SparseModule):
     indexed: ClassVar[bool]
 
     @final
-    def parts(self, batch: OpBatch, device: Device | None) -> Sequence[PartBatch]:  # noqa: ARG002
-        """See :meth:`Composite.parts`."""
-        s, variant = Sizes(batch, self.defaults), batch.variant
+    def parts(self, s: Sizes, device: Device | None) -> list[PartBatch]:  # noqa: ARG002
+        """See :meth:`SparseModule.parts`."""
+        batch, variant = s.ops, s.ops.variant
         hidden, q_rank, width, out_rank = s["hidden"], s["q_rank"], s["head_dim"], s["out_rank"]
         index_heads, index_dim, selected = s["index_heads"], s["index_dim"], s["selected"]
         groups = _groups(s)
@@ -74,18 +73,16 @@ class CompressedModule(SparseModule):
         return found
 
     @final
-    def weights(self, batch: OpBatch) -> I64:
+    def weights(self, s: Sizes) -> I64:
         """See :meth:`SparseModule.weights`: without the compressor's and the indexer's."""
-        s = Sizes(batch, self.defaults)
         hidden, q_rank, width, out_rank = s["hidden"], s["q_rank"], s["head_dim"], s["out_rank"]
         inner = hidden * (q_rank + width) + q_rank * s.heads * width
         found: I64 = inner + s.heads * width * out_rank + _groups(s) * out_rank * hidden
         return found
 
     @final
-    def entries(self, batch: OpBatch) -> I64:
+    def entries(self, s: Sizes) -> I64:
         """See :meth:`SparseModule.entries`: those that one query attends to, and the window."""
-        s = Sizes(batch, self.defaults)
         entries = s.kv // _ratio(s)
         if self.indexed:
             entries = xp.minimum(entries, s["selected"])

@@ -7,7 +7,7 @@ attended in the latent (docs/explanation/sparse-attention.md). Flags:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, final
 
@@ -19,7 +19,6 @@ from silicast.kernels.module_parts import is_decode, kind_of, moves, products
 from silicast.kernels.sparse_attention import runs_dense
 from silicast.kernels.sparse_module import Sizes, SparseModule
 from silicast.kernels.timed_parts import PartBatch
-from silicast.workload.op import OpBatch, Variant
 
 
 @register
@@ -33,9 +32,9 @@ class DsaModule(SparseModule):
         "index_heads": 64, "index_dim": 128, "selected": 2048,
     }  # fmt: skip
 
-    def parts(self, batch: OpBatch, device: Device | None) -> Sequence[PartBatch]:
-        """See :meth:`Composite.parts`."""
-        s, variant = Sizes(batch, self.defaults), batch.variant
+    def parts(self, s: Sizes, device: Device | None) -> list[PartBatch]:
+        """See :meth:`SparseModule.parts`."""
+        batch, variant = s.ops, s.ops.variant
         hidden, q_rank, kv_rank, value = s["hidden"], s["q_rank"], s["kv_rank"], s["value"]
         nope, rope, selected = s["nope"], s["rope"], s["selected"]
         index_heads, index_dim = s["index_heads"], s["index_dim"]
@@ -76,16 +75,14 @@ class DsaModule(SparseModule):
         ]
         return found
 
-    def weights(self, batch: OpBatch) -> I64:
+    def weights(self, s: Sizes) -> I64:
         """See :meth:`SparseModule.weights`: without the indexer's."""
-        s = Sizes(batch, self.defaults)
         wide = s["hidden"] * (s["q_rank"] + s["kv_rank"] + s["rope"] + s.heads * s["value"])
         found: I64 = wide + s["q_rank"] * s.heads * (s["nope"] + s["rope"])
         return found
 
-    def entries(self, batch: OpBatch) -> I64:
+    def entries(self, s: Sizes) -> I64:
         """See :meth:`SparseModule.entries`: what one query selects."""
-        s = Sizes(batch, self.defaults)
         width = s["kv_rank"] + s["rope"]
         found: I64 = s.batch * xp.minimum(s.kv, s["selected"]) * width
         return found

@@ -121,12 +121,11 @@ def kernel_energy(times: KernelTimes, batch: OpBatch, device: Device) -> KernelE
     own = energies(device, batch.family, batch.variant)
     work = actions(times.analysis, batch.variant, device)
     seconds = (times.estimate_s, times.p05_s, times.p95_s)
-    return KernelEnergy(*_interval(own, work, seconds, device), own.measured)
+    estimate, p05, p95, power = _interval(own, work, seconds, device)
+    return KernelEnergy(estimate, p05, p95, power, own.measured)
 
 
-def _interval(
-    own: Energies, work: Actions, times: Sequence[F64], device: Device
-) -> list[F64]:
+def _interval(own: Energies, work: Actions, times: Sequence[F64], device: Device) -> list[F64]:
     """Energy, its quantiles and power; ``times`` are the estimate and its quantiles."""
     seconds, p05_s, p95_s = times
     free = free_power(own, work, seconds, device)

@@ -90,7 +90,7 @@ class IndexerLogits(Implementation):
             block = xp.maximum(1, ROWS // heads)
             waves = xp.maximum(tokens / block, 1.0) / device.cores
             # a block that spans sequences walks over the keys of each of them
-            spans = xp.minimum(work.spread(block), work.spread_f(tokens)) / work.q
+            spans = xp.minimum(work.spread(block), work.spread(tokens)) / work.q
             spans = xp.maximum(spans, 1.0)
             mean = work.total(each * spans) / tokens
             rounds = in_rounds(waves * device.cores, device.cores, c["tail"])
@@ -130,7 +130,7 @@ class IndexerLogits(Implementation):
         """See :meth:`Implementation.style`: a library's own kernel, which modules alone show."""
         return variant.library
 
-    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:  # noqa: ARG002
         """See :meth:`Implementation.shared_log_sd`."""
         return sparse_errors(self.family, device)
 

@@ -38,7 +38,7 @@ def octaves_outside(batch: OpBatch) -> F64:
     Whole octaves, shape (n,); 0 inside, and for families whose measured sizes are not listed. Of
     sequences of varied lengths the longest counts.
     """
-    result = batch.filled(0.0)
+    result: F64 = batch.filled(0.0)
     for name, low, high in measured_sizes(batch.family):
         if name not in batch.dims:
             continue

@@ -110,7 +110,7 @@ class _Decode:
         chunk = xp.maximum(self.visits / self.slots, c["split_tiles"] * KEY_TILE)
         can = self.scheme.kernel != "fmha" or self.device.architecture in ("hopper", "blackwell")
         chunk = xp.where((base < self.slots) & can, chunk, float(1 << 40))
-        even = xp.maximum(work.kv / work.spread_f(chunk), 1.0)
+        even = xp.maximum(work.kv / work.spread(chunk), 1.0)
         self.splits = xp.minimum(even, c["most_splits"])
         self.tasks = work.total(self.splits * self.tiles)
         self.longest = work.largest(work.kv / self.splits)
@@ -189,7 +189,7 @@ class _Decode:
         xu = device.rate_per_core("xu", "fp32") or 16.0
         fma = device.rate_per_core("fma", "fp32") or 128.0
         softmax = self.tile * (1.0 / xu + c["softmax_ops"] / fma)
-        cycles = mma + softmax + c["key_cycles"]
+        cycles: F64 = mma + softmax + c["key_cycles"]
         if self.scheme.narrow and self.scheme.math != "fp8":
             cycles = cycles + work.spread(xp.float64(w.cached)) * (c["convert_ops"] / fma)
         return cycles

@@ -8,7 +8,7 @@ tokens, and it is timed as that (docs/explanation/sparse-attention.md). Flags:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import ClassVar, final
 
@@ -20,7 +20,7 @@ from silicast.kernels.implementation import register
 from silicast.kernels.module_parts import is_decode, kind_of, moves, products
 from silicast.kernels.sparse_module import Sizes, SparseModule
 from silicast.kernels.timed_parts import PartBatch
-from silicast.workload.op import OpBatch, Variant
+from silicast.workload.op import Variant
 
 
 @register
@@ -34,9 +34,9 @@ class MsaModule(SparseModule):
         "selected": 16, "block": 128,
     }  # fmt: skip
 
-    def parts(self, batch: OpBatch, device: Device | None) -> Sequence[PartBatch]:  # noqa: ARG002
-        """See :meth:`Composite.parts`."""
-        s, variant = Sizes(batch, self.defaults), batch.variant
+    def parts(self, s: Sizes, device: Device | None) -> list[PartBatch]:  # noqa: ARG002
+        """See :meth:`SparseModule.parts`."""
+        batch, variant = s.ops, s.ops.variant
         hidden, width, kv_heads = s["hidden"], s["head_dim"], _kv_heads(s)
         index_dim, selected, block = s["index_dim"], s["selected"], s["block"]
         index_heads: I64 = xp.minimum(s["index_heads"], kv_heads)
@@ -64,15 +64,13 @@ class MsaModule(SparseModule):
             PartBatch(name, batch.beside(family, kind, attention)),
         ]
 
-    def weights(self, batch: OpBatch) -> I64:
+    def weights(self, s: Sizes) -> I64:
         """See :meth:`SparseModule.weights`: without the indexer's."""
-        s = Sizes(batch, self.defaults)
         found: I64 = s["hidden"] * s["head_dim"] * 2 * (s.heads + _kv_heads(s))
         return found
 
-    def entries(self, batch: OpBatch) -> I64:
+    def entries(self, s: Sizes) -> I64:
         """See :meth:`SparseModule.entries`: keys and values of one query's blocks."""
-        s = Sizes(batch, self.defaults)
         seen = s.batch * xp.minimum(s.kv, s["selected"] * s["block"])
         found: I64 = 2 * seen * _kv_heads(s) * s["head_dim"]
         return found

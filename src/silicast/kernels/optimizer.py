@@ -25,7 +25,7 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import register
 from silicast.kernels.streaming import Sizes, Stream, StreamingKernel, element_bytes
-from silicast.workload.op import OpBatch, Variant
+from silicast.workload.op import Variant
 
 CHUNK = 65_536
 MASTER_BYTES = 4

@@ -132,9 +132,7 @@ class RecurrentMixer(Implementation):
     @final
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
-        settings = [
-            setting_of(self.family, kind, variant, device) for kind in kinds_of(variant)
-        ]
+        settings = [setting_of(self.family, kind, variant, device) for kind in kinds_of(variant)]
         c = settings[0].constants
         known = all(setting.measured for setting in settings)
         return {

@@ -17,9 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core import xp
-from silicast.core.numerics import F64, I64
+from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.attention_work import Sequences, column, compute_format, element_bytes, exact_sum
+from silicast.kernels.attention_work import (
+    Sequences,
+    column,
+    compute_format,
+    element_bytes,
+    exact_sum,
+)
 from silicast.kernels.data_rate import data_rate
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.sparse_constants import (
@@ -144,9 +150,7 @@ class SparseAttention(Implementation):
         )
 
     @staticmethod
-    def _dense(
-        size: _Sizes, rate: float, slots: float, c: Mapping[str, float]
-    ) -> F64 | float:
+    def _dense(size: _Sizes, rate: float, slots: float, c: Mapping[str, float]) -> F64 | float:
         """Keys and values of heads instead of the latent, where a library has that path."""
         if c["dense_efficiency"] <= 0.0:
             return 0.0
@@ -158,7 +162,7 @@ class SparseAttention(Implementation):
         """See :meth:`Implementation.style`: a library's own kernel, which modules alone show."""
         return variant.library
 
-    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:  # noqa: ARG002
         """See :meth:`Implementation.shared_log_sd`."""
         return sparse_errors(self.family, device)
 
@@ -235,4 +239,3 @@ class _Sizes:
         longest = work.largest(xp.float64(work.kv))
         self.short = (longest <= self.selected) & (self.dense_width > 0) & (not decode)
         self.dense = self.short & (work.total(xp.float64(work.kv)) <= dense_tokens)
-

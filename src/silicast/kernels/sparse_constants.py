@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-import numpy as np
-
 from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device

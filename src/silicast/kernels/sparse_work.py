@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from silicast.core import xp
 from silicast.core.numerics import F64
 

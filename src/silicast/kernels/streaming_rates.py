@@ -166,4 +166,6 @@ def rates_of(device: Device, family: str, style: str = "") -> StreamingRates:
     physics = load_physics(GROUP)
     table = physics.constants(device.architecture)
     known = physics.is_measured(device.architecture)
-    return StreamingRates.of(device, family, table, 1.0 if known else table["transfer_widening"], style)
+    return StreamingRates.of(
+        device, family, table, 1.0 if known else table["transfer_widening"], style
+    )

@@ -6,7 +6,7 @@ that the rows of several parts in one call have the bits that they have in calls
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import final

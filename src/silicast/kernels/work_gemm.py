@@ -10,8 +10,6 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-import numpy as np
-
 from silicast.core import xp
 from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.numerics import F64

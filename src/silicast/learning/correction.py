@@ -22,7 +22,17 @@ from silicast.kernels.measured_range import octaves_outside
 from silicast.learning.artefact import Artefact, Trained, load_artefact
 from silicast.learning.features import WHO, Column, Kernels, columns, marks
 from silicast.learning.forest import ForestSums
-from silicast.learning.oblivious import I16, LEAF_SCALE, STEPS, U8, Trees, binned, clipped, codes, leading_bits
+from silicast.learning.oblivious import (
+    I16,
+    STEPS,
+    U8,
+    Trees,
+    binned,
+    clipped,
+    codes,
+    leading_bits,
+    scaled,
+)
 from silicast.workload.op import OpBatch, Variant
 
 FADE_OCTAVES = 1.0
@@ -232,7 +242,7 @@ class Correction:
             found = codes(np.array([[column(kernels)] for column in self.columns]))
             bins[self.rows] = binned(self.bins, found)
             farthest = int(_outside(found, self.ranges).max(initial=self.beyond))
-            return bins, max(1.0 - farthest * _PER_STEP, 0.0)  # type: ignore[return-value]
+            return bins, xp.maximum(1.0 - farthest * _PER_STEP, 0.0)
         values = [leading_bits(np.asarray(column(kernels))) for column in self.columns]
         weight = np.empty(count)
         for start in range(0, count, _ROWS):
@@ -254,7 +264,7 @@ class Correction:
             return None
         anyone = bins.copy()
         anyone[self.who] = 0
-        log_factor = self.ceiling.of_bins(anyone) * LEAF_SCALE
+        log_factor = scaled(self.ceiling.of_bins(anyone))
         if not isinstance(weight, np.ndarray):
             log_factor = log_factor.item()
         ceiling_s = found.estimate_s * exp_fixed(weight * log_factor)
@@ -273,7 +283,8 @@ def inside(found: I16 | I64, ranges: I64) -> F64:
 
 def _outside(found: I16 | I64, ranges: I16 | I64) -> I64:
     """Steps by which codes lie outside their ranges, shape (F, n); not above 0 inside."""
-    return np.maximum(ranges[:, :1] - found, found - ranges[:, 1:])
+    steps: I64 = np.maximum(ranges[:, :1] - found, found - ranges[:, 1:])
+    return steps
 
 
 def _weight(beyond: I64) -> F64:

@@ -148,7 +148,8 @@ def _left_over(name: str, base: int, of: Kernels) -> F64:
 def _fill(name: str, of: Kernels) -> F64:
     del name
     waves = of.analysis.demand.waves
-    return waves / xp.maximum(xp.ceil(waves), 1.0)
+    found: F64 = waves / xp.maximum(xp.ceil(waves), 1.0)
+    return found
 
 
 def _size(name: str, of: Kernels) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.numerics import F64, I64
-from silicast.learning.oblivious import I16, LEAF_SCALE, U8, Trees, TreeSums, binned, codes
+from silicast.learning.oblivious import I16, U8, Trees, TreeSums, binned, codes, scaled
 
 
 @final
@@ -82,7 +82,7 @@ class ForestSums:
             total = self._common.of_bins(bins)
             if forest.own:
                 self._add_own(regions(forest.splits, bins), bins, total)
-        return total * LEAF_SCALE
+        return scaled(total)
 
     def _of_one(self, region: int, bins: U8) -> I64:
         """Common trees and the region's in one pass."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,15 +65,17 @@ def clipped(bits: I16) -> I16:
 
 def binned(bins: U8, found: I16 | I64) -> U8:
     """The bins of codes, both with a row a feature; shape as ``found``."""
-    rows = np.arange(0, bins.size, bins.shape[1], dtype=_narrow(bins.size)).reshape(-1, 1)
-    # narrow sums that are widened at once are quicker than wide sums
-    picked: U8 = bins.reshape(-1).take((found + rows).astype(np.int64))
+    picked: U8 = bins.reshape(-1).take(_places(found, bins.size, bins.shape[1]))
     return picked
 
 
-def _narrow(size: int) -> type[np.uint16 | np.int32]:
-    """The smallest type of places in an array of so many values."""
-    return np.uint16 if size <= 1 << 16 else np.int32
+def _places(columns: NDArray[Any], size: int, width: int) -> I64:
+    """Places in a flat table of ``size`` values from each row's columns; its rows are ``width``
+    long. Narrow sums that are widened at once are quicker than wide sums.
+    """
+    first = np.arange(0, size, width, dtype=np.uint16 if size <= 1 << 16 else np.int32)
+    places: I64 = (columns + first.reshape(-1, 1)).astype(np.int64)
+    return places
 
 
 @final
@@ -112,7 +114,7 @@ class Trees:
 
     def of_codes(self, found: I16) -> F64:
         """The same for features' codes, shape (F, n)."""
-        return self.of_bins(binned(self.bins, found)) * LEAF_SCALE
+        return scaled(self.of_bins(binned(self.bins, found)))
 
     def of_bins(self, found: U8) -> I64:
         """The same for features' bins, shape (F, n), in units of :data:`LEAF_SCALE`."""
@@ -141,11 +143,11 @@ class TreeSums:
             features[:own, trees] = part.features.T
             thresholds[:own, trees] = part.thresholds.T
             leaves[trees] = np.tile(part.leaves, 1 << (depth - own))
-        self._depth = depth
+        self._depth, self._count = depth, sum(counts)
         # level by level, so that the answers of each are one run of memory
         self._features = features.reshape(-1)
         self._thresholds = thresholds.reshape(-1, 1)
-        self._first = np.arange(0, leaves.size, 1 << depth, dtype=_narrow(leaves.size))[:, None]
+        self._width = 1 << depth
         self._leaves = leaves.reshape(-1)
 
     def of_bins(self, bins: U8) -> I64:
@@ -154,11 +156,11 @@ class TreeSums:
         """
         count = bins.shape[1]
         total = np.empty((len(self._trees), count), dtype=np.int64)
-        block = max(1, _LEAVES // max(len(self._first), 1))
+        block = max(1, _LEAVES // max(self._count, 1))
         for start in range(0, count, block):
             rows = slice(start, start + block)
-            place = (self._first + self._leaf_numbers(bins[:, rows])).astype(np.int64)
-            leaf = self._leaves.take(place, mode="wrap")
+            numbers = self._leaf_numbers(bins[:, rows])
+            leaf = self._leaves.take(_places(numbers, self._leaves.size, self._width), mode="wrap")
             for part, trees in enumerate(self._trees):
                 np.add.reduce(leaf[trees], axis=0, dtype=np.int32, out=total[part, rows])
         return total
@@ -167,15 +169,20 @@ class TreeSums:
         """The leaf of every tree and row, shape (trees, rows)."""
         asked = np.ascontiguousarray(bins).take(self._features, axis=0)
         answers = (asked >= self._thresholds).view(np.uint8)
-        answers = answers.reshape(self._depth, len(self._first), bins.shape[1])
+        answers = answers.reshape(self._depth, self._count, bins.shape[1])
         if bins.shape[1] <= _FEW:
             packed: U8 = np.packbits(answers, axis=0, bitorder="little")[0]
             return packed
-        numbers = answers[-1]
+        numbers: U8 = answers[-1]
         for level in range(self._depth - 2, -1, -1):
             np.add(numbers, numbers, out=numbers)
             np.bitwise_or(numbers, answers[level], out=numbers)
         return numbers
+
+
+def scaled(sums: I64) -> F64:
+    """Sums of leaves as logs of a factor."""
+    return sums.astype(np.float64) * LEAF_SCALE
 
 
 def no_trees(bins: U8) -> Trees:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, final
 
 import numpy as np
 import pytest
 
-from silicast.core.numerics import I64
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels import composite
 from silicast.kernels.check import check_kernel
-from silicast.kernels.composite import Composite
+from silicast.kernels.composite import Composite, ModuleWork
+from silicast.kernels.fallback_kernels import ModuleFallback
 from silicast.kernels.implementation import Implementation, implementation_for
 from silicast.kernels.physics import Physics, PhysicsCard, load_physics
 from silicast.kernels.timed_parts import PartBatch
-from silicast.kernels.fallback_kernels import ModuleFallback
 from silicast.workload.op import Op, OpBatch, Variant
 
 CONSTANTS = {
@@ -42,23 +40,21 @@ class Block(Composite):
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
     dims: ClassVar = {"tokens": (1, 4096), "hidden": (16, 8192), "repeats": (1, 4)}
 
-    def parts(self, batch: OpBatch, device: Device | None) -> Sequence[PartBatch]:
+    def work(self, batch: OpBatch, device: Device | None) -> ModuleWork:
         tokens, hidden = batch.dims["tokens"], batch.dims["hidden"]
         wide, plain = batch.variant, replace(batch.variant, dtype="bf16")
         sizes = {"m": tokens, "n": 2 * hidden, "k": hidden}
         back = {"m": tokens, "n": hidden, "k": hidden}
         silu = {"tokens": tokens, "width": 2 * hidden}
         repeats = batch.dims["repeats"]
-        return [
+        parts = [
             PartBatch("up", batch.beside("gemm", wide, sizes), repeats),
             PartBatch("activation", batch.beside("silu_mul", plain, silu), repeats),
             PartBatch("down", batch.beside("gemm", plain, back), repeats),
         ]
-
-    def operands(self, batch: OpBatch) -> tuple[I64, I64]:
-        tokens, hidden = batch.dims["tokens"], batch.dims["hidden"]
         weights = 2 * hidden * hidden * (1 if batch.variant.dtype == "fp8" else 2)
-        return weights + 2 * hidden * hidden + 2 * tokens * hidden, 2 * tokens * hidden
+        read = weights + 2 * hidden * hidden + 2 * tokens * hidden
+        return ModuleWork(parts, read, 2 * tokens * hidden)
 
 
 @pytest.fixture(autouse=True)

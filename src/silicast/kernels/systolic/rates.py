@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-import numpy as np
-
 from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device, MatrixArray
+from silicast.kernels.fallback_kernels import adapter
 from silicast.kernels.implementation import register_adapter
 from silicast.kernels.physics import load_physics
-from silicast.kernels.fallback_kernels import adapter
 from silicast.kernels.work_model import Rates
 
 GROUP = "systolic"
@@ -52,7 +50,8 @@ def array_cycles(
     tiles = xp.ceil(depth / array.rows) * xp.ceil(columns / array.columns) * count
     parts = xp.maximum(xp.floor(arrays / tiles), 1.0)
     share = xp.ceil(rows / parts)
-    return xp.ceil(tiles / arrays) * xp.maximum(share, array.rows * load)
+    cycles: F64 = xp.ceil(tiles / arrays) * xp.maximum(share, array.rows * load)
+    return cycles
 
 
 def issued_by_arrays(

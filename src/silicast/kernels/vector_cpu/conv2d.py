@@ -15,9 +15,9 @@ from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.conv2d import Conv2d
 from silicast.kernels.conv2d_shapes import Shape, fewest_products
+from silicast.kernels.fallback_kernels import Fallback
 from silicast.kernels.implementation import Analysis, implementation_for, register
 from silicast.kernels.physics import load_physics
-from silicast.kernels.fallback_kernels import Fallback
 from silicast.kernels.vector_cpu.rates import GROUP, cpu_rates
 from silicast.kernels.work_model import ALLOCATING, Work, analyse_work
 from silicast.workload.op import OpBatch

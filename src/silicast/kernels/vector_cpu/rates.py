@@ -9,9 +9,9 @@ from silicast.core import xp
 from silicast.core.dtypes import BITS
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
+from silicast.kernels.fallback_kernels import adapter
 from silicast.kernels.implementation import register_adapter
 from silicast.kernels.physics import load_physics
-from silicast.kernels.fallback_kernels import adapter
 from silicast.kernels.work_model import Rates, caches
 
 GROUP = "vector_cpu"
@@ -46,10 +46,11 @@ def padded_ops(device: Device, dtype: str, rows: F64, columns: F64, depth: F64) 
     """Operations of one product with its sides rounded up to the instruction's tile."""
     if device.matrix_pipe(dtype) == "tensor":
         step = TILE_ROW_BYTES * 8.0 / BITS.get(dtype, 16.0)
-        m = xp.ceil(rows / TILE_ROWS) * TILE_ROWS
-        n = xp.ceil(columns / TILE_COLUMNS) * TILE_COLUMNS
-        return 2.0 * m * n * xp.ceil(depth / step) * step
-    return 2.0 * rows * xp.ceil(columns / VECTOR_COLUMNS) * VECTOR_COLUMNS * depth
+        m, n = xp.ceil(rows / TILE_ROWS) * TILE_ROWS, xp.ceil(columns / TILE_COLUMNS) * TILE_COLUMNS
+        tiled: F64 = 2.0 * m * n * xp.ceil(depth / step) * step
+        return tiled
+    padded: F64 = 2.0 * rows * xp.ceil(columns / VECTOR_COLUMNS) * VECTOR_COLUMNS * depth
+    return padded
 
 
 register_adapter("vector_cpu", adapter("vector_cpu", GROUP, cpu_rates))
