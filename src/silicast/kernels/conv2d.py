@@ -114,7 +114,7 @@ def analyse_shape(setting: Setting, shape: Shape, variant: Variant, device: Devi
     dram_bytes, blocks, issued = of_best("dram_bytes"), of_best("blocks"), of_best("issued")
     resource_s = _bounds(setting, sizes, variant, device)
     bound = np.maximum(resource_s[setting.pipe], resource_s["dram"])
-    cores = setting.machine.cores
+    cores = setting.rates.cores
     moved_s = (sizes.elements_in + sizes.elements_out) / device.dram.bandwidth_bytes_per_s
     return Analysis(
         time_s=time,
@@ -149,11 +149,11 @@ def analyse_shape(setting: Setting, shape: Shape, variant: Variant, device: Devi
 
 def _bounds(setting: Setting, shape: Shape, variant: Variant, device: Device) -> dict[str, F64]:
     """Fewest multiplications of any algorithm at the peak, bytes that no cache can hold."""
-    recipe, machine = setting.recipe, setting.machine
+    recipe, rates = setting.recipe, setting.rates
     operations = 2.0 * fewest_products(shape, recipe.compute)
-    images = shape.elements_in * machine.a_bytes
-    filters = shape.elements_filter * machine.b_bytes
-    results = shape.elements_out * machine.c_bytes
+    images = shape.elements_in * rates.a_bytes
+    filters = shape.elements_filter * rates.b_bytes
+    results = shape.elements_out * rates.c_bytes
     fetched = images + filters
     if pass_of(variant) == "data":
         fetched = results + filters
