@@ -122,16 +122,13 @@ def _shared_log_sd(device: Device, recipe: Recipe, c: Mapping[str, float]) -> Ma
     return found
 
 
-def _fold(values: F64) -> F64:
-    """Sum over the first axis in a fixed order, whatever the number of columns."""
-    total: F64 = values
-    while len(total) > 3 and len(total) % 2 == 0:
-        half = len(total) // 2
-        total = total[:half] + total[half:]
-    first: F64 = total[0]
-    for row in total[1:]:
-        first = first + row
-    return first
+def _fold(rows: list[Any]) -> F64:
+    """Sum of rows (or of numbers) in a fixed order, whatever their length."""
+    while len(rows) > 3 and len(rows) % 2 == 0:
+        half = len(rows) // 2
+        rows = [one + other for one, other in zip(rows[:half], rows[half:], strict=True)]
+    total: F64 = sum(rows[1:], rows[0])
+    return total
 
 
 def _expected_chunk(
@@ -142,11 +139,15 @@ def _expected_chunk(
     closeness = near * near
     for _ in range(3):
         closeness *= closeness
-    time = _fold(closeness * found.time)
-    time /= _fold(closeness)
+    weighted = closeness * found.time
+    if not isinstance(m, np.ndarray):
+        only = int(found.time.argmin())
+        one: dict[str, Any] = {name: getattr(found, name).item(only) for name in COLUMNS}
+        one |= {"best": only, "near": near[:, 0].tolist()}
+        return _fold(weighted[:, 0].tolist()) / _fold(closeness[:, 0].tolist()), one
+    time = _fold(list(weighted)) / _fold(list(closeness))
     fastest = found.time.argmin(axis=0)
-    rows = len(time)
-    place = fastest * rows + np.arange(rows)
+    place = fastest * len(fastest) + np.arange(len(fastest))
     best = {name: getattr(found, name).take(place) for name in COLUMNS}
     best["best"] = fastest.astype(np.float64)
     best["near"] = near
@@ -161,7 +162,7 @@ def expected(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> tuple[F64,
     numbers.
     """
     if not isinstance(m, np.ndarray):
-        return _of_numbers(*_expected_chunk(setting, m, n, k, batch))
+        return _expected_chunk(setting, m, n, k, batch)
     rows = len(m)
     if rows <= ROWS_PER_CHUNK:
         return _expected_chunk(setting, m[None], n[None], k[None], batch[None])
@@ -175,13 +176,6 @@ def expected(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> tuple[F64,
         for name, column in best.items():
             column[..., part] = found[name]
     return time, best
-
-
-def _of_numbers(time: F64, best: dict[str, F64]) -> tuple[F64, dict[str, F64]]:
-    """The only row as numbers."""
-    found: dict[str, Any] = {name: value.item() for name, value in best.items() if name != "near"}
-    found["near"] = best["near"][:, 0].tolist()
-    return time.item(), found  # type: ignore[return-value]
 
 
 def estimate(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> tuple[F64, dict[str, F64]]:
@@ -221,6 +215,7 @@ class Gemm(Implementation):
 
     family: ClassVar[str] = "gemm"
     takes_numbers: ClassVar[bool] = True
+    has_candidates: ClassVar[bool] = True
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
         "m": (1, 1 << 24),
         "n": (1, 1 << 24),

@@ -59,6 +59,11 @@ class Lazy(Mapping[str, Any]):
         return len(self._values)
 
 
+def computed(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same values, computed: for readers of many of them."""
+    return values._values if isinstance(values, Lazy) else values  # noqa: SLF001
+
+
 @final
 @dataclass(frozen=True)
 class Demand:
@@ -185,6 +190,8 @@ class Implementation(ABC):
         anywhere: links set its time, not cores: it speaks for every execution model.
         implied_flags: flags that hold for every op, whether they are set or not.
         takes_numbers: :meth:`analyse` takes a batch of numbers (``OpBatch.single``) as it is.
+        has_candidates: it evaluates many candidates for each op, so that some ops in one call cost
+            little more than one.
         unmarked_flags: flags that corrections need not have seen: the analysis says it all.
     """
 
@@ -194,6 +201,7 @@ class Implementation(ABC):
     ragged: ClassVar[frozenset[str]] = frozenset()
     anywhere: ClassVar[bool] = False
     takes_numbers: ClassVar[bool] = False
+    has_candidates: ClassVar[bool] = False
     unmarked_flags: ClassVar[frozenset[str]] = frozenset()
     implied_flags: ClassVar[frozenset[str]] = frozenset()
 

@@ -166,6 +166,7 @@ class _Block:
 
     def _latent(self, count: int | I64, least: int | None, **sizes: I64) -> PartBatch:
         """A product from or to the latent."""
+        sizes.setdefault("batch", self.tokens * 0 + 1)
         return PartBatch("latent", self.batch.beside("gemm", self.kinds.plain, sizes), count, least)
 
     def _norm(self, hidden: I64, count: int | I64) -> PartBatch:

@@ -74,9 +74,7 @@ def products(
     ops: OpBatch, m: I64, n: I64, k: I64, *, batch: I64 | None = None, plain: bool = False
 ) -> PartBatch:
     """A linear layer of each op; ``plain``: in 16 bits whatever the format of the others."""
-    dims = {"m": m, "n": n, "k": k}
-    if batch is not None:
-        dims["batch"] = batch
+    dims = {"m": m, "n": n, "k": k, "batch": m * 0 + 1 if batch is None else batch}
     kind = _of_products(ops.variant, plain=plain or batch is not None)
     return PartBatch(PRODUCTS, ops.beside("gemm", kind, dims))
 

@@ -88,16 +88,16 @@ def timed(parts: Sequence[PartBatch], device: Device) -> list[TimedPart]:
     """
     ops = parts[0].batch
     count = len(ops)
-    groups: dict[object, list[int]] = {}
+    groups: dict[object, tuple[Implementation, list[int]]] = {}
     for place, part in enumerate(parts):
         batch = part.batch
-        alone = ops.numbers and model_of(part, device).takes_numbers
-        joins = count <= FEW and batch.offsets is None and not alone
+        model = model_of(part, device)
+        apart = ops.numbers and model.takes_numbers and not model.has_candidates
+        joins = count <= FEW and batch.offsets is None and not apart
         kind = (batch.family, batch.variant, tuple(batch.dims)) if joins else place
-        groups.setdefault(kind, []).append(place)
+        groups.setdefault(kind, (model, []))[1].append(place)
     found: dict[int, TimedPart] = {}
-    for places in groups.values():
-        model = model_of(parts[places[0]], device)
+    for model, places in groups.values():
         times = model.estimates(queued(_joined([parts[place].batch for place in places])), device)
         products = matrix_seconds(times.analysis)
         if isinstance(model, StreamingKernel):

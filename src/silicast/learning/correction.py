@@ -20,7 +20,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.implementation import Estimates, Implementation, KernelTimes, shared_of
 from silicast.kernels.measured_range import octaves_outside
 from silicast.learning.artefact import Artefact, Trained, load_artefact
-from silicast.learning.features import WHO, Column, Kernels, columns, marks
+from silicast.learning.features import WHO, Columns, Kernels, columns_of, marks
 from silicast.learning.forest import ForestSums
 from silicast.learning.oblivious import (
     I16,
@@ -146,7 +146,7 @@ class Correction:
     """A trained correction made ready for the kernels of one variant on one device.
 
     Attributes:
-        columns: features that differ from row to row; rows: their places among all.
+        columns: features that differ from row to row.
         bins: their tables of bins; ranges: codes between which each lies, shape (rows, 2).
         marks: bins of all features, 0 but where a mark is, shape (F, 1).
         beyond: steps by which a mark lies outside its range, 0 = none does.
@@ -157,8 +157,7 @@ class Correction:
         own: marks of the variant; ragged: dimensions of the family that may differ per sequence.
     """
 
-    columns: tuple[Column, ...]
-    rows: I64
+    columns: Columns
     bins: U8
     ranges: I16
     marks: U8
@@ -180,15 +179,15 @@ class Correction:
     ) -> Correction:
         """Of kernels that have the marks ``own``."""
         names, forest = artefact.names(trained), artefact.trees(trained)
-        each = columns(names)
-        rows = np.array([row for row, column in enumerate(each) if column], dtype=np.int64)
-        is_mark = np.array([[column is None] for column in each])
+        columns = columns_of(names)
+        rows = columns.rows
+        is_mark = np.ones((len(names), 1), dtype=np.bool_)
+        is_mark[rows] = False
         mark = np.array([[_CODE_OF_ONE * (name in own)] for name in names])
         ranges, bins = artefact.ranges(trained), forest.common.bins
         outside = np.where(is_mark, _outside(mark, ranges), 0)
         return Correction(
-            columns=tuple(column for column in each if column),
-            rows=rows,
+            columns=columns,
             bins=bins[rows],
             ranges=ranges[rows].astype(np.int16),
             marks=binned(bins, mark) * is_mark,
@@ -239,11 +238,11 @@ class Correction:
         count = len(kernels.batch)
         bins = np.repeat(self.marks, count, axis=1)
         if kernels.batch.numbers:
-            found = codes(np.array([[column(kernels)] for column in self.columns]))
-            bins[self.rows] = binned(self.bins, found)
+            found = codes(np.array(self.columns.values(kernels))).reshape(-1, 1)
+            bins[self.columns.rows] = binned(self.bins, found)
             farthest = int(_outside(found, self.ranges).max(initial=self.beyond))
             return bins, xp.maximum(1.0 - farthest * _PER_STEP, 0.0)
-        values = [leading_bits(np.asarray(column(kernels))) for column in self.columns]
+        values = [leading_bits(np.asarray(x)) for x in self.columns.values(kernels)]
         weight = np.empty(count)
         for start in range(0, count, _ROWS):
             part = slice(start, start + _ROWS)
@@ -251,7 +250,7 @@ class Correction:
             for row, value in enumerate(values):
                 bits[row] = value[part] if len(value) == count else value
             found = clipped(bits)
-            bins[self.rows, part] = binned(self.bins, found)
+            bins[self.columns.rows, part] = binned(self.bins, found)
             beyond = _outside(found, self.ranges).max(axis=0, initial=self.beyond)
             weight[part] = _weight(beyond)
         return bins, weight

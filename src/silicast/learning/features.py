@@ -26,12 +26,13 @@ from operator import attrgetter
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.check import take
-from silicast.kernels.implementation import Analysis, Implementation
+from silicast.kernels.implementation import Analysis, Implementation, computed
 from silicast.workload.op import OpBatch, Variant
 
 LEFT_OVERS = (32, 128)
@@ -82,24 +83,67 @@ class Kernels:
 
     def table(self, names: tuple[str, ...]) -> F64:
         """Features ``names``, shape (F, n)."""
+        columns = columns_of(names)
         found = np.empty((len(names), len(self.batch)), dtype=np.float64)
-        for row, (name, column) in enumerate(zip(names, columns(names), strict=True)):
-            found[row] = name in self.own if column is None else column(self)
+        for row, values in zip(columns.rows.tolist(), columns.values(self), strict=True):
+            found[row] = values
+        for row, name in columns.marks:
+            found[row] = name in self.own
         return np.maximum(found, 0.0, out=found)
 
 
+@final
+@dataclass(frozen=True)
+class Columns:
+    """How features are computed, those of one kind after the other.
+
+    Attributes:
+        rows: place of each column among all features.
+        own: features of the family's analysis; shares: resources; others: the rest.
+        marks: places and names of marks, which are the variant's: no column has them.
+    """
+
+    rows: NDArray[np.int64]
+    own: tuple[str, ...]
+    shares: tuple[str, ...]
+    others: tuple[Column, ...]
+    marks: tuple[tuple[int, str], ...]
+
+    def values(self, of: Kernels) -> list[Any]:
+        """Columns of a batch: arrays of shape (n,), or a number for all rows."""
+        features, resource_s = computed(of.analysis.features), of.analysis.resource_s
+        time_s = of.analysis.time_s
+        return [
+            *[features.get(name, 0.0) for name in self.own],
+            *[resource_s[name] / time_s if name in resource_s else 0.0 for name in self.shares],
+            *[column(of) for column in self.others],
+        ]
+
+
 @lru_cache(maxsize=512)
-def columns(names: tuple[str, ...]) -> tuple[Column | None, ...]:
-    """How each feature is computed; None of marks, which are the variant's."""
-    return tuple(None if name.partition(":")[0] in MARKS else _column(name) for name in names)
+def columns_of(names: tuple[str, ...]) -> Columns:
+    """The columns of some features."""
+    kinds: dict[str, list[tuple[int, str]]] = {"x": [], "share": [], "": [], "mark": []}
+    for row, name in enumerate(names):
+        kind, _, of = name.partition(":")
+        if kind in MARKS:
+            kinds["mark"].append((row, name))
+        elif kind in kinds:
+            kinds[kind].append((row, of))
+        else:
+            kinds[""].append((row, name))
+    rows = [row for kind in ("x", "share", "") for row, _ in kinds[kind]]
+    return Columns(
+        rows=np.array(rows, dtype=np.int64),
+        own=tuple(name for _, name in kinds["x"]),
+        shares=tuple(name for _, name in kinds["share"]),
+        others=tuple(_column(name) for _, name in kinds[""]),
+        marks=tuple(kinds["mark"]),
+    )
 
 
 def _column(name: str) -> Column:
     kind, _, of = name.partition(":")
-    if kind == "x":
-        return lambda kernels: kernels.analysis.features.get(of, 0.0)
-    if kind == "share":
-        return partial(_share, of)
     if kind in _DEMANDED:
         return attrgetter(f"analysis.demand.{kind}")
     if kind in _LEFT_OVER:
@@ -133,11 +177,6 @@ def marks(model: Implementation, variant: Variant, device: Device) -> frozenset[
     flags = {name for name, value in variant.flags if value} | model.implied_flags
     found.update(f"flag:{name}" for name in flags - model.unmarked_flags)
     return frozenset(found)
-
-
-def _share(name: str, of: Kernels) -> F64 | float:
-    found = of.analysis.resource_s.get(name)
-    return 0.0 if found is None else found / of.analysis.time_s
 
 
 def _left_over(name: str, base: int, of: Kernels) -> F64:
