@@ -241,7 +241,7 @@ class Implementation(ABC):
         else:
             analysis = self.analyse(batch, shared.device)
         time_s = analysis.time_s
-        if not shared.quality.is_plain:
+        if not shared.is_plain:
             time_s = shared.quality.applied(
                 time_s, matrix_seconds(analysis), analysis.demand.tasks, device.cores,
                 stream=batch.variant.launch == "stream",
@@ -279,7 +279,7 @@ class Shared:
 
     Attributes:
         device: with the variant's format on some pipe; substitution: what was done to it.
-        quality: of the libraries.
+        quality: of the libraries; is_plain: it changes nothing.
         log_sd: errors by factor; variance: of all of them.
         stand_ins: what a reader must know of unpublished numbers; warnings: with ``substitution``.
         measured: kernels of this family and format were measured on this architecture.
@@ -288,6 +288,7 @@ class Shared:
     device: Device
     substitution: tuple[str, ...]
     quality: Quality
+    is_plain: bool
     log_sd: Mapping[str, float]
     variance: float
     stand_ins: tuple[str, ...]
@@ -308,10 +309,12 @@ def shared_of(model: Implementation, variant: Variant, device: Device) -> Shared
     if said:
         log_sd["format"] = substitute_error(device)
     substitution = (said,) if said else ()
+    quality = software_quality(device, model.family, compute)
     return Shared(
         device=device,
         substitution=substitution,
-        quality=software_quality(device, model.family, compute),
+        quality=quality,
+        is_plain=quality.is_plain,
         log_sd=log_sd,
         variance=sum(value * value for value in log_sd.values()),
         stand_ins=stand_ins(device),

@@ -117,6 +117,7 @@ class _Block:
         self.work = work = Sequences.of(batch, decode=self.decode)
         self.longest = work.largest(xp.float64(work.q))
         self.tokens = _whole(work.total(xp.float64(work.q)))
+        self.once = self.tokens * 0 + 1
         self.kv_tokens = _whole(work.total(xp.float64(work.kv)))
         self.widths = Widths.of(batch)
         self.hidden, self.q_rank = column(batch, "hidden", 7168), column(batch, "q_lora_rank", 1536)
@@ -143,9 +144,13 @@ class _Block:
     def _cache(self) -> list[PartBatch]:
         """Rotation and the update of the cache, kernels of their own."""
         w, tokens = self.widths, self.tokens
-        ones = xp.full_like(tokens, 1)
-        rotated = {"tokens": tokens, "num_heads": w.heads, "num_kv_heads": ones, "head_dim": w.rope}
-        copied = {"tokens": tokens, "num_kv_heads": ones, "head_dim": (w.cached + 1) // 2}
+        rotated = {
+            "tokens": tokens,
+            "num_heads": w.heads,
+            "num_kv_heads": self.once,
+            "head_dim": w.rope,
+        }
+        copied = {"tokens": tokens, "num_kv_heads": self.once, "head_dim": (w.cached + 1) // 2}
         return [
             PartBatch("small", self.batch.beside("rope", self.kinds.plain, rotated)),
             PartBatch("small", self.batch.beside("kv_copy", self.kinds.cached, copied)),
@@ -155,18 +160,18 @@ class _Block:
         """Copies and conversions that an engine makes between its kernels, as one copy; the
         constant of the part says how many it makes.
         """
-        sizes = {"elements": elements, "inputs": xp.full_like(elements, 1)}
+        sizes = {"elements": elements, "inputs": self.once}
         return PartBatch(name, self.batch.beside("elementwise", self.kinds.copy, sizes))
 
     def _product(self, m: I64, n: I64, k: I64, count: int | I64 = 1) -> PartBatch:
         """A linear layer."""
         kind = self.kinds.linear
-        sizes = {"m": m, "n": n, "k": k}
+        sizes = {"m": m, "n": n, "k": k, "batch": self.once}
         return PartBatch(f"linear_{kind.dtype}", self.batch.beside("gemm", kind, sizes), count)
 
     def _latent(self, count: int | I64, least: int | None, **sizes: I64) -> PartBatch:
         """A product from or to the latent."""
-        sizes.setdefault("batch", self.tokens * 0 + 1)
+        sizes.setdefault("batch", self.once)
         return PartBatch("latent", self.batch.beside("gemm", self.kinds.plain, sizes), count, least)
 
     def _norm(self, hidden: I64, count: int | I64) -> PartBatch:
@@ -211,9 +216,9 @@ class _Block:
         # decode counts cached tokens without the new ones, prefill all of them
         past = self.work.kv - self.work.q
         return [
-            self._latent(count, least, batch=w.heads, m=tokens, n=w.rank, k=w.nope),
+            self._latent(count, least, m=tokens, n=w.rank, k=w.nope, batch=w.heads),
             self._kernel("mla_decode", past, count, least),
-            self._latent(count, least, batch=w.heads, m=tokens, n=w.value, k=w.rank),
+            self._latent(count, least, m=tokens, n=w.value, k=w.rank, batch=w.heads),
         ]
 
     def _kernel(self, family: str, kv_len: I64, count: int | I64, least: int | None) -> PartBatch:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import ClassVar, final
 
 import numpy as np
@@ -53,11 +54,12 @@ class MlaPrefill(Implementation):
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """See :class:`~silicast.kernels.implementation.Implementation`."""
         scheme = mla_scheme(batch.variant, device)
-        return self.analyse_with(batch, device, mla_constants(GROUP, device, scheme))
+        return _Prefill(batch, device, scheme, _constants(device, scheme)).analysis()
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         """As :meth:`analyse`, with given constants: for fitting them."""
-        return _Prefill(batch, device, mla_scheme(batch.variant, device), c).analysis()
+        scheme = mla_scheme(batch.variant, device)
+        return _Prefill(batch, device, scheme, _in_cycles(c, device)).analysis()
 
     def style(self, variant: Variant, device: Device) -> str:
         """See :meth:`Implementation.style`: whose call of which kernel."""
@@ -113,12 +115,11 @@ class _Prefill:
 
     def _expanded(self) -> Analysis:
         """Keys and values of every head; narrow ones where the products are."""
-        w, batch = self.widths, self.batch
-        math = self.scheme.math
+        w = self.widths
         dims = {
             "num_heads": w.heads, "num_kv_heads": w.heads, "head_dim": (w.query + w.value) // 2,
         }  # fmt: skip
-        return self._attention(dims, replace(batch.variant, dtype=math, kv_dtype=math), False)
+        return self._attention(dims, absorbed=False)
 
     def _absorbed(self) -> Analysis:
         """One latent head that all query heads share."""
@@ -127,20 +128,17 @@ class _Prefill:
             "num_heads": w.heads, "num_kv_heads": xp.full_like(w.heads, 1),
             "head_dim": (w.cached + w.rank) // 2,
         }  # fmt: skip
-        variant = replace(self.batch.variant, dtype=self.scheme.math, kv_dtype=self.scheme.math)
-        return self._attention(dims, variant, True)
+        return self._attention(dims, absorbed=True)
 
-    def _attention(self, dims: Mapping[str, I64], variant: Variant, absorbed: bool) -> Analysis:
-        kept = ("batch", "q_len", "kv_len")
-        lengths = {n: v for n, v in self.batch.dims.items() if n in kept}
-        stand_in = replace(
-            self.batch, family="attention_prefill", variant=variant, dims={**lengths, **dims},
-            ragged=self.batch.ragged & frozenset(kept),
+    def _attention(self, dims: Mapping[str, I64], *, absorbed: bool) -> Analysis:
+        batch, kept = self.batch, ("batch", "q_len", "kv_len")
+        lengths = {n: v for n, v in batch.dims.items() if n in kept}
+        stand_in = OpBatch(
+            "attention_prefill", _in_format(batch.variant, self.scheme.math), {**lengths, **dims},
+            batch.offsets, batch.ragged & frozenset(kept), batch.numbers,
         )  # fmt: skip
         scheme = _scheme(self.scheme, absorbed=absorbed)
-        clock = self.device.clocks.boost_hz
-        launch = {f"{name}_cycles": self.c[f"{name}_s"] * clock for name in LAUNCHES}
-        return PrefillModel(stand_in, self.device, scheme, {**self.c, **launch}).analysis()
+        return PrefillModel(stand_in, self.device, scheme, self.c).analysis()
 
     def _around_s(self, *, absorbed: bool) -> F64:
         """What an engine's call does beside the kernel: rotation, cache update, conversion to
@@ -191,6 +189,23 @@ class _Prefill:
         )
 
 
+@lru_cache(maxsize=1024)
+def _constants(device: Device, scheme: MlaScheme) -> Mapping[str, float]:
+    return _in_cycles(mla_constants(GROUP, device, scheme), device)
+
+
+def _in_cycles(c: Mapping[str, float], device: Device) -> Mapping[str, float]:
+    """Constants, with those of launches in cycles besides."""
+    clock = device.clocks.boost_hz
+    return {**c, **{f"{name}_cycles": c[f"{name}_s"] * clock for name in LAUNCHES}}
+
+
+@lru_cache(maxsize=1024)
+def _in_format(variant: Variant, math: str) -> Variant:
+    return replace(variant, dtype=math, kv_dtype=math)
+
+
+@lru_cache(maxsize=64)
 def _scheme(scheme: MlaScheme, *, absorbed: bool) -> Scheme:
     return Scheme(
         library="fa2" if scheme.mainloop == "fa2" else scheme.kernel,

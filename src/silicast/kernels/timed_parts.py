@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import final
+from typing import Any, cast, final
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import (
     Demand,
-    Estimates,
     Implementation,
     implementation_for,
     matrix_seconds,
@@ -102,11 +101,13 @@ def timed(parts: Sequence[PartBatch], device: Device) -> list[TimedPart]:
         products = matrix_seconds(times.analysis)
         if isinstance(model, StreamingKernel):
             products = xp.full_like(times.estimate_s, 0.0)
+        columns = (times.estimate_s, products, times.analysis.demand)
         for number, place in enumerate(places):
             rows: slice | int | None = None
             if len(places) > 1:
                 rows = number if ops.numbers else slice(number * count, (number + 1) * count)
-            found[place] = _part(parts[place], times, products, rows, ops)
+            mine = columns if rows is None else _rows_of(columns, rows)
+            found[place] = _part(parts[place], ops, mine, times.warnings)
     return [found[place] for place in range(len(parts))]
 
 
@@ -145,24 +146,29 @@ def _joined(batches: Sequence[OpBatch]) -> OpBatch:
     return OpBatch(first.family, first.variant, {n: join(each) for n, each in columns.items()})
 
 
-def _part(
-    part: PartBatch, times: Estimates, products: F64, rows: slice | int | None, ops: OpBatch
-) -> TimedPart:
-    """A part's rows of a group's times; None = all of them."""
-    count = ops.filled(0.0) + part.count
-    least = count if part.least is None else xp.minimum(part.least, count)
-    demand, estimate = times.analysis.demand, times.estimate_s
+_Columns = tuple[F64, F64, Demand]
+"""Estimated times, times of products alone, and demands."""
+
+
+def _rows_of(columns: _Columns, rows: slice | int) -> _Columns:
+    """Some rows, or one as numbers."""
 
     def of(values: F64) -> F64:
-        return values[rows].item() if isinstance(rows, int) else values[rows]
+        one: Any = values[rows] if isinstance(rows, slice) else values.item(rows)
+        return cast("F64", one)
 
-    if rows is not None:
-        demand = Demand(
-            tasks=of(demand.tasks),
-            waves=of(demand.waves),
-            occupancy=of(demand.occupancy),
-            pipe_work={name: of(values) for name, values in demand.pipe_work.items()},
-            level_bytes={name: of(values) for name, values in demand.level_bytes.items()},
-        )
-        estimate, products = of(estimate), of(products)
-    return TimedPart(part.name, count, least, estimate, products, demand, times.warnings)
+    estimate, products, demand = columns
+    mine = Demand(
+        tasks=of(demand.tasks),
+        waves=of(demand.waves),
+        occupancy=of(demand.occupancy),
+        pipe_work={name: of(values) for name, values in demand.pipe_work.items()},
+        level_bytes={name: of(values) for name, values in demand.level_bytes.items()},
+    )
+    return of(estimate), of(products), mine
+
+
+def _part(part: PartBatch, ops: OpBatch, columns: _Columns, warnings: tuple[str, ...]) -> TimedPart:
+    count = ops.filled(0.0) + part.count
+    least = count if part.least is None else xp.minimum(part.least, count)
+    return TimedPart(part.name, count, least, *columns, warnings)
