@@ -91,6 +91,16 @@ def logical_not(x: Any) -> NDArray[Any]:
     return ~x if isinstance(x, ndarray) else not x
 
 
+def stack(*values: Any) -> NDArray[Any]:
+    """Values as the rows of an array, shape (values, n); of numbers (values, 1)."""
+    return np.stack(values) if isinstance(values[0], ndarray) else np.array([[v] for v in values])
+
+
+def like(x: Any, values: Any) -> Any:
+    """``values`` of shape (n,) in the form of ``x``: its only one where ``x`` is a number."""
+    return values if isinstance(x, ndarray) else values.item()
+
+
 def tolist(x: Any) -> list[Any]:
     """The rows as Python numbers."""
     return x.tolist() if isinstance(x, ndarray) else [x]

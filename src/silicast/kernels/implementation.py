@@ -190,6 +190,7 @@ class Implementation(ABC):
         anywhere: links set its time, not cores: it speaks for every execution model.
         implied_flags: flags that hold for every op, whether they are set or not.
         takes_numbers: :meth:`analyse` takes a batch of numbers (``OpBatch.single``) as it is.
+        rows_at_once: ops that one call of :meth:`analyse` is given at most.
         has_candidates: it evaluates many candidates for each op, so that some ops in one call cost
             little more than one.
         unmarked_flags: flags that corrections need not have seen: the analysis says it all.
@@ -201,6 +202,7 @@ class Implementation(ABC):
     ragged: ClassVar[frozenset[str]] = frozenset()
     anywhere: ClassVar[bool] = False
     takes_numbers: ClassVar[bool] = False
+    rows_at_once: ClassVar[int] = 1 << 30
     has_candidates: ClassVar[bool] = False
     unmarked_flags: ClassVar[frozenset[str]] = frozenset()
     implied_flags: ClassVar[frozenset[str]] = frozenset()
@@ -236,10 +238,7 @@ class Implementation(ABC):
     def estimates(self, batch: OpBatch, device: Device) -> Estimates:
         """:meth:`times` without intervals: what other models build on."""
         shared = shared_of(self, batch.variant, device)
-        if batch.numbers and not self.takes_numbers:
-            analysis: Analysis = _of_one_row(self.analyse(batch.arrays(), shared.device))
-        else:
-            analysis = self.analyse(batch, shared.device)
+        analysis = self._analysed(batch, shared.device)
         time_s = analysis.time_s
         if not shared.is_plain:
             time_s = shared.quality.applied(
@@ -247,6 +246,17 @@ class Implementation(ABC):
                 stream=batch.variant.launch == "stream",
             )  # fmt: skip
         return Estimates(batch, xp.maximum(time_s, analysis.bound_s), analysis, shared)
+
+    def _analysed(self, batch: OpBatch, device: Device) -> Analysis:
+        if batch.numbers and not self.takes_numbers:
+            one: Analysis = _of_one_row(self.analyse(batch.arrays(), device))
+            return one
+        if batch.numbers or len(batch) <= self.rows_at_once:
+            return self.analyse(batch, device)
+        every: Analysis = _joined(
+            [self.analyse(x, device) for x in _cuts(batch, self.rows_at_once)]
+        )
+        return every
 
     def is_measured(self, variant: Variant, device: Device) -> bool:  # noqa: ARG002
         """Whether kernels of this family and format were measured on the device's architecture.
@@ -399,20 +409,20 @@ def in_blocks(batch: OpBatch, times_of: Callable[[OpBatch], KernelTimes]) -> Ker
     rows = max(1, BLOCK * count // max(sequences, count))
     if count <= rows:
         return times_of(batch)
-    blocks = [times_of(_cut(batch, start, start + rows)) for start in range(0, count, rows)]
-    found: KernelTimes = _joined(blocks)
+    found: KernelTimes = _joined([times_of(block) for block in _cuts(batch, rows)])
     return found
 
 
-def _cut(batch: OpBatch, start: int, stop: int) -> OpBatch:
-    """Consecutive ops of a batch."""
-    rows = slice(start, stop)
-    if batch.offsets is None:
-        return OpBatch(batch.family, batch.variant, {n: v[rows] for n, v in batch.dims.items()})
-    offsets = batch.offsets[start : stop + 1]
-    flat = slice(int(offsets[0]), int(offsets[-1]))
-    dims = {n: v[flat if n in batch.ragged else rows] for n, v in batch.dims.items()}
-    return OpBatch(batch.family, batch.variant, dims, offsets - offsets[0], batch.ragged)
+def _cuts(batch: OpBatch, count: int) -> Iterator[OpBatch]:
+    """A batch in pieces of ``count`` consecutive ops."""
+    for start in range(0, len(batch), count):
+        rows, offsets, flat = slice(start, start + count), None, slice(0)
+        if batch.offsets is not None:
+            offsets = batch.offsets[start : start + count + 1]
+            flat = slice(int(offsets[0]), int(offsets[-1]))
+            offsets = offsets - offsets[0]
+        dims = {n: v[flat if n in batch.ragged else rows] for n, v in batch.dims.items()}
+        yield OpBatch(batch.family, batch.variant, dims, offsets, batch.ragged)
 
 
 def _joined(blocks: Sequence[Any]) -> Any:
@@ -426,6 +436,7 @@ def _joined(blocks: Sequence[Any]) -> Any:
         return type(first)(**{
             each.name: _joined([getattr(block, each.name) for block in blocks])
             for each in fields(first)
+            if each.name != "choice"  # too many for people
         })  # fmt: skip
     return first
 

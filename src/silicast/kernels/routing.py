@@ -74,6 +74,10 @@ class Loads:
         """Experts with at least one token, shape (rows,); below one token, its probability."""
         return folded(np.minimum(self.tokens_each, 1.0) * self.weight)
 
+    def experts(self) -> F64:
+        """Experts of the rank, shape (rows,)."""
+        return folded(np.broadcast_to(self.weight, self.tokens_each.shape))
+
     def tiles(self, sizes: F64) -> F64:
         """Tiles that all experts of the rank need, padding included.
 

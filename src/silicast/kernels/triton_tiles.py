@@ -9,7 +9,7 @@ benchmarks/fit_triton_tiles.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
@@ -45,13 +45,6 @@ class Tiles:
     m: F64
     n: F64
     k: F64
-
-    @staticmethod
-    def join(parts: Sequence[Tiles]) -> Tiles | None:
-        """Rows of several one after another; None of none."""
-        if not parts:
-            return None
-        return Tiles(*(np.concatenate([getattr(p, s) for p in parts], axis=1) for s in TILES))
 
     def expected(self, side: str) -> F64:
         """The mean size of a side, shape (rows,)."""

@@ -45,14 +45,6 @@ def test_a_row_has_the_same_bits_alone() -> None:
             assert (getattr(alone, side)[:, 0] == getattr(together, side)[:, row]).all()
 
 
-def test_join_puts_rows_one_after_another() -> None:
-    parts = [choice(TOKENS[:2]), choice(TOKENS[2:])]
-    joined = Tiles.join(parts)
-    assert joined is not None
-    assert (joined.k == choice().k).all()
-    assert Tiles.join([]) is None
-
-
 def test_every_term_has_weights() -> None:
     terms = terms_of(TOKENS, TOKENS, TOKENS, "fp8")
     assert len(load_physics(PHYSICS).default) == len(terms) * sum(map(len, TILES.values()))
