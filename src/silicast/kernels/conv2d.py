@@ -26,11 +26,17 @@ from silicast.kernels.conv2d_model import (
     setting_of,
 )
 from silicast.kernels.conv2d_shapes import Shape, fewest_products
-from silicast.kernels.implementation import Analysis, Demand, Implementation, positive, register
+from silicast.kernels.implementation import (
+    LABELLED_ROWS,
+    Analysis,
+    Demand,
+    Implementation,
+    positive,
+    register,
+)
 from silicast.kernels.physics import load_physics
 from silicast.workload.op import Op, OpBatch, Variant
 
-LABELLED_ROWS = 1000
 FAR = 16.0
 """Times slower than the estimate beyond which an algorithm is out of the question."""
 

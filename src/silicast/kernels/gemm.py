@@ -30,7 +30,14 @@ from silicast.kernels.gemm_constants import (
 from silicast.kernels.gemm_features import features
 from silicast.kernels.gemm_model import ROWS_PER_CHUNK, GemmRates, Steps, evaluate, stays_in_l2
 from silicast.kernels.gemm_tiles import Tiles, tiles_for
-from silicast.kernels.implementation import Analysis, Demand, Implementation, Lazy, register
+from silicast.kernels.implementation import (
+    LABELLED_ROWS,
+    Analysis,
+    Demand,
+    Implementation,
+    Lazy,
+    register,
+)
 from silicast.kernels.power import Activity, campaign_clock_share
 from silicast.workload.op import Op, OpBatch, Variant
 
@@ -319,7 +326,9 @@ def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analys
             )
         ),
         independent_log_sd=_independent_log_sd(setting, time),
-        choice=tuple(labels[int(index)] for index in chosen) if len(chosen) <= 1000 else (),
+        choice=tuple(labels[int(index)] for index in chosen)
+        if len(chosen) <= LABELLED_ROWS
+        else (),
     )
 
 

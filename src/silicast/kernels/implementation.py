@@ -87,6 +87,10 @@ class Demand:
     core_level_bytes: Mapping[str, F64] = field(default_factory=dict)
 
 
+LABELLED_ROWS = 1000
+"""Up to so many ops an analysis says what it expects to run; more are for no reader."""
+
+
 @final
 @dataclass(frozen=True)
 class Analysis:

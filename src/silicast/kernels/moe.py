@@ -21,7 +21,13 @@ from silicast.core.dtypes import BITS, Recipe, recipe_for
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.implementation import (
+    LABELLED_ROWS,
+    Analysis,
+    Demand,
+    Implementation,
+    register,
+)
 from silicast.kernels.moe_exchange import fabric_of
 from silicast.kernels.moe_features import shape_features, tile_features
 from silicast.kernels.moe_model import (
@@ -342,7 +348,7 @@ def _analysis(setting: Setting, size: Columns, layer: Layer, found: Estimate) ->
             **({} if found.tiles is None else tile_features(layer, found.tiles)),
         },
         independent_log_sd=_own_log_sd(setting, time),
-        choice=_chosen(setting, found),
+        choice=_chosen(setting, found) if len(xp.tolist(time)) <= LABELLED_ROWS else (),
     )
 
 

@@ -17,7 +17,7 @@ from silicast.core import xp
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Analysis, Demand, Implementation
+from silicast.kernels.implementation import LABELLED_ROWS, Analysis, Demand, Implementation
 from silicast.kernels.physics import load_physics
 from silicast.kernels.recurrent_model import Constants, Estimate, Machine, estimate
 from silicast.kernels.recurrent_styles import Kind, Phase, Style, is_known, kind_of, style_of
@@ -236,7 +236,7 @@ def _analysis(parts: list[_Kernel], variant: Variant, device: Device) -> Analysi
         },
         independent_log_sd=spread / time,
         choice=(" + ".join(part.setting.style.name for part in parts),) * count
-        if count <= 1024
+        if count <= LABELLED_ROWS
         else (),
     )
 

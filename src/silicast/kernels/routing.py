@@ -76,7 +76,7 @@ class Loads:
 
     def experts(self) -> F64:
         """Experts of the rank, shape (rows,)."""
-        return folded(np.broadcast_to(self.weight, self.tokens_each.shape))
+        return folded(self.weight + np.zeros_like(self.tokens_each))
 
     def tiles(self, sizes: F64) -> F64:
         """Tiles that all experts of the rank need, padding included.
@@ -257,14 +257,14 @@ def _power_law(alpha: float, level: bool, tokens: I64, experts: I64, topk: I64, 
     largest = np.where(sparse, SPARSE_RANGE[1], LARGEST_SHARE * tokens)
     span = np.maximum(largest / smallest, 1.0)
     even = ((np.arange(POINTS) + 0.5) / POINTS)[:, None]
-    places = np.broadcast_to(even, (POINTS, len(tokens)))
-    weight = np.broadcast_to((-(-experts // ep)).astype(np.float64) / POINTS, places.shape)
+    places = even + np.zeros(len(tokens))
+    weight = (-(-experts // ep)).astype(np.float64) / POINTS + np.zeros_like(places)
     if level or (ep == 1).all():
         popularity = _quantile(places, span, alpha)
         own = popularity
     else:
         places, scale = _places(experts, ep, alpha)
-        both = _quantile(np.concatenate((np.broadcast_to(even, places.shape), places)), span, alpha)
+        both = _quantile(np.concatenate((even + np.zeros_like(places), places)), span, alpha)
         popularity, own = both[:POINTS], both[POINTS:] * scale
     unit = assignments / (folded(popularity) * (1.0 / POINTS) * experts)
     rounded = np.minimum(np.floor(popularity * unit + 0.5), tokens)
