@@ -26,8 +26,8 @@ from silicast.kernels.conv2d_model import (
     setting_of,
 )
 from silicast.kernels.conv2d_shapes import Shape, fewest_products
+from silicast.kernels.gemm_model import ROWS_PER_CHUNK
 from silicast.kernels.implementation import (
-    LABELLED_ROWS,
     Analysis,
     Demand,
     Implementation,
@@ -51,6 +51,7 @@ class Conv2d(Implementation):
     """
 
     family: ClassVar[str] = "conv2d"
+    rows_at_once: ClassVar[int] = ROWS_PER_CHUNK
     dtypes: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "fp16", "bf16", "int8")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
         "batch": (1, 1 << 16),
@@ -147,9 +148,7 @@ def analyse_shape(setting: Setting, shape: Shape, variant: Variant, device: Devi
             },
         },
         independent_log_sd=np.full_like(time, setting.c["independent_log_sd"]),
-        choice=tuple(f"{names[i]} {pass_of(variant)}" for i in best.tolist())
-        if len(time) <= LABELLED_ROWS
-        else (),
+        choice=lambda: [f"{names[i]} {pass_of(variant)}" for i in best.tolist()],
     )
 
 

@@ -31,7 +31,6 @@ from silicast.kernels.gemm_features import features
 from silicast.kernels.gemm_model import ROWS_PER_CHUNK, GemmRates, Steps, evaluate, stays_in_l2
 from silicast.kernels.gemm_tiles import Tiles, tiles_for
 from silicast.kernels.implementation import (
-    LABELLED_ROWS,
     Analysis,
     Demand,
     Implementation,
@@ -302,7 +301,7 @@ def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analys
     arithmetic = ops / device.bound_per_s(setting.pipe, setting.recipe.compute)
     memory = forced / device.dram.bandwidth_bytes_per_s
     demand = _demand(setting, best)
-    labels, chosen = setting.tiles.labels, xp.tolist(best["best"])
+    labels = setting.tiles.labels
     return Analysis(
         time_s=time,
         bound_s=xp.maximum(arithmetic, memory),
@@ -326,9 +325,7 @@ def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analys
             )
         ),
         independent_log_sd=_independent_log_sd(setting, time),
-        choice=tuple(labels[int(index)] for index in chosen)
-        if len(chosen) <= LABELLED_ROWS
-        else (),
+        choice=lambda: [labels[int(index)] for index in xp.tolist(best["best"])],
     )
 
 

@@ -20,8 +20,8 @@ from silicast.kernels.gemm_constants import is_batched_call, widen_ops
 from silicast.kernels.gemm_tiles import Tiles
 from silicast.workload.op import Variant
 
-ROWS_PER_CHUNK = 1024
-"""Rows evaluated together: temporaries (12 candidates x 1024 x 8 B) stay in the core's cache."""
+ROWS_PER_CHUNK = 2048
+"""Rows evaluated together: temporaries (12 candidates x 2048 x 8 B) stay in the core's cache."""
 
 SPLIT_MIN_STEPS = 4.0
 """A split of k keeps at least so many main-loop steps, or its pipeline never fills."""

@@ -87,10 +87,6 @@ class Demand:
     core_level_bytes: Mapping[str, F64] = field(default_factory=dict)
 
 
-LABELLED_ROWS = 1000
-"""Up to so many ops an analysis says what it expects to run; more are for no reader."""
-
-
 @final
 @dataclass(frozen=True)
 class Analysis:
@@ -105,7 +101,7 @@ class Analysis:
         demand: see :class:`Demand`.
         features: dimensionless numbers for learned corrections.
         choice: what the configuration layer expects the library to run, one label per row or
-            empty; for people.
+            none; called where people read it.
         warnings: what a reader must know of how parts of it were modelled.
         independent_log_sd: log sd of the error that is not shared, per row.
     """
@@ -116,7 +112,7 @@ class Analysis:
     demand: Demand
     features: Mapping[str, F64]
     independent_log_sd: F64
-    choice: tuple[str, ...] = ()
+    choice: Callable[[], Sequence[str]] = tuple
     warnings: tuple[str, ...] = ()
 
 
@@ -397,7 +393,7 @@ class Estimates:
         return xp.maximum(estimate_s / spread, self.analysis.bound_s), estimate_s * spread
 
 
-BLOCK = 1 << 14
+BLOCK = 1 << 15
 """Ops evaluated together: more need no less time each, and more memory."""
 
 
@@ -434,13 +430,14 @@ def _joined(blocks: Sequence[Any]) -> Any:
     first = blocks[0]
     if isinstance(first, np.ndarray):
         return np.concatenate(blocks)
+    if callable(first):
+        return lambda: [label for block in blocks for label in block()]
     if isinstance(first, Mapping):
         return Lazy(lambda: {name: _joined([block[name] for block in blocks]) for name in first})
     if is_dataclass(first) and not isinstance(first, type):
         return type(first)(**{
             each.name: _joined([getattr(block, each.name) for block in blocks])
             for each in fields(first)
-            if each.name != "choice"  # too many for people
         })  # fmt: skip
     return first
 

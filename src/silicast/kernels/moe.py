@@ -22,7 +22,6 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import (
-    LABELLED_ROWS,
     Analysis,
     Demand,
     Implementation,
@@ -348,17 +347,17 @@ def _analysis(setting: Setting, size: Columns, layer: Layer, found: Estimate) ->
             **({} if found.tiles is None else tile_features(layer, found.tiles)),
         },
         independent_log_sd=_own_log_sd(setting, time),
-        choice=_chosen(setting, found) if len(xp.tolist(time)) <= LABELLED_ROWS else (),
+        choice=lambda: _chosen(setting, found),
     )
 
 
-def _chosen(setting: Setting, found: Estimate) -> tuple[str, ...]:
+def _chosen(setting: Setting, found: Estimate) -> list[str]:
     """Style and tile of the first product: the likeliest of a table, else the fastest."""
     if found.tiles is not None:
         rows = found.tiles.m.shape[1]
-        return tuple(f"{setting.style} {found.tiles.likely(row)}" for row in range(rows))
+        return [f"{setting.style} {found.tiles.likely(row)}" for row in range(rows)]
     labels = setting.steps.tile.labels
-    return tuple(f"{setting.style} {labels[i]}" for i in found.products.best[0].tolist())
+    return [f"{setting.style} {labels[i]}" for i in found.products.best[0].tolist()]
 
 
 def device_floor_s(rates: ExpertRates) -> float:

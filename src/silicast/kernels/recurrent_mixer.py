@@ -17,7 +17,7 @@ from silicast.core import xp
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import LABELLED_ROWS, Analysis, Demand, Implementation
+from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.physics import load_physics
 from silicast.kernels.recurrent_model import Constants, Estimate, Machine, estimate
 from silicast.kernels.recurrent_styles import Kind, Phase, Style, is_known, kind_of, style_of
@@ -191,7 +191,7 @@ class _Kernel:
 def _analysis(parts: list[_Kernel], variant: Variant, device: Device) -> Analysis:
     """One kernel after another: times, bounds and demands add up."""
     time = _sum([part.found.time for part in parts])
-    count = len(xp.tolist(time))
+    styles = " + ".join(part.setting.style.name for part in parts)
     # one kernel's error is not another's only in part: the sum is taken as if they were shared
     spread = _sum([
         part.found.time * part.setting.constants["independent_log_sd"] for part in parts
@@ -235,9 +235,7 @@ def _analysis(parts: list[_Kernel], variant: Variant, device: Device) -> Analysi
             "from_dram": dram / moved,
         },
         independent_log_sd=spread / time,
-        choice=(" + ".join(part.setting.style.name for part in parts),) * count
-        if count <= LABELLED_ROWS
-        else (),
+        choice=lambda: [styles] * len(xp.tolist(time)),
     )
 
 

@@ -43,7 +43,7 @@ OTHER_RELEASE = 1.25
 _CODE_OF_ONE = int(codes(np.ones(1))[0])
 _PER_STEP = 1.0 / (STEPS * FADE_OCTAVES)
 """Of a correction's weight, what it loses for each code beyond the range."""
-_ROWS = 1024
+_ROWS = 2048
 """Rows whose features stay in a core's cache while they become bins."""
 
 

@@ -143,7 +143,7 @@ def _evaluated(ops: Sequence[Op], device: Device, evidence: Evidence) -> list[Ke
 def _rows(
     ops: Sequence[Op], times: KernelTimes, batch: OpBatch, device: Device
 ) -> list[KernelTime]:
-    choices = times.analysis.choice or ("",) * len(ops)
+    choices = times.analysis.choice() or [""] * len(ops)
     energy = kernel_energy(times, batch, device)
     columns = zip(
         ops,

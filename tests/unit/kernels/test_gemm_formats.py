@@ -224,5 +224,5 @@ def test_streaming_kernels_are_for_few_rows() -> None:
     labels = tiles_for("ampere", "tensor", skinny_rows=4.0).labels
     assert [x for x in labels if "streaming" in x] == ["simt 4x16 streaming"]
     few, many = (times(A100, m, 1024, 65536, dtype="sq", library="trtllm") for m in (4, 5))
-    assert "streaming" in few.analysis.choice[0]
-    assert "streaming" not in many.analysis.choice[0]
+    assert "streaming" in few.analysis.choice()[0]
+    assert "streaming" not in many.analysis.choice()[0]

@@ -70,4 +70,4 @@ def test_only_kernels_that_read_a_table_name_its_tile() -> None:
         batch = OpBatch.of([Op.make("moe", Variant(dtype="bf16", library=library), **sizes)])
         found = Moe().analyse(batch, device)
         assert ("tuned_m" in found.features) is tuned
-        assert (found.choice[0].count("x") == 2) is tuned
+        assert (found.choice()[0].count("x") == 2) is tuned
