@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,10 @@ from silicast.core.catalog import CATALOG
 from silicast.core.dtypes import RECIPES
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
-from silicast.kernels import fallback_kernels, physics, work_attention, work_gemm, work_model
 from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import implementation_for, matrix_seconds
 from silicast.kernels.knowledge import Quality
-from silicast.kernels.physics import Physics, PhysicsCard
-from silicast.kernels.systolic import rates as systolic_rates
+from silicast.kernels.physics import Physics, PhysicsCard, replaced
 from silicast.validation.suite import data_folder
 from silicast.validation.suites._other_vendor_rows import (
     Group,
@@ -101,22 +99,8 @@ def constants(values: Mapping[str, float]) -> Iterator[None]:
     """The models under ``values`` instead of the committed constants."""
     card = PhysicsCard(data=[], split="", command="", date=DATE)
     stand_in = Physics(1, card, dict(values), {ARCHITECTURE: dict(values)})
-    kernels = (fallback_kernels, work_attention, work_gemm, work_model)
-    modules: tuple[Any, ...] = (*kernels, systolic_rates)
-    kept: Callable[[str], Physics] = physics.load_physics
-
-    def load(group: str) -> Physics:
-        return stand_in if group == "systolic" else kept(group)
-
-    for module in modules:
-        module.load_physics = load
-    systolic_rates.systolic_rates.cache_clear()
-    try:
+    with replaced({"systolic": stand_in}):
         yield
-    finally:
-        for module in modules:
-            module.load_physics = kept
-        systolic_rates.systolic_rates.cache_clear()
 
 
 def log_errors(groups: Sequence[Group], train: bool) -> list[np.ndarray[Any, Any]]:

@@ -33,8 +33,8 @@ from silicast.kernels.implementation import (
 )
 from silicast.kernels.knowledge import substitute_error
 from silicast.kernels.physics import load_physics
+from silicast.kernels.roofline import UNCERTAIN_BANDWIDTH, on_chip
 from silicast.kernels.timed_parts import PartBatch, TimedPart, model_of, queued, timed
-from silicast.kernels.work_model import UNCERTAIN_BANDWIDTH, on_chip
 from silicast.workload.op import Op, OpBatch, Variant
 
 

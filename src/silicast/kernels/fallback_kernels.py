@@ -8,7 +8,7 @@ products, attention) comes first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar, cast, final
 
@@ -23,36 +23,24 @@ from silicast.kernels.composite import Composite
 from silicast.kernels.elementwise import kind_of
 from silicast.kernels.implementation import Analysis, Implementation
 from silicast.kernels.physics import load_physics
+from silicast.kernels.roofline import Rates, RooflineKernel, Work, analyse_work
 from silicast.kernels.streaming import Stream, StreamingKernel
-from silicast.kernels.work_model import Rates, Work, analyse_work, measured, shared_errors
 from silicast.workload.op import Op, OpBatch, Variant
 
 RatesOf = Callable[[Device, str], Rates]
 """Rates of a device for products in one format."""
 
 
-class Fallback(Implementation):
+class Fallback(RooflineKernel):
     """A family of the SIMT catalog on another execution model.
 
     Class attributes:
         original: the family's own model.
-        group: constants file of the execution model.
         rates_of: rates of a device on that execution model.
     """
 
     original: ClassVar[Implementation]
-    group: ClassVar[str]
     rates_of: ClassVar[RatesOf]
-
-    @final
-    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        """See :meth:`Implementation.shared_log_sd`."""
-        return shared_errors(self.group, self.family, variant, device)
-
-    @final
-    def is_measured(self, variant: Variant, device: Device) -> bool:
-        """See :meth:`Implementation.is_measured`: one format was measured, for all families."""
-        return measured(self.group, variant, device)
 
     @final
     def flops(self, op: Op) -> int:

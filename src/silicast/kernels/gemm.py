@@ -29,7 +29,7 @@ from silicast.kernels.gemm_constants import (
 )
 from silicast.kernels.gemm_features import features
 from silicast.kernels.gemm_model import ROWS_PER_CHUNK, GemmRates, Steps, evaluate, stays_in_l2
-from silicast.kernels.gemm_tiles import Tiles, tiles_for
+from silicast.kernels.gemm_tiles import Tiles, gemm_sizes, tiles_for
 from silicast.kernels.implementation import (
     Analysis,
     Demand,
@@ -249,7 +249,7 @@ class Gemm(Implementation):
         compute = setting.recipe.compute
         if not is_tuned(device.architecture, compute):
             return {}
-        sizes = [np.array([[float(size)]]) for size in _sizes(op)]
+        sizes = [np.array([[float(size)]]) for size in gemm_sizes(op)]
         depth = float(np.min(setting.tiles.k_bytes))
         return likeliest(
             sizes, depth, setting.rates, setting.constants, device.architecture, compute
@@ -257,24 +257,16 @@ class Gemm(Implementation):
 
     def flops(self, op: Op) -> int:
         """2 m n k per product."""
-        m, n, k, batch = _sizes(op)
+        m, n, k, batch = gemm_sizes(op)
         return 2 * m * n * k * batch
 
     def compulsory_bytes(self, op: Op) -> int:
         """Both operands read once, the result written once, each rounded up to whole bytes."""
-        m, n, k, batch = _sizes(op)
+        m, n, k, batch = gemm_sizes(op)
         recipe = recipe_for(op.variant.dtype)
         activations = recipe.output if _quantises(op.variant, recipe) else recipe.activations
         bits = m * k * BITS[activations] + n * k * recipe.weight_bits + m * n * BITS[recipe.output]
         return batch * -int(-bits // 8)
-
-
-def _sizes(op: Op) -> tuple[int, int, int, int]:
-    sizes = dict(op.dims)
-    m, n, k, batch = (sizes.get(name, 1) for name in ("m", "n", "k", "batch"))
-    if not all(isinstance(size, int) for size in (m, n, k, batch)):
-        raise ValueError("a matrix product has plain sizes")
-    return int(m), int(n), int(k), int(batch)  # type: ignore[arg-type]
 
 
 def _rows(batch: OpBatch) -> tuple[F64, F64, F64, F64]:

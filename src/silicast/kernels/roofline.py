@@ -13,12 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 from silicast.core import xp
 from silicast.core.numerics import F64, smooth_max
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Analysis, Demand
+from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.physics import load_physics
 from silicast.workload.op import Variant
 
@@ -284,17 +284,26 @@ MEASURED_FORMATS = ("bf16",)
 """Formats in which kernels of these devices were measured."""
 
 
-def measured(group: str, variant: Variant, device: Device) -> bool:
-    """Whether kernels in this format were measured on the device's architecture."""
-    known = load_physics(group).is_measured(device.architecture)
-    return known and variant.dtype in MEASURED_FORMATS
+class RooflineKernel(Implementation):
+    """A family on an execution model that is not SIMT.
 
+    Class attributes:
+        group: constants file of the execution model.
+    """
 
-def shared_errors(group: str, family: str, variant: Variant, device: Device) -> dict[str, float]:
-    """Log sd of the errors that a family's kernels, and all kernels of a device, share."""
-    c = load_physics(group).constants(device.architecture)
-    known = measured(group, variant, device)
-    return {
-        f"device:{device.name}": c["device_log_sd"] if known else c["unmeasured_device_log_sd"],
-        f"family:{family}": c["family_log_sd"],
-    }
+    group: ClassVar[str]
+
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
+        """See :meth:`Implementation.shared_log_sd`."""
+        c = load_physics(self.group).constants(device.architecture)
+        known = self.is_measured(variant, device)
+        return {
+            f"device:{device.name}": c["device_log_sd"] if known else c["unmeasured_device_log_sd"],
+            f"family:{self.family}": c["family_log_sd"],
+        }
+
+    @final
+    def is_measured(self, variant: Variant, device: Device) -> bool:
+        """See :meth:`Implementation.is_measured`: one format was measured, for all families."""
+        known = load_physics(self.group).is_measured(device.architecture)
+        return known and variant.dtype in MEASURED_FORMATS

@@ -7,12 +7,13 @@ model says how many operations its matrix units issue for one head's products.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import ClassVar, final
 
 from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
+from silicast.kernels.attention_decode import AttentionDecode
+from silicast.kernels.attention_prefill import AttentionPrefill
 from silicast.kernels.attention_work import (
     Sequences,
     column,
@@ -24,23 +25,21 @@ from silicast.kernels.attention_work import (
     useful_flops,
     windows,
 )
-from silicast.kernels.implementation import Analysis, Implementation
+from silicast.kernels.implementation import Analysis, register
 from silicast.kernels.physics import load_physics
-from silicast.kernels.work_model import Rates, Work, analyse_work, measured, shared_errors
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.kernels.roofline import Rates, RooflineKernel, Work, analyse_work
+from silicast.workload.op import Op, OpBatch
 
 
-class WorkAttention(Implementation):
+class RooflineAttention(RooflineKernel):
     """Prefill or decode attention of one execution model.
 
     Class attributes:
-        group: constants file of the execution model.
         decode: the cache does not yet hold the new tokens.
         fetches_cache: software fills the on-chip memory, so that every call reads keys and values
             anew.
     """
 
-    group: ClassVar[str]
     fetches_cache: ClassVar[bool] = False
     decode: ClassVar[bool]
     takes_numbers: ClassVar[bool] = True
@@ -114,16 +113,6 @@ class WorkAttention(Implementation):
         )
 
     @final
-    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        """See :meth:`Implementation.shared_log_sd`."""
-        return shared_errors(self.group, self.family, variant, device)
-
-    @final
-    def is_measured(self, variant: Variant, device: Device) -> bool:
-        """See :meth:`Implementation.is_measured`: one format was measured, for all families."""
-        return measured(self.group, variant, device)
-
-    @final
     def flops(self, op: Op) -> int:
         """Exact useful FLOPs: live scores only."""
         return useful_flops(op, decode=self.decode)
@@ -134,17 +123,10 @@ class WorkAttention(Implementation):
         return useful_bytes(op, decode=self.decode)
 
 
-PREFILL_DIMS: Mapping[str, tuple[int, int]] = {
-    "batch": (1, 1 << 20),
-    "q_len": (1, 1 << 24),
-    "kv_len": (1, 1 << 24),
-    "num_heads": (1, 1 << 12),
-    "num_kv_heads": (1, 1 << 12),
-    "head_dim": (8, 1024),
-    "window": (0, 1 << 24),
-}
-DECODE_DIMS: Mapping[str, tuple[int, int]] = {
-    **PREFILL_DIMS,
-    "q_len": (1, 1 << 10),
-    "kv_len": (0, 1 << 24),
-}
+def register_both(kind: type[RooflineAttention]) -> type[RooflineAttention]:
+    """Class decorator: makes prefill and decode attention of an execution model known."""
+    for decode, dims in ((False, AttentionPrefill.dims), (True, AttentionDecode.dims)):
+        family = "attention_decode" if decode else "attention_prefill"
+        attributes = {"family": family, "decode": decode, "dims": dims, "__doc__": kind.__doc__}
+        register(type(f"{kind.__name__}_{family}", (kind,), attributes))
+    return kind

@@ -15,16 +15,9 @@ from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.gemm_constants import widen_ops
-from silicast.kernels.implementation import Analysis, Implementation
-from silicast.kernels.physics import load_physics
-from silicast.kernels.work_model import (
-    ALLOCATING,
-    Rates,
-    Work,
-    analyse_work,
-    measured,
-    shared_errors,
-)
+from silicast.kernels.gemm_tiles import gemm_sizes
+from silicast.kernels.implementation import Analysis
+from silicast.kernels.roofline import ALLOCATING, Rates, RooflineKernel, Work, analyse_work
 from silicast.workload.op import Op, OpBatch, Variant
 
 HALF = 0.5
@@ -34,15 +27,13 @@ RESULT_BYTES = 4.0
 """Partial sums are kept in fp32."""
 
 
-class WorkGemm(Implementation):
+class RooflineGemm(RooflineKernel):
     """C[m, n] = A[m, k] x B[k, n], ``batch`` of them, on one execution model.
 
     Class attributes:
-        group: constants file of the execution model.
         fetches_weights: software fills the on-chip memory, so that every call reads B anew.
     """
 
-    group: ClassVar[str]
     fetches_weights: ClassVar[bool] = False
     family: ClassVar[str] = "gemm"
     takes_numbers: ClassVar[bool] = True
@@ -115,25 +106,20 @@ class WorkGemm(Implementation):
 
     @final
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        """See :meth:`Implementation.shared_log_sd`."""
+        """See :meth:`Implementation.shared_log_sd`; refuses formats that there are not."""
         recipe_for(variant.dtype)
-        return shared_errors(self.group, self.family, variant, device)
-
-    @final
-    def is_measured(self, variant: Variant, device: Device) -> bool:
-        """See :meth:`Implementation.is_measured`: one format was measured, for all families."""
-        return measured(self.group, variant, device)
+        return super().shared_log_sd(variant, device)
 
     @final
     def flops(self, op: Op) -> int:
         """2 m n k per product."""
-        m, n, k, batch = _sizes(op)
+        m, n, k, batch = gemm_sizes(op)
         return 2 * m * n * k * batch
 
     @final
     def compulsory_bytes(self, op: Op) -> int:
         """Both operands read once, the result written once, rounded up to whole bytes."""
-        m, n, k, batch = _sizes(op)
+        m, n, k, batch = gemm_sizes(op)
         recipe = recipe_for(op.variant.dtype)
         converts = op.variant.flag("includes_quantize") and recipe.quantizes
         activations = BITS[recipe.output if converts else recipe.activations]
@@ -155,16 +141,3 @@ def blocked_reads(a: F64, b: F64, m: F64, n: F64, chip_bytes: float) -> F64:
     keep_c = a * xp.ceil(n / side) + b * xp.ceil(m / side)
     best: F64 = xp.minimum(xp.minimum(keep_a, keep_b), keep_c)
     return best
-
-
-def _sizes(op: Op) -> tuple[int, int, int, int]:
-    sizes = dict(op.dims)
-    m, n, k, batch = (sizes.get(name, 1) for name in ("m", "n", "k", "batch"))
-    if not all(isinstance(size, int) for size in (m, n, k, batch)):
-        raise ValueError("a matrix product has plain sizes")
-    return int(m), int(n), int(k), int(batch)  # type: ignore[arg-type]
-
-
-def constants_of(group: str, device: Device) -> Mapping[str, float]:
-    """Constants of an execution model for a device's architecture."""
-    return load_physics(group).constants(device.architecture)
