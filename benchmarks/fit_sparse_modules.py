@@ -39,9 +39,8 @@ from numpy.typing import NDArray
 
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.composite import Composite
+from silicast.kernels.composite import Composite, is_decode
 from silicast.kernels.implementation import implementation_for
-from silicast.kernels.module_parts import is_decode
 from silicast.kernels.physics import load_physics, replaced
 from silicast.kernels.sparse_attention import style_of
 from silicast.kernels.sparse_constants import (

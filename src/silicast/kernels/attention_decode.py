@@ -13,9 +13,9 @@ from typing import ClassVar, final
 from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.attention_features import shape_features
+from silicast.kernels.attention_kernel import DECODE_LENGTHS, HEADS, AttentionKernel
 from silicast.kernels.attention_memory import attention_bound, prefill_traffic
-from silicast.kernels.attention_prefill import attention_constants, shared_errors
+from silicast.kernels.attention_prefill import attention_constants
 from silicast.kernels.attention_schemes import Scheme, decode_tasks, scheme_for, style_of
 from silicast.kernels.attention_work import (
     Sequences,
@@ -23,13 +23,12 @@ from silicast.kernels.attention_work import (
     compute_format,
     live_keys,
     live_scores,
-    useful_bytes,
-    useful_flops,
+    shape_features,
+    useful,
     windows,
 )
-from silicast.kernels.data_rate import cache_rate
-from silicast.kernels.implementation import Analysis, Demand, Implementation, register
-from silicast.kernels.softmax_rates import softmax_rates
+from silicast.kernels.device_rates import cache_rate, softmax_rates
+from silicast.kernels.implementation import Analysis, Demand, register
 from silicast.workload.op import Op, OpBatch, Variant
 
 KEY_TILE = 64
@@ -38,48 +37,28 @@ KEY_TILE = 64
 
 @register
 @final
-class AttentionDecode(Implementation):
+class AttentionDecode(AttentionKernel):
     """``attention_decode``: q_len new tokens (1) over kv_len cached ones and themselves."""
 
     family: ClassVar[str] = "attention_decode"
     implied_flags: ClassVar[frozenset[str]] = frozenset({"causal"})
-    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "batch": (1, 1 << 20),
-        "q_len": (1, 1 << 10),
-        "kv_len": (0, 1 << 24),
-        "num_heads": (1, 1 << 12),
-        "num_kv_heads": (1, 1 << 12),
-        "head_dim": (8, 1024),
-        "window": (0, 1 << 24),
-    }
-    ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
-    takes_numbers: ClassVar[bool] = True
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = {**DECODE_LENGTHS, **HEADS}
 
-    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :class:`~silicast.kernels.implementation.Implementation`."""
-        scheme = scheme_for(batch.variant, device)
-        c = attention_constants("attention_decode", device, scheme)
-        return self.analyse_with(batch, device, c)
+    def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
+        """See :class:`AttentionKernel`."""
+        return attention_constants(self.family, device, scheme_for(variant, device))
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
-        """As :meth:`analyse`, with given constants: for fitting them."""
+        """See :class:`AttentionKernel`."""
         return _Decode(batch, device, scheme_for(batch.variant, device), c).analysis()
 
     def style(self, variant: Variant, device: Device) -> str:
         """See :meth:`Implementation.style`: the library that runs."""
         return style_of(variant, device)
 
-    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        """Log sd of the family's and the device's error factors."""
-        return shared_errors("attention_decode", variant, device)
-
-    def flops(self, op: Op) -> int:
-        """Exact useful FLOPs: live scores only."""
-        return useful_flops(op, decode=True)
-
-    def compulsory_bytes(self, op: Op) -> int:
-        """Exact bytes moved once."""
-        return useful_bytes(op, decode=True)
+    def useful(self, op: Op) -> tuple[int, int]:
+        """See :class:`AttentionKernel`."""
+        return useful(op, decode=True)
 
 
 @final

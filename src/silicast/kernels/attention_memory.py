@@ -11,7 +11,7 @@ from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_schemes import Scheme
 from silicast.kernels.attention_work import Sequences, column, element_bytes
-from silicast.kernels.data_rate import cache_rate, data_rate
+from silicast.kernels.device_rates import cache_rate, data_rate
 from silicast.workload.op import OpBatch
 
 L2_BYTES_PER_CLOCK_AND_CORE = 128

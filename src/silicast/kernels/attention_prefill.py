@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from silicast.core import xp
 from silicast.core.numerics import F64, I64, ceil_div, smooth_max
 from silicast.hardware.device import Device
-from silicast.kernels.attention_features import row_rest, shape_features
+from silicast.kernels.attention_kernel import HEADS, PREFILL_LENGTHS, AttentionKernel
 from silicast.kernels.attention_memory import Traffic, attention_bound, prefill_traffic
 from silicast.kernels.attention_plan import chunk_keys, mean_rows
 from silicast.kernels.attention_schemes import (
@@ -40,14 +40,14 @@ from silicast.kernels.attention_work import (
     live_keys,
     live_scores,
     longest_row,
-    useful_bytes,
-    useful_flops,
+    row_rest,
+    shape_features,
+    useful,
     windows,
 )
-from silicast.kernels.data_rate import cache_rate
-from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.device_rates import cache_rate, softmax_rates
+from silicast.kernels.implementation import Analysis, Demand, register
 from silicast.kernels.physics import load_physics
-from silicast.kernels.softmax_rates import softmax_rates
 from silicast.workload.op import Op, OpBatch, Variant
 
 WHOLE_PARTS = 0.5
@@ -66,47 +66,27 @@ of parts is an expectation, so that its ceiling is one too."""
 
 @register
 @final
-class AttentionPrefill(Implementation):
+class AttentionPrefill(AttentionKernel):
     """``attention_prefill``: q_len new tokens attend to kv_len = past + new tokens."""
 
     family: ClassVar[str] = "attention_prefill"
-    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "batch": (1, 1 << 20),
-        "q_len": (1, 1 << 24),
-        "kv_len": (1, 1 << 24),
-        "num_heads": (1, 1 << 12),
-        "num_kv_heads": (1, 1 << 12),
-        "head_dim": (8, 1024),
-        "window": (0, 1 << 24),
-    }
-    ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
-    takes_numbers: ClassVar[bool] = True
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = {**PREFILL_LENGTHS, **HEADS}
 
-    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :class:`~silicast.kernels.implementation.Implementation`."""
-        scheme = scheme_for(batch.variant, device)
-        c = attention_constants("attention_prefill", device, scheme)
-        return self.analyse_with(batch, device, c)
+    def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
+        """See :class:`AttentionKernel`."""
+        return attention_constants(self.family, device, scheme_for(variant, device))
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
-        """As :meth:`analyse`, with given constants: for fitting them."""
+        """See :class:`AttentionKernel`."""
         return PrefillModel(batch, device, scheme_for(batch.variant, device), c).analysis()
 
     def style(self, variant: Variant, device: Device) -> str:
         """See :meth:`Implementation.style`: the library that runs."""
         return style_of(variant, device)
 
-    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        """Log sd of the family's and the device's error factors."""
-        return shared_errors("attention_prefill", variant, device)
-
-    def flops(self, op: Op) -> int:
-        """Exact useful FLOPs: live scores only."""
-        return useful_flops(op, decode=False)
-
-    def compulsory_bytes(self, op: Op) -> int:
-        """Exact bytes moved once."""
-        return useful_bytes(op, decode=False)
+    def useful(self, op: Op) -> tuple[int, int]:
+        """See :class:`AttentionKernel`."""
+        return useful(op, decode=False)
 
 
 def attention_constants(group: str, device: Device, scheme: Scheme) -> Mapping[str, float]:
@@ -130,14 +110,6 @@ def _of_caller(group: str, architecture: str, caller: str) -> dict[str, float]:
     prefix = caller + "."
     own = {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)}
     return {**{k: v for k, v in found.items() if "." not in k}, **own}
-
-
-def shared_errors(group: str, variant: Variant, device: Device) -> Mapping[str, float]:
-    """Error factors all rows share; wider where the architecture was never measured."""
-    c = attention_constants(group, device, scheme_for(variant, device))
-    measured = load_physics(group).is_measured(device.architecture)
-    wider = 1.0 if measured else c["unmeasured_widening"]
-    return {f"family:{group}": c["family_log_sd"], "device": c["device_log_sd"] * wider}
 
 
 @final

@@ -7,6 +7,7 @@ that a sequence costs the same few operations whatever its length.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -225,31 +226,61 @@ def column(batch: OpBatch, name: str, default: int) -> I64:
     return batch.dims[name] if name in batch.dims else batch.filled(default)
 
 
-def useful_flops(op: Op, *, decode: bool) -> int:
-    """4 x head_dim FLOPs for every live score of every head (scores and weighted values)."""
-    batch = OpBatch.single(op)
-    work = Sequences.of(batch, decode=decode)
-    window = windows(batch, work)
-    causal = op.variant.flag("causal", default=True)
-    scores = live_scores(work.q, work.kv, window, causal=causal)
-    return int(4 * batch.dims["num_heads"] * batch.dims["head_dim"] * exact_sum(scores, work.count))
-
-
 def exact_sum(values: I64, counts: I64) -> int:
     """Sum of products in whole numbers of any size."""
     pairs = zip(xp.tolist(values), xp.tolist(counts), strict=True)
     return sum(value * count for value, count in pairs)
 
 
-def useful_bytes(op: Op, *, decode: bool) -> int:
-    """Queries and results once, live keys and values once, new keys and values included."""
+def useful(op: Op, *, decode: bool) -> tuple[int, int]:
+    """Exact FLOPs and bytes of one op.
+
+    4 x head_dim FLOPs for every live score of every head (scores and weighted values). Queries and
+    results once, live keys and values once, new keys and values included.
+    """
     batch = OpBatch.single(op)
     work = Sequences.of(batch, decode=decode)
     window = windows(batch, work)
+    causal = op.variant.flag("causal", default=True)
+    scores = exact_sum(live_scores(work.q, work.kv, window, causal=causal), work.count)
     keys = exact_sum(live_keys(work.q, work.kv, window), work.count)
     queries = exact_sum(work.q, work.count)
-    heads, groups, width = (batch.dims[n] for n in ("num_heads", "num_kv_heads", "head_dim"))
+    heads, groups, width = (int(batch.dims[n]) for n in ("num_heads", "num_kv_heads", "head_dim"))
     q_bytes = element_bytes(op.variant.dtype)
     kv_bytes = element_bytes(op.variant.kv_dtype or op.variant.dtype)
     moved = 2 * queries * heads * width * q_bytes + 2 * keys * groups * width * kv_bytes
-    return int(moved)
+    return 4 * heads * width * scores, int(moved)
+
+
+ROWS = 128
+"""Rows of the usual query tile."""
+
+
+def shape_features(
+    batch: OpBatch, work: Sequences, heads: I64, groups: I64, cores: int
+) -> Mapping[str, F64]:
+    """Features by name, shape (ops,).
+
+    group: query heads of a key-value head. pairs: sequences times key-value heads, each the least
+    work that shares keys; pair_fill: of their last round over the cores, the share that is filled.
+    window_share: of the longest cache, what a window lets a query see; 1 without one.
+    """
+    sequences = work.sequences
+    pairs = sequences * groups
+    rounds = pairs / cores
+    found = {"group": heads / groups, "pairs": pairs, "pair_fill": rounds - xp.floor(rounds)}
+    window = batch.dims.get("window")
+    if window is None or not xp.any_of(window):
+        return {**found, "window_share": xp.full_like(pairs, 1.0)}
+    longest = work.largest(xp.float64(work.kv))
+    share = xp.where(window > 0, xp.minimum(window / xp.maximum(longest, 1.0), 1.0), 1.0)
+    return {**found, "window_share": share}
+
+
+def row_rest(work: Sequences, heads: I64, groups: I64) -> F64:
+    """What the rows of a sequence and group leave over of whole tiles, a mean, shape (ops,)."""
+    group = work.spread(heads // xp.maximum(groups, 1))
+    rest = xp.float64(work.q * group % ROWS)
+    if work.offsets is None:
+        return rest / ROWS
+    return work.total(rest) / (work.sequences * float(ROWS))

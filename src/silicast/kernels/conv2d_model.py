@@ -26,7 +26,7 @@ from silicast.core.dtypes import RECIPES, Recipe
 from silicast.core.numerics import F64, I64, smooth_max
 from silicast.hardware.device import Device
 from silicast.kernels.conv2d_shapes import Shape
-from silicast.kernels.data_rate import cache_rate, data_rate
+from silicast.kernels.device_rates import cache_rate, data_rate
 from silicast.kernels.gemm_model import GemmRates, Steps, evaluate, stays_in_l2
 from silicast.kernels.gemm_tiles import Tiles, tiles_for
 from silicast.kernels.physics import load_physics

@@ -1,9 +1,9 @@
 """DeepSeek-V4's compressed attention with its projections: a layer's attention as engines time it.
 
 A compressor makes one entry out of every ``compress_ratio`` tokens; a query attends to the last
-``window`` tokens and to entries, all of them (:mod:`silicast.kernels.hca_module`) or those that an
-indexer selects (docs/explanation/sparse-attention.md). Flags:
-:mod:`silicast.kernels.sparse_module`.
+``window`` tokens and to entries: all of them (HCA), or those that an indexer selects (CSA).
+docs/explanation/sparse-attention.md explains both; :mod:`silicast.kernels.sparse_module` has the
+flags.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import ClassVar, final
 from silicast.core import xp
 from silicast.core.numerics import I64
 from silicast.hardware.device import Device
+from silicast.kernels.composite import is_decode, kind_of, moves, products
 from silicast.kernels.implementation import register
-from silicast.kernels.module_parts import is_decode, kind_of, moves, products
 from silicast.kernels.sparse_module import Sizes, SparseModule
 from silicast.kernels.timed_parts import PartBatch
 
@@ -98,6 +98,16 @@ class CsaModule(CompressedModule):
     family: ClassVar[str] = "csa_module"
     defaults: ClassVar[Mapping[str, int]] = {**V4_FLASH, "compress_ratio": 4}
     indexed: ClassVar[bool] = True
+
+
+@register
+@final
+class HcaModule(CompressedModule):
+    """One entry for 128 tokens, all of them attended, and a window."""
+
+    family: ClassVar[str] = "hca_module"
+    defaults: ClassVar[Mapping[str, int]] = {**V4_FLASH, "compress_ratio": 128}
+    indexed: ClassVar[bool] = False
 
 
 def _groups(s: Sizes) -> I64:

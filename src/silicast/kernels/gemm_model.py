@@ -15,7 +15,7 @@ from silicast.core import xp
 from silicast.core.dtypes import BITS, Recipe
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.data_rate import data_rate
+from silicast.kernels.device_rates import data_rate
 from silicast.kernels.gemm_constants import is_batched_call, widen_ops
 from silicast.kernels.gemm_tiles import Tiles
 from silicast.workload.op import Variant

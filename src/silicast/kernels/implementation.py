@@ -472,9 +472,13 @@ FAMILIES = (
     "mla_module", "mla_prefill", "moe", "msa_module", "optimizer", "quantize", "rmsnorm", "rope",
     "sampling", "silu_mul", "softmax", "sparse_attention", "topk",
 )  # fmt: skip
-"""Families of this package. Each is the module of its name, so that a lookup imports that alone."""
-MODULES = {"combine": "moe_exchange", "dispatch": "moe_exchange"}
-"""Families that share a module."""
+"""Families of this package. A lookup imports one module: that of the family's name, or the one in
+:data:`MODULES`."""
+MODULES = {
+    "combine": "moe_exchange", "dispatch": "moe_exchange", "gdn": "recurrent_mixer",
+    "hca_module": "csa_module", "kda": "recurrent_mixer", "mamba2": "recurrent_mixer",
+}  # fmt: skip
+"""Families that share a module with others."""
 EXECUTION_MODELS = ("systolic", "vector_cpu")
 """Packages of this package that hold models of families for other devices than SIMT ones."""
 

@@ -15,7 +15,7 @@ from silicast.core import xp
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.hardware.device import Device
 from silicast.kernels.attention_work import Sequences, column
-from silicast.kernels.data_rate import data_rate
+from silicast.kernels.device_rates import data_rate
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.sparse_constants import (
     GROUP,

@@ -14,11 +14,11 @@ from typing import ClassVar, final
 from silicast.core import xp
 from silicast.core.numerics import F64, I64, ceil_div, smooth_max
 from silicast.hardware.device import Device
+from silicast.kernels.attention_kernel import DECODE_LENGTHS, AttentionKernel
 from silicast.kernels.attention_memory import outside_l2
 from silicast.kernels.attention_work import Sequences
-from silicast.kernels.data_rate import cache_rate, data_rate
-from silicast.kernels.implementation import Analysis, Demand, Implementation, register
-from silicast.kernels.mla_prefill import mla_errors
+from silicast.kernels.device_rates import cache_rate, data_rate
+from silicast.kernels.implementation import Analysis, Demand, register
 from silicast.kernels.mla_schemes import MlaScheme, mla_constants, mla_scheme
 from silicast.kernels.mla_work import MLA_DIMS, MlaWork, Widths, projected_s, useful
 from silicast.kernels.sparse_work import whole_rounds
@@ -40,45 +40,29 @@ heads take as long as two times 16, which 64 do not."""
 
 @register
 @final
-class MlaDecode(Implementation):
+class MlaDecode(AttentionKernel):
     """``mla_decode``: q_len new tokens (1) over kv_len cached ones and themselves."""
 
     family: ClassVar[str] = "mla_decode"
     implied_flags: ClassVar[frozenset[str]] = frozenset({"causal"})
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
-    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "batch": (1, 1 << 20),
-        "q_len": (1, 1 << 10),
-        "kv_len": (0, 1 << 24),
-        **MLA_DIMS,
-    }
-    ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
-    takes_numbers: ClassVar[bool] = True
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = {**DECODE_LENGTHS, **MLA_DIMS}
 
-    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :class:`~silicast.kernels.implementation.Implementation`."""
-        scheme = mla_scheme(batch.variant, device)
-        return self.analyse_with(batch, device, mla_constants(GROUP, device, scheme))
+    def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
+        """See :class:`AttentionKernel`."""
+        return mla_constants(GROUP, device, mla_scheme(variant, device))
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
-        """As :meth:`analyse`, with given constants: for fitting them."""
+        """See :class:`AttentionKernel`."""
         return _Decode(batch, device, mla_scheme(batch.variant, device), c).analysis()
 
     def style(self, variant: Variant, device: Device) -> str:
         """See :meth:`Implementation.style`: whose call of which kernel."""
         return mla_scheme(variant, device).label
 
-    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        """Log sd of the family's and the device's error factors."""
-        return mla_errors(GROUP, variant, device)
-
-    def flops(self, op: Op) -> int:
-        """Exact useful FLOPs: live scores against the latent."""
-        return useful(op, decode=True)[0]
-
-    def compulsory_bytes(self, op: Op) -> int:
-        """Exact bytes moved once: queries and results in the latent, cached vectors."""
-        return useful(op, decode=True)[1]
+    def useful(self, op: Op) -> tuple[int, int]:
+        """See :class:`AttentionKernel`; queries and results are in the latent."""
+        return useful(op, decode=True)
 
 
 @final

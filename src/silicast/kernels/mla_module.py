@@ -18,12 +18,11 @@ from silicast.core import xp
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_work import Sequences, column, live_scores
-from silicast.kernels.composite import Composite, ModuleWork
+from silicast.kernels.composite import Composite, ModuleWork, is_decode, linear_recipe, weight_bytes
 from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import register
 from silicast.kernels.mla_schemes import ABSORBED_UP_TO, mla_scheme
 from silicast.kernels.mla_work import MLA_DIMS, Widths
-from silicast.kernels.module_parts import is_decode, linear_recipe, weight_bytes
 from silicast.kernels.timed_parts import PartBatch
 from silicast.workload.op import OpBatch, Variant
 

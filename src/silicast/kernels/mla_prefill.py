@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 from silicast.core import xp
 from silicast.core.numerics import F64, I64, smooth_max
 from silicast.hardware.device import Device
+from silicast.kernels.attention_kernel import PREFILL_LENGTHS, AttentionKernel
 from silicast.kernels.attention_memory import outside_l2
 from silicast.kernels.attention_prefill import PrefillModel
 from silicast.kernels.attention_schemes import Scheme
 from silicast.kernels.attention_work import Sequences
-from silicast.kernels.data_rate import cache_rate, data_rate
-from silicast.kernels.implementation import Analysis, Implementation, register
+from silicast.kernels.device_rates import cache_rate, data_rate
+from silicast.kernels.implementation import Analysis, register
 from silicast.kernels.mla_schemes import MlaScheme, mla_constants, mla_scheme
 from silicast.kernels.mla_work import MLA_DIMS, MlaWork, Widths, projected_s, useful
-from silicast.kernels.physics import load_physics
 from silicast.workload.op import Op, OpBatch, Variant
 
 GROUP = "mla_prefill"
@@ -37,27 +37,24 @@ LAUNCHES = ("launch", "append_launch")
 
 @register
 @final
-class MlaPrefill(Implementation):
+class MlaPrefill(AttentionKernel):
     """``mla_prefill``: q_len new tokens attend to kv_len = past + new tokens."""
 
     family: ClassVar[str] = "mla_prefill"
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
-    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "batch": (1, 1 << 20),
-        "q_len": (1, 1 << 24),
-        "kv_len": (1, 1 << 24),
-        **MLA_DIMS,
-    }
-    ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
-    takes_numbers: ClassVar[bool] = True
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = {**PREFILL_LENGTHS, **MLA_DIMS}
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :class:`~silicast.kernels.implementation.Implementation`."""
+        """See :meth:`Implementation.analyse`."""
         scheme = mla_scheme(batch.variant, device)
         return _Prefill(batch, device, scheme, _constants(device, scheme)).analysis()
 
+    def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
+        """See :class:`AttentionKernel`."""
+        return mla_constants(GROUP, device, mla_scheme(variant, device))
+
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
-        """As :meth:`analyse`, with given constants: for fitting them."""
+        """See :class:`AttentionKernel`."""
         scheme = mla_scheme(batch.variant, device)
         return _Prefill(batch, device, scheme, _in_cycles(c, device)).analysis()
 
@@ -65,25 +62,9 @@ class MlaPrefill(Implementation):
         """See :meth:`Implementation.style`: whose call of which kernel."""
         return mla_scheme(variant, device).label
 
-    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        """Log sd of the family's and the device's error factors."""
-        return mla_errors(GROUP, variant, device)
-
-    def flops(self, op: Op) -> int:
-        """Exact useful FLOPs: live scores of expanded keys and values."""
-        return useful(op, decode=False)[0]
-
-    def compulsory_bytes(self, op: Op) -> int:
-        """Exact bytes moved once: queries, results, and the latent or what is made of it."""
-        return useful(op, decode=False)[1]
-
-
-def mla_errors(group: str, variant: Variant, device: Device) -> Mapping[str, float]:
-    """Error factors all rows share; wider where the architecture was never measured."""
-    c = mla_constants(group, device, mla_scheme(variant, device))
-    measured = load_physics(group).is_measured(device.architecture)
-    wider = 1.0 if measured else c["unmeasured_widening"]
-    return {f"family:{group}": c["family_log_sd"], "device": c["device_log_sd"] * wider}
+    def useful(self, op: Op) -> tuple[int, int]:
+        """See :class:`AttentionKernel`; bytes of the latent or of what is made of it."""
+        return useful(op, decode=False)
 
 
 @final

@@ -16,8 +16,8 @@ from silicast.core import xp
 from silicast.core.numerics import I64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_work import element_bytes
+from silicast.kernels.composite import is_decode, kind_of, moves, products
 from silicast.kernels.implementation import register
-from silicast.kernels.module_parts import is_decode, kind_of, moves, products
 from silicast.kernels.sparse_module import Sizes, SparseModule
 from silicast.kernels.timed_parts import PartBatch
 from silicast.workload.op import Variant

@@ -1,4 +1,6 @@
-"""What the three recurrent mixers share: a convolution and a recurrence, one kernel each.
+"""Recurrent token mixers: a convolution and a recurrence, one kernel each.
+
+Gated delta networks (Qwen3-Next, Qwen3.5), Kimi delta attention and Mamba 2.
 
 Flags of the variant: ``generation`` or ``verify`` (neither = context, a prefill), ``conv`` or
 ``scan`` (one of the two kernels; neither = both, one after the other). ``Variant.kernel`` names
@@ -17,11 +19,19 @@ from silicast.core import xp
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Analysis, Demand, Implementation
+from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.physics import load_physics
-from silicast.kernels.recurrent_model import Constants, Estimate, Machine, estimate
+from silicast.kernels.recurrent_model import Constants, Estimate, estimate
 from silicast.kernels.recurrent_styles import Kind, Phase, Style, is_known, kind_of, style_of
-from silicast.kernels.recurrent_work import Shape, Sizes, Work, conv_work, recurrence_work
+from silicast.kernels.recurrent_work import (
+    Shape,
+    Sizes,
+    Work,
+    conv_work,
+    delta_shape,
+    recurrence_work,
+    ssm_shape,
+)
 from silicast.kernels.streaming import element_bytes
 from silicast.workload.op import Op, OpBatch, Variant
 
@@ -114,14 +124,13 @@ class RecurrentMixer(Implementation):
         element = element_bytes(batch.variant.dtype)
         sizes = {name: xp.float64(values) for name, values in batch.dims.items()}
         shape = self.shape(sizes, element)
-        machine = Machine.of(device)
         parts = [
             _Kernel(
                 setting,
                 work := self.work(shape, setting.style, element),
                 estimate(
                     shape, work, setting.style.chunk or shape.chunk,
-                    setting.style.align or shape.chunk, machine, setting.constants,
+                    setting.style.align or shape.chunk, device, setting.constants,
                     batch.variant.cache,
                 ),
             )
@@ -254,3 +263,64 @@ def _sum(terms: list[F64]) -> F64:
     for term in terms[1:]:
         total = total + term
     return total
+
+
+DELTA_DIMS: Mapping[str, tuple[int, int]] = {
+    "batch_size": (1, 1 << 20),
+    "seq_len": (1, 1 << 24),
+    "num_k_heads": (1, 1 << 12),
+    "num_v_heads": (1, 1 << 12),
+    "head_k_dim": (1, 1 << 12),
+    "head_v_dim": (1, 1 << 12),
+    "d_conv": (1, 64),
+}
+"""``seq_len``: new tokens of the longest sequence; a dimension ``num_tokens`` counts those of all
+sequences where they differ."""
+
+
+@register
+@final
+class Gdn(RecurrentMixer):
+    """Key heads are shared by groups of value heads; one gate and one rate a value head."""
+
+    family: ClassVar[str] = "gdn"
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = DELTA_DIMS
+
+    def shape(self, sizes: Sizes, element: int) -> Shape:
+        """See :class:`RecurrentMixer`."""
+        return delta_shape(sizes, element, gate_per_channel=False)
+
+
+@register
+@final
+class Kda(RecurrentMixer):
+    """Queries, keys and values are convolved apart: three kernels, timed as one."""
+
+    family: ClassVar[str] = "kda"
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = DELTA_DIMS
+
+    def shape(self, sizes: Sizes, element: int) -> Shape:
+        """See :class:`RecurrentMixer`."""
+        return delta_shape(sizes, element, gate_per_channel=True)
+
+
+@register
+@final
+class Mamba2(RecurrentMixer):
+    """``seq_len``: new tokens of the longest sequence; ``num_tokens``, optional: of all of them."""
+
+    family: ClassVar[str] = "mamba2"
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
+        "batch_size": (1, 1 << 20),
+        "seq_len": (1, 1 << 24),
+        "nheads": (1, 1 << 12),
+        "head_dim": (1, 1 << 12),
+        "d_state": (1, 1 << 12),
+        "n_groups": (1, 1 << 10),
+        "chunk_size": (1, 1 << 12),
+        "d_conv": (1, 64),
+    }
+
+    def shape(self, sizes: Sizes, element: int) -> Shape:
+        """See :class:`RecurrentMixer`."""
+        return ssm_shape(sizes, element)

@@ -21,8 +21,7 @@ from silicast.kernels.attention_work import (
     element_bytes,
     live_keys,
     live_scores,
-    useful_bytes,
-    useful_flops,
+    useful,
     windows,
 )
 from silicast.kernels.implementation import Analysis, register
@@ -115,12 +114,12 @@ class RooflineAttention(RooflineKernel):
     @final
     def flops(self, op: Op) -> int:
         """Exact useful FLOPs: live scores only."""
-        return useful_flops(op, decode=self.decode)
+        return useful(op, decode=self.decode)[0]
 
     @final
     def compulsory_bytes(self, op: Op) -> int:
         """Exact bytes moved once."""
-        return useful_bytes(op, decode=self.decode)
+        return useful(op, decode=self.decode)[1]
 
 
 def register_both(kind: type[RooflineAttention]) -> type[RooflineAttention]:

@@ -130,6 +130,7 @@ class RooflineGemm(RooflineKernel):
 def blocked_reads(a: F64, b: F64, m: F64, n: F64, chip_bytes: float) -> F64:
     """Operand bytes read if a panel of one operand, or a square of results, stays on chip.
 
+    >>> import numpy as np
     >>> one = np.ones(1)
     >>> float(blocked_reads(8e6 * one, 6e6 * one, 1000 * one, 1000 * one, 4e6)[0])
     28000000.0

@@ -26,7 +26,7 @@ from silicast.kernels.attention_work import (
     element_bytes,
     exact_sum,
 )
-from silicast.kernels.data_rate import data_rate
+from silicast.kernels.device_rates import data_rate
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.sparse_constants import (
     GROUP,

@@ -9,7 +9,7 @@ from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
-from silicast.kernels.physics import has_physics, load_physics
+from silicast.kernels.physics import has_physics, load_physics, shared_errors
 from silicast.workload.op import OpBatch
 
 GROUP = "sparse"
@@ -37,6 +37,7 @@ def library_style(batch: OpBatch) -> str:
     """Whose constants: a library's own kernel in a phase, of compressed entries or of blocks of
     keys apart; "" = the usual kernel.
 
+    >>> import numpy as np
     >>> from silicast.workload.op import Variant
     >>> trtllm = Variant(library="trtllm", flags=(("decode", True),))
     >>> library_style(OpBatch("topk", trtllm, {"kv_len": np.array([9])}))
@@ -53,9 +54,7 @@ def library_style(batch: OpBatch) -> str:
 def sparse_errors(family: str, device: Device) -> Mapping[str, float]:
     """Log sd of the errors that all kernels of a family make; wider on unmeasured architectures."""
     c = sparse_constants(family, device.architecture)
-    measured = load_physics(GROUP).is_measured(device.architecture)
-    wider = 1.0 if measured else c["unmeasured_widening"]
-    return {f"family:{family}": c["family_log_sd"], "device": c["device_log_sd"] * wider}
+    return shared_errors(GROUP, family, c, device)
 
 
 def memory_bounds(

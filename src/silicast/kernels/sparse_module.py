@@ -15,8 +15,9 @@ from typing import ClassVar, final
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_work import column, element_bytes
-from silicast.kernels.composite import Composite, ModuleWork
-from silicast.kernels.module_parts import (
+from silicast.kernels.composite import (
+    Composite,
+    ModuleWork,
     is_decode,
     launching_s,
     linear_recipe,

@@ -46,6 +46,7 @@ def whole_rounds(share: F64) -> F64:
     """``share`` rounded up, but for what rounding errors left over: tasks that were made as many as
     there are servers are one round.
 
+    >>> import numpy as np
     >>> whole_rounds(np.array([1.0 + 1e-15, 1.5, 2.0])).tolist()
     [1.0, 2.0, 2.0]
     """

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import final
 
 from silicast.hardware.device import Device
-from silicast.kernels.data_rate import data_rate
+from silicast.kernels.device_rates import data_rate
 from silicast.kernels.physics import load_physics
 
 GROUP = "streaming"

@@ -12,7 +12,7 @@ from typing import ClassVar, final
 from silicast.core import xp
 from silicast.hardware.device import Device
 from silicast.kernels.attention_work import Sequences, column, exact_sum
-from silicast.kernels.data_rate import data_rate
+from silicast.kernels.device_rates import data_rate
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.sparse_constants import (
     GROUP,

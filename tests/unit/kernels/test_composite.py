@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, final
 
@@ -10,12 +11,11 @@ import pytest
 
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels import composite
 from silicast.kernels.check import check_kernel
 from silicast.kernels.composite import Composite, ModuleWork
 from silicast.kernels.fallback_kernels import ModuleFallback
 from silicast.kernels.implementation import Implementation, implementation_for
-from silicast.kernels.physics import Physics, PhysicsCard, load_physics
+from silicast.kernels.physics import Physics, PhysicsCard, replaced
 from silicast.kernels.timed_parts import PartBatch
 from silicast.workload.op import Op, OpBatch, Variant
 
@@ -58,14 +58,11 @@ class Block(Composite):
 
 
 @pytest.fixture(autouse=True)
-def _constants(monkeypatch: pytest.MonkeyPatch) -> None:
+def _constants() -> Iterator[None]:
     card = PhysicsCard(data=[], split="", command="", date="")
     made = Physics(1, card, CONSTANTS, {"hopper": {"module_s": 1e-6}})
-
-    def load(group: str) -> Physics:
-        return made if group == "test_block" else load_physics(group)
-
-    monkeypatch.setattr(composite, "load_physics", load)
+    with replaced({"test_block": made}):
+        yield
 
 
 def _batch(variant: Variant = Variant(), **dims: Any) -> OpBatch:
