@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import final
+
+from msgspec import Struct
 
 from silicast.core import xp
 from silicast.core.numerics import F64, I64
@@ -19,8 +20,7 @@ L2_BYTES_PER_CLOCK_AND_CORE = 128
 
 
 @final
-@dataclass(frozen=True)
-class Traffic:
+class Traffic(Struct, frozen=True):
     """Bytes of a batch of ops, shape (ops,), and the time DRAM needs for them.
 
     Attributes:

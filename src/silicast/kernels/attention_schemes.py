@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Literal, final
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from silicast.core import xp
@@ -145,8 +146,7 @@ def style_of(variant: Variant, device: Device) -> str:
 
 
 @final
-@dataclass(frozen=True)
-class DecodeTasks:
+class DecodeTasks(Struct, frozen=True):
     """How one decode kernel shares work, one entry a sequence entry.
 
     Attributes:

@@ -8,10 +8,10 @@ that a sequence costs the same few operations whatever its length.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from silicast.core import xp
@@ -22,8 +22,7 @@ from silicast.workload.op import Op, OpBatch
 
 
 @final
-@dataclass(frozen=True)
-class Sequences:
+class Sequences(Struct, frozen=True):
     """The sequences of a batch of attention ops, in one of two forms.
 
     Uniform: one entry an op, which stands for ``count`` equal sequences. Ragged: one entry a

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import ClassVar, final
+
+from msgspec import Struct, structs
 
 from silicast.core import xp
 from silicast.core.dtypes import RECIPES, Recipe, recipe_for
@@ -40,8 +42,7 @@ from silicast.workload.op import Op, OpBatch, Variant
 
 
 @final
-@dataclass(frozen=True)
-class ModuleWork:
+class ModuleWork(Struct, frozen=True):
     """What every op of a batch runs and moves.
 
     Attributes:
@@ -101,11 +102,13 @@ class Composite(Implementation):
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         """As :meth:`analyse`, with given constants: for fitting them."""
         work = self.work(batch, device)
-        parts = timed(work.parts, device)
-        shares: dict[str, F64] = {}
+        # of a single op, parts that do not run need no time; those of a batch run in some rows
+        run = [part for part in work.parts if not (batch.numbers and part.count == 0)]
+        parts = timed(run, device)
+        shares: dict[str, F64] = dict.fromkeys((x.name for x in work.parts), batch.filled(0.0))
         for part in parts:
             own = part.total_s * c.get(f"{part.name}.efficiency", 1.0) * c["efficiency"]
-            shares[part.name] = shares[part.name] + own if part.name in shares else own
+            shares[part.name] = shares[part.name] + own
         time = _sum(shares.values()) + c["module_s"]
         time = xp.maximum(time, self.host_floor_s(batch, c))
         if batch.variant.launch == "stream":
@@ -171,7 +174,7 @@ def _host_s(first: PartBatch, device: Device) -> F64:
     model = model_of(first, device)
     behind = model.estimates(queued(first.batch), device).estimate_s
     variant = replace(first.batch.variant, launch="stream")
-    alone = model.estimates(replace(first.batch, variant=variant), device).estimate_s
+    alone = model.estimates(structs.replace(first.batch, variant=variant), device).estimate_s
     found: F64 = xp.maximum(alone - behind, 0.0)
     return found
 
@@ -249,7 +252,8 @@ def _demand(parts: Sequence[TimedPart]) -> Demand:
             (pipes, part.demand.pipe_work), (levels, part.demand.level_bytes)
         ):  # fmt: skip
             for name, amount in given.items():
-                into[name] = into.get(name, xp.full_like(part.count, 0.0)) + amount * part.count
+                work = amount * part.count
+                into[name] = into[name] + work if name in into else work
     return Demand(
         tasks=_sum(part.demand.tasks * part.count for part in parts),
         waves=_sum(part.demand.waves * part.count for part in parts),

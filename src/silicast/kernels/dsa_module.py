@@ -8,8 +8,9 @@ attended in the latent (docs/explanation/sparse-attention.md). Flags:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import ClassVar, final
+
+from msgspec.structs import replace
 
 from silicast.core import xp
 from silicast.core.numerics import I64

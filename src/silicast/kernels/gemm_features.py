@@ -30,7 +30,8 @@ def features(
     found["rereads"] = best["dram_bytes"] / moved
     found["intensity_over_ridge"] = ops / (moved * ridge)
     for name, size in zip("mnk", sizes, strict=True):
-        found[f"{name}_odd"] = size % 8.0 * 0.125
+        eighths = size * 0.125
+        found[f"{name}_odd"] = eighths - xp.floor(eighths)
     found["steps"] = best["block_steps"]
     if "quantise" in best:
         found["quantise_share"] = best["quantise"] / time

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from msgspec import Struct
 
 from silicast.core import xp
 from silicast.core.dtypes import BITS, Recipe
@@ -185,8 +186,7 @@ def _own_constants(
 
 
 @final
-@dataclass(frozen=True)
-class Candidates:
+class Candidates(Struct, frozen=True):
     """What each candidate would do; arrays (candidates, rows), times in seconds.
 
     Attributes:

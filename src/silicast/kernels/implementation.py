@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property, lru_cache
 from importlib import import_module
 from typing import Any, ClassVar, final
 
 import numpy as np
+from msgspec import Struct
 
 from silicast.core import xp
 from silicast.core.dtypes import RECIPES
@@ -65,8 +66,7 @@ def computed(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 @final
-@dataclass(frozen=True)
-class Demand:
+class Demand(Struct, frozen=True):
     """What a batch of kernels asks of a device; arrays of shape (n,), no times.
 
     Attributes:
@@ -83,13 +83,12 @@ class Demand:
     occupancy: F64
     pipe_work: Mapping[str, F64]
     level_bytes: Mapping[str, F64]
-    core_pipe_work: Mapping[str, F64] = field(default_factory=dict)
-    core_level_bytes: Mapping[str, F64] = field(default_factory=dict)
+    core_pipe_work: Mapping[str, F64] = {}
+    core_level_bytes: Mapping[str, F64] = {}
 
 
 @final
-@dataclass(frozen=True)
-class Analysis:
+class Analysis(Struct, frozen=True):
     """What a family's model says of a batch; arrays of shape (n,), seconds.
 
     Attributes:
@@ -334,8 +333,7 @@ def shared_of(model: Implementation, variant: Variant, device: Device) -> Shared
 
 
 @final
-@dataclass(frozen=True)
-class Estimates:
+class Estimates(Struct, frozen=True):
     """Estimated times of a batch of kernels and what their intervals follow from.
 
     Attributes:
@@ -434,11 +432,8 @@ def _joined(blocks: Sequence[Any]) -> Any:
         return lambda: [label for block in blocks for label in block()]
     if isinstance(first, Mapping):
         return Lazy(lambda: {name: _joined([block[name] for block in blocks]) for name in first})
-    if is_dataclass(first) and not isinstance(first, type):
-        return type(first)(**{
-            each.name: _joined([getattr(block, each.name) for block in blocks])
-            for each in fields(first)
-        })  # fmt: skip
+    if names := _field_names(first):
+        return type(first)(**{n: _joined([getattr(block, n) for block in blocks]) for n in names})
     return first
 
 
@@ -450,9 +445,16 @@ def _of_one_row(value: Any) -> Any:
         return Lazy(lambda: {name: _of_one_row(each) for name, each in value.items()})
     if isinstance(value, Mapping):
         return {name: _of_one_row(each) for name, each in value.items()}
-    if is_dataclass(value) and not isinstance(value, type):
-        return type(value)(**{x.name: _of_one_row(getattr(value, x.name)) for x in fields(value)})
+    if names := _field_names(value):
+        return type(value)(**{name: _of_one_row(getattr(value, name)) for name in names})
     return value
+
+
+def _field_names(value: Any) -> tuple[str, ...]:
+    """Names of the fields of a record, none of other values."""
+    if isinstance(value, Struct):
+        return value.__struct_fields__
+    return tuple(each.name for each in fields(value)) if is_dataclass(value) else ()
 
 
 def matrix_seconds(analysis: Analysis) -> F64:

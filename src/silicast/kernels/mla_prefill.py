@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import ClassVar, final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -160,7 +161,7 @@ class _Prefill:
         pipe = device.matrix_pipe(scheme.math)
         resource_s = self.useful.bound(device, pipe, scheme.math, self.batch.variant.cache)
         bound = xp.maximum(xp.maximum(resource_s["tensor"], resource_s["dram"]), resource_s["l2"])
-        return replace(
+        return msgspec.structs.replace(
             found,
             time_s=time_s,
             bound_s=bound,
@@ -212,7 +213,7 @@ def _chosen(first: NDArray[np.bool_], a: Analysis, b: Analysis) -> Analysis:
         return {name: xp.where(first, x[name], y[name]) for name in x}
 
     one, two = a.demand, b.demand
-    demand = replace(
+    demand = msgspec.structs.replace(
         one,
         tasks=xp.where(first, one.tasks, two.tasks),
         waves=xp.where(first, one.waves, two.waves),
@@ -221,7 +222,7 @@ def _chosen(first: NDArray[np.bool_], a: Analysis, b: Analysis) -> Analysis:
         level_bytes=pick(one.level_bytes, two.level_bytes),
         core_pipe_work=pick(one.core_pipe_work, two.core_pipe_work),
     )
-    return replace(
+    return msgspec.structs.replace(
         a,
         time_s=xp.where(first, a.time_s, b.time_s),
         resource_s=pick(a.resource_s, b.resource_s),

@@ -7,10 +7,10 @@ for all heads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from msgspec import Struct
 
 from silicast.core import xp
 from silicast.core.numerics import F64, I64
@@ -30,8 +30,7 @@ MLA_DIMS = {
 
 
 @final
-@dataclass(frozen=True)
-class Widths:
+class Widths(Struct, frozen=True):
     """Head counts and widths of a batch of ops, int64 arrays of shape (ops,)."""
 
     heads: I64
@@ -63,8 +62,7 @@ class Widths:
 
 
 @final
-@dataclass(frozen=True)
-class MlaWork:
+class MlaWork(Struct, frozen=True):
     """What a batch of ops must do, float64 arrays of shape (ops,).
 
     Attributes:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import ClassVar, final
 
 import numpy as np
+from msgspec import Struct
 
 from silicast.core import xp
 from silicast.core.dtypes import BITS, Recipe, recipe_for
@@ -263,8 +264,7 @@ def _sizes(op: Op) -> dict[str, int]:
 
 
 @final
-@dataclass(frozen=True)
-class Columns:
+class Columns(Struct, frozen=True):
     """The dimensions of a batch as int64 arrays of shape (rows,); ``inner`` is rank-local."""
 
     tokens: I64

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import cast, final
 
 import numpy as np
+from msgspec import Struct
 
 from silicast.core import xp
 from silicast.core.dtypes import BITS, Recipe
@@ -143,8 +144,7 @@ class ExpertRates:
 
 
 @final
-@dataclass(frozen=True)
-class Layer:
+class Layer(Struct, frozen=True):
     """One layer's share of the busiest rank; arrays of shape (rows,) or (sizes, rows).
 
     Attributes:
@@ -189,8 +189,7 @@ COLUMNS = ("blocks", "per_core", "padded", "tensor", "l2", "dram", "chain")
 
 
 @final
-@dataclass(frozen=True)
-class Products:
+class Products(Struct, frozen=True):
     """Expected times of the grouped products of a layer, arrays of shape (products, rows).
 
     Attributes:
@@ -352,8 +351,7 @@ def _all_weights(layer: Layer, rates: ExpertRates) -> F64:
 
 
 @final
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(Struct, frozen=True):
     """Time of a layer, shape (rows,): the products and everything between and around them.
 
     ``tiles``: what a tuned table would choose, where the kernel reads one.

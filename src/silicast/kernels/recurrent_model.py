@@ -12,8 +12,9 @@ docs/explanation/linear-attention.md derives the terms.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, final
+
+from msgspec import Struct
 
 from silicast.core import xp
 from silicast.core.numerics import F64
@@ -25,8 +26,7 @@ Constants = Mapping[str, float]
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Struct, frozen=True):
     """Times of one kernel, arrays of shape (n,), seconds; bytes from DRAM and through the L2."""
 
     time: F64

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, final
+
+from msgspec import Struct, structs
 
 from silicast.core import xp
 from silicast.core.dtypes import BITS, RECIPES
@@ -34,8 +35,7 @@ Sizes = Mapping[str, Any]
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(Struct, frozen=True):
     """What one op (integers) or a batch of ops (int64 arrays) moves, computes and waits for.
 
     Attributes:
@@ -109,7 +109,7 @@ class StreamingKernel(Implementation):
         rates = self.rates(batch.variant, device)
         found = analyse_stream(self.stream(batch.dims, batch.variant), batch.variant, rates)
         remarks = self.remarks(batch.variant)
-        return replace(found, warnings=remarks) if remarks else found
+        return structs.replace(found, warnings=remarks) if remarks else found
 
     @final
     def rates(self, variant: Variant, device: Device) -> StreamingRates:
@@ -143,8 +143,7 @@ class StreamingKernel(Implementation):
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class _Moved:
+class _Moved(Struct, frozen=True):
     """Bytes that really move: whole device, from DRAM, and through the busiest core."""
 
     total: F64

@@ -6,12 +6,13 @@ that the rows of several parts in one call have the bits that they have in calls
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, cast, final
+from typing import Any, final
 
 import numpy as np
+from msgspec import Struct, structs
 
 from silicast.core import xp
 from silicast.core.numerics import F64, I64
@@ -25,13 +26,15 @@ from silicast.kernels.implementation import (
 from silicast.kernels.streaming import StreamingKernel
 from silicast.workload.op import OpBatch, Variant
 
+APART = 4
+"""Up to so many parts of a kind are evaluated one by one where ops are numbers; more take longer
+than one call with an array."""
 FEW = 64
 """Up to so many ops of a module parts are joined; beyond, the copies cost more than the calls."""
 
 
 @final
-@dataclass(frozen=True)
-class PartBatch:
+class PartBatch(Struct, frozen=True):
     """One part of every op of a module's batch.
 
     Attributes:
@@ -50,8 +53,7 @@ class PartBatch:
 
 
 @final
-@dataclass(frozen=True)
-class TimedPart:
+class TimedPart(Struct, frozen=True):
     """A part of every op of a batch on one device.
 
     Attributes:
@@ -87,27 +89,26 @@ def timed(parts: Sequence[PartBatch], device: Device) -> list[TimedPart]:
     """
     ops = parts[0].batch
     count = len(ops)
-    groups: dict[object, tuple[Implementation, list[int]]] = {}
+    groups: dict[object, list[int]] = {}
     for place, part in enumerate(parts):
         batch = part.batch
-        model = model_of(part, device)
-        apart = ops.numbers and model.takes_numbers and not model.has_candidates
-        joins = count <= FEW and batch.offsets is None and not apart
+        joins = count <= FEW and batch.offsets is None
         kind = (batch.family, batch.variant, tuple(batch.dims)) if joins else place
-        groups.setdefault(kind, (model, []))[1].append(place)
+        groups.setdefault(kind, []).append(place)
     found: dict[int, TimedPart] = {}
-    for model, places in groups.values():
-        times = model.estimates(queued(_joined([parts[place].batch for place in places])), device)
-        products = matrix_seconds(times.analysis)
-        if isinstance(model, StreamingKernel):
-            products = xp.full_like(times.estimate_s, 0.0)
-        columns = (times.estimate_s, products, times.analysis.demand)
-        for number, place in enumerate(places):
-            rows: slice | int | None = None
-            if len(places) > 1:
-                rows = number if ops.numbers else slice(number * count, (number + 1) * count)
-            mine = columns if rows is None else _rows_of(columns, rows)
-            found[place] = _part(parts[place], ops, mine, times.warnings)
+    for alike in groups.values():
+        model = model_of(parts[alike[0]], device)
+        apart = ops.numbers and model.takes_numbers and not model.has_candidates
+        for places in [[x] for x in alike] if apart and len(alike) <= APART else [alike]:
+            batch = queued(_joined([parts[place].batch for place in places]))
+            times = model.estimates(batch, device)
+            products = matrix_seconds(times.analysis)
+            if isinstance(model, StreamingKernel):
+                products = xp.full_like(times.estimate_s, 0.0)
+            columns = (times.estimate_s, products, times.analysis.demand)
+            each = [columns] if len(places) == 1 else _of_each(columns, len(places), ops.numbers)
+            for place, mine in zip(places, each, strict=True):
+                found[place] = _part(parts[place], ops, mine, times.warnings)
     return [found[place] for place in range(len(parts))]
 
 
@@ -129,7 +130,7 @@ def queued(batch: OpBatch) -> OpBatch:
     if not variant.launch:
         return batch
     plain = _without_launch(variant)
-    return replace(batch, variant=plain)
+    return structs.replace(batch, variant=plain)
 
 
 @lru_cache(maxsize=1024)
@@ -150,22 +151,24 @@ _Columns = tuple[F64, F64, Demand]
 """Estimated times, times of products alone, and demands."""
 
 
-def _rows_of(columns: _Columns, rows: slice | int) -> _Columns:
-    """Some rows, or one as numbers."""
+def _of_each(columns: _Columns, parts: int, numbers: bool) -> Iterator[_Columns]:
+    """Columns of each part out of those of parts that were joined; numbers where ops are."""
 
-    def of(values: F64) -> F64:
-        one: Any = values[rows] if isinstance(rows, slice) else values.item(rows)
-        return cast("F64", one)
+    def split(values: F64) -> Any:
+        return values.tolist() if numbers else values.reshape(parts, -1)
 
     estimate, products, demand = columns
-    mine = Demand(
-        tasks=of(demand.tasks),
-        waves=of(demand.waves),
-        occupancy=of(demand.occupancy),
-        pipe_work={name: of(values) for name, values in demand.pipe_work.items()},
-        level_bytes={name: of(values) for name, values in demand.level_bytes.items()},
-    )
-    return of(estimate), of(products), mine
+    pipes, levels = tuple(demand.pipe_work), tuple(demand.level_bytes)
+    rows = zip(
+        split(estimate), split(products),
+        split(demand.tasks), split(demand.waves), split(demand.occupancy),
+        *map(split, demand.pipe_work.values()), *map(split, demand.level_bytes.values()),
+        strict=True,
+    )  # fmt: skip
+    for estimate_s, products_s, tasks, waves, occupancy, *work in rows:
+        pipe_work = dict(zip(pipes, work, strict=False))
+        level_bytes = dict(zip(levels, work[len(pipes) :], strict=True))
+        yield estimate_s, products_s, Demand(tasks, waves, occupancy, pipe_work, level_bytes)
 
 
 def _part(part: PartBatch, ops: OpBatch, columns: _Columns, warnings: tuple[str, ...]) -> TimedPart:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, final, overload
 
 import numpy as np
+from msgspec import Struct
 
 from silicast.core.numerics import I64
 
@@ -137,8 +138,7 @@ def _bound(dim: Dim, symbols: Mapping[str, Dim]) -> Dim:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class OpBatch:
+class OpBatch(Struct, frozen=True):
     """Many ops of one family and variant as a struct of arrays.
 
     Attributes:

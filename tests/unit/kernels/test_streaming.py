@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
@@ -149,8 +150,8 @@ def test_sweeps_find_in_the_cache_what_the_one_before_left() -> None:
     rows, cols = np.array([100_000]), 3000
     moved = rows * cols * 4
     first = Stream(moved, moved, flops=rows, fma=rows, xu=rows, tasks=rows, blocks_per_core=1.0)
-    once = replace(first, reread_bytes=moved)
-    twice = replace(first, reread_bytes=2 * moved, rereads=2.0)
+    once = structs.replace(first, reread_bytes=moved)
+    twice = structs.replace(first, reread_bytes=2 * moved, rereads=2.0)
     dram = [
         float(analyse_stream(s, Variant(), machine).demand.level_bytes["dram"][0] - 2 * moved[0])
         for s in (once, twice)
@@ -162,7 +163,7 @@ def test_products_between_sweeps_add_their_time() -> None:
     machine = StreamingRates.of(H100, "optimizer", load_physics("streaming").constants("hopper"))
     elements = np.array([10**8])
     plain = Stream(elements, elements, flops=elements, fma=elements, xu=elements, tasks=elements)
-    products = replace(plain, matrix=np.array([10**15]))
+    products = structs.replace(plain, matrix=np.array([10**15]))
     seconds = [float(analyse_stream(s, Variant(), machine).time_s[0]) for s in (plain, products)]
     peak = H100.peak_per_s("tensor", "bf16")
     assert 1.0 < (seconds[1] - seconds[0]) / (1e15 / peak) < 2.0
@@ -184,7 +185,7 @@ def test_reread_bytes_count_where_the_rows_in_flight_exceed_the_cache() -> None:
     rows, row_bytes = np.array([100_000]), 8 * 16384
     moved = rows * row_bytes
     once = Stream(moved, moved, flops=rows, fma=rows, xu=rows, tasks=rows)
-    twice = replace(once, reread_bytes=moved, blocks_per_core=8.0)
+    twice = structs.replace(once, reread_bytes=moved, blocks_per_core=8.0)
     single, double = (analyse_stream(s, Variant(), machine).time_s for s in (once, twice))
     assert float(double[0] / single[0]) == pytest.approx(1.5, rel=0.05)
 
