@@ -27,9 +27,10 @@ from scipy.optimize import least_squares
 
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
+from silicast.hardware.device import Device
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.recurrent_mixer import RecurrentMixer
-from silicast.kernels.recurrent_model import Machine, estimate
+from silicast.kernels.recurrent_model import estimate
 from silicast.kernels.recurrent_work import Shape, Work
 from silicast.validation.suite import data_folder
 from silicast.validation.suites._linear_attention_rows import COLUMNS, Rows, read_rows, sample
@@ -108,7 +109,7 @@ class Group:
     rows: Rows
     style: RecurrentStyle
     architecture: str
-    machine: Machine
+    device: Device
     shape: Shape
     work: Work
 
@@ -128,7 +129,7 @@ def grouped(parts: Sequence[Rows]) -> dict[str, list[Group]]:
         sizes = {name: values.astype(np.float64) for name, values in rows.dims.items()}
         shape = model.shape(sizes, 2)
         work = model.work(shape, style, 2)
-        group = Group(rows, style, device.architecture, Machine.of(device), shape, work)
+        group = Group(rows, style, device.architecture, device, shape, work)
         found[style.name].append(group)
     return dict(sorted(found.items()))
 
@@ -137,7 +138,7 @@ def log_ratio(group: Group, constants: Mapping[str, float]) -> F:
     """log(estimate / measured)."""
     chunk = group.style.chunk or group.shape.chunk
     align = group.style.align or group.shape.chunk
-    found = estimate(group.shape, group.work, chunk, align, group.machine, constants, "")
+    found = estimate(group.shape, group.work, chunk, align, group.device, constants, "")
     return np.log(found.time / group.rows.seconds)
 
 

@@ -218,7 +218,7 @@ def late_rows(*, held: bool) -> list[Rows]:
             continue
         rest = np.zeros(len(c.latency_us))
         attention: OpBatch | None = None
-        for part in MlaModule().parts(c.batch, c.device):
+        for part in MlaModule().work(c.batch, c.device).parts:
             if part.name == "attention":
                 attention = part.batch
             elif part.name not in ("moves", "head_moves"):

@@ -106,7 +106,7 @@ def parameters(groups: Sequence[Group]) -> list[Parameter]:
     if any(expert_styles()[g.setting.style].exchanges for g in groups):
         found += [Parameter("", name) for name in EXCHANGED]
     for dtype in sorted({g.dtype for g in groups}):
-        unpacked = any(g.setting.machine.unpacks for g in groups if g.dtype == dtype)
+        unpacked = any(g.setting.rates.unpacks for g in groups if g.dtype == dtype)
         found += [Parameter(dtype, name) for name in FORMAT + (UNPACKED if unpacked else ())]
     return found
 

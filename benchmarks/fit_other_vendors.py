@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,10 @@ from silicast.core.catalog import CATALOG
 from silicast.core.dtypes import RECIPES
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
-from silicast.kernels import physics, twins, work_attention, work_gemm, work_model
 from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import implementation_for, matrix_seconds
 from silicast.kernels.knowledge import Quality
-from silicast.kernels.physics import Physics, PhysicsCard
-from silicast.kernels.systolic import rates as systolic_rates
+from silicast.kernels.physics import Physics, PhysicsCard, replaced
 from silicast.validation.suite import data_folder
 from silicast.validation.suites._other_vendor_rows import (
     Group,
@@ -101,21 +99,8 @@ def constants(values: Mapping[str, float]) -> Iterator[None]:
     """The models under ``values`` instead of the committed constants."""
     card = PhysicsCard(data=[], split="", command="", date=DATE)
     stand_in = Physics(1, card, dict(values), {ARCHITECTURE: dict(values)})
-    modules: tuple[Any, ...] = (twins, work_attention, work_gemm, work_model, systolic_rates)
-    kept: Callable[[str], Physics] = physics.load_physics
-
-    def load(group: str) -> Physics:
-        return stand_in if group == "systolic" else kept(group)
-
-    for module in modules:
-        module.load_physics = load
-    systolic_rates.systolic_rates.cache_clear()
-    try:
+    with replaced({"systolic": stand_in}):
         yield
-    finally:
-        for module in modules:
-            module.load_physics = kept
-        systolic_rates.systolic_rates.cache_clear()
 
 
 def log_errors(groups: Sequence[Group], train: bool) -> list[np.ndarray[Any, Any]]:
@@ -266,7 +251,7 @@ def _spread(errors: np.ndarray[Any, Any], part: Group) -> float:
     device, _ = with_format(find_device(part.device), part.batch.variant.dtype)
     model = implementation_for(part.batch.family, device.execution_model)
     assert model is not None
-    shared = sum(sd * sd for sd in model.shared_log_sd(part.batch, device).values())
+    shared = sum(sd * sd for sd in model.shared_log_sd(part.batch.variant, device).values())
     shared += MEASURED_LOG_SD * MEASURED_LOG_SD
     wanted = WIDER * float(np.quantile(np.abs(errors), 0.9)) / Z90
     return float(f"{np.sqrt(max(wanted * wanted - shared, LEAST_LOG_SD**2)):.4g}")

@@ -39,9 +39,8 @@ from numpy.typing import NDArray
 
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.composite import Composite
+from silicast.kernels.composite import Composite, is_decode
 from silicast.kernels.implementation import implementation_for
-from silicast.kernels.module_parts import is_decode
 from silicast.kernels.physics import load_physics, replaced
 from silicast.kernels.sparse_attention import style_of
 from silicast.kernels.sparse_constants import (
@@ -149,7 +148,7 @@ def campaign(rows: Rows) -> Campaign:
     dense = dense and rows.batch.family == "dsa_module"
     most = load_physics(GROUP).default["sparse_attention.dense_tokens"]
     as_dense = short & (rows.sizes[0] * (rows.sizes[1] + rows.sizes[2]) <= most)
-    for part in model.parts(rows.batch, None):
+    for part in model.work(rows.batch, None).parts:
         family, batch = part.batch.family, part.batch
         if family in NESTED:
             runs = np.zeros(len(rows)) + part.count

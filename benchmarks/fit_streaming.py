@@ -31,7 +31,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.physics import Physics, PhysicsCard, load_physics
 from silicast.kernels.streaming import SCALAR, Stream, StreamingKernel, analyse_stream
-from silicast.kernels.streaming_machine import Machine
+from silicast.kernels.streaming_rates import StreamingRates
 from silicast.validation.gemm_rows import mixed
 from silicast.validation.suite import data_folder
 from silicast.validation.suites._streaming_rows import Rows, load_rows
@@ -182,10 +182,10 @@ def predict(case: Case, constants: Mapping[str, float]) -> NDArray[np.float64]:
     return analysis.time_s * 1e6
 
 
-def machine(case: Case, constants: Mapping[str, float]) -> Machine:
+def machine(case: Case, constants: Mapping[str, float]) -> StreamingRates:
     """The case's device under any constants."""
     style = SCALAR if case.scalar else ""
-    return Machine.of(case.device, case.rows.batch.family, constants, style=style)
+    return StreamingRates.of(case.device, case.rows.batch.family, constants, style=style)
 
 
 def log_residual(case: Case, constants: Mapping[str, float]) -> NDArray[np.float64]:

@@ -54,7 +54,7 @@ def score(rows: list[Row], train: list[Row]) -> dict[str, float]:
     m, k, n = (np.array([[float(row[side]) for row in rows]]) for side in "MNK")
     batch = np.array([[float(row["B"] or 1) for row in rows]])
     tiles = setting.tiles
-    time = evaluate(m, n, k, batch, tiles, setting.steps, setting.machine, setting.constants).time
+    time = evaluate(m, n, k, batch, tiles, setting.steps, setting.rates, setting.constants).time
     kinds = candidate_kinds(tiles.labels)
     truth = [kind_of(row) for row in rows]
     order = np.argsort(time, axis=0, kind="stable")

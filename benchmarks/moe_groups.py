@@ -54,16 +54,24 @@ def grouped(parts: Sequence[Rows]) -> dict[str, list[Group]]:
     for part in parts:
         if len(part):
             setting = setting_with(part.variant, find_device(part.device), base)
-            key = (part.device, setting.style, setting.machine)
+            key = (part.device, setting.style, setting.rates)
             found[key].append((setting, part))
     styles: dict[str, list[Group]] = defaultdict(list)
     for items in found.values():
         setting = items[0][0]
         layers = [layer_of(one, columns(part)) for one, part in items]
         seconds = np.concatenate([part.seconds for _, part in items])
-        layer = Layer.join(layers)
+        layer = joined(layers)
         styles[setting.style].append(Group(setting, setting.device.architecture, layer, seconds))
     return dict(sorted(styles.items()))
+
+
+def joined(layers: Sequence[Layer]) -> Layer:
+    """Layers one after another."""
+    names = Layer.__dataclass_fields__
+    return Layer(**{
+        name: np.concatenate([getattr(layer, name) for layer in layers], axis=-1) for name in names
+    })  # fmt: skip
 
 
 def columns(part: Rows) -> Columns:
@@ -76,7 +84,7 @@ def columns(part: Rows) -> Columns:
 
 def log_ratio(group: Group, constants: Mapping[str, float]) -> F:
     """log(estimate / measured)."""
-    found = estimate(group.layer, group.setting.machine, constants)
+    found = estimate(group.layer, group.setting.rates, constants)
     return np.log(throttled(group.setting, group.layer, found) / group.seconds)
 
 
@@ -101,8 +109,8 @@ def evaluate(
                 table["independent_log_sd"] ** 2 + SPREAD[device] ** 2
                 + SPREAD["family_log_sd"] ** 2
             )  # fmt: skip
-            part = "" if group.setting.machine.part == "full" else f" {group.setting.machine.part}"
-            gate = "" if group.setting.machine.gated else " ungated"
+            part = "" if group.setting.rates.part == "full" else f" {group.setting.rates.part}"
+            gate = "" if group.setting.rates.gated else " ungated"
             name = f"{group.setting.device.name} {style} {group.dtype}{part}{gate}"
             found[name] = {
                 "rows": len(logs),

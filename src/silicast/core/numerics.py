@@ -12,6 +12,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from silicast.core import xp
+
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
@@ -27,7 +29,9 @@ def exp_fixed(x: F64) -> F64:
     >>> bool(abs(exp_fixed(np.array([1.0]))[0] / 2.718281828459045 - 1) < 1e-13)
     True
     """
-    if x.shape == (1,):  # the same operations on one number, without an array for each
+    if isinstance(x, float):  # one row, see core.xp
+        return _exp_of_one(x)
+    if x.shape == (1,):
         return np.array([_exp_of_one(float(x[0]))])
     r = np.minimum(np.maximum(x, -20.0), 20.0) * 0.00390625
     total = np.full_like(r, _INVERSE_FACTORIALS[0])
@@ -67,4 +71,5 @@ def smooth_max(terms: Iterable[F64]) -> F64:
         total = fourth if total is None else total + fourth
     if total is None:
         raise ValueError("smooth_max needs at least one term")
-    return np.sqrt(np.sqrt(total))
+    found: F64 = xp.sqrt(xp.sqrt(total))
+    return found

@@ -224,6 +224,10 @@ class Device:
     unknowns: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash((self.name, self.architecture, self.clocks, self.power_cap_w))
 
     @cached_property

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.attention_features import shape_features
+from silicast.kernels.attention_kernel import DECODE_LENGTHS, HEADS, AttentionKernel
 from silicast.kernels.attention_memory import attention_bound, prefill_traffic
-from silicast.kernels.attention_prefill import attention_constants, shared_errors
+from silicast.kernels.attention_prefill import attention_constants
 from silicast.kernels.attention_schemes import Scheme, decode_tasks, scheme_for, style_of
 from silicast.kernels.attention_work import (
     Sequences,
@@ -24,13 +23,12 @@ from silicast.kernels.attention_work import (
     compute_format,
     live_keys,
     live_scores,
-    useful_bytes,
-    useful_flops,
+    shape_features,
+    useful,
     windows,
 )
-from silicast.kernels.data_rate import cache_rate
-from silicast.kernels.implementation import Analysis, Demand, Implementation, register
-from silicast.kernels.softmax_rates import softmax_rates
+from silicast.kernels.device_rates import cache_rate, softmax_rates
+from silicast.kernels.implementation import Analysis, Demand, register
 from silicast.workload.op import Op, OpBatch, Variant
 
 KEY_TILE = 64
@@ -39,47 +37,28 @@ KEY_TILE = 64
 
 @register
 @final
-class AttentionDecode(Implementation):
+class AttentionDecode(AttentionKernel):
     """``attention_decode``: q_len new tokens (1) over kv_len cached ones and themselves."""
 
     family: ClassVar[str] = "attention_decode"
     implied_flags: ClassVar[frozenset[str]] = frozenset({"causal"})
-    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "batch": (1, 1 << 20),
-        "q_len": (1, 1 << 10),
-        "kv_len": (0, 1 << 24),
-        "num_heads": (1, 1 << 12),
-        "num_kv_heads": (1, 1 << 12),
-        "head_dim": (8, 1024),
-        "window": (0, 1 << 24),
-    }
-    ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = {**DECODE_LENGTHS, **HEADS}
 
-    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :class:`~silicast.kernels.implementation.Implementation`."""
-        scheme = scheme_for(batch.variant, device)
-        c = attention_constants("attention_decode", device, scheme)
-        return self.analyse_with(batch, device, c)
+    def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
+        """See :class:`AttentionKernel`."""
+        return attention_constants(self.family, device, scheme_for(variant, device))
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
-        """As :meth:`analyse`, with given constants: for fitting them."""
+        """See :class:`AttentionKernel`."""
         return _Decode(batch, device, scheme_for(batch.variant, device), c).analysis()
 
     def style(self, variant: Variant, device: Device) -> str:
         """See :meth:`Implementation.style`: the library that runs."""
         return style_of(variant, device)
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
-        """Log sd of the family's and the device's error factors."""
-        return shared_errors("attention_decode", batch, device)
-
-    def flops(self, op: Op) -> int:
-        """Exact useful FLOPs: live scores only."""
-        return useful_flops(op, decode=True)
-
-    def compulsory_bytes(self, op: Op) -> int:
-        """Exact bytes moved once."""
-        return useful_bytes(op, decode=True)
+    def useful(self, op: Op) -> tuple[int, int]:
+        """See :class:`AttentionKernel`."""
+        return useful(op, decode=True)
 
 
 @final
@@ -98,26 +77,26 @@ class _Decode:
         self.window = windows(batch, work)
         self.dtype = compute_format(batch.variant.dtype)
         self.pipe = device.matrix_pipe(self.dtype)
-        group = np.maximum(1, self.heads // np.maximum(self.groups, 1))
+        group = xp.maximum(1, self.heads // xp.maximum(self.groups, 1))
         self.keys = live_keys(work.q, work.kv, self.window)
         self.traffic = prefill_traffic(batch, work, device, scheme, c, self.keys)
         self.narrow = self.traffic.kv_bytes < 2.0
         group_of = work.spread(group)
-        blocks = work.total(np.maximum(work.kv // 128, 1).astype(np.float64)) * self.groups
+        blocks = work.total(xp.float64(xp.maximum(work.kv // 128, 1))) * self.groups
         self.tasking = decode_tasks(
             scheme,
             group_of,
             # FlashAttention-2 decides by the argument, before it sees that it masks nothing.
             work.spread(column(batch, "window", 0)),
             work.q,
-            work.spread_f(blocks),
+            work.spread(blocks),
             narrow=self.narrow,
             cores=device.cores,
         )
         self.rows = self.tasking.rows
         self.reread = group_of / self.tasking.shared
-        self.any_scalar = bool(self.tasking.scalar.any())
-        self.scalar = work.largest(self.tasking.scalar.astype(np.float64)) > 0.0
+        self.any_scalar = xp.any_of(self.tasking.scalar)
+        self.scalar = work.largest(xp.float64(self.tasking.scalar)) > 0.0
         self._plan()
 
     def _plan(self) -> None:
@@ -127,13 +106,13 @@ class _Decode:
         base = work.total(self.reread) * self.groups
         self.tokens = work.total(self.keys * self.reread) * self.groups
         planned = device.cores * c["plan_ctas"]
-        share = np.ceil(self.tokens / (planned * KEY_TILE))
-        chunk = np.maximum(share, c["split_tiles"]) * KEY_TILE
-        chunk = np.where(base >= planned, float(1 << 40), chunk)
-        parts = np.ceil(self.keys / work.spread_f(chunk))
-        self.splits = np.minimum(parts, self.tasking.most_splits)
+        share = xp.ceil(self.tokens / (planned * KEY_TILE))
+        chunk = xp.maximum(share, c["split_tiles"]) * KEY_TILE
+        chunk = xp.where(base >= planned, float(1 << 40), chunk)
+        parts = xp.ceil(self.keys / work.spread(chunk))
+        self.splits = xp.minimum(parts, self.tasking.most_splits)
         self.tasks = work.total(self.splits * self.reread) * self.groups
-        self.longest = work.largest(self.keys / np.maximum(self.splits, 1.0))
+        self.longest = work.largest(self.keys / xp.maximum(self.splits, 1.0))
         self.split = work.largest(self.splits) > 1.0
 
     def analysis(self) -> Analysis:
@@ -141,33 +120,33 @@ class _Decode:
         cores, clock = device.cores, device.clocks.boost_hz
         fixed = c["task_cycles"] + c["task_width_cycles"] * (self.width / 128.0)
         if self.any_scalar:
-            fixed = np.where(self.scalar, c["scalar_task_cycles"], fixed)
+            fixed = xp.where(self.scalar, c["scalar_task_cycles"], fixed)
         fixed = fixed * (c["narrow_task"] if self.narrow else 1.0)
         token_cycles = self._token_cycles()
         # A core's CTAs hide each other's fixed latencies: slots, not cores, take tasks.
         waves = self.tasks / self.slots
-        rounds = np.maximum(1.0, waves + c["tail"] * (np.ceil(waves) - waves))
+        rounds = xp.maximum(1.0, waves + c["tail"] * (xp.ceil(waves) - waves))
         latency = rounds * fixed
         compute = work.total(self.keys * self.reread * token_cycles) * self.groups / cores
         longest = self.longest * work.largest(token_cycles)
-        core_s = (latency + np.maximum(compute, longest)) / clock
+        core_s = (latency + xp.maximum(compute, longest)) / clock
 
         token_bytes = 2.0 * self.width * traffic.kv_bytes
-        busiest = np.maximum(self.longest, self.tokens / cores)
+        busiest = xp.maximum(self.longest, self.tokens / cores)
         load_s = busiest * token_bytes / (c["core_bytes_per_cycle"] * clock)
         again = self.tokens * token_bytes - traffic.cached
         l2_s = (traffic.moved + again) / (cache_rate(device) * c["l2_efficiency"])
-        memory_s = np.maximum(np.maximum(traffic.dram_s, l2_s), load_s)
-        together = np.maximum(core_s, memory_s) + c["serial"] * np.minimum(core_s, memory_s)
+        memory_s = xp.maximum(xp.maximum(traffic.dram_s, l2_s), load_s)
+        together = xp.maximum(core_s, memory_s) + c["serial"] * xp.minimum(core_s, memory_s)
         partial = work.total(self.splits * work.q) * self.heads * self.width * 8.0
         inner = cache_rate(device) * c["l2_efficiency"]
-        merge_s = np.where(self.split, c["merge_s"] + partial / inner, 0.0)
+        merge_s = xp.where(self.split, c["merge_s"] + partial / inner, 0.0)
         self.launch_s = c["launch_cycles"] / clock
-        launch = self.launch_s * np.where(
+        launch = self.launch_s * xp.where(
             self.scalar, c["scalar_launch"], c["narrow_launch"] if self.narrow else 1.0
         )
         omitted = self.scheme.omitted * c["append_launch_cycles"] / clock
-        launch = np.maximum(launch - omitted, 0.25 * launch)
+        launch = xp.maximum(launch - omitted, 0.25 * launch)
         launch = launch + c["irregular_launch_s"] * (self.width & (self.width - 1) != 0)
         time_s = launch + together + merge_s + traffic.append_s
         shares = {
@@ -196,27 +175,27 @@ class _Decode:
         if not self.any_scalar:
             return grouped
         one = 4.0 * width * (c["scalar_ops"] + (c["scalar_convert_ops"] if self.narrow else 0.0))
-        return np.where(self.tasking.scalar, one / fma, grouped)
+        return xp.where(self.tasking.scalar, one / fma, grouped)
 
     def _result(self, time_s: F64, shares: Mapping[str, F64], busiest_bytes: F64) -> Analysis:
         """The analysis with its bound and demand."""
         work, device, traffic = self.work, self.device, self.traffic
         scores = live_scores(work.q, work.kv, self.window, causal=self.causal)
-        flops = 4.0 * work.total(scores.astype(np.float64)) * self.heads * self.width
+        flops = 4.0 * work.total(xp.float64(scores)) * self.heads * self.width
         resource_s = attention_bound(
             device, self.pipe, self.dtype, flops, traffic, self.batch.variant.cache
         )
-        bound = np.maximum(np.maximum(resource_s["tensor"], resource_s["dram"]), resource_s["l2"])
-        issued = work.total((self.keys * self.rows).astype(np.float64)) * self.groups
+        bound = xp.maximum(xp.maximum(resource_s["tensor"], resource_s["dram"]), resource_s["l2"])
+        issued = work.total(xp.float64(self.keys * self.rows)) * self.groups
         padded = issued * self.width * 4.0
         return Analysis(
             time_s=time_s,
             bound_s=bound,
-            resource_s={**resource_s, "launch": np.full(len(time_s), self.launch_s)},
+            resource_s={**resource_s, "launch": xp.full_like(time_s, self.launch_s)},
             demand=Demand(
                 tasks=self.tasks,
                 waves=shares["waves"],
-                occupancy=np.minimum(self.tasks / device.cores, self.c["ctas_per_core"]),
+                occupancy=xp.minimum(self.tasks / device.cores, self.c["ctas_per_core"]),
                 pipe_work={self.pipe: padded, "xu": issued},
                 level_bytes={"dram": traffic.dram_bytes, "l2": traffic.moved},
                 core_level_bytes={"l2": busiest_bytes},
@@ -226,5 +205,5 @@ class _Decode:
                 "padding": flops / padded,
                 **shape_features(self.batch, work, self.heads, self.groups, device.cores),
             },
-            independent_log_sd=np.full(len(time_s), self.c["independent_log_sd"]),
+            independent_log_sd=xp.full_like(time_s, self.c["independent_log_sd"]),
         )

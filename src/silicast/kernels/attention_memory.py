@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import final
 
-import numpy as np
+from msgspec import Struct
 
+from silicast.core import xp
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_schemes import Scheme
 from silicast.kernels.attention_work import Sequences, column, element_bytes
-from silicast.kernels.data_rate import cache_rate, data_rate
+from silicast.kernels.device_rates import cache_rate, data_rate
 from silicast.workload.op import OpBatch
 
 L2_BYTES_PER_CLOCK_AND_CORE = 128
@@ -20,8 +20,7 @@ L2_BYTES_PER_CLOCK_AND_CORE = 128
 
 
 @final
-@dataclass(frozen=True)
-class Traffic:
+class Traffic(Struct, frozen=True):
     """Bytes of a batch of ops, shape (ops,), and the time DRAM needs for them.
 
     Attributes:
@@ -62,7 +61,7 @@ def prefill_traffic(
     queries = elements * q_bytes
     results = elements * 2.0
     cached = 2.0 * work.total(keys) * groups * width * kv_bytes
-    appended = np.zeros(work.ops)
+    appended = tokens * 0.0
     if scheme.appends:
         appended = 2.0 * tokens * groups * width * (2.0 + kv_bytes)
     if scheme.appends and q_bytes < 2.0:
@@ -107,9 +106,10 @@ def outside_l2(footprint: F64, device: Device, c: Mapping[str, float], cache: st
     again, so that the fraction rises steeply once the capacity is passed.
     """
     if cache == "cold":
-        return np.ones(len(footprint))
+        every: F64 = xp.full_like(footprint, 1.0)
+        return every
     usable = c["l2_usable"] * device.l2.capacity_bytes
-    return np.minimum(np.maximum((footprint / usable - 1.0) / c["l2_fade"], 0.0), 1.0)
+    return xp.minimum(xp.maximum((footprint / usable - 1.0) / c["l2_fade"], 0.0), 1.0)
 
 
 def attention_bound(
@@ -121,7 +121,7 @@ def attention_bound(
     be resident, because campaigns and engines call the kernel again on the same operands.
     """
     resident = device.l2.capacity_bytes
-    outside = traffic.reads if cache == "cold" else np.maximum(0.0, traffic.moved - resident)
+    outside = traffic.reads if cache == "cold" else xp.maximum(0.0, traffic.moved - resident)
     inner = device.cores * device.clocks.max_hz * L2_BYTES_PER_CLOCK_AND_CORE
     return {
         "tensor": flops / device.bound_per_s(pipe, dtype),

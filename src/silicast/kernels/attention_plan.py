@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from silicast.core import xp
 from silicast.core.numerics import F64, I64
 from silicast.kernels.attention_work import Sequences
 
@@ -39,32 +40,32 @@ def chunk_keys(tiles: F64, kv: I64, heads: F64, work: Sequences, cores: int) -> 
             shape (entries,).
         heads: key-value heads of each op, shape (ops,).
     """
-    limit = np.maximum(np.floor(BLOCKS_PER_CORE * cores / heads), 1.0)
+    limit = xp.maximum(xp.floor(BLOCKS_PER_CORE * cores / heads), 1.0)
     uncut = work.total(tiles)
-    longest = work.largest(np.maximum(kv, 1).astype(np.float64))
+    longest = work.largest(xp.float64(xp.maximum(kv, 1)))
     whole = _equal(uncut, kv, limit) if work.owner is None else _varied(tiles, kv, limit, work)
-    return np.where(uncut > limit, longest, np.maximum(whole, SHORTEST_CHUNK))
+    return xp.where(uncut > limit, longest, xp.maximum(whole, SHORTEST_CHUNK))
 
 
 def _equal(uncut: F64, kv: I64, limit: F64) -> F64:
     """The shortest chunk of equal sequences."""
-    most = np.maximum(np.floor(limit / uncut + ROUNDING), 1.0)
-    return np.ceil(kv / most)
+    most = xp.maximum(xp.floor(limit / uncut + ROUNDING), 1.0)
+    return xp.ceil(kv / most)
 
 
 def _varied(tiles: F64, kv: I64, limit: F64, work: Sequences) -> F64:
     """The shortest chunk of sequences of different lengths, by bisection."""
     uncut, every = work.total(tiles), work.total(tiles * kv)
-    longest = work.largest(kv.astype(np.float64))
+    longest = work.largest(xp.float64(kv))
     # whole chunks are at least every / chunk and at most every / chunk + uncut
-    low = np.minimum(np.ceil(every / limit), longest)
-    high = np.where(limit > uncut, np.ceil(every / np.maximum(limit - uncut, 1.0)), longest)
-    high = np.minimum(np.maximum(high, low), longest)
-    low = np.where(uncut > limit, high, low)
-    while (low < high).any():
-        middle = np.floor(0.5 * (low + high))
-        parts = work.total(tiles * np.ceil(kv / np.maximum(work.spread_f(middle), 1.0)))
+    low = xp.minimum(xp.ceil(every / limit), longest)
+    high = xp.where(limit > uncut, xp.ceil(every / xp.maximum(limit - uncut, 1.0)), longest)
+    high = xp.minimum(xp.maximum(high, low), longest)
+    low = xp.where(uncut > limit, high, low)
+    while xp.any_of(low < high):
+        middle = xp.floor(0.5 * (low + high))
+        parts = work.total(tiles * xp.ceil(kv / xp.maximum(work.spread(middle), 1.0)))
         fits = parts <= limit + ROUNDING
-        high = np.where(fits, middle, high)
-        low = np.where(fits, low, np.minimum(middle + 1.0, high))
+        high = xp.where(fits, middle, high)
+        low = xp.where(fits, low, xp.minimum(middle + 1.0, high))
     return high

@@ -15,9 +15,10 @@ from typing import ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
+from silicast.core import xp
 from silicast.core.numerics import F64, I64, ceil_div, smooth_max
 from silicast.hardware.device import Device
-from silicast.kernels.attention_features import row_rest, shape_features
+from silicast.kernels.attention_kernel import HEADS, PREFILL_LENGTHS, AttentionKernel
 from silicast.kernels.attention_memory import Traffic, attention_bound, prefill_traffic
 from silicast.kernels.attention_plan import chunk_keys, mean_rows
 from silicast.kernels.attention_schemes import (
@@ -39,14 +40,14 @@ from silicast.kernels.attention_work import (
     live_keys,
     live_scores,
     longest_row,
-    useful_bytes,
-    useful_flops,
+    row_rest,
+    shape_features,
+    useful,
     windows,
 )
-from silicast.kernels.data_rate import cache_rate
-from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.device_rates import cache_rate, softmax_rates
+from silicast.kernels.implementation import Analysis, Demand, register
 from silicast.kernels.physics import load_physics
-from silicast.kernels.softmax_rates import softmax_rates
 from silicast.workload.op import Op, OpBatch, Variant
 
 WHOLE_PARTS = 0.5
@@ -65,46 +66,27 @@ of parts is an expectation, so that its ceiling is one too."""
 
 @register
 @final
-class AttentionPrefill(Implementation):
+class AttentionPrefill(AttentionKernel):
     """``attention_prefill``: q_len new tokens attend to kv_len = past + new tokens."""
 
     family: ClassVar[str] = "attention_prefill"
-    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "batch": (1, 1 << 20),
-        "q_len": (1, 1 << 24),
-        "kv_len": (1, 1 << 24),
-        "num_heads": (1, 1 << 12),
-        "num_kv_heads": (1, 1 << 12),
-        "head_dim": (8, 1024),
-        "window": (0, 1 << 24),
-    }
-    ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = {**PREFILL_LENGTHS, **HEADS}
 
-    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :class:`~silicast.kernels.implementation.Implementation`."""
-        scheme = scheme_for(batch.variant, device)
-        c = attention_constants("attention_prefill", device, scheme)
-        return self.analyse_with(batch, device, c)
+    def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
+        """See :class:`AttentionKernel`."""
+        return attention_constants(self.family, device, scheme_for(variant, device))
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
-        """As :meth:`analyse`, with given constants: for fitting them."""
+        """See :class:`AttentionKernel`."""
         return PrefillModel(batch, device, scheme_for(batch.variant, device), c).analysis()
 
     def style(self, variant: Variant, device: Device) -> str:
         """See :meth:`Implementation.style`: the library that runs."""
         return style_of(variant, device)
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
-        """Log sd of the family's and the device's error factors."""
-        return shared_errors("attention_prefill", batch, device)
-
-    def flops(self, op: Op) -> int:
-        """Exact useful FLOPs: live scores only."""
-        return useful_flops(op, decode=False)
-
-    def compulsory_bytes(self, op: Op) -> int:
-        """Exact bytes moved once."""
-        return useful_bytes(op, decode=False)
+    def useful(self, op: Op) -> tuple[int, int]:
+        """See :class:`AttentionKernel`."""
+        return useful(op, decode=False)
 
 
 def attention_constants(group: str, device: Device, scheme: Scheme) -> Mapping[str, float]:
@@ -128,14 +110,6 @@ def _of_caller(group: str, architecture: str, caller: str) -> dict[str, float]:
     prefix = caller + "."
     own = {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)}
     return {**{k: v for k, v in found.items() if "." not in k}, **own}
-
-
-def shared_errors(group: str, batch: OpBatch, device: Device) -> Mapping[str, float]:
-    """Error factors all rows share; wider where the architecture was never measured."""
-    c = attention_constants(group, device, scheme_for(batch.variant, device))
-    measured = load_physics(group).is_measured(device.architecture)
-    wider = 1.0 if measured else c["unmeasured_widening"]
-    return {f"family:{group}": c["family_log_sd"], "device": c["device_log_sd"] * wider}
 
 
 @final
@@ -163,11 +137,11 @@ class PrefillModel:
     def _tiling(self) -> None:
         """Tiles and tasks: rows of a tile, tokens they hold, key-value tiles they visit."""
         work, scheme = self.work, self.scheme
-        group = np.maximum(1, self.heads // np.maximum(self.groups, 1))
+        group = xp.maximum(1, self.heads // xp.maximum(self.groups, 1))
         packs = group
         if not scheme.packs:
-            single = scheme.packs_single & (work.largest(work.q.astype(np.float64)) <= 1.0)
-            packs = np.where(single, group, 1)
+            single = scheme.packs_single & (work.largest(xp.float64(work.q)) <= 1.0)
+            packs = xp.where(single, group, 1)
         packed, width = work.spread(packs), work.spread(self.width)
         brought = work.q * packed
         judged = mean_rows(brought, work) if scheme.plans else brought
@@ -181,12 +155,12 @@ class PrefillModel:
         self.tiles = ceil_div(work.q, self.tile_q)
         # A tile holds rows // group tokens, not a power of two: fewer tiles, as full as they come.
         self.row_tiles = ceil_div(brought, self.rows)
-        self.fill: F64 = np.where(
-            self.tiles > 1, self.tile_q * packed / self.rows, self.row_tiles.astype(np.float64)
+        self.fill: F64 = xp.where(
+            self.tiles > 1, self.tile_q * packed / self.rows, xp.float64(self.row_tiles)
         )
-        self.units = (self.heads // packs).astype(np.float64)
+        self.units = xp.float64(self.heads // packs)
         resident = resident_ctas(scheme, width, self.rows, self.tile_kv, self.device)
-        self.resident = work.largest(resident.astype(np.float64))
+        self.resident = work.largest(xp.float64(resident))
         self._split()
 
     def _split(self) -> None:
@@ -200,36 +174,38 @@ class PrefillModel:
         work, scheme, cores = self.work, self.scheme, self.device.cores
         self.parts: F64 | float = 1.0
         self.tasks = work.total(self.tiles * self.fill) * self.units
-        self.merges = np.zeros_like(self.tasks)
+        self.merges = xp.full_like(self.tasks, 0.0)
         self.planned: NDArray[np.bool_] | None = None
-        self.furthest: F64 = self.longest.astype(np.float64)
+        self.furthest: F64 = xp.float64(self.longest)
         slots = cores * self.resident
         if scheme.plans:
             self._plan()
-        elif scheme.splits and (self.tasks < slots).any():  # rows with more tasks stay as they are
+        elif scheme.splits and xp.any_of(
+            self.tasks < slots
+        ):  # rows with more tasks stay as they are
             every = work.total(self.fill * self.blocks) * self.units
-            chunk = np.maximum(every / slots, self.c["split_tiles"])
-            chunk = np.where(self.tasks < slots, chunk, float(1 << 40))
-            even = np.maximum(self.blocks / self.tiles / work.spread_f(chunk), 1.0)
-            whole = np.floor(even + ROUNDING)
+            chunk = xp.maximum(every / slots, self.c["split_tiles"])
+            chunk = xp.where(self.tasks < slots, chunk, float(1 << 40))
+            even = xp.maximum(self.blocks / self.tiles / work.spread(chunk), 1.0)
+            whole = xp.floor(even + ROUNDING)
             self.parts = (1.0 - WHOLE_PARTS) * even + WHOLE_PARTS * whole
             longest = work.largest(self.furthest)
-            self.merges = np.minimum(np.maximum(longest / chunk - 1.0, 0.0), 1.0)
+            self.merges = xp.minimum(xp.maximum(longest / chunk - 1.0, 0.0), 1.0)
             self.furthest = self.furthest / self.parts
             planned = work.total(self.tiles * self.fill * self.parts) * self.units
             self.planned = self.tasks < slots
-            self.tasks = np.where(self.planned, np.minimum(planned, slots), self.tasks)
-        self.share = np.minimum(np.maximum(self.tasks / cores, 1.0), self.resident)
+            self.tasks = xp.where(self.planned, xp.minimum(planned, slots), self.tasks)
+        self.share = xp.minimum(xp.maximum(self.tasks / cores, 1.0), self.resident)
 
     def _plan(self) -> None:
         """FlashInfer's parts: chunks of one length for all sequences of a batch."""
         work, cores = self.work, self.device.cores
-        seen = np.where(self.window > 0, np.minimum(work.kv, self.window + self.tile_q), work.kv)
-        heads = np.maximum(self.units, 1.0)
-        chunk = work.spread_f(chunk_keys(self.tiles * self.fill, seen, heads, work, cores))
-        self.parts = np.maximum(seen / chunk, 1.0)
-        self.merges = np.minimum(work.largest(self.parts) - 1.0, 1.0)
-        self.furthest = np.minimum(self.furthest, np.maximum(chunk / self.tile_kv, 1.0))
+        seen = xp.where(self.window > 0, xp.minimum(work.kv, self.window + self.tile_q), work.kv)
+        heads = xp.maximum(self.units, 1.0)
+        chunk = work.spread(chunk_keys(self.tiles * self.fill, seen, heads, work, cores))
+        self.parts = xp.maximum(seen / chunk, 1.0)
+        self.merges = xp.minimum(work.largest(self.parts) - 1.0, 1.0)
+        self.furthest = xp.minimum(self.furthest, xp.maximum(chunk / self.tile_kv, 1.0))
         tasks = work.total(self.tiles * self.fill * self.parts) * self.units
         self.planned = tasks > self.tasks
         self.tasks = tasks
@@ -238,10 +214,10 @@ class PrefillModel:
         """Time, bound, demand and features of the batch."""
         c, device, work = self.c, self.device, self.work
         cores, clock = device.cores, device.clocks.boost_hz
-        step = self._step_cycles(work.spread_f(self.share))
+        step = self._step_cycles(work.spread(self.share))
         fixed: F64 | float = c["task_cycles"]
         longest_fixed = fixed
-        if self.window.any():
+        if xp.any_of(self.window):
             fixed = fixed + c["window_steps"] * step * (self.window > 0)
             longest_fixed = work.largest(fixed)
         visited, longest_visit = self._visited()
@@ -256,12 +232,12 @@ class PrefillModel:
         keys = live_keys(work.q, work.kv, self.window)
         traffic = prefill_traffic(self.batch, work, device, self.scheme, c, keys)
         # A tile loads no key beyond the cache's end.
-        keys_loaded = np.minimum(self.blocks * self.tile_kv, self.tiles * work.kv)
+        keys_loaded = xp.minimum(self.blocks * self.tile_kv, self.tiles * work.kv)
         loads = work.total(self.fill * keys_loaded)
         l2_bytes = traffic.moved + loads * self.units * 2.0 * self.width * traffic.kv_bytes
         l2_s = l2_bytes / (cache_rate(device) * c["l2_efficiency"])
-        memory_s = np.maximum(traffic.dram_s, l2_s)
-        together = np.maximum(core_s, memory_s) + c["serial"] * np.minimum(core_s, memory_s)
+        memory_s = xp.maximum(traffic.dram_s, l2_s)
+        together = xp.maximum(core_s, memory_s) + c["serial"] * xp.minimum(core_s, memory_s)
         self.launch_s = c["launch_cycles"] / clock
         launch = self.launch_s * (c["narrow_launch"] if traffic.kv_bytes < 2.0 else 1.0)
         omitted_s = self.scheme.omitted * c["append_launch_cycles"] / clock
@@ -271,10 +247,10 @@ class PrefillModel:
 
     def _visited(self) -> tuple[F64, F64]:
         """Steps in all and of the longest task, in units of a live step."""
-        live, longest = self.blocks.astype(np.float64), self.furthest
+        live, longest = xp.float64(self.blocks), self.furthest
         if not self.scheme.visits_masked:
             return live, longest
-        work, none = self.work, np.zeros_like(self.window)
+        work, none = self.work, xp.full_like(self.window, 0.0)
         tiles = (self.tile_q, self.tile_kv)
         every = live_blocks(work.q, work.kv, none, *tiles, causal=self.causal)
         furthest = longest_row(work.q, work.kv, none, *tiles)
@@ -285,7 +261,7 @@ class PrefillModel:
         """Cycles of one key-value step on a core that ``share`` CTAs keep busy."""
         c, device = self.c, self.device
         width = self.work.spread(self.width)
-        scores = (self.rows * self.tile_kv).astype(np.float64)
+        scores = xp.float64(self.rows * self.tile_kv)
         rate = device.rate_per_core(self.pipe, self.dtype) * c["tensor_efficiency"]
         if self.dtype == "fp8":
             rate = rate * c["fp8_efficiency"]
@@ -297,7 +273,7 @@ class PrefillModel:
         if self.scheme.encoder:
             tuned = self._encoder_factor(width)
             mma, softmax = mma * tuned, softmax * tuned
-        floor = np.maximum(mma, softmax)
+        floor: F64 = xp.maximum(mma, softmax)
         serial = mma + softmax + c["step_cycles"]
         exposed = c["exposed"] * (serial - floor)
         if self.scheme.mainloop == "mma":  # another CTA computes while one waits
@@ -307,18 +283,18 @@ class PrefillModel:
     def _width_factor(self, width: I64) -> F64:
         """Cost of a step beyond that of heads 128 wide: kernels are tuned one width at a time."""
         prefix = "fp8_step" if self.dtype == "fp8" else "step"
-        factor = np.ones(len(width))
-        if (width == 128).all():
+        factor: F64 = xp.full_like(width, 1.0)
+        if xp.all_of(width == 128):
             return factor
         for low, high, name in ((0, 95, "64"), (129, 192, "192"), (193, 256, "256")):
-            factor = np.where((width >= low) & (width <= high), self.c[f"{prefix}_{name}"], factor)
-        return np.where(width > 256, self.c["step_512"], factor)
+            factor = xp.where((width >= low) & (width <= high), self.c[f"{prefix}_{name}"], factor)
+        return xp.where(width > 256, self.c["step_512"], factor)
 
     def _encoder_factor(self, width: I64) -> F64:
         """Cost of a step beyond that of a causal one, by the widths that encoders have."""
-        factor = np.full(len(width), self.c["encoder_128"])
+        factor = xp.full_like(width, self.c["encoder_128"])
         for limit, name in ((96, "80"), (79, "72"), (64, "64")):
-            factor = np.where(width <= limit, self.c[f"encoder_{name}"], factor)
+            factor = xp.where(width <= limit, self.c[f"encoder_{name}"], factor)
         return factor
 
     def _makespan(self, total: F64, longest: F64) -> F64:
@@ -326,16 +302,16 @@ class PrefillModel:
         cores = float(self.device.cores)
         waves = self.tasks / cores
         mean = total / self.tasks
-        evenness = np.minimum(np.maximum(2.0 * mean / longest - 1.0, 0.0), 1.0)
-        idle = np.ceil(waves) - waves
+        evenness = xp.minimum(xp.maximum(2.0 * mean / longest - 1.0, 0.0), 1.0)
+        idle = xp.ceil(waves) - waves
         if self.planned is not None:
-            begun = WAVE_EDGE * (waves - np.floor(waves))
-            idle = np.where(self.planned & (waves > 1.0), np.minimum(idle, begun), idle)
+            begun = WAVE_EDGE * (waves - xp.floor(waves))
+            idle = xp.where(self.planned & (waves > 1.0), xp.minimum(idle, begun), idle)
         quantum = idle * mean
         tail = self.c["tail_sorted"] if self.scheme.longest_first else self.c["tail"]
-        ragged = tail * longest * np.minimum(1.0, waves)
+        ragged = tail * longest * xp.minimum(1.0, waves)
         spread = total / cores + evenness * quantum + (1.0 - evenness) * ragged
-        return np.maximum(np.minimum(longest, total), spread)
+        return xp.maximum(xp.minimum(longest, total), spread)
 
     def _result(
         self, time_s: F64, core_s: F64, l2_s: F64, traffic: Traffic, imbalance: F64
@@ -343,18 +319,18 @@ class PrefillModel:
         """The analysis with its bound, demand and features."""
         work, device = self.work, self.device
         scores = live_scores(work.q, work.kv, self.window, causal=self.causal)
-        flops = 4.0 * work.total(scores.astype(np.float64)) * self.heads * self.width
+        flops = 4.0 * work.total(xp.float64(scores)) * self.heads * self.width
         resource_s = attention_bound(
             device, self.pipe, self.dtype, flops, traffic, self.batch.variant.cache
         )
-        bound = np.maximum(np.maximum(resource_s["tensor"], resource_s["dram"]), resource_s["l2"])
+        bound = xp.maximum(xp.maximum(resource_s["tensor"], resource_s["dram"]), resource_s["l2"])
         issued = work.total(self.fill * (self.blocks * self.rows * self.tile_kv)) * self.units
         padded = issued * self.width * 4.0
         waves = self.tasks / (device.cores * self.resident)
         return Analysis(
             time_s=time_s,
             bound_s=bound,
-            resource_s={**resource_s, "launch": np.full(len(time_s), self.launch_s)},
+            resource_s={**resource_s, "launch": xp.full_like(time_s, self.launch_s)},
             demand=Demand(
                 tasks=self.tasks,
                 waves=waves,
@@ -375,5 +351,5 @@ class PrefillModel:
                 "row_rest": row_rest(work, self.heads, self.groups),
                 **shape_features(self.batch, work, self.heads, self.groups, device.cores),
             },
-            independent_log_sd=np.full(len(time_s), self.c["independent_log_sd"]),
+            independent_log_sd=xp.full_like(time_s, self.c["independent_log_sd"]),
         )

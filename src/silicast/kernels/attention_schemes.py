@@ -8,8 +8,10 @@ from functools import lru_cache
 from typing import final
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
+from silicast.core import xp
 from silicast.core.numerics import F64, I64, ceil_div
 from silicast.hardware.device import Device
 from silicast.kernels.engine_kernels import kernels_of
@@ -143,8 +145,7 @@ def style_of(variant: Variant, device: Device) -> str:
 
 
 @final
-@dataclass(frozen=True)
-class DecodeTasks:
+class DecodeTasks(Struct, frozen=True):
     """How one decode kernel shares work, one entry a sequence entry.
 
     Attributes:
@@ -176,12 +177,12 @@ def decode_tasks(
     where four times ``blocks`` exceed the cores; 8-bit caches are split with asynchronous matrix
     instructions alone. With ``tcgen05`` it takes all groups of up to 32 heads.
     """
-    packed = np.ones_like(group, dtype=bool)
-    scalar = np.zeros_like(packed)
-    most = np.full_like(group, scheme.most_splits)
+    packed: BoolArray = group > 0
+    scalar: BoolArray = group < 1
+    most = xp.full_like(group, scheme.most_splits)
     if scheme.packs_groups:
         packed = window == 0
-        most = np.where(packed & (group > 1), most, 1)
+        most = xp.where(packed & (group > 1), most, 1)
     elif scheme.single_head_kernel:
         scalar = group > 32
         if scheme.mainloop != "tcgen05":
@@ -189,10 +190,10 @@ def decode_tasks(
             if not narrow:
                 scalar = scalar | (blocks * 4.0 <= cores)
             elif scheme.mainloop == "mma":
-                most = np.where(scalar, most, 1)
-        packed = ~scalar
+                most = xp.where(scalar, most, 1)
+        packed = xp.logical_not(scalar)
     unit = scheme.decode_rows
-    shared = np.where(packed, group, 1)
+    shared = xp.where(packed, group, 1)
     return DecodeTasks(shared, ceil_div(q_len * shared, unit) * unit, most, scalar)
 
 
@@ -203,23 +204,23 @@ SMALL_SHARED_MEMORY = 131_072
 def query_rows(scheme: Scheme, head_dim: I64, packed_rows: I64, device: Device) -> I64:
     """Rows of a query tile: smaller ones where a sequence brings few."""
     if scheme.mainloop == "tcgen05":
-        return np.full_like(head_dim, 256)
+        return xp.full_like(head_dim, 256)
     if scheme.mainloop == "wgmma":
-        return np.full_like(head_dim, 128)
-    widest = np.where(head_dim > 128, 64, 128)
+        return xp.full_like(head_dim, 128)
+    widest = xp.where(head_dim > 128, 64, 128)
     smem = device.memory.get("smem")
     if scheme.small_tiles and smem and smem.capacity_bytes < SMALL_SHARED_MEMORY:
-        widest = np.where(head_dim > 64, 64, widest)
+        widest = xp.where(head_dim > 64, 64, widest)
     if scheme.packs:
-        widest = np.where(packed_rows > 64, widest, np.where(packed_rows > 16, 64, 16))
+        widest = xp.where(packed_rows > 64, widest, xp.where(packed_rows > 16, 64, 16))
     return widest
 
 
 def key_rows(scheme: Scheme, head_dim: I64) -> I64:
     """Keys of one inner step."""
     if scheme.mainloop == "mma":
-        return np.where(head_dim <= 64, 128, np.where(head_dim <= 128, 64, 32))
-    return np.where(head_dim <= 128, 128, 64)
+        return xp.where(head_dim <= 64, 128, xp.where(head_dim <= 128, 64, 32))
+    return xp.where(head_dim <= 128, 128, 64)
 
 
 def padded_width(scheme: Scheme, head_dim: I64) -> I64:
@@ -232,29 +233,29 @@ def padded_width(scheme: Scheme, head_dim: I64) -> I64:
     [64, 96, 600]
     """
     found = head_dim
-    if (head_dim == 128).all():  # the usual case
+    if xp.all_of(head_dim == 128):  # the usual case
         return found
     for width in reversed(scheme.widths):
-        found = np.where(head_dim <= width, np.int64(width), found)
+        found = xp.where(head_dim <= width, width, found)
     return found
 
 
 def resident_ctas(scheme: Scheme, head_dim: I64, tile_q: I64, tile_kv: I64, device: Device) -> I64:
     """CTAs that share one core: shared memory for one query and two key-value tiles each."""
     if scheme.mainloop != "mma":
-        return np.ones_like(head_dim)
+        return xp.full_like(head_dim, 1)
     smem = device.memory.get("smem")
     capacity = int(smem.capacity_bytes) if smem else 65536
     needed = 2 * head_dim * (tile_q + 2 * tile_kv)
-    fit: I64 = np.minimum(np.maximum(capacity // needed, 1), 2)
+    fit: I64 = xp.minimum(xp.maximum(capacity // needed, 1), 2)
     return fit
 
 
 def token_tile(rows: I64, group: I64) -> I64:
     """Tokens of a tile of ``rows`` rows shared by ``group`` heads: a power of two, at least 1."""
     share = rows // group
-    tokens: I64 = _FLOOR_POWER[np.minimum(share, 256)]
-    return tokens
+    tokens: I64 = _FLOOR_POWER[xp.minimum(share, 256)]
+    return tokens if isinstance(share, np.ndarray) else tokens.item()
 
 
 _FLOOR_POWER = np.array([1] + [1 << (n.bit_length() - 1) for n in range(1, 257)], dtype=np.int64)

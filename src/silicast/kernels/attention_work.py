@@ -7,11 +7,14 @@ that a sequence costs the same few operations whatever its length.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import final
+from collections.abc import Mapping
+from typing import Any, final
 
 import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
 
+from silicast.core import xp
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64, ceil_div
@@ -19,8 +22,7 @@ from silicast.workload.op import Op, OpBatch
 
 
 @final
-@dataclass(frozen=True)
-class Sequences:
+class Sequences(Struct, frozen=True):
     """The sequences of a batch of attention ops, in one of two forms.
 
     Uniform: one entry an op, which stands for ``count`` equal sequences. Ragged: one entry a
@@ -31,68 +33,74 @@ class Sequences:
         count: equal sequences an entry stands for, shape (entries,), int64; weight: as floats.
         owner: op of each entry, shape (entries,), or None where entries are ops.
         offsets: shape (ops + 1,), or None where entries are ops.
-        ops: number of ops.
+        one_op: all entries are of one op, whose own values are numbers.
     """
 
     q: I64
     kv: I64
     count: I64
     weight: F64
-    owner: I64 | None
-    offsets: I64 | None
-    ops: int
+    owner: I64 | None = None
+    offsets: I64 | None = None
+    one_op: bool = False
 
     @staticmethod
     def of(batch: OpBatch, *, decode: bool) -> Sequences:
         """Sequences of ``batch``; a decode op's cache does not yet hold its new tokens."""
-        dims, ops = batch.dims, len(batch)
+        dims = batch.dims
         if batch.offsets is None:
-            q = dims["q_len"] if "q_len" in dims else np.ones(ops, dtype=np.int64)
-            count = dims["batch"] if "batch" in dims else np.ones(ops, dtype=np.int64)
-            kv = dims["kv_len"] + q if decode else np.maximum(dims["kv_len"], q)
-            return Sequences(q, kv, count, count.astype(np.float64), None, None, ops)
+            q, count = column(batch, "q_len", 1), column(batch, "batch", 1)
+            kv = dims["kv_len"] + q if decode else xp.maximum(dims["kv_len"], q)
+            return Sequences(q, kv, count, xp.float64(count))
+        ops = len(batch)
         owner = np.repeat(np.arange(ops, dtype=np.int64), np.diff(batch.offsets))
 
         def flat(name: str, default: int) -> I64:
-            if name not in dims:
-                return np.full(len(owner), default, dtype=np.int64)
-            return dims[name] if name in batch.ragged else dims[name][owner]
+            found = column(batch, name, default)
+            return found if name in batch.ragged else np.atleast_1d(found)[owner]
 
         q, kv = flat("q_len", 1), flat("kv_len", 0)
-        kv = kv + q if decode else np.maximum(kv, q)
+        kv = kv + q if decode else xp.maximum(kv, q)
         ones = np.ones_like(q)
-        return Sequences(q, kv, ones, ones.astype(np.float64), owner, batch.offsets, ops)
+        return Sequences(q, kv, ones, xp.float64(ones), owner, batch.offsets, batch.numbers)
 
-    def spread(self, values: I64) -> I64:
+    @property
+    def sequences(self) -> F64:
+        """Sequences of each op, shape (ops,)."""
+        if self.offsets is None:
+            return self.weight
+        counts = xp.float64(np.diff(self.offsets))
+        return counts.item() if self.one_op else counts  # type: ignore[return-value]
+
+    def spread(self, values: NDArray[Any]) -> NDArray[Any]:
         """One value an op -> one value an entry."""
-        return values if self.owner is None else values[self.owner]
-
-    def spread_f(self, values: F64) -> F64:
-        """As :meth:`spread`, for floats."""
-        return values if self.owner is None else values[self.owner]
+        return values if self.owner is None or self.one_op else values[self.owner]
 
     def total(self, values: F64 | I64) -> F64:
         """Sum over an op's sequences of one value an entry, in the order given; shape (ops,)."""
-        if self.owner is None:
+        if self.owner is None or self.offsets is None:
             return values * self.weight
-        sums = np.bincount(self.owner, weights=values, minlength=self.ops)
-        return sums.astype(np.float64)
+        every = np.broadcast_to(values, self.q.shape)
+        summed = np.bincount(self.owner, weights=every, minlength=len(self.offsets) - 1)
+        sums = summed.astype(np.float64)
+        return sums.item() if self.one_op else sums  # type: ignore[return-value]
 
     def largest(self, values: F64) -> F64:
         """Largest value over an op's sequences, shape (ops,)."""
         if self.offsets is None:
             return values
-        found: F64 = np.maximum.reduceat(values, self.offsets[:-1])
-        return found
+        every = np.broadcast_to(values, self.q.shape)
+        found: F64 = np.maximum.reduceat(every, self.offsets[:-1])
+        return found.item() if self.one_op else found  # type: ignore[return-value]
 
 
 def windows(batch: OpBatch, work: Sequences) -> I64:
     """Window of each entry of ``work``; one that reaches every key is none (0)."""
     given = batch.dims.get("window")
-    if given is None or not given.any():
-        return np.zeros(len(work.kv), dtype=np.int64)
+    if given is None or not xp.any_of(given):
+        return work.kv * 0
     window = work.spread(given)
-    return np.where(window < work.kv, window, 0)
+    return xp.where(window < work.kv, window, 0)
 
 
 def live_scores(q: I64, kv: I64, window: I64, *, causal: bool) -> I64:
@@ -108,23 +116,23 @@ def live_scores(q: I64, kv: I64, window: I64, *, causal: bool) -> I64:
     17
     """
     past = kv - q
-    if causal and not window.any():
+    if causal and not xp.any_of(window):
         triangle: I64 = q * past + q * (q + 1) // 2
         return triangle
-    reach = np.where(window > 0, window, kv)
+    reach = xp.where(window > 0, window, kv)
     if not causal:
-        every: I64 = q * np.minimum(kv, reach)
+        every: I64 = q * xp.minimum(kv, reach)
         return every
-    growing = np.minimum(np.maximum(reach - past, 0), q)
+    growing = xp.minimum(xp.maximum(reach - past, 0), q)
     scores: I64 = growing * past + growing * (growing + 1) // 2 + (q - growing) * reach
     return scores
 
 
 def live_keys(q: I64, kv: I64, window: I64) -> I64:
     """Keys that at least one query sees, per sequence; windows slide, causal or not."""
-    if not window.any():
+    if not xp.any_of(window):
         return kv
-    first = np.where(window > 0, np.maximum(0, kv - q - window + 1), 0)
+    first: I64 = xp.where(window > 0, xp.maximum(0, kv - q - window + 1), 0)
     return kv - first
 
 
@@ -138,45 +146,45 @@ def live_blocks(q: I64, kv: I64, window: I64, tile_q: I64, tile_kv: I64, *, caus
     if causal:
         ends = _ceil_sum(past + tile_q, tile_q, blocks - 1, tile_kv) + ceil_div(kv, tile_kv)
     else:
-        reach = np.where(window > 0, np.minimum(kv, window), kv)
-        early = np.minimum(np.maximum(reach - past, 0) // tile_q, blocks - 1)
+        reach = xp.where(window > 0, xp.minimum(kv, window), kv)
+        early: I64 = xp.minimum(xp.maximum(reach - past, 0) // tile_q, blocks - 1)
         follow = _ceil_sum(past + (early + 1) * tile_q, tile_q, blocks - 1 - early, tile_kv)
         ends = early * ceil_div(reach, tile_kv) + follow + ceil_div(kv, tile_kv)
-    if not window.any():
+    if not xp.any_of(window):
         return ends
     # floor(x / n) = ceil((x + 1) / n) - 1, over the query tiles whose window starts inside.
-    whole = np.maximum(0, ceil_div(np.maximum(window - 1 - past, 0), tile_q))
-    late = np.where(window > 0, np.maximum(0, blocks - whole), 0)
-    first = np.maximum(past + whole * tile_q - window + 2, 1)
+    whole = xp.maximum(0, ceil_div(xp.maximum(window - 1 - past, 0), tile_q))
+    late: I64 = xp.where(window > 0, xp.maximum(0, blocks - whole), 0)
+    first = xp.maximum(past + whole * tile_q - window + 2, 1)
     return ends - (_ceil_sum(first, tile_q, late, tile_kv) - late)
 
 
 def longest_row(q: I64, kv: I64, window: I64, tile_q: I64, tile_kv: I64) -> I64:
     """Most key-value tiles that one query tile visits: the last tile or the last full one."""
     past, last = kv - q, ceil_div(q, tile_q) - 1
-    longest = np.zeros_like(q)
-    for tile in (last, np.maximum(last - 1, 0)):
-        end = past + np.minimum((tile + 1) * tile_q, q)
-        if not window.any():
+    longest = xp.full_like(q, 0.0)
+    for tile in (last, xp.maximum(last - 1, 0)):
+        end = past + xp.minimum((tile + 1) * tile_q, q)
+        if not xp.any_of(window):
             return ceil_div(end, tile_kv)  # the last tile sees all keys
-        start = np.where(window > 0, np.maximum(0, past + tile * tile_q - window + 1), 0)
-        longest = np.maximum(longest, ceil_div(end, tile_kv) - start // tile_kv)
+        start = xp.where(window > 0, xp.maximum(0, past + tile * tile_q - window + 1), 0)
+        longest = xp.maximum(longest, ceil_div(end, tile_kv) - start // tile_kv)
     return longest
 
 
 def _ceil_sum(first: I64, step: I64, count: I64, unit: I64) -> I64:
     """Sum of ceil((first + j * step) / unit) for j in 0 .. count - 1; powers of two, first >= 1."""
-    if not count.any():
+    if not xp.any_of(count):
         return count
     wide = step >= unit
-    if wide.all():  # one case for all rows: integers are the same either way
+    if xp.all_of(wide):  # one case for all rows: integers are the same either way
         return _even_sum(first, step, count, unit)
     start = ceil_div(first, step)
-    ratio = np.maximum(unit // step, 1)
+    ratio = xp.maximum(unit // step, 1)
     narrow: I64 = _stairs(start + count - 1, ratio) - _stairs(start - 1, ratio)
-    if not wide.any():
+    if not xp.any_of(wide):
         return narrow
-    return np.where(wide, _even_sum(first, step, count, unit), narrow)
+    return xp.where(wide, _even_sum(first, step, count, unit), narrow)
 
 
 def _even_sum(first: I64, step: I64, count: I64, unit: I64) -> I64:
@@ -214,39 +222,64 @@ def compute_format(dtype: str) -> str:
 
 def column(batch: OpBatch, name: str, default: int) -> I64:
     """A dimension of ``batch``, or ``default`` for every op where it is not given."""
-    if name in batch.dims:
-        return batch.dims[name]
-    return np.full(len(batch), default, dtype=np.int64)
+    return batch.dims[name] if name in batch.dims else batch.filled(default)
 
 
-def useful_flops(op: Op, *, decode: bool) -> int:
-    """4 x head_dim FLOPs for every live score of every head (scores and weighted values)."""
-    batch = OpBatch.of([op])
+def exact_sum(values: I64, counts: I64) -> int:
+    """Sum of products in whole numbers of any size."""
+    pairs = zip(xp.tolist(values), xp.tolist(counts), strict=True)
+    return sum(value * count for value, count in pairs)
+
+
+def useful(op: Op, *, decode: bool) -> tuple[int, int]:
+    """Exact FLOPs and bytes of one op.
+
+    4 x head_dim FLOPs for every live score of every head (scores and weighted values). Queries and
+    results once, live keys and values once, new keys and values included.
+    """
+    batch = OpBatch.single(op)
     work = Sequences.of(batch, decode=decode)
     window = windows(batch, work)
     causal = op.variant.flag("causal", default=True)
-    scores = live_scores(work.q, work.kv, window, causal=causal)
-    heads, width = int(batch.dims["num_heads"][0]), int(batch.dims["head_dim"][0])
-    return 4 * heads * width * _exact_sum(scores, work.count)
-
-
-def _exact_sum(values: I64, counts: I64) -> int:
-    """Sum of products in whole numbers of any size."""
-    pairs = zip(values.tolist(), counts.tolist(), strict=True)
-    return sum(int(value) * int(count) for value, count in pairs)
-
-
-def useful_bytes(op: Op, *, decode: bool) -> int:
-    """Queries and results once, live keys and values once, new keys and values included."""
-    batch = OpBatch.of([op])
-    work = Sequences.of(batch, decode=decode)
-    window = windows(batch, work)
-    keys = _exact_sum(live_keys(work.q, work.kv, window), work.count)
-    queries = _exact_sum(work.q, work.count)
-    heads, groups, width = (
-        int(batch.dims[name][0]) for name in ("num_heads", "num_kv_heads", "head_dim")
-    )
+    scores = exact_sum(live_scores(work.q, work.kv, window, causal=causal), work.count)
+    keys = exact_sum(live_keys(work.q, work.kv, window), work.count)
+    queries = exact_sum(work.q, work.count)
+    heads, groups, width = (int(batch.dims[n]) for n in ("num_heads", "num_kv_heads", "head_dim"))
     q_bytes = element_bytes(op.variant.dtype)
     kv_bytes = element_bytes(op.variant.kv_dtype or op.variant.dtype)
     moved = 2 * queries * heads * width * q_bytes + 2 * keys * groups * width * kv_bytes
-    return int(moved)
+    return 4 * heads * width * scores, int(moved)
+
+
+ROWS = 128
+"""Rows of the usual query tile."""
+
+
+def shape_features(
+    batch: OpBatch, work: Sequences, heads: I64, groups: I64, cores: int
+) -> Mapping[str, F64]:
+    """Features by name, shape (ops,).
+
+    group: query heads of a key-value head. pairs: sequences times key-value heads, each the least
+    work that shares keys; pair_fill: of their last round over the cores, the share that is filled.
+    window_share: of the longest cache, what a window lets a query see; 1 without one.
+    """
+    sequences = work.sequences
+    pairs = sequences * groups
+    rounds = pairs / cores
+    found = {"group": heads / groups, "pairs": pairs, "pair_fill": rounds - xp.floor(rounds)}
+    window = batch.dims.get("window")
+    if window is None or not xp.any_of(window):
+        return {**found, "window_share": xp.full_like(pairs, 1.0)}
+    longest = work.largest(xp.float64(work.kv))
+    share = xp.where(window > 0, xp.minimum(window / xp.maximum(longest, 1.0), 1.0), 1.0)
+    return {**found, "window_share": share}
+
+
+def row_rest(work: Sequences, heads: I64, groups: I64) -> F64:
+    """What the rows of a sequence and group leave over of whole tiles, a mean, shape (ops,)."""
+    group = work.spread(heads // xp.maximum(groups, 1))
+    rest = xp.float64(work.q * group % ROWS)
+    if work.offsets is None:
+        return rest / ROWS
+    return work.total(rest) / (work.sequences * float(ROWS))

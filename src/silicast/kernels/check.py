@@ -219,12 +219,21 @@ def _check_alone(
 ) -> None:
     arrays = _arrays(result)
     for row in rows.tolist():
-        single = implementation.times(OpBatch.of([op_at(batch, row)]), device)
+        op = op_at(batch, row)
+        single = implementation.times(OpBatch.of([op]), device)
         _require_same(arrays, _arrays(single), np.array([row]), f"{where}: alone", batch)
         _require(
             dict(single.shared_log_sd) == dict(result.shared_log_sd),
             f"{where}: shared error depends on the batch",
         )
+        try:
+            number = _arrays(implementation.times(OpBatch.single(op), device))
+        except ArithmeticError:
+            continue  # arrays serve where they hold an infinity
+        bare = {name: np.array([value]) for name, value in number.items()}
+        wrong = [name for name, value in number.items() if isinstance(value, np.ndarray)]
+        _require(not wrong, f"{where}: {wrong} of one op as numbers are arrays")
+        _require_same(arrays, bare, np.array([row]), f"{where}: as numbers", batch)
 
 
 def _check_counts(

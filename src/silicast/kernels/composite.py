@@ -19,8 +19,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import ClassVar, final
 
-import numpy as np
+from msgspec import Struct, structs
 
+from silicast.core import xp
+from silicast.core.dtypes import RECIPES, Recipe, recipe_for
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
@@ -33,10 +35,30 @@ from silicast.kernels.implementation import (
     implementation_for,
 )
 from silicast.kernels.knowledge import substitute_error
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics import load_physics, shared_errors
+from silicast.kernels.roofline import UNCERTAIN_BANDWIDTH, on_chip
 from silicast.kernels.timed_parts import PartBatch, TimedPart, model_of, queued, timed
-from silicast.kernels.work_model import UNCERTAIN_BANDWIDTH, on_chip
+from silicast.workload.libraries import kernel_rule
+from silicast.workload.library_file import Facts
 from silicast.workload.op import Op, OpBatch, Variant
+
+
+@final
+class ModuleWork(Struct, frozen=True):
+    """What every op of a batch runs and moves.
+
+    Attributes:
+        parts: its kernels, in the order in which they run.
+        read_bytes, written_bytes: of the whole module at least, each of shape (n,): weights,
+            inputs, results and its state, nothing that one part hands to another.
+        chosen_products_s: products at their bound rate of work that can be done in several ways:
+            the least of all ways, whichever is taken. Parts of these ways state 0 as ``least``.
+    """
+
+    parts: Sequence[PartBatch]
+    read_bytes: I64
+    written_bytes: I64
+    chosen_products_s: F64 | float = 0.0
 
 
 class Composite(Implementation):
@@ -50,20 +72,15 @@ class Composite(Implementation):
     """
 
     group: ClassVar[str]
+    takes_numbers: ClassVar[bool] = True
 
     @abstractmethod
-    def parts(self, batch: OpBatch, device: Device | None) -> Sequence[PartBatch]:
-        """The kernels of every op in ``batch``, in the order in which they run.
+    def work(self, batch: OpBatch, device: Device | None) -> ModuleWork:
+        """What every op in ``batch`` runs and moves.
 
         Args:
             batch: the module's ops.
             device: where they run; None asks for the useful work alone, which no device changes.
-        """
-
-    @abstractmethod
-    def operands(self, batch: OpBatch) -> tuple[I64, I64]:
-        """Bytes that the whole module reads and writes at least, each of shape (n,): weights,
-        inputs, results and its state, nothing that one part hands to another.
         """
 
     def style(self, variant: Variant, device: Device) -> str:  # noqa: ARG002
@@ -73,12 +90,6 @@ class Composite(Implementation):
     def constants_styles(self, variant: Variant, device: Device) -> tuple[str, ...]:
         """Whose constants to use, each put over those before it; by default :meth:`style`'s."""
         return (self.style(variant, device),)
-
-    def chosen_products_s(self, batch: OpBatch, device: Device) -> F64 | float:  # noqa: ARG002
-        """Products at their bound rate of work that can be done in several ways: the least of all
-        ways, whichever is taken. Parts of these ways state 0 as their ``least``. 0 by default.
-        """
-        return 0.0
 
     def host_floor_s(self, batch: OpBatch, c: Mapping[str, float]) -> F64 | float:  # noqa: ARG002
         """What the host takes to launch the parts one by one, where no graph does; 0 by default."""
@@ -92,27 +103,30 @@ class Composite(Implementation):
     @final
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         """As :meth:`analyse`, with given constants: for fitting them."""
-        parts = self.timed_parts(batch, device)
-        shares: dict[str, F64] = {}
+        work = self.work(batch, device)
+        # of a single op, parts that do not run need no time; those of a batch run in some rows
+        run = [part for part in work.parts if not (batch.numbers and part.count == 0)]
+        parts = timed(run, device)
+        shares: dict[str, F64] = dict.fromkeys((x.name for x in work.parts), batch.filled(0.0))
         for part in parts:
             own = part.total_s * c.get(f"{part.name}.efficiency", 1.0) * c["efficiency"]
-            shares[part.name] = shares[part.name] + own if part.name in shares else own
+            shares[part.name] = shares[part.name] + own
         time = _sum(shares.values()) + c["module_s"]
-        time = np.maximum(time, self.host_floor_s(batch, c))
+        time = xp.maximum(time, self.host_floor_s(batch, c))
         if batch.variant.launch == "stream":
-            time = time + self._host_s(batch, device)
-        resource_s = self._bounds(batch, device, parts)
+            time = time + _host_s(work.parts[0], device)
+        resource_s = _bounds(work, parts, device, batch.variant.cache)
         bound = _largest(resource_s.values())
         return Analysis(
             time_s=time,
             bound_s=bound,
-            resource_s={**resource_s, "launch": np.full(len(batch), c["module_s"])},
+            resource_s={**resource_s, "launch": batch.filled(c["module_s"])},
             demand=_demand(parts),
             features={
                 **{f"{name}_share": share / time for name, share in shares.items()},
                 "bound_share": bound / time,
             },
-            independent_log_sd=np.full(len(batch), c["independent_log_sd"]),
+            independent_log_sd=batch.filled(c["independent_log_sd"]),
             warnings=tuple(dict.fromkeys(said for part in parts for said in part.warnings)),
         )
 
@@ -123,7 +137,7 @@ class Composite(Implementation):
         Raises:
             SilicastError: a part has no model on this device, or not in its format.
         """
-        return timed(self.parts(batch, device), device, len(batch))
+        return timed(self.work(batch, device).parts, device)
 
     @final
     def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
@@ -131,15 +145,11 @@ class Composite(Implementation):
         return _constants(self.group, device.architecture, self.constants_styles(variant, device))
 
     @final
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
-        c = self.constants(batch.variant, device)
-        measured = load_physics(self.group).is_measured(device.architecture)
-        wider = 1.0 if measured else c["unmeasured_widening"]
-        found = {
-            f"family:{self.family}": c["family_log_sd"], "device": c["device_log_sd"] * wider
-        }  # fmt: skip
-        if any(with_format(device, name)[1] for name in _formats(self, batch.variant, device)):
+        c = self.constants(variant, device)
+        found = shared_errors(self.group, self.family, c, device)
+        if any(with_format(device, name)[1] for name in _formats(self, variant, device)):
             found["format"] = substitute_error(device)
         return found
 
@@ -147,7 +157,7 @@ class Composite(Implementation):
     def flops(self, op: Op) -> int:
         """Exact useful floating-point operations: the parts'."""
         total = 0
-        for part in self.parts(OpBatch.of([op]), None):
+        for part in self.work(OpBatch.of([op]), None).parts:
             model = implementation_for(part.batch.family, "simt")
             assert model is not None
             count = part.count if isinstance(part.count, int) else int(part.count[0])
@@ -157,38 +167,42 @@ class Composite(Implementation):
     @final
     def compulsory_bytes(self, op: Op) -> int:
         """Exact bytes of the module's own operands and results."""
-        read, written = self.operands(OpBatch.of([op]))
-        return int(read[0]) + int(written[0])
+        work = self.work(OpBatch.single(op), None)
+        return int(work.read_bytes + work.written_bytes)
 
-    def _host_s(self, batch: OpBatch, device: Device) -> F64:
-        """What launching from the host adds: parts queue behind the first one."""
-        first = self.parts(batch, device)[0]
-        model = model_of(first, device)
-        behind = model.times(queued(first.batch), device).estimate_s
-        variant = replace(first.batch.variant, launch="stream")
-        alone = model.times(replace(first.batch, variant=variant), device).estimate_s
-        return np.maximum(alone - behind, 0.0)
 
-    def _bounds(self, batch: OpBatch, device: Device, parts: Sequence[TimedPart]) -> dict[str, F64]:
-        """Products of all parts one after another; the module's bytes through each memory."""
-        read, written = (side.astype(np.float64) for side in self.operands(batch))
-        capacity, chip_per_s = _chip_bound(device)
-        beyond = np.maximum(read + written - capacity, 0.0)
-        forced = np.maximum(read, beyond) if batch.variant.cache == "cold" else beyond
-        return {
-            "tensor": _sum(part.products_s * part.least for part in parts)
-            + self.chosen_products_s(batch, device),
-            "dram": forced / device.dram.bandwidth_bytes_per_s,
-            "chip": (read + written) / chip_per_s,
-        }
+def _host_s(first: PartBatch, device: Device) -> F64:
+    """What launching from the host adds: parts queue behind the first one."""
+    model = model_of(first, device)
+    behind = model.estimates(queued(first.batch), device).estimate_s
+    variant = replace(first.batch.variant, launch="stream")
+    alone = model.estimates(structs.replace(first.batch, variant=variant), device).estimate_s
+    found: F64 = xp.maximum(alone - behind, 0.0)
+    return found
+
+
+def _bounds(
+    work: ModuleWork, parts: Sequence[TimedPart], device: Device, cache: str
+) -> dict[str, F64]:
+    """Products of all parts one after another; the module's bytes through each memory."""
+    read, written = xp.float64(work.read_bytes), xp.float64(work.written_bytes)
+    capacity, chip_per_s = _chip_bound(device)
+    beyond = xp.maximum(read + written - capacity, 0.0)
+    forced = xp.maximum(read, beyond) if cache == "cold" else beyond
+    products = _sum(part.products_s * part.least for part in parts)
+    return {
+        "tensor": products + work.chosen_products_s,
+        "dram": forced / device.dram.bandwidth_bytes_per_s,
+        "chip": (read + written) / chip_per_s,
+    }
 
 
 @lru_cache(maxsize=1024)
 def _formats(model: Composite, variant: Variant, device: Device) -> frozenset[str]:
     """Formats of the parts, which no size changes: those of the smallest op."""
     sizes = {name: low for name, (low, _) in model.dims.items()}
-    parts = model.parts(OpBatch.of([Op.make(model.family, variant, **sizes)]), device)
-    return frozenset(part.batch.variant.dtype for part in parts)
+    work = model.work(OpBatch.single(Op.make(model.family, variant, **sizes)), device)
+    return frozenset(part.batch.variant.dtype for part in work.parts)
 
 
 @lru_cache(maxsize=1024)
@@ -225,7 +239,7 @@ def _sum(terms: Iterable[F64]) -> F64:
 def _largest(terms: Iterable[F64]) -> F64:
     largest: F64 | None = None
     for term in terms:
-        largest = term if largest is None else np.maximum(largest, term)
+        largest = term if largest is None else xp.maximum(largest, term)
     if largest is None:
         raise ValueError("a bound has at least one resource")
     return largest
@@ -240,13 +254,113 @@ def _demand(parts: Sequence[TimedPart]) -> Demand:
             (pipes, part.demand.pipe_work), (levels, part.demand.level_bytes)
         ):  # fmt: skip
             for name, amount in given.items():
-                into[name] = into.get(name, np.zeros_like(part.count)) + amount * part.count
+                work = amount * part.count
+                into[name] = into[name] + work if name in into else work
     return Demand(
         tasks=_sum(part.demand.tasks * part.count for part in parts),
         waves=_sum(part.demand.waves * part.count for part in parts),
         occupancy=_largest(
-            np.where(part.count > 0.0, part.demand.occupancy, 0.0) for part in parts
+            xp.where(part.count > 0.0, part.demand.occupancy, 0.0) for part in parts
         ),
         pipe_work=pipes,
         level_bytes=levels,
     )
+
+
+GEMM = "gemm_"
+"""Prefix of the flag that names the format of a module's linear layers: "gemm_fp8_block"."""
+PRODUCTS = "products"
+MOVES = "moves"
+COPY = Variant(dtype="bf16", flags=(("copy", True),))
+
+
+SHORT_TOKENS = 2048
+"""Tokens up to which all of these models select everything."""
+HOST_LINK = "nvlink_c2c"
+"""Link of a device to a host of the same package."""
+
+
+def linear_recipe(variant: Variant) -> Recipe:
+    """The format of a module's linear layers.
+
+    >>> linear_recipe(Variant(flags=(("gemm_fp8_block", True),))).name
+    'fp8_block'
+    """
+    for name, value in variant.flags:
+        if value and name.startswith(GEMM):
+            return recipe_for(name.removeprefix(GEMM), field="gemm_type")
+    return recipe_for(variant.dtype)
+
+
+def is_decode(variant: Variant) -> bool:
+    """Whether a module runs in a decode step."""
+    return variant.flag("generation")
+
+
+@lru_cache(maxsize=4096)
+def module_style(module: str, variant: Variant, device: Device) -> tuple[str, str]:
+    """The engine whose constants hold for a module, and the suffix of its release."""
+    host = "grace" if HOST_LINK in device.links else ""
+    rule = kernel_rule(module, Facts.of(variant, device.architecture, host=host))
+    return (variant.library, "") if rule is None else (rule.style, rule.suffix)
+
+
+def module_styles(module: str, variant: Variant, device: Device) -> tuple[str, ...]:
+    """Whose constants, from the least to the most particular: module and phase; library; format of
+    the linear layers; whether the host is one with a link of its own to the device (Grace) or
+    PCIe's, where launching counts; a library's release.
+    """
+    recipe = linear_recipe(variant).name
+    narrow = recipe if recipe in ("fp8_block", "nvfp4") else "bf16"
+    phase = "generation" if is_decode(variant) else "context"
+    library, early = module_style(f"{module}_module", variant, device)
+    found = [f"{module}_{phase}", f"{module}_{library}_{phase}"]
+    style = f"{module}_{library}_{narrow}_{phase}"
+    for suffix in ("", "_grace" if HOST_LINK in device.links else "", early):
+        style += suffix
+        found.append(style)
+    return tuple(dict.fromkeys(found))
+
+
+def launching_s(c: Mapping[str, float], batch: I64, kv: I64, *, skips: bool = False) -> F64:
+    """Host time to launch a module's kernels one by one; they are fewer without an indexer, and
+    where everything would be selected.
+    """
+    long = c["skip_host_s" if skips else "host_s"]
+    eager = xp.where(kv <= SHORT_TOKENS, c["short_host_s"], long)
+    found: F64 = xp.where(batch > c["graph_batch"], eager, 0.0)
+    return found
+
+
+def products(
+    ops: OpBatch, m: I64, n: I64, k: I64, *, batch: I64 | None = None, plain: bool = False
+) -> PartBatch:
+    """A linear layer of each op; ``plain``: in 16 bits whatever the format of the others."""
+    dims = {"m": m, "n": n, "k": k, "batch": m * 0 + 1 if batch is None else batch}
+    kind = _of_products(ops.variant, plain=plain or batch is not None)
+    return PartBatch(PRODUCTS, ops.beside("gemm", kind, dims))
+
+
+@lru_cache(maxsize=1024)
+def _of_products(variant: Variant, *, plain: bool) -> Variant:
+    recipe = RECIPES["bf16"] if plain else linear_recipe(variant)
+    flags = (("includes_quantize", True),) if recipe.quantizes else ()
+    return Variant(dtype=recipe.name, library=variant.library, flags=flags)
+
+
+@lru_cache(maxsize=1024)
+def kind_of(dtype: str, variant: Variant, kv_dtype: str = "") -> Variant:
+    """The variant of a module's kernel in another format; of the module's phase and library."""
+    flags = (("decode", True),) if is_decode(variant) else ()
+    return Variant(dtype=dtype, kv_dtype=kv_dtype, library=variant.library, flags=flags)
+
+
+def moves(ops: OpBatch, elements: I64) -> PartBatch:
+    """Norms, rotations, conversions and copies: ``elements`` read and written."""
+    dims = {"elements": xp.maximum(elements, 1), "inputs": xp.full_like(elements, 1)}
+    return PartBatch(MOVES, ops.beside("elementwise", COPY, dims))
+
+
+def weight_bytes(recipe: Recipe, weights: I64) -> I64:
+    """Bytes of so many weights with their share of the scales, whole bytes."""
+    return (weights * int(recipe.weight_bits * 64)) // 512

@@ -26,11 +26,17 @@ from silicast.kernels.conv2d_model import (
     setting_of,
 )
 from silicast.kernels.conv2d_shapes import Shape, fewest_products
-from silicast.kernels.implementation import Analysis, Demand, Implementation, positive, register
+from silicast.kernels.gemm_model import ROWS_PER_CHUNK
+from silicast.kernels.implementation import (
+    Analysis,
+    Demand,
+    Implementation,
+    positive,
+    register,
+)
 from silicast.kernels.physics import load_physics
 from silicast.workload.op import Op, OpBatch, Variant
 
-LABELLED_ROWS = 1000
 FAR = 16.0
 """Times slower than the estimate beyond which an algorithm is out of the question."""
 
@@ -45,6 +51,7 @@ class Conv2d(Implementation):
     """
 
     family: ClassVar[str] = "conv2d"
+    rows_at_once: ClassVar[int] = ROWS_PER_CHUNK
     dtypes: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "fp16", "bf16", "int8")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
         "batch": (1, 1 << 16),
@@ -64,10 +71,10 @@ class Conv2d(Implementation):
         setting = setting_of(batch.variant, device)
         return analyse_shape(setting, Shape.of(batch.dims), batch.variant, device)
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
-        c = setting_of(batch.variant, device).c
-        measured = self.is_measured(batch.variant, device)
+        c = setting_of(variant, device).c
+        measured = self.is_measured(variant, device)
         return {
             "device": c["device_log_sd" if measured else "unmeasured_device_log_sd"],
             "family:conv2d": c["family_log_sd"],
@@ -114,7 +121,7 @@ def analyse_shape(setting: Setting, shape: Shape, variant: Variant, device: Devi
     dram_bytes, blocks, issued = of_best("dram_bytes"), of_best("blocks"), of_best("issued")
     resource_s = _bounds(setting, sizes, variant, device)
     bound = np.maximum(resource_s[setting.pipe], resource_s["dram"])
-    cores = setting.machine.cores
+    cores = setting.rates.cores
     moved_s = (sizes.elements_in + sizes.elements_out) / device.dram.bandwidth_bytes_per_s
     return Analysis(
         time_s=time,
@@ -141,19 +148,17 @@ def analyse_shape(setting: Setting, shape: Shape, variant: Variant, device: Devi
             },
         },
         independent_log_sd=np.full_like(time, setting.c["independent_log_sd"]),
-        choice=tuple(f"{names[i]} {pass_of(variant)}" for i in best.tolist())
-        if len(time) <= LABELLED_ROWS
-        else (),
+        choice=lambda: [f"{names[i]} {pass_of(variant)}" for i in best.tolist()],
     )
 
 
 def _bounds(setting: Setting, shape: Shape, variant: Variant, device: Device) -> dict[str, F64]:
     """Fewest multiplications of any algorithm at the peak, bytes that no cache can hold."""
-    recipe, machine = setting.recipe, setting.machine
+    recipe, rates = setting.recipe, setting.rates
     operations = 2.0 * fewest_products(shape, recipe.compute)
-    images = shape.elements_in * machine.a_bytes
-    filters = shape.elements_filter * machine.b_bytes
-    results = shape.elements_out * machine.c_bytes
+    images = shape.elements_in * rates.a_bytes
+    filters = shape.elements_filter * rates.b_bytes
+    results = shape.elements_out * rates.c_bytes
     fetched = images + filters
     if pass_of(variant) == "data":
         fetched = results + filters

@@ -26,8 +26,8 @@ from silicast.core.dtypes import RECIPES, Recipe
 from silicast.core.numerics import F64, I64, smooth_max
 from silicast.hardware.device import Device
 from silicast.kernels.conv2d_shapes import Shape
-from silicast.kernels.data_rate import cache_rate, data_rate
-from silicast.kernels.gemm_model import Machine, Steps, evaluate, stays_in_l2
+from silicast.kernels.device_rates import cache_rate, data_rate
+from silicast.kernels.gemm_model import GemmRates, Steps, evaluate, stays_in_l2
 from silicast.kernels.gemm_tiles import Tiles, tiles_for
 from silicast.kernels.physics import load_physics
 from silicast.workload.op import Variant
@@ -70,7 +70,7 @@ class Setting:
         direction: forward, data or weights.
         c: constants of the architecture, those of the pipe and the direction put over the others.
         tiles: candidates.
-        machine: rates; its memory is infinite, for traffic is counted here.
+        rates: rates; its memory is infinite, for traffic is counted here.
         steps: of the plain product; ``fast_steps`` of products between transforms.
         dram, l2: bytes per second achieved; l2_bytes: what stays from call to call.
         fma: operations per second of the FMA pipe.
@@ -81,7 +81,7 @@ class Setting:
     direction: str
     c: Mapping[str, float]
     tiles: Tiles
-    machine: Machine
+    rates: GemmRates
     steps: Steps
     fast_steps: Steps
     dram: float
@@ -114,7 +114,7 @@ def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -
         c["smallest_tile_n"],
         compute=recipe.compute,
     )
-    machine = replace(Machine.of(device, recipe, pipe, variant, c), dram=float("inf"))
+    rates = replace(GemmRates.of(device, recipe, pipe, variant, c), dram=float("inf"))
     plain = {**c, "tensor_efficiency": c["efficiency"] * c["share"]}
     fast = {**c, "tensor_efficiency": c["efficiency"] * c["fast_share"]}
     return Setting(
@@ -123,9 +123,9 @@ def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -
         direction=direction,
         c=c,
         tiles=tiles,
-        machine=machine,
-        steps=Steps.of(tiles, machine, plain),
-        fast_steps=Steps.of(tiles, machine, fast),
+        rates=rates,
+        steps=Steps.of(tiles, rates, plain),
+        fast_steps=Steps.of(tiles, rates, fast),
         dram=data_rate(device) * c["dram_efficiency"],
         l2=cache_rate(device) * c["l2_efficiency"],
         l2_bytes=device.l2.capacity_bytes * c["resident_share"],
@@ -247,7 +247,7 @@ def _product(
 ) -> tuple[F64, F64, F64]:
     """Expected time, operations issued and blocks of matrix products; each of shape (rows,)."""
     c = {**setting.c, "launch_s": 0.0}
-    found = evaluate(m, n, k, batch, setting.tiles, steps, setting.machine, c)
+    found = evaluate(m, n, k, batch, setting.tiles, steps, setting.rates, c)
     best = found.time.argmin(axis=0)
     place = best * m.shape[1] + np.arange(m.shape[1])
     blocks, block_steps = found.blocks.take(place), found.block_steps.take(place)
@@ -272,7 +272,7 @@ def _implicit(setting: Setting, f: Shape) -> Found:
     busy = busy * (1.0 + np.where(taps > 1.0, c["gather_share"], 0.0)[0])
     if c["narrow_taps_per_clock"] > 0.0:
         narrow = (f.c_of_group < ALIGNMENT) & (taps > 1.0)
-        rate = setting.machine.cores * setting.machine.clock_hz * c["narrow_taps_per_clock"]
+        rate = setting.rates.cores * setting.rates.clock_hz * c["narrow_taps_per_clock"]
         busy = busy + np.where(narrow, f.n * f.p * f.q * taps * f.groups / rate, 0.0)[0]
     return _with_memory(setting, f, busy, issued, blocks, 0.0, c["kernels"])
 
@@ -324,7 +324,7 @@ def _transformed(
 def _direct(setting: Setting, f: Shape) -> Found:
     """One thread a result: no padding of channels, no reuse beyond registers."""
     operations = (2.0 * f.n * f.p * f.q * f.k * f.c_of_group * f.r * f.s)[0]
-    cores = setting.machine.cores
+    cores = setting.rates.cores
     blocks = np.ceil(operations / (2.0 * 1024.0))
     busy = operations / setting.fma * (cores / np.minimum(blocks, cores))
     return _with_memory(setting, f, busy, operations, blocks, 0.0, 1.0)
@@ -335,10 +335,10 @@ def _with_memory(
     kernels: float,
 ) -> Found:  # fmt: skip
     """Products with traffic of images, filters and what is kept between kernels."""
-    c, machine = setting.c, setting.machine
-    images = (f.elements_in * machine.a_bytes)[0]
-    results = (f.elements_out * machine.c_bytes)[0]
-    moved = images + results + (f.elements_filter * machine.b_bytes)[0]
+    c, rates = setting.c, setting.rates
+    images = (f.elements_in * rates.a_bytes)[0]
+    results = (f.elements_out * rates.c_bytes)[0]
+    moved = images + results + (f.elements_filter * rates.b_bytes)[0]
     extra = np.zeros_like(moved) + np.asarray(between).reshape(-1)
     kept = 0.0 if setting.cold else stays_in_l2(setting.l2_bytes, moved + extra)
     missing = 1.0 - stays_in_l2(setting.l2_bytes, 0.5 * extra + moved)

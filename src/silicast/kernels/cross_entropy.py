@@ -9,8 +9,9 @@ loss picked from those, and backward the same way.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import ClassVar, final
+
+from msgspec.structs import replace
 
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import register

@@ -1,25 +1,23 @@
 """DeepSeek-V4's compressed attention with its projections: a layer's attention as engines time it.
 
 A compressor makes one entry out of every ``compress_ratio`` tokens; a query attends to the last
-``window`` tokens and to entries, all of them (:mod:`silicast.kernels.hca_module`) or those that an
-indexer selects (docs/explanation/sparse-attention.md). Flags:
-:mod:`silicast.kernels.sparse_module`.
+``window`` tokens and to entries: all of them (HCA), or those that an indexer selects (CSA).
+docs/explanation/sparse-attention.md explains both; :mod:`silicast.kernels.sparse_module` has the
+flags.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar, final
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.core.numerics import I64
 from silicast.hardware.device import Device
+from silicast.kernels.composite import is_decode, kind_of, moves, products
 from silicast.kernels.implementation import register
-from silicast.kernels.module_parts import is_decode, moves, products
 from silicast.kernels.sparse_module import Sizes, SparseModule
 from silicast.kernels.timed_parts import PartBatch
-from silicast.workload.op import OpBatch, Variant
 
 V4_FLASH: Mapping[str, int] = {
     "hidden": 4096, "q_rank": 1024, "head_dim": 512, "out_groups": 8, "out_rank": 1024,
@@ -38,63 +36,57 @@ class CompressedModule(SparseModule):
     indexed: ClassVar[bool]
 
     @final
-    def parts(self, batch: OpBatch, device: Device | None) -> Sequence[PartBatch]:  # noqa: ARG002
-        """See :meth:`Composite.parts`."""
-        s, variant = Sizes(batch, self.defaults), batch.variant
+    def parts(self, s: Sizes, device: Device | None) -> list[PartBatch]:  # noqa: ARG002
+        """See :meth:`SparseModule.parts`."""
+        batch, variant = s.ops, s.ops.variant
         hidden, q_rank, width, out_rank = s["hidden"], s["q_rank"], s["head_dim"], s["out_rank"]
         index_heads, index_dim, selected = s["index_heads"], s["index_dim"], s["selected"]
         groups = _groups(s)
-        decode = is_decode(variant)
         series = 2 if self.indexed else 1  # lightly compressed entries overlap: two series of them
         found = [
-            products(variant, s.tokens, q_rank + width, hidden),
-            products(variant, s.tokens, s.heads * width, q_rank),
-            products(variant, s.tokens, out_rank, s.heads * width // groups, batch=groups),
-            products(variant, s.tokens, hidden, groups * out_rank),
-            products(variant, s.tokens, 2 * series * width, hidden, plain=True),
-            moves(s.tokens * (q_rank + (2 * s.heads + 2 * series) * width)),
+            products(batch, s.tokens, q_rank + width, hidden),
+            products(batch, s.tokens, s.heads * width, q_rank),
+            products(batch, s.tokens, out_rank, s.heads * width // groups, batch=groups),
+            products(batch, s.tokens, hidden, groups * out_rank),
+            products(batch, s.tokens, 2 * series * width, hidden, plain=True),
+            moves(batch, s.tokens * (q_rank + (2 * s.heads + 2 * series) * width)),
         ]
-        flags = (("decode", True),) if decode else ()
-        cached = {**s.lengths(decode=decode), "ratio": _ratio(s)}
-        kind = Variant(
-            dtype=variant.dtype, kv_dtype=variant.kv_dtype, library=variant.library, flags=flags
-        )
+        cached = {**s.lengths(decode=is_decode(variant)), "ratio": _ratio(s)}
+        kind = kind_of(variant.dtype, variant, variant.kv_dtype)
         attention = {
             **cached, "num_heads": s.heads, "head_dim": width, "value_dim": width,
             "selected": selected if self.indexed else selected * 0, "window": s["window"],
         }  # fmt: skip
-        found.append(PartBatch("attention", OpBatch("sparse_attention", kind, attention)))
+        found.append(PartBatch("attention", batch.beside("sparse_attention", kind, attention)))
         if not self.indexed:
             return found
         found += [
-            products(variant, s.tokens, index_heads * index_dim, q_rank),
-            products(variant, s.tokens, 4 * index_dim + index_heads, hidden, plain=True),
-            moves(s.tokens * (index_heads + 4) * index_dim),
+            products(batch, s.tokens, index_heads * index_dim, q_rank),
+            products(batch, s.tokens, 4 * index_dim + index_heads, hidden, plain=True),
+            moves(batch, s.tokens * (index_heads + 4) * index_dim),
         ]
-        fp8 = Variant(dtype="fp8", library=variant.library, flags=flags)
+        fp8, fp32 = kind_of("fp8", variant), kind_of("fp32", variant)
         logits = {**cached, "heads": index_heads, "head_dim": index_dim}
-        found.append(PartBatch("logits", OpBatch("indexer_logits", fp8, logits)))
-        rows = Variant(dtype="fp32", library=variant.library, flags=flags)
-        found.append(PartBatch("selection", OpBatch("topk", rows, {**cached, "k": selected})))
+        chosen = {**cached, "k": selected}
+        found.append(PartBatch("logits", batch.beside("indexer_logits", fp8, logits)))
+        found.append(PartBatch("selection", batch.beside("topk", fp32, chosen)))
         return found
 
     @final
-    def weights(self, batch: OpBatch) -> I64:
+    def weights(self, s: Sizes) -> I64:
         """See :meth:`SparseModule.weights`: without the compressor's and the indexer's."""
-        s = Sizes(batch, self.defaults)
         hidden, q_rank, width, out_rank = s["hidden"], s["q_rank"], s["head_dim"], s["out_rank"]
         inner = hidden * (q_rank + width) + q_rank * s.heads * width
         found: I64 = inner + s.heads * width * out_rank + _groups(s) * out_rank * hidden
         return found
 
     @final
-    def entries(self, batch: OpBatch) -> I64:
+    def entries(self, s: Sizes) -> I64:
         """See :meth:`SparseModule.entries`: those that one query attends to, and the window."""
-        s = Sizes(batch, self.defaults)
         entries = s.kv // _ratio(s)
         if self.indexed:
-            entries = np.minimum(entries, s["selected"])
-        found: I64 = s.batch * (entries + np.minimum(s.kv, s["window"])) * s["head_dim"]
+            entries = xp.minimum(entries, s["selected"])
+        found: I64 = s.batch * (entries + xp.minimum(s.kv, s["window"])) * s["head_dim"]
         return found
 
 
@@ -108,10 +100,20 @@ class CsaModule(CompressedModule):
     indexed: ClassVar[bool] = True
 
 
+@register
+@final
+class HcaModule(CompressedModule):
+    """One entry for 128 tokens, all of them attended, and a window."""
+
+    family: ClassVar[str] = "hca_module"
+    defaults: ClassVar[Mapping[str, int]] = {**V4_FLASH, "compress_ratio": 128}
+    indexed: ClassVar[bool] = False
+
+
 def _groups(s: Sizes) -> I64:
     """Groups of the output projection: none has less than a head."""
-    return np.maximum(np.minimum(s["out_groups"], s.heads), 1)
+    return xp.maximum(xp.minimum(s["out_groups"], s.heads), 1)
 
 
 def _ratio(s: Sizes) -> I64:
-    return np.maximum(s["compress_ratio"], 1)
+    return xp.maximum(s["compress_ratio"], 1)

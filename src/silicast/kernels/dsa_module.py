@@ -7,20 +7,19 @@ attended in the latent (docs/explanation/sparse-attention.md). Flags:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import ClassVar, final
 
-import numpy as np
+from msgspec.structs import replace
 
+from silicast.core import xp
 from silicast.core.numerics import I64
 from silicast.hardware.device import Device
+from silicast.kernels.composite import is_decode, kind_of, moves, products
 from silicast.kernels.implementation import register
-from silicast.kernels.module_parts import is_decode, moves, products
 from silicast.kernels.sparse_attention import runs_dense
 from silicast.kernels.sparse_module import Sizes, SparseModule
 from silicast.kernels.timed_parts import PartBatch
-from silicast.workload.op import OpBatch, Variant
 
 
 @register
@@ -34,26 +33,23 @@ class DsaModule(SparseModule):
         "index_heads": 64, "index_dim": 128, "selected": 2048,
     }  # fmt: skip
 
-    def parts(self, batch: OpBatch, device: Device | None) -> Sequence[PartBatch]:
-        """See :meth:`Composite.parts`."""
-        s, variant = Sizes(batch, self.defaults), batch.variant
+    def parts(self, s: Sizes, device: Device | None) -> list[PartBatch]:
+        """See :meth:`SparseModule.parts`."""
+        batch, variant = s.ops, s.ops.variant
         hidden, q_rank, kv_rank, value = s["hidden"], s["q_rank"], s["kv_rank"], s["value"]
         nope, rope, selected = s["nope"], s["rope"], s["selected"]
         index_heads, index_dim = s["index_heads"], s["index_dim"]
-        decode = is_decode(variant)
-        library = variant.library
         found = [
-            products(variant, s.tokens, q_rank + kv_rank + rope, hidden),
-            products(variant, s.tokens, s.heads * (nope + rope), q_rank),
-            products(variant, s.tokens, kv_rank, nope, batch=s.heads),
-            products(variant, s.tokens, value, kv_rank, batch=s.heads),
-            products(variant, s.tokens, hidden, s.heads * value),
-            moves(s.tokens * (q_rank + kv_rank + s.heads * (nope + rope + kv_rank))),
+            products(batch, s.tokens, q_rank + kv_rank + rope, hidden),
+            products(batch, s.tokens, s.heads * (nope + rope), q_rank),
+            products(batch, s.tokens, kv_rank, nope, batch=s.heads),
+            products(batch, s.tokens, value, kv_rank, batch=s.heads),
+            products(batch, s.tokens, hidden, s.heads * value),
+            moves(batch, s.tokens * (q_rank + kv_rank + s.heads * (nope + rope + kv_rank))),
         ]
-        flags = (("decode", True),) if decode else ()
-        cached = s.lengths(decode=decode)
-        kind = Variant(dtype=variant.dtype, kv_dtype=variant.kv_dtype, library=library, flags=flags)
-        attention = OpBatch("sparse_attention", kind, {
+        cached = s.lengths(decode=is_decode(variant))
+        kind = kind_of(variant.dtype, variant, variant.kv_dtype)
+        attention = batch.beside("sparse_attention", kind, {
             **cached, "num_heads": s.heads, "head_dim": kv_rank + rope, "value_dim": kv_rank,
             "selected": selected, "dense_width": nope + rope + value,
         })  # fmt: skip
@@ -61,34 +57,33 @@ class DsaModule(SparseModule):
         if variant.flag("skip_indexer"):
             return found
         # nothing has to be scored where everything that is seen is selected
-        needed = (s.kv > selected).astype(np.int64)
-        scored = np.ones_like(s.kv)
+        needed = xp.int64(s.kv > selected)
+        scored = xp.full_like(s.kv, 1)
         if device is not None:
             scored = scored - runs_dense(attention, device)
         index = (
-            products(variant, s.tokens, index_heads * index_dim, q_rank),
-            products(variant, s.tokens, index_dim + index_heads, hidden, plain=True),
+            products(batch, s.tokens, index_heads * index_dim, q_rank),
+            products(batch, s.tokens, index_dim + index_heads, hidden, plain=True),
         )
         found += [replace(part, least=needed) for part in index]
-        found.append(moves(s.tokens * (index_heads + 1) * index_dim))
-        fp8 = Variant(dtype="fp8", library=library, flags=flags)
+        found.append(moves(batch, s.tokens * (index_heads + 1) * index_dim))
+        fp8, fp32 = kind_of("fp8", variant), kind_of("fp32", variant)
         logits = {**cached, "heads": index_heads, "head_dim": index_dim}
-        rows = Variant(dtype="fp32", library=library, flags=flags)
-        found.append(PartBatch("logits", OpBatch("indexer_logits", fp8, logits), scored, needed))
-        chosen = OpBatch("topk", rows, {**cached, "k": selected})
-        found.append(PartBatch("selection", chosen, scored))
+        chosen = {**cached, "k": selected}
+        found += [
+            PartBatch("logits", batch.beside("indexer_logits", fp8, logits), scored, needed),
+            PartBatch("selection", batch.beside("topk", fp32, chosen), scored),
+        ]
         return found
 
-    def weights(self, batch: OpBatch) -> I64:
+    def weights(self, s: Sizes) -> I64:
         """See :meth:`SparseModule.weights`: without the indexer's."""
-        s = Sizes(batch, self.defaults)
         wide = s["hidden"] * (s["q_rank"] + s["kv_rank"] + s["rope"] + s.heads * s["value"])
         found: I64 = wide + s["q_rank"] * s.heads * (s["nope"] + s["rope"])
         return found
 
-    def entries(self, batch: OpBatch) -> I64:
+    def entries(self, s: Sizes) -> I64:
         """See :meth:`SparseModule.entries`: what one query selects."""
-        s = Sizes(batch, self.defaults)
         width = s["kv_rank"] + s["rope"]
-        found: I64 = s.batch * np.minimum(s.kv, s["selected"]) * width
+        found: I64 = s.batch * xp.minimum(s.kv, s["selected"]) * width
         return found

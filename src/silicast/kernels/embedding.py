@@ -40,5 +40,5 @@ class Embedding(StreamingKernel):
             xu=zero,
             tasks=tokens,
             trips=2.0,
-            reread_bytes=(tokens - distinct) * row if "vocab" in sizes else 0,
+            reread_bytes=(tokens - distinct) * row if "vocab" in sizes else None,
         )

@@ -15,10 +15,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
+from silicast.core import xp
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90, Quantity
@@ -33,9 +34,6 @@ UNMEASURED = (
     "no measured power of architecture {}: energy per action scaled from other boards by its "
     "power limit"
 )
-Numbers = Any
-"""An array of shape (n,), or one number: the same arithmetic and the same bits."""
-
 NOMINAL = {"tensor": 0.7, "dram": 0.2}
 """Use of the matrix units and of main memory by large products, all cores busy."""
 
@@ -80,16 +78,11 @@ class Actions:
         busy: share of the cores that have a thread block.
     """
 
-    operations: Numbers
-    dram_bytes: Numbers
-    l2_bytes: Numbers
-    special: Numbers
-    busy: Numbers
-
-    def of_one(self) -> Actions:
-        """Those of the only row, as numbers."""
-        rows = (self.operations, self.dram_bytes, self.l2_bytes, self.special, self.busy)
-        return Actions(*(float(row[0]) for row in rows))
+    operations: F64
+    dram_bytes: F64
+    l2_bytes: F64
+    special: F64
+    busy: F64
 
 
 @final
@@ -108,7 +101,7 @@ class KernelEnergy:
 
     def quantities(self) -> list[Quantity]:
         """Energy of each row, joules."""
-        columns = (self.estimate_j.tolist(), self.p05_j.tolist(), self.p95_j.tolist())
+        columns = (xp.tolist(x) for x in (self.estimate_j, self.p05_j, self.p95_j))
         return [Quantity(*row) for row in zip(*columns, strict=True)]
 
 
@@ -127,63 +120,48 @@ def kernel_energy(times: KernelTimes, batch: OpBatch, device: Device) -> KernelE
         return None
     own = energies(device, batch.family, batch.variant)
     work = actions(times.analysis, batch.variant, device)
-    columns = (times.estimate_s, times.p05_s, times.p95_s)
-    if len(times.estimate_s) == 1:  # the same operations on numbers, without an array for each
-        numbers = [float(column[0]) for column in columns]
-        arrays = [np.array([value]) for value in _interval(own, work.of_one(), numbers, device)]
-    else:
-        arrays = _interval(own, work, columns, device)
-    estimate, p05, p95, power = arrays
+    seconds = (times.estimate_s, times.p05_s, times.p95_s)
+    estimate, p05, p95, power = _interval(own, work, seconds, device)
     return KernelEnergy(estimate, p05, p95, power, own.measured)
 
 
-def _interval(
-    own: Energies, work: Actions, times: Sequence[Numbers], device: Device
-) -> list[Numbers]:
+def _interval(own: Energies, work: Actions, times: Sequence[F64], device: Device) -> list[F64]:
     """Energy, its quantiles and power; ``times`` are the estimate and its quantiles."""
     seconds, p05_s, p95_s = times
     free = free_power(own, work, seconds, device)
-    power = _least(free, own.limit_w)
+    power = xp.minimum(free, own.limit_w)
     # a board that nobody measured may stay below a limit that the estimate is far above
     known = free if own.measured else power
-    low = power / _least(_most(known / own.spread, own.static_w), own.limit_w)
-    high = _least(free * own.spread, own.limit_w) / power
+    low = power / xp.minimum(xp.maximum(known / own.spread, own.static_w), own.limit_w)
+    high = xp.minimum(free * own.spread, own.limit_w) / power
     # at fixed work the static part alone grows with time; at the limit all of it does
-    slope = _most(own.static_w / free, 1.0 * (free >= own.limit_w))
+    slope = xp.maximum(own.static_w / free, 1.0 * (free >= own.limit_w))
     shorter = _joint(low - 1.0, slope * (seconds / p05_s - 1.0))
     longer = _joint(high - 1.0, slope * (p95_s / seconds - 1.0))
     estimate = power * seconds
     lowest, highest = own.static_w * p05_s, own.limit_w * p95_s
     return [
         estimate,
-        _least(_most(estimate / (1.0 + shorter), lowest), estimate),
-        _most(_least(estimate * (1.0 + longer), highest), estimate),
+        xp.minimum(xp.maximum(estimate / (1.0 + shorter), lowest), estimate),
+        xp.maximum(xp.minimum(estimate * (1.0 + longer), highest), estimate),
         power,
     ]
 
 
-def _least(values: Numbers, others: Numbers) -> Numbers:
-    return np.minimum(values, others) if isinstance(values, np.ndarray) else min(values, others)
-
-
-def _most(values: Numbers, others: Numbers) -> Numbers:
-    return np.maximum(values, others) if isinstance(values, np.ndarray) else max(values, others)
-
-
-def _joint(one: Numbers, other: Numbers) -> Numbers:
+def _joint(one: F64, other: F64) -> F64:
     """Two relative distances from the middle that are independent of each other."""
-    square = one * one + other * other
-    return np.sqrt(square) if isinstance(square, np.ndarray) else math.sqrt(square)
+    found: F64 = xp.sqrt(one * one + other * other)
+    return found
 
 
-def free_power(own: Energies, work: Actions, seconds: Numbers, device: Device) -> Numbers:
+def free_power(own: Energies, work: Actions, seconds: F64, device: Device) -> F64:
     """Watts of kernels that take ``seconds``, as if the board had no limit; shape (n,)."""
     rate = 1.0 / seconds
-    dram = _least(work.dram_bytes * rate, device.dram.bandwidth_bytes_per_s)
+    dram = xp.minimum(work.dram_bytes * rate, device.dram.bandwidth_bytes_per_s)
     dynamic = work.operations * rate * own.operation_j + dram * own.dram_byte_j
     cache = device.memory.get("l2")
     if cache is not None and cache.bandwidth_bytes_per_s > 0.0:
-        l2 = _least(work.l2_bytes * rate, cache.bandwidth_bytes_per_s)
+        l2 = xp.minimum(work.l2_bytes * rate, cache.bandwidth_bytes_per_s)
         dynamic = dynamic + l2 * own.l2_byte_j
     dynamic = dynamic + work.special * rate * own.special_j + work.busy * own.core_w
     return own.static_w + own.activity * dynamic
@@ -192,7 +170,7 @@ def free_power(own: Energies, work: Actions, seconds: Numbers, device: Device) -
 def actions(analysis: Analysis, variant: Variant, device: Device) -> Actions:
     """What a family's analysis says that its kernels do."""
     demand, resource_s = analysis.demand, analysis.resource_s
-    zero = np.zeros_like(analysis.time_s)
+    zero = xp.full_like(analysis.time_s, 0.0)
     pipe, compute = _matrix(device, variant)
     spent = resource_s.get("tensor", resource_s.get("fma", zero))
     return Actions(
@@ -200,7 +178,7 @@ def actions(analysis: Analysis, variant: Variant, device: Device) -> Actions:
         dram_bytes=demand.level_bytes.get("dram", zero),
         l2_bytes=demand.level_bytes.get("l2", zero),
         special=demand.pipe_work.get("xu", zero),
-        busy=np.minimum(demand.tasks * (1.0 / device.cores), 1.0),
+        busy=xp.minimum(demand.tasks * (1.0 / device.cores), 1.0),
     )
 
 
@@ -256,7 +234,7 @@ def energies_from(
         l2_byte_j=c["l2_byte_j"] * growth,
         special_j=c["special_j"] * growth,
         activity=activity(family, variant, c),
-        spread=float(exp_fixed(np.full(1, Z90 * log_sd))[0]),
+        spread=float(exp_fixed(np.array([Z90 * log_sd]))[0]),
         measured=measured,
     )
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from silicast.core import xp
 from silicast.core.dtypes import BITS, Recipe, recipe_for
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
@@ -25,10 +27,16 @@ from silicast.kernels.gemm_constants import (
     queued,
     run_as,
 )
-from silicast.kernels.gemm_features import Features, features
-from silicast.kernels.gemm_model import ROWS_PER_CHUNK, Machine, Steps, evaluate, stays_in_l2
-from silicast.kernels.gemm_tiles import Tiles, tiles_for
-from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.gemm_features import features
+from silicast.kernels.gemm_model import ROWS_PER_CHUNK, GemmRates, Steps, evaluate, stays_in_l2
+from silicast.kernels.gemm_tiles import Tiles, gemm_sizes, tiles_for
+from silicast.kernels.implementation import (
+    Analysis,
+    Demand,
+    Implementation,
+    Lazy,
+    register,
+)
 from silicast.kernels.power import Activity, campaign_clock_share
 from silicast.workload.op import Op, OpBatch, Variant
 
@@ -40,13 +48,13 @@ COLUMNS = (
 @final
 @dataclass(frozen=True)
 class Setting:
-    """All that rows of one batch share: formats, pipe, constants, candidates, machine."""
+    """All that rows of one batch share: formats, pipe, constants, candidates, rates."""
 
     recipe: Recipe
     pipe: str
     constants: Mapping[str, float]
     tiles: Tiles
-    machine: Machine
+    rates: GemmRates
     steps: Steps
     quantises: bool
     device: Device
@@ -90,14 +98,14 @@ def _make_setting(variant: Variant, device: Device, constants: Mapping[str, floa
         narrow_rows=constants.get("narrow_rows", 0.0),
         skinny_rows=constants.get("skinny_rows", 0.0),
     )
-    machine = Machine.of(device, recipe, pipe, variant, constants)
+    rates = GemmRates.of(device, recipe, pipe, variant, constants)
     return Setting(
         recipe=recipe,
         pipe=pipe,
         constants=constants,
         tiles=tiles,
-        machine=machine,
-        steps=Steps.of(tiles, machine, constants),
+        rates=rates,
+        steps=Steps.of(tiles, rates, constants),
         quantises=_quantises(variant, recipe),
         device=device,
         variant=variant,
@@ -120,38 +128,33 @@ def _shared_log_sd(device: Device, recipe: Recipe, c: Mapping[str, float]) -> Ma
     return found
 
 
-def _fold(values: F64) -> F64:
-    """Sum over the first axis in a fixed order, whatever the number of columns."""
-    total: F64 = values
-    while len(total) > 3 and len(total) % 2 == 0:
-        half = len(total) // 2
-        total = total[:half] + total[half:]
-    first: F64 = total[0]
-    for row in total[1:]:
-        first = first + row
-    return first
+def _fold(rows: list[Any]) -> F64:
+    """Sum of rows (or of numbers) in a fixed order, whatever their length."""
+    while len(rows) > 3 and len(rows) % 2 == 0:
+        half = len(rows) // 2
+        rows = [one + other for one, other in zip(rows[:half], rows[half:], strict=True)]
+    total: F64 = sum(rows[1:], rows[0])
+    return total
 
 
 def _expected_chunk(
     setting: Setting, m: F64, n: F64, k: F64, batch: F64
 ) -> tuple[F64, dict[str, F64]]:
-    found = evaluate(
-        m[None], n[None], k[None], batch[None],
-        setting.tiles, setting.steps, setting.machine, setting.constants,
-    )  # fmt: skip
+    found = evaluate(m, n, k, batch, setting.tiles, setting.steps, setting.rates, setting.constants)
     near = found.time.min(axis=0) / found.time
     closeness = near * near
     for _ in range(3):
         closeness *= closeness
-    time = _fold(closeness * found.time)
-    time /= _fold(closeness)
+    weighted = closeness * found.time
+    if not isinstance(m, np.ndarray):
+        only = int(found.time.argmin())
+        one: dict[str, Any] = {name: getattr(found, name).item(only) for name in COLUMNS}
+        one |= {"best": only, "near": near[:, 0].tolist()}
+        return _fold(weighted[:, 0].tolist()) / _fold(closeness[:, 0].tolist()), one
+    time = _fold(list(weighted)) / _fold(list(closeness))
     fastest = found.time.argmin(axis=0)
-    if len(m) == 1:  # a view costs less than a copy
-        only = int(fastest[0])
-        best = {name: getattr(found, name)[only] for name in COLUMNS}
-    else:
-        place = fastest * len(m) + np.arange(len(m))
-        best = {name: getattr(found, name).take(place) for name in COLUMNS}
+    place = fastest * len(fastest) + np.arange(len(fastest))
+    best = {name: getattr(found, name).take(place) for name in COLUMNS}
     best["best"] = fastest.astype(np.float64)
     best["near"] = near
     return time, best
@@ -161,17 +164,21 @@ def expected(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> tuple[F64,
     """Expected time of every row, and all columns of :class:`Candidates` of its best candidate.
 
     "best" holds the index of the fastest candidate. Arrays of shape (rows,), but for "near", of
-    shape (candidates, rows): the time of the fastest over that of each.
+    shape (candidates, rows): the time of the fastest over that of each. Numbers for a row of
+    numbers.
     """
+    if not isinstance(m, np.ndarray):
+        return _expected_chunk(setting, m, n, k, batch)
     rows = len(m)
     if rows <= ROWS_PER_CHUNK:
-        return _expected_chunk(setting, m, n, k, batch)
+        return _expected_chunk(setting, m[None], n[None], k[None], batch[None])
     time = np.empty(rows)
     best = {name: np.empty(rows) for name in (*COLUMNS, "best")}
     best["near"] = np.empty((len(setting.tiles.labels), rows))
     for start in range(0, rows, ROWS_PER_CHUNK):
         part = slice(start, start + ROWS_PER_CHUNK)
-        time[part], found = _expected_chunk(setting, m[part], n[part], k[part], batch[part])
+        sizes = (size[None, part] for size in (m, n, k, batch))
+        time[part], found = _expected_chunk(setting, *sizes)
         for name, column in best.items():
             column[..., part] = found[name]
     return time, best
@@ -195,9 +202,9 @@ def _throttled_s(setting: Setting, ops: F64, time: F64, best: Mapping[str, F64])
     """What the power cap adds in a campaign that repeats the kernel."""
     device = setting.device
     activity = Activity(
-        tensor=ops / time / (setting.machine.core_rate * setting.machine.cores),
+        tensor=ops / time / (setting.rates.core_rate * setting.rates.cores),
         dtype=setting.recipe.compute,
-        dram=best["dram_bytes"] / time / setting.machine.dram,
+        dram=best["dram_bytes"] / time / setting.rates.dram,
     )
     share = campaign_clock_share(device, activity, time)
     return best["tensor"] * (1.0 / share - 1.0)
@@ -213,6 +220,8 @@ class Gemm(Implementation):
     """
 
     family: ClassVar[str] = "gemm"
+    takes_numbers: ClassVar[bool] = True
+    has_candidates: ClassVar[bool] = True
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
         "m": (1, 1 << 24),
         "n": (1, 1 << 24),
@@ -225,9 +234,9 @@ class Gemm(Implementation):
         setting = Setting.of(batch.variant, device)
         return analyse_rows(setting, *_rows(batch))
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
-        return Setting.of(batch.variant, device).shared_log_sd
+        return Setting.of(variant, device).shared_log_sd
 
     def is_measured(self, variant: Variant, device: Device) -> bool:
         """See :meth:`Implementation.is_measured`: each format has constants of its own."""
@@ -240,38 +249,30 @@ class Gemm(Implementation):
         compute = setting.recipe.compute
         if not is_tuned(device.architecture, compute):
             return {}
-        sizes = [np.array([[float(size)]]) for size in _sizes(op)]
+        sizes = [np.array([[float(size)]]) for size in gemm_sizes(op)]
         depth = float(np.min(setting.tiles.k_bytes))
         return likeliest(
-            sizes, depth, setting.machine, setting.constants, device.architecture, compute
+            sizes, depth, setting.rates, setting.constants, device.architecture, compute
         )
 
     def flops(self, op: Op) -> int:
         """2 m n k per product."""
-        m, n, k, batch = _sizes(op)
+        m, n, k, batch = gemm_sizes(op)
         return 2 * m * n * k * batch
 
     def compulsory_bytes(self, op: Op) -> int:
         """Both operands read once, the result written once, each rounded up to whole bytes."""
-        m, n, k, batch = _sizes(op)
+        m, n, k, batch = gemm_sizes(op)
         recipe = recipe_for(op.variant.dtype)
         activations = recipe.output if _quantises(op.variant, recipe) else recipe.activations
         bits = m * k * BITS[activations] + n * k * recipe.weight_bits + m * n * BITS[recipe.output]
         return batch * -int(-bits // 8)
 
 
-def _sizes(op: Op) -> tuple[int, int, int, int]:
-    sizes = dict(op.dims)
-    m, n, k, batch = (sizes.get(name, 1) for name in ("m", "n", "k", "batch"))
-    if not all(isinstance(size, int) for size in (m, n, k, batch)):
-        raise ValueError("a matrix product has plain sizes")
-    return int(m), int(n), int(k), int(batch)  # type: ignore[arg-type]
-
-
 def _rows(batch: OpBatch) -> tuple[F64, F64, F64, F64]:
-    m, n, k = (batch.dims[name].astype(np.float64) for name in ("m", "n", "k"))
+    m, n, k = (xp.float64(batch.dims[name]) for name in ("m", "n", "k"))
     count = batch.dims.get("batch")
-    return m, n, k, np.ones_like(m) if count is None else count.astype(np.float64)
+    return m, n, k, batch.filled(1.0) if count is None else xp.float64(count)
 
 
 def _quantises(variant: Variant, recipe: Recipe) -> bool:
@@ -280,31 +281,31 @@ def _quantises(variant: Variant, recipe: Recipe) -> bool:
 
 def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analysis:
     """The analysis of rows of one setting."""
-    machine = setting.machine
+    rates = setting.rates
     time, best = estimate(setting, m, n, k, batch)
     device = setting.device
     ops = 2.0 * m * n * k * batch
-    operands = (m * k * machine.a_bytes + n * k * machine.b_bytes) * batch
-    moved = operands + m * n * batch * machine.c_bytes
+    operands = (m * k * rates.a_bytes + n * k * rates.b_bytes) * batch
+    moved = operands + m * n * batch * rates.c_bytes
     # a cold cache makes operands come from memory; results may stay in the cache all the same
     fetched = operands if setting.variant.cache == "cold" else 0.0
-    forced = np.maximum(moved - device.l2.capacity_bytes, fetched)
+    forced = xp.maximum(moved - device.l2.capacity_bytes, fetched)
     arithmetic = ops / device.bound_per_s(setting.pipe, setting.recipe.compute)
     memory = forced / device.dram.bandwidth_bytes_per_s
     demand = _demand(setting, best)
     labels = setting.tiles.labels
     return Analysis(
         time_s=time,
-        bound_s=np.maximum(arithmetic, memory),
+        bound_s=xp.maximum(arithmetic, memory),
         resource_s={
             setting.pipe: arithmetic,
             "dram": memory,
-            "launch": np.full(len(time), setting.constants["launch_s"]),
+            "launch": xp.full_like(time, setting.constants["launch_s"]),
         },
         demand=demand,
-        features=Features(
+        features=Lazy(
             lambda: features(
-                machine,
+                rates,
                 setting.tiles,
                 best,
                 demand,
@@ -316,7 +317,7 @@ def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analys
             )
         ),
         independent_log_sd=_independent_log_sd(setting, time),
-        choice=tuple(labels[int(index)] for index in best["best"]) if len(m) <= 1000 else (),
+        choice=lambda: [labels[int(index)] for index in xp.tolist(best["best"])],
     )
 
 
@@ -325,23 +326,25 @@ def _independent_log_sd(setting: Setting, time: F64) -> F64:
     c = setting.constants
     own = c["independent_log_sd"]
     if setting.variant.launch != "stream":
-        return np.full(len(time), own)
+        alike: F64 = xp.full_like(time, own)
+        return alike
     host = c["stream_launch_log_sd"] * (c["stream_launch_s"] / time)
-    return np.maximum(np.sqrt(own * own + host * host), own)
+    found: F64 = xp.maximum(xp.sqrt(own * own + host * host), own)
+    return found
 
 
 def _demand(setting: Setting, best: Mapping[str, F64]) -> Demand:
-    tile = best["best"].astype(np.int64)
-    steps, cores = setting.steps, setting.machine.cores
+    tile = xp.int64(best["best"])
+    steps, cores = setting.steps, setting.rates.cores
     blocks, per_core = best["blocks"], best["per_core"]
-    slots = steps.slots.take(tile)
+    slots = _of_tile(steps.slots, tile)
     waves = blocks / slots
-    work = best["block_steps"] * steps.operations.take(tile)
-    fetched = best["block_steps"] * steps.bytes.take(tile)
+    work = best["block_steps"] * _of_tile(steps.operations, tile)
+    fetched = best["block_steps"] * _of_tile(steps.bytes, tile)
     return Demand(
         tasks=blocks,
         waves=waves,
-        occupancy=np.minimum(blocks, slots) / cores,
+        occupancy=xp.minimum(blocks, slots) / cores,
         pipe_work={setting.pipe: blocks * work},
         level_bytes={"l2": blocks * fetched, "dram": best["dram_bytes"]},
         core_pipe_work={setting.pipe: per_core * work},
@@ -349,12 +352,18 @@ def _demand(setting: Setting, best: Mapping[str, F64]) -> Demand:
     )
 
 
+def _of_tile(column: F64, tile: NDArray[Any]) -> F64:
+    """A column of the candidates for the tile of each row."""
+    found: F64 = column.take(tile)
+    return found if isinstance(tile, np.ndarray) else found.item()
+
+
 def _quantise_s(setting: Setting, rows: F64, k: F64) -> F64:
     """The kernels before the product that find scales and convert activations."""
-    c, machine = setting.constants, setting.machine
-    size = rows * k * (machine.c_bytes + machine.a_bytes)
-    copies = machine.activation_copies
-    stays = stays_in_l2(machine.l2_bytes * c["resident_share"], size * copies) if copies else 0.0
-    slow = machine.dram * c["dram_efficiency"]
-    rate = slow + stays * (machine.l2 * c["quantise_l2_share"] - slow)
+    c, rates = setting.constants, setting.rates
+    size = rows * k * (rates.c_bytes + rates.a_bytes)
+    copies = rates.activation_copies
+    stays = stays_in_l2(rates.l2_bytes * c["resident_share"], size * copies) if copies else 0.0
+    slow = rates.dram * c["dram_efficiency"]
+    rate = slow + stays * (rates.l2 * c["quantise_l2_share"] - slow)
     return c["quantise_s"] + rows * c["quantise_row_s"] + rows * k * c["quantise_bytes"] / rate

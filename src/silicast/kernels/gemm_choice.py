@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 
 from silicast.core.numerics import F64, exp_fixed
-from silicast.kernels.gemm_model import Machine, Steps, evaluate
+from silicast.kernels.gemm_model import GemmRates, Steps, evaluate
 from silicast.kernels.gemm_tiles import Tiles
 from silicast.kernels.physics import load_physics
 from silicast.kernels.routing import folded, log_fixed
@@ -96,7 +96,7 @@ def is_tuned(architecture: str, compute: str) -> bool:
 
 
 def likeliest(
-    sizes: Sequence[F64], k_bytes: float, machine: Machine, constants: Mapping[str, float],
+    sizes: Sequence[F64], k_bytes: float, rates: GemmRates, constants: Mapping[str, float],
     architecture: str, compute: str,
 ) -> dict[str, float]:  # fmt: skip
     """The three likeliest tiles of one product and their chances.
@@ -104,16 +104,16 @@ def likeliest(
     Args:
         sizes: m, n, k and batch, each of shape (1, 1).
         k_bytes: depth of a main-loop step.
-        machine, constants: as the analytic model takes them.
+        rates, constants: as the analytic model takes them.
         architecture, compute: as of :func:`tile_probabilities`.
     """
     tiles = amd_tiles(k_bytes)
     m, n, k, batch = sizes
-    steps = Steps.of(tiles, machine, constants)
-    time = evaluate(m, n, k, batch, tiles, steps, machine, constants).time
+    steps = Steps.of(tiles, rates, constants)
+    time = evaluate(m, n, k, batch, tiles, steps, rates, constants).time
     flat = m[0], n[0], k[0], batch[0]
     near = time.min(axis=0) / time
-    chances = tile_probabilities(flat, machine.cores, near, architecture, compute)[:, 0]
+    chances = tile_probabilities(flat, rates.cores, near, architecture, compute)[:, 0]
     order = np.argsort(-chances, kind="stable")[:NAMED].tolist()
     return {tiles.labels[index]: round(float(chances[index]), 4) for index in order}
 

@@ -10,18 +10,20 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from msgspec import Struct
 
+from silicast.core import xp
 from silicast.core.dtypes import BITS, Recipe
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.data_rate import data_rate
+from silicast.kernels.device_rates import data_rate
 from silicast.kernels.gemm_constants import is_batched_call, widen_ops
 from silicast.kernels.gemm_tiles import Tiles
 from silicast.workload.libraries import ANY, library
 from silicast.workload.op import Variant
 
-ROWS_PER_CHUNK = 1024
-"""Rows evaluated together: temporaries (12 candidates x 1024 x 8 B) stay in the core's cache."""
+ROWS_PER_CHUNK = 2048
+"""Rows evaluated together: temporaries (12 candidates x 2048 x 8 B) stay in the core's cache."""
 
 SPLIT_MIN_STEPS = 4.0
 """A split of k keeps at least so many main-loop steps, or its pipeline never fills."""
@@ -42,7 +44,7 @@ BATCHED_COPIES = (1.0, 1.0)
 
 @final
 @dataclass(frozen=True)
-class Machine:
+class GemmRates:
     """What the model reads of a device, for one recipe; SI units.
 
     Attributes:
@@ -74,11 +76,11 @@ class Machine:
     @staticmethod
     def of(
         device: Device, recipe: Recipe, pipe: str, variant: Variant, c: Mapping[str, float]
-    ) -> Machine:
-        """The machine for ``recipe`` on ``device`` under the cache protocol of ``variant``."""
+    ) -> GemmRates:
+        """The rates for ``recipe`` on ``device`` under the cache protocol of ``variant``."""
         weights, activations = COPIES.get(variant.cache) or _campaign_copies(variant)
         assumed_l2 = c["l2_bytes_per_clock_per_core"] * device.cores * device.clocks.boost_hz
-        return Machine(
+        return GemmRates(
             core_rate=device.rate_per_core(pipe, recipe.compute) * device.clocks.boost_hz,
             cores=float(device.cores),
             clock_hz=device.clocks.boost_hz,
@@ -145,29 +147,29 @@ class Steps:
     split_s: float | F64
 
     @staticmethod
-    def of(tiles: Tiles, machine: Machine, c: Mapping[str, float]) -> Steps:
+    def of(tiles: Tiles, rates: GemmRates, c: Mapping[str, float]) -> Steps:
         """Steps of all tiles. Operands on their way to the pipe overlap with it only in part."""
-        depth = tiles.k_bytes / machine.a_bytes
+        depth = tiles.k_bytes / rates.a_bytes
         area = tiles.m * tiles.n
         operations = 2.0 * depth * area
-        operands = (tiles.m * machine.a_bytes + tiles.n * machine.b_bytes) * depth
+        operands = (tiles.m * rates.a_bytes + tiles.n * rates.b_bytes) * depth
         efficiency, step_s, split_s = _own_constants(tiles, c)
-        tensor_s = operations / (machine.core_rate * efficiency) + operands / (
-            c["operand_bytes_per_clock"] * machine.clock_hz
+        tensor_s = operations / (rates.core_rate * efficiency) + operands / (
+            c["operand_bytes_per_clock"] * rates.clock_hz
         )
-        if machine.widen_s > 0.0:
-            tensor_s = tensor_s + tiles.n * (depth * machine.widen_s)
+        if rates.widen_s > 0.0:
+            tensor_s = tensor_s + tiles.n * (depth * rates.widen_s)
         return Steps(
             depth=depth,
             operations=operations,
             tensor_s=tensor_s,
             bytes=operands * tiles.fetched,
             alone_s=np.maximum(step_s, tensor_s),
-            slots=machine.cores * tiles.resident,
-            store_s=area * (machine.c_bytes / (c["store_bytes_per_clock"] * machine.clock_hz)),
+            slots=rates.cores * tiles.resident,
+            store_s=area * (rates.c_bytes / (c["store_bytes_per_clock"] * rates.clock_hz)),
             aspect=tiles.n / tiles.m,
-            slow_dram=machine.dram * c["dram_efficiency"],
-            l2=machine.l2 * c["l2_efficiency"],
+            slow_dram=rates.dram * c["dram_efficiency"],
+            l2=rates.l2 * c["l2_efficiency"],
             step_s=step_s,
             split_s=split_s,
         )
@@ -188,12 +190,11 @@ def _own_constants(
 
 
 @final
-@dataclass(frozen=True)
-class Candidates:
+class Candidates(Struct, frozen=True):
     """What each candidate would do; arrays (candidates, rows), times in seconds.
 
     Attributes:
-        time: the whole kernel at the machine's clock.
+        time: the whole kernel at the rates's clock.
         blocks: thread blocks, splits of k counted.
         block_steps: main-loop steps of one block.
         per_core: blocks of the busiest core.
@@ -214,17 +215,17 @@ class Candidates:
 
 def evaluate(
     m: F64, n: F64, k: F64, batch: F64,
-    tiles: Tiles, steps: Steps, machine: Machine, c: Mapping[str, float],
+    tiles: Tiles, steps: Steps, rates: GemmRates, c: Mapping[str, float],
 ) -> Candidates:  # fmt: skip
-    """All candidates of rows of shape (1, rows)."""
+    """All candidates of rows of shape (1, rows), or of one row of numbers."""
     grid_m = np.ceil(m / tiles.m)
     grid_n = np.ceil(n / tiles.n)
-    deep = np.ceil(k / steps.depth)
+    deep: F64 = xp.ceil(k / steps.depth)
     blocks = grid_m * grid_n
     blocks *= batch
-    blocks, block_steps, folding = _split(blocks, deep, m * n * batch, steps, machine)
+    blocks, block_steps, folding = _split(blocks, deep, m * n * batch, steps, rates)
 
-    share = blocks / machine.cores
+    share = blocks / rates.cores
     per_core = np.maximum(share, 1.0)
     waves = np.maximum(blocks / steps.slots, 1.0)
     rounding = c["quantisation"]
@@ -236,14 +237,14 @@ def evaluate(
     tensor *= steps.tensor_s
     concurrent = np.minimum(blocks, steps.slots)
     if c["page_miss_share"] > 0.0:
-        tensor *= _page_misses(m, n, k, concurrent, tiles, machine, c)
+        tensor *= _page_misses(m, n, k, concurrent, tiles, rates, c)
     chain = block_steps * steps.step_s
     chain += c["wave_s"]
     chain *= waves
     l2 = blocks * block_steps
     l2 *= steps.bytes / steps.l2
-    dram_bytes = _dram_bytes(m, n, k, batch, grid_m, grid_n, concurrent, steps, machine, c)
-    rate = np.minimum(blocks, machine.cores)
+    dram_bytes = _dram_bytes(m, n, k, batch, grid_m, grid_n, concurrent, steps, rates, c)
+    rate = np.minimum(blocks, rates.cores)
     rate *= c["core_dram_bytes_per_s"]
     dram = dram_bytes / np.minimum(rate, steps.slow_dram)
 
@@ -258,20 +259,20 @@ def evaluate(
     time = _overlapped(core, l2, dram, loss)
     time += folding + (c["launch_s"] + c["fill_s"] + c["extra_s"])
     if tiles.most_side is not None and tiles.most_batch is not None:
-        taken = (np.minimum(m, n) <= tiles.most_side) & (batch <= tiles.most_batch)
+        taken = (xp.minimum(m, n) <= tiles.most_side) & (batch <= tiles.most_batch)
         time = np.where(taken, time, time * NOT_TAKEN)
     return Candidates(time, blocks, block_steps, per_core, tensor, l2, dram, chain, dram_bytes)
 
 
 def _split(
     blocks: F64, deep: F64, results: F64,
-    steps: Steps, machine: Machine,
+    steps: Steps, rates: GemmRates,
 ) -> tuple[F64, F64, F64]:  # fmt: skip
     """Blocks, their steps and the cost of adding up, with k split where blocks are too few.
 
     The cheapest number of splits in closed form: work / s + fold * s is least at sqrt(work / fold).
     """
-    fold = results * (8.0 / (machine.l2 * FOLD_L2_SHARE))
+    fold = results * (8.0 / (rates.l2 * FOLD_L2_SHARE))
     work = deep * steps.alone_s
     splits = work / fold
     np.sqrt(splits, out=splits)
@@ -279,7 +280,7 @@ def _split(
     np.minimum(splits, steps.slots / blocks, out=splits)
     np.floor(splits, out=splits)
     if not (splits >= 2.0).any():
-        return blocks, np.zeros(blocks.shape) + deep, np.zeros_like(fold)
+        return blocks, np.zeros(blocks.shape) + deep, fold * 0.0
     np.maximum(splits, 1.0, out=splits)
     folding = splits * fold
     folding = folding + steps.split_s
@@ -290,14 +291,14 @@ def _split(
 
 
 def _page_misses(
-    m: F64, n: F64, k: F64, concurrent: F64, tiles: Tiles, machine: Machine, c: Mapping[str, float]
+    m: F64, n: F64, k: F64, concurrent: F64, tiles: Tiles, rates: GemmRates, c: Mapping[str, float]
 ) -> F64:
     """Slow-down where the rows in use at once span more memory than address translation covers.
 
     Rows of k elements lie k apart: blocks side by side walk through all of them in step.
     """
     rows = np.minimum(2.0 * np.sqrt(concurrent * (tiles.m * tiles.n)), m + n)
-    span = rows * k * machine.a_bytes
+    span = rows * k * rates.a_bytes
     return 1.0 + c["page_miss_share"] * np.maximum(1.0 - c["page_reach_bytes"] / span, 0.0)
 
 
@@ -317,30 +318,30 @@ def _overlapped(a: F64, b: F64, c: F64, loss: float) -> F64:
 
 def _dram_bytes(
     m: F64, n: F64, k: F64, batch: F64, grid_m: F64, grid_n: F64, concurrent: F64,
-    steps: Steps, machine: Machine, c: Mapping[str, float],
+    steps: Steps, rates: GemmRates, c: Mapping[str, float],
 ) -> F64:  # fmt: skip
     """Bytes from and to DRAM: once each, re-reads of operands that outgrow L2, minus what stays."""
-    a = m * k * batch * machine.a_bytes
-    b = k * n * batch * machine.b_bytes
-    out = m * n * batch * machine.c_bytes
+    a = m * k * batch * rates.a_bytes
+    b = k * n * batch * rates.b_bytes
+    out = m * n * batch * rates.c_bytes
     operands = a + b
     call = operands + out
-    if machine.weight_copies == 0.0:
+    if rates.weight_copies == 0.0:
         once = call
     else:
         # A buffer stays in L2 if what is touched before its next use fits: one call's traffic for
         # a buffer that every call uses, the whole cycle for one of several copies.
-        capacity = machine.l2_bytes * c["resident_share"]
+        capacity = rates.l2_bytes * c["resident_share"]
         kept = stays_in_l2(capacity, call)
-        again_after = call + (machine.weight_copies - 1.0) * b
+        again_after = call + (rates.weight_copies - 1.0) * b
         a_kept = kept
-        if machine.activation_copies > 1.0:
-            again_after = again_after + (machine.activation_copies - 1.0) * a
-            a_kept = stays_in_l2(capacity, machine.activation_copies * call)
+        if rates.activation_copies > 1.0:
+            again_after = again_after + (rates.activation_copies - 1.0) * a
+            a_kept = stays_in_l2(capacity, rates.activation_copies * call)
         b_kept = stays_in_l2(capacity, again_after)
         once = a * (1.0 - a_kept) + b * (1.0 - b_kept) + out * (1.0 - kept)
-    missing = np.maximum(1.0 - machine.l2_bytes * c["l2_share"] / operands, 0.0)
-    if not missing.any():
+    missing = xp.maximum(1.0 - rates.l2_bytes * c["l2_share"] / operands, 0.0)
+    if not xp.any_of(missing):
         return np.zeros(concurrent.shape) + once
     # A square raster of the blocks that run together reads each operand row once.
     down = np.sqrt(concurrent * steps.aspect)
@@ -358,4 +359,5 @@ def _dram_bytes(
 
 def stays_in_l2(capacity: float, distance: F64) -> F64:
     """Share of a buffer that survives ``distance`` bytes of other traffic: a steep edge."""
-    return np.minimum(np.maximum(3.0 * (capacity / distance) - 2.0, 0.0), 1.0)
+    share: F64 = xp.minimum(xp.maximum(3.0 * (capacity / distance) - 2.0, 0.0), 1.0)
+    return share

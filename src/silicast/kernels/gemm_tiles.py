@@ -14,6 +14,7 @@ from typing import final
 import numpy as np
 
 from silicast.core.numerics import F64
+from silicast.workload.op import Op
 
 # (rows of m, columns of n, blocks resident per core)
 _MMA_SYNC = (
@@ -203,3 +204,12 @@ def _with_narrow(
         most_side=column(NO_LIMIT, narrow_rows, skinny_rows, 1.0),
         most_batch=column(NO_LIMIT, 1.0, NO_LIMIT, NO_LIMIT),
     )
+
+
+def gemm_sizes(op: Op) -> tuple[int, int, int, int]:
+    """Rows, columns, depth and batch of a matrix product."""
+    sizes = dict(op.dims)
+    m, n, k, batch = (sizes.get(name, 1) for name in ("m", "n", "k", "batch"))
+    if not all(isinstance(size, int) for size in (m, n, k, batch)):
+        raise ValueError("a matrix product has plain sizes")
+    return int(m), int(n), int(k), int(batch)  # type: ignore[arg-type]

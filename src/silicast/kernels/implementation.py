@@ -7,19 +7,23 @@ A family is one file that subclasses :class:`Implementation`; :func:`implementat
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cache
-from typing import ClassVar, final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property, lru_cache
+from importlib import import_module
+from typing import Any, ClassVar, final
 
 import numpy as np
+from msgspec import Struct
 
+from silicast.core import xp
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Domain, Tier
 from silicast.hardware.device import Device
 from silicast.kernels.formats import with_format
 from silicast.kernels.knowledge import (
+    Quality,
     knowledge_errors,
     software_quality,
     stand_ins,
@@ -32,8 +36,37 @@ from silicast.workload.op import Op, OpBatch, Variant
 
 
 @final
-@dataclass(frozen=True)
-class Demand:
+class Lazy(Mapping[str, Any]):
+    """Values by name that are computed when somebody first looks: few readers need them."""
+
+    def __init__(self, compute: Callable[[], Mapping[str, Any]]) -> None:
+        self._compute = compute
+
+    @cached_property
+    def _values(self) -> Mapping[str, Any]:
+        return self._compute()
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As of any mapping, but without an exception for what is not there."""
+        return self._values.get(name, default)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+def computed(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same values, computed: for readers of many of them."""
+    return values._values if isinstance(values, Lazy) else values  # noqa: SLF001
+
+
+@final
+class Demand(Struct, frozen=True):
     """What a batch of kernels asks of a device; arrays of shape (n,), no times.
 
     Attributes:
@@ -50,13 +83,12 @@ class Demand:
     occupancy: F64
     pipe_work: Mapping[str, F64]
     level_bytes: Mapping[str, F64]
-    core_pipe_work: Mapping[str, F64] = field(default_factory=dict)
-    core_level_bytes: Mapping[str, F64] = field(default_factory=dict)
+    core_pipe_work: Mapping[str, F64] = {}
+    core_level_bytes: Mapping[str, F64] = {}
 
 
 @final
-@dataclass(frozen=True)
-class Analysis:
+class Analysis(Struct, frozen=True):
     """What a family's model says of a batch; arrays of shape (n,), seconds.
 
     Attributes:
@@ -68,7 +100,7 @@ class Analysis:
         demand: see :class:`Demand`.
         features: dimensionless numbers for learned corrections.
         choice: what the configuration layer expects the library to run, one label per row or
-            empty; for people.
+            none; called where people read it.
         warnings: what a reader must know of how parts of it were modelled.
         independent_log_sd: log sd of the error that is not shared, per row.
     """
@@ -79,14 +111,15 @@ class Analysis:
     demand: Demand
     features: Mapping[str, F64]
     independent_log_sd: F64
-    choice: tuple[str, ...] = ()
+    choice: Callable[[], Sequence[str]] = tuple
     warnings: tuple[str, ...] = ()
 
 
 @final
 @dataclass(frozen=True)
 class KernelTimes:
-    """Predicted times of a batch of kernels, arrays of shape (n,), seconds.
+    """Predicted times of a batch of kernels, arrays of shape (n,), seconds; of a batch of numbers
+    (``OpBatch.single``), numbers.
 
     ``bound_s <= p05_s <= estimate_s <= p95_s`` holds for every row.
 
@@ -107,8 +140,8 @@ class KernelTimes:
     shared_log_sd: Mapping[str, float]
     independent_log_sd: F64
     analysis: Analysis
+    octaves_outside: F64
     warnings: tuple[str, ...] = ()
-    octaves_outside: F64 | None = None
     measured: bool = True
     learned: F64 | None = None
     analytic_s: F64 | None = None
@@ -118,32 +151,30 @@ class KernelTimes:
 
     def tiers(self) -> list[Tier]:
         """The tier of each row: the best whose correction had any weight."""
-        none = np.zeros(len(self.estimate_s))
-        learned = none if self.learned is None else self.learned
-        scaled = none if self.scaled is None else self.scaled
-        own = none if self.calibrated is None else self.calibrated
-        return [
-            "calibrated" if z > 0.0
-            else "scaled" if y > 0.0
-            else "cross-device" if x > 0.0
-            else "analytic"
-            for x, y, z in zip(learned.tolist(), scaled.tolist(), own.tolist(), strict=True)
-        ]  # fmt: skip
+        found: list[Tier] = ["analytic"] * len(xp.tolist(self.estimate_s))
+        weights: tuple[tuple[Tier, F64 | None], ...] = (
+            ("cross-device", self.learned), ("scaled", self.scaled), ("calibrated", self.calibrated)
+        )  # fmt: skip
+        for tier, weight in weights:
+            if weight is not None:
+                found = [
+                    tier if each > 0.0 else other
+                    for each, other in zip(xp.tolist(weight), found, strict=True)
+                ]
+        return found
 
     def domains(self) -> list[Domain]:
         """In, near or out of measured ground, per row."""
-        if self.octaves_outside is None:
-            return [domain_of(0.0, measured=self.measured)] * len(self.estimate_s)
-        return [domain_of(x, measured=self.measured) for x in self.octaves_outside.tolist()]
+        return [domain_of(x, measured=self.measured) for x in xp.tolist(self.octaves_outside)]
 
     def bound_by(self) -> list[str]:
         """The resource that sets the bound, per row."""
-        names = [name for name in self.analysis.resource_s if name != "launch"]
-        if len(self.estimate_s) == 1:  # without the table, as every call of one op comes here
-            values = [float(self.analysis.resource_s[name][0]) for name in names]
-            return [names[values.index(max(values))]]
-        table = np.stack([self.analysis.resource_s[name] for name in names])
-        return [names[i] for i in np.argmax(table, axis=0)]
+        resource_s = self.analysis.resource_s
+        names = [name for name in resource_s if name != "launch"]
+        if not isinstance(self.estimate_s, np.ndarray):
+            return [max(names, key=resource_s.__getitem__)]
+        table = np.stack([resource_s[name] for name in names])
+        return [names[i] for i in np.argmax(table, axis=0).tolist()]
 
 
 class Implementation(ABC):
@@ -157,6 +188,10 @@ class Implementation(ABC):
         ragged: dimensions that may differ per sequence.
         anywhere: links set its time, not cores: it speaks for every execution model.
         implied_flags: flags that hold for every op, whether they are set or not.
+        takes_numbers: :meth:`analyse` takes a batch of numbers (``OpBatch.single``) as it is.
+        rows_at_once: ops that one call of :meth:`analyse` is given at most.
+        has_candidates: it evaluates many candidates for each op, so that some ops in one call cost
+            little more than one.
         unmarked_flags: flags that corrections need not have seen: the analysis says it all.
     """
 
@@ -165,6 +200,9 @@ class Implementation(ABC):
     dims: ClassVar[Mapping[str, tuple[int, int]]]
     ragged: ClassVar[frozenset[str]] = frozenset()
     anywhere: ClassVar[bool] = False
+    takes_numbers: ClassVar[bool] = False
+    rows_at_once: ClassVar[int] = 1 << 30
+    has_candidates: ClassVar[bool] = False
     unmarked_flags: ClassVar[frozenset[str]] = frozenset()
     implied_flags: ClassVar[frozenset[str]] = frozenset()
 
@@ -176,7 +214,7 @@ class Implementation(ABC):
         """
 
     @abstractmethod
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """Log sd of the error factors that all rows share ("device", "family:...")."""
 
     @abstractmethod
@@ -193,47 +231,31 @@ class Implementation(ABC):
 
         A format that the device has no unit for is computed in a wider one, with a warning.
         """
-        device, said = with_format(device, batch.variant.dtype)
-        analysis = self.analyse(batch, device)
-        recipe = RECIPES.get(batch.variant.dtype)
-        compute = recipe.compute if recipe else batch.variant.dtype
-        quality = software_quality(device, self.family, compute)
-        shared = {
-            **self.shared_log_sd(batch, device),
-            **knowledge_errors(device, self.family, compute),
-        }
-        if said:
-            shared["format"] = substitute_error(device)
-        shared_variance = sum(value * value for value in shared.values())
-        octaves = octaves_outside(batch)
-        own = analysis.independent_log_sd
-        if quality.independent_log_sd > 0.0:
-            own = np.full_like(own, quality.independent_log_sd)
-        if any_above_zero(octaves):
-            extra = extrapolation_log_sd(octaves)
-            own = np.sqrt(own * own + extra * extra)
-        spread = exp_fixed(Z90 * np.sqrt(shared_variance + own * own))
+        return in_blocks(batch, lambda block: self.estimates(block, device).times())
+
+    @final
+    def estimates(self, batch: OpBatch, device: Device) -> Estimates:
+        """:meth:`times` without intervals: what other models build on."""
+        shared = shared_of(self, batch.variant, device)
+        analysis = self._analysed(batch, shared.device)
         time_s = analysis.time_s
-        if not quality.is_plain:
-            tasks, stream = analysis.demand.tasks, batch.variant.launch == "stream"
-            time_s = quality.applied(
-                time_s, matrix_seconds(analysis), tasks, device.cores, stream=stream
-            )
-        estimate = np.maximum(time_s, analysis.bound_s)
-        return KernelTimes(
-            estimate_s=estimate,
-            p05_s=np.maximum(estimate / spread, analysis.bound_s),
-            p95_s=estimate * spread,
-            bound_s=analysis.bound_s,
-            shared_log_sd=shared,
-            independent_log_sd=own,
-            analysis=analysis,
-            warnings=tuple(
-                dict.fromkeys((*((said,) if said else ()), *analysis.warnings, *stand_ins(device)))
-            ),
-            octaves_outside=octaves,
-            measured=not (said or unknown_cap(device)) and self.is_measured(batch.variant, device),
+        if not shared.is_plain:
+            time_s = shared.quality.applied(
+                time_s, matrix_seconds(analysis), analysis.demand.tasks, device.cores,
+                stream=batch.variant.launch == "stream",
+            )  # fmt: skip
+        return Estimates(batch, xp.maximum(time_s, analysis.bound_s), analysis, shared)
+
+    def _analysed(self, batch: OpBatch, device: Device) -> Analysis:
+        if batch.numbers and not self.takes_numbers:
+            one: Analysis = _of_one_row(self.analyse(batch.arrays(), device))
+            return one
+        if batch.numbers or len(batch) <= self.rows_at_once:
+            return self.analyse(batch, device)
+        every: Analysis = _joined(
+            [self.analyse(x, device) for x in _cuts(batch, self.rows_at_once)]
         )
+        return every
 
     def is_measured(self, variant: Variant, device: Device) -> bool:  # noqa: ARG002
         """Whether kernels of this family and format were measured on the device's architecture.
@@ -259,9 +281,180 @@ class Implementation(ABC):
         return ""
 
 
-def any_above_zero(values: F64) -> bool:
-    """Whether one of the values, none of them negative, is not zero; quick for one of them."""
-    return bool(values[0] > 0.0) if len(values) == 1 else bool(values.any())
+@final
+@dataclass(frozen=True)
+class Shared:
+    """What all kernels of one variant on one device share.
+
+    Attributes:
+        device: with the variant's format on some pipe; substitution: what was done to it.
+        quality: of the libraries; is_plain: it changes nothing.
+        log_sd: errors by factor; variance: of all of them.
+        stand_ins: what a reader must know of unpublished numbers; warnings: with ``substitution``.
+        measured: kernels of this family and format were measured on this architecture.
+    """
+
+    device: Device
+    substitution: tuple[str, ...]
+    quality: Quality
+    is_plain: bool
+    log_sd: Mapping[str, float]
+    variance: float
+    stand_ins: tuple[str, ...]
+    warnings: tuple[str, ...]
+    measured: bool
+
+
+@lru_cache(maxsize=4096)
+def shared_of(model: Implementation, variant: Variant, device: Device) -> Shared:
+    """What kernels of a variant share on a device."""
+    device, said = with_format(device, variant.dtype)
+    recipe = RECIPES.get(variant.dtype)
+    compute = recipe.compute if recipe else variant.dtype
+    log_sd = {
+        **model.shared_log_sd(variant, device),
+        **knowledge_errors(device, model.family, compute),
+    }
+    if said:
+        log_sd["format"] = substitute_error(device)
+    substitution = (said,) if said else ()
+    quality = software_quality(device, model.family, compute)
+    return Shared(
+        device=device,
+        substitution=substitution,
+        quality=quality,
+        is_plain=quality.is_plain,
+        log_sd=log_sd,
+        variance=sum(value * value for value in log_sd.values()),
+        stand_ins=stand_ins(device),
+        warnings=(*substitution, *stand_ins(device)),
+        measured=not (said or unknown_cap(device)) and model.is_measured(variant, device),
+    )
+
+
+@final
+class Estimates(Struct, frozen=True):
+    """Estimated times of a batch of kernels and what their intervals follow from.
+
+    Attributes:
+        batch: the kernels.
+        estimate_s: shape (n,), not below the bound.
+        analysis: of the family's model.
+        shared: what all of them share.
+    """
+
+    batch: OpBatch
+    estimate_s: F64
+    analysis: Analysis
+    shared: Shared
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know."""
+        own, shared = self.analysis.warnings, self.shared
+        if not own:
+            return shared.warnings
+        return tuple(dict.fromkeys((*shared.substitution, *own, *shared.stand_ins)))
+
+    def times(self) -> KernelTimes:
+        """With the intervals of the analytic model."""
+        octaves = octaves_outside(self.batch)
+        own = self.independent_log_sd(octaves)
+        low, high = self.interval(self.estimate_s, self.shared.variance + own * own)
+        return KernelTimes(
+            estimate_s=self.estimate_s,
+            p05_s=low,
+            p95_s=high,
+            bound_s=self.analysis.bound_s,
+            shared_log_sd=dict(self.shared.log_sd),
+            independent_log_sd=own,
+            analysis=self.analysis,
+            octaves_outside=octaves,
+            warnings=self.warnings,
+            measured=self.shared.measured,
+        )
+
+    def independent_log_sd(self, octaves_outside: F64) -> F64:
+        """Of each row, log sd: wider outside the sizes that were measured."""
+        own = self.analysis.independent_log_sd
+        quality = self.shared.quality
+        if quality.independent_log_sd > 0.0:
+            own = xp.full_like(own, quality.independent_log_sd)
+        if xp.any_of(octaves_outside):
+            extra = extrapolation_log_sd(octaves_outside)
+            own = xp.sqrt(own * own + extra * extra)
+        return own
+
+    def interval(self, estimate_s: F64, variance: F64) -> tuple[F64, F64]:
+        """5 % and 95 % quantiles of an estimate whose log has a variance; not below the bound."""
+        spread = exp_fixed(Z90 * xp.sqrt(variance))
+        return xp.maximum(estimate_s / spread, self.analysis.bound_s), estimate_s * spread
+
+
+BLOCK = 1 << 15
+"""Ops evaluated together: more need no less time each, and more memory."""
+
+
+def in_blocks(batch: OpBatch, times_of: Callable[[OpBatch], KernelTimes]) -> KernelTimes:
+    """Times of a batch, evaluated in blocks of rows where it is large.
+
+    No row depends on another, so that the results are those of the whole batch.
+    """
+    if batch.numbers:
+        return times_of(batch)
+    count = len(batch)
+    sequences = count if batch.offsets is None else int(batch.offsets[-1])
+    rows = max(1, BLOCK * count // max(sequences, count))
+    if count <= rows:
+        return times_of(batch)
+    found: KernelTimes = _joined([times_of(block) for block in _cuts(batch, rows)])
+    return found
+
+
+def _cuts(batch: OpBatch, count: int) -> Iterator[OpBatch]:
+    """A batch in pieces of ``count`` consecutive ops."""
+    for start in range(0, len(batch), count):
+        rows, offsets, flat = slice(start, start + count), None, slice(0)
+        if batch.offsets is not None:
+            offsets = batch.offsets[start : start + count + 1]
+            flat = slice(int(offsets[0]), int(offsets[-1]))
+            offsets = offsets - offsets[0]
+        dims = {n: v[flat if n in batch.ragged else rows] for n, v in batch.dims.items()}
+        yield OpBatch(batch.family, batch.variant, dims, offsets, batch.ragged)
+
+
+def _joined(blocks: Sequence[Any]) -> Any:
+    """Values of consecutive blocks as one: arrays end to end, what all rows share once."""
+    first = blocks[0]
+    if isinstance(first, np.ndarray):
+        return np.concatenate(blocks)
+    if callable(first):
+        return lambda: [label for block in blocks for label in block()]
+    if isinstance(first, Mapping):
+        return Lazy(lambda: {name: _joined([block[name] for block in blocks]) for name in first})
+    if names := _field_names(first):
+        return type(first)(**{n: _joined([getattr(block, n) for block in blocks]) for n in names})
+    return first
+
+
+def _of_one_row(value: Any) -> Any:
+    """The same with numbers for arrays of one row."""
+    if isinstance(value, np.ndarray):
+        return value.item()
+    if isinstance(value, Lazy):
+        return Lazy(lambda: {name: _of_one_row(each) for name, each in value.items()})
+    if isinstance(value, Mapping):
+        return {name: _of_one_row(each) for name, each in value.items()}
+    if names := _field_names(value):
+        return type(value)(**{name: _of_one_row(getattr(value, name)) for name in names})
+    return value
+
+
+def _field_names(value: Any) -> tuple[str, ...]:
+    """Names of the fields of a record, none of other values."""
+    if isinstance(value, Struct):
+        return value.__struct_fields__
+    return tuple(each.name for each in fields(value)) if is_dataclass(value) else ()
 
 
 def matrix_seconds(analysis: Analysis) -> F64:
@@ -270,8 +463,26 @@ def matrix_seconds(analysis: Analysis) -> F64:
     Where there are no matrix units the FMA pipe multiplies.
     """
     found = analysis.resource_s.get("tensor", analysis.resource_s.get("fma"))
-    return np.zeros_like(analysis.time_s) if found is None else found
+    none: F64 = xp.full_like(analysis.time_s, 0.0)
+    return none if found is None else found
 
+
+FAMILIES = (
+    "attention_decode", "attention_prefill", "combine", "conv2d", "cross_entropy", "csa_module",
+    "data_movement", "dispatch", "dsa_module", "elementwise", "embedding", "gdn", "gemm",
+    "hca_module", "indexer_logits", "kda", "kv_copy", "layernorm", "mamba2", "mhc", "mla_decode",
+    "mla_module", "mla_prefill", "moe", "msa_module", "optimizer", "quantize", "rmsnorm", "rope",
+    "sampling", "silu_mul", "softmax", "sparse_attention", "topk",
+)  # fmt: skip
+"""Families of this package. A lookup imports one module: that of the family's name, or the one in
+:data:`MODULES`."""
+MODULES = {
+    "combine": "moe_exchange", "dispatch": "moe_exchange", "gdn": "recurrent_mixer",
+    "hca_module": "csa_module", "kda": "recurrent_mixer", "mamba2": "recurrent_mixer",
+}  # fmt: skip
+"""Families that share a module with others."""
+EXECUTION_MODELS = ("systolic", "vector_cpu")
+"""Packages of this package that hold models of families for other devices than SIMT ones."""
 
 _REGISTRY: dict[tuple[str, str], Implementation] = {}
 _ADAPTERS: dict[str, Callable[[Implementation], Implementation]] = {}
@@ -291,7 +502,7 @@ def register_adapter(
 ) -> None:
     """Makes every SIMT family known on ``execution_model``, unless it has a model of its own.
 
-    ``adapt`` makes the twin of a family's model; :mod:`silicast.kernels.twins` has one.
+    ``adapt`` makes a model out of the SIMT one; see :mod:`silicast.kernels.fallback_kernels`.
     """
     if execution_model in _ADAPTERS:
         raise ValueError(f"two adapters for {execution_model}")
@@ -300,36 +511,33 @@ def register_adapter(
 
 def families(execution_model: str = "simt") -> tuple[str, ...]:
     """Names of all op families with a model for ``execution_model``, sorted."""
-    _load_all()
-    models = {execution_model, "simt"} if execution_model in _ADAPTERS else {execution_model}
-    return tuple(sorted({family for family, model in _REGISTRY if model in models}))
+    models = {execution_model}
+    if execution_model == "simt" or execution_model in EXECUTION_MODELS:
+        models.add("simt")
+    shipped = FAMILIES if "simt" in models else ()
+    return tuple(sorted({*shipped, *(family for family, model in _REGISTRY if model in models)}))
 
 
 def implementation_for(family: str, execution_model: str) -> Implementation | None:
     """The kernel model for a family on an execution model, or None."""
     found = _REGISTRY.get((family, execution_model))
     if found is None:
-        _load_all()
+        _load(family, execution_model)
         found = _REGISTRY.get((family, execution_model))
     if found is None and execution_model in _ADAPTERS:
-        original = _REGISTRY.get((family, "simt"))
+        original = implementation_for(family, "simt")
         if original is not None:
             found = _ADAPTERS[execution_model](original)
             _REGISTRY[family, execution_model] = found
     return found
 
 
-@cache
-def _load_all() -> None:
-    """Imports every module of this package and of its packages once: each registers itself."""
-    import importlib
-    import pkgutil
-
-    import silicast.kernels as package
-
-    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        if not module.name.rpartition(".")[2].startswith("_"):
-            importlib.import_module(module.name)
+def _load(family: str, execution_model: str) -> None:
+    """Imports what may register a model: the family's module, or an execution model's package."""
+    if execution_model in EXECUTION_MODELS:
+        import_module(f"silicast.kernels.{execution_model}")
+    elif execution_model == "simt" and family in FAMILIES:
+        import_module(f"silicast.kernels.{MODULES.get(family, family)}")
 
 
 def positive(values: F64 | I64) -> F64:

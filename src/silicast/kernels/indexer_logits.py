@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.hardware.device import Device
 from silicast.kernels.attention_work import Sequences, column
-from silicast.kernels.data_rate import data_rate
+from silicast.kernels.device_rates import data_rate
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.sparse_constants import (
     GROUP,
@@ -60,6 +59,7 @@ class IndexerLogits(Implementation):
         "head_dim": (16, 512),
     }
     ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
+    takes_numbers: ClassVar[bool] = True
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """See :meth:`Implementation.analyse`."""
@@ -71,68 +71,68 @@ class IndexerLogits(Implementation):
         work = Sequences.of(batch, decode=batch.variant.flag("decode"))
         heads, width = column(batch, "heads", INDEX_HEADS), column(batch, "head_dim", INDEX_DIM)
         ratio = work.spread(column(batch, "ratio", 1))
-        each = seen(work.q, work.kv, ratio).astype(np.float64)
+        each = xp.float64(seen(work.q, work.kv, ratio))
         pairs, keys = work.total(each), work.kv // ratio
         compute, size = _format(batch.variant.dtype)
         pipe = device.matrix_pipe(compute)
         clock = device.clocks.boost_hz
         rate = device.rate_per_core(pipe, compute) * clock * c["efficiency"]
         pair_s = heads * (2.0 * width / rate + c["score_cycles"] / clock)
-        tokens = work.total(work.q.astype(np.float64))
+        tokens = work.total(xp.float64(work.q))
         if batch.variant.flag("decode"):
             # a schedule made beforehand gives every core its share of the tiles of keys
-            tiles = work.total(np.ceil(np.maximum(keys, 1) / KEY_TILE) * work.q)
+            tiles = work.total(xp.ceil(xp.maximum(keys, 1) / KEY_TILE) * work.q)
             rounds = in_rounds(tiles, device.cores, c["tail"])
-            core_s = np.maximum(pairs / device.cores, rounds * (pairs / tiles)) * pair_s
+            core_s = xp.maximum(pairs / device.cores, rounds * (pairs / tiles)) * pair_s
             core_s = core_s * c["paged"] + rounds * c["tile_s"]
             waves = tiles / device.cores
         else:
-            block = np.maximum(1, ROWS // heads)
-            waves = np.maximum(tokens / block, 1.0) / device.cores
+            block = xp.maximum(1, ROWS // heads)
+            waves = xp.maximum(tokens / block, 1.0) / device.cores
             # a block that spans sequences walks over the keys of each of them
-            spans = np.minimum(work.spread(block), work.spread_f(tokens)) / work.q
-            spans = np.maximum(spans, 1.0)
+            spans = xp.minimum(work.spread(block), work.spread(tokens)) / work.q
+            spans = xp.maximum(spans, 1.0)
             mean = work.total(each * spans) / tokens
             rounds = in_rounds(waves * device.cores, device.cores, c["tail"])
-            walked = rounds * mean + np.maximum(work.largest(keys * spans) - mean, 0.0)
+            walked = rounds * mean + xp.maximum(work.largest(keys * spans) - mean, 0.0)
             core_s = walked * block * pair_s + rounds * c["task_s"]
         read = tokens * heads * (width * size + SCALE_BYTES)
-        read = read + work.total(keys.astype(np.float64)) * (width * size + SCALE_BYTES)
-        written = np.ceil(pairs / column(batch, "pool", 1)) * SCORE_BYTES
+        read = read + work.total(xp.float64(keys)) * (width * size + SCALE_BYTES)
+        written = xp.ceil(pairs / column(batch, "pool", 1)) * SCORE_BYTES
         forced, memory = memory_bounds(device, read, written, batch.variant.cache)
-        dram_s = np.maximum(forced, written * c["write_share"]) / (
+        dram_s = xp.maximum(forced, written * c["write_share"]) / (
             data_rate(device) * c["dram_efficiency"]
         )
-        busy = np.maximum(core_s, dram_s)
+        busy = xp.maximum(core_s, dram_s)
         time = c["launch_s"] + busy
         flops = 2.0 * pairs * heads * width
         resource_s = {
             "tensor": flops / device.bound_per_s(pipe, compute),
             **memory,
         }
-        bound = np.maximum(np.maximum(resource_s["tensor"], resource_s["dram"]), resource_s["l2"])
+        bound = xp.maximum(xp.maximum(resource_s["tensor"], resource_s["dram"]), resource_s["l2"])
         return Analysis(
             time_s=time,
             bound_s=bound,
-            resource_s={**resource_s, "launch": np.full_like(time, c["launch_s"])},
+            resource_s={**resource_s, "launch": xp.full_like(time, c["launch_s"])},
             demand=Demand(
-                tasks=np.maximum(waves * device.cores, 1.0),
+                tasks=xp.maximum(waves * device.cores, 1.0),
                 waves=waves,
-                occupancy=np.minimum(waves, 1.0),
+                occupancy=xp.minimum(waves, 1.0),
                 pipe_work={pipe: flops},
                 level_bytes={"dram": forced, "l2": read + written},
             ),
             features={"core_share": core_s / time, "dram_share": dram_s / time, "waves": waves},
-            independent_log_sd=np.full_like(time, c["independent_log_sd"]),
+            independent_log_sd=xp.full_like(time, c["independent_log_sd"]),
         )
 
     def style(self, variant: Variant, device: Device) -> str:  # noqa: ARG002
         """See :meth:`Implementation.style`: a library's own kernel, which modules alone show."""
         return variant.library
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:  # noqa: ARG002
         """See :meth:`Implementation.shared_log_sd`."""
-        return sparse_errors(batch.family, device)
+        return sparse_errors(self.family, device)
 
     def flops(self, op: Op) -> int:
         """2 x heads x head_dim for every query and key it sees; the weighting is not counted."""

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import NO_CAP, Device
 from silicast.kernels.physics import load_physics
@@ -61,8 +60,9 @@ class Quality:
         if stream:
             changed = changed + self.stream_extra_s
         if self.task_s > 0.0:
-            changed = changed + np.ceil(tasks / cores) * self.task_s
-        return np.maximum(changed, time_s * LEAST_SHARE)
+            changed = changed + xp.ceil(tasks / cores) * self.task_s
+        found: F64 = xp.maximum(changed, time_s * LEAST_SHARE)
+        return found
 
 
 PLAIN = Quality()

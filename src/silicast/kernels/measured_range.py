@@ -6,7 +6,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from silicast.core.numerics import F64
+from silicast.core import xp
+from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Domain
 from silicast.kernels.physics import load_physics
 from silicast.workload.op import OpBatch
@@ -37,32 +38,34 @@ def octaves_outside(batch: OpBatch) -> F64:
     Whole octaves, shape (n,); 0 inside, and for families whose measured sizes are not listed. Of
     sequences of varied lengths the longest counts.
     """
-    count = len(batch)
-    result = np.zeros(count)
+    result: F64 = batch.filled(0.0)
     for name, low, high in measured_sizes(batch.family):
         if name not in batch.dims:
             continue
-        sizes = batch.dims[name]
-        if len(sizes) == 1 and low <= int(sizes[0]) <= high:
-            continue  # one op at a time is the usual case and worth a short cut
-        if name in batch.ragged and batch.offsets is not None:
-            filled = np.diff(batch.offsets) > 0
-            longest = np.zeros(count, dtype=sizes.dtype)
-            if filled.any():
-                longest[filled] = np.maximum.reduceat(sizes, batch.offsets[:-1][filled])
-            sizes = longest
-        values = sizes.astype(np.float64)
-        above, below = values / high, low / np.maximum(values, 1.0)
-        if not ((above > 1.0) | (below > 1.0)).any():
+        values = xp.float64(_longest(batch, name))
+        above, below = values / high, low / xp.maximum(values, 1.0)
+        ratio = xp.maximum(above, below)
+        if not xp.any_of(ratio > 1.0):
             continue
-        ratio = np.maximum(above, below)
-        octaves = np.zeros(count)
+        octaves = batch.filled(0.0)
         step = 1.0
         for _ in range(MAX_OCTAVES):
-            octaves += ratio > step
+            octaves = octaves + (ratio > step)
             step *= 2.0
-        result = np.maximum(result, octaves)
+        result = xp.maximum(result, octaves)
     return result
+
+
+def _longest(batch: OpBatch, name: str) -> I64:
+    """A dimension of each op; of its sequences the largest, 0 where an op has none."""
+    sizes = batch.dims[name]
+    if name not in batch.ragged or batch.offsets is None:
+        return sizes
+    filled = np.diff(batch.offsets) > 0
+    longest = np.zeros(len(batch), dtype=sizes.dtype)
+    if filled.any():
+        longest[filled] = np.maximum.reduceat(sizes, batch.offsets[:-1][filled])
+    return int(longest[0]) if batch.numbers else longest  # type: ignore[return-value]
 
 
 def extrapolation_log_sd(octaves: F64) -> F64:

@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-import numpy as np
-
-from silicast.core.numerics import F64, ceil_div, smooth_max
+from silicast.core import xp
+from silicast.core.numerics import F64, I64, ceil_div, smooth_max
 from silicast.hardware.device import Device
+from silicast.kernels.attention_kernel import DECODE_LENGTHS, AttentionKernel
 from silicast.kernels.attention_memory import outside_l2
 from silicast.kernels.attention_work import Sequences
-from silicast.kernels.data_rate import cache_rate, data_rate
-from silicast.kernels.implementation import Analysis, Demand, Implementation, register
-from silicast.kernels.mla_prefill import mla_errors
+from silicast.kernels.device_rates import cache_rate, data_rate
+from silicast.kernels.implementation import Analysis, Demand, register
 from silicast.kernels.mla_schemes import MlaScheme, mla_constants, mla_scheme
 from silicast.kernels.mla_work import MLA_DIMS, MlaWork, Widths, projected_s, useful
 from silicast.kernels.sparse_work import whole_rounds
@@ -35,44 +34,29 @@ USUAL_TILES = [(64, 64)]
 
 @register
 @final
-class MlaDecode(Implementation):
+class MlaDecode(AttentionKernel):
     """``mla_decode``: q_len new tokens (1) over kv_len cached ones and themselves."""
 
     family: ClassVar[str] = "mla_decode"
     implied_flags: ClassVar[frozenset[str]] = frozenset({"causal"})
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
-    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "batch": (1, 1 << 20),
-        "q_len": (1, 1 << 10),
-        "kv_len": (0, 1 << 24),
-        **MLA_DIMS,
-    }
-    ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = {**DECODE_LENGTHS, **MLA_DIMS}
 
-    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
-        """See :class:`~silicast.kernels.implementation.Implementation`."""
-        scheme = mla_scheme(batch.variant, device)
-        return self.analyse_with(batch, device, mla_constants(GROUP, device, scheme))
+    def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
+        """See :class:`AttentionKernel`."""
+        return mla_constants(GROUP, device, mla_scheme(variant, device))
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
-        """As :meth:`analyse`, with given constants: for fitting them."""
+        """See :class:`AttentionKernel`."""
         return _Decode(batch, device, mla_scheme(batch.variant, device), c).analysis()
 
     def style(self, variant: Variant, device: Device) -> str:
         """See :meth:`Implementation.style`: whose call of which kernel."""
         return mla_scheme(variant, device).label
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
-        """Log sd of the family's and the device's error factors."""
-        return mla_errors(GROUP, batch, device)
-
-    def flops(self, op: Op) -> int:
-        """Exact useful FLOPs: live scores against the latent."""
-        return useful(op, decode=True)[0]
-
-    def compulsory_bytes(self, op: Op) -> int:
-        """Exact bytes moved once: queries and results in the latent, cached vectors."""
-        return useful(op, decode=True)[1]
+    def useful(self, op: Op) -> tuple[int, int]:
+        """See :class:`AttentionKernel`; queries and results are in the latent."""
+        return useful(op, decode=True)
 
 
 @final
@@ -91,25 +75,25 @@ class _Decode:
         self.key_bytes = w.cached * (1.0 if scheme.narrow else 2.0)
         rows = work.q * work.spread(w.heads)
         self.tile = _tile(rows, scheme, device)
-        self.tiles = ceil_div(rows, self.tile).astype(np.float64)
+        self.tiles = xp.float64(ceil_div(rows, self.tile))
         self._plan()
 
     def _plan(self) -> None:
         """Splits caches so that there is a task for every core, if sequences are too few."""
         work, c = self.work, self.c
         self.slots = self.device.cores * c["ctas_per_core"]
-        self.sequences = work.total(np.ones_like(self.tiles))
+        self.sequences = work.total(xp.full_like(self.tiles, 1.0))
         self.visits = work.total(work.kv * self.tiles)
         base = work.total(self.tiles)
-        chunk = np.maximum(self.visits / self.slots, c["split_tiles"] * KEY_TILE)
+        chunk = xp.maximum(self.visits / self.slots, c["split_tiles"] * KEY_TILE)
         splits_on = self.scheme.style.splits_on
         can = not splits_on or self.device.architecture in splits_on
-        chunk = np.where((base < self.slots) & can, chunk, float(1 << 40))
-        even = np.maximum(work.kv / work.spread_f(chunk), 1.0)
-        self.splits = np.minimum(even, c["most_splits"])
+        chunk = xp.where((base < self.slots) & can, chunk, float(1 << 40))
+        even = xp.maximum(work.kv / work.spread(chunk), 1.0)
+        self.splits = xp.minimum(even, c["most_splits"])
         self.tasks = work.total(self.splits * self.tiles)
         self.longest = work.largest(work.kv / self.splits)
-        self.merges = np.minimum(np.maximum(work.largest(self.splits) - 1.0, 0.0), 1.0)
+        self.merges = xp.minimum(xp.maximum(work.largest(self.splits) - 1.0, 0.0), 1.0)
 
     def analysis(self) -> Analysis:
         c, device, work = self.c, self.device, self.work
@@ -118,11 +102,11 @@ class _Decode:
         key_cycles = self._key_cycles()
         waves = self.tasks / self.slots
         whole = whole_rounds(waves)
-        rounds = np.maximum(1.0, waves + c["tail"] * (whole - waves))
+        rounds = xp.maximum(1.0, waves + c["tail"] * (whole - waves))
         compute = work.total(work.kv * self.tiles * key_cycles) / cores
-        ragged = compute + c["tail"] * (whole / np.maximum(waves, 1.0) - 1.0) * compute
+        ragged = compute + c["tail"] * (whole / xp.maximum(waves, 1.0) - 1.0) * compute
         longest = self.longest * work.largest(key_cycles)
-        core_s = (rounds * c["task_cycles"] + np.maximum(ragged, longest)) / clock
+        core_s = (rounds * c["task_cycles"] + xp.maximum(ragged, longest)) / clock
 
         outside = outside_l2(self.useful.moved, device, c, self.batch.variant.cache)
         bandwidth = data_rate(device) * c["dram_efficiency"]
@@ -130,24 +114,24 @@ class _Decode:
             bandwidth = bandwidth * c["narrow_dram"]
         # Tiles of one sequence run after those of all others: where the sequences alone fill the
         # device, its keys have left the L2 by then.
-        apart = np.minimum(np.maximum(self.sequences / self.slots - 1.0, 0.0), 1.0)
+        apart = xp.minimum(xp.maximum(self.sequences / self.slots - 1.0, 0.0), 1.0)
         again = self.visits * self.key_bytes - self.useful.keys
         fetched = self.useful.moved + again * apart * c["reread_share"]
         dram_s = fetched * outside / bandwidth
-        busiest = np.maximum(self.longest, self.visits / cores)
+        busiest = xp.maximum(self.longest, self.visits / cores)
         load_s = busiest * self.key_bytes / (c["core_bytes_per_cycle"] * clock)
         l2_s = (self.useful.moved + again) / inner
-        memory_s = np.maximum(np.maximum(dram_s, l2_s), load_s)
-        together = np.maximum(core_s, memory_s) + c["serial"] * np.minimum(core_s, memory_s)
+        memory_s = xp.maximum(xp.maximum(dram_s, l2_s), load_s)
+        together = xp.maximum(core_s, memory_s) + c["serial"] * xp.minimum(core_s, memory_s)
         merge_s = self.merges * c["merge_s"] + self._partial_s(bandwidth, inner)
-        launch_s = np.full(len(together), c["launch_s"])
+        launch_s = xp.full_like(together, c["launch_s"])
         if self.scheme.narrow:
             launch_s = launch_s * c["narrow_launch"]
         around_s = self._around_s(outside, bandwidth, inner)
-        time_s = np.maximum(launch_s + together + merge_s + around_s, 0.25 * launch_s)
+        time_s = xp.maximum(launch_s + together + merge_s + around_s, 0.25 * launch_s)
         if self.scheme.projects:
             # launched one by one: the host needs this long for the call's kernels
-            time_s = smooth_max((time_s, np.full_like(time_s, c["call_s"])))
+            time_s = smooth_max((time_s, xp.full_like(time_s, c["call_s"])))
         shares = {
             "core_share": core_s / time_s,
             "dram_share": dram_s / time_s,
@@ -155,7 +139,7 @@ class _Decode:
             "load_share": load_s / time_s,
             "launch_share": launch_s / time_s,
             "merge_share": merge_s / time_s,
-            "around_share": np.abs(around_s) / time_s,
+            "around_share": abs(around_s) / time_s,
             "resident": 1.0 - outside,
             "waves": waves,
         }
@@ -168,7 +152,7 @@ class _Decode:
         c, w, work = self.c, self.widths, self.work
         parts = self.splits - 1.0
         if self.scheme.style.fixed_parts:
-            parts = np.maximum(parts, c["idle_parts"])
+            parts = xp.maximum(parts, c["idle_parts"])
         moved = work.total(parts * work.q) * w.heads * w.rank * 8.0
         outside = outside_l2(moved, self.device, c, "")
         return moved * (outside / bandwidth + (1.0 - outside) / inner)
@@ -179,28 +163,28 @@ class _Decode:
         rate = device.rate_per_core(self.pipe, self.scheme.math) * c["tensor_efficiency"]
         if self.scheme.narrow:
             rate = rate * c["narrow_rate"]
-        width = work.spread((w.cached + w.rank).astype(np.float64))
+        width = work.spread(xp.float64(w.cached + w.rank))
         mma = 2.0 * self.tile * width / rate
         xu = device.rate_per_core("xu", "fp32") or 16.0
         fma = device.rate_per_core("fma", "fp32") or 128.0
         softmax = self.tile * (1.0 / xu + c["softmax_ops"] / fma)
-        cycles = mma + softmax + c["key_cycles"]
+        cycles: F64 = mma + softmax + c["key_cycles"]
         if self.scheme.narrow and self.scheme.math != "fp8":
-            cycles = cycles + work.spread(w.cached.astype(np.float64)) * (c["convert_ops"] / fma)
+            cycles = cycles + work.spread(xp.float64(w.cached)) * (c["convert_ops"] / fma)
         return cycles
 
     def _around_s(self, outside: F64, bandwidth: float, inner: float) -> F64:
         """What an engine's call does beside the kernel."""
         c, w, scheme = self.c, self.widths, self.scheme
         if not scheme.engine:
-            return np.full(len(outside), -c["append_launch_s"])
-        tokens = self.work.total(self.work.q.astype(np.float64))
+            return xp.full_like(outside, -c["append_launch_s"])
+        tokens = self.work.total(xp.float64(self.work.q))
         moved = tokens * (w.heads * w.cached * 4.0 * c["append_bytes"] + w.cached * 4.0)
         if scheme.narrow:
             moved = moved + self.useful.keys * c["widened_bytes"]
         around = moved * (outside / bandwidth + (1.0 - outside) / inner)
         if scheme.projects:
-            rows = tokens.astype(np.int64)
+            rows = xp.int64(tokens)
             around = around + projected_s(w, rows, self.batch.variant, self.device, absorbed=True)
         return around
 
@@ -212,31 +196,31 @@ class _Decode:
         resource_s = self.useful.bound(
             device, self.pipe, self.scheme.math, self.batch.variant.cache
         )
-        bound = np.maximum(np.maximum(resource_s["tensor"], resource_s["dram"]), resource_s["l2"])
+        bound = xp.maximum(xp.maximum(resource_s["tensor"], resource_s["dram"]), resource_s["l2"])
         issued = work.total(work.kv * self.tiles * self.tile)
         padded = issued * 2.0 * (self.widths.cached + self.widths.rank)
         return Analysis(
             time_s=time_s,
             bound_s=bound,
-            resource_s={**resource_s, "launch": np.full(len(time_s), self.c["launch_s"])},
+            resource_s={**resource_s, "launch": xp.full_like(time_s, self.c["launch_s"])},
             demand=Demand(
                 tasks=self.tasks,
                 waves=shares["waves"],
-                occupancy=np.minimum(self.tasks / device.cores, self.c["ctas_per_core"]),
+                occupancy=xp.minimum(self.tasks / device.cores, self.c["ctas_per_core"]),
                 pipe_work={self.pipe: padded, "xu": issued},
                 level_bytes={"dram": self.useful.moved * outside, "l2": self.useful.moved},
                 core_level_bytes={"l2": busiest_bytes},
             ),
             features={**shares, "padding": self.useful.flops / padded},
-            independent_log_sd=np.full(len(time_s), self.c["independent_log_sd"]),
+            independent_log_sd=xp.full_like(time_s, self.c["independent_log_sd"]),
         )
 
 
-def _tile(rows: np.ndarray, scheme: MlaScheme, device: Device) -> np.ndarray:
+def _tile(rows: I64, scheme: MlaScheme, device: Device) -> I64:
     """Rows of a task's products."""
     tiles = scheme.style.tiles
     sizes = tiles.get(device.architecture) or tiles.get("default") or USUAL_TILES
-    tile = np.full_like(rows, sizes[-1][1])
+    tile = xp.full_like(rows, sizes[-1][1])
     for limit, size in reversed(sizes):
-        tile = np.where(rows <= limit, size, tile)
+        tile = xp.where(rows <= limit, size, tile)
     return tile

@@ -8,22 +8,28 @@ docs/explanation/mla.md has the parts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar, final
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_work import Sequences, column, live_scores
-from silicast.kernels.composite import Composite
+from silicast.kernels.composite import (
+    Composite,
+    ModuleWork,
+    is_decode,
+    linear_recipe,
+    module_style,
+    weight_bytes,
+)
 from silicast.kernels.engine_kernels import kernels_of
 from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import register
 from silicast.kernels.mla_schemes import CALL, mla_scheme
 from silicast.kernels.mla_work import MLA_DIMS, Widths
-from silicast.kernels.module_parts import is_decode, linear_recipe, module_style, weight_bytes
 from silicast.kernels.timed_parts import PartBatch
 from silicast.workload.libraries import absorbed_up_to
 from silicast.workload.library_file import Facts
@@ -64,33 +70,31 @@ class MlaModule(Composite):
         """See :meth:`Composite.host_floor_s`: prefills of wide expert parallelism run eagerly."""
         return c["host_s"]
 
-    def parts(self, batch: OpBatch, device: Device | None) -> Sequence[PartBatch]:
-        """See :meth:`Composite.parts`."""
-        return _Block(batch, device).parts()
-
-    def chosen_products_s(self, batch: OpBatch, device: Device) -> F64 | float:
-        """See :meth:`Composite.chosen_products_s`: of a prefill, keys and values made out of the
-        latent, or queries brought to it.
+    def work(self, batch: OpBatch, device: Device | None) -> ModuleWork:
+        """See :meth:`Composite.work`. Weights of the block, its input, the cached latent; its
+        output and new latent vectors.
         """
-        return 0.0 if is_decode(batch.variant) else _Block(batch, device).least_products_s()
-
-    def operands(self, batch: OpBatch) -> tuple[I64, I64]:
-        """Weights of the block, its input, the cached latent; its output and new latent vectors."""
-        block = _Block(batch, None)
+        block = _Block(batch, device)
         w, recipe = block.widths, linear_recipe(batch.variant)
         q_rank, hidden = block.q_rank, block.hidden
-        heads_in = np.where(q_rank > 0, q_rank, hidden)
+        heads_in = xp.where(q_rank > 0, q_rank, hidden)
         linear = (
             hidden * (q_rank + w.cached) + heads_in * w.heads * w.query + w.heads * w.value * hidden
         )
         weights = weight_bytes(recipe, linear)
         up = w.rank * w.heads * (w.nope + w.value)  # the products around the latent may be narrow
         stored = 1 if _narrow(batch.variant) else 2
-        past = np.maximum(block.kv_tokens - block.tokens, 0)
+        past = xp.maximum(block.kv_tokens - block.tokens, 0)
         # at most what a token's input holds, so that new tokens for cached ones are never less
-        kept = past * np.minimum(w.cached * stored, hidden * 2)
-        read = weights + up + kept + block.tokens * hidden * 2
-        return read, block.tokens * (hidden * 2 + w.cached * stored)
+        kept = past * xp.minimum(w.cached * stored, hidden * 2)
+        chosen = device is not None and not is_decode(batch.variant)
+        return ModuleWork(
+            parts=block.parts(),
+            read_bytes=weights + up + kept + block.tokens * hidden * 2,
+            written_bytes=block.tokens * (hidden * 2 + w.cached * stored),
+            # of a prefill, keys and values made out of the latent, or queries brought to it
+            chosen_products_s=block.least_products_s() if chosen else 0.0,
+        )
 
 
 def _narrow(variant: Variant) -> bool:
@@ -105,32 +109,26 @@ class _Block:
         self.batch, self.device = batch, device
         self.decode = is_decode(batch.variant)
         self.work = work = Sequences.of(batch, decode=self.decode)
-        self.longest = work.largest(work.q.astype(np.float64))
-        self.tokens = _whole(work.total(work.q.astype(np.float64)))
-        self.kv_tokens = _whole(work.total(work.kv.astype(np.float64)))
+        self.longest = work.largest(xp.float64(work.q))
+        self.tokens = _whole(work.total(xp.float64(work.q)))
+        self.once = self.tokens * 0 + 1
+        self.kv_tokens = _whole(work.total(xp.float64(work.kv)))
         self.widths = Widths.of(batch)
         self.hidden, self.q_rank = column(batch, "hidden", 7168), column(batch, "q_lora_rank", 1536)
-        recipe = linear_recipe(batch.variant)
-        flags = (("includes_quantize", True),) if recipe.quantizes else ()
-        base = Variant(library=batch.variant.library, cache=batch.variant.cache)
-        self.plain = replace(base, library="")
-        self.name = f"linear_{recipe.name}"
-        # whether the engine's attention call rotates and updates the cache itself
-        self.calls = kernels_of(batch.variant.library).holds(CALL, "rope")
-        self.linear = replace(base, dtype=recipe.name, flags=flags)
+        self.kinds = _Kinds.of(batch.variant)
 
     def parts(self) -> list[PartBatch]:
         """In the order in which they run."""
         w, tokens = self.widths, self.tokens
-        has_rank = (self.q_rank > 0).astype(np.int64)
-        rank = np.maximum(self.q_rank, 1)
+        has_rank = xp.int64(self.q_rank > 0)
+        rank = xp.maximum(self.q_rank, 1)
         return [
             self._product(tokens, self.q_rank + w.cached, self.hidden),
             self._norm(rank, has_rank),
             self._norm(w.rank, 1),
             self._product(tokens, w.heads * w.query, rank, has_rank),
             self._product(tokens, w.heads * w.query, self.hidden, 1 - has_rank),
-            *([] if self.calls else self._cache()),
+            *([] if self.kinds.calls else self._cache()),
             *self._attention(),
             self._product(tokens, self.hidden, w.heads * w.value),
             self._moves("moves", tokens * self.hidden),
@@ -140,94 +138,131 @@ class _Block:
     def _cache(self) -> list[PartBatch]:
         """Rotation and the update of the cache, kernels of their own."""
         w, tokens = self.widths, self.tokens
-        ones = np.ones_like(tokens)
-        rotated = {"tokens": tokens, "num_heads": w.heads, "num_kv_heads": ones, "head_dim": w.rope}
-        copied = {"tokens": tokens, "num_kv_heads": ones, "head_dim": (w.cached + 1) // 2}
-        cached = replace(self.plain, kv_dtype=self.batch.variant.kv_dtype)
+        rotated = {
+            "tokens": tokens,
+            "num_heads": w.heads,
+            "num_kv_heads": self.once,
+            "head_dim": w.rope,
+        }
+        copied = {"tokens": tokens, "num_kv_heads": self.once, "head_dim": (w.cached + 1) // 2}
         return [
-            PartBatch("small", OpBatch("rope", self.plain, rotated)),
-            PartBatch("small", OpBatch("kv_copy", cached, copied)),
+            PartBatch("small", self.batch.beside("rope", self.kinds.plain, rotated)),
+            PartBatch("small", self.batch.beside("kv_copy", self.kinds.cached, copied)),
         ]
 
     def _moves(self, name: str, elements: I64) -> PartBatch:
         """Copies and conversions that an engine makes between its kernels, as one copy; the
         constant of the part says how many it makes.
         """
-        kind = replace(self.plain, flags=(("copy", True),))
-        sizes = {"elements": elements, "inputs": np.ones_like(elements)}
-        return PartBatch(name, OpBatch("elementwise", kind, sizes))
+        sizes = {"elements": elements, "inputs": self.once}
+        return PartBatch(name, self.batch.beside("elementwise", self.kinds.copy, sizes))
 
-    def _product(
-        self, m: I64, n: I64, k: I64, count: int | I64 = 1, *, linear: bool = True
-    ) -> PartBatch:
-        variant = self.linear if linear else self.plain
-        name = self.name if linear else "latent"
-        return PartBatch(name, OpBatch("gemm", variant, {"m": m, "n": n, "k": k}), count)
+    def _product(self, m: I64, n: I64, k: I64, count: int | I64 = 1) -> PartBatch:
+        """A linear layer."""
+        kind = self.kinds.linear
+        sizes = {"m": m, "n": n, "k": k, "batch": self.once}
+        return PartBatch(f"linear_{kind.dtype}", self.batch.beside("gemm", kind, sizes), count)
+
+    def _latent(self, count: int | I64, least: int | None, **sizes: I64) -> PartBatch:
+        """A product from or to the latent."""
+        sizes.setdefault("batch", self.once)
+        return PartBatch("latent", self.batch.beside("gemm", self.kinds.plain, sizes), count, least)
 
     def _norm(self, hidden: I64, count: int | I64) -> PartBatch:
         sizes = {"tokens": self.tokens, "hidden": hidden}
-        return PartBatch("small", OpBatch("rmsnorm", self.plain, sizes), count)
+        return PartBatch("small", self.batch.beside("rmsnorm", self.kinds.plain, sizes), count)
 
     def _attention(self) -> list[PartBatch]:
         """Attention with the products around the latent: expanded, or absorbed."""
         if self.decode:
             return self._absorbed(1)
         limit = _absorbed_up_to(self.batch.variant, self.device)
-        absorbed = (self.longest <= limit).astype(np.int64)
-        ways = [*self._expanded(1 - absorbed)]
-        if absorbed.any():
-            ways += self._absorbed(absorbed)
-        return [replace(part, least=0) for part in ways]
+        absorbed = xp.int64(self.longest <= limit)
+        ways = self._expanded(1 - absorbed)
+        if xp.any_of(absorbed):
+            ways += self._absorbed(absorbed, 0)
+        return ways
 
     def least_products_s(self) -> F64:
         """Time at the bound rates of the products of a prefill's cheaper way."""
         assert self.device is not None
         w, work = self.widths, self.work
-        none = np.zeros_like(work.q)
-        scores = work.total(live_scores(work.q, work.kv, none, causal=True).astype(np.float64))
+        none = work.q * 0
+        scores = work.total(xp.float64(live_scores(work.q, work.kv, none, causal=True)))
         around = 2.0 * w.heads * w.rank * (w.nope + w.value)
         per_s = _bound_per_s(self.device, "bf16")
-        math = mla_scheme(self._kernel("mla_prefill", 1).batch.variant, self.device).math
+        math = mla_scheme(self.kinds.attention, self.device).math
         scored_s = 2.0 * scores * w.heads / _bound_per_s(self.device, math)
         expanded = self.kv_tokens * around / per_s + scored_s * (w.query + w.value)
         absorbed = self.tokens * around / per_s + scored_s * (w.cached + w.rank)
-        return np.minimum(expanded, absorbed)
+        return xp.minimum(expanded, absorbed)
 
-    def _expanded(self, count: int | I64) -> list[PartBatch]:
+    def _expanded(self, count: I64) -> list[PartBatch]:
         w = self.widths
+        wide = w.heads * (w.nope + w.value)
         return [
-            self._product(
-                self.kv_tokens, w.heads * (w.nope + w.value), w.rank, count, linear=False
-            ),
-            self._kernel("mla_prefill", count),
+            self._latent(count, 0, m=self.kv_tokens, n=wide, k=w.rank),
+            self._kernel("mla_prefill", self.work.kv, count, 0),
         ]
 
-    def _absorbed(self, count: int | I64) -> list[PartBatch]:
-        w = self.widths
-        to = {"batch": w.heads, "m": self.tokens, "n": w.rank, "k": w.nope}
-        back = {"batch": w.heads, "m": self.tokens, "n": w.value, "k": w.rank}
-        return [
-            PartBatch("latent", OpBatch("gemm", self.plain, to), count),
-            self._kernel("mla_decode", count),
-            PartBatch("latent", OpBatch("gemm", self.plain, back), count),
-        ]
-
-    def _kernel(self, family: str, count: int | I64) -> PartBatch:
-        batch, variant = self.batch, self.batch.variant
-        dims = {n: v for n, v in batch.dims.items() if n in ATTENTION}
+    def _absorbed(self, count: int | I64, least: int | None = None) -> list[PartBatch]:
+        w, tokens = self.widths, self.tokens
         # decode counts cached tokens without the new ones, prefill all of them
         past = self.work.kv - self.work.q
-        lengths = {"q_len": self.work.q, "kv_len": past if family == "mla_decode" else self.work.kv}
-        dims |= lengths
-        own = replace(
-            variant,
-            launch="",
-            flags=(("absorb", False), ("append", self.calls), ("causal", True), ("project", False)),
-        )
+        return [
+            self._latent(count, least, m=tokens, n=w.rank, k=w.nope, batch=w.heads),
+            self._kernel("mla_decode", past, count, least),
+            self._latent(count, least, m=tokens, n=w.value, k=w.rank, batch=w.heads),
+        ]
+
+    def _kernel(self, family: str, kv_len: I64, count: int | I64, least: int | None) -> PartBatch:
+        batch = self.batch
+        dims = {n: v for n, v in batch.dims.items() if n in ATTENTION}
+        lengths = {"q_len": self.work.q, "kv_len": kv_len}
         ragged = frozenset() if batch.offsets is None else frozenset(lengths)
-        found = OpBatch(family, own, dims, batch.offsets, ragged)
-        name = "attention_narrow" if _narrow(variant) else "attention"
-        return PartBatch(name, found, count)
+        found = OpBatch(
+            family, self.kinds.attention, dims | lengths, batch.offsets, ragged, batch.numbers
+        )
+        name = "attention_narrow" if _narrow(batch.variant) else "attention"
+        return PartBatch(name, found, count, least)
+
+
+@final
+@dataclass(frozen=True)
+class _Kinds:
+    """Variants of a module's kernels.
+
+    Attributes:
+        linear: linear layers; plain: other products, norms and rotations.
+        copy: copies and conversions; cached: the update of the cache.
+        attention: the kernel alone, or with rotation and the update of the cache (``calls``).
+    """
+
+    linear: Variant
+    plain: Variant
+    copy: Variant
+    cached: Variant
+    attention: Variant
+    calls: bool
+
+    @staticmethod
+    @lru_cache(maxsize=1024)
+    def of(variant: Variant) -> _Kinds:
+        """Of a module's variant."""
+        recipe = linear_recipe(variant)
+        flags = (("includes_quantize", True),) if recipe.quantizes else ()
+        plain = Variant(cache=variant.cache)
+        # whether the engine's attention call rotates and updates the cache itself
+        calls = kernels_of(variant.library).holds(CALL, "rope")
+        of_attention = (("absorb", False), ("append", calls), ("causal", True), ("project", False))
+        return _Kinds(
+            linear=replace(plain, library=variant.library, dtype=recipe.name, flags=flags),
+            plain=plain,
+            copy=replace(plain, flags=(("copy", True),)),
+            cached=replace(plain, kv_dtype=variant.kv_dtype),
+            attention=replace(variant, launch="", flags=of_attention),
+            calls=calls,
+        )
 
 
 def _bound_per_s(device: Device, dtype: str) -> float:
@@ -244,5 +279,5 @@ def _absorbed_up_to(variant: Variant, device: Device | None) -> int:
 
 
 def _whole(values: F64) -> I64:
-    whole: I64 = np.rint(values).astype(np.int64)
+    whole: I64 = xp.int64(xp.rint(values))
     return whole

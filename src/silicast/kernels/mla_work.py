@@ -7,15 +7,16 @@ for all heads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from msgspec import Struct
 
+from silicast.core import xp
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
-from silicast.kernels.attention_work import Sequences, column, element_bytes, live_scores
+from silicast.kernels.attention_work import Sequences, column, element_bytes, exact_sum, live_scores
 from silicast.kernels.implementation import implementation_for
 from silicast.workload.op import Op, OpBatch, Variant
 
@@ -29,8 +30,7 @@ MLA_DIMS = {
 
 
 @final
-@dataclass(frozen=True)
-class Widths:
+class Widths(Struct, frozen=True):
     """Head counts and widths of a batch of ops, int64 arrays of shape (ops,)."""
 
     heads: I64
@@ -62,8 +62,7 @@ class Widths:
 
 
 @final
-@dataclass(frozen=True)
-class MlaWork:
+class MlaWork(Struct, frozen=True):
     """What a batch of ops must do, float64 arrays of shape (ops,).
 
     Attributes:
@@ -87,9 +86,9 @@ class MlaWork:
     def of(batch: OpBatch, work: Sequences, *, decode: bool, causal: bool) -> MlaWork:
         """The work of ``batch``. Sums over sequences are of whole numbers below 2**53."""
         w = Widths.of(batch)
-        none = np.zeros_like(work.q)
-        scores = work.total(live_scores(work.q, work.kv, none, causal=causal).astype(np.float64))
-        queries, keys = work.total(work.q.astype(np.float64)), work.total(work.kv.astype(float))
+        none = work.q * 0
+        scores = work.total(xp.float64(live_scores(work.q, work.kv, none, causal=causal)))
+        queries, keys = work.total(xp.float64(work.q)), work.total(xp.float64(work.kv))
         q_bytes = element_bytes(batch.variant.dtype)
         kv_bytes = element_bytes(batch.variant.kv_dtype or batch.variant.dtype)
         q_width = w.cached if decode else w.query
@@ -97,7 +96,7 @@ class MlaWork:
         cached = w.cached * kv_bytes
         if not decode:
             # a kernel reads expanded keys and values, or the latent, whichever is less
-            cached = np.minimum(
+            cached = xp.minimum(
                 cached, (w.heads * (w.nope + w.value) + w.rope) * min(q_bytes, kv_bytes)
             )
         key_bytes = keys * cached
@@ -111,7 +110,7 @@ class MlaWork:
     def bound(self, device: Device, pipe: str, math: str, cache: str) -> dict[str, F64]:
         """Resource -> seconds that it needs alone at its largest rate; the maximum is the bound."""
         kept = device.l2.capacity_bytes
-        outside = self.reads if cache == "cold" else np.maximum(0.0, self.moved - kept)
+        outside = self.reads if cache == "cold" else xp.maximum(0.0, self.moved - kept)
         inner = device.cores * device.clocks.max_hz * L2_BYTES_PER_CLOCK_AND_CORE
         return {
             "tensor": self.flops / device.bound_per_s(pipe, math),
@@ -122,18 +121,12 @@ class MlaWork:
 
 def useful(op: Op, *, decode: bool) -> tuple[int, int]:
     """FLOPs and bytes of one op, exactly."""
-    batch = OpBatch.of([op])
+    batch = OpBatch.single(op)
     work, w = Sequences.of(batch, decode=decode), Widths.of(batch)
-    heads, rank, nope, rope, value = (int(x[0]) for x in (w.heads, w.rank, w.nope, w.rope, w.value))
+    heads, rank, nope, rope, value = w.heads, w.rank, w.nope, w.rope, w.value
     causal = op.variant.flag("causal", default=True)
-    live = live_scores(work.q, work.kv, np.zeros_like(work.q), causal=causal)
-    counts = work.count.tolist()
-
-    def summed(values: I64) -> int:
-        pairs = zip(values.tolist(), counts, strict=True)
-        return sum(int(one) * int(count) for one, count in pairs)
-
-    scores, queries, keys = summed(live), summed(work.q), summed(work.kv)
+    live = live_scores(work.q, work.kv, work.q * 0, causal=causal)
+    scores, queries, keys = (exact_sum(each, work.count) for each in (live, work.q, work.kv))
     q_bits = round(8 * element_bytes(op.variant.dtype))
     kv_bits = round(8 * element_bytes(op.variant.kv_dtype or op.variant.dtype))
     cached = (rank + rope) * kv_bits
@@ -143,7 +136,7 @@ def useful(op: Op, *, decode: bool) -> tuple[int, int]:
         q_width, out = nope + rope, value
         cached = min(cached, (heads * (nope + value) + rope) * min(q_bits, kv_bits))
     bits = queries * heads * (q_width * q_bits + out * 16) + keys * cached
-    return 2 * scores * heads * (q_width + out), -(-bits // 8)
+    return int(2 * scores * heads * (q_width + out)), int(-(-bits // 8))
 
 
 def projected_s(w: Widths, rows: I64, variant: Variant, device: Device, *, absorbed: bool) -> F64:
@@ -157,11 +150,13 @@ def projected_s(w: Widths, rows: I64, variant: Variant, device: Device, *, absor
     gemm = implementation_for("gemm", device.execution_model)
     assert gemm is not None
     plain = Variant("bf16", launch=variant.launch, cache=variant.cache)
-    rows = np.maximum(rows, 1)
+    rows = xp.maximum(rows, 1)
+
+    def seconds(**sizes: I64) -> F64:
+        numbers = not isinstance(rows, np.ndarray)
+        return gemm.estimates(OpBatch("gemm", plain, sizes, numbers=numbers), device).estimate_s
+
     if not absorbed:
-        sizes = {"m": rows, "n": w.heads * (w.nope + w.value), "k": w.rank}
-        return gemm.times(OpBatch("gemm", plain, sizes), device).estimate_s
-    to = {"batch": w.heads, "m": rows, "n": w.rank, "k": w.nope}
-    back = {"batch": w.heads, "m": rows, "n": w.value, "k": w.rank}
-    first, second = (gemm.times(OpBatch("gemm", plain, s), device).estimate_s for s in (to, back))
-    return first + second
+        return seconds(m=rows, n=w.heads * (w.nope + w.value), k=w.rank)
+    to = seconds(batch=w.heads, m=rows, n=w.rank, k=w.nope)
+    return to + seconds(batch=w.heads, m=rows, n=w.value, k=w.rank)

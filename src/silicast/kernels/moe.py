@@ -8,25 +8,33 @@ down), and the routing distribution under its own name (``balanced``, ``power_la
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, final
 
 import numpy as np
+from msgspec import Struct
 
+from silicast.core import xp
 from silicast.core.dtypes import BITS, Recipe, recipe_for
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.implementation import (
+    Analysis,
+    Demand,
+    Implementation,
+    register,
+)
 from silicast.kernels.moe_exchange import fabric_of
 from silicast.kernels.moe_features import shape_features, tile_features
 from silicast.kernels.moe_model import (
-    ROWS_PER_CHUNK,
+    ROWS_AT_ONCE,
     Estimate,
+    ExpertRates,
     Layer,
-    Machine,
     Steps,
     estimate,
 )
@@ -37,7 +45,6 @@ from silicast.kernels.routing import (
     busiest_loads,
     check_distribution,
     experts_used,
-    folded,
     histogram_name,
 )
 from silicast.workload.libraries import expert_styles
@@ -116,7 +123,7 @@ class Setting:
     pipe: str
     style: str
     distribution: str
-    machine: Machine
+    rates: ExpertRates
     steps: Steps
     device: Device
     constants: Mapping[str, float]
@@ -140,7 +147,7 @@ def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -
         variant.kernel, variant.library, recipe.name, device.architecture, variant.version
     )
     constants = selected(table, style, recipe.name)
-    machine = Machine.of(
+    rates = ExpertRates.of(
         device, recipe, pipe, style, variant, constants["l2_bytes_per_clock_per_core"]
     )
     return Setting(
@@ -148,8 +155,8 @@ def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -
         pipe=pipe,
         style=style,
         distribution=distribution_of(variant),
-        machine=machine,
-        steps=Steps.of(machine, constants),
+        rates=rates,
+        steps=Steps.of(rates, constants),
         device=device,
         constants=constants,
     )
@@ -180,6 +187,8 @@ class Moe(Implementation):
     """
 
     family: ClassVar[str] = "moe"
+    takes_numbers: ClassVar[bool] = True
+    rows_at_once: ClassVar[int] = ROWS_AT_ONCE
     unmarked_flags: ClassVar[frozenset[str]] = frozenset({"uniform"})
     dtypes: ClassVar[tuple[str, ...]] = (
         "bf16", "fp16", "fp8", "fp8_block", "int4_wo", "nvfp4", "w4a16_mxfp4", "w4a8_mxfp4_mxfp8",
@@ -197,16 +206,16 @@ class Moe(Implementation):
         setting = setting_of(batch.variant, device)
         sizes = _columns(batch)
         layer = layer_of(setting, sizes)
-        found = estimate(layer, setting.machine, setting.constants, setting.steps)
+        found = estimate(layer, setting.rates, setting.constants, setting.steps)
         return _analysis(setting, sizes, layer, found)
 
     def style(self, variant: Variant, device: Device) -> str:
         """See :meth:`Implementation.style`."""
         return setting_of(variant, device).style
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
-        c = setting_of(batch.variant, device).constants
+        c = setting_of(variant, device).constants
         known = load_physics(PHYSICS).is_measured(device.architecture)
         return {
             "device": c["device_log_sd" if known else "unmeasured_device_log_sd"],
@@ -256,8 +265,7 @@ def _sizes(op: Op) -> dict[str, int]:
 
 
 @final
-@dataclass(frozen=True)
-class Columns:
+class Columns(Struct, frozen=True):
     """The dimensions of a batch as int64 arrays of shape (rows,); ``inner`` is rank-local."""
 
     tokens: I64
@@ -271,65 +279,61 @@ class Columns:
 def _columns(batch: OpBatch) -> Columns:
     dims = batch.dims
     tokens, experts = dims["tokens"], dims["experts"]
-    ones = np.ones_like(tokens)
-    tp = dims.get("tp", ones)
+    one = batch.filled(1)
+    tp = dims.get("tp", one)
     return Columns(
         tokens=tokens,
         experts=experts,
-        topk=np.minimum(dims["topk"], experts),
+        topk=xp.minimum(dims["topk"], experts),
         hidden=dims["hidden"],
         inner=-(-dims["intermediate"] // tp),
-        ep=np.minimum(dims.get("ep", ones), experts),
+        ep=xp.minimum(dims.get("ep", one), experts),
     )
 
 
 def layer_of(setting: Setting, size: Columns) -> Layer:
     """The busiest rank's share of each row."""
-    parts = []
-    for start in range(0, len(size.tokens), ROWS_PER_CHUNK):
-        part = slice(start, start + ROWS_PER_CHUNK)
-        tokens, topk = size.tokens[part], size.topk[part]
-        experts, ep = size.experts[part], size.ep[part]
-        loads = busiest_loads(setting.distribution, tokens, experts, topk, ep)
-        parts.append(Layer.of(loads, tokens, topk, size.hidden[part], size.inner[part], ep))
-    return parts[0] if len(parts) == 1 else Layer.join(parts)
+    tokens, topk, experts, ep = size.tokens, size.topk, size.experts, size.ep
+    arrays = (np.atleast_1d(x) for x in (tokens, experts, topk, ep))
+    loads = busiest_loads(setting.distribution, *arrays)
+    return Layer.of(loads, tokens, topk, size.hidden, size.inner, ep)
 
 
 def _analysis(setting: Setting, size: Columns, layer: Layer, found: Estimate) -> Analysis:
     """Power, bound, demand and features around the estimate."""
-    c, machine, device = setting.constants, setting.machine, setting.device
+    c, rates, device = setting.constants, setting.rates, setting.device
     time = throttled(setting, layer, found)
-    widths = _part_widths(machine)
-    even = np.ceil(size.tokens * size.topk / size.ep)
+    widths = _part_widths(rates)
+    even = xp.ceil(size.tokens * size.topk / size.ep)
     bound_ops = 2.0 * even * layer.hidden * layer.inner * widths
-    hit = np.ceil(np.minimum(size.experts, size.tokens * size.topk) / size.ep)
+    hit = xp.ceil(xp.minimum(size.experts, size.tokens * size.topk) / size.ep)
     if setting.distribution != "balanced":
         # the choices of one token are different experts, and the busiest rank has its share
-        hit = np.maximum(hit * SURELY_HIT, np.ceil(size.topk / size.ep))
+        hit = xp.maximum(hit * SURELY_HIT, xp.ceil(size.topk / size.ep))
     weights = hit * layer.hidden * layer.inner * (widths * setting.recipe.weight_bits / 8.0)
-    kept = 0.0 if machine.cache == "cold" else machine.l2_bytes
+    kept = 0.0 if rates.cache == "cold" else rates.l2_bytes
     arithmetic = bound_ops / device.bound_per_s(setting.pipe, setting.recipe.compute)
-    memory = np.maximum(weights - kept, 0.0) / device.dram.bandwidth_bytes_per_s
-    floor = np.full_like(time, device_floor_s(machine))
+    memory = xp.maximum(weights - kept, 0.0) / device.dram.bandwidth_bytes_per_s
+    floor = xp.full_like(time, device_floor_s(rates))
     columns = found.products.columns
     total = {
-        name: folded(columns[name])
+        name: found.products.total(columns[name])
         for name in ("padded", "tensor", "l2", "dram", "chain", "dram_bytes")
     }
-    blocks = columns["blocks"][0]
+    blocks = xp.like(time, columns["blocks"][0])
     ops = 2.0 * layer.assigned * layer.hidden * layer.inner * widths
     return Analysis(
         time_s=time,
-        bound_s=np.maximum(np.maximum(arithmetic, memory), floor),
+        bound_s=xp.maximum(xp.maximum(arithmetic, memory), floor),
         resource_s={
-            setting.pipe: np.maximum(arithmetic, floor),
+            setting.pipe: xp.maximum(arithmetic, floor),
             "dram": memory,
-            "launch": np.full_like(time, c["launch_s"] * len(found.products.time)),
+            "launch": xp.full_like(time, c["launch_s"] * len(found.products.time)),
         },
         demand=Demand(
             tasks=blocks,
-            waves=blocks / machine.cores,
-            occupancy=np.minimum(blocks / machine.cores, 1.0),
+            waves=blocks / rates.cores,
+            occupancy=xp.minimum(blocks / rates.cores, 1.0),
             pipe_work={setting.pipe: total["padded"]},
             level_bytes={"dram": total["dram_bytes"]},
         ),
@@ -339,65 +343,66 @@ def _analysis(setting: Setting, size: Columns, layer: Layer, found: Estimate) ->
             "padding": total["padded"] / ops,
             "hit_share": layer.hit / layer.experts,
             "imbalance": layer.assigned * size.ep / (size.tokens * size.topk),
-            "per_core": blocks / machine.cores,
-            **shape_features(layer, machine, found),
+            "per_core": blocks / rates.cores,
+            **shape_features(layer, rates, found),
             **({} if found.tiles is None else tile_features(layer, found.tiles)),
         },
         independent_log_sd=_own_log_sd(setting, time),
-        choice=_chosen(setting, found) if len(time) <= ROWS_PER_CHUNK else (),
+        choice=lambda: _chosen(setting, found),
     )
 
 
-def _chosen(setting: Setting, found: Estimate) -> tuple[str, ...]:
+def _chosen(setting: Setting, found: Estimate) -> list[str]:
     """Style and tile of the first product: the likeliest of a table, else the fastest."""
     if found.tiles is not None:
-        return tuple(f"{setting.style} {found.tiles.likely(row)}" for row in range(len(found.time)))
+        rows = found.tiles.m.shape[1]
+        return [f"{setting.style} {found.tiles.likely(row)}" for row in range(rows)]
     labels = setting.steps.tile.labels
-    return tuple(f"{setting.style} {labels[i]}" for i in found.products.best[0].tolist())
+    return [f"{setting.style} {labels[i]}" for i in found.products.best[0].tolist()]
 
 
-def device_floor_s(machine: Machine) -> float:
+def device_floor_s(rates: ExpertRates) -> float:
     """One operation of one core: the bound is positive even where everything is in the L2."""
-    return 1.0 / machine.clock_hz
+    return 1.0 / rates.clock_hz
 
 
 def _own_log_sd(setting: Setting, time: F64) -> F64:
     c = setting.constants
     skewed = c["skewed_log_sd"] if setting.distribution != "balanced" else 0.0
     own = c["independent_log_sd"]
-    return np.full_like(time, np.sqrt(own * own + skewed * skewed))
+    return xp.full_like(time, math.sqrt(own * own + skewed * skewed))
 
 
 def _exchange_s(setting: Setting, layer: Layer) -> F64:
     """Time on the links of the busiest rank: assigned tokens come as they are multiplied, and
     their results return in the format between kernels.
     """
-    element = setting.machine.a_bytes + setting.machine.c_bytes
+    element = setting.rates.a_bytes + setting.rates.c_bytes
     moved = layer.assigned * layer.remote * layer.hidden * element
     return moved / fabric_of(setting.device).link
 
 
-def _part_widths(machine: Machine) -> float:
-    first = 2.0 if machine.gated else 1.0
-    return {"w13": first, "w2": 1.0, "full": first + 1.0}[machine.part]
+def _part_widths(rates: ExpertRates) -> float:
+    first = 2.0 if rates.gated else 1.0
+    return {"w13": first, "w2": 1.0, "full": first + 1.0}[rates.part]
 
 
 def throttled(setting: Setting, layer: Layer, found: Estimate) -> F64:
     """The time with what the power cap adds in a campaign that repeats the kernel, and with the
     exchange between ranks where the kernel holds that too.
     """
-    machine, time = setting.machine, found.time
+    rates, time = setting.rates, found.time
     if expert_styles()[setting.style].exchanges:
         time = time + _exchange_s(setting, layer) * setting.constants["exchange_exposed"]
-    if machine.cache != "":
+    if rates.cache != "":
         return time
-    ops = 2.0 * layer.assigned * layer.hidden * layer.inner * _part_widths(machine)
-    tensor = folded(found.products.columns["tensor"])
-    moved = folded(found.products.columns["dram_bytes"])
+    ops = 2.0 * layer.assigned * layer.hidden * layer.inner * _part_widths(rates)
+    products = found.products
+    tensor, moved = (products.total(products.columns[x]) for x in ("tensor", "dram_bytes"))
     activity = Activity(
-        tensor=ops / time / (machine.core_rate * machine.cores),
+        tensor=ops / time / (rates.core_rate * rates.cores),
         dtype=setting.recipe.compute,
-        dram=moved / time / machine.dram,
+        dram=moved / time / rates.dram,
     )
     share = campaign_clock_share(setting.device, activity, time)
     return time + tensor * (1.0 / share - 1.0)

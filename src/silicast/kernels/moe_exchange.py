@@ -137,9 +137,9 @@ class Exchange(Implementation):
         return analyse_exchange(batch, device, self.phase, constants_of(device))
 
     @final
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
-        del batch  # the same for all variants
+        del variant  # the same for all
         c = constants_of(device)
         known = load_physics(PHYSICS).is_measured(device.architecture)
         return {

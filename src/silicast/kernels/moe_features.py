@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from silicast.core import xp
 from silicast.core.numerics import F64
-from silicast.kernels.moe_model import SIZES, Estimate, Layer, Machine
+from silicast.kernels.moe_model import SIZES, Estimate, ExpertRates, Layer
 from silicast.kernels.routing import folded
 from silicast.kernels.tuned_tiles import TILES, Tiles
 
@@ -15,7 +16,7 @@ WIDE = 128
 """Tokens and columns of the largest tile in use: how many of those there are, and how they fill."""
 
 
-def shape_features(layer: Layer, machine: Machine, found: Estimate) -> dict[str, F64]:
+def shape_features(layer: Layer, rates: ExpertRates, found: Estimate) -> dict[str, F64]:
     """Of the busiest rank's share of a layer; arrays of shape (rows,).
 
     Tokens of an expert in use, experts in use and on the rank, its assignments; the width of its
@@ -30,20 +31,20 @@ def shape_features(layer: Layer, machine: Machine, found: Estimate) -> dict[str,
         "inner": layer.inner,
         "inner_over32": layer.inner % 32.0 / 32.0,
         "inner_over128": layer.inner % 128.0 / 128.0,
-        "first_share": found.products.time[0] / found.time,
-        "weights_in_l2": layer.hit
-        * layer.inner
-        * layer.hidden
-        * (machine.b_bytes / machine.l2_bytes),
+        "first_share": xp.like(layer.tokens, found.products.time[0]) / found.time,
+        "weights_in_l2": layer.hit * layer.inner * layer.hidden * (rates.b_bytes / rates.l2_bytes),
+    }
+    tiles = {
+        size: xp.like(layer.tokens, layer.tiles[SIZES.index(size)]) for size in (*PADDED, WIDE)
     }
     for tile in PADDED:
-        features[f"padding{tile}"] = layer.tiles[SIZES.index(tile)] * (tile / layer.assigned)
-    blocks = found.products.columns["blocks"]
-    wide = layer.tiles[SIZES.index(WIDE)] * np.ceil(layer.inner / WIDE)
+        features[f"padding{tile}"] = tiles[tile] * (tile / layer.assigned)
+    blocks = [xp.like(layer.tokens, row) for row in found.products.columns["blocks"]]
+    wide = tiles[WIDE] * xp.ceil(layer.inner / WIDE)
     for name, grid in (("wide", wide), *((str(i), row) for i, row in enumerate(blocks))):
-        share = grid / machine.cores
+        share = grid / rates.cores
         features[f"blocks_{name}"] = share
-        features[f"fill_{name}"] = share / np.maximum(np.ceil(share), 1.0)
+        features[f"fill_{name}"] = share / xp.maximum(xp.ceil(share), 1.0)
     return features
 
 
@@ -51,9 +52,10 @@ def tile_features(layer: Layer, tiles: Tiles) -> dict[str, F64]:
     """What a tuned table would choose: expected sizes, how sure, and the padding of that choice."""
     places = [SIZES.index(size) for size in TILES["m"]]
     sizes = np.array(TILES["m"], dtype=np.float64).reshape(-1, 1)
-    return {
+    found = {
         "tuned_m": tiles.expected("m"),
         "tuned_n": tiles.expected("n"),
         "tuned_sure": tiles.m.max(axis=0),
         "tuned_padding": folded(tiles.m * (layer.tiles[places] * sizes)) / layer.assigned,
     }
+    return {name: xp.like(layer.tokens, values) for name, values in found.items()}

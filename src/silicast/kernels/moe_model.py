@@ -5,13 +5,15 @@ Arrays have the shape (candidates, rows) or (rows,); docs/explanation/moe.md der
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import final
+from typing import cast, final
 
 import numpy as np
+from msgspec import Struct
 
+from silicast.core import xp
 from silicast.core.dtypes import BITS, Recipe
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
@@ -30,7 +32,7 @@ TILES = (
 )  # fmt: skip
 SIZES = tuple(sorted({row[0] for row in TILES}))
 _SIZES = np.array(SIZES, dtype=np.float64)
-ROWS_PER_CHUNK = 1024
+ROWS_AT_ONCE = 1024
 """Rows evaluated together: temporaries (8 candidates x 2 products x 1024 x 8 B) stay in cache."""
 
 STEP_BYTES = {"tensor": 128.0, "fma": 32.0}
@@ -78,7 +80,7 @@ def candidates(smallest: float, largest: float) -> Candidates:
 
 @final
 @dataclass(frozen=True)
-class Machine:
+class ExpertRates:
     """What the model reads of a device, for one recipe; SI units.
 
     Attributes:
@@ -115,12 +117,12 @@ class Machine:
     @staticmethod
     def of(
         device: Device, recipe: Recipe, pipe: str, style: str, variant: Variant, l2: float
-    ) -> Machine:
-        """The machine for ``variant`` on ``device``; ``l2``: bytes a clock and core if unknown."""
+    ) -> ExpertRates:
+        """The rates for ``variant`` on ``device``; ``l2``: bytes a clock and core if unknown."""
         part = next((p for p in ("w13", "w2") if variant.flag(p)), "full")
         b_bytes, unpacks = stored(style, recipe)
         assumed_l2 = l2 * device.cores * device.clocks.boost_hz
-        return Machine(
+        return ExpertRates(
             core_rate=device.rate_per_core(pipe, recipe.compute) * device.clocks.boost_hz,
             cores=float(device.cores),
             clock_hz=device.clocks.boost_hz,
@@ -141,8 +143,7 @@ class Machine:
 
 
 @final
-@dataclass(frozen=True)
-class Layer:
+class Layer(Struct, frozen=True):
     """One layer's share of the busiest rank; arrays of shape (rows,) or (sizes, rows).
 
     Attributes:
@@ -166,31 +167,19 @@ class Layer:
     remote: F64
 
     @staticmethod
-    def join(parts: Sequence[Layer]) -> Layer:
-        """Layers one after another."""
-        names = Layer.__dataclass_fields__
-        return Layer(**{
-            name: np.concatenate([getattr(part, name) for part in parts], axis=-1)
-            for name in names
-        })  # fmt: skip
-
-    def rows(self, part: slice) -> Layer:
-        """Some of the rows."""
-        return Layer(**{name: getattr(self, name)[..., part] for name in self.__dataclass_fields__})
-
-    @staticmethod
     def of(loads: Loads, tokens: I64, topk: I64, hidden: I64, inner: I64, ep: I64) -> Layer:
         """A layer under the loads of its busiest rank."""
-        hit = loads.experts_hit()
+        sums = (loads.tokens(), loads.experts_hit(), loads.experts())
+        assigned, hit, experts = (xp.like(tokens, each) for each in sums)
         return Layer(
-            tokens=tokens.astype(np.float64),
-            assigned=np.maximum(loads.tokens(), 1.0),
-            topk=topk.astype(np.float64),
-            hit=np.maximum(hit, 1.0),
-            experts=folded(loads.weight + np.zeros_like(loads.tokens_each)),
-            hidden=hidden.astype(np.float64),
-            inner=inner.astype(np.float64),
-            tiles=np.maximum(loads.tiles(_SIZES), 1.0),
+            tokens=xp.float64(tokens),
+            assigned=xp.maximum(assigned, 1.0),
+            topk=xp.float64(topk),
+            hit=xp.maximum(hit, 1.0),
+            experts=experts,
+            hidden=xp.float64(hidden),
+            inner=xp.float64(inner),
+            tiles=xp.maximum(loads.tiles(_SIZES), 1.0),
             remote=1.0 - 1.0 / ep,
         )
 
@@ -199,19 +188,25 @@ COLUMNS = ("blocks", "per_core", "padded", "tensor", "l2", "dram", "chain")
 
 
 @final
-@dataclass(frozen=True)
-class Products:
+class Products(Struct, frozen=True):
     """Expected times of the grouped products of a layer, arrays of shape (products, rows).
 
     Attributes:
-        time: seconds at the machine's clock.
+        time: seconds at the rates's clock.
         best: index of the fastest candidate.
         columns: :data:`COLUMNS` of that candidate, and "dram_bytes".
+        one: of a row of numbers.
     """
 
     time: F64
     best: I64
     columns: Mapping[str, F64]
+    one: bool
+
+    def total(self, values: F64) -> F64:
+        """Sum over the products, shape (rows,); a number where rows are numbers."""
+        found = folded(values)
+        return cast("F64", found.item()) if self.one else found
 
 
 @final
@@ -236,24 +231,24 @@ class Steps:
     store_s: F64
 
     @staticmethod
-    def of(machine: Machine, c: Mapping[str, float]) -> Steps:
+    def of(rates: ExpertRates, c: Mapping[str, float]) -> Steps:
         """Steps of all tiles that the constants allow."""
         tile = candidates(c["smallest_tile"], c["largest_tile"])
-        depth = machine.step_bytes / machine.a_bytes
+        depth = rates.step_bytes / rates.a_bytes
         operations = 2.0 * depth * tile.m * tile.n
-        operands = (tile.m * machine.a_bytes + tile.n * machine.b_bytes) * depth
-        tensor_s = operations / (machine.core_rate * c["tensor_efficiency"])
-        tensor_s = tensor_s + operands / (c["operand_bytes_per_clock"] * machine.clock_hz)
-        if machine.unpacks:
-            tensor_s = tensor_s + tile.n * depth / (c["unpack_per_clock"] * machine.clock_hz)
-        store_rate = c["store_bytes_per_clock"] * machine.clock_hz
+        operands = (tile.m * rates.a_bytes + tile.n * rates.b_bytes) * depth
+        tensor_s = operations / (rates.core_rate * c["tensor_efficiency"])
+        tensor_s = tensor_s + operands / (c["operand_bytes_per_clock"] * rates.clock_hz)
+        if rates.unpacks:
+            tensor_s = tensor_s + tile.n * depth / (c["unpack_per_clock"] * rates.clock_hz)
+        store_rate = c["store_bytes_per_clock"] * rates.clock_hz
         return Steps(
             tile=tile,
             depth=depth,
             operations=operations,
             tensor_s=tensor_s,
-            l2_s=operands / (machine.l2 * c["l2_efficiency"]),
-            store_s=tile.m * tile.n * (machine.c_bytes / store_rate),
+            l2_s=operands / (rates.l2 * c["l2_efficiency"]),
+            store_s=tile.m * tile.n * (rates.c_bytes / store_rate),
         )
 
 
@@ -261,7 +256,7 @@ def grouped_products(
     layer: Layer,
     n: F64,
     k: F64,
-    machine: Machine,
+    rates: ExpertRates,
     c: Mapping[str, float],
     step: Steps,
     tiles: Tiles | None = None,
@@ -271,28 +266,28 @@ def grouped_products(
     ``tiles``: what a tuned table would choose, where the kernel reads one.
     """
     tile = step.tile
-    steps = np.ceil(k / step.depth)
-    blocks = layer.tiles[tile.which, None, :] * np.ceil(n / tile.n)
+    steps = xp.ceil(k / step.depth)
+    blocks = layer.tiles[tile.which, None, :] * xp.ceil(n / tile.n)
 
-    share = blocks / machine.cores
+    share = blocks / rates.cores
     waves = share / tile.resident
     rounding = c["quantisation"]
-    per_core = np.maximum(share, 1.0)
-    per_core = per_core + rounding * (np.ceil(share) - per_core)
-    rounded = np.maximum(waves, 1.0)
-    rounded = rounded + rounding * (np.ceil(waves) - rounded)
+    per_core = xp.maximum(share, 1.0)
+    per_core = per_core + rounding * (xp.ceil(share) - per_core)
+    rounded = xp.maximum(waves, 1.0)
+    rounded = rounded + rounding * (xp.ceil(waves) - rounded)
     tensor = per_core * (steps * step.tensor_s + step.store_s)
     chain = rounded * (steps * c["step_s"] + c["wave_s"])
     deep = blocks * steps
     l2 = deep * step.l2_s
-    dram_bytes = _dram_bytes(layer, n, k, machine, c)
-    rate = np.minimum(blocks, machine.cores) * c["core_dram_bytes_per_s"]
-    dram = dram_bytes / np.minimum(rate, machine.dram * c["dram_efficiency"])
+    dram_bytes = _dram_bytes(layer, n, k, rates, c)
+    rate = xp.minimum(blocks, rates.cores) * c["core_dram_bytes_per_s"]
+    dram = dram_bytes / xp.minimum(rate, rates.dram * c["dram_efficiency"])
     time = _overlapped((tensor, chain, l2, dram), c["overlap_loss"])
     # a grid that fills the device takes longer to start than a few blocks
-    time = time + c["ramp_s"] * np.minimum(share, 1.0)
+    time = time + c["ramp_s"] * xp.minimum(share, 1.0)
     # rows that do not start at 16 bytes cannot be fetched in wide asynchronous loads
-    time = time * np.where((k * machine.a_bytes) % 16.0 != 0.0, c["unaligned"], 1.0)
+    time = time * xp.where((k * rates.a_bytes) % 16.0 != 0.0, c["unaligned"], 1.0)
 
     closeness = time.min(axis=0) / time
     for _ in range(SHARPNESS if tiles is None else TUNED_SHARPNESS):
@@ -304,7 +299,8 @@ def grouped_products(
     place = best * best.size + np.arange(best.size).reshape(best.shape)
     found = (blocks, per_core, deep * step.operations, tensor, l2, dram, chain)
     columns = {name: value.take(place) for name, value in zip(COLUMNS, found, strict=True)}
-    return Products(expected, best, {**columns, "dram_bytes": dram_bytes})
+    one = not isinstance(layer.tokens, np.ndarray)
+    return Products(expected, best, {**columns, "dram_bytes": dram_bytes}, one)
 
 
 def _chances(tile: Candidates, tiles: Tiles) -> F64:
@@ -328,34 +324,33 @@ def _overlapped(terms: tuple[F64, ...], loss: float) -> F64:
     """Overlapping resources: the largest, and ``loss`` times the others' squares over it."""
     high, squares = terms[0], terms[0] * terms[0]
     for term in terms[1:]:
-        high = np.maximum(high, term)
+        high = xp.maximum(high, term)
         squares = squares + term * term
     total: F64 = high * (1.0 - loss) + squares / high * loss
     return total
 
 
-def _dram_bytes(layer: Layer, n: F64, k: F64, machine: Machine, c: Mapping[str, float]) -> F64:
+def _dram_bytes(layer: Layer, n: F64, k: F64, rates: ExpertRates, c: Mapping[str, float]) -> F64:
     """Weights of the experts hit once; tokens and results as far as they miss the L2."""
-    weights = layer.hit * n * k * machine.b_bytes
-    rows = layer.assigned * (k * machine.a_bytes + n * machine.c_bytes)
-    capacity = machine.l2_bytes * c["resident_share"]
+    weights = layer.hit * n * k * rates.b_bytes
+    rows = layer.assigned * (k * rates.a_bytes + n * rates.c_bytes)
+    capacity = rates.l2_bytes * c["resident_share"]
     passing = 1.0 - stays_in_l2(capacity, rows)
-    if machine.cache == "cold":
+    if rates.cache == "cold":
         return weights + rows * passing
     # the whole layer's weights pass between two uses of one of them
-    layers = weights if machine.part != "full" else _all_weights(layer, machine)
+    layers = weights if rates.part != "full" else _all_weights(layer, rates)
     stays = stays_in_l2(capacity, layers * c["weight_copies"] + rows)
     return weights * (1.0 - stays) + rows * passing
 
 
-def _all_weights(layer: Layer, machine: Machine) -> F64:
-    parts = 3.0 if machine.gated else 2.0
-    return layer.hit * layer.inner * layer.hidden * (parts * machine.b_bytes)
+def _all_weights(layer: Layer, rates: ExpertRates) -> F64:
+    parts = 3.0 if rates.gated else 2.0
+    return layer.hit * layer.inner * layer.hidden * (parts * rates.b_bytes)
 
 
 @final
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(Struct, frozen=True):
     """Time of a layer, shape (rows,): the products and everything between and around them.
 
     ``tiles``: what a tuned table would choose, where the kernel reads one.
@@ -368,58 +363,37 @@ class Estimate:
 
 
 def estimate(
-    layer: Layer, machine: Machine, c: Mapping[str, float], step: Steps | None = None
+    layer: Layer, rates: ExpertRates, c: Mapping[str, float], step: Steps | None = None
 ) -> Estimate:
     """Products that belong to the part, and the kernels around them; ``step`` saves its making."""
-    step = Steps.of(machine, c) if step is None else step
-    rows = len(layer.tokens)
-    if rows <= ROWS_PER_CHUNK:
-        return _estimate(layer, machine, c, step)
-    starts = range(0, rows, ROWS_PER_CHUNK)
-    parts = [_estimate(layer.rows(slice(i, i + ROWS_PER_CHUNK)), machine, c, step) for i in starts]
-    products = [part.products for part in parts]
-    return Estimate(
-        np.concatenate([part.time for part in parts]),
-        Products(
-            np.concatenate([x.time for x in products], axis=1),
-            np.concatenate([x.best for x in products], axis=1),
-            {
-                name: np.concatenate([x.columns[name] for x in products], axis=1)
-                for name in (*COLUMNS, "dram_bytes")
-            },
-        ),
-        np.concatenate([part.around for part in parts]),
-        Tiles.join([part.tiles for part in parts if part.tiles is not None]),
-    )
-
-
-def _estimate(layer: Layer, machine: Machine, c: Mapping[str, float], step: Steps) -> Estimate:
-    first = layer.inner * (2.0 if machine.gated else 1.0)
-    which = {"full": slice(0, 2), "w13": slice(0, 1), "w2": slice(1, 2)}[machine.part]
-    n = np.stack((first, layer.hidden))[which]
-    k = np.stack((layer.hidden, layer.inner))[which]
+    step = Steps.of(rates, c) if step is None else step
+    first = layer.inner * (2.0 if rates.gated else 1.0)
+    which = {"full": slice(0, 2), "w13": slice(0, 1), "w2": slice(1, 2)}[rates.part]
+    n = xp.stack(first, layer.hidden)[which]
+    k = xp.stack(layer.hidden, layer.inner)[which]
     tiles = None
-    if machine.tuned:
-        tiles = tile_choice(layer.tokens, layer.experts, layer.inner, machine.tuned)
-    products = grouped_products(layer, n, k, machine, c, step, tiles)
-    around = np.full_like(layer.tokens, c["launch_s"] * len(products.time))
-    if machine.part == "full":
-        around = around + c["around_s"] + _streams(layer, first, machine, c)
-    return Estimate(around + folded(products.time), products, around, tiles)
+    if rates.tuned:
+        tokens, experts, inner = np.atleast_1d(layer.tokens, layer.experts, layer.inner)
+        tiles = tile_choice(tokens, experts, inner, rates.tuned)
+    products = grouped_products(layer, n, k, rates, c, step, tiles)
+    around = xp.full_like(layer.tokens, c["launch_s"] * len(products.time))
+    if rates.part == "full":
+        around = around + c["around_s"] + _streams(layer, first, rates, c)
+    return Estimate(around + products.total(products.time), products, around, tiles)
 
 
-def _streams(layer: Layer, first: F64, machine: Machine, c: Mapping[str, float]) -> F64:
+def _streams(layer: Layer, first: F64, rates: ExpertRates, c: Mapping[str, float]) -> F64:
     """Sorting, gathering, activation between the products and the sum over choices."""
-    wide = machine.c_bytes
+    wide = rates.c_bytes
     # Triton's kernels carry the choices that other ranks serve along, as rows of zeros
     rows = layer.assigned + c["foreign_share"] * (layer.tokens * layer.topk - layer.assigned)
     gathered = layer.assigned * layer.hidden * (wide * c["gather_passes"])
     middle = rows * (first + layer.inner) * (wide * c["middle_passes"])
     summed = (rows + layer.tokens) * layer.hidden * (wide * c["sum_passes"])
     size = gathered + middle + summed
-    slow = machine.dram * c["dram_efficiency"]
-    stays = stays_in_l2(machine.l2_bytes * c["resident_share"], size)
-    rate = slow + stays * np.maximum(machine.l2 * c["stream_l2_share"] - slow, 0.0)
+    slow = rates.dram * c["dram_efficiency"]
+    stays = stays_in_l2(rates.l2_bytes * c["resident_share"], size)
+    rate = slow + stays * xp.maximum(rates.l2 * c["stream_l2_share"] - slow, 0.0)
     counted = layer.tokens * layer.topk * c["choice_s"] + layer.experts * c["expert_s"]
     total: F64 = counted + size / rate
     return total

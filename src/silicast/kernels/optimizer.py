@@ -25,7 +25,7 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import register
 from silicast.kernels.streaming import Sizes, Stream, StreamingKernel, element_bytes
-from silicast.workload.op import OpBatch, Variant
+from silicast.workload.op import Variant
 
 CHUNK = 65_536
 MASTER_BYTES = 4
@@ -137,23 +137,23 @@ class Optimizer(StreamingKernel):
         weight = MASTER_BYTES if copied else size
         state = MASTER_BYTES if variant.flag("fp32_states", default=True) else size
         gradient = MASTER_BYTES if variant.flag("fp32_grads") else size
-        products = _products(sizes) if name == "muon" else 0
+        products = _products(sizes) if name == "muon" else None
         return Stream(
             read_bytes=elements * (gradient + weight + rule.states * state),
             write_bytes=elements * (weight + (size if copied else 0) + rule.states * state),
-            flops=elements * rule.flops + products,
+            flops=elements * rule.flops + (0 if products is None else products),
             fma=elements * rule.fma,
             xu=elements * rule.xu,
             tasks=-(-elements // CHUNK),
             kernels=rule.kernels,
-            between_bytes=elements * rule.between if rule.between else 0,
+            between_bytes=elements * rule.between if rule.between else None,
             matrix=products,
         )
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """Wider where the shape of Muon's matrices is a guess."""
-        found = dict(super().shared_log_sd(batch, device))
-        if batch.variant.flag("assumed_shape"):
+        found = dict(super().shared_log_sd(variant, device))
+        if variant.flag("assumed_shape"):
             found["shape:muon"] = ASSUMED_SHAPE_LOG_SD
         return found
 

@@ -16,6 +16,7 @@ from typing import Any, final
 import msgspec
 
 from silicast.core.catalog import CATALOG
+from silicast.hardware.device import Device
 
 
 @final
@@ -68,6 +69,17 @@ def has_physics(group: str) -> bool:
 def load_physics(group: str) -> Physics:
     """The constants file ``catalog/physics/<group>.json``, or what :func:`replaced` put there."""
     return _REPLACED.get(group) or _shipped(group)
+
+
+def shared_errors(
+    group: str, family: str, c: Mapping[str, float], device: Device
+) -> dict[str, float]:
+    """Log sd of the errors that all kernels of a family share, by factor; the device's is wider
+    where the group's constants were not measured on its architecture.
+    """
+    measured = load_physics(group).is_measured(device.architecture)
+    wider = 1.0 if measured else c["unmeasured_widening"]
+    return {f"family:{family}": c["family_log_sd"], "device": c["device_log_sd"] * wider}
 
 
 @contextmanager

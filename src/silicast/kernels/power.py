@@ -17,6 +17,7 @@ from typing import final
 
 import numpy as np
 
+from silicast.core import xp
 from silicast.core.dtypes import recipe_for
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
@@ -165,20 +166,20 @@ def clock_share(device: Device, activity: Activity, *, power_w: float | None = N
 
 def share_within(watts: Budget, activity: Activity, *, power_w: float | None = None) -> F64:
     """:func:`clock_share` of a board with the budget ``watts``."""
-    tensor = np.asarray(activity.tensor, dtype=np.float64)
     cap = watts.cap_w if power_w is None else min(watts.cap_w, power_w)
+    busy = xp.maximum(activity.tensor * watts.core_w, 1e-9)
+    every: F64 = xp.full_like(busy, 1.0)
     if cap == math.inf:
-        return np.ones_like(tensor)
+        return every
     left = (cap - watts.idle_w) - activity.dram * watts.dram_w
-    busy = np.maximum(tensor * watts.core_w, 1e-9)
-    if (left >= busy).all():
-        return np.ones_like(busy)
-    ratio = np.maximum(left, 1e-9) / busy
-    quarter = np.sqrt(np.sqrt(ratio))  # ratio ** 0.375 undoes clock ** (8/3)
-    free = quarter * np.sqrt(quarter)
+    if xp.all_of(left >= busy):
+        return every
+    ratio = xp.maximum(left, 1e-9) / busy
+    quarter = xp.sqrt(xp.sqrt(ratio))  # ratio ** 0.375 undoes clock ** (8/3)
+    free = quarter * xp.sqrt(quarter)
     if watts.floor > 0.0:  # from the floor down, power is in proportion to the clock
-        free = np.minimum(free, ratio * watts.floor ** (-5.0 / 3.0))
-    share: F64 = np.minimum(np.maximum(free, MIN_CLOCK_SHARE), 1.0)
+        free = xp.minimum(free, ratio * watts.floor ** (-5.0 / 3.0))
+    share: F64 = xp.minimum(xp.maximum(free, MIN_CLOCK_SHARE), 1.0)
     return share
 
 
@@ -191,7 +192,7 @@ def campaign_clock_share(device: Device, activity: Activity, seconds: F64) -> F6
         seconds: duration of one kernel.
     """
     share = clock_share(device, activity)
-    if (share >= 1.0).all():
+    if xp.all_of(share >= 1.0):
         return share
     heat = seconds / (seconds + budget(device, activity.dtype).heat_s)
     return 1.0 - heat * (1.0 - share)

@@ -9,8 +9,9 @@ operators, each a kernel.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import ClassVar, final
+
+from msgspec.structs import replace
 
 from silicast.kernels.implementation import register
 from silicast.kernels.streaming import Sizes, Stream, StreamingKernel

@@ -1,4 +1,6 @@
-"""What the three recurrent mixers share: a convolution and a recurrence, one kernel each.
+"""Recurrent token mixers: a convolution and a recurrence, one kernel each.
+
+Gated delta networks (Qwen3-Next, Qwen3.5), Kimi delta attention and Mamba 2.
 
 Flags of the variant: ``generation`` or ``verify`` (neither = context, a prefill), ``conv`` or
 ``scan`` (one of the two kernels; neither = both, one after the other). ``Variant.kernel`` names
@@ -13,16 +15,23 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, final
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Analysis, Demand, Implementation
+from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.physics import load_physics
-from silicast.kernels.recurrent_model import Constants, Estimate, Machine, estimate
+from silicast.kernels.recurrent_model import Constants, Estimate, estimate
 from silicast.kernels.recurrent_styles import Kind, Phase, is_known, kind_of, style_of
-from silicast.kernels.recurrent_work import Shape, Sizes, Work, conv_work, recurrence_work
+from silicast.kernels.recurrent_work import (
+    Shape,
+    Sizes,
+    Work,
+    conv_work,
+    delta_shape,
+    recurrence_work,
+    ssm_shape,
+)
 from silicast.kernels.streaming import element_bytes
 from silicast.workload.library_file import RecurrentStyle
 from silicast.workload.op import Op, OpBatch, Variant
@@ -68,6 +77,7 @@ class RecurrentMixer(Implementation):
     """A mixer of a convolution and a recurrence; subclasses state its shape."""
 
     group: ClassVar[str] = PHYSICS
+    takes_numbers: ClassVar[bool] = True
     unmarked_flags: ClassVar[frozenset[str]] = frozenset({"conv", "scan"})  # the style says which
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp16")
 
@@ -113,16 +123,15 @@ class RecurrentMixer(Implementation):
     def analyse_with(self, batch: OpBatch, device: Device, settings: list[Setting]) -> Analysis:
         """As :meth:`analyse`, with given constants: for fitting them."""
         element = element_bytes(batch.variant.dtype)
-        sizes = {name: values.astype(np.float64) for name, values in batch.dims.items()}
+        sizes = {name: xp.float64(values) for name, values in batch.dims.items()}
         shape = self.shape(sizes, element)
-        machine = Machine.of(device)
         parts = [
             _Kernel(
                 setting,
                 work := self.work(shape, setting.style, element),
                 estimate(
                     shape, work, setting.style.chunk or shape.chunk,
-                    setting.style.align or shape.chunk, machine, setting.constants,
+                    setting.style.align or shape.chunk, device, setting.constants,
                     batch.variant.cache,
                 ),
             )
@@ -131,11 +140,9 @@ class RecurrentMixer(Implementation):
         return _analysis(parts, batch.variant, device)
 
     @final
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
-        settings = [
-            setting_of(self.family, kind, batch.variant, device) for kind in kinds_of(batch.variant)
-        ]
+        settings = [setting_of(self.family, kind, variant, device) for kind in kinds_of(variant)]
         c = settings[0].constants
         known = all(setting.measured for setting in settings)
         return {
@@ -196,6 +203,7 @@ class _Kernel:
 def _analysis(parts: list[_Kernel], variant: Variant, device: Device) -> Analysis:
     """One kernel after another: times, bounds and demands add up."""
     time = _sum([part.found.time for part in parts])
+    styles = " + ".join(part.setting.style.name for part in parts)
     # one kernel's error is not another's only in part: the sum is taken as if they were shared
     spread = _sum([
         part.found.time * part.setting.constants["independent_log_sd"] for part in parts
@@ -210,12 +218,12 @@ def _analysis(parts: list[_Kernel], variant: Variant, device: Device) -> Analysi
     floor = 1.0 / device.clocks.max_hz
     port = parts[0].setting.constants["port_bytes_per_clock"] * device.clocks.max_hz * device.cores
     resource_s = {
-        pipe: np.maximum(flops / device.bound_per_s(pipe, compute), floor),
+        pipe: xp.maximum(flops / device.bound_per_s(pipe, compute), floor),
         "dram": _sum(forced) / device.dram.bandwidth_bytes_per_s,
         # reads and writes pass the cores' ports at once
         "l2": _sum(least) * (0.5 / port),
     }
-    bound = np.maximum(np.maximum(resource_s[pipe], resource_s["dram"]), resource_s["l2"])
+    bound = xp.maximum(xp.maximum(resource_s[pipe], resource_s["dram"]), resource_s["l2"])
     launch = sum(part.setting.constants["launch_s"] for part in parts)
     last = parts[-1].found
     dram = _sum([part.found.dram_bytes for part in parts])
@@ -223,11 +231,11 @@ def _analysis(parts: list[_Kernel], variant: Variant, device: Device) -> Analysi
     return Analysis(
         time_s=time,
         bound_s=bound,
-        resource_s={**resource_s, "launch": np.full_like(time, launch)},
+        resource_s={**resource_s, "launch": xp.full_like(time, launch)},
         demand=Demand(
             tasks=last.blocks,
             waves=last.blocks / device.cores,
-            occupancy=np.minimum(last.blocks / device.cores, 1.0),
+            occupancy=xp.minimum(last.blocks / device.cores, 1.0),
             pipe_work={pipe: flops},
             level_bytes={"dram": dram, "l2": moved},
         ),
@@ -239,9 +247,7 @@ def _analysis(parts: list[_Kernel], variant: Variant, device: Device) -> Analysi
             "from_dram": dram / moved,
         },
         independent_log_sd=spread / time,
-        choice=tuple([" + ".join(part.setting.style.name for part in parts)] * len(time))
-        if len(time) <= 1024
-        else (),
+        choice=lambda: [styles] * len(xp.tolist(time)),
     )
 
 
@@ -250,8 +256,8 @@ def _forced(work: Work, device: Device) -> F64:
     and every different byte beyond its capacity moves at least once.
     """
     kept = device.l2.capacity_bytes
-    beyond: F64 = np.maximum(work.unique_bytes - kept, work.least_bytes - 2.0 * kept)
-    found: F64 = np.maximum(beyond, 0.0)
+    beyond: F64 = xp.maximum(work.unique_bytes - kept, work.least_bytes - 2.0 * kept)
+    found: F64 = xp.maximum(beyond, 0.0)
     return found
 
 
@@ -260,3 +266,64 @@ def _sum(terms: list[F64]) -> F64:
     for term in terms[1:]:
         total = total + term
     return total
+
+
+DELTA_DIMS: Mapping[str, tuple[int, int]] = {
+    "batch_size": (1, 1 << 20),
+    "seq_len": (1, 1 << 24),
+    "num_k_heads": (1, 1 << 12),
+    "num_v_heads": (1, 1 << 12),
+    "head_k_dim": (1, 1 << 12),
+    "head_v_dim": (1, 1 << 12),
+    "d_conv": (1, 64),
+}
+"""``seq_len``: new tokens of the longest sequence; a dimension ``num_tokens`` counts those of all
+sequences where they differ."""
+
+
+@register
+@final
+class Gdn(RecurrentMixer):
+    """Key heads are shared by groups of value heads; one gate and one rate a value head."""
+
+    family: ClassVar[str] = "gdn"
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = DELTA_DIMS
+
+    def shape(self, sizes: Sizes, element: int) -> Shape:
+        """See :class:`RecurrentMixer`."""
+        return delta_shape(sizes, element, gate_per_channel=False)
+
+
+@register
+@final
+class Kda(RecurrentMixer):
+    """Queries, keys and values are convolved apart: three kernels, timed as one."""
+
+    family: ClassVar[str] = "kda"
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = DELTA_DIMS
+
+    def shape(self, sizes: Sizes, element: int) -> Shape:
+        """See :class:`RecurrentMixer`."""
+        return delta_shape(sizes, element, gate_per_channel=True)
+
+
+@register
+@final
+class Mamba2(RecurrentMixer):
+    """``seq_len``: new tokens of the longest sequence; ``num_tokens``, optional: of all of them."""
+
+    family: ClassVar[str] = "mamba2"
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
+        "batch_size": (1, 1 << 20),
+        "seq_len": (1, 1 << 24),
+        "nheads": (1, 1 << 12),
+        "head_dim": (1, 1 << 12),
+        "d_state": (1, 1 << 12),
+        "n_groups": (1, 1 << 10),
+        "chunk_size": (1, 1 << 12),
+        "d_conv": (1, 64),
+    }
+
+    def shape(self, sizes: Sizes, element: int) -> Shape:
+        """See :class:`RecurrentMixer`."""
+        return ssm_shape(sizes, element)

@@ -12,52 +12,21 @@ docs/explanation/linear-attention.md derives the terms.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, final
 
-import numpy as np
+from msgspec import Struct
 
+from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.data_rate import cache_rate, data_rate
+from silicast.kernels.device_rates import cache_rate, data_rate
 from silicast.kernels.recurrent_work import Shape, Work
 
 Constants = Mapping[str, float]
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What the model reads of a device; SI units.
-
-    Attributes:
-        module_host: the host is a CPU on the device's own module (Grace), whose single thread is
-            slower: it matters to kernels that a campaign launched one by one.
-    """
-
-    cores: float
-    clock_hz: float
-    dram: float
-    l2: float
-    l2_bytes: float
-    module_host: bool
-
-    @staticmethod
-    def of(device: Device) -> Machine:
-        """The machine of a device."""
-        return Machine(
-            cores=float(device.cores),
-            clock_hz=device.clocks.boost_hz,
-            dram=data_rate(device),
-            l2=cache_rate(device),
-            l2_bytes=device.l2.capacity_bytes,
-            module_host=bool(device.default_host),
-        )
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Struct, frozen=True):
     """Times of one kernel, arrays of shape (n,), seconds; bytes from DRAM and through the L2."""
 
     time: F64
@@ -79,11 +48,11 @@ def chunks_of(shape: Shape, chunk: Any) -> tuple[F64, F64]:
     most = shape.sequences * each
     even = shape.sequences * shape.longest == shape.tokens
     mixed = shape.tokens / chunk + 0.5 * shape.sequences
-    return each, np.where(even, most, np.minimum(np.maximum(mixed, each), most))
+    return each, xp.where(even, most, xp.minimum(xp.maximum(mixed, each), most))
 
 
 def estimate(
-    shape: Shape, work: Work, chunk: Any, align: Any, machine: Machine, c: Constants, cache: str
+    shape: Shape, work: Work, chunk: Any, align: Any, device: Device, c: Constants, cache: str
 ) -> Estimate:
     """Time of one kernel under the constants of its style.
 
@@ -91,50 +60,53 @@ def estimate(
         shape, work: what it does.
         chunk: tokens that a block takes at once.
         align: lengths that are no multiple of this take a slower path.
-        machine: what it runs on.
+        device: what it runs on.
         c: constants.
         cache: cache state of the protocol.
     """
+    clock = device.clocks.boost_hz
     each, chunks = chunks_of(shape, chunk)
     padded = chunks * chunk
-    counted = shape.tokens + c["padding"] * np.maximum(padded - shape.tokens, 0.0)
+    counted = shape.tokens + c["padding"] * xp.maximum(padded - shape.tokens, 0.0)
     cycles = counted * work.lanes * c["item_cycles"]
     blocks = shape.sequences * work.lanes
     cycles = cycles + blocks * c["block_cycles"]
-    core = cycles / (machine.cores * machine.clock_hz)
+    core = cycles / (device.cores * clock)
 
-    held = blocks / (machine.cores * c["resident"])
-    rounds = np.maximum(held, 1.0)
-    rounds = rounds + c["quantisation"] * (np.ceil(rounds) - rounds)
-    serial_chunks = np.maximum(each, chunks / shape.sequences * rounds)
-    chain = serial_chunks * (c["chunk_cycles"] / machine.clock_hz)
+    held = blocks / (device.cores * c["resident"])
+    rounds = xp.maximum(held, 1.0)
+    rounds = rounds + c["quantisation"] * (xp.ceil(rounds) - rounds)
+    serial_chunks = xp.maximum(each, chunks / shape.sequences * rounds)
+    chain = serial_chunks * (c["chunk_cycles"] / clock)
 
     moved = work.row_bytes + c["state_passes"] * work.state_bytes
     moved = moved + c["middle_passes"] * work.middle_bytes
     moved = moved + (c["chunk_passes"] * chunks) * work.chunk_bytes
-    dram_bytes = moved * _missing(moved, machine, c)
+    dram_bytes = moved * _missing(moved, device, c)
     if cache == "cold":
-        dram_bytes = np.maximum(dram_bytes, work.least_bytes)
-    memory = np.maximum(
-        dram_bytes / (machine.dram * c["dram_efficiency"]),
-        moved / (machine.l2 * c["l2_efficiency"]),
+        dram_bytes = xp.maximum(dram_bytes, work.least_bytes)
+    memory = xp.maximum(
+        dram_bytes / (data_rate(device) * c["dram_efficiency"]),
+        moved / (cache_rate(device) * c["l2_efficiency"]),
     )
-    largest = np.maximum(np.maximum(memory, core), chain)
+    largest = xp.maximum(xp.maximum(memory, core), chain)
     others = memory + core + chain - largest
-    first = np.minimum(shape.longest, chunk) * (c["token_cycles"] / machine.clock_hz)
-    uneven = np.where(shape.longest % align != 0.0, c["unaligned"], 1.0)
-    launch_s = c["launch_s"] * (c["module_host"] if machine.module_host else 1.0)
+    first = xp.minimum(shape.longest, chunk) * (c["token_cycles"] / clock)
+    uneven = xp.where(shape.longest % align != 0.0, c["unaligned"], 1.0)
+    # the CPU of a module with host and device (Grace) has slower single threads, which matters to
+    # kernels that a campaign launched one by one
+    launch_s = c["launch_s"] * (c["module_host"] if device.default_host else 1.0)
     time = launch_s + first + (largest + c["serial"] * others) * uneven
     return Estimate(time, memory, core, chain, blocks, rounds, dram_bytes, moved)
 
 
-def _missing(moved: F64, machine: Machine, c: Constants) -> F64:
+def _missing(moved: F64, device: Device, c: Constants) -> F64:
     """Share of the bytes that come from DRAM when the kernel runs again and again.
 
     A cache that keeps the right bytes saves what it holds; one that evicts what comes next saves
     less, down to nothing (``thrash``).
     """
-    kept = c["kept_share"] * machine.l2_bytes
-    beyond = np.maximum(1.0 - kept / np.maximum(moved, 1.0), 0.0)
-    found: F64 = np.minimum(beyond * c["thrash"], 1.0)
+    kept = c["kept_share"] * device.l2.capacity_bytes
+    beyond = xp.maximum(1.0 - kept / xp.maximum(moved, 1.0), 0.0)
+    found: F64 = xp.minimum(beyond * c["thrash"], 1.0)
     return found

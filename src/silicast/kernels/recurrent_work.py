@@ -8,8 +8,9 @@ tokens (scan) or a few tokens of each sequence (step).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, final
+
+from msgspec import Struct
 
 from silicast.workload.model_parts import STATE_BYTES
 
@@ -17,8 +18,7 @@ Sizes = Mapping[str, Any]
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """A mixer in the terms that all of them share; whole numbers or float64 arrays.
 
     Attributes:
@@ -95,8 +95,7 @@ def ssm_shape(sizes: Sizes, element: int) -> Shape:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """One kernel: whole numbers or float64 arrays of shape (n,).
 
     Attributes:

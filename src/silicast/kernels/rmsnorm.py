@@ -44,5 +44,5 @@ class RmsNorm(StreamingKernel):
             # the fused kernel writes norm and sum where input and residual were
             in_place_bytes=elements * 2 * size * sizes.get("residual", 0),
             # scalar kernels read the row again to scale it
-            reread_bytes=elements * size if self.is_scalar(variant) else 0,
+            reread_bytes=elements * size if self.is_scalar(variant) else None,
         )

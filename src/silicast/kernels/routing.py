@@ -18,13 +18,14 @@ points, whatever the number of experts. Everything here is elementwise or in a f
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
 import numpy as np
+from msgspec import Struct
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64, exp_fixed
@@ -46,6 +47,9 @@ SPARSE_RANGE = (0.01, 2.0)
 
 _POWER_LAW = re.compile(r"power_law(?:_sampled)?_(\d+(?:\.\d+)?)(_eplb)?")
 _LN2 = 0.6931471805599453
+_ODD_INVERSES = tuple(1.0 / odd for odd in (15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0))
+FEW = 4
+"""Up to so many logarithms, Python's numbers are quicker than arrays."""
 _NORMAL = (
     -1.8627, -1.3180, -1.0100, -0.7764, -0.5798, -0.4023, -0.2372, -0.0784,
     0.0784, 0.2372, 0.4023, 0.5798, 0.7764, 1.0100, 1.3180, 1.8627,
@@ -54,8 +58,7 @@ _NORMAL = (
 
 
 @final
-@dataclass(frozen=True)
-class Loads:
+class Loads(Struct, frozen=True):
     """Tokens of the experts of one rank: arrays of shape (points, rows).
 
     Attributes:
@@ -73,6 +76,10 @@ class Loads:
     def experts_hit(self) -> F64:
         """Experts with at least one token, shape (rows,); below one token, its probability."""
         return folded(np.minimum(self.tokens_each, 1.0) * self.weight)
+
+    def experts(self) -> F64:
+        """Experts of the rank, shape (rows,)."""
+        return folded(self.weight + np.zeros_like(self.tokens_each))
 
     def tiles(self, sizes: F64) -> F64:
         """Tiles that all experts of the rank need, padding included.
@@ -108,6 +115,8 @@ def log_fixed(x: F64) -> F64:
     >>> bool(abs(log_fixed(np.array([10.0]))[0] - 2.302585092994046) < 1e-13)
     True
     """
+    if x.size <= FEW:
+        return np.array([_log_of_one(each) for each in x.ravel().tolist()]).reshape(x.shape)
     mantissa, exponent = np.frexp(x)
     low = mantissa < 0.7071067811865476
     mantissa = np.where(low, mantissa * 2.0, mantissa)
@@ -115,11 +124,23 @@ def log_fixed(x: F64) -> F64:
     z = (mantissa - 1.0) / (mantissa + 1.0)
     square = z * z
     total = np.full_like(z, 1.0 / 17.0)
-    for odd in (15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0):
+    for coefficient in _ODD_INVERSES:
         total *= square
-        total += 1.0 / odd
+        total += coefficient
     found: F64 = exponent * _LN2 + 2.0 * z * total
     return found
+
+
+def _log_of_one(x: float) -> float:
+    mantissa, exponent = math.frexp(x)
+    if mantissa < 0.7071067811865476:
+        mantissa, exponent = mantissa * 2.0, exponent - 1
+    z = (mantissa - 1.0) / (mantissa + 1.0)
+    square = z * z
+    total = 1.0 / 17.0
+    for coefficient in _ODD_INVERSES:
+        total = total * square + coefficient
+    return exponent * _LN2 + 2.0 * z * total
 
 
 def check_distribution(name: str) -> None:
@@ -253,14 +274,14 @@ def _power_law(alpha: float, level: bool, tokens: I64, experts: I64, topk: I64, 
     largest = np.where(sparse, SPARSE_RANGE[1], LARGEST_SHARE * tokens)
     span = np.maximum(largest / smallest, 1.0)
     even = ((np.arange(POINTS) + 0.5) / POINTS)[:, None]
-    places = np.broadcast_to(even, (POINTS, len(tokens)))
-    weight = np.broadcast_to((-(-experts // ep)).astype(np.float64) / POINTS, places.shape)
+    places = even + np.zeros(len(tokens))
+    weight = (-(-experts // ep)).astype(np.float64) / POINTS + np.zeros_like(places)
     if level or (ep == 1).all():
         popularity = _quantile(places, span, alpha)
         own = popularity
     else:
         places, scale = _places(experts, ep, alpha)
-        both = _quantile(np.concatenate((np.broadcast_to(even, places.shape), places)), span, alpha)
+        both = _quantile(np.concatenate((even + np.zeros_like(places), places)), span, alpha)
         popularity, own = both[:POINTS], both[POINTS:] * scale
     unit = assignments / (folded(popularity) * (1.0 / POINTS) * experts)
     rounded = np.minimum(np.floor(popularity * unit + 0.5), tokens)

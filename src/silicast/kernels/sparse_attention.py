@@ -16,10 +16,17 @@ from typing import ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.core.numerics import F64, I64
+from silicast.core import xp
+from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.attention_work import Sequences, column, compute_format, element_bytes
-from silicast.kernels.data_rate import data_rate
+from silicast.kernels.attention_work import (
+    Sequences,
+    column,
+    compute_format,
+    element_bytes,
+    exact_sum,
+)
+from silicast.kernels.device_rates import data_rate
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.sparse_constants import (
     GROUP,
@@ -61,6 +68,7 @@ class SparseAttention(Implementation):
         "selected": (0, 1 << 14),
     }
     ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
+    takes_numbers: ClassVar[bool] = True
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """See :meth:`Implementation.analyse`."""
@@ -75,77 +83,77 @@ class SparseAttention(Implementation):
         pipe = device.matrix_pipe(dtype)
         clock = device.clocks.boost_hz
         tile = c["head_tile"]
-        heads = size.heads.astype(np.float64)
-        tiles = np.ceil(heads / tile)
-        tokens = work.total(work.q.astype(np.float64))
+        heads = xp.float64(size.heads)
+        tiles = xp.ceil(heads / tile)
+        tokens = work.total(xp.float64(work.q))
         slots = device.cores / c["cores_per_block"]
         rate = device.rate_per_core(pipe, dtype) * clock * c["cores_per_block"] * c["efficiency"]
         pad = c["head_pad"]
-        multiplied = np.minimum(np.ceil(heads / tiles / pad) * pad, tile)
+        multiplied = xp.minimum(xp.ceil(heads / tiles / pad) * pad, tile)
         entry_s = 2.0 * multiplied * (size.width + size.value) / rate
         # one entry of one query is fetched by itself, however few heads use it
         entry_s = entry_s + size.width / LATENT_WIDTH * c["entry_cycles"] / clock
         live = work.total(size.entries) / tokens
-        walked = np.maximum(live + KEY_TILE / 2.0, c["least_entries"])
+        walked = xp.maximum(live + KEY_TILE / 2.0, c["least_entries"])
         # indices beyond the visible entries are masked, not skipped, where the kernel is so made
-        most = size.selected.astype(np.float64) + size.window
-        walked = np.where(size.selected > 0, walked + c["padded"] * (most - walked), walked)
+        most = xp.float64(size.selected) + size.window
+        walked = xp.where(size.selected > 0, walked + c["padded"] * (most - walked), walked)
         blocks = tokens * tiles
-        splits = np.ones_like(blocks)
+        splits = xp.full_like(blocks, 1.0)
         if batch.variant.flag("decode"):
-            most = np.minimum(walked / KEY_TILE, c["most_splits"])
-            splits = np.maximum(np.minimum(slots / blocks, most), 1.0)
+            most = xp.minimum(walked / KEY_TILE, c["most_splits"])
+            splits = xp.maximum(xp.minimum(slots / blocks, most), 1.0)
         rounds = in_rounds(blocks * splits, slots, c["tail"])
         core_s = rounds * (c["block_s"] + walked / splits * entry_s)
-        merge_s = np.where(splits > 1.0, c["merge_s"], 0.0)
+        merge_s = xp.where(splits > 1.0, c["merge_s"], 0.0)
         dense_s = self._dense(size, rate / c["efficiency"], slots, c)
-        core_s = np.where(size.dense, dense_s, core_s)
+        core_s = xp.where(size.dense, dense_s, core_s)
         stored = element_bytes(batch.variant.kv_dtype or batch.variant.dtype)
         element = element_bytes(batch.variant.dtype)
-        both = (size.width * element + size.value * 2.0).astype(np.float64)
-        both = np.where(size.short, np.minimum(both, size.dense_width * 2.0), both)
+        both = xp.float64(size.width * element + size.value * 2.0)
+        both = xp.where(size.short, xp.minimum(both, size.dense_width * 2.0), both)
         written = tokens * heads * size.value * 2.0
-        written = np.where(size.short, np.minimum(written, tokens * heads * both / 2.0), written)
+        written = xp.where(size.short, xp.minimum(written, tokens * heads * both / 2.0), written)
         read = tokens * heads * both - written + size.distinct * size.width * stored
         gathered = blocks * walked * size.width * stored
         forced, memory = memory_bounds(device, read, written, batch.variant.cache)
         dram = data_rate(device) * c["dram_efficiency"]
         dram_s = forced / dram
-        time = c["launch_s"] + merge_s + np.maximum(core_s, dram_s) + c["serial"] * dram_s
-        wide = (size.width + size.value).astype(np.float64)
-        wide = np.where(size.short, np.minimum(wide, size.dense_width), wide)
+        time = c["launch_s"] + merge_s + xp.maximum(core_s, dram_s) + c["serial"] * dram_s
+        wide = xp.float64(size.width + size.value)
+        wide = xp.where(size.short, xp.minimum(wide, size.dense_width), wide)
         flops = 2.0 * work.total(size.entries) * heads * wide
         resource_s = {
             "tensor": flops / device.bound_per_s(pipe, dtype),
             **memory,
         }
-        bound = np.maximum(np.maximum(resource_s["tensor"], resource_s["dram"]), resource_s["l2"])
+        bound = xp.maximum(xp.maximum(resource_s["tensor"], resource_s["dram"]), resource_s["l2"])
         padded = 2.0 * blocks * multiplied * walked * (size.width + size.value)
         return Analysis(
             time_s=time,
             bound_s=bound,
-            resource_s={**resource_s, "launch": np.full_like(time, c["launch_s"])},
+            resource_s={**resource_s, "launch": xp.full_like(time, c["launch_s"])},
             demand=Demand(
                 tasks=blocks * splits,
                 waves=blocks * splits / slots,
-                occupancy=np.minimum(blocks * splits / slots, 1.0),
+                occupancy=xp.minimum(blocks * splits / slots, 1.0),
                 pipe_work={pipe: padded},
                 level_bytes={"dram": forced, "l2": gathered + written},
             ),
             features={
                 "core_share": core_s / time,
                 "dram_share": dram_s / time,
-                "padding": padded / np.maximum(flops, 1.0),
+                "padding": padded / xp.maximum(flops, 1.0),
                 "waves": blocks * splits / slots,
             },
-            independent_log_sd=np.full_like(time, c["independent_log_sd"]),
+            independent_log_sd=xp.full_like(time, c["independent_log_sd"]),
         )
 
     @staticmethod
-    def _dense(size: _Sizes, rate: float, slots: float, c: Mapping[str, float]) -> F64:
+    def _dense(size: _Sizes, rate: float, slots: float, c: Mapping[str, float]) -> F64 | float:
         """Keys and values of heads instead of the latent, where a library has that path."""
         if c["dense_efficiency"] <= 0.0:
-            return np.zeros(len(size.heads))
+            return 0.0
         ops = 2.0 * size.work.total(size.entries) * size.heads * size.dense_width
         found: F64 = ops / (rate * slots * c["dense_efficiency"])
         return found
@@ -154,24 +162,23 @@ class SparseAttention(Implementation):
         """See :meth:`Implementation.style`: a library's own kernel, which modules alone show."""
         return variant.library
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:  # noqa: ARG002
         """See :meth:`Implementation.shared_log_sd`."""
-        return sparse_errors(batch.family, device)
+        return sparse_errors(self.family, device)
 
     def flops(self, op: Op) -> int:
         """2 x (head_dim + value_dim) a head for every query and entry it sees."""
-        size = _Sizes(OpBatch.of([op]))
-        pairs = _exact(size.entries_exact, size.work.count)
-        return 2 * pairs * int(size.heads[0]) * int(size.width[0] + size.value[0])
+        size = _Sizes(OpBatch.single(op))
+        pairs = exact_sum(size.entries_exact, size.work.count)
+        return int(2 * pairs * size.heads * (size.width + size.value))
 
     def compulsory_bytes(self, op: Op) -> int:
         """Queries and entries that can be seen at all in, results out."""
-        size = _Sizes(OpBatch.of([op]))
-        tokens = _exact(size.work.q, size.work.count)
-        heads, width, value = int(size.heads[0]), int(size.width[0]), int(size.value[0])
-        entries = _exact(size.reach, size.work.count)
+        size = _Sizes(OpBatch.single(op))
+        tokens, entries = (exact_sum(x, size.work.count) for x in (size.work.q, size.reach))
         stored = element_bytes(op.variant.kv_dtype or op.variant.dtype)
         element = element_bytes(op.variant.dtype)
+        heads, width, value = size.heads, size.width, size.value
         return int(tokens * heads * (width * element + value * 2) + entries * width * stored)
 
 
@@ -193,7 +200,8 @@ def runs_dense(batch: OpBatch, device: Device) -> NDArray[np.bool_]:
     """Which prefills the library runs as dense attention of heads."""
     c = sparse_constants(SparseAttention.family, device.architecture, style_of(batch))
     if batch.variant.flag("decode") or c["dense_efficiency"] <= 0.0:
-        return np.zeros(len(batch), dtype=np.bool_)
+        none: NDArray[np.bool_] = batch.filled(False)
+        return none
     return _Sizes(batch, c["dense_tokens"]).dense
 
 
@@ -216,23 +224,18 @@ class _Sizes:
         self.heads = column(batch, "num_heads", 1)
         self.width = column(batch, "head_dim", LATENT_WIDTH)
         value = column(batch, "value_dim", 0)
-        self.value = np.where(value > 0, value, self.width)
+        self.value = xp.where(value > 0, value, self.width)
         self.window = column(batch, "window", 0)
         self.selected = column(batch, "selected", 0)
         self.dense_width = column(batch, "dense_width", 0)
         ratio = work.spread(column(batch, "ratio", 1))
         cap, window = work.spread(self.selected), work.spread(self.window)
-        near = np.where(window > 0, seen(work.q, work.kv, 1, np.maximum(window, 1)), 0)
+        near = xp.where(window > 0, seen(work.q, work.kv, 1, xp.maximum(window, 1)), 0)
         self.entries_exact = seen(work.q, work.kv, ratio, cap) + near
-        self.entries: F64 = self.entries_exact.astype(np.float64)
+        self.entries: F64 = xp.float64(self.entries_exact)
         keys = work.kv // ratio
-        self.reach = np.where(cap > 0, np.minimum(cap, keys), keys) + np.minimum(window, work.kv)
-        self.distinct = work.total(self.reach.astype(np.float64))
-        longest = work.largest(work.kv.astype(np.float64))
+        self.reach = xp.where(cap > 0, xp.minimum(cap, keys), keys) + xp.minimum(window, work.kv)
+        self.distinct = work.total(xp.float64(self.reach))
+        longest = work.largest(xp.float64(work.kv))
         self.short = (longest <= self.selected) & (self.dense_width > 0) & (not decode)
-        self.dense = self.short & (work.total(work.kv.astype(np.float64)) <= dense_tokens)
-
-
-def _exact(values: I64, counts: I64) -> int:
-    pairs = zip(values.tolist(), counts.tolist(), strict=True)
-    return sum(int(value) * int(count) for value, count in pairs)
+        self.dense = self.short & (work.total(xp.float64(work.kv)) <= dense_tokens)

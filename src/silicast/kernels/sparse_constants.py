@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
-from silicast.kernels.physics import has_physics, load_physics
+from silicast.kernels.physics import has_physics, load_physics, shared_errors
 from silicast.workload.op import OpBatch
 
 GROUP = "sparse"
@@ -38,6 +37,7 @@ def library_style(batch: OpBatch) -> str:
     """Whose constants: a library's own kernel in a phase, of compressed entries or of blocks of
     keys apart; "" = the usual kernel.
 
+    >>> import numpy as np
     >>> from silicast.workload.op import Variant
     >>> trtllm = Variant(library="trtllm", flags=(("decode", True),))
     >>> library_style(OpBatch("topk", trtllm, {"kv_len": np.array([9])}))
@@ -54,17 +54,15 @@ def library_style(batch: OpBatch) -> str:
 def sparse_errors(family: str, device: Device) -> Mapping[str, float]:
     """Log sd of the errors that all kernels of a family make; wider on unmeasured architectures."""
     c = sparse_constants(family, device.architecture)
-    measured = load_physics(GROUP).is_measured(device.architecture)
-    wider = 1.0 if measured else c["unmeasured_widening"]
-    return {f"family:{family}": c["family_log_sd"], "device": c["device_log_sd"] * wider}
+    return shared_errors(GROUP, family, c, device)
 
 
 def memory_bounds(
     device: Device, read: F64, written: F64, cache: str
 ) -> tuple[F64, dict[str, F64]]:
     """Bytes that must come from memory in a cache state, and resource -> time at its peak."""
-    beyond = np.maximum(read + written - device.l2.capacity_bytes, 0.0)
-    forced = np.maximum(read, beyond) if cache == "cold" else beyond
+    beyond = xp.maximum(read + written - device.l2.capacity_bytes, 0.0)
+    forced = xp.maximum(read, beyond) if cache == "cold" else beyond
     ports = device.cores * device.clocks.max_hz * L2_BYTES_PER_CLOCK_AND_CORE
     return forced, {
         "dram": forced / device.dram.bandwidth_bytes_per_s, "l2": (read + written) / ports

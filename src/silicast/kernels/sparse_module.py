@@ -15,14 +15,16 @@ from typing import ClassVar, final
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_work import column, element_bytes
-from silicast.kernels.composite import Composite
-from silicast.kernels.module_parts import (
+from silicast.kernels.composite import (
+    Composite,
+    ModuleWork,
     is_decode,
     launching_s,
     linear_recipe,
     module_styles,
     weight_bytes,
 )
+from silicast.kernels.timed_parts import PartBatch
 from silicast.workload.op import OpBatch, Variant
 
 UNTIMED = "_graph"
@@ -45,21 +47,28 @@ class SparseModule(Composite):
     defaults: ClassVar[Mapping[str, int]]
 
     @abstractmethod
-    def weights(self, batch: OpBatch) -> I64:
+    def parts(self, s: Sizes, device: Device | None) -> list[PartBatch]:
+        """The kernels of every op, in the order in which they run; ``device`` as of
+        :meth:`Composite.work`.
+        """
+
+    @abstractmethod
+    def weights(self, s: Sizes) -> I64:
         """Weights of the linear layers, shape (n,)."""
 
     @abstractmethod
-    def entries(self, batch: OpBatch) -> I64:
+    def entries(self, s: Sizes) -> I64:
         """Elements of the cache that the whole call must read at least, shape (n,)."""
 
     @final
-    def operands(self, batch: OpBatch) -> tuple[I64, I64]:
-        """See :meth:`Composite.operands`."""
-        size, variant = Sizes(batch, self.defaults), batch.variant
-        hidden = size.tokens * size["hidden"] * 2
+    def work(self, batch: OpBatch, device: Device | None) -> ModuleWork:
+        """See :meth:`Composite.work`."""
+        s, variant = Sizes(batch, self.defaults), batch.variant
+        hidden = s.tokens * s["hidden"] * 2
         stored = int(2 * element_bytes(variant.kv_dtype or variant.dtype))
-        kept = self.entries(batch) * stored // 2
-        return weight_bytes(linear_recipe(variant), self.weights(batch)) + hidden + kept, hidden
+        kept = self.entries(s) * stored // 2
+        weights = weight_bytes(linear_recipe(variant), self.weights(s))
+        return ModuleWork(self.parts(s, device), weights + hidden + kept, hidden)
 
     @final
     def style(self, variant: Variant, device: Device) -> str:
@@ -96,20 +105,20 @@ class Sizes:
     default where the op does not state it.
 
     Attributes:
-        batch, heads: sequences, and heads of the rank.
+        ops: the batch; batch, heads: sequences, and heads of the rank.
         new, past, kv: new tokens of a sequence, cached ones, both.
         tokens: new tokens of all sequences.
     """
 
     def __init__(self, batch: OpBatch, defaults: Mapping[str, int]) -> None:
-        self._ops, self._defaults = batch, defaults
+        self.ops, self._defaults = batch, defaults
         self.batch, self.heads = batch.dims["batch_size"], batch.dims["num_heads"]
         self.new, self.past = column(batch, "isl", 1), column(batch, "step", 0)
         self.kv = self.past + self.new
         self.tokens = self.batch * self.new
 
     def __getitem__(self, name: str) -> I64:
-        return column(self._ops, name, self._defaults[name])
+        return column(self.ops, name, self._defaults[name])
 
     def lengths(self, *, decode: bool) -> dict[str, I64]:
         """The sequences as attention kernels count them: a decode step's cache is without the new

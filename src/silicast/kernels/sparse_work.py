@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.core.numerics import F64
 
 ROUNDING = 1e-9
@@ -40,17 +39,18 @@ def _up_to(tokens: Any, ratio: Any, cap: Any) -> Any:
 
 
 def _smaller(a: Any, b: Any) -> Any:
-    return min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b)
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else xp.minimum(a, b)
 
 
 def whole_rounds(share: F64) -> F64:
     """``share`` rounded up, but for what rounding errors left over: tasks that were made as many as
     there are servers are one round.
 
+    >>> import numpy as np
     >>> whole_rounds(np.array([1.0 + 1e-15, 1.5, 2.0])).tolist()
     [1.0, 2.0, 2.0]
     """
-    found: F64 = np.ceil(share * (1.0 - ROUNDING))
+    found: F64 = xp.ceil(share * (1.0 - ROUNDING))
     return found
 
 
@@ -59,5 +59,5 @@ def in_rounds(tasks: F64, slots: float | F64, tail: float) -> F64:
     idle share counts, because tasks end at different times.
     """
     share = tasks / slots
-    rounds: F64 = np.maximum(1.0, share + tail * (whole_rounds(share) - share))
+    rounds: F64 = xp.maximum(1.0, share + tail * (whole_rounds(share) - share))
     return rounds

@@ -13,18 +13,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, final
 
-import numpy as np
+from msgspec import Struct, structs
 
+from silicast.core import xp
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, ceil_div, smooth_max
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Analysis, Demand, Implementation
-from silicast.kernels.streaming_machine import Machine, machine_of
+from silicast.kernels.implementation import Analysis, Demand, Implementation, Lazy
+from silicast.kernels.streaming_rates import StreamingRates, rates_of
 from silicast.workload.libraries import kernel_rule
 from silicast.workload.library_file import Facts
 from silicast.workload.op import Op, OpBatch, Variant
@@ -37,8 +37,7 @@ Sizes = Mapping[str, Any]
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(Struct, frozen=True):
     """What one op (integers) or a batch of ops (int64 arrays) moves, computes and waits for.
 
     Attributes:
@@ -60,6 +59,9 @@ class Stream:
             of 16 bytes, where kernels load element by element.
         matrix: operations of 16-bit matrix products that run between the sweeps. The bound allows
             for half of them: those of a symmetric result need not be made twice.
+
+    ``reread_bytes``, ``between_bytes``, ``scattered_bytes`` and ``matrix`` are None where kernels
+    of the kind have none.
     """
 
     read_bytes: Any
@@ -71,18 +73,19 @@ class Stream:
     trips: Any = 1.0
     reductions: float = 0.0
     kernels: float = 1.0
-    reread_bytes: Any = 0
+    reread_bytes: Any = None
     rereads: float = 1.0
-    between_bytes: Any = 0
+    between_bytes: Any = None
     blocks_per_core: float = 2.0
     in_place_bytes: Any = 0
-    scattered_bytes: Any = 0
-    matrix: Any = 0
+    scattered_bytes: Any = None
+    matrix: Any = None
 
 
 class StreamingKernel(Implementation):
     """A family whose time is that of moving its data; subclasses state traffic and stream."""
 
+    takes_numbers: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp16", "fp32")
 
     @abstractmethod
@@ -103,15 +106,15 @@ class StreamingKernel(Implementation):
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """Analytic time, bound, demand and features; see :meth:`Implementation.analyse`."""
-        machine = self.machine(batch.variant, device)
-        found = analyse_stream(self.stream(batch.dims, batch.variant), batch.variant, machine)
+        rates = self.rates(batch.variant, device)
+        found = analyse_stream(self.stream(batch.dims, batch.variant), batch.variant, rates)
         remarks = self.remarks(batch.variant)
-        return replace(found, warnings=remarks) if remarks else found
+        return structs.replace(found, warnings=remarks) if remarks else found
 
     @final
-    def machine(self, variant: Variant, device: Device) -> Machine:
+    def rates(self, variant: Variant, device: Device) -> StreamingRates:
         """The device's rates as this family's kernels of a variant reach them."""
-        return machine_of(device, self.family, SCALAR if self.is_scalar(variant) else "")
+        return rates_of(device, self.family, SCALAR if self.is_scalar(variant) else "")
 
     @final
     def is_scalar(self, variant: Variant) -> bool:
@@ -134,19 +137,18 @@ class StreamingKernel(Implementation):
         """What a reader must know of a variant: assumptions that its flags stand for."""
         return ()
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """Errors that all kernels of this family, or all on this device, make together."""
-        machine = self.machine(batch.variant, device)
-        scale = machine.eager_error if batch.variant.launch == "stream" else 1.0
+        rates = self.rates(variant, device)
+        scale = rates.eager_error if variant.launch == "stream" else 1.0
         return {
-            f"device:{device.name}": machine.device_log_sd * scale,
-            f"family:{batch.family}": machine.family_log_sd * scale,
+            f"device:{device.name}": rates.device_log_sd * scale,
+            f"family:{self.family}": rates.family_log_sd * scale,
         }
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class _Moved:
+class _Moved(Struct, frozen=True):
     """Bytes that really move: whole device, from DRAM, and through the busiest core."""
 
     total: F64
@@ -157,28 +159,31 @@ class _Moved:
     block: F64
 
 
-def _moved(stream: Stream, tasks: F64, rounds: F64, variant: Variant, m: Machine) -> _Moved:
+def _moved(
+    stream: Stream, read: F64, tasks: F64, rounds: F64, variant: Variant, m: StreamingRates
+) -> _Moved:
     """The traffic of ``stream`` after the cache model."""
-    read = np.asarray(stream.read_bytes, dtype=np.float64)
-    written = np.asarray(stream.write_bytes, dtype=np.float64)
-    again = np.asarray(stream.reread_bytes, dtype=np.float64)
-    between = np.asarray(stream.between_bytes, dtype=np.float64)
+    written = xp.float64(stream.write_bytes)
+    none = xp.full_like(read, 0.0)
+    again, between = (
+        none if x is None else xp.float64(x) for x in (stream.reread_bytes, stream.between_bytes)
+    )
     total = read + written
-    working_set = total - np.asarray(stream.in_place_bytes, dtype=np.float64)
+    working_set = total - stream.in_place_bytes
     held = m.between if variant.cache == "between" else m.resident
     missing = _missing(working_set + between / stream.kernels, held)
     if variant.cache == "cold":
         from_dram = read + (written + between) * missing
     else:
         from_dram = (total + between) * missing
-    if not isinstance(stream.reread_bytes, int):
-        swept = np.minimum(tasks, m.cores * stream.blocks_per_core) * (again / tasks)
+    if stream.reread_bytes is not None:
+        swept = xp.minimum(tasks, m.cores * stream.blocks_per_core) * (again / tasks)
         swept = swept / stream.rereads  # a sweep finds what the one before it left
         from_dram = from_dram + again * _missing(swept, m.reread)
-    if not isinstance(stream.scattered_bytes, int):
+    if stream.scattered_bytes is not None:
         slower = 1.0 + m.scatter_share * stream.scattered_bytes / total
         from_dram, again = from_dram * slower, again + (slower - 1.0) * total
-    if isinstance(stream.between_bytes, int):
+    if stream.between_bytes is None:
         block = (total + again) / tasks
         core = rounds * block
     else:
@@ -188,65 +193,67 @@ def _moved(stream: Stream, tasks: F64, rounds: F64, variant: Variant, m: Machine
     return _Moved(total, working_set, total + again + between, from_dram, core, block)
 
 
-def analyse_stream(stream: Stream, variant: Variant, m: Machine) -> Analysis:
+def analyse_stream(stream: Stream, variant: Variant, m: StreamingRates) -> Analysis:
     """The model itself: what ``stream`` costs on ``m``; arrays of shape (n,), seconds."""
-    tasks = np.asarray(stream.tasks, dtype=np.float64)
-    rounds = ceil_div(stream.tasks, m.cores).astype(np.float64)
-    moved = _moved(stream, tasks, rounds, variant, m)
-    fma, xu = (np.asarray(work, dtype=np.float64) for work in (stream.fma, stream.xu))
-    fill = np.minimum(tasks, float(m.cores)) / m.cores
+    tasks, read = xp.float64(stream.tasks), xp.float64(stream.read_bytes)
+    rounds = xp.float64(ceil_div(stream.tasks, m.cores))
+    moved = _moved(stream, read, tasks, rounds, variant, m)
+    fma, xu = xp.float64(stream.fma), xp.float64(stream.xu)
+    matrix = xp.full_like(tasks, 0.0) if stream.matrix is None else xp.float64(stream.matrix)
+    fill = xp.minimum(tasks, float(m.cores)) / m.cores
 
     dram_s = moved.from_dram / m.dram_per_s
     # the L2 feeds all cores at a fixed rate, the busiest one somewhat faster than its share
     block_s = moved.block / m.block_per_s
     share = m.between_share if variant.cache == "between" else 1.0
-    core_s = np.maximum(moved.everywhere / m.l2_per_s, moved.core / m.core_per_s) / share
-    core_s = np.maximum(core_s, block_s)
+    core_s = xp.maximum(moved.everywhere / m.l2_per_s, moved.core / m.core_per_s) / share
+    core_s = xp.maximum(core_s, block_s)
     slot_s = rounds * m.slot_s
     fma_s, xu_s = _over(fma, m.fma_per_s) / fill, _over(xu, m.xu_per_s) / fill
-    busy_s = smooth_max((np.maximum(dram_s, core_s), slot_s, fma_s, xu_s))
-    matrix = np.zeros_like(busy_s) + np.asarray(stream.matrix, dtype=np.float64)
-    busy_s = busy_s + _over(matrix, m.matrix_per_s)
+    busy_s = smooth_max((xp.maximum(dram_s, core_s), slot_s, fma_s, xu_s))
+    if stream.matrix is not None:
+        busy_s = busy_s + _over(matrix, m.matrix_per_s)
     time_s = _with_protocol(busy_s, stream, variant, m)
     own_log_sd = m.own_log_sd + m.small_log_sd * (1.0 - busy_s / time_s)
-    resource_s = _bounds(stream, moved, fma, xu, variant, m)
+    resource_s = _bounds(read, moved, fma, xu, variant, m)
     resource_s["tensor"] = _over(0.5 * matrix, m.matrix_peak_per_s)
-    launch_s = np.full_like(time_s, m.launch_s * stream.kernels)
     return Analysis(
         time_s=time_s,
         bound_s=_maximum(list(resource_s.values())),
-        resource_s={**resource_s, "launch": launch_s},
+        resource_s={**resource_s, "launch": xp.full_like(time_s, m.launch_s * stream.kernels)},
         demand=Demand(
             tasks=tasks,
             waves=tasks / m.cores,
-            occupancy=np.minimum(tasks / m.cores, rounds),
+            occupancy=xp.minimum(tasks / m.cores, rounds),
             pipe_work={"fma": fma, "xu": xu, "tensor": matrix},
             level_bytes={"dram": moved.from_dram, "l2": moved.everywhere},
             core_level_bytes={"l2": moved.core},
         ),
-        features={
-            "dram_share": dram_s / time_s,
-            "core_share": core_s / time_s,
-            "block_share": block_s / time_s,
-            "slot_share": slot_s / time_s,
-            "fma_share": fma_s / time_s,
-            "xu_share": xu_s / time_s,
-            "busy_share": busy_s / time_s,
-            "fill": fill,
-            "round_fill": tasks / (rounds * m.cores),
-            "working_set": np.minimum(moved.working_set / m.l2_bytes, 64.0),
-            "from_dram": moved.from_dram / moved.everywhere,
-        },
+        features=Lazy(
+            lambda: {
+                "dram_share": dram_s / time_s,
+                "core_share": core_s / time_s,
+                "block_share": block_s / time_s,
+                "slot_share": slot_s / time_s,
+                "fma_share": fma_s / time_s,
+                "xu_share": xu_s / time_s,
+                "busy_share": busy_s / time_s,
+                "fill": fill,
+                "round_fill": tasks / (rounds * m.cores),
+                "working_set": xp.minimum(moved.working_set / m.l2_bytes, 64.0),
+                "from_dram": moved.from_dram / moved.everywhere,
+            }
+        ),
         independent_log_sd=own_log_sd * (m.eager_error if variant.launch == "stream" else 1.0),
     )
 
 
-def _with_protocol(busy_s: F64, stream: Stream, variant: Variant, m: Machine) -> F64:
+def _with_protocol(busy_s: F64, stream: Stream, variant: Variant, m: StreamingRates) -> F64:
     """Latency chain and launch added to the busy time."""
     kernel_s: F64 = busy_s + (stream.trips * m.trip_s + stream.reductions * m.reduction_s)
     if variant.launch == "stream":
         # events around one call on an idle device: the kernel hides the second event's dispatch
-        record_s = np.full_like(busy_s, m.stream_record_s)
+        record_s = xp.full_like(busy_s, m.stream_record_s)
         return m.stream_dispatch_s + smooth_max((kernel_s + m.launch_s, record_s))
     gap_s = 0.0 if variant.launch == "profiler" else m.gap_s
     return kernel_s + (m.launch_s + gap_s) * stream.kernels
@@ -255,24 +262,25 @@ def _with_protocol(busy_s: F64, stream: Stream, variant: Variant, m: Machine) ->
 def _missing(total: F64, resident: tuple[float, float]) -> F64:
     """Share of the bytes that miss the L2, by the size of the working set."""
     everything, nothing = resident
-    return np.minimum(np.maximum((total - everything) / (nothing - everything), 0.0), 1.0)
+    share = (total - everything) / (nothing - everything)
+    missing: F64 = xp.minimum(xp.maximum(share, 0.0), 1.0)
+    return missing
 
 
 def _bounds(
-    stream: Stream, moved: _Moved, fma: F64, xu: F64, variant: Variant, m: Machine
+    read: F64, moved: _Moved, fma: F64, xu: F64, variant: Variant, m: StreamingRates
 ) -> dict[str, F64]:
     """Times at peak rates: what the stated cache state forces through DRAM, and the L2's ports.
 
     What is written in place and did not fit is written back as well as read.
     """
-    read = np.asarray(stream.read_bytes, dtype=np.float64)
-    beyond = np.maximum(moved.working_set - m.l2_bytes, 0.0)
+    beyond = xp.maximum(moved.working_set - m.l2_bytes, 0.0)
     twice = moved.total - moved.working_set
-    beyond = beyond + np.maximum(twice - m.l2_bytes, 0.0)
-    forced = np.maximum(read, beyond) if variant.cache == "cold" else beyond
+    beyond = beyond + xp.maximum(twice - m.l2_bytes, 0.0)
+    forced = xp.maximum(read, beyond) if variant.cache == "cold" else beyond
     return {
         "dram": forced / m.dram_peak_per_s,
-        "l2": np.maximum(read, moved.total - read) / m.port_peak_per_s,
+        "l2": xp.maximum(read, moved.total - read) / m.port_peak_per_s,
         "fma": _over(fma, m.fma_peak_per_s),
         "xu": _over(xu, m.xu_peak_per_s),
     }
@@ -280,13 +288,14 @@ def _bounds(
 
 def _over(work: F64, rate: float) -> F64:
     """Work over a rate; nothing where the device file does not state the pipe."""
-    return work / rate if rate > 0.0 else np.zeros_like(work)
+    none: F64 = work * 0.0
+    return work / rate if rate > 0.0 else none
 
 
 def _maximum(terms: list[F64]) -> F64:
     largest = terms[0]
     for term in terms[1:]:
-        largest = np.maximum(largest, term)
+        largest = xp.maximum(largest, term)
     return largest
 
 

@@ -6,32 +6,35 @@ that the rows of several parts in one call have the bits that they have in calls
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from typing import final
+from typing import Any, final
 
 import numpy as np
+from msgspec import Struct, structs
 
+from silicast.core import xp
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import (
     Demand,
     Implementation,
-    KernelTimes,
     implementation_for,
     matrix_seconds,
 )
 from silicast.kernels.streaming import StreamingKernel
 from silicast.workload.op import OpBatch, Variant
 
+APART = 4
+"""Up to so many parts of a kind are evaluated one by one where ops are numbers; more take longer
+than one call with an array."""
 FEW = 64
 """Up to so many ops of a module parts are joined; beyond, the copies cost more than the calls."""
 
 
 @final
-@dataclass(frozen=True)
-class PartBatch:
+class PartBatch(Struct, frozen=True):
     """One part of every op of a module's batch.
 
     Attributes:
@@ -50,8 +53,7 @@ class PartBatch:
 
 
 @final
-@dataclass(frozen=True)
-class TimedPart:
+class TimedPart(Struct, frozen=True):
     """A part of every op of a batch on one device.
 
     Attributes:
@@ -79,28 +81,34 @@ class TimedPart:
         return self.estimate_s * self.count
 
 
-def timed(parts: Sequence[PartBatch], device: Device, ops: int) -> list[TimedPart]:
+def timed(parts: Sequence[PartBatch], device: Device) -> list[TimedPart]:
     """Every part with its own family's times, in the order given.
 
     Raises:
         SilicastError: a part cannot run on this device, or not in its format.
     """
+    ops = parts[0].batch
+    count = len(ops)
     groups: dict[object, list[int]] = {}
     for place, part in enumerate(parts):
         batch = part.batch
-        joins = ops <= FEW and batch.offsets is None
+        joins = count <= FEW and batch.offsets is None
         kind = (batch.family, batch.variant, tuple(batch.dims)) if joins else place
         groups.setdefault(kind, []).append(place)
     found: dict[int, TimedPart] = {}
-    for places in groups.values():
-        model = model_of(parts[places[0]], device)
-        times = model.times(queued(_joined([parts[place].batch for place in places])), device)
-        products = matrix_seconds(times.analysis)
-        if isinstance(model, StreamingKernel):
-            products = np.zeros_like(times.estimate_s)
-        for number, place in enumerate(places):
-            rows = slice(number * ops, (number + 1) * ops) if len(places) > 1 else slice(None)
-            found[place] = _part(parts[place], times, products, rows, ops)
+    for alike in groups.values():
+        model = model_of(parts[alike[0]], device)
+        apart = ops.numbers and model.takes_numbers and not model.has_candidates
+        for places in [[x] for x in alike] if apart and len(alike) <= APART else [alike]:
+            batch = queued(_joined([parts[place].batch for place in places]))
+            times = model.estimates(batch, device)
+            products = matrix_seconds(times.analysis)
+            if isinstance(model, StreamingKernel):
+                products = xp.full_like(times.estimate_s, 0.0)
+            columns = (times.estimate_s, products, times.analysis.demand)
+            each = [columns] if len(places) == 1 else _of_each(columns, len(places), ops.numbers)
+            for place, mine in zip(places, each, strict=True):
+                found[place] = _part(parts[place], ops, mine, times.warnings)
     return [found[place] for place in range(len(parts))]
 
 
@@ -122,7 +130,7 @@ def queued(batch: OpBatch) -> OpBatch:
     if not variant.launch:
         return batch
     plain = _without_launch(variant)
-    return OpBatch(batch.family, plain, batch.dims, batch.offsets, batch.ragged)
+    return structs.replace(batch, variant=plain)
 
 
 @lru_cache(maxsize=1024)
@@ -134,26 +142,36 @@ def _joined(batches: Sequence[OpBatch]) -> OpBatch:
     first = batches[0]
     if len(batches) == 1:
         return first
-    dims = {name: np.concatenate([batch.dims[name] for batch in batches]) for name in first.dims}
-    return OpBatch(first.family, first.variant, dims)
+    columns = {name: [batch.dims[name] for batch in batches] for name in first.dims}
+    join = np.array if first.numbers else np.concatenate
+    return OpBatch(first.family, first.variant, {n: join(each) for n, each in columns.items()})
 
 
-def _part(part: PartBatch, times: KernelTimes, products: F64, rows: slice, ops: int) -> TimedPart:
-    count = np.zeros(ops) + part.count
-    least = count if part.least is None else np.minimum(part.least, count)
-    demand = times.analysis.demand
-    if rows != slice(None):
-        demand = Demand(
-            tasks=demand.tasks[rows],
-            waves=demand.waves[rows],
-            occupancy=demand.occupancy[rows],
-            pipe_work=_of(demand.pipe_work, rows),
-            level_bytes=_of(demand.level_bytes, rows),
-        )
-    return TimedPart(
-        part.name, count, least, times.estimate_s[rows], products[rows], demand, times.warnings
-    )
+_Columns = tuple[F64, F64, Demand]
+"""Estimated times, times of products alone, and demands."""
 
 
-def _of(arrays: Mapping[str, F64], rows: slice) -> dict[str, F64]:
-    return {name: values[rows] for name, values in arrays.items()}
+def _of_each(columns: _Columns, parts: int, numbers: bool) -> Iterator[_Columns]:
+    """Columns of each part out of those of parts that were joined; numbers where ops are."""
+
+    def split(values: F64) -> Any:
+        return values.tolist() if numbers else values.reshape(parts, -1)
+
+    estimate, products, demand = columns
+    pipes, levels = tuple(demand.pipe_work), tuple(demand.level_bytes)
+    rows = zip(
+        split(estimate), split(products),
+        split(demand.tasks), split(demand.waves), split(demand.occupancy),
+        *map(split, demand.pipe_work.values()), *map(split, demand.level_bytes.values()),
+        strict=True,
+    )  # fmt: skip
+    for estimate_s, products_s, tasks, waves, occupancy, *work in rows:
+        pipe_work = dict(zip(pipes, work, strict=False))
+        level_bytes = dict(zip(levels, work[len(pipes) :], strict=True))
+        yield estimate_s, products_s, Demand(tasks, waves, occupancy, pipe_work, level_bytes)
+
+
+def _part(part: PartBatch, ops: OpBatch, columns: _Columns, warnings: tuple[str, ...]) -> TimedPart:
+    count = ops.filled(0.0) + part.count
+    least = count if part.least is None else xp.minimum(part.least, count)
+    return TimedPart(part.name, count, least, *columns, warnings)

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.hardware.device import Device
-from silicast.kernels.attention_work import Sequences, column
-from silicast.kernels.data_rate import data_rate
+from silicast.kernels.attention_work import Sequences, column, exact_sum
+from silicast.kernels.device_rates import data_rate
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.sparse_constants import (
     GROUP,
@@ -49,6 +48,7 @@ class TopK(Implementation):
         "batch": (1, 1 << 16), "q_len": (1, 1 << 20), "kv_len": (1, 1 << 22), "k": (1, 1 << 14),
     }  # fmt: skip
     ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
+    takes_numbers: ClassVar[bool] = True
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """See :meth:`Implementation.analyse`."""
@@ -59,45 +59,45 @@ class TopK(Implementation):
         """As :meth:`analyse`, with given constants: for fitting them."""
         work = Sequences.of(batch, decode=batch.variant.flag("decode"))
         ratio = work.spread(column(batch, "ratio", 1) * column(batch, "pool", 1))
-        k = column(batch, "k", SELECTED).astype(np.float64)
-        rows = work.total(work.q.astype(np.float64))
-        scores = work.total(seen(work.q, work.kv, ratio).astype(np.float64))
+        k = xp.float64(column(batch, "k", SELECTED))
+        rows = work.total(xp.float64(work.q))
+        scores = work.total(xp.float64(seen(work.q, work.kv, ratio)))
         cols = scores / rows
-        kept = np.minimum(cols, k)
+        kept = xp.minimum(cols, k)
         clock = device.clocks.boost_hz
         sorting = c["row_cycles"] + cols * c["score_cycles"]
         row_s = (
-            np.where(cols > k, sorting, c["copy_cycles"]) / clock + kept * c["kept_cycles"] / clock
+            xp.where(cols > k, sorting, c["copy_cycles"]) / clock + kept * c["kept_cycles"] / clock
         )
         rounds = in_rounds(rows, device.cores, c["tail"])
         read, written = scores * SCORE_BYTES, rows * kept * INDEX_BYTES
         forced, memory = memory_bounds(device, read, written, batch.variant.cache)
-        passes = np.where(cols > k, c["passes"], 0.0)
+        passes = xp.where(cols > k, c["passes"], 0.0)
         dram_s = forced * passes / (data_rate(device) * c["dram_efficiency"])
-        time = c["launch_s"] + np.maximum(rounds * row_s, dram_s)
+        time = c["launch_s"] + xp.maximum(rounds * row_s, dram_s)
         resource_s = memory
         return Analysis(
             time_s=time,
-            bound_s=np.maximum(resource_s["dram"], resource_s["l2"]),
-            resource_s={**resource_s, "launch": np.full_like(time, c["launch_s"])},
+            bound_s=xp.maximum(resource_s["dram"], resource_s["l2"]),
+            resource_s={**resource_s, "launch": xp.full_like(time, c["launch_s"])},
             demand=Demand(
                 tasks=rows,
                 waves=rows / device.cores,
-                occupancy=np.minimum(rows / device.cores, 1.0),
+                occupancy=xp.minimum(rows / device.cores, 1.0),
                 pipe_work={},
                 level_bytes={"dram": forced, "l2": read + written},
             ),
             features={"row_share": rounds * row_s / time, "dram_share": dram_s / time},
-            independent_log_sd=np.full_like(time, c["independent_log_sd"]),
+            independent_log_sd=xp.full_like(time, c["independent_log_sd"]),
         )
 
     def style(self, variant: Variant, device: Device) -> str:  # noqa: ARG002
         """See :meth:`Implementation.style`: a library's own kernel, which modules alone show."""
         return variant.library
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:  # noqa: ARG002
         """See :meth:`Implementation.shared_log_sd`."""
-        return sparse_errors(batch.family, device)
+        return sparse_errors(self.family, device)
 
     def flops(self, op: Op) -> int:  # noqa: ARG002
         """Comparisons are no floating-point operations."""
@@ -105,13 +105,9 @@ class TopK(Implementation):
 
     def compulsory_bytes(self, op: Op) -> int:
         """Scores in, indices out."""
-        batch = OpBatch.of([op])
+        batch = OpBatch.single(op)
         work = Sequences.of(batch, decode=op.variant.flag("decode"))
-        ratio = int(column(batch, "ratio", 1)[0] * column(batch, "pool", 1)[0])
-        k = int(column(batch, "k", SELECTED)[0])
-        rows = zip(work.q.tolist(), work.kv.tolist(), work.count.tolist(), strict=True)
-        total = 0
-        for q, kv, count in rows:
-            scores, kept = seen(q, kv, ratio), seen(q, kv, ratio, k)
-            total += count * (scores * SCORE_BYTES + kept * INDEX_BYTES)
-        return total
+        ratio = column(batch, "ratio", 1) * column(batch, "pool", 1)
+        scores = seen(work.q, work.kv, ratio)
+        kept = seen(work.q, work.kv, ratio, column(batch, "k", SELECTED))
+        return exact_sum(scores * SCORE_BYTES + kept * INDEX_BYTES, work.count)

@@ -9,12 +9,12 @@ benchmarks/fit_tuned_tiles.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import final
 
 import numpy as np
+from msgspec import Struct
 
 from silicast.core.numerics import F64, exp_fixed
 from silicast.kernels.physics import load_physics
@@ -38,20 +38,12 @@ _LOG2 = 1.0 / 0.6931471805599453
 
 
 @final
-@dataclass(frozen=True)
-class Tiles:
+class Tiles(Struct, frozen=True):
     """Probabilities of tile sizes, each of shape (sizes, rows), in the order of :data:`TILES`."""
 
     m: F64
     n: F64
     k: F64
-
-    @staticmethod
-    def join(parts: Sequence[Tiles]) -> Tiles | None:
-        """Rows of several one after another; None of none."""
-        if not parts:
-            return None
-        return Tiles(*(np.concatenate([getattr(p, s) for p in parts], axis=1) for s in TILES))
 
     def expected(self, side: str) -> F64:
         """The mean size of a side, shape (rows,)."""
@@ -79,12 +71,12 @@ def tile_choice(tokens: F64, experts: F64, width: F64, dtype: str) -> Tiles:
     ['16', '128']
     """
     terms = terms_of(tokens, experts, width, dtype)
-    found = {}
-    for side, weights in _weights().items():
-        logits = folded(weights * terms[:, None, :])
-        raised = exp_fixed(np.maximum(logits - logits.max(axis=0), -40.0))
-        found[side] = raised / folded(raised)
-    return Tiles(**found)
+    weights, sides = _weights()
+    logits = folded(weights * terms[:, None, :])
+    for rows in sides.values():
+        logits[rows] -= logits[rows].max(axis=0)
+    raised = exp_fixed(np.maximum(logits, -40.0))
+    return Tiles(**{side: raised[rows] / folded(raised[rows]) for side, rows in sides.items()})
 
 
 def terms_of(tokens: F64, experts: F64, width: F64, dtype: str) -> F64:
@@ -114,12 +106,16 @@ def weight_name(side: str, size: int, term: int) -> str:
 
 
 @lru_cache(maxsize=1)
-def _weights() -> Mapping[str, F64]:
-    """Weights by side, shape (terms, sizes, 1)."""
+def _weights() -> tuple[F64, Mapping[str, slice]]:
+    """Weights of the sizes of all sides, shape (terms, sizes, 1), and the places of each side's."""
     table = load_physics(PHYSICS).default
-    found = {}
-    for side, sizes in TILES.items():
-        count = sum(name.startswith(f"{side}.{sizes[0]}.") for name in table)
-        rows = [[table[weight_name(side, x, term)] for x in sizes] for term in range(count)]
-        found[side] = np.array(rows)[:, :, None]
-    return found
+    sizes = [(side, size) for side, each in TILES.items() for size in each]
+    side, size = sizes[0]
+    count = sum(name.startswith(f"{side}.{size}.") for name in table)
+    rows = [[table[weight_name(*each, term)] for each in sizes] for term in range(count)]
+    ends = np.cumsum([len(each) for each in TILES.values()]).tolist()
+    sides = {
+        side: slice(end - len(each), end)
+        for (side, each), end in zip(TILES.items(), ends, strict=True)
+    }
+    return np.array(rows)[:, :, None], sides

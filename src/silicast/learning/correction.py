@@ -8,26 +8,43 @@ speaks alone. Nothing is corrected below its bound.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import final
 
 import numpy as np
 
+from silicast.core import xp
 from silicast.core.numerics import F64, I64, exp_fixed
-from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Implementation, KernelTimes
+from silicast.kernels.implementation import Estimates, Implementation, KernelTimes, shared_of
+from silicast.kernels.measured_range import octaves_outside
 from silicast.learning.artefact import Artefact, Trained, load_artefact
-from silicast.learning.ceiling import ceiling_times
-from silicast.learning.features import WHO, Kernels
-from silicast.learning.oblivious import STEPS, codes
-from silicast.workload.op import OpBatch
+from silicast.learning.features import WHO, Columns, Kernels, columns_of, marks
+from silicast.learning.forest import ForestSums
+from silicast.learning.oblivious import (
+    I16,
+    STEPS,
+    U8,
+    Trees,
+    binned,
+    clipped,
+    codes,
+    leading_bits,
+    scaled,
+)
+from silicast.workload.op import OpBatch, Variant
 
 FADE_OCTAVES = 1.0
 FAMILY_LOG_SD = 0.01
 """What all devices of a family are off together: they were learned from, each on its own."""
 OTHER_RELEASE = 1.25
 """Judged, where fewer than two releases were measured: how much further off another's are."""
+_CODE_OF_ONE = int(codes(np.ones(1))[0])
+_PER_STEP = 1.0 / (STEPS * FADE_OCTAVES)
+"""Of a correction's weight, what it loses for each code beyond the range."""
+_ROWS = 2048
+"""Rows whose features stay in a core's cache while they become bins."""
 
 
 def learned_times(
@@ -41,73 +58,239 @@ def learned_times(
     Raises:
         SilicastError: the device cannot run it, or an artefact is broken.
     """
-    times = model.times(batch, device)
-    artefact = load_artefact(model.family) if times.measured else None
-    if artefact is None:
-        return times
-    kernels = Kernels.of(model, times.analysis, batch, device)
-    return corrected(times, kernels, device, artefact, ceilings=ceilings)
+    found = model.estimates(batch, device)
+    artefact = load_artefact(model.family) if found.shared.measured else None
+    correction = correction_for(model, batch.variant, device, artefact)
+    return found.times() if correction is None else correction.applied(found, ceilings=ceilings)
 
 
-def corrected(
-    times: KernelTimes,
-    kernels: Kernels,
-    device: Device,
-    artefact: Artefact,
-    *,
-    ceilings: bool = False,
-) -> KernelTimes:
-    """``times`` with an artefact's correction; unchanged where it has none for them.
+@lru_cache(maxsize=4096)
+def correction_for(
+    model: Implementation, variant: Variant, device: Device, artefact: Artefact | None
+) -> Correction | None:
+    """An artefact's correction for kernels of a variant on a device; None where it has none.
 
-    Nothing was learned of a style or format of the cache that no training row had.
+    Nothing was learned of a style or format of the cache that no training row had; a library may be
+    new, for rows without one were learned from too.
     """
-    trained = artefact.find(device.architecture, kernels.batch.variant.dtype)
-    if trained is None or not _known(kernels.own, artefact.names(trained)):
-        return times
-    found = codes(kernels.table(artefact.names(trained)))
-    weight = inside(found, artefact.ranges(trained))
-    factor = exp_fixed(weight * artefact.trees(trained).of_codes(found))
-    estimate = np.maximum(times.estimate_s * factor, times.bound_s)
-    named = _is_named(kernels.own, artefact.names(trained))
-    shared, left = _left(times, trained, device, kernels.batch.family, named=named)
-    apart = _apart(
-        times, shared, weight, left * exp_fixed(artefact.spread(trained).of_codes(found))
-    )
-    variance = sum(value * value for value in shared.values())
-    spread = exp_fixed(Z90 * np.sqrt(variance + apart * apart))
-    return replace(
-        times,
-        estimate_s=estimate,
-        p05_s=np.maximum(estimate / spread, times.bound_s),
-        p95_s=estimate * spread,
-        shared_log_sd=shared,
-        independent_log_sd=apart,
-        learned=weight,
-        analytic_s=times.estimate_s,
-        ceiling_s=ceiling_times(times, found, weight, artefact, trained) if ceilings else None,
-    )
+    trained = artefact and artefact.find(device.architecture, variant.dtype)
+    if artefact is None or trained is None:
+        return None
+    own, names = marks(model, variant, device), artefact.names(trained)
+    if not all(name in names for name in own if not name.startswith(WHO)):
+        return None
+    errors = _Errors.of(trained, model, variant, device, named=_is_named(own, names))
+    return Correction.of(artefact, trained, own, model.ragged, errors)
 
 
-def inside(found: I64, ranges: I64) -> F64:
+@final
+@dataclass(frozen=True)
+class _Errors:
+    """Errors of corrected kernels, log sd.
+
+    Attributes:
+        shared: by factor, where the correction has its whole weight; variance: of all of them.
+        lost_variance: what these are less than the analytic ones; it comes back with distance.
+        left: of a usual row's own.
+    """
+
+    shared: Mapping[str, float]
+    variance: float
+    lost_variance: float
+    left: float
+
+    @staticmethod
+    def of(
+        trained: Trained, model: Implementation, variant: Variant, device: Device, *, named: bool
+    ) -> _Errors:
+        """Of a variant on a device.
+
+        Args:
+            named: rows of the very release (or library) were learned from.
+        """
+        known = device.name in trained.devices
+        learned = {
+            "device": trained.shared_log_sd if known else trained.device_log_sd,
+            "family": FAMILY_LOG_SD,
+        }
+        analytic = shared_of(model, variant, device).log_sd
+        shared = {
+            name: min(learned.get(name.partition(":")[0], value), value)
+            for name, value in analytic.items()
+        }
+        left = trained.log_sd
+        if not named:
+            left = max(left, trained.blank_log_sd, trained.release_log_sd)
+            if trained.campaign_log_sd:
+                shared[f"campaign:{model.family}"] = trained.campaign_log_sd
+            else:
+                left *= OTHER_RELEASE
+        lost = sum(v * v - shared[name] * shared[name] for name, v in analytic.items())
+        return _Errors(shared, sum(value * value for value in shared.values()), lost, left)
+
+    def independent_log_sd(self, analytic: F64, weight: F64, relative: F64) -> F64:
+        """Of each row: between the learned and the analytic one by weight, shape (n,).
+
+        Args:
+            relative: a row's over a usual one's.
+        """
+        left, faded = self.left * relative, 1.0 - weight
+        variance = weight * left * left + faded * (analytic * analytic + self.lost_variance)
+        found: F64 = xp.sqrt(xp.maximum(variance, analytic * analytic * faded))
+        return found
+
+
+@final
+@dataclass(frozen=True)
+class Correction:
+    """A trained correction made ready for the kernels of one variant on one device.
+
+    Attributes:
+        columns: features that differ from row to row.
+        bins: their tables of bins; ranges: codes between which each lies, shape (rows, 2).
+        marks: bins of all features, 0 but where a mark is, shape (F, 1).
+        beyond: steps by which a mark lies outside its range, 0 = none does.
+        sums: of the correction, and of the log of a row's sd over a usual one's.
+        ceiling: trees of what the quick kernels reached; None where there are none.
+        who: places of the marks of who provides a kernel.
+        errors: of the corrected times.
+        own: marks of the variant; ragged: dimensions of the family that may differ per sequence.
+    """
+
+    columns: Columns
+    bins: U8
+    ranges: I16
+    marks: U8
+    beyond: int
+    sums: ForestSums
+    ceiling: Trees | None
+    who: list[int]
+    errors: _Errors
+    own: frozenset[str]
+    ragged: frozenset[str]
+
+    @staticmethod
+    def of(
+        artefact: Artefact,
+        trained: Trained,
+        own: frozenset[str],
+        ragged: frozenset[str],
+        errors: _Errors,
+    ) -> Correction:
+        """Of kernels that have the marks ``own``."""
+        names, forest = artefact.names(trained), artefact.trees(trained)
+        columns = columns_of(names)
+        rows = columns.rows
+        is_mark = np.ones((len(names), 1), dtype=np.bool_)
+        is_mark[rows] = False
+        mark = np.array([[_CODE_OF_ONE * (name in own)] for name in names])
+        ranges, bins = artefact.ranges(trained), forest.common.bins
+        outside = np.where(is_mark, _outside(mark, ranges), 0)
+        return Correction(
+            columns=columns,
+            bins=bins[rows],
+            ranges=ranges[rows].astype(np.int16),
+            marks=binned(bins, mark) * is_mark,
+            beyond=max(int(outside.max()), 0),
+            sums=ForestSums(forest, artefact.spread(trained)),
+            ceiling=artefact.ceiling(trained),
+            who=[row for row, name in enumerate(names) if name.startswith(WHO)],
+            errors=errors,
+            own=own,
+            ragged=ragged,
+        )
+
+    def applied(self, found: Estimates, *, ceilings: bool = False) -> KernelTimes:
+        """Times of kernels whose analytic estimates are known.
+
+        Args:
+            ceilings: say too what the quick kernels of such problems reached.
+        """
+        kernels = Kernels(found.analysis, found.batch, self.ragged, self.own)
+        bins, weight = self._placed(kernels)
+        log_factor, log_apart = self.sums.of_bins(bins)
+        if found.batch.numbers:
+            log_factor, log_apart = log_factor.item(), log_apart.item()
+        bound_s = found.analysis.bound_s
+        estimate = xp.maximum(found.estimate_s * exp_fixed(weight * log_factor), bound_s)
+        octaves = octaves_outside(found.batch)
+        analytic = found.independent_log_sd(octaves)
+        apart = self.errors.independent_log_sd(analytic, weight, exp_fixed(log_apart))
+        low, high = found.interval(estimate, self.errors.variance + apart * apart)
+        return KernelTimes(
+            estimate_s=estimate,
+            p05_s=low,
+            p95_s=high,
+            bound_s=bound_s,
+            shared_log_sd=dict(self.errors.shared),
+            independent_log_sd=apart,
+            analysis=found.analysis,
+            octaves_outside=octaves,
+            warnings=found.warnings,
+            measured=found.shared.measured,
+            learned=weight,
+            analytic_s=found.estimate_s,
+            ceiling_s=self._ceiling_s(found, bins, weight) if ceilings else None,
+        )
+
+    def _placed(self, kernels: Kernels) -> tuple[U8, F64]:
+        """Bins of all features, shape (F, n), and the correction's weight, shape (n,)."""
+        count = len(kernels.batch)
+        bins = np.repeat(self.marks, count, axis=1)
+        if kernels.batch.numbers:
+            found = codes(np.array(self.columns.values(kernels))).reshape(-1, 1)
+            bins[self.columns.rows] = binned(self.bins, found)
+            farthest = int(_outside(found, self.ranges).max(initial=self.beyond))
+            return bins, xp.maximum(1.0 - farthest * _PER_STEP, 0.0)
+        values = [leading_bits(np.asarray(x)) for x in self.columns.values(kernels)]
+        weight = np.empty(count)
+        for start in range(0, count, _ROWS):
+            part = slice(start, start + _ROWS)
+            bits = np.empty((len(values), min(_ROWS, count - start)), dtype=np.int16)
+            for row, value in enumerate(values):
+                bits[row] = value[part] if len(value) == count else value
+            found = clipped(bits)
+            bins[self.columns.rows, part] = binned(self.bins, found)
+            beyond = _outside(found, self.ranges).max(axis=0, initial=self.beyond)
+            weight[part] = _weight(beyond)
+        return bins, weight
+
+    def _ceiling_s(self, found: Estimates, bins: U8, weight: F64) -> F64 | None:
+        """Times that the quick kernels of such problems reached, whoever provides them; between
+        the analytic estimate and those outside the measured range, never below the bound.
+        """
+        if self.ceiling is None:
+            return None
+        anyone = bins.copy()
+        anyone[self.who] = 0
+        log_factor = scaled(self.ceiling.of_bins(anyone))
+        if not isinstance(weight, np.ndarray):
+            log_factor = log_factor.item()
+        ceiling_s = found.estimate_s * exp_fixed(weight * log_factor)
+        above: F64 = xp.maximum(ceiling_s, found.analysis.bound_s)
+        return above
+
+
+def inside(found: I16 | I64, ranges: I64) -> F64:
     """1 within the range of every feature, falling to 0 an octave beyond; shape (n,).
 
     Args:
         found: codes of features, shape (F, n); ranges: first and last of each, shape (F, 2).
     """
-    beyond = np.maximum(ranges[:, :1] - found, found - ranges[:, 1:]).max(axis=0)
-    weight: F64 = 1.0 - np.maximum(beyond, 0) * (1.0 / (STEPS * FADE_OCTAVES))
+    return _weight(_outside(found, ranges).max(axis=0))
+
+
+def _outside(found: I16 | I64, ranges: I16 | I64) -> I64:
+    """Steps by which codes lie outside their ranges, shape (F, n); not above 0 inside."""
+    steps: I64 = np.maximum(ranges[:, :1] - found, found - ranges[:, 1:])
+    return steps
+
+
+def _weight(beyond: I64) -> F64:
+    weight: F64 = 1.0 - np.maximum(beyond, 0).astype(np.float64) * _PER_STEP
     return np.maximum(weight, 0.0)
 
 
-@lru_cache(maxsize=4096)
-def _known(own: frozenset[str], features: tuple[str, ...]) -> bool:
-    """Whether training rows had every style and cache format that is marked; a library may be new,
-    for rows without one were learned from too.
-    """
-    return all(name in features for name in own if not name.startswith(WHO))
-
-
-@lru_cache(maxsize=4096)
 def _is_named(own: frozenset[str], features: tuple[str, ...]) -> bool:
     """Whether rows of the very release were learned from; of the library, where its releases are
     not told apart.
@@ -120,34 +303,3 @@ def _is_named(own: frozenset[str], features: tuple[str, ...]) -> bool:
         if kind == "library" and not told:
             return True
     return False
-
-
-def _left(
-    times: KernelTimes, trained: Trained, device: Device, family: str, *, named: bool
-) -> tuple[Mapping[str, float], float]:
-    """Shared loadings where the correction has its whole weight, and a usual row's own sd."""
-    known = device.name in trained.devices
-    learned = {
-        "device": trained.shared_log_sd if known else trained.device_log_sd,
-        "family": FAMILY_LOG_SD,
-    }
-    shared = {
-        name: min(learned.get(name.partition(":")[0], value), value)
-        for name, value in times.shared_log_sd.items()
-    }
-    if named:
-        return shared, trained.log_sd
-    left = max(trained.log_sd, trained.blank_log_sd, trained.release_log_sd)
-    if not trained.campaign_log_sd:
-        return shared, left * OTHER_RELEASE
-    return {**shared, f"campaign:{family}": trained.campaign_log_sd}, left
-
-
-def _apart(times: KernelTimes, shared: Mapping[str, float], weight: F64, left: F64) -> F64:
-    """Each row's own sd: between the learned and the analytic one by weight."""
-    faded = 1.0 - weight
-    analytic = times.independent_log_sd
-    # what the shared parts have lost by the correction comes back with distance
-    lost = sum(v * v - shared[name] * shared[name] for name, v in times.shared_log_sd.items())
-    variance = weight * left * left + faded * (analytic * analytic + lost)
-    return np.sqrt(np.maximum(variance, analytic * analytic * faded))

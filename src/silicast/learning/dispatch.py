@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
+from silicast.core import xp
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Domain, Quantity, Tier
 from silicast.hardware.device import Device
@@ -109,10 +110,7 @@ def times(ops: Sequence[Op], device: Device, evidence: Evidence = ALL_SHIPPED) -
         groups.setdefault((op.family, op.variant, names), []).append(op)
     fresh: dict[Op, KernelTime] = {}
     for group in groups.values():
-        model = implementation_of(group[0], device)
-        batch = OpBatch.of(group)
-        found = kernel_times(model, batch, device, evidence)
-        fresh.update(zip(group, _rows(group, found, batch, device), strict=True))
+        fresh.update(zip(group, _evaluated(group, device, evidence), strict=True))
     answer = [fresh[op] if op in fresh else known[op] for op in ops]
     known.update(fresh)
     return answer
@@ -129,25 +127,38 @@ def _memory(device: Device, evidence: Evidence) -> dict[Op, KernelTime]:
     return _memo.setdefault((device, evidence), {})
 
 
+def _evaluated(ops: Sequence[Op], device: Device, evidence: Evidence) -> list[KernelTime]:
+    """Times of ops that one vectorised call serves; of one op, without arrays."""
+    model = implementation_of(ops[0], device)
+    if len(ops) == 1 and not evidence.measured:
+        one = OpBatch.single(ops[0])
+        try:
+            return _rows(ops, kernel_times(model, one, device, evidence), one, device)
+        except ArithmeticError:
+            pass  # where an array holds an infinity
+    batch = OpBatch.of(ops)
+    return _rows(ops, kernel_times(model, batch, device, evidence), batch, device)
+
+
 def _rows(
     ops: Sequence[Op], times: KernelTimes, batch: OpBatch, device: Device
 ) -> list[KernelTime]:
-    choices = times.analysis.choice or ("",) * len(ops)
+    choices = times.analysis.choice() or [""] * len(ops)
     energy = kernel_energy(times, batch, device)
     columns = zip(
         ops,
-        times.estimate_s.tolist(),
-        times.p05_s.tolist(),
-        times.p95_s.tolist(),
-        times.bound_s.tolist(),
+        xp.tolist(times.estimate_s),
+        xp.tolist(times.p05_s),
+        xp.tolist(times.p95_s),
+        xp.tolist(times.bound_s),
         times.bound_by(),
-        times.independent_log_sd.tolist(),
+        xp.tolist(times.independent_log_sd),
         choices,
         times.domains(),
         times.tiers(),
         [None] * len(ops) if energy is None else energy.quantities(),
-        [None] * len(ops) if times.ceiling_s is None else times.ceiling_s.tolist(),
-        times.analysis.demand.waves.tolist(),
+        [None] * len(ops) if times.ceiling_s is None else xp.tolist(times.ceiling_s),
+        xp.tolist(times.analysis.demand.waves),
         strict=True,
     )
     power_measured = energy is None or energy.measured

@@ -21,18 +21,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import final
+from functools import lru_cache, partial
+from operator import attrgetter
+from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from silicast.core.numerics import F64, I64
+from silicast.core import xp
+from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.check import take
-from silicast.kernels.implementation import Analysis, Implementation
+from silicast.kernels.implementation import Analysis, Implementation, computed
 from silicast.workload.op import OpBatch, Variant
 
 LEFT_OVERS = (32, 128)
+"""Powers of two of which a dimension's remainder is a feature."""
 LEFT_OUT = {"window": 0}
 """Dimension -> what it is where an op leaves it out; 1 for all others."""
 MARKS = frozenset(("style", "library", "release", "kv", "flag", "stream"))
@@ -40,8 +44,8 @@ MARKS = frozenset(("style", "library", "release", "kv", "flag", "stream"))
 WHO = ("library:", "release:")
 """Marks of who provides a kernel: queries may name others, or nobody."""
 
-Column = Callable[[str, "Kernels"], F64 | I64]
-"""A kind of feature: what follows the colon in its name, and the kernels -> shape (n,)."""
+Column = Callable[["Kernels"], Any]
+"""A feature: the kernels -> its values, shape (n,) or one number for all rows."""
 
 
 @final
@@ -79,90 +83,72 @@ class Kernels:
 
     def table(self, names: tuple[str, ...]) -> F64:
         """Features ``names``, shape (F, n)."""
-        layout = _layout(names)
-        found = np.zeros((len(names), len(self.batch)), dtype=np.float64)
-        for row, name, column in layout.columns:
-            found[row] = column(name, self)
-        for rows, values in (
-            (layout.own, self.analysis.features), (layout.shares, self.analysis.resource_s)
-        ):  # fmt: skip
-            for row, name in rows:
-                value = values.get(name)
-                if value is not None:
-                    found[row] = value
-        if len(layout.share_rows):
-            found[layout.share_rows] /= self.analysis.time_s
-        floored = layout.floored
-        found[floored] = np.maximum(found[floored], 0.0)
-        if len(layout.left):
-            found[layout.left] = found[layout.left_of] % layout.base * layout.per_base
-        found[_marked(names, self.own)] = 1.0
-        return found
+        columns = columns_of(names)
+        found = np.empty((len(names), len(self.batch)), dtype=np.float64)
+        for row, values in zip(columns.rows.tolist(), columns.values(self), strict=True):
+            found[row] = values
+        for row, name in columns.marks:
+            found[row] = name in self.own
+        return np.maximum(found, 0.0, out=found)
 
 
 @final
 @dataclass(frozen=True)
-class _Layout:
-    """Which row of a table each kind of feature fills.
+class Columns:
+    """How features are computed, those of one kind after the other.
 
     Attributes:
-        columns: rows that are computed one by one.
-        own, shares: rows out of the analysis; share_rows: those of the latter.
-        floored: rows that are held at 0 or above.
-        left, left_of: rows of what is left over, and the rows of the sizes that it is left of;
-            base, per_base: of what, shape (rows, 1), and one over it.
-        marks: rows that are 0 or 1.
+        rows: place of each column among all features.
+        own: features of the family's analysis; shares: resources; others: the rest.
+        marks: places and names of marks, which are the variant's: no column has them.
     """
 
-    columns: list[tuple[int, str, Column]]
-    own: list[tuple[int, str]]
-    shares: list[tuple[int, str]]
-    share_rows: I64
-    floored: I64
-    left: I64
-    left_of: I64
-    base: F64
-    per_base: F64
-    marks: list[tuple[int, str]]
+    rows: NDArray[np.int64]
+    own: tuple[str, ...]
+    shares: tuple[str, ...]
+    others: tuple[Column, ...]
+    marks: tuple[tuple[int, str], ...]
+
+    def values(self, of: Kernels) -> list[Any]:
+        """Columns of a batch: arrays of shape (n,), or a number for all rows."""
+        features, resource_s = computed(of.analysis.features), of.analysis.resource_s
+        time_s = of.analysis.time_s
+        return [
+            *[features.get(name, 0.0) for name in self.own],
+            *[resource_s[name] / time_s if name in resource_s else 0.0 for name in self.shares],
+            *[column(of) for column in self.others],
+        ]
 
 
 @lru_cache(maxsize=512)
-def _layout(names: tuple[str, ...]) -> _Layout:
-    place = {name: row for row, name in enumerate(names)}
-    by_kind: dict[str, list[tuple[int, str]]] = {"x": [], "share": [], "mark": []}
-    columns: list[tuple[int, str, Column]] = []
-    left: list[tuple[int, int, int]] = []
+def columns_of(names: tuple[str, ...]) -> Columns:
+    """The columns of some features."""
+    kinds: dict[str, list[tuple[int, str]]] = {"x": [], "share": [], "": [], "mark": []}
     for row, name in enumerate(names):
         kind, _, of = name.partition(":")
         if kind in MARKS:
-            by_kind["mark"].append((row, name))
-        elif kind in by_kind:
-            by_kind[kind].append((row, of))
-        elif kind in _LEFT_OVER:
-            left.append((row, place[f"size:{of}"], _LEFT_OVER[kind]))
+            kinds["mark"].append((row, name))
+        elif kind in kinds:
+            kinds[kind].append((row, of))
         else:
-            columns.append((row, of, _COLUMNS[kind]))
-    shares = np.array([row for row, _ in by_kind["share"]], dtype=np.int64)
-    floored = [row for row, _ in by_kind["x"]] + shares.tolist()
-    base = np.array([each for _, _, each in left], dtype=np.float64).reshape(-1, 1)
-    return _Layout(
-        columns=columns,
-        own=by_kind["x"],
-        shares=by_kind["share"],
-        share_rows=shares,
-        floored=np.array(floored, dtype=np.int64),
-        left=np.array([row for row, _, _ in left], dtype=np.int64),
-        left_of=np.array([row for _, row, _ in left], dtype=np.int64),
-        base=base,
-        per_base=1.0 / base,
-        marks=by_kind["mark"],
+            kinds[""].append((row, name))
+    rows = [row for kind in ("x", "share", "") for row, _ in kinds[kind]]
+    return Columns(
+        rows=np.array(rows, dtype=np.int64),
+        own=tuple(name for _, name in kinds["x"]),
+        shares=tuple(name for _, name in kinds["share"]),
+        others=tuple(_column(name) for _, name in kinds[""]),
+        marks=tuple(kinds["mark"]),
     )
 
 
-@lru_cache(maxsize=4096)
-def _marked(names: tuple[str, ...], own: frozenset[str]) -> I64:
-    """Rows of the marks that a kernel has."""
-    return np.array([row for row, name in _layout(names).marks if name in own], dtype=np.int64)
+def _column(name: str) -> Column:
+    kind, _, of = name.partition(":")
+    if kind in _DEMANDED:
+        return attrgetter(f"analysis.demand.{kind}")
+    if kind in _LEFT_OVER:
+        return partial(_left_over, of, _LEFT_OVER[kind])
+    return partial(_COLUMNS[kind], of)
 
 
 def all_names(model: Implementation, parts: Iterable[tuple[OpBatch, Device]]) -> tuple[str, ...]:
@@ -193,61 +179,61 @@ def marks(model: Implementation, variant: Variant, device: Device) -> frozenset[
     return frozenset(found)
 
 
-def _demanded(field: str) -> Column:
-    def column(name: str, of: Kernels) -> F64:
-        del name
-        found: F64 = getattr(of.analysis.demand, field)
-        return found
-
-    return column
+def _left_over(name: str, base: int, of: Kernels) -> F64:
+    left: F64 = (_size(name, of) & (base - 1)) * (1.0 / base)
+    return left
 
 
 def _fill(name: str, of: Kernels) -> F64:
     del name
     waves = of.analysis.demand.waves
-    return waves / np.maximum(np.ceil(waves), 1.0)
+    found: F64 = waves / xp.maximum(xp.ceil(waves), 1.0)
+    return found
 
 
-def _size(name: str, of: Kernels) -> I64:
+def _values(name: str, of: Kernels) -> Any:
+    both = name.removesuffix("_h").removesuffix("_w")  # one size may stand for both sides
+    for each in (name, both):
+        if each in of.batch.dims:
+            return of.batch.dims[each]
+    return LEFT_OUT.get(name, 1)
+
+
+def _size(name: str, of: Kernels) -> Any:
     """A dimension; of one that may differ per sequence, the sum over the sequences."""
     values = _values(name, of)
     if name not in of.ragged:
         return values
     if name in of.batch.ragged and of.batch.offsets is not None:
-        total: I64 = np.add.reduceat(values, of.batch.offsets[:-1])
-        return total
+        return _reduced(np.add, values, of.batch)
     return values * _sequences(name, of)
 
 
-def _longest(name: str, of: Kernels) -> I64:
+def _longest(name: str, of: Kernels) -> Any:
     values = _values(name, of)
     if name not in of.batch.ragged or of.batch.offsets is None:
         return values
-    longest: I64 = np.maximum.reduceat(values, of.batch.offsets[:-1])
-    return longest
+    return _reduced(np.maximum, values, of.batch)
 
 
-def _values(name: str, of: Kernels) -> I64:
-    found = of.batch.dims.get(name)
-    if found is None:  # one size may stand for both sides of a window
-        found = of.batch.dims.get(name.removesuffix("_h").removesuffix("_w"))
-    if found is None:
-        return np.full(len(of.batch), LEFT_OUT.get(name, 1), dtype=np.int64)
-    return found
+def _reduced(by: np.ufunc, values: Any, batch: OpBatch) -> Any:
+    """A dimension that differs from sequence to sequence as one value an op."""
+    assert batch.offsets is not None
+    found = by.reduceat(values, batch.offsets[:-1])
+    return found.item() if batch.numbers else found
 
 
-def _sequences(name: str, of: Kernels) -> I64:
+def _sequences(name: str, of: Kernels) -> Any:
     del name
     if of.batch.offsets is None:
-        return of.batch.dims.get("batch", np.ones(len(of.batch), dtype=np.int64))
-    return np.diff(of.batch.offsets)
+        return of.batch.dims.get("batch", 1)
+    counts = np.diff(of.batch.offsets)
+    return counts.item() if of.batch.numbers else counts
 
 
+_DEMANDED = ("tasks", "waves", "occupancy")
 _LEFT_OVER = {f"over{base}": base for base in LEFT_OVERS}
-_COLUMNS: dict[str, Column] = {
-    "tasks": _demanded("tasks"),
-    "waves": _demanded("waves"),
-    "occupancy": _demanded("occupancy"),
+_COLUMNS: dict[str, Callable[[str, Kernels], Any]] = {
     "fill": _fill,
     "size": _size,
     "max": _longest,

@@ -9,16 +9,14 @@ regions there are, and all of it is integer, so that the bits are those of any b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.numerics import F64, I64
-from silicast.learning.oblivious import LEAF_SCALE, U8, Trees, binned, codes
-
-_ONE_BY_ONE = 4
-"""Up to so many rows are led through the splits in plain Python, which is quicker."""
+from silicast.learning.oblivious import I16, U8, Trees, TreeSums, binned, codes, scaled
 
 
 @final
@@ -40,44 +38,85 @@ class Forest:
     def __post_init__(self) -> None:
         if self.splits.shape != (max(len(self.own) - 1, 0), 3):
             raise ValueError(f"splits of shape {self.splits.shape} for {len(self.own)} regions")
+        if len(self.own) > 256:
+            raise ValueError("more than 256 regions")
         for number, (region, feature, _) in enumerate(self.splits.tolist()):
             if not (0 <= region <= number and 0 <= feature < len(self.common.bins)):
                 raise ValueError("a split of a region or feature that there is not")
+
+    @cached_property
+    def _alone(self) -> ForestSums:
+        return ForestSums(self)
 
     def evaluate(self, columns: F64) -> F64:
         """The sum, shape (n,), for features of shape (F, n), none negative."""
         return self.of_codes(codes(columns))
 
-    def of_codes(self, found: I64) -> F64:
+    def of_codes(self, found: I16) -> F64:
         """The same for features' codes, shape (F, n)."""
-        bins = binned(self.common.bins, found)
-        total = self.common.of_bins(bins)
-        if self.own:
-            region = regions(self.splits, bins)
-            for number in sorted(set(region.tolist())):
-                if found.shape[1] == 1:
-                    total = total + self.own[number].of_bins(bins)
-                else:
-                    rows = np.flatnonzero(region == number)
-                    total[rows] += self.own[number].of_bins(bins[:, rows])
-        return total.astype(np.float64) * LEAF_SCALE
+        total: F64 = self._alone.of_bins(binned(self.common.bins, found))[0]
+        return total
 
 
-def regions(splits: NDArray[np.int16], bins: U8) -> I64:
+@final
+class ForestSums:
+    """A forest's sum and further sums of trees over the same bins, evaluated together.
+
+    Args:
+        forest: whose sum comes first.
+        others: trees whose sums follow.
+    """
+
+    def __init__(self, forest: Forest, *others: Trees) -> None:
+        self._forest, self._others = forest, others
+        self._common = TreeSums([forest.common, *others])
+        self._own: dict[int, TreeSums] = {}
+        self._together: dict[int, TreeSums] = {}
+
+    def of_bins(self, bins: U8) -> F64:
+        """The sums, shape (1 + others, n), for features' bins of shape (F, n)."""
+        forest = self._forest
+        if bins.shape[1] == 1 and forest.own:
+            total = self._of_one(_region(forest.splits.tolist(), bins[:, 0].tolist()), bins)
+        else:
+            total = self._common.of_bins(bins)
+            if forest.own:
+                self._add_own(regions(forest.splits, bins), bins, total)
+        return scaled(total)
+
+    def _of_one(self, region: int, bins: U8) -> I64:
+        """Common trees and the region's in one pass."""
+        sums = self._together.get(region)
+        if sums is None:
+            forest = self._forest
+            sums = TreeSums([forest.common, *self._others, forest.own[region]])
+            self._together[region] = sums
+        found = sums.of_bins(bins)
+        found[0] += found[-1]
+        return found[:-1]
+
+    def _add_own(self, region: U8, bins: U8, total: I64) -> None:
+        for number in np.flatnonzero(np.bincount(region)).tolist():
+            sums = self._own.get(number)
+            if sums is None:
+                sums = self._own[number] = TreeSums([self._forest.own[number]])
+            rows = np.flatnonzero(region == number)
+            total[0, rows] += sums.of_bins(bins.take(rows, axis=1))[0]
+
+
+def regions(splits: NDArray[np.int16], bins: U8) -> U8:
     """The region of each row, shape (n,), for bins of shape (F, n)."""
-    count = bins.shape[1]
-    if count <= _ONE_BY_ONE:
-        return np.array([_region(splits, bins[:, row]) for row in range(count)], dtype=np.int64)
-    found = np.zeros(count, dtype=np.int64)
+    found = np.zeros(bins.shape[1], dtype=np.uint8)
     for number, (region, feature, first) in enumerate(splits.tolist()):
-        found[(found == region) & (bins[feature] >= first)] = number + 1
+        moves = (found == region) & (bins[feature] >= first)
+        found += moves * np.uint8(number + 1 - region)
     return found
 
 
-def _region(splits: NDArray[np.int16], row: U8) -> int:
-    values = row.tolist()
+def _region(splits: list[list[int]], bins: list[int]) -> int:
+    """The region of one row; quicker in plain Python."""
     found = 0
-    for number, (region, feature, first) in enumerate(splits.tolist()):
-        if region == found and values[feature] >= first:
+    for number, (region, feature, first) in enumerate(splits):
+        if region == found and bins[feature] >= first:
             found = number + 1
     return found

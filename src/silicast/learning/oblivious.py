@@ -10,8 +10,11 @@ from its IEEE bits (piecewise linear between powers of two), looked up in a tabl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,40 +22,60 @@ from numpy.typing import NDArray
 from silicast.core.numerics import F64, I64
 
 U8 = NDArray[np.uint8]
+I16 = NDArray[np.int16]
 
 OCTAVES = 32
 """Powers of two on either side of 1 that a feature's code tells apart."""
 STEPS = 16
-"""Codes an octave."""
+"""Codes an octave: the first 4 bits of the mantissa."""
 CODES = 2 * OCTAVES * STEPS
 LEAF_SCALE = 1.0 / 4096.0
-"""Of a leaf's integer: a resolution of a fortieth of a percent."""
+"""Unit of a leaf's integer: a resolution of a fortieth of a percent."""
 
-_SHIFT = np.int64(52 - 4)
-_LOWEST = np.int64((1023 - OCTAVES) * STEPS)
-_CHUNK = 1 << 14
+_LOWEST = (1023 - OCTAVES) * STEPS
 _FEW = 16
-_SOME = 8192
-_BLOCK = 256
-"""Rows whose answers to all trees stay in a core's cache."""
+"""Up to so many rows, packing the answers' bits in one call is quicker than level by level."""
+_LEAVES = 1 << 18
+"""Leaves looked up at once: what a core's cache holds with all that leads to them."""
 
 
-def codes(values: F64) -> I64:
+def codes(values: F64) -> I16:
     """A monotonic code of non-negative numbers, 0..CODES - 1; shape as ``values``.
 
     >>> codes(np.array([0.0, 1.0, 1.0625, 2.0])).tolist()
     [0, 512, 513, 528]
     """
-    raw = (np.ascontiguousarray(values, dtype=np.float64).view(np.int64) >> _SHIFT) - _LOWEST
-    found: I64 = np.minimum(np.maximum(raw, 0), CODES - 1)
+    return clipped(leading_bits(values))
+
+
+def leading_bits(values: F64 | I64) -> I16:
+    """Sign, exponent and the first 4 bits of the mantissa of numbers as floats: the upper two bytes
+    of each, without a copy where they are floats already.
+    """
+    bits: I16 = np.ascontiguousarray(values, dtype="<f8").view("<i2")[..., 3::4]
+    return bits
+
+
+def clipped(bits: I16) -> I16:
+    """Codes from leading bits."""
+    found: I16 = np.minimum(np.maximum(bits, _LOWEST), _LOWEST + CODES - 1)
+    found -= _LOWEST
     return found
 
 
-def binned(bins: U8, found: I64) -> U8:
+def binned(bins: U8, found: I16 | I64) -> U8:
     """The bins of codes, both with a row a feature; shape as ``found``."""
-    places = found + np.arange(0, bins.size, bins.shape[1]).reshape(-1, 1)
-    picked: U8 = bins.reshape(-1).take(places)
+    picked: U8 = bins.reshape(-1).take(_places(found, bins.size, bins.shape[1]))
     return picked
+
+
+def _places(columns: NDArray[Any], size: int, width: int) -> I64:
+    """Places in a flat table of ``size`` values from each row's columns; its rows are ``width``
+    long. Narrow sums that are widened at once are quicker than wide sums.
+    """
+    first = np.arange(0, size, width, dtype=np.uint16 if size <= 1 << 16 else np.int32)
+    places: I64 = (columns + first.reshape(-1, 1)).astype(np.int64)
+    return places
 
 
 @final
@@ -68,9 +91,9 @@ class Trees:
     """
 
     bins: U8
-    features: NDArray[np.int16]
+    features: I16
     thresholds: U8
-    leaves: NDArray[np.int16]
+    leaves: I16
 
     def __post_init__(self) -> None:
         trees, depth = self.features.shape
@@ -81,80 +104,85 @@ class Trees:
         if trees and not 0 <= int(self.features.min()) <= int(self.features.max()) < len(self.bins):
             raise ValueError("a tree asks for a feature that there is not")
 
+    @cached_property
+    def _alone(self) -> TreeSums:
+        return TreeSums([self])
+
     def evaluate(self, columns: F64) -> F64:
         """The sum of all trees, shape (n,), for features of shape (F, n), none negative."""
         return self.of_codes(codes(columns))
 
-    def of_codes(self, found: I64) -> F64:
+    def of_codes(self, found: I16) -> F64:
         """The same for features' codes, shape (F, n)."""
-        return self.of_bins(binned(self.bins, found)).astype(np.float64) * LEAF_SCALE
+        return scaled(self.of_bins(binned(self.bins, found)))
 
     def of_bins(self, found: U8) -> I64:
         """The same for features' bins, shape (F, n), in units of :data:`LEAF_SCALE`."""
-        count = found.shape[1]
-        if count <= _FEW:
-            return self._few(found)
-        if count <= _SOME:
-            return self._some(found)
-        total = np.empty(count, dtype=np.int64)
-        for start in range(0, count, _CHUNK):
-            chunk = slice(start, start + _CHUNK)
-            total[chunk] = self._many(np.ascontiguousarray(found[:, chunk]))
+        total: I64 = self._alone.of_bins(found)[0]
         return total
 
-    def _few(self, binned: U8) -> I64:
-        """All trees of some rows at once."""
-        trees, depth = self.features.shape
-        if not trees:
-            return np.zeros(binned.shape[1], dtype=np.int64)
-        answers = binned[self.features.reshape(-1)] >= self.thresholds.reshape(-1, 1)
-        # the answers of a tree are the bits of one byte, the first the lowest
-        numbers = np.packbits(answers.reshape(trees, depth, -1), axis=1, bitorder="little")[:, 0]
-        first = np.arange(0, trees << depth, 1 << depth).reshape(-1, 1)
-        total: I64 = self.leaves.reshape(-1)[first + numbers].sum(axis=0, dtype=np.int64)
+
+@final
+class TreeSums:
+    """Several sums of trees over the same bins, evaluated in one pass.
+
+    Args:
+        parts: one or more sums; trees of less depth than the deepest repeat their leaves.
+    """
+
+    def __init__(self, parts: Sequence[Trees]) -> None:
+        depth = max(part.features.shape[1] for part in parts)
+        counts = [len(part.features) for part in parts]
+        features = np.zeros((depth, sum(counts)), dtype=np.int64)
+        thresholds = np.zeros((depth, sum(counts)), dtype=np.uint8)
+        leaves = np.zeros((sum(counts), 1 << depth), dtype=np.int16)
+        borders = np.concatenate(([0], np.cumsum(counts))).tolist()
+        self._trees = [slice(first, last) for first, last in pairwise(borders)]
+        for part, trees in zip(parts, self._trees, strict=True):
+            own = part.features.shape[1]
+            features[:own, trees] = part.features.T
+            thresholds[:own, trees] = part.thresholds.T
+            leaves[trees] = np.tile(part.leaves, 1 << (depth - own))
+        self._depth, self._count = depth, sum(counts)
+        # level by level, so that the answers of each are one run of memory
+        self._features = features.reshape(-1)
+        self._thresholds = thresholds.reshape(-1, 1)
+        self._width = 1 << depth
+        self._leaves = leaves.reshape(-1)
+
+    def of_bins(self, bins: U8) -> I64:
+        """The sums for features' bins of shape (F, n), in units of :data:`LEAF_SCALE`; shape
+        (parts, n).
+        """
+        count = bins.shape[1]
+        total = np.empty((len(self._trees), count), dtype=np.int64)
+        block = max(1, _LEAVES // max(self._count, 1))
+        for start in range(0, count, block):
+            rows = slice(start, start + block)
+            numbers = self._leaf_numbers(bins[:, rows])
+            leaf = self._leaves.take(_places(numbers, self._leaves.size, self._width), mode="wrap")
+            for part, trees in enumerate(self._trees):
+                np.add.reduce(leaf[trees], axis=0, dtype=np.int32, out=total[part, rows])
         return total
 
-    def _some(self, binned: U8) -> I64:
-        """All trees of a block of rows at once, one block after the other."""
-        trees, depth = self.features.shape
-        count = binned.shape[1]
-        total = np.zeros(count, dtype=np.int64)
-        if not trees:
-            return total
-        features = self.features.T.reshape(-1)
-        thresholds = self.thresholds.T.reshape(-1, 1)
-        first = np.arange(0, trees << depth, 1 << depth).reshape(-1, 1)
-        leaves = self.leaves.reshape(-1)
-        for start in range(0, count, _BLOCK):
-            rows = slice(start, start + _BLOCK)
-            block = np.ascontiguousarray(binned[:, rows])
-            # level by level, so that each is one run of memory
-            answers = (block[features] >= thresholds).view(np.uint8).reshape(depth, trees, -1)
-            numbers = answers[depth - 1].copy()
-            for level in range(depth - 2, -1, -1):
-                np.add(numbers, numbers, out=numbers)
-                np.bitwise_or(numbers, answers[level], out=numbers)
-            total[rows] = leaves.take(first + numbers).sum(axis=0, dtype=np.int64)
-        return total
+    def _leaf_numbers(self, bins: U8) -> U8:
+        """The leaf of every tree and row, shape (trees, rows)."""
+        asked = np.ascontiguousarray(bins).take(self._features, axis=0)
+        answers = (asked >= self._thresholds).view(np.uint8)
+        answers = answers.reshape(self._depth, self._count, bins.shape[1])
+        if bins.shape[1] <= _FEW:
+            packed: U8 = np.packbits(answers, axis=0, bitorder="little")[0]
+            return packed
+        numbers: U8 = answers[-1]
+        for level in range(self._depth - 2, -1, -1):
+            np.add(numbers, numbers, out=numbers)
+            np.bitwise_or(numbers, answers[level], out=numbers)
+        return numbers
 
-    def _many(self, binned: U8) -> I64:
-        """One tree after the other over many rows."""
-        count = binned.shape[1]
-        total = np.zeros(count, dtype=np.int32)
-        number = np.empty(count, dtype=np.uint8)
-        answer = np.empty(count, dtype=np.bool_)
-        leaf = np.empty(count, dtype=np.int16)
-        for features, thresholds, leaves in zip(
-            self.features.tolist(), self.thresholds.tolist(), self.leaves, strict=True
-        ):
-            number.fill(0)
-            for feature, threshold in zip(reversed(features), reversed(thresholds), strict=True):
-                np.greater_equal(binned[feature], threshold, out=answer)
-                np.add(number, number, out=number)
-                np.bitwise_or(number, answer.view(np.uint8), out=number)
-            np.take(leaves, number, out=leaf)
-            np.add(total, leaf, out=total)
-        return total.astype(np.int64)
+
+def scaled(sums: I64) -> F64:
+    """Sums of leaves as logs of a factor."""
+    return sums.astype(np.float64) * LEAF_SCALE
 
 
 def no_trees(bins: U8) -> Trees:

@@ -7,12 +7,13 @@ from typing import final
 
 import numpy as np
 
+from silicast.core import xp
 from silicast.core.calibrated import CollectiveCurve
 from silicast.core.numerics import exp_fixed
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.formats import UNMEASURED_CACHE, unmeasured_cache
-from silicast.kernels.implementation import Implementation, KernelTimes
+from silicast.kernels.implementation import Implementation, KernelTimes, in_blocks
 from silicast.kernels.knowledge import substitute_error
 from silicast.learning.calibration import Calibrator
 from silicast.learning.correction import learned_times
@@ -55,6 +56,11 @@ class Evidence:
     whole: WholeModels | None = None
 
     @property
+    def measured(self) -> tuple[Calibrator | ScaledCalibrator, ...]:
+        """What changes times of kernels; the first that speaks for a family and format counts."""
+        return (*self.calibrators, *self.scaled)
+
+    @property
     def collectives(self) -> tuple[CollectiveCurve, ...]:
         """Measured collectives; the first that speaks for a call counts."""
         return tuple(curve for each in self.calibrators for curve in each.calibration.collectives)
@@ -76,13 +82,18 @@ def kernel_times(
     Raises:
         SilicastError: the device cannot run it, or an artefact is broken.
     """
+    return in_blocks(batch, lambda block: _block_times(model, block, device, evidence))
+
+
+def _block_times(
+    model: Implementation, batch: OpBatch, device: Device, evidence: Evidence
+) -> KernelTimes:
     if evidence.learned:
         times = learned_times(model, batch, device, ceilings=evidence.ceilings)
     else:
         times = model.times(batch, device)
     times = _with_cache(times, batch, device)
-    measured: tuple[Calibrator | ScaledCalibrator, ...] = (*evidence.calibrators, *evidence.scaled)
-    for calibrator in measured:
+    for calibrator in evidence.measured:
         if calibrator.speaks_for(model.family, batch.variant.dtype):
             return calibrator.times(times, model, batch, device)
     return times
@@ -93,7 +104,7 @@ def in_whole_models(times: KernelTimes, evidence: Evidence) -> KernelTimes:
     whole = evidence.whole
     if whole is None or whole.log_ratio == 0.0:
         return times
-    factor = exp_fixed(np.array([whole.log_ratio]))
+    factor = _exp(whole.log_ratio)
     estimate = np.maximum(times.estimate_s * factor, times.bound_s)
     return replace(
         times,
@@ -103,16 +114,20 @@ def in_whole_models(times: KernelTimes, evidence: Evidence) -> KernelTimes:
     )
 
 
+def _exp(value: float) -> float:
+    return float(exp_fixed(np.array([value]))[0])
+
+
 def _with_cache(times: KernelTimes, batch: OpBatch, device: Device) -> KernelTimes:
     """Widened where the format of the cache was never measured: only its bytes count."""
     stored = unmeasured_cache(batch.variant.kv_dtype)
     if not stored:
         return times
     sd = substitute_error(device)
-    spread = exp_fixed(np.array([Z90 * sd]))
+    spread = _exp(Z90 * sd)
     return replace(
         times,
-        p05_s=np.maximum(times.p05_s / spread, times.bound_s),
+        p05_s=xp.maximum(times.p05_s / spread, times.bound_s),
         p95_s=times.p95_s * spread,
         shared_log_sd={**times.shared_log_sd, "cache_format": sd},
         warnings=(*times.warnings, UNMEASURED_CACHE.format(stored)),

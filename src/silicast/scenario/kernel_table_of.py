@@ -59,7 +59,13 @@ def kernel_table_of(op: Op) -> Columns:
 def _core(op: Op) -> tuple[object, ...]:
     """The op without sizes and flags that have their default values."""
     usual = {name: default for name, (_, default) in OPS[op.family].optional.items()}
-    dims = {name: dim for name, dim in op.dims if usual.get(name, UNSTATED.get(name)) != dim}
+    stated = dict(op.dims)
+    dims = {
+        name: dim
+        for name, dim in op.dims
+        if usual.get(name, UNSTATED.get(name)) != dim
+        and not (f"{name}_h" in stated and f"{name}_w" in stated)  # both sides have their own
+    }
     flags = {name for name, value in op.variant.flags if value and name not in NO_COLUMN}
     if op.family == "attention_prefill" and "causal" not in dict(op.variant.flags):
         flags.add("causal")  # the default of the tables

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import final, overload
+from typing import Any, final, overload
 
 import numpy as np
+from msgspec import Struct
 
 from silicast.core.numerics import I64
 
@@ -137,8 +138,7 @@ def _bound(dim: Dim, symbols: Mapping[str, Dim]) -> Dim:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class OpBatch:
+class OpBatch(Struct, frozen=True):
     """Many ops of one family and variant as a struct of arrays.
 
     Attributes:
@@ -147,6 +147,7 @@ class OpBatch:
             (n + 1,) says which sequences belong to which op.
         offsets: None where no dimension is ragged.
         ragged: names of the flat dimensions.
+        numbers: one op whose dimensions, but for ragged ones, are plain integers (``core.xp``).
     """
 
     family: str
@@ -154,11 +155,43 @@ class OpBatch:
     dims: Mapping[str, I64]
     offsets: I64 | None = None
     ragged: frozenset[str] = frozenset()
+    numbers: bool = False
 
     def __len__(self) -> int:
+        if self.numbers:
+            return 1
         if self.offsets is not None:
             return len(self.offsets) - 1
         return len(next(iter(self.dims.values())))
+
+    def filled(self, value: float) -> Any:
+        """``value`` for each op, shape (n,); of a batch of numbers, that number."""
+        return value if self.numbers else np.full(len(self), value)
+
+    def beside(self, family: str, variant: Variant, dims: Mapping[str, I64]) -> OpBatch:
+        """Another kernel for each of these ops, with dimensions of the same form."""
+        return OpBatch(family, variant, dims, numbers=self.numbers)
+
+    def arrays(self) -> OpBatch:
+        """The same ops with arrays of shape (n,) instead of numbers."""
+        if not self.numbers:
+            return self
+        dims = {n: v if n in self.ragged else np.array([v]) for n, v in self.dims.items()}
+        return OpBatch(self.family, self.variant, dims, self.offsets, self.ragged)
+
+    @staticmethod
+    def single(op: Op) -> OpBatch:
+        """One op as numbers: most kernel models take a fraction of the time for it.
+
+        >>> OpBatch.single(Op.make("gemm", m=8, n=64, k=32)).dims["n"]
+        64
+        """
+        ragged = frozenset(name for name, value in op.dims if isinstance(value, tuple))
+        if not ragged:
+            return OpBatch(op.family, op.variant, dict(op.dims), numbers=True)  # type: ignore[arg-type]
+        flat = OpBatch.of([op])
+        dims = {n: v if n in ragged else int(v[0]) for n, v in flat.dims.items()}
+        return OpBatch(op.family, op.variant, dims, flat.offsets, ragged, numbers=True)  # type: ignore[arg-type]
 
     @staticmethod
     def of(ops: Sequence[Op]) -> OpBatch:

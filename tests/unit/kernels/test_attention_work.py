@@ -12,8 +12,7 @@ from silicast.kernels.attention_work import (
     live_keys,
     live_scores,
     longest_row,
-    useful_bytes,
-    useful_flops,
+    useful,
 )
 from silicast.workload.op import Op, Variant
 
@@ -70,14 +69,14 @@ def test_flops_and_bytes_by_hand() -> None:
         window=0,
     )
     # live pairs: 2 + 3 and 4; two products of head_dim multiply-adds each, for every head
-    assert useful_flops(op, decode=False) == 9 * 4 * 8 * 4
+    flops = 9 * 4 * 8 * 4
     # queries and results of 3 tokens in two bytes; 7 keys and values in one
-    assert useful_bytes(op, decode=False) == 2 * 3 * 4 * 8 * 2 + 2 * 7 * 2 * 8
+    assert useful(op, decode=False) == (flops, 2 * 3 * 4 * 8 * 2 + 2 * 7 * 2 * 8)
 
 
 def test_decode_attends_to_its_own_token() -> None:
     op = Op.make("attention_decode", kv_len=10, batch=3, num_heads=1, num_kv_heads=1, head_dim=16)
-    assert useful_flops(op, decode=True) == 3 * 11 * 4 * 16
+    assert useful(op, decode=True)[0] == 3 * 11 * 4 * 16
 
 
 def test_counts_beyond_64_bits_stay_exact() -> None:
@@ -92,4 +91,4 @@ def test_counts_beyond_64_bits_stay_exact() -> None:
         num_kv_heads=1,
         head_dim=16,
     )
-    assert useful_flops(op, decode=False) == 4 * 16 * size * size * (1 << 20)
+    assert useful(op, decode=False)[0] == 4 * 16 * size * size * (1 << 20)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
@@ -36,8 +36,8 @@ class Wrapped(Implementation):
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         return self.tamper(self.inner.analyse(batch, device), batch)
 
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
-        return self.inner.shared_log_sd(batch, device)
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
+        return self.inner.shared_log_sd(variant, device)
 
     def flops(self, op: Op) -> int:
         return self.inner.flops(op)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, final
 
 import numpy as np
 import pytest
 
-from silicast.core.numerics import I64
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels import composite
 from silicast.kernels.check import check_kernel
-from silicast.kernels.composite import Composite
+from silicast.kernels.composite import Composite, ModuleWork
+from silicast.kernels.fallback_kernels import ModuleFallback
 from silicast.kernels.implementation import Implementation, implementation_for
-from silicast.kernels.physics import Physics, PhysicsCard, load_physics
+from silicast.kernels.physics import Physics, PhysicsCard, replaced
 from silicast.kernels.timed_parts import PartBatch
-from silicast.kernels.twins import ModuleTwin
 from silicast.workload.op import Op, OpBatch, Variant
 
 CONSTANTS = {
@@ -42,34 +40,29 @@ class Block(Composite):
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
     dims: ClassVar = {"tokens": (1, 4096), "hidden": (16, 8192), "repeats": (1, 4)}
 
-    def parts(self, batch: OpBatch, device: Device | None) -> Sequence[PartBatch]:
+    def work(self, batch: OpBatch, device: Device | None) -> ModuleWork:
         tokens, hidden = batch.dims["tokens"], batch.dims["hidden"]
         wide, plain = batch.variant, replace(batch.variant, dtype="bf16")
         sizes = {"m": tokens, "n": 2 * hidden, "k": hidden}
         back = {"m": tokens, "n": hidden, "k": hidden}
         silu = {"tokens": tokens, "width": 2 * hidden}
         repeats = batch.dims["repeats"]
-        return [
-            PartBatch("up", OpBatch("gemm", wide, sizes), repeats),
-            PartBatch("activation", OpBatch("silu_mul", plain, silu), repeats),
-            PartBatch("down", OpBatch("gemm", plain, back), repeats),
+        parts = [
+            PartBatch("up", batch.beside("gemm", wide, sizes), repeats),
+            PartBatch("activation", batch.beside("silu_mul", plain, silu), repeats),
+            PartBatch("down", batch.beside("gemm", plain, back), repeats),
         ]
-
-    def operands(self, batch: OpBatch) -> tuple[I64, I64]:
-        tokens, hidden = batch.dims["tokens"], batch.dims["hidden"]
         weights = 2 * hidden * hidden * (1 if batch.variant.dtype == "fp8" else 2)
-        return weights + 2 * hidden * hidden + 2 * tokens * hidden, 2 * tokens * hidden
+        read = weights + 2 * hidden * hidden + 2 * tokens * hidden
+        return ModuleWork(parts, read, 2 * tokens * hidden)
 
 
 @pytest.fixture(autouse=True)
-def _constants(monkeypatch: pytest.MonkeyPatch) -> None:
+def _constants() -> Iterator[None]:
     card = PhysicsCard(data=[], split="", command="", date="")
     made = Physics(1, card, CONSTANTS, {"hopper": {"module_s": 1e-6}})
-
-    def load(group: str) -> Physics:
-        return made if group == "test_block" else load_physics(group)
-
-    monkeypatch.setattr(composite, "load_physics", load)
+    with replaced({"test_block": made}):
+        yield
 
 
 def _batch(variant: Variant = Variant(), **dims: Any) -> OpBatch:
@@ -146,7 +139,7 @@ def test_other_execution_models_run_the_parts_as_they_do(
 ) -> None:
     device = find_device(name)
     twin = _twin(device.execution_model)
-    assert isinstance(twin, ModuleTwin)
+    assert isinstance(twin, ModuleFallback)
     found = twin.times(_batch(), device)
     up = _part("gemm", device, m=64, n=8192, k=4096)
     down = _part("gemm", device, m=64, n=4096, k=4096)

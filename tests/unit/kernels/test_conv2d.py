@@ -92,19 +92,19 @@ def test_winograd_beats_the_direct_sum_where_it_applies() -> None:
     )
     direct_s = Conv2d().flops(big) / V100.peak_per_s("fma", "fp32")
     found = predict(big)
-    assert found.analysis.choice[0].startswith("winograd")
+    assert found.analysis.choice()[0].startswith("winograd")
     assert float(found.bound_s[0]) < float(found.estimate_s[0]) < direct_s
 
 
 def test_matrix_units_take_the_product_itself() -> None:
     big = conv(Variant("fp16"), batch=32, in_channels=256, out_channels=256, kernel=3, padding=1)
-    assert predict(big).analysis.choice[0].startswith("implicit")
+    assert predict(big).analysis.choice()[0].startswith("implicit")
 
 
 def test_depthwise_layers_stream() -> None:
     """One channel a group: no tile of products is filled, each result is computed alone."""
     op = conv(Variant("fp16"), in_channels=128, kernel=3, padding=1, groups=128, batch=64)
-    assert predict(op, H100).analysis.choice[0].startswith("direct")
+    assert predict(op, H100).analysis.choice()[0].startswith("direct")
     dense = conv(Variant("fp16"), in_channels=128, kernel=3, padding=1, batch=64)
     assert estimate(op, H100) < 2.0 * estimate(dense, H100)
 

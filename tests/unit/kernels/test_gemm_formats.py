@@ -88,19 +88,19 @@ def test_weight_only_pays_for_few_rows_and_not_for_many() -> None:
 
 
 def test_widening_takes_vector_instructions() -> None:
-    wide, none = (Setting.of(Variant(dtype=x), A100).machine.widen_s for x in ("int4_wo", "bf16"))
+    wide, none = (Setting.of(Variant(dtype=x), A100).rates.widen_s for x in ("int4_wo", "bf16"))
     assert none == 0.0
-    assert wide > Setting.of(Variant(dtype="int8_wo"), A100).machine.widen_s > 0.0
+    assert wide > Setting.of(Variant(dtype="int8_wo"), A100).rates.widen_s > 0.0
     # twice the lanes at 1.4 times the clock
-    hopper = Setting.of(Variant(dtype="int4_wo"), H100).machine.widen_s
+    hopper = Setting.of(Variant(dtype="int4_wo"), H100).rates.widen_s
     clocks = H100.clocks.boost_hz / A100.clocks.boost_hz
     assert wide / hopper == pytest.approx(2 * clocks)
 
 
 def test_units_for_four_bits_take_eight_bit_activations_as_they_are() -> None:
     dtype = "w4a8_mxfp4_mxfp8"
-    assert Setting.of(Variant(dtype=dtype), B200).machine.widen_s == 0.0
-    assert Setting.of(Variant(dtype=dtype), H100).machine.widen_s > 0.0
+    assert Setting.of(Variant(dtype=dtype), B200).rates.widen_s == 0.0
+    assert Setting.of(Variant(dtype=dtype), H100).rates.widen_s > 0.0
 
 
 def test_w4a4_runs_on_its_own_units_where_they_are() -> None:
@@ -224,5 +224,5 @@ def test_streaming_kernels_are_for_few_rows() -> None:
     labels = tiles_for("ampere", "tensor", skinny_rows=4.0).labels
     assert [x for x in labels if "streaming" in x] == ["simt 4x16 streaming"]
     few, many = (times(A100, m, 1024, 65536, dtype="sq", library="trtllm") for m in (4, 5))
-    assert "streaming" in few.analysis.choice[0]
-    assert "streaming" not in many.analysis.choice[0]
+    assert "streaming" in few.analysis.choice()[0]
+    assert "streaming" not in many.analysis.choice()[0]

@@ -34,7 +34,7 @@ def us(op: Op, device: Device = H200) -> float:
 
 
 def names(op: Op, device: Device | None = H200) -> list[str]:
-    return [part.batch.family for part in MlaModule().parts(OpBatch.of([op]), device)]
+    return [part.batch.family for part in MlaModule().work(OpBatch.of([op]), device).parts]
 
 
 def product(m: int, n: int, k: int) -> int:
@@ -96,7 +96,7 @@ def test_the_phase_chooses_how_keys_are_seen() -> None:
 def test_vllms_decode_kernels_take_short_prefills_on_hopper() -> None:
     def runs(q_len: int, kv: str, device: Device) -> dict[str, bool]:
         op = block(variant(library="vllm", kv_dtype=kv), q_len=q_len, kv_len=2000)
-        parts = MlaModule().parts(OpBatch.of([op]), device)
+        parts = MlaModule().work(OpBatch.of([op]), device).parts
         counts = [(p.batch.family, p.count if isinstance(p.count, int) else int(p.count[0]))
                   for p in parts]  # fmt: skip
         return {name: count > 0 for name, count in counts if name.startswith("mla_")}

@@ -186,7 +186,7 @@ def test_drafts_to_be_verified_write_a_state_each() -> None:
 
 def test_chunks_of_uneven_sequences() -> None:
     def shape(batch: float, longest: float, tokens: float) -> Shape:
-        names = Shape.__dataclass_fields__
+        names = Shape.__struct_fields__
         values = {name: np.array([1.0]) for name in names}
         values |= {
             "sequences": np.array([batch]),

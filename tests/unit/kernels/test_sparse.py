@@ -192,7 +192,7 @@ def test_a_module_does_its_parts_work(family: str) -> None:
     model = implementation_for(family, "simt")
     assert isinstance(model, Composite)
     op = Op.make(family, batch_size=2, isl=64, step=5000, num_heads=16)
-    parts = model.parts(OpBatch.of([op]), None)
+    parts = model.work(OpBatch.of([op]), None).parts
     assert {part.batch.family for part in parts} >= {"gemm", "elementwise"}
     first = parts[0].batch.dims
     products = 2 * int(first["m"][0]) * int(first["n"][0]) * int(first["k"][0])

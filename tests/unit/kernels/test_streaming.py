@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
@@ -14,7 +15,7 @@ from silicast.kernels.elementwise import KINDS, elementwise_op, kind_of
 from silicast.kernels.implementation import Implementation, KernelTimes, implementation_for
 from silicast.kernels.physics import load_physics
 from silicast.kernels.streaming import Stream, analyse_stream, element_bytes
-from silicast.kernels.streaming_machine import Machine
+from silicast.kernels.streaming_rates import StreamingRates
 from silicast.workload.op import Op, OpBatch, Variant
 
 H100 = find_device("H100")
@@ -145,12 +146,12 @@ def test_rows_fill_cores_in_whole_rounds() -> None:
 def test_sweeps_find_in_the_cache_what_the_one_before_left() -> None:
     """Two sweeps again over a row hold no more in the cache than one does."""
     constants = load_physics("streaming").constants("volta")
-    machine = Machine.of(find_device("V100-PCIE-32GB"), "softmax", constants)
+    machine = StreamingRates.of(find_device("V100-PCIE-32GB"), "softmax", constants)
     rows, cols = np.array([100_000]), 3000
     moved = rows * cols * 4
     first = Stream(moved, moved, flops=rows, fma=rows, xu=rows, tasks=rows, blocks_per_core=1.0)
-    once = replace(first, reread_bytes=moved)
-    twice = replace(first, reread_bytes=2 * moved, rereads=2.0)
+    once = structs.replace(first, reread_bytes=moved)
+    twice = structs.replace(first, reread_bytes=2 * moved, rereads=2.0)
     dram = [
         float(analyse_stream(s, Variant(), machine).demand.level_bytes["dram"][0] - 2 * moved[0])
         for s in (once, twice)
@@ -159,10 +160,10 @@ def test_sweeps_find_in_the_cache_what_the_one_before_left() -> None:
 
 
 def test_products_between_sweeps_add_their_time() -> None:
-    machine = Machine.of(H100, "optimizer", load_physics("streaming").constants("hopper"))
+    machine = StreamingRates.of(H100, "optimizer", load_physics("streaming").constants("hopper"))
     elements = np.array([10**8])
     plain = Stream(elements, elements, flops=elements, fma=elements, xu=elements, tasks=elements)
-    products = replace(plain, matrix=np.array([10**15]))
+    products = structs.replace(plain, matrix=np.array([10**15]))
     seconds = [float(analyse_stream(s, Variant(), machine).time_s[0]) for s in (plain, products)]
     peak = H100.peak_per_s("tensor", "bf16")
     assert 1.0 < (seconds[1] - seconds[0]) / (1e15 / peak) < 2.0
@@ -171,21 +172,20 @@ def test_products_between_sweeps_add_their_time() -> None:
 def test_boards_with_other_memory_than_their_architecture_have_a_share_of_their_own() -> None:
     table = {**load_physics("streaming").constants("pascal"), "gddr.dram_fraction": 0.5}
     plain = {**table, "gddr.dram_fraction": 1.0}
-    p4, p100 = find_device("P4"), find_device("P100")
-    rates = [
-        Machine.of(d, "elementwise", t).dram_per_s / Machine.of(d, "elementwise", plain).dram_per_s
-        for d, t in ((p4, table), (p100, table))
-    ]
+    rates = []
+    for device in (find_device("P4"), find_device("P100")):
+        held, free = (StreamingRates.of(device, "elementwise", t) for t in (table, plain))
+        rates.append(held.dram_per_s / free.dram_per_s)
     assert rates == [0.5, 1.0]
 
 
 def test_reread_bytes_count_where_the_rows_in_flight_exceed_the_cache() -> None:
     constants = load_physics("streaming").constants("volta")
-    machine = Machine.of(find_device("V100-PCIE-32GB"), "layernorm", constants)
+    machine = StreamingRates.of(find_device("V100-PCIE-32GB"), "layernorm", constants)
     rows, row_bytes = np.array([100_000]), 8 * 16384
     moved = rows * row_bytes
     once = Stream(moved, moved, flops=rows, fma=rows, xu=rows, tasks=rows)
-    twice = replace(once, reread_bytes=moved, blocks_per_core=8.0)
+    twice = structs.replace(once, reread_bytes=moved, blocks_per_core=8.0)
     single, double = (analyse_stream(s, Variant(), machine).time_s for s in (once, twice))
     assert float(double[0] / single[0]) == pytest.approx(1.5, rel=0.05)
 
@@ -214,9 +214,7 @@ def test_an_architecture_without_data_borrows_and_widens() -> None:
     op = Op.make("rmsnorm", tokens=64, hidden=4096)
     unmeasured = find_device("RTX PRO 6000 S")
     assert not physics.is_measured(unmeasured.architecture)
-    wide, narrow = (
-        model(op).shared_log_sd(OpBatch.of([op]), device) for device in (unmeasured, H100)
-    )
+    wide, narrow = (model(op).shared_log_sd(op.variant, device) for device in (unmeasured, H100))
     assert sum(wide.values()) > 1.2 * sum(narrow.values())
     assert set(narrow) == {"device:H100-SXM-80GB", "family:rmsnorm"}
 

@@ -9,8 +9,12 @@ from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device import Device, MatrixArray
 from silicast.kernels.check import check_kernel
 from silicast.kernels.implementation import families, implementation_for
-from silicast.kernels.systolic.attention import SystolicAttentionPrefill
-from silicast.kernels.systolic.rates import array_cycles, issued_by_arrays, systolic_rates
+from silicast.kernels.systolic import (
+    SystolicAttention,
+    array_cycles,
+    issued_by_arrays,
+    systolic_rates,
+)
 from silicast.learning.dispatch import times
 from silicast.workload.op import Op, Variant
 
@@ -63,7 +67,8 @@ def test_a_full_array_issues_the_useful_operations() -> None:
 
 
 def test_narrow_heads_waste_half_of_a_wide_array() -> None:
-    model, ratio = SystolicAttentionPrefill(), {}
+    model, ratio = implementation_for("attention_prefill", "systolic"), {}
+    assert isinstance(model, SystolicAttention)
     for name in ("TPU v5e", "TPU v6e"):
         device = find_device(name)
         narrow, wide = (

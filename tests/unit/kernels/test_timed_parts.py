@@ -38,23 +38,23 @@ def same(one: TimedPart, other: TimedPart) -> bool:
 @pytest.mark.parametrize("ops", [1, 3, FEW, FEW + 1])
 def test_together_and_alone(ops: int) -> None:
     parts = [part("up", 4096, ops), norm(ops), part("down", 512, ops)]
-    together = timed(parts, H100, ops)
+    together = timed(parts, H100)
     assert [found.name for found in together] == ["up", "norm", "down"]
     for each, found in zip(parts, together, strict=True):
-        assert same(found, timed([each], H100, ops)[0])
+        assert same(found, timed([each], H100)[0])
         assert found.estimate_s.shape == (ops,)
     assert not same(together[0], together[2])
 
 
 def test_counts() -> None:
-    often, needless = timed([part("a", 512, 2, count=3), part("b", 512, 2, least=0)], H100, 2)
+    often, needless = timed([part("a", 512, 2, count=3), part("b", 512, 2, least=0)], H100)
     assert often.total_s.tolist() == (3.0 * often.estimate_s).tolist()
     assert often.least.tolist() == [3.0, 3.0]
     assert (needless.count.tolist(), needless.least.tolist()) == ([1.0, 1.0], [0.0, 0.0])
 
 
 def test_what_streams_owes_no_products() -> None:
-    assert not timed([norm(2)], H100, 2)[0].products_s.any()
+    assert not timed([norm(2)], H100)[0].products_s.any()
 
 
 def test_a_part_does_not_wait_for_the_host() -> None:
@@ -66,4 +66,4 @@ def test_a_part_does_not_wait_for_the_host() -> None:
 
 def test_a_device_without_a_model_is_refused() -> None:
     with pytest.raises(ValueError, match="no model of gemm"):
-        timed([part("a", 512, 1)], replace(H100, execution_model="loop_nest"), 1)
+        timed([part("a", 512, 1)], replace(H100, execution_model="loop_nest"))

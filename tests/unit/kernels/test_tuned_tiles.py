@@ -45,14 +45,6 @@ def test_a_row_has_the_same_bits_alone() -> None:
             assert (getattr(alone, side)[:, 0] == getattr(together, side)[:, row]).all()
 
 
-def test_join_puts_rows_one_after_another() -> None:
-    parts = [choice(TOKENS[:2]), choice(TOKENS[2:])]
-    joined = Tiles.join(parts)
-    assert joined is not None
-    assert (joined.k == choice().k).all()
-    assert Tiles.join([]) is None
-
-
 def test_every_term_has_weights() -> None:
     terms = terms_of(TOKENS, TOKENS, TOKENS, "fp8")
     assert len(load_physics(PHYSICS).default) == len(terms) * sum(map(len, TILES.values()))
@@ -78,4 +70,4 @@ def test_only_kernels_that_read_a_table_name_its_tile() -> None:
         batch = OpBatch.of([Op.make("moe", Variant(dtype="bf16", library=library), **sizes)])
         found = Moe().analyse(batch, device)
         assert ("tuned_m" in found.features) is tuned
-        assert (found.choice[0].count("x") == 2) is tuned
+        assert (found.choice()[0].count("x") == 2) is tuned

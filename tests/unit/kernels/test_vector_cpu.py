@@ -11,7 +11,7 @@ from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device import Device
 from silicast.kernels.check import check_kernel
 from silicast.kernels.implementation import families, implementation_for
-from silicast.kernels.vector_cpu.rates import padded_ops
+from silicast.kernels.vector_cpu import padded_ops
 from silicast.learning.dispatch import times
 from silicast.workload.op import Op, Variant
 

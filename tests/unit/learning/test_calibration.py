@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 import pytest
@@ -103,7 +101,7 @@ def test_far_from_the_rows_it_is_less_sure() -> None:
 def test_another_style_or_cache_is_not_spoken_for() -> None:
     calibrator = ready(fitted(60))
     batch = products(5)
-    stream = replace(batch, variant=Variant(launch="stream"))
+    stream = msgspec.structs.replace(batch, variant=Variant(launch="stream"))
     before = Gemm.times(MODEL, stream, DEVICE)
     after = calibrator.times(before, MODEL, stream, DEVICE)
     assert after.estimate_s.tolist() == before.estimate_s.tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -52,7 +53,7 @@ def test_ceilings_keep_above_the_bound_and_repeat_alone(device: str) -> None:
 
 def test_who_provides_a_kernel_changes_no_ceiling() -> None:
     batch = products(20)
-    other = replace(batch, variant=replace(batch.variant, library="vllm"))
+    other = msgspec.structs.replace(batch, variant=replace(batch.variant, library="vllm"))
     one, two = asked(batch, "H100"), asked(other, "H100")
     assert one.ceiling_s is not None
     assert two.ceiling_s is not None

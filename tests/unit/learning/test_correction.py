@@ -12,8 +12,7 @@ from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import Implementation, KernelTimes, implementation_for
 from silicast.learning.artefact import FORMAT, Artefact, Card, read_artefact, write_artefact
 from silicast.learning.boosting import Settings
-from silicast.learning.correction import corrected
-from silicast.learning.features import Kernels
+from silicast.learning.correction import correction_for
 from silicast.learning.training import MeasuredKernels, train_family
 from silicast.workload.op import OpBatch, Variant
 
@@ -51,10 +50,10 @@ def artefact(tmp_path_factory: pytest.TempPathFactory) -> Artefact:
 
 
 def apply(artefact: Artefact, rows: OpBatch, device=H100):  # type: ignore[no-untyped-def]
-    times = model().times(rows, device)
-    return times, corrected(
-        times, Kernels.of(model(), times.analysis, rows, device), device, artefact
-    )
+    found = model().estimates(rows, device)
+    correction = correction_for(model(), rows.variant, device, artefact)
+    times = found.times()
+    return times, times if correction is None else correction.applied(found)
 
 
 def test_it_learns_what_was_measured(artefact: Artefact) -> None:

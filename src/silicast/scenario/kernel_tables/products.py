@@ -43,8 +43,7 @@ def _convolution(case: Lowering) -> None:
     for name in _PAIRS:
         sides = [f"{name}_{side}" for side in "hw"]
         if all(side in case.dims for side in sides):
-            if name not in case.table:
-                case.dims.pop(name, None)
+            case.dims.pop(name, None)
         elif name not in case.dims:
             raise SilicastError("is missing", field=name, hint=f"or {' and '.join(sides)}")
     for side, size in (("h", "height"), ("w", "width")):

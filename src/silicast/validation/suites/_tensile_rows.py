@@ -168,7 +168,7 @@ def candidate_times(rows: Tuned) -> F64:
     tiles = amd_tiles(float(np.min(setting.tiles.k_bytes)))
     found = np.empty((len(tiles.labels), len(rows)))
     for cores in np.unique(rows.cores).tolist():
-        machine = replace(setting.machine, cores=cores)
+        machine = replace(setting.rates, cores=cores)
         steps = Steps.of(tiles, machine, setting.constants)
         here = np.flatnonzero(rows.cores == cores)
         for start in range(0, len(here), ROWS_PER_CHUNK):

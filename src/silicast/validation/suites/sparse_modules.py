@@ -82,7 +82,8 @@ def roofline_s(part: Rows, times: KernelTimes) -> F64:
     """
     model, device = _model(part), find_device(part.device)
     if isinstance(model, Composite):
-        read, written = model.operands(part.batch)
+        work = model.work(part.batch, None)
+        read, written = work.read_bytes, work.written_bytes
         moved = (read + written).astype(np.float64)
     else:
         ops = [op_at(part.batch, row) for row in range(len(part))]

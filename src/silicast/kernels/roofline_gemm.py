@@ -10,21 +10,14 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.gemm_constants import widen_ops
-from silicast.kernels.implementation import Analysis, Implementation
-from silicast.kernels.physics import load_physics
-from silicast.kernels.work_model import (
-    Rates,
-    Work,
-    analyse_work,
-    measured,
-    shared_errors,
-)
+from silicast.kernels.gemm_tiles import gemm_sizes
+from silicast.kernels.implementation import Analysis
+from silicast.kernels.roofline import Rates, RooflineKernel, Work, analyse_work
 from silicast.workload.libraries import library
 from silicast.workload.op import Op, OpBatch, Variant
 
@@ -35,17 +28,16 @@ RESULT_BYTES = 4.0
 """Partial sums are kept in fp32."""
 
 
-class WorkGemm(Implementation):
+class RooflineGemm(RooflineKernel):
     """C[m, n] = A[m, k] x B[k, n], ``batch`` of them, on one execution model.
 
     Class attributes:
-        group: constants file of the execution model.
         fetches_weights: software fills the on-chip memory, so that every call reads B anew.
     """
 
-    group: ClassVar[str]
     fetches_weights: ClassVar[bool] = False
     family: ClassVar[str] = "gemm"
+    takes_numbers: ClassVar[bool] = True
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
         "m": (1, 1 << 24),
         "n": (1, 1 << 24),
@@ -65,25 +57,25 @@ class WorkGemm(Implementation):
 
     def packed(self, device: Device, m: F64, n: F64, batch: F64, bytes_: F64) -> F64:  # noqa: ARG002
         """Bytes moved to lay out operands of ``bytes_`` for the units, of one product."""
-        return np.zeros_like(m)
+        return xp.full_like(m, 0.0)
 
     def passes(self, device: Device, m: F64, n: F64) -> F64:  # noqa: ARG002
         """Time at memory over that of a stream."""
-        return np.ones_like(m)
+        return xp.full_like(m, 1.0)
 
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """See :meth:`Implementation.analyse`."""
         recipe = recipe_for(batch.variant.dtype)
         rates = self.rates(device, recipe.compute)
-        m, n, k = (batch.dims[name].astype(np.float64) for name in ("m", "n", "k"))
-        products = batch.dims["batch"].astype(np.float64) if "batch" in batch.dims else m / m
+        m, n, k = (xp.float64(batch.dims[name]) for name in ("m", "n", "k"))
+        products = xp.float64(batch.dims["batch"]) if "batch" in batch.dims else m / m
         issued, fill_s = self.issued(device, recipe.compute, m, n, k, products)
         size_a, size_b = recipe.activation_bits / 8.0, recipe.weight_bits / 8.0
         a, b = m * k * size_a, n * k * size_b
         out = m * n * (BITS[recipe.output] / 8.0)
         reads = blocked_reads(a, b, m, n, rates.chip_bytes)
-        none = np.zeros_like(m)
+        none = xp.full_like(m, 0.0)
         packed = none  # whoever calls a library directly lets it choose the layout
         if library(batch.variant.library).allocates_results:
             packed = self.packed(device, m, n, products, a + b)
@@ -104,7 +96,7 @@ class WorkGemm(Implementation):
                 write_bytes=out * products,
                 moved_bytes=(reads + out) * products + 3.0 * converted,
                 serial_s=fill_s,
-                tasks=np.ceil(m / 256.0) * np.ceil(n / 256.0) * products,
+                tasks=xp.ceil(m / 256.0) * xp.ceil(n / 256.0) * products,
                 fresh_bytes=b * products if self.fetches_weights else 0.0,
                 dram_passes=self.passes(device, m, n),
                 packed_bytes=packed * products,
@@ -114,26 +106,21 @@ class WorkGemm(Implementation):
         )
 
     @final
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
-        """See :meth:`Implementation.shared_log_sd`."""
-        recipe_for(batch.variant.dtype)
-        return shared_errors(self.group, self.family, batch.variant, device)
-
-    @final
-    def is_measured(self, variant: Variant, device: Device) -> bool:
-        """See :meth:`Implementation.is_measured`: one format was measured, for all families."""
-        return measured(self.group, variant, device)
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
+        """See :meth:`Implementation.shared_log_sd`; refuses formats that there are not."""
+        recipe_for(variant.dtype)
+        return super().shared_log_sd(variant, device)
 
     @final
     def flops(self, op: Op) -> int:
         """2 m n k per product."""
-        m, n, k, batch = _sizes(op)
+        m, n, k, batch = gemm_sizes(op)
         return 2 * m * n * k * batch
 
     @final
     def compulsory_bytes(self, op: Op) -> int:
         """Both operands read once, the result written once, rounded up to whole bytes."""
-        m, n, k, batch = _sizes(op)
+        m, n, k, batch = gemm_sizes(op)
         recipe = recipe_for(op.variant.dtype)
         converts = op.variant.flag("includes_quantize") and recipe.quantizes
         activations = BITS[recipe.output if converts else recipe.activations]
@@ -144,27 +131,15 @@ class WorkGemm(Implementation):
 def blocked_reads(a: F64, b: F64, m: F64, n: F64, chip_bytes: float) -> F64:
     """Operand bytes read if a panel of one operand, or a square of results, stays on chip.
 
+    >>> import numpy as np
     >>> one = np.ones(1)
     >>> float(blocked_reads(8e6 * one, 6e6 * one, 1000 * one, 1000 * one, 4e6)[0])
     28000000.0
     """
     room = HALF * chip_bytes
-    keep_a = a + b * np.ceil(a / room)
-    keep_b = b + a * np.ceil(b / room)
-    side = np.sqrt(room / RESULT_BYTES)
-    keep_c = a * np.ceil(n / side) + b * np.ceil(m / side)
-    best: F64 = np.minimum(np.minimum(keep_a, keep_b), keep_c)
+    keep_a = a + b * xp.ceil(a / room)
+    keep_b = b + a * xp.ceil(b / room)
+    side = xp.sqrt(room / RESULT_BYTES)
+    keep_c = a * xp.ceil(n / side) + b * xp.ceil(m / side)
+    best: F64 = xp.minimum(xp.minimum(keep_a, keep_b), keep_c)
     return best
-
-
-def _sizes(op: Op) -> tuple[int, int, int, int]:
-    sizes = dict(op.dims)
-    m, n, k, batch = (sizes.get(name, 1) for name in ("m", "n", "k", "batch"))
-    if not all(isinstance(size, int) for size in (m, n, k, batch)):
-        raise ValueError("a matrix product has plain sizes")
-    return int(m), int(n), int(k), int(batch)  # type: ignore[arg-type]
-
-
-def constants_of(group: str, device: Device) -> Mapping[str, float]:
-    """Constants of an execution model for a device's architecture."""
-    return load_physics(group).constants(device.architecture)

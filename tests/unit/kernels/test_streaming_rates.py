@@ -8,7 +8,7 @@ import pytest
 
 from silicast.hardware.catalog import find_device
 from silicast.kernels.physics import load_physics
-from silicast.kernels.streaming_machine import GROUP, Machine, machine_of
+from silicast.kernels.streaming_rates import GROUP, StreamingRates, rates_of
 
 H100, L40S = find_device("H100"), find_device("L40S")
 PLAIN = {
@@ -20,7 +20,7 @@ PLAIN = {
 
 def launch_s(factors: dict[str, float], family: str = "rmsnorm", style: str = "") -> float:
     """Of an H100 where only these factors stand beside the plain constants."""
-    return Machine.of(H100, family, PLAIN | factors, style=style).launch_s
+    return StreamingRates.of(H100, family, PLAIN | factors, style=style).launch_s
 
 
 def test_factors_of_memory_family_and_style_multiply() -> None:
@@ -36,8 +36,10 @@ def test_factors_of_memory_family_and_style_multiply() -> None:
 
 def test_factors_of_another_memory_are_not_taken() -> None:
     assert launch_s({"gddr.launch_cycles": 2.0}) == launch_s({})
-    on_boards = Machine.of(L40S, "rmsnorm", PLAIN | {"gddr.launch_cycles": 2.0})
-    assert on_boards.launch_s == pytest.approx(2.0 * Machine.of(L40S, "rmsnorm", PLAIN).launch_s)
+    on_boards = StreamingRates.of(L40S, "rmsnorm", PLAIN | {"gddr.launch_cycles": 2.0})
+    assert on_boards.launch_s == pytest.approx(
+        2.0 * StreamingRates.of(L40S, "rmsnorm", PLAIN).launch_s
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,9 +55,9 @@ def test_factors_of_another_memory_are_not_taken() -> None:
 )
 @pytest.mark.parametrize("name", ["H100", "L40S", "A100", "B200", "T4"])
 def test_no_rate_is_above_that_of_its_bound(
-    name: str, peak_and_reached: Callable[[Machine], tuple[float, float]]
+    name: str, peak_and_reached: Callable[[StreamingRates], tuple[float, float]]
 ) -> None:
-    peak, reached = peak_and_reached(machine_of(find_device(name), "softmax"))
+    peak, reached = peak_and_reached(rates_of(find_device(name), "softmax"))
     assert 0.0 < reached <= peak
 
 
@@ -63,6 +65,6 @@ def test_an_architecture_without_rows_is_in_more_doubt() -> None:
     physics = load_physics(GROUP)
     unknown = find_device("RTX-5090")
     assert not physics.is_measured(unknown.architecture)
-    found, known = machine_of(unknown, "rmsnorm"), machine_of(H100, "rmsnorm")
+    found, known = rates_of(unknown, "rmsnorm"), rates_of(H100, "rmsnorm")
     assert found.device_log_sd > known.device_log_sd
     assert found.own_log_sd == known.own_log_sd

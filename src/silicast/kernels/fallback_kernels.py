@@ -1,19 +1,20 @@
 """Families on another execution model than the one they were written for.
 
 What an op computes and moves does not depend on the device. A streaming family states it as a
-stream, any other as exact counts; a twin hands that to the execution model's :class:`Rates`. An
+stream, any other as exact counts; a fallback hands that to the execution model's :class:`Rates`. An
 execution model registers :func:`adapter` once; a family with a model of its own there (matrix
 products, attention) comes first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar, cast, final
 
 import numpy as np
 
+from silicast.core import xp
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
@@ -22,36 +23,24 @@ from silicast.kernels.composite import Composite
 from silicast.kernels.elementwise import kind_of
 from silicast.kernels.implementation import Analysis, Implementation
 from silicast.kernels.physics import load_physics
+from silicast.kernels.roofline import Rates, RooflineKernel, Work, analyse_work
 from silicast.kernels.streaming import Stream, StreamingKernel
-from silicast.kernels.work_model import Rates, Work, analyse_work, measured, shared_errors
 from silicast.workload.op import Op, OpBatch, Variant
 
 RatesOf = Callable[[Device, str], Rates]
 """Rates of a device for products in one format."""
 
 
-class Twin(Implementation):
+class Fallback(RooflineKernel):
     """A family of the SIMT catalog on another execution model.
 
     Class attributes:
         original: the family's own model.
-        group: constants file of the execution model.
         rates_of: rates of a device on that execution model.
     """
 
     original: ClassVar[Implementation]
-    group: ClassVar[str]
     rates_of: ClassVar[RatesOf]
-
-    @final
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
-        """See :meth:`Implementation.shared_log_sd`."""
-        return shared_errors(self.group, self.family, batch.variant, device)
-
-    @final
-    def is_measured(self, variant: Variant, device: Device) -> bool:
-        """See :meth:`Implementation.is_measured`: one format was measured, for all families."""
-        return measured(self.group, variant, device)
 
     @final
     def flops(self, op: Op) -> int:
@@ -64,12 +53,14 @@ class Twin(Implementation):
         return self.original.compulsory_bytes(op)
 
 
-class StreamTwin(Twin):
+class StreamFallback(Fallback):
     """A family that streams data: its stream at the rates of vector units and memories.
 
     Where the constants have ``<flag>.element_s`` for a flag of the op, its operations run one by
     one on each unit: libraries have no vector code for it.
     """
+
+    takes_numbers: ClassVar[bool] = True
 
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
@@ -89,7 +80,7 @@ class StreamTwin(Twin):
         )
         one_by_one = sum(constants.get(f"{name}.element_s", 0.0) for name in _set(batch.variant))
         if one_by_one > 0.0:
-            elements = np.asarray(stream.fma, dtype=np.float64)
+            elements = xp.float64(stream.fma)
             work = replace(work, serial_s=work.serial_s + elements * one_by_one / rates.units)
         return analyse_work(work, rates, batch.variant)
 
@@ -99,7 +90,7 @@ def _set(variant: Variant) -> list[str]:
     return [name for name, value in variant.flags if value]
 
 
-class CountedTwin(Twin):
+class CountedFallback(Fallback):
     """Any other family: its exact counts, as if all arithmetic were matrix products.
 
     Where the constants have ``<family>.expert_s``, model code turns to one expert after the other;
@@ -117,7 +108,7 @@ class CountedTwin(Twin):
         ops = [op_at(batch, row) for row in range(len(batch))]
         flops = np.array([float(self.original.flops(op)) for op in ops])
         moved = np.array([float(self.original.compulsory_bytes(op)) for op in ops])
-        none = np.zeros_like(flops)
+        none = xp.full_like(flops, 0.0)
         constants = load_physics(self.group).constants(device.architecture)
         experts = batch.dims.get("experts", none)
         work = Work(
@@ -130,13 +121,13 @@ class CountedTwin(Twin):
             write_bytes=none,
             moved_bytes=moved,
             serial_s=none + experts * constants.get(f"{self.family}.expert_s", 0.0),
-            tasks=np.full_like(flops, rates.units),
+            tasks=xp.full_like(flops, rates.units),
             packed_bytes=moved * constants.get(f"{self.family}.packing", 0.0),
         )
         return analyse_work(work, rates, variant)
 
 
-class ModuleTwin(Twin):
+class ModuleFallback(Fallback):
     """A module of other families: the same parts, each as this execution model runs it."""
 
     @final
@@ -147,7 +138,7 @@ class ModuleTwin(Twin):
 
 def _format_of(stream: Stream, device: Device) -> str:
     """The format that the rates are asked for: bf16 where a stream holds matrix products."""
-    plain = isinstance(stream.matrix, int)
+    plain = stream.matrix is None
     able = any(device.rate_per_core(pipe, "bf16") > 0.0 for pipe in ("tensor", "fma"))
     return "fp32" if plain or not able else "bf16"
 
@@ -160,41 +151,42 @@ def _work_of(stream: Stream, rates: Rates, factor: float, calls: float) -> Work:
             and for what libraries do in several passes.
         calls: operators that libraries make of one.
     """
-    read = np.asarray(stream.read_bytes, dtype=np.float64)
-    written = np.asarray(stream.write_bytes, dtype=np.float64)
-    none = np.zeros_like(read)
-    again = none + np.asarray(stream.reread_bytes, dtype=np.float64)
-    matrix = none + np.asarray(stream.matrix, dtype=np.float64)
+    read = xp.float64(stream.read_bytes)
+    written = xp.float64(stream.write_bytes)
+    none = xp.full_like(read, 0.0)
+    again, matrix = (
+        none if x is None else none + xp.float64(x) for x in (stream.reread_bytes, stream.matrix)
+    )
     return Work(
         matrix_ops=0.5 * matrix,
         matrix_issued=matrix,
-        vector_ops=none + np.asarray(stream.fma, dtype=np.float64),
+        vector_ops=none + xp.float64(stream.fma),
         vector_useful=none,
-        special_ops=none + np.asarray(stream.xu, dtype=np.float64),
+        special_ops=none + xp.float64(stream.xu),
         read_bytes=read,
         write_bytes=written,
         moved_bytes=(read + written) * factor + _second_sweep(again, rates),
         serial_s=none + rates.launch_s * (stream.kernels * calls - 1.0),
-        tasks=none + np.asarray(stream.tasks, dtype=np.float64),
+        tasks=none + xp.float64(stream.tasks),
     )
 
 
 def _second_sweep(again: F64, rates: Rates) -> F64:
     """Bytes of a second sweep that come from memory again: those that outgrow the chip."""
-    return np.maximum(again - rates.chip_bytes, 0.0)
+    return xp.maximum(again - rates.chip_bytes, 0.0)
 
 
 def adapter(
     execution_model: str, group: str, rates_of: RatesOf
 ) -> Callable[[Implementation], Implementation]:
-    """What makes the twin of a family on ``execution_model``."""
+    """What makes the fallback of a family on ``execution_model``."""
 
     def adapt(original: Implementation) -> Implementation:
-        kind: type[Implementation] = CountedTwin
+        kind: type[Implementation] = CountedFallback
         if isinstance(original, StreamingKernel):
-            kind = StreamTwin
+            kind = StreamFallback
         elif isinstance(original, Composite):
-            kind = ModuleTwin
+            kind = ModuleFallback
         attributes: dict[str, object] = {
             "family": original.family,
             "dims": original.dims,

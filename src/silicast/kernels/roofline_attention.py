@@ -7,13 +7,13 @@ model says how many operations its matrix units issue for one head's products.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import ClassVar, final
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
+from silicast.kernels.attention_decode import AttentionDecode
+from silicast.kernels.attention_prefill import AttentionPrefill
 from silicast.kernels.attention_work import (
     Sequences,
     column,
@@ -21,29 +21,27 @@ from silicast.kernels.attention_work import (
     element_bytes,
     live_keys,
     live_scores,
-    useful_bytes,
-    useful_flops,
+    useful,
     windows,
 )
-from silicast.kernels.implementation import Analysis, Implementation
+from silicast.kernels.implementation import Analysis, register
 from silicast.kernels.physics import load_physics
-from silicast.kernels.work_model import Rates, Work, analyse_work, measured, shared_errors
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.kernels.roofline import Rates, RooflineKernel, Work, analyse_work
+from silicast.workload.op import Op, OpBatch
 
 
-class WorkAttention(Implementation):
+class RooflineAttention(RooflineKernel):
     """Prefill or decode attention of one execution model.
 
     Class attributes:
-        group: constants file of the execution model.
         decode: the cache does not yet hold the new tokens.
         fetches_cache: software fills the on-chip memory, so that every call reads keys and values
             anew.
     """
 
-    group: ClassVar[str]
     fetches_cache: ClassVar[bool] = False
     decode: ClassVar[bool]
+    takes_numbers: ClassVar[bool] = True
     ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
 
     @abstractmethod
@@ -68,32 +66,32 @@ class WorkAttention(Implementation):
         heads, groups = column(batch, "num_heads", 1), column(batch, "num_kv_heads", 1)
         width = column(batch, "head_dim", 128)
         window = windows(batch, work)
-        group = work.spread(np.maximum(1, heads // np.maximum(groups, 1))).astype(np.float64)
-        keys = live_keys(work.q, work.kv, window).astype(np.float64)
-        scores = live_scores(work.q, work.kv, window, causal=causal).astype(np.float64)
-        queries = work.q.astype(np.float64)
+        group = xp.float64(work.spread(xp.maximum(1, heads // xp.maximum(groups, 1))))
+        keys = xp.float64(live_keys(work.q, work.kv, window))
+        scores = xp.float64(live_scores(work.q, work.kv, window, causal=causal))
+        queries = xp.float64(work.q)
         # A block of queries visits every key that any of its rows sees: live scores and half a
         # block beyond the diagonal.
         dense = queries * keys
-        visited = np.minimum(scores + queries * (0.5 * c["attention_block"]), dense)
-        share = visited / np.maximum(dense, 1.0)
-        spread_width = work.spread(width).astype(np.float64)
+        visited = xp.minimum(scores + queries * (0.5 * c["attention_block"]), dense)
+        share = visited / xp.maximum(dense, 1.0)
+        spread_width = xp.float64(work.spread(width))
         issued = self.issued(device, dtype, queries * group, keys, spread_width) * share
         live = work.total(scores) * heads
         kv_size = element_bytes(variant.kv_dtype or variant.dtype)
         q_size = element_bytes(variant.dtype)
         tokens = work.total(queries)
         cached = 2.0 * work.total(keys) * groups * width * kv_size
-        blocks = np.ceil(queries * group / c["attention_block"])
-        sweeps = np.where(keys * spread_width * 4.0 > 0.25 * rates.chip_bytes, blocks, 1.0)
+        blocks = xp.ceil(queries * group / c["attention_block"])
+        sweeps = xp.where(keys * spread_width * 4.0 > 0.25 * rates.chip_bytes, blocks, 1.0)
         # A block reads the keys that it visits: of each, all of a window and half a triangle.
-        seen = np.where(sweeps > 1.0, np.maximum(visited / queries * sweeps, keys), keys)
+        seen = xp.where(sweeps > 1.0, xp.maximum(visited / queries * sweeps, keys), keys)
         readers = heads if c.get("each_head_reads") else groups
         swept = 2.0 * work.total(seen) * readers * width * kv_size * c["paged_read"]
         read, written = tokens * heads * width * q_size + cached, tokens * heads * width * 2.0
         tasks = work.total(blocks) * groups
-        fill = np.minimum(tasks * c["attention_splits"], rates.units) / rates.units
-        none = np.zeros_like(read)
+        fill = xp.minimum(tasks * c["attention_splits"], rates.units) / rates.units
+        none = xp.full_like(read, 0.0)
         return analyse_work(
             Work(
                 matrix_ops=4.0 * live * width,
@@ -104,7 +102,7 @@ class WorkAttention(Implementation):
                 read_bytes=read,
                 write_bytes=written,
                 moved_bytes=read - cached + swept + written,
-                serial_s=np.ceil(tasks / rates.units) * c["attention_task_s"]
+                serial_s=xp.ceil(tasks / rates.units) * c["attention_task_s"]
                 + c["attention_launch_s"],
                 tasks=tasks,
                 fresh_bytes=cached if self.fetches_cache else 0.0,
@@ -114,37 +112,20 @@ class WorkAttention(Implementation):
         )
 
     @final
-    def shared_log_sd(self, batch: OpBatch, device: Device) -> Mapping[str, float]:
-        """See :meth:`Implementation.shared_log_sd`."""
-        return shared_errors(self.group, self.family, batch.variant, device)
-
-    @final
-    def is_measured(self, variant: Variant, device: Device) -> bool:
-        """See :meth:`Implementation.is_measured`: one format was measured, for all families."""
-        return measured(self.group, variant, device)
-
-    @final
     def flops(self, op: Op) -> int:
         """Exact useful FLOPs: live scores only."""
-        return useful_flops(op, decode=self.decode)
+        return useful(op, decode=self.decode)[0]
 
     @final
     def compulsory_bytes(self, op: Op) -> int:
         """Exact bytes moved once."""
-        return useful_bytes(op, decode=self.decode)
+        return useful(op, decode=self.decode)[1]
 
 
-PREFILL_DIMS: Mapping[str, tuple[int, int]] = {
-    "batch": (1, 1 << 20),
-    "q_len": (1, 1 << 24),
-    "kv_len": (1, 1 << 24),
-    "num_heads": (1, 1 << 12),
-    "num_kv_heads": (1, 1 << 12),
-    "head_dim": (8, 1024),
-    "window": (0, 1 << 24),
-}
-DECODE_DIMS: Mapping[str, tuple[int, int]] = {
-    **PREFILL_DIMS,
-    "q_len": (1, 1 << 10),
-    "kv_len": (0, 1 << 24),
-}
+def register_both(kind: type[RooflineAttention]) -> type[RooflineAttention]:
+    """Class decorator: makes prefill and decode attention of an execution model known."""
+    for decode, dims in ((False, AttentionPrefill.dims), (True, AttentionDecode.dims)):
+        family = "attention_decode" if decode else "attention_prefill"
+        attributes = {"family": family, "decode": decode, "dims": dims, "__doc__": kind.__doc__}
+        register(type(f"{kind.__name__}_{family}", (kind,), attributes))
+    return kind

@@ -6,10 +6,9 @@ import pytest
 
 from silicast.hardware.catalog import find_device
 from silicast.kernels.attention_decode import AttentionDecode
-from silicast.kernels.attention_features import row_rest, shape_features
 from silicast.kernels.attention_prefill import AttentionPrefill
 from silicast.kernels.attention_schemes import style_of
-from silicast.kernels.attention_work import Sequences
+from silicast.kernels.attention_work import Sequences, row_rest, shape_features
 from silicast.kernels.implementation import Implementation
 from silicast.workload.op import Op, OpBatch, Variant
 

@@ -9,7 +9,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.softmax_rates import EXPONENTIAL_FMAS, softmax_rates
+from silicast.kernels.device_rates import EXPONENTIAL_FMAS, softmax_rates
 
 H100 = find_device("H100-SXM-80GB")
 

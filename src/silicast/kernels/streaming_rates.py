@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import final
 
 from silicast.hardware.device import Device
-from silicast.kernels.data_rate import data_rate
+from silicast.kernels.device_rates import data_rate
 from silicast.kernels.physics import load_physics
 
 GROUP = "streaming"
@@ -21,7 +21,7 @@ GROUP = "streaming"
 
 @final
 @dataclass(frozen=True, slots=True)
-class Machine:
+class StreamingRates:
     """A device's rates as one family's kernels reach them; SI units.
 
     Attributes:
@@ -85,7 +85,7 @@ class Machine:
         table: Mapping[str, float],
         widening: float = 1.0,
         style: str = "",
-    ) -> Machine:
+    ) -> StreamingRates:
         """A device under the constants of its architecture.
 
         Args:
@@ -113,7 +113,7 @@ class Machine:
         swept = capacity * constant("reread_share")
         matrix_rate, matrix_peak = _matrix_rates(device)
         matrix_share = load_physics("gemm").constants(device.architecture)["tensor_efficiency"]
-        return Machine(
+        return StreamingRates(
             cores=device.cores,
             launch_s=constant("launch_cycles") * constant("launch_factor") / clock,
             gap_s=constant("gap_s"),
@@ -161,9 +161,11 @@ def _matrix_rates(device: Device) -> tuple[float, float]:
 
 
 @lru_cache(maxsize=4096)
-def machine_of(device: Device, family: str, style: str = "") -> Machine:
+def rates_of(device: Device, family: str, style: str = "") -> StreamingRates:
     """A device under the constants of the catalog; errors widened where it was not measured."""
     physics = load_physics(GROUP)
     table = physics.constants(device.architecture)
     known = physics.is_measured(device.architecture)
-    return Machine.of(device, family, table, 1.0 if known else table["transfer_widening"], style)
+    return StreamingRates.of(
+        device, family, table, 1.0 if known else table["transfer_widening"], style
+    )

@@ -13,13 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
-import numpy as np
-
+from silicast.core import xp
 from silicast.core.numerics import F64, smooth_max
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Analysis, Demand
+from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.physics import load_physics
 from silicast.workload.libraries import library
 from silicast.workload.op import Variant
@@ -182,7 +181,7 @@ def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
     total = work.read_bytes + work.write_bytes
     lasting = total - work.fresh_bytes
     stays = _stays(lasting, rates, variant.cache)
-    dram_bytes = np.maximum(work.moved_bytes - stays * lasting, 0.0)
+    dram_bytes = xp.maximum(work.moved_bytes - stays * lasting, 0.0)
     chip_s_per_byte = _chip_s_per_byte(total, rates)
     parts = {
         rates.pipe: _over(work.matrix_issued, rates.matrix_per_s),
@@ -191,7 +190,7 @@ def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
         "dram": dram_bytes * work.dram_passes / rates.dram_per_s,
         "chip": work.moved_bytes * chip_s_per_byte,
     }
-    fresh_s = np.zeros_like(total)
+    fresh_s = xp.full_like(total, 0.0)
     if library(variant.library).allocates_results:
         fresh = work.write_bytes * (work.write_bytes >= rates.fresh_from_bytes)
         fresh_s = fresh * rates.fresh_s_per_byte
@@ -203,17 +202,17 @@ def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
     serial_s = work.serial_s + packed_s + fork_s
     time_s = launch_s + serial_s + fresh_s + busy_s
     resource_s = _bounds(work, total, rates, variant.cache)
-    bound_s = np.zeros_like(total)
+    bound_s = xp.full_like(total, 0.0)
     for seconds in resource_s.values():
-        bound_s = np.maximum(bound_s, seconds)
+        bound_s = xp.maximum(bound_s, seconds)
     return Analysis(
         time_s=time_s,
         bound_s=bound_s,
-        resource_s={**resource_s, "launch": np.full_like(total, launch_s)},
+        resource_s={**resource_s, "launch": xp.full_like(total, launch_s)},
         demand=Demand(
             tasks=work.tasks,
             waves=work.tasks / rates.units,
-            occupancy=np.minimum(work.tasks / rates.units, 1.0),
+            occupancy=xp.minimum(work.tasks / rates.units, 1.0),
             pipe_work={
                 rates.pipe: work.matrix_issued,
                 "vector": work.vector_ops,
@@ -227,36 +226,37 @@ def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
             **({"fresh_share": fresh_s / time_s} if rates.fresh_s_per_byte else {}),
             "resident": stays,
         },
-        independent_log_sd=np.full_like(total, rates.independent_log_sd),
+        independent_log_sd=xp.full_like(total, rates.independent_log_sd),
     )
 
 
 def _awake(work: Work, total: F64, rates: Rates) -> F64:
     """Units that work: one for little data, one more for every :attr:`Rates.thread_bytes`."""
     if rates.thread_bytes <= 0.0:
-        return np.full_like(total, rates.units)
-    size = np.maximum(total, work.matrix_ops / OPERATIONS_A_BYTE)
-    return np.clip(np.floor(size / rates.thread_bytes), 1.0, rates.units)
+        return xp.full_like(total, rates.units)
+    size = xp.maximum(total, work.matrix_ops / OPERATIONS_A_BYTE)
+    awake: F64 = xp.minimum(xp.maximum(xp.floor(size / rates.thread_bytes), 1.0), rates.units)
+    return awake
 
 
 def _stays(total: F64, rates: Rates, cache: str) -> F64:
     """Share of a repeated working set that is still on chip: all of it, fading over an octave."""
     if cache == "cold":
-        return np.zeros_like(total)
+        return xp.full_like(total, 0.0)
     return _within(total, rates.resident_bytes)
 
 
 def _within(total: F64, size: float) -> F64:
     """Share of a working set that finds room in ``size``: all of it, fading over an octave."""
-    share: F64 = np.minimum(np.maximum(2.0 - total / size, 0.0), 1.0)
+    share: F64 = xp.minimum(xp.maximum(2.0 - total / size, 0.0), 1.0)
     return share
 
 
 def _chip_s_per_byte(total: F64, rates: Rates) -> F64:
     """Seconds a byte at the caches' bandwidth: that of the smallest one that holds all of it."""
     if not rates.levels:
-        return np.full_like(total, 1.0 / rates.chip_per_s)
-    found = np.full_like(total, 1.0 / rates.levels[0][1])
+        return xp.full_like(total, 1.0 / rates.chip_per_s)
+    found = xp.full_like(total, 1.0 / rates.levels[0][1])
     for (size, rate), (_, beyond) in zip(rates.levels, rates.levels[1:], strict=False):
         slower = max(1.0 / beyond - 1.0 / rate, 0.0)
         found = found + slower * (1.0 - _within(total, HALF * size))
@@ -264,8 +264,8 @@ def _chip_s_per_byte(total: F64, rates: Rates) -> F64:
 
 
 def _bounds(work: Work, total: F64, rates: Rates, cache: str) -> dict[str, F64]:
-    beyond = np.maximum(total - rates.chip_bytes, 0.0)
-    forced = np.maximum(work.read_bytes, beyond) if cache == "cold" else beyond
+    beyond = xp.maximum(total - rates.chip_bytes, 0.0)
+    forced = xp.maximum(work.read_bytes, beyond) if cache == "cold" else beyond
     arithmetic = _over(work.matrix_ops, rates.matrix_bound_per_s)
     vector = _over(work.vector_useful, rates.vector_bound_per_s)
     found = {rates.pipe: arithmetic, "vector": vector}
@@ -275,24 +275,33 @@ def _bounds(work: Work, total: F64, rates: Rates, cache: str) -> dict[str, F64]:
 
 
 def _over(amount: F64, rate: float) -> F64:
-    return amount / rate if rate > 0.0 else np.zeros_like(amount)
+    return amount / rate if rate > 0.0 else xp.full_like(amount, 0.0)
 
 
 MEASURED_FORMATS = ("bf16",)
 """Formats in which kernels of these devices were measured."""
 
 
-def measured(group: str, variant: Variant, device: Device) -> bool:
-    """Whether kernels in this format were measured on the device's architecture."""
-    known = load_physics(group).is_measured(device.architecture)
-    return known and variant.dtype in MEASURED_FORMATS
+class RooflineKernel(Implementation):
+    """A family on an execution model that is not SIMT.
 
+    Class attributes:
+        group: constants file of the execution model.
+    """
 
-def shared_errors(group: str, family: str, variant: Variant, device: Device) -> dict[str, float]:
-    """Log sd of the errors that a family's kernels, and all kernels of a device, share."""
-    c = load_physics(group).constants(device.architecture)
-    known = measured(group, variant, device)
-    return {
-        f"device:{device.name}": c["device_log_sd"] if known else c["unmeasured_device_log_sd"],
-        f"family:{family}": c["family_log_sd"],
-    }
+    group: ClassVar[str]
+
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
+        """See :meth:`Implementation.shared_log_sd`."""
+        c = load_physics(self.group).constants(device.architecture)
+        known = self.is_measured(variant, device)
+        return {
+            f"device:{device.name}": c["device_log_sd"] if known else c["unmeasured_device_log_sd"],
+            f"family:{self.family}": c["family_log_sd"],
+        }
+
+    @final
+    def is_measured(self, variant: Variant, device: Device) -> bool:
+        """See :meth:`Implementation.is_measured`: one format was measured, for all families."""
+        known = load_physics(self.group).is_measured(device.architecture)
+        return known and variant.dtype in MEASURED_FORMATS

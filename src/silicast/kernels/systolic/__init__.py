@@ -1,1 +1,0 @@
-"""Kernels on matrix engines fed by software: TPU, Trainium and Inferentia, Gaudi, Ascend."""
