@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-
-import numpy as np
 
 from silicast.composition.machine import Machine
 from silicast.composition.power_state import power_state
 from silicast.core.dtypes import RECIPES
-from silicast.core.numerics import F64
 from silicast.kernels.formats import with_format
 from silicast.kernels.power import Activity, sustained_clock
 
@@ -40,18 +38,16 @@ def busiest_format(machine: Machine, flops: Iterable[tuple[str, float]]) -> str:
     )
 
 
-def held_clocks(machine: Machine, dtype: str, seconds: F64, flops: F64, dram_bytes: F64) -> F64:
-    """The clock held over work that repeats, for n kinds of work at once.
+def held_clock(
+    machine: Machine, dtype: str, seconds: float, flops: float, dram_bytes: float
+) -> float:
+    """The clock in hertz that is held over work that repeats; boost where nothing limits it.
 
     Args:
         machine: what it runs on.
         dtype: format of its matrix products.
-        seconds: what the work takes at the boost clock, shape (n,).
-        flops: of the matrix pipe, shape (n,).
-        dram_bytes: to and from memory, shape (n,).
-
-    Returns:
-        Hertz, shape (n,); the boost clock where nothing limits it.
+        seconds: what the work takes at the boost clock.
+        flops: of the matrix pipe; ``dram_bytes``: to and from memory.
     """
     device, _ = with_format(machine.limited_device, dtype)
     peak = device.peak_per_s(device.matrix_pipe(dtype), dtype)
@@ -60,17 +56,10 @@ def held_clocks(machine: Machine, dtype: str, seconds: F64, flops: F64, dram_byt
         dtype=dtype,
         dram=dram_bytes / seconds / device.dram.bandwidth_bytes_per_s,
     )
-    hz = sustained_clock(device, activity)
-    if machine.clock_hz is not None:
-        hz = np.minimum(hz, machine.clock_hz)
     boost = device.clocks.boost_hz
-    hz = np.minimum(hz, power_state(machine.device).clock_share * boost)
-    return np.where(hz < boost * (1.0 - TOLERANCE), hz, boost)
-
-
-def held_clock(
-    machine: Machine, dtype: str, seconds: float, flops: float, dram_bytes: float
-) -> float:
-    """:func:`held_clocks` of one kind of work."""
-    one = (np.array([value]) for value in (seconds, flops, dram_bytes))
-    return float(held_clocks(machine, dtype, *one)[0])
+    hz = min(
+        float(sustained_clock(device, activity)),
+        math.inf if machine.clock_hz is None else machine.clock_hz,
+        power_state(machine.device).clock_share * boost,
+    )
+    return hz if hz < boost * (1.0 - TOLERANCE) else boost

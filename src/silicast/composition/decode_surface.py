@@ -3,9 +3,9 @@
 What attention over cached tokens takes depends on every sequence's length, but nearly all of it
 through the number of sequences, their tokens and the longest. A surface evaluates the full model at
 sequences of which one is the longest and all others are alike, at the corners of a grid's cells as
-they are visited, and interpolates. In the middle of a cell it evaluates others that are alike and
-others that are spread out as well: where the interpolation is not within :data:`TOLERANCE` of both
-(few sequences, whose split among the cores changes in jumps), every step of the cell is evaluated.
+they are visited, and interpolates. In the middle of a cell it also evaluates lengths of several
+distributions: where the interpolation is not within :data:`TOLERANCE` of all of them (few
+sequences, whose split among the cores changes in jumps), every step of the cell is evaluated.
 """
 
 from __future__ import annotations
@@ -30,11 +30,20 @@ RATIOS_OF_OCTAVE = 4
 """Points of the grid in an octave of the longest sequence over the mean one."""
 TOLERANCE = 0.005
 """Largest error, in the middle of a cell, of one that is interpolated."""
-UNLIMITED = 1 << 62
 _RATIO = 2.0 ** (1.0 / RATIOS_OF_OCTAVE)
 
 Values = tuple[float, ...]
 Corners = Sequence[Values]
+Distribution = Callable[[F64], F64]
+
+ALIKE: Distribution = np.ones_like
+DISTRIBUTIONS: tuple[Distribution, ...] = (
+    ALIKE,
+    lambda quantile: 2.0 * quantile,  # uniform
+    lambda quantile: -np.log1p(-quantile),  # exponential
+    lambda quantile: np.where(quantile < 0.5, 0.25, 1.75),  # two groups
+)
+"""Quantiles -> lengths over their mean."""
 
 
 def values_of(call: Call, device: Device) -> F64:
@@ -59,7 +68,7 @@ class DecodeSurface:
 
     Args:
         timer: prices the grid.
-        members: places of the nodes; ``window``: tokens that each of them sees, 0 = all.
+        members: places of the nodes.
         device: a place in the grid of clocks -> the device at that clock, 0 = boost.
     """
 
@@ -68,31 +77,19 @@ class DecodeSurface:
         timer: Timer,
         group: NodeGroup,
         members: Sequence[int],
-        window: int,
         device: Callable[[int], Device],
     ) -> None:
         self.timer, self.group, self.members = timer, group, tuple(members)
-        self.window = window or UNLIMITED
         self._device = device
         self._cells: dict[tuple[int, int, int, int], Corners | None] = {}
 
     @staticmethod
-    def window_of(timer: Timer, group: NodeGroup, index: int) -> int | None:
-        """The window of a node that a surface describes, 0 = none; None = no such node."""
+    def describes(timer: Timer, group: NodeGroup, index: int) -> bool:
+        """Whether a node is attention over all cached tokens of the sequences in decode."""
         op = timer.nodes[index].op
-        if group.family not in FAMILIES or op.variant.flag("chunked"):
-            return None
-        dims = dict(op.dims)
-        if [name for name, dim in op.dims if isinstance(dim, str)] != ["kv_len"]:
-            return None
-        window = dims.get("window", 0)
-        return window if dims["kv_len"] == DECODE_KV and isinstance(window, int) else None
-
-    def tokens(self, cached: I64) -> int:
-        """Tokens that the sequences see, the new ones included."""
-        if self.window == UNLIMITED:
-            return int(cached.sum()) + len(cached)
-        return int(np.minimum(cached, self.window - 1).sum()) + len(cached)
+        symbols = [(name, dim) for name, dim in op.dims if isinstance(dim, str)]
+        sees_all = not dict(op.dims).get("window") and not op.variant.flag("chunked")
+        return group.family in FAMILIES and sees_all and symbols == [("kv_len", DECODE_KV)]
 
     def at(self, place: int, cached: I64, tokens: int, longest: int) -> Values:
         """Values as of :func:`values_of`; they depend on the arguments alone.
@@ -100,8 +97,7 @@ class DecodeSurface:
         Args:
             place: in the grid of clocks.
             cached: tokens of each sequence without the new one.
-            tokens: as of :meth:`tokens`; ``longest``: tokens of the longest sequence, not cut by
-                the window.
+            tokens: of all sequences, the new ones included; ``longest``: of the longest.
         """
         number, step, right, up = _cell(len(cached), tokens, longest)
         key = (place, len(cached), number, step)
@@ -115,21 +111,19 @@ class DecodeSurface:
     def _checked(self, place: int, count: int, number: int, step: int) -> Corners | None:
         """The corners of a cell; None where interpolation does not do."""
         below, above = (_total(count, each) for each in (number, number + 1))
-        ratios = [2.0 ** (each / RATIOS_OF_OCTAVE) for each in (step, step + 1)]
-        points = [(tokens, ratio) for tokens in (below, above) for ratio in ratios]
-        corners = [(tokens, round(ratio * tokens / count)) for tokens, ratio in points]
-        tokens = (below + above) // 2
-        middle = (tokens, round(sum(ratios) / 2.0 * tokens / count))
-        lists = [self._sequences(count, *point) for point in corners]
-        lists += [self._sequences(count, *middle, spread=spread) for spread in (0.0, 1.0)]
-        *found, alike, spread = self._evaluated(place, lists)
-        *_, right, up = _cell(count, self.tokens(lists[-1]), int(lists[-1].max()) + 1)
-        own = len(self.members)
-        for exact in (alike, spread):
-            pairs = zip(_mean(found, right, up)[:own], exact[:own], strict=True)
+        low, high = (2.0 ** (each / RATIOS_OF_OCTAVE) for each in (step, step + 1))
+        middle, ratio = (below + above) // 2, (low + high) / 2.0
+        points = [(tokens, ratio, ALIKE) for tokens in (below, above) for ratio in (low, high)]
+        points += [(middle, ratio, each) for each in DISTRIBUTIONS[: count + 1]]
+        lists = [_sequences(count, *point) for point in points]
+        found = self._evaluated(place, lists)
+        corners, own = found[:4], len(self.members)
+        for cached, exact in zip(lists[4:], found[4:], strict=True):
+            *_, right, up = _cell(count, int(cached.sum()) + count, int(cached.max()) + 1)
+            pairs = zip(_mean(corners, right, up)[:own], exact[:own], strict=True)
             if any(abs(a - b) > TOLERANCE * b for a, b in pairs):
                 return None
-        return found
+        return corners
 
     def _evaluated(self, place: int, lists: Sequence[I64]) -> list[Values]:
         """The values of steps with the given cached tokens, by the full model."""
@@ -137,31 +131,33 @@ class DecodeSurface:
         ends = np.cumsum([0, *(len(each) for each in lists)])
         starts = np.zeros(len(ends), dtype=np.int64)
         states = BatchStates(none, none, starts, np.concatenate(lists), ends)
-        symbols, rows = self.timer.symbols(states), np.arange(len(lists))
         boost, device = self._device(0), self._device(place)
-        call = self.timer.call(self.group, self.members, rows, states, symbols, boost)
+        rows = np.arange(len(lists))
+        call = self.timer.call(self.group, self.members, rows, states, {}, boost)
         if place:
             call = self.timer.slowed(call, device)
         return [tuple(row) for row in values_of(call, device).T.tolist()]
 
-    def _sequences(self, count: int, tokens: int, longest: int, spread: float = 0.0) -> I64:
-        """Cached tokens of sequences, the longest first.
 
-        Args:
-            tokens: as of :meth:`tokens`.
-            spread: of the others, from alike to as different as their mean allows, 0..1.
-        """
-        others = count - 1
-        if longest < self.window:
-            longest = min(max(longest, -(-tokens // count)), tokens - others)
-        if not others:
-            return np.array([longest - 1])
-        rest = max(tokens - min(longest, self.window), others)
-        mean = rest / others
-        width = spread * max(min(mean - 1.0, min(longest, self.window) - mean), 0.0)
-        sums = np.rint(np.cumsum(np.linspace(mean - width, mean + width, others)))
-        found: I64 = np.diff(sums, prepend=0.0).astype(np.int64) - 1
-        return np.concatenate(([longest - 1], np.maximum(found, 0)))
+def _sequences(count: int, tokens: int, ratio: float, of: Distribution) -> I64:
+    """Cached tokens of sequences, the longest first.
+
+    Args:
+        tokens: with the new ones.
+        ratio: of the longest to the mean, as near to it as can be.
+        of: how the others are distributed.
+    """
+    others = count - 1
+    longest = min(max(round(ratio * tokens / count), -(-tokens // count)), tokens - others)
+    if not others:
+        return np.array([longest - 1])
+    mean = (tokens - longest) / others
+    shape = of((np.arange(others) + 0.5) / others)
+    most = float(shape.max()) - 1.0
+    width = min(1.0, (longest / mean - 1.0) / most) if most > 0.0 else 0.0
+    lengths = mean + (mean - 1.0) * width * (shape - shape.mean())
+    found: I64 = np.diff(np.rint(np.cumsum(lengths)), prepend=0.0).astype(np.int64) - 1
+    return np.concatenate(([longest - 1], np.maximum(found, 0)))
 
 
 def _total(count: int, number: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -47,6 +48,11 @@ def ragged(ops: Sequence[Op], offsets: I64, rows: I64, lengths: Mapping[str, I64
     """Attention ops x states as one ragged batch."""
     counts = np.diff(offsets)[rows]
     repeat = len(ops)
+    if repeat == 1 and len(rows) == 1:
+        sizes = {n: v for n, v in ops[0].dims if n not in lengths and not isinstance(v, str)}
+        ends = np.array([0, counts[0]])
+        one: dict[str, Any] = {**lengths, **sizes}
+        return OpBatch(ops[0].family, ops[0].variant, one, ends, frozenset(lengths), numbers=True)
     all_offsets = np.concatenate(([0], np.cumsum(np.tile(counts, repeat))))
     dims: dict[str, I64] = {name: np.tile(values, repeat) for name, values in lengths.items()}
     for name, value in ops[0].dims:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -91,7 +91,7 @@ class Call:
 
     def spread(self, values: F64) -> F64:
         """One value an evaluated size, over the states, shape (members, rows)."""
-        return values.reshape(len(self.members), self.count)[:, self.place]
+        return np.reshape(values, (len(self.members), self.count))[:, self.place]
 
 
 @final
@@ -192,7 +192,8 @@ def _bound_by(call: Call, row: int) -> str:
     """The resource that sets the bound of one row of a call."""
     if isinstance(call.times, CollectiveTimes):
         return call.times.bound_by()[row]
-    needs = {n: s[row] for n, s in call.times.analysis.resource_s.items() if n != "launch"}
+    table = call.times.analysis.resource_s
+    needs = {n: np.ravel(s)[row] for n, s in table.items() if n != "launch"}
     return max(needs, key=lambda name: float(needs[name]))
 
 
@@ -373,7 +374,11 @@ class Timer:
         if any(isinstance(dim, tuple) for _, dim in ops[0].dims):  # lengths that a program states
             batch = OpBatch.of([op for op in ops for _ in range(count)])
         else:
-            batch = OpBatch(group.family, group.variant, columns(ops, symbols, count))
+            sizes: dict[str, Any] = dict(columns(ops, symbols, count))
+            one = len(ops) == count == 1 and group.family not in COLLECTIVES
+            if one:
+                sizes = {name: int(values[0]) for name, values in sizes.items()}
+            batch = OpBatch(group.family, group.variant, sizes, numbers=one)
         if group.family in COLLECTIVES:
             links = topology(self.machine, ops[0], crosses=group.crosses)
             known = self.machine.evidence

@@ -121,7 +121,7 @@ class _Step:
 
     Attributes:
         tokens: new ones; values: symbol -> its value, those of the tables alone.
-        lengths: of each surface, tokens that the decoding sequences see, and the longest.
+        seen: tokens of the decoding sequences with the new ones; ``longest``: of the longest.
     """
 
     prefill: Sequence[tuple[int, int]]
@@ -129,7 +129,8 @@ class _Step:
     tokens: int
     elsewhere: int
     values: tuple[int, ...]
-    lengths: tuple[tuple[int, int], ...]
+    seen: int
+    longest: int
     launches: Launches
     calls: tuple[Call, ...]
 
@@ -182,23 +183,19 @@ class StepPrices:
         exact: list[tuple[NodeGroup, list[int]]] = []
         for group, members in self.timer.kinds(prefill=prefill):
             by_symbol: dict[str, list[int]] = {}
-            by_window: dict[int, list[int]] = {}
+            smooth: list[int] = []
             for index in members:
-                window = DecodeSurface.window_of(self.timer, group, index)
-                if window is None:
-                    by_symbol.setdefault(self._symbol(index), []).append(index)
+                if DecodeSurface.describes(self.timer, group, index):
+                    smooth.append(index)
                 else:
-                    by_window.setdefault(window, []).append(index)
+                    by_symbol.setdefault(self._symbol(index), []).append(index)
             for symbol, alike in by_symbol.items():
                 if symbol == "?":
                     exact.append((group, alike))
                 elif prefill or group.phase != "prefill":
                     parts.setdefault(symbol, []).append((group, alike))
-            if not prefill:
-                self._surfaces += [
-                    DecodeSurface(self.timer, group, alike, window, self._device)
-                    for window, alike in by_window.items()
-                ]
+            if smooth and not prefill:
+                self._surfaces.append(DecodeSurface(self.timer, group, smooth, self._device))
         self._parts[prefill], self._exact[prefill] = parts, exact
 
     def _symbol(self, index: int) -> str:
@@ -263,15 +260,13 @@ class StepPrices:
 
     def _step(self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int) -> _Step:
         count, starts = len(decode_kv), bool(prefill)
-        longest = 0
-        lengths: tuple[tuple[int, int], ...] = ()
+        longest, seen = 0, 0
         if count:
-            longest = int(decode_kv.max()) + 1
-            lengths = tuple([(each.tokens(decode_kv), longest) for each in self._surfaces])
+            longest, seen = int(decode_kv.max()) + 1, int(decode_kv.sum()) + count
         key = (count, elsewhere, longest if DECODE_LONGEST in self._parts[False] else 0)
         exact = self._exact[starts]
         if not (starts or exact) and (known := self._decodes.get(key)):
-            return _Step((), decode_kv, count, elsewhere, known[0], lengths, known[1], ())
+            return _Step((), decode_kv, count, elsewhere, known[0], seen, longest, known[1], ())
         state = _state(prefill, decode_kv, elsewhere)
         symbols, tokens = self.timer.symbols(state), int(state.tokens[0])
         values = tuple(int(symbols[s][0]) if s else 0 for s in self._parts[starts])
@@ -283,15 +278,15 @@ class StepPrices:
         )
         if not starts:
             _remember(self._decodes, key, (values, launches))
-        return _Step(prefill, decode_kv, tokens, elsewhere, values, lengths, launches, calls)
+        return _Step(prefill, decode_kv, tokens, elsewhere, values, seen, longest, launches, calls)
 
     def _at(self, place: int, step: _Step) -> list[float]:
         """Waits, seconds of each stage, FLOPs and bytes at one clock of the grid."""
         fixed = self._fixed(place, step)
         sums = list(fixed.sums)
         parts: list[tuple[tuple[int, ...], Sequence[float]]] = [
-            (surface.members, surface.at(place, step.cached, tokens, longest))
-            for surface, (tokens, longest) in zip(self._surfaces, step.lengths, strict=False)
+            (each.members, each.at(place, step.cached, step.seen, step.longest))
+            for each in (self._surfaces if step.longest else ())
         ]
         device = self._device(place)
         for call in step.calls:
