@@ -7,6 +7,7 @@ and square root. A number takes about 0.05 us for an operation, an array of any 
 array of shape (n,) may be a number.
 
 What NumPy answers with an infinity (a division by zero) raises here; callers then use arrays.
+Comparing classes takes half the time of ``isinstance``; no subclass of an array gets here.
 """
 
 # mypy: disable-error-code="no-any-return, return-value"
@@ -22,85 +23,85 @@ from numpy.typing import NDArray
 
 def maximum(a: Any, b: Any) -> NDArray[Any]:
     """The larger of two values, elementwise."""
-    if isinstance(a, ndarray) or isinstance(b, ndarray):
+    if a.__class__ is ndarray or b.__class__ is ndarray:
         return np.maximum(a, b)
     return a if a >= b else b
 
 
 def minimum(a: Any, b: Any) -> NDArray[Any]:
     """The smaller of two values, elementwise."""
-    if isinstance(a, ndarray) or isinstance(b, ndarray):
+    if a.__class__ is ndarray or b.__class__ is ndarray:
         return np.minimum(a, b)
     return a if a <= b else b
 
 
 def where(condition: Any, a: Any, b: Any) -> NDArray[Any]:
     """``a`` where the condition holds, else ``b``, elementwise."""
-    if isinstance(condition, ndarray) or isinstance(a, ndarray) or isinstance(b, ndarray):
+    if condition.__class__ is ndarray or a.__class__ is ndarray or b.__class__ is ndarray:
         return np.where(condition, a, b)
     return a if condition else b
 
 
 def ceil(x: Any) -> NDArray[Any]:
     """The smallest whole number not below ``x``, as a float."""
-    return np.ceil(x) if isinstance(x, ndarray) else float(math.ceil(x))
+    return np.ceil(x) if x.__class__ is ndarray else float(math.ceil(x))
 
 
 def floor(x: Any) -> NDArray[Any]:
     """The largest whole number not above ``x``, as a float."""
-    return np.floor(x) if isinstance(x, ndarray) else float(math.floor(x))
+    return np.floor(x) if x.__class__ is ndarray else float(math.floor(x))
 
 
 def rint(x: Any) -> NDArray[Any]:
     """The nearest whole number, as a float; halves go to even ones."""
-    return np.rint(x) if isinstance(x, ndarray) else float(round(x))
+    return np.rint(x) if x.__class__ is ndarray else float(round(x))
 
 
 def sqrt(x: Any) -> NDArray[Any]:
     """The square root."""
-    return np.sqrt(x) if isinstance(x, ndarray) else math.sqrt(x)
+    return np.sqrt(x) if x.__class__ is ndarray else math.sqrt(x)
 
 
 def float64(x: Any) -> NDArray[np.float64]:
     """``x`` as floats."""
-    return x.astype(np.float64) if isinstance(x, ndarray) else float(x)
+    return x.astype(np.float64) if x.__class__ is ndarray else float(x)
 
 
 def int64(x: Any) -> NDArray[Any]:
     """``x`` as whole numbers, cut off towards zero."""
-    return x.astype(np.int64) if isinstance(x, ndarray) else int(x)
+    return x.astype(np.int64) if x.__class__ is ndarray else int(x)
 
 
 def full_like(x: Any, value: Any) -> NDArray[Any]:
     """``value`` in every row of ``x``; an array takes the type of the value."""
-    return np.full(x.shape, value) if isinstance(x, ndarray) else value
+    return np.full(x.shape, value) if x.__class__ is ndarray else value
 
 
 def any_of(x: Any) -> bool:
     """Whether one of the rows is true."""
-    return bool(x.any()) if isinstance(x, ndarray) else bool(x)
+    return bool(x.any()) if x.__class__ is ndarray else bool(x)
 
 
 def all_of(x: Any) -> bool:
     """Whether all rows are true."""
-    return bool(x.all()) if isinstance(x, ndarray) else bool(x)
+    return bool(x.all()) if x.__class__ is ndarray else bool(x)
 
 
 def logical_not(x: Any) -> NDArray[Any]:
     """The opposite, elementwise."""
-    return ~x if isinstance(x, ndarray) else not x
+    return ~x if x.__class__ is ndarray else not x
 
 
 def stack(*values: Any) -> NDArray[Any]:
     """Values as the rows of an array, shape (values, n); of numbers (values, 1)."""
-    return np.stack(values) if isinstance(values[0], ndarray) else np.array([[v] for v in values])
+    return np.stack(values) if values[0].__class__ is ndarray else np.array([[v] for v in values])
 
 
 def like(x: Any, values: Any) -> Any:
     """``values`` of shape (n,) in the form of ``x``: its only one where ``x`` is a number."""
-    return values if isinstance(x, ndarray) else values.item()
+    return values if x.__class__ is ndarray else values.item()
 
 
 def tolist(x: Any) -> list[Any]:
     """The rows as Python numbers."""
-    return x.tolist() if isinstance(x, ndarray) else [x]
+    return x.tolist() if x.__class__ is ndarray else [x]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, ClassVar, final
 
@@ -40,29 +40,34 @@ class Lazy(Mapping[str, Any]):
     """Values by name that are computed when somebody first looks: few readers need them."""
 
     def __init__(self, compute: Callable[[], Mapping[str, Any]]) -> None:
-        self._compute = compute
+        self._compute: Callable[[], Mapping[str, Any]] | None = compute
+        self._found: Mapping[str, Any] = {}
 
-    @cached_property
-    def _values(self) -> Mapping[str, Any]:
-        return self._compute()
+    def values_now(self) -> Mapping[str, Any]:
+        """All values; what computed them, and the arrays that it holds, are then released."""
+        compute = self._compute
+        if compute is not None:
+            self._found = compute()
+            self._compute = None
+        return self._found
 
     def __getitem__(self, name: str) -> Any:
-        return self._values[name]
+        return self.values_now()[name]
 
     def get(self, name: str, default: Any = None) -> Any:
         """As of any mapping, but without an exception for what is not there."""
-        return self._values.get(name, default)
+        return self.values_now().get(name, default)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
+        return iter(self.values_now())
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self.values_now())
 
 
 def computed(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """The same values, computed: for readers of many of them."""
-    return values._values if isinstance(values, Lazy) else values  # noqa: SLF001
+    return values.values_now() if isinstance(values, Lazy) else values
 
 
 @final
