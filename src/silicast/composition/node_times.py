@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 
-from silicast.communication.collective import CollectiveTimes, collective_batch_times
-from silicast.composition.concurrency import Shares
 from silicast.composition.engine_lowering import COLLECTIVES
 from silicast.composition.fusion import smallest_kernel_s
 from silicast.composition.machine import Machine
@@ -23,7 +21,6 @@ from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation, KernelTimes, implementation_for
-from silicast.kernels.moe_recipes import DISPATCHED, DISPATCHED_PREFILL
 from silicast.kernels.physics import load_physics
 from silicast.learning.tiers import in_whole_models, kernel_times
 from silicast.workload.op import Affine, Dim, Op, OpBatch, Variant
@@ -44,7 +41,11 @@ from silicast.workload.symbols import (
     phase_of,
 )
 
-Times = KernelTimes | CollectiveTimes
+if TYPE_CHECKING:
+    from silicast.communication.collective import CollectiveTimes
+    from silicast.composition.concurrency import Shares
+
+Times: TypeAlias = "KernelTimes | CollectiveTimes"
 _ANALYTIC, _LEARNED = TIERS.index("analytic"), TIERS.index("cross-device")
 _SCALED, _CALIBRATED = TIERS.index("scaled"), TIERS.index("calibrated")
 
@@ -129,7 +130,7 @@ class NodeTimes:
         self.tiers[where] = tiers if isinstance(tiers, int) else call.spread(tiers)
         for index in call.members:
             self.shared[index] = times.shared_log_sd
-        if isinstance(times, CollectiveTimes):
+        if not isinstance(times, KernelTimes):
             self._fill[where] = load_physics("composition").default["collective_cores"]
             self._links[where] = 1.0
             return
@@ -143,6 +144,8 @@ class NodeTimes:
     @cached_property
     def shares(self) -> Shares:
         """See the class."""
+        from silicast.composition.concurrency import Shares
+
         busy = self.dram_bytes / self.device.dram.bandwidth_bytes_per_s
         share = np.divide(busy, self.time_s, out=np.zeros_like(busy), where=self.time_s > 0.0)
         return Shares(self._fill, np.minimum(share, 1.0), self._links)
@@ -190,7 +193,7 @@ def _tiers(times: Times) -> int | F64:
 
 def _bound_by(call: Call, row: int) -> str:
     """The resource that sets the bound of one row of a call."""
-    if isinstance(call.times, CollectiveTimes):
+    if not isinstance(call.times, KernelTimes):
         return call.times.bound_by()[row]
     table = call.times.analysis.resource_s
     needs = {n: np.ravel(s)[row] for n, s in table.items() if n != "launch"}
@@ -380,6 +383,8 @@ class Timer:
                 sizes = {name: int(values[0]) for name, values in sizes.items()}
             batch = OpBatch(group.family, group.variant, sizes, numbers=one)
         if group.family in COLLECTIVES:
+            from silicast.communication.collective import collective_batch_times
+
             links = topology(self.machine, ops[0], crosses=group.crosses)
             known = self.machine.evidence
             return None, collective_batch_times(
@@ -429,6 +434,10 @@ class Timer:
 
 def _in_prefill(group: NodeGroup) -> NodeGroup:
     """The group in a step with a prefill: there dispatched experts have a kernel of their own."""
+    if group.family != "moe":
+        return group
+    from silicast.kernels.moe_recipes import DISPATCHED, DISPATCHED_PREFILL
+
     if group.variant.kernel != DISPATCHED:
         return group
     return replace(group, variant=replace(group.variant, kernel=DISPATCHED_PREFILL))

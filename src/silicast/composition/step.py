@@ -18,7 +18,6 @@ from typing import final
 import numpy as np
 
 from silicast.composition.clock import busiest_format, held_clock
-from silicast.composition.concurrency import together_s
 from silicast.composition.deployment import Deployment
 from silicast.composition.executions import DIRECTIONS
 from silicast.composition.fusion import Region
@@ -226,6 +225,8 @@ class StepModel:
         rows = np.flatnonzero(does)
         if not len(rows):
             return
+        from silicast.composition.concurrency import together_s
+
         main_s, side_s = (
             nodes.time_s[np.ix_(np.array(places), rows)] for places in (region.main, region.side)
         )

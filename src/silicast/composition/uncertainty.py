@@ -30,6 +30,7 @@ from typing import Literal, final
 
 import numpy as np
 
+from silicast.composition.clock import power_state
 from silicast.composition.engine import Engine
 from silicast.composition.engine_lowering import COLLECTIVES
 from silicast.composition.error_correlation import (
@@ -44,7 +45,6 @@ from silicast.composition.error_correlation import (
 )
 from silicast.composition.machine import Machine
 from silicast.composition.naive_sums import log_sd_of, naive, rule
-from silicast.composition.power_state import power_state
 from silicast.composition.stage_graph import StageGraph, StageNode
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS, ErrorFactors

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
 from silicast.core import xp
-from silicast.core.calibrated import CollectiveCurve
 from silicast.core.numerics import exp_fixed
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.implementation import Implementation, KernelTimes, in_blocks
 from silicast.kernels.knowledge import substitute_error
-from silicast.learning.calibration import Calibrator
 from silicast.learning.correction import learned_times
-from silicast.learning.scaled import ScaledCalibrator
 from silicast.workload.op import OpBatch
+
+if TYPE_CHECKING:
+    from silicast.core.calibrated import CollectiveCurve
+    from silicast.learning.calibration import Calibrator
+    from silicast.learning.scaled import ScaledCalibrator
 
 
 @final

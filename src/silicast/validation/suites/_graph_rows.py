@@ -11,11 +11,11 @@ from typing import Any, TypeVar, final
 import msgspec
 import numpy as np
 
+from silicast.composition.clock import PHYSICS as POWER_STATES
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.framework_pass import predict_framework_pass
 from silicast.composition.machine import Machine
-from silicast.composition.power_state import PHYSICS as POWER_STATES
 from silicast.composition.program import ProgramPass, predict_program
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
