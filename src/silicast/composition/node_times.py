@@ -67,7 +67,7 @@ class NodeGroup:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Call:
     """One evaluation: nodes x states, the states of the first node first.
 
@@ -93,6 +93,19 @@ class Call:
     def spread(self, values: F64) -> F64:
         """One value an evaluated size, over the states, shape (members, rows)."""
         return np.reshape(values, (len(self.members), self.count))[:, self.place]
+
+    @cached_property
+    def bound_by(self) -> list[str]:
+        """The resource that sets the bound of each evaluated size."""
+        if not isinstance(self.times, KernelTimes):
+            return self.times.bound_by()
+        needs = {n: s for n, s in self.times.analysis.resource_s.items() if n != "launch"}
+        names, rows = list(needs), len(self.members) * self.count
+        each = [
+            found if len(found := np.ravel(s).tolist()) == rows else found * rows
+            for s in needs.values()
+        ]
+        return [names[row.index(max(row))] for row in zip(*each, strict=True)]
 
 
 @final
@@ -152,12 +165,20 @@ class NodeTimes:
 
     def bound_by(self, index: int, state: int) -> str:
         """What sets a node's bound in a state, "" = it does not run."""
-        for call in self.calls:
-            found = np.flatnonzero(call.rows == state)
-            if index in call.members and len(found):
-                first = list(call.members).index(index) * call.count
-                return _bound_by(call, first + int(call.place[found[0]]))
+        for call, own in self._calls_of.get(index, ()):
+            place = int(np.searchsorted(call.rows, state))
+            if place < len(call.rows) and call.rows[place] == state:
+                return call.bound_by[own * call.count + int(call.place[place])]
         return ""
+
+    @cached_property
+    def _calls_of(self) -> dict[int, list[tuple[Call, int]]]:
+        """Calls of each node, and which of their members it is."""
+        found: dict[int, list[tuple[Call, int]]] = {}
+        for call in self.calls:
+            for own, index in enumerate(call.members):
+                found.setdefault(index, []).append((call, own))
+        return found
 
     def ceiling_s(self) -> F64:
         """What the quick ones of measured kernels reached, shape (nodes, n); 0 = not known."""
@@ -189,15 +210,6 @@ def _tiers(times: Times) -> int | F64:
         if weight is not None:
             found = np.where(weight > 0.0, tier, found)
     return found
-
-
-def _bound_by(call: Call, row: int) -> str:
-    """The resource that sets the bound of one row of a call."""
-    if not isinstance(call.times, KernelTimes):
-        return call.times.bound_by()[row]
-    table = call.times.analysis.resource_s
-    needs = {n: np.ravel(s)[row] for n, s in table.items() if n != "launch"}
-    return max(needs, key=lambda name: float(needs[name]))
 
 
 @final
@@ -284,8 +296,10 @@ class Timer:
             wanted: states for which it matters; others may keep what they have.
         """
         found = NodeTimes(self.graph, len(states), device)
+        needed = np.zeros(len(states), dtype=bool)
+        needed[wanted] = True
         for call in boosted.calls:
-            if not len(np.intersect1d(call.rows, wanted)):
+            if not needed[call.rows].any():
                 found.put(call)
                 continue
             found.put(self.slowed(call, device))

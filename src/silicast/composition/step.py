@@ -222,6 +222,8 @@ class StepModel:
         """
         replayed = (states.prefill_sequences == 0) & (states.tokens <= self.replayed_tokens)
         does = (states.tokens <= region.max_tokens) & (replayed | region.any_step)
+        for places in (region.main, region.side):  # a queue without work shares nothing
+            does &= nodes.time_s[list(places)].any(axis=0)
         rows = np.flatnonzero(does)
         if not len(rows):
             return

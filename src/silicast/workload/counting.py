@@ -7,7 +7,7 @@ all ranks of a stage are alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 from silicast.workload.graph import Graph
 from silicast.workload.mixers._mixer import mixer_named, mixers
@@ -76,6 +76,7 @@ def rank_parameters(
     return total
 
 
+@lru_cache(maxsize=256)
 def weight_bytes(
     model: ModelConfig,
     plan: Plan,
