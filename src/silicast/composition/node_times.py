@@ -293,7 +293,7 @@ class Timer:
 
         Args:
             boosted: at the boost clock.
-            wanted: states for which it matters; others may keep what they have.
+            wanted: states for which it matters; others may stay as they are.
         """
         found = NodeTimes(self.graph, len(states), device)
         needed = np.zeros(len(states), dtype=bool)

@@ -84,7 +84,7 @@ class Sum:
         own_log_sd: of each node's own error, shape (nodes,).
         shared: per node, loadings on shared factors; nodes of one call have one and the same.
         tiers: of each node, as a place in ``core.prediction.TIERS``, shape (nodes,).
-        host_s: host time that the device waits for; launch_s: of it, launches of kernels.
+        host_s: host time that the device waits for; launch_s: the part that launches kernels.
     """
 
     seconds: F64

@@ -43,7 +43,7 @@ class Evidence:
 
     Attributes:
         learned: corrections that were learned from measured kernels of the architecture.
-        calibrators: what was measured on the very device; the first that speaks for a family and
+        calibrators: what was measured on the very device; the first that applies to a family and
             format counts.
         scaled: what was measured on other devices, where nothing was on this one; likewise.
         ceilings: whether to say what the quick kernels of such problems reached and, of whole
@@ -59,12 +59,12 @@ class Evidence:
 
     @property
     def measured(self) -> tuple[Calibrator | ScaledCalibrator, ...]:
-        """What changes times of kernels; the first that speaks for a family and format counts."""
+        """What changes times of kernels; the first that applies to a family and format counts."""
         return (*self.calibrators, *self.scaled)
 
     @property
     def collectives(self) -> tuple[CollectiveCurve, ...]:
-        """Measured collectives; the first that speaks for a call counts."""
+        """Measured collectives; the first that applies to a call counts."""
         return tuple(curve for each in self.calibrators for curve in each.calibration.collectives)
 
     def warnings(self, device: Device) -> tuple[str, ...]:
@@ -96,7 +96,7 @@ def _block_times(
         times = model.times(batch, device)
     times = _with_cache(times, batch, device)
     for calibrator in evidence.measured:
-        if calibrator.speaks_for(model.family, batch.variant.dtype):
+        if calibrator.applies_to(model.family, batch.variant.dtype):
             return calibrator.times(times, model, batch, device)
     return times
 

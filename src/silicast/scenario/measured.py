@@ -96,7 +96,7 @@ def calibrated_by(
     """By what an answer was calibrated, as plain tables; empty where by nothing.
 
     Keys: ``device``, ``host`` and ``source`` of the calibration, ``kernels`` (families and formats
-    that it speaks for, with rows), ``host_constants``, ``collectives``, ``whole_models``.
+    that it applies to, with rows), ``host_constants``, ``collectives``, ``whole_models``.
 
     Args:
         ops: what runs.

@@ -66,7 +66,7 @@ def unmeasured(architecture: str, also: str = "") -> Iterator[None]:
     """Inside, kernels of an architecture are predicted from those of others, in the analytic tier.
 
     Args:
-        also: a second architecture that its own rows no longer speak for: its constants become the
+        also: a second architecture that its own rows no longer apply to: its constants become the
             geometric means of those that remain. What all share was fitted with its rows.
     """
     found = {}

@@ -26,7 +26,7 @@ RULES: Mapping[Rule, str] = {
 }
 """How errors of kernels are added -> metric."""
 MOST_OF_LABEL = 240
-"""Rows of one label that count, at most, so that no source speaks for all."""
+"""Rows of one label that count, at most, so that no source applies to all."""
 
 
 @register_suite
