@@ -42,7 +42,7 @@ BUDGET = {
     "program_ms": 20.0, "static_batch_ms": 5.0, "state_us": 40.0, "run_step_us": 5.0,
     "off_pct": 0.5,
 }  # fmt: skip
-CASES = (
+CASES: tuple[tuple[str, str, str, dict[str, int]], ...] = (
     ("Llama-3.1-8B", "H100", "vllm", {}),
     ("Llama-3.1-70B", "H100", "vllm", {"tp": 4, "pp": 2}),
     ("Qwen3-30B-A3B", "H200", "sglang", {"tp": 2}),
