@@ -3,10 +3,10 @@
 What attention over cached tokens takes depends on every sequence's length, but nearly all of it
 through the number of sequences, their tokens and the longest. A surface evaluates the full model at
 sequences of which one is the longest and all others are alike, at the corners of a grid's cells as
-they are visited, and interpolates. In the middle of a cell it also evaluates lengths of several
-distributions. Where the interpolation is not within :data:`TOLERANCE` of them, finer cells
-enclose the jump; where the distributions differ among themselves (few sequences, whose split among
-the cores changes in jumps), every step of the cell is evaluated.
+they are visited, and interpolates. Inside a cell it also evaluates lengths of several
+distributions, and points near the corners. Where the interpolation is not within
+:data:`TOLERANCE` of them, finer cells enclose the jump; where the distributions differ among
+themselves, every step of the cell is evaluated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,12 @@ RATIOS_OF_OCTAVE = 4
 LEVELS = 4
 """Grids, each twice as fine as the one before it: finer ones serve where a cell has a jump."""
 TOLERANCE = 0.002
-"""Largest error, in the middle of a cell, of one that is interpolated: of a step that decodes."""
+"""Largest error, at the points where a cell is checked, of a step that decodes."""
+FEW = 16
+"""Fewer sequences are evaluated: their split among the cores changes in jumps."""
+CORNERS = ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0))
+NEAR_CORNERS = ((0.15, 0.15), (0.15, 0.85), (0.85, 0.15), (0.85, 0.85))
+"""Places in a cell where it is checked beside its middle: jumps lie near a corner as well."""
 
 Values = tuple[float, ...]
 Corners = Sequence[Values]
@@ -120,20 +125,28 @@ class DecodeSurface:
         self, place: int, count: int, number: int, step: int, level: int
     ) -> Corners | None:
         """The corners of a cell; () where a finer one may do, None where none does."""
+        if count < FEW:
+            return None
         below, above = (_total(count, each, level) for each in (number, number + 1))
         low, high = (_ratio(each, level) for each in (step, step + 1))
-        middle, ratio = (below + above) // 2, (low + high) / 2.0
-        points = [(tokens, ratio, ALIKE) for tokens in (below, above) for ratio in (low, high)]
-        points += [(middle, ratio, each) for each in DISTRIBUTIONS[: count + 1]]
+
+        def inside(right: float, up: float) -> tuple[int, float]:
+            return round(below + right * (above - below)), low + up * (high - low)
+
+        points = [(*inside(*corner), ALIKE) for corner in CORNERS]
+        points += [(*inside(0.5, 0.5), each) for each in DISTRIBUTIONS]
+        points += [(*inside(*near), ALIKE) for near in NEAR_CORNERS]
         lists = [_sequences(count, *point) for point in points]
         found = self._evaluated(place, lists)
-        corners, checks = found[:4], found[4:]
-        cached, rest_s = lists[-1], self._rest_s(place, count)
-        *_, right, up = _cell(count, int(cached.sum()) + count, int(cached.max()) + 1, level)
-        if all(self._is_near(_mean(corners, right, up), each, rest_s) for each in checks):
-            return corners
-        alike = all(self._is_near(checks[0], each, rest_s) for each in checks)
-        return () if alike else None
+        rest_s, middle = self._rest_s(place, count), len(CORNERS)
+        corners, others = found[:middle], found[middle : middle + len(DISTRIBUTIONS)]
+        if not all(self._is_near(others[0], each, rest_s) for each in others):
+            return None
+        for cached, exact in zip(lists[middle:], found[middle:], strict=True):
+            *_, right, up = _cell(count, int(cached.sum()) + count, int(cached.max()) + 1, level)
+            if not self._is_near(_mean(corners, right, up), exact, rest_s):
+                return ()
+        return corners
 
     def _is_near(self, found: Values, exact: Values, rest_s: float) -> bool:
         """Whether the members' times are the same within the tolerance of a step."""

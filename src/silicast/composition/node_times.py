@@ -69,21 +69,23 @@ class NodeGroup:
 @final
 @dataclass(frozen=True)
 class Call:
-    """One evaluation: nodes x states, the states of the first node first.
+    """One evaluation: different ops x states, the states of the first op first.
 
     Attributes:
         group: what the nodes share.
-        members: places of the nodes.
+        members: places of the nodes; ``ops``: which of the evaluated ops each runs, shape
+            (members,), because layers that look alike run the same ones.
         rows: states in which they run.
         place: which of the evaluated sizes each state has, shape (rows,); sizes that several states
             share are evaluated once.
-        count: evaluated sizes of each node.
+        count: evaluated sizes of each op.
         batch: what was evaluated; None = a collective.
         times: of it.
     """
 
     group: NodeGroup
     members: Sequence[int]
+    ops: I64
     rows: I64
     place: I64
     count: int
@@ -92,7 +94,7 @@ class Call:
 
     def spread(self, values: F64) -> F64:
         """One value an evaluated size, over the states, shape (members, rows)."""
-        return np.reshape(values, (len(self.members), self.count))[:, self.place]
+        return np.reshape(values, (-1, self.count))[self.ops][:, self.place]
 
     @cached_property
     def bound_by(self) -> list[str]:
@@ -100,7 +102,7 @@ class Call:
         if not isinstance(self.times, KernelTimes):
             return self.times.bound_by()
         needs = {n: s for n, s in self.times.analysis.resource_s.items() if n != "launch"}
-        names, rows = list(needs), len(self.members) * self.count
+        names, rows = list(needs), (int(self.ops.max()) + 1) * self.count
         each = [
             found if len(found := np.ravel(s).tolist()) == rows else found * rows
             for s in needs.values()
@@ -168,7 +170,7 @@ class NodeTimes:
         for call, own in self._calls_of.get(index, ()):
             place = int(np.searchsorted(call.rows, state))
             if place < len(call.rows) and call.rows[place] == state:
-                return call.bound_by[own * call.count + int(call.place[place])]
+                return call.bound_by[int(call.ops[own]) * call.count + int(call.place[place])]
         return ""
 
     @cached_property
@@ -226,6 +228,7 @@ class Timer:
         self.machine, self.graph, self.nodes = machine, graph, graph.nodes
         self.captured: I64 = np.array(captured, dtype=np.int64)
         self.groups = self._group()
+        self._known: dict[tuple[int, ...], tuple[list[int], I64]] = {}
 
     def _group(self) -> dict[NodeGroup, list[int]]:
         """Nodes that one vectorised call times: of one family, variant and set of dimensions, that
@@ -276,14 +279,26 @@ class Timer:
         device: Device,
     ) -> Call:
         """One group of nodes in the states ``rows``; ``symbols`` as of :meth:`symbols`."""
-        batch = self.lengthy(members, states, rows)
+        different, ops = self._different(members)
+        batch = self.lengthy(different, states, rows)
         if batch is not None:
             times = self._timed(batch, device)
-            return Call(group, members, rows, np.arange(len(rows)), len(rows), batch, times)
-        used, place = _distinct(self.symbols_of(members), symbols, rows)
+            return Call(group, members, ops, rows, np.arange(len(rows)), len(rows), batch, times)
+        used, place = _distinct(self.symbols_of(different), symbols, rows)
         count = len(next(iter(used.values()))) if used else 1
-        sized, found = self.sized(group, members, used, count, device)
-        return Call(group, members, rows, place, count, sized, found)
+        return replace(self.sized(group, members, used, count, device), rows=rows, place=place)
+
+    def _different(self, members: Sequence[int]) -> tuple[list[int], I64]:
+        """The first of all nodes with the same op, and which of them each member is like."""
+        key = tuple(members)
+        if key not in self._known:
+            firsts: dict[Op, int] = {}
+            for index in members:
+                firsts.setdefault(self.nodes[index].op, index)
+            number = {op: place for place, op in enumerate(firsts)}
+            ops = np.array([number[self.nodes[index].op] for index in members], dtype=np.int64)
+            self._known[key] = list(firsts.values()), ops
+        return self._known[key]
 
     def at_clock(
         self, boosted: NodeTimes, states: BatchStates, device: Device, wanted: I64
@@ -383,11 +398,13 @@ class Timer:
         symbols: Mapping[str, I64],
         count: int,
         device: Device,
-    ) -> tuple[OpBatch | None, Times]:
-        """Times of one group of nodes for ``count`` values of the symbols that their sizes are made
-        of; rows of the first member first. The batch is None for collectives.
+    ) -> Call:
+        """One group of nodes in ``count`` states, by the values of the symbols that their sizes are
+        made of.
         """
-        ops = [self.nodes[index].op for index in members]
+        different, places = self._different(members)
+        ops = [self.nodes[index].op for index in different]
+        rows = np.arange(count)
         if any(isinstance(dim, tuple) for _, dim in ops[0].dims):  # lengths that a program states
             batch = OpBatch.of([op for op in ops for _ in range(count)])
         else:
@@ -401,10 +418,12 @@ class Timer:
 
             links = topology(self.machine, ops[0], crosses=group.crosses)
             known = self.machine.evidence
-            return None, collective_batch_times(
+            found = collective_batch_times(
                 batch, links, learned=known.learned, measured=known.collectives
             )
-        return batch, self._timed(batch, device)
+            return Call(group, members, places, rows, rows, count, None, found)
+        times = self._timed(batch, device)
+        return Call(group, members, places, rows, rows, count, batch, times)
 
     def lengthy(self, members: Sequence[int], states: BatchStates, rows: I64) -> OpBatch | None:
         """Nodes whose sizes are the lengths of sequences as one batch; None of other nodes."""

@@ -85,8 +85,8 @@ class StepTimes:
         return self.device_s + self.waited_s + self.between_s
 
     def stage_s(self, graph: StageGraph, direction: str = "forward") -> tuple[F64, F64]:
-        """Device time of each pipeline stage in one direction, and the part of it that sends results to
-        the next stage; shape (stages, n) each.
+        """Device time of each pipeline stage in one direction, and the part of it that sends
+        results to the next stage; shape (stages, n) each.
         """
         work, sends = (np.zeros((graph.stages, self.exposed_s.shape[1])) for _ in range(2))
         for row, node in zip(self.exposed_s, graph.nodes, strict=True):

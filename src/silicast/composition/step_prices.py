@@ -357,9 +357,7 @@ class StepPrices:
         nodes = NodeTimes(self.graph, count, device)
         for group, members in self._parts[prefill][symbol]:
             symbols = {symbol: values} if symbol else {}
-            batch, times = self.timer.sized(group, members, symbols, count, device)
-            rows = np.arange(count)
-            nodes.put(Call(group, members, rows, rows, count, batch, times))
+            nodes.put(self.timer.sized(group, members, symbols, count, device))
         if symbol == TOKENS:
             self.timer.fuse(nodes, values)
         for index, node in enumerate(self.graph.nodes):

@@ -152,6 +152,7 @@ def _of_steps(model: StepModel, states: BatchStates, weights: F64) -> Iterator[U
             else:
                 own = {name: values[rows] for name, values in symbols.items()}
                 batch = OpBatch(key.family, key.variant, columns(ops, own, len(rows)))
+        batch = batch.arrays()
         for number, index in enumerate(members):
             for place, row in enumerate(rows.tolist()):
                 one = float(time_s[index, row])

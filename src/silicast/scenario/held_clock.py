@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from silicast.hardware.device import Device
-from silicast.kernels.energy import actions, energies, free_power, applies_to
+from silicast.kernels.energy import actions, applies_to, energies, free_power
 from silicast.kernels.power import MIN_CLOCK_SHARE
 from silicast.learning.dispatch import implementation_of
 from silicast.learning.tiers import Evidence, kernel_times

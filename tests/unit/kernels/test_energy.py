@@ -16,9 +16,9 @@ from silicast.kernels.energy import (
     KernelEnergy,
     activity,
     activity_names,
+    applies_to,
     energies,
     kernel_energy,
-    applies_to,
 )
 from silicast.kernels.implementation import KernelTimes, families, implementation_for
 from silicast.kernels.physics import load_physics
