@@ -131,8 +131,10 @@ def read_collectives(data: Path, *, thin: int = 12) -> CollectiveRows:
     ]
     # half of the points of each device, the same half for all versions
     fitted = [_hash(*key[:3], key[4]) % 2 == 0 for key in keys]
-    columns = (np.array(column) for column in zip(*keys, strict=True))
-    return CollectiveRows(*columns, np.array(medians), np.array(spread), np.array(fitted))
+    names = list(CollectiveRows.__dataclass_fields__)[:9]
+    columns: dict[str, Any] = dict(zip(names, map(np.array, zip(*keys, strict=True)), strict=True))
+    columns |= {"seconds": np.array(medians), "noise": np.array(spread)}
+    return CollectiveRows(**columns, fitted=np.array(fitted))
 
 
 def _aiconfigurator_key(row: dict[str, Any]) -> tuple[Any, ...]:

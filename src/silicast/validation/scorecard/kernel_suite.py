@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64
@@ -26,15 +28,13 @@ LabelOf = Callable[[MeasuredRows, KernelTimes], str | Labels]
 """One label for all rows, or one each."""
 
 
-def device(rows: MeasuredRows, times: KernelTimes) -> str:
+def device(rows: MeasuredRows, _: KernelTimes) -> str:
     """The group that every suite reports by."""
-    del times
     return rows.device
 
 
-def roofline_of_ops(rows: MeasuredRows, times: KernelTimes) -> F64:
+def roofline_of_ops(rows: MeasuredRows, _: KernelTimes) -> F64:
     """Useful operations over the matrix peak or compulsory bytes over the memory's, if longer."""
-    del times
     model, hardware, dtype = rows.model, rows.hardware, rows.batch.variant.dtype
     compute = RECIPES[dtype].compute if dtype in RECIPES else dtype
     peak = hardware.peak_per_s(hardware.matrix_pipe(compute), compute)
@@ -57,7 +57,12 @@ def word(name: str) -> LabelOf:
     return lambda rows, _: rows.words[name]
 
 
-def ranges(values: F64, edges: Sequence[float], names: Sequence[str]) -> Labels:
+def size_ranges(dim: str, edges: Sequence[float], names: Sequence[str]) -> LabelOf:
+    """Ranges of a dimension; see :func:`ranges`."""
+    return lambda rows, _: ranges(rows.batch.dims[dim], edges, names)
+
+
+def ranges(values: NDArray[Any], edges: Sequence[float], names: Sequence[str]) -> Labels:
     """The name of the range that each value is in; a range holds its upper edge.
 
     >>> ranges(np.array([64, 65, 513]), (64, 512), ("few", "some", "many")).tolist()
@@ -113,7 +118,7 @@ def scored_part(
     found = {name: label(rows, times) for name, label in labels.items()}
     return Scored(
         metric,
-        measured=US * rows.seconds,
+        measured=US * rows.seconds.astype(np.float64),
         estimate=US * times.estimate_s,
         p05=US * times.p05_s,
         p95=US * times.p95_s,

@@ -73,7 +73,7 @@ class MeasuredRows:
 
     def take(self, index: Mask | I64) -> MeasuredRows:
         """Some of the rows: by mask or by position."""
-        rows = np.flatnonzero(index) if index.dtype == bool else index
+        rows: I64 = np.arange(len(self))[index]
         if len(rows) == len(self) and (rows == np.arange(len(self))).all():
             return self
         return replace(
@@ -187,6 +187,15 @@ def least_hashed(rows: MeasuredRows, count: int, *salt: int, seed: int = 1) -> M
     columns = [*rows.batch.dims.values(), *(np.full(len(rows), value) for value in salt)]
     order = np.argsort(mixed(*columns, seed=seed), kind="stable")
     return rows.take(np.sort(order[:count]))
+
+
+def shares_of(parts: Sequence[MeasuredRows], count: int, *, held: bool) -> list[MeasuredRows]:
+    """About ``count`` of the held-out or of the other rows, the same share of every part."""
+    chosen = held_out(parts, held)
+    whole = sum(len(part) for part in chosen)
+    return [
+        part.take(subsample(len(part), max(1, round(count * len(part) / whole)))) for part in chosen
+    ]
 
 
 def limited(parts: Sequence[MeasuredRows], limit: int | None) -> list[MeasuredRows]:

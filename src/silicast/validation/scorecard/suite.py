@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -72,44 +72,35 @@ class Scored:
     @staticmethod
     def joined(metric: str, parts: Sequence[Scored]) -> Scored:
         """Rows of several parts, one after the other; a peer may be missing from some."""
-        first = parts[0]
-        peers = dict.fromkeys(name for part in parts for name in part.peers)
 
-        def optional(column: Callable[[Scored], F64 | None]) -> F64 | None:
-            columns = [found for part in parts if (found := column(part)) is not None]
-            return np.concatenate(columns) if columns else None
+        def all_of(name: str) -> Any:
+            columns = [getattr(part, name) for part in parts]
+            if not isinstance(columns[0], Mapping):
+                known = [column for column in columns if column is not None]
+                return np.concatenate(known) if known else None
+            names = dict.fromkeys(key for column in columns for key in column)
+            return {
+                key: np.concatenate(
+                    [
+                        column[key] if key in column else np.full(len(part), np.nan)
+                        for column, part in zip(columns, parts, strict=True)
+                    ]
+                )
+                for key in names
+            }
 
-        return Scored(
-            metric,
-            measured=np.concatenate([part.measured for part in parts]),
-            estimate=np.concatenate([part.estimate for part in parts]),
-            p05=np.concatenate([part.p05 for part in parts]),
-            p95=np.concatenate([part.p95 for part in parts]),
-            roofline=optional(lambda part: part.roofline),
-            peers={
-                n: np.concatenate([part.peers.get(n, np.full(len(part), np.nan)) for part in parts])
-                for n in peers
-            },
-            baselines={
-                n: np.concatenate([part.baselines[n] for part in parts]) for n in first.baselines
-            },
-            groups={n: np.concatenate([part.groups[n] for part in parts]) for n in first.groups},
-            noise=optional(lambda part: part.noise),
-        )
+        return Scored(metric, **{f.name: all_of(f.name) for f in fields(Scored)[1:]})
 
     def take(self, rows: I64) -> Scored:
         """Some of the rows."""
-        return replace(
-            self,
-            measured=self.measured[rows],
-            estimate=self.estimate[rows],
-            p05=self.p05[rows],
-            p95=self.p95[rows],
-            roofline=None if self.roofline is None else self.roofline[rows],
-            peers={name: column[rows] for name, column in self.peers.items()},
-            baselines={name: column[rows] for name, column in self.baselines.items()},
-            groups={name: column[rows] for name, column in self.groups.items()},
-            noise=None if self.noise is None else self.noise[rows],
+
+        def some(value: Any) -> Any:
+            if isinstance(value, Mapping):
+                return {name: column[rows] for name, column in value.items()}
+            return None if value is None else value[rows]
+
+        return Scored(
+            self.metric, **{f.name: some(getattr(self, f.name)) for f in fields(self)[1:]}
         )
 
 

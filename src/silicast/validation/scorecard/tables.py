@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,8 +52,8 @@ class Table:
         return f"{AIC}{self.name}.parquet"
 
 
-def ops(family: str, variant: Variant, dims: Mapping[str, I64 | int], held_out: Mask) -> list[Ops]:
-    """All rows of a group as ops of one variant; a plain number is the same for all rows."""
+def ops(family: str, variant: Variant, dims: Mapping[str, Any], held_out: Mask) -> list[Ops]:
+    """All rows of a group as ops of one variant; dimensions are arrays, or one number for all."""
     count = len(held_out)
     arrays = {
         name: np.full(count, size, dtype=np.int64) if isinstance(size, int)
@@ -99,16 +101,13 @@ def read_table(
         if named["system"] not in AIC_DEVICES:
             continue
         named["table"] = table.name
-        micros = columns.pop("latency_us")
-        if choose is not None:
-            chosen = choose(columns)
-            columns, micros = {n: x[chosen] for n, x in columns.items()}, micros[chosen]
-        if not len(micros):
+        micros = columns.pop("latency_us").astype(np.float64)
+        chosen = np.arange(len(micros)) if choose is None else choose(columns)
+        if not len(chosen):
             continue
-        noise, seconds = None, micros * 1e-6
-        if repeats is not None:
-            columns, seconds, noise = repeats(columns, micros)
-        for batch, held, index in table.lower(named, columns):
+        sizes = {name: column[chosen] for name, column in columns.items()}
+        sizes, seconds, noise = (repeats or each_row)(sizes, micros[chosen])
+        for batch, held, index in table.lower(named, sizes):
             yield MeasuredRows(
                 batch, AIC_DEVICES[named["system"]], seconds[index], held, named,
                 None if noise is None else noise[index],
@@ -117,6 +116,11 @@ def read_table(
 
 Repeats = Callable[[Sizes, F64], tuple[dict[str, I64], F64, F64 | None]]
 """Sizes and microseconds to distinct sizes, seconds, and the relative spread of repeats."""
+
+
+def each_row(sizes: Sizes, micros: F64) -> tuple[dict[str, I64], F64, None]:
+    """Rows of equal sizes stay apart."""
+    return dict(sizes), micros * 1e-6, None
 
 
 def mean_of_repeats(sizes: Sizes, micros: F64) -> tuple[dict[str, I64], F64, None]:
@@ -173,6 +177,13 @@ def read_records(path: Path, **equal: str) -> list[dict[str, Any]]:
     return list(pq.read_table(path, filters=filters).to_pylist())
 
 
+def csv_records(path: Path) -> Iterator[dict[str, str]]:
+    """Rows of a CSV file, which may be compressed."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8", newline="") as file:
+        yield from csv.DictReader(file)
+
+
 def groups(
     table: Any, words: Sequence[str], others: Sequence[str]
 ) -> Iterator[tuple[dict[str, str], dict[str, NDArray[Any]]]]:
@@ -186,18 +197,18 @@ def groups(
     code = np.zeros(len(table), dtype=np.int64)
     known = []
     for word in words:
-        values, places = coded(table[word])
+        values, which = coded(table[word])
         known.append(values)
-        code = code * len(values) + places
+        code = code * len(values) + which
     columns = {name: _values(table[name]) for name in others}
     order = np.argsort(code, kind="stable")
     distinct, starts = np.unique(code[order], return_index=True)
-    for number, rows in zip(distinct.tolist(), np.split(order, starts[1:]), strict=True):
-        chosen = []
-        for values in reversed(known):
-            number, place = divmod(number, len(values))
-            chosen.append(values[place])
-        named = dict(zip(words, reversed(chosen), strict=True))
+    places = np.unravel_index(distinct, [len(values) for values in known])
+    for group, rows in enumerate(np.split(order, starts[1:])):
+        named = {
+            word: values[place[group]]
+            for word, values, place in zip(words, known, places, strict=True)
+        }
         yield named, {name: column[rows] for name, column in columns.items()}
 
 
@@ -220,7 +231,7 @@ def _values(column: Any) -> NDArray[Any]:
     if pa.types.is_integer(column.type):
         return np.asarray(column.to_numpy().astype(np.int64))
     if pa.types.is_floating(column.type):
-        return np.asarray(column.to_numpy().astype(np.float64))
+        return np.asarray(column.to_numpy())
     texts, places = coded(column)
     numbers = all(text.lstrip("-").isdigit() for text in texts)
     return np.array(texts, dtype=np.int64 if numbers else np.str_)[places]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import final
@@ -79,6 +79,28 @@ def sources() -> Mapping[str, Source]:
 def all_tables() -> tuple[str, ...]:
     """Files that any source reads, sorted."""
     return tuple(sorted({table for source in sources().values() for table in source.tables}))
+
+
+ONE_METRIC = frozenset(
+    {"elementwise", "softmax", "layernorm", "rmsnorm", "silu_mul", "rope", "embedding"}
+)
+"""Families whose formats are reported together."""
+
+
+def by_metric_and_device(data: Path) -> dict[tuple[str, str], list[MeasuredRows]]:
+    """(metric, device) -> rows of all sources, one part a variant, without peers; sorted."""
+    found: dict[tuple[str, str], list[MeasuredRows]] = {}
+    for source in sources().values():
+        for part in source.read(data):
+            key = (metric_of(part), part.hardware.name)
+            found.setdefault(key, []).append(replace(part, noise=None, peers={}))
+    return dict(sorted(found.items()))
+
+
+def metric_of(part: MeasuredRows) -> str:
+    """The metric of a part: its family, and its format unless all are reported together."""
+    family, dtype = part.batch.family, part.batch.variant.dtype
+    return f"{family}_us" if family in ONE_METRIC else f"{family}_{dtype}_us"
 
 
 @final

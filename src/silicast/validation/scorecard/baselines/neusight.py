@@ -16,9 +16,8 @@ from typing import final
 import numpy as np
 
 from silicast.core.numerics import F64
-from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import Implementation, matrix_seconds
-from silicast.learning.training import MeasuredKernels
+from silicast.validation.scorecard.rows import MeasuredRows
 
 WIDTH = 32
 STEPS = 1500
@@ -36,14 +35,14 @@ class NeuSight:
         parts: rows of the devices that it may learn from.
     """
 
-    def __init__(self, model: Implementation, parts: Sequence[MeasuredKernels]) -> None:
+    def __init__(self, model: Implementation, parts: Sequence[MeasuredRows]) -> None:
         self._model = model
         inputs, waves, ideal = self._joined(parts)
         target = np.log(np.concatenate([part.seconds for part in parts]) / ideal)
         self._middle, self._scale = inputs.mean(axis=1), inputs.std(axis=1) + 1e-6
         self._layers = _trained(self._whitened(inputs), waves, target)
 
-    def seconds(self, part: MeasuredKernels) -> F64:
+    def seconds(self, part: MeasuredRows) -> F64:
         """Predicted times, shape (n,)."""
         inputs, waves, ideal = self._joined([part])
         _, (alpha, beta) = _run(self._layers, self._whitened(inputs))
@@ -53,14 +52,14 @@ class NeuSight:
         found: F64 = (inputs - self._middle[:, None]) / self._scale[:, None]
         return found
 
-    def _joined(self, parts: Sequence[MeasuredKernels]) -> tuple[F64, F64, F64]:
+    def _joined(self, parts: Sequence[MeasuredRows]) -> tuple[F64, F64, F64]:
         """Inputs (4, n), whole waves, and the roofline's time of whole waves."""
         rows = [self._inputs(part) for part in parts]
         inputs, waves, ideal = zip(*rows, strict=True)
         return np.concatenate(inputs, axis=1), np.concatenate(waves), np.concatenate(ideal)
 
-    def _inputs(self, part: MeasuredKernels) -> tuple[F64, F64, F64]:
-        analysis = self._model.times(part.batch, find_device(part.device)).analysis
+    def _inputs(self, part: MeasuredRows) -> tuple[F64, F64, F64]:
+        analysis = self._model.times(part.batch, part.hardware).analysis
         some = np.maximum(analysis.demand.waves, 1e-3)
         waves = np.maximum(np.ceil(some), 1.0)
         compute = matrix_seconds(analysis) / some

@@ -12,10 +12,9 @@ from typing import final
 import numpy as np
 
 from silicast.core.numerics import F64
-from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import Implementation
 from silicast.learning.features import Kernels
-from silicast.learning.training import MeasuredKernels
+from silicast.validation.scorecard.rows import MeasuredRows
 from silicast.workload.op import Variant
 
 NEIGHBOURS = 4
@@ -35,7 +34,7 @@ class Throughput:
         parts: measured rows, one part a variant.
     """
 
-    def __init__(self, model: Implementation, parts: Sequence[MeasuredKernels]) -> None:
+    def __init__(self, model: Implementation, parts: Sequence[MeasuredRows]) -> None:
         self._model = model
         found: dict[_Configuration, list[tuple[F64, F64]]] = {}
         for part in parts:
@@ -43,7 +42,7 @@ class Throughput:
             found.setdefault(_configuration(part), []).append((where, np.log(work / part.seconds)))
         self._tables = {key: _table(rows) for key, rows in found.items()}
 
-    def seconds(self, part: MeasuredKernels) -> F64:
+    def seconds(self, part: MeasuredRows) -> F64:
         """Predicted times, shape (n,); NaN where the configuration was never measured."""
         table = self._tables.get(_configuration(part))
         if table is None or len(table[1]) < NEIGHBOURS:
@@ -57,9 +56,9 @@ class Throughput:
             found[row] = work[row] / np.exp((weight * table[1][near]).sum() / weight.sum())
         return found
 
-    def _placed(self, part: MeasuredKernels) -> tuple[F64, F64]:
+    def _placed(self, part: MeasuredRows) -> tuple[F64, F64]:
         """Logs of the sizes, shape (D, n), and the work."""
-        device = find_device(part.device)
+        device = part.hardware
         analysis = self._model.times(part.batch, device).analysis
         kernels = Kernels.of(self._model, analysis, part.batch, device)
         names = tuple(n for n in kernels.names() if n.partition(":")[0] in ("size", "max"))
@@ -74,6 +73,6 @@ def _table(rows: Sequence[tuple[F64, F64]]) -> tuple[F64, F64]:
     return where[:, ::step], logs[::step]
 
 
-def _configuration(part: MeasuredKernels) -> _Configuration:
+def _configuration(part: MeasuredRows) -> _Configuration:
     """What has a table of its own: a variant, and the sizes that its rows name."""
     return part.batch.variant, tuple(sorted(part.batch.dims))

@@ -16,10 +16,9 @@ from typing import final
 import numpy as np
 
 from silicast.core.numerics import F64
-from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Implementation, matrix_seconds
-from silicast.learning.training import MeasuredKernels
+from silicast.validation.scorecard.rows import MeasuredRows
 
 _Key = tuple[object, ...]
 
@@ -33,21 +32,21 @@ class WaveScaling:
         parts: its rows; of equal sizes the quickest counts.
     """
 
-    def __init__(self, model: Implementation, parts: Sequence[MeasuredKernels]) -> None:
+    def __init__(self, model: Implementation, parts: Sequence[MeasuredRows]) -> None:
         self._model = model
-        self.device = find_device(parts[0].device)
+        self.device = parts[0].hardware
         self._known: dict[_Key, float] = {}
         for part in parts:
             for key, value in zip(keys(part), part.seconds.tolist(), strict=True):
                 self._known[key] = min(value, self._known.get(key, value))
 
-    def reach(self, parts: Sequence[MeasuredKernels]) -> int:
+    def reach(self, parts: Sequence[MeasuredRows]) -> int:
         """How many rows it has an origin for."""
         return sum(key in self._known for part in parts for key in keys(part))
 
-    def seconds(self, part: MeasuredKernels) -> F64:
+    def seconds(self, part: MeasuredRows) -> F64:
         """Predicted times, shape (n,); NaN where the origin has none."""
-        origin, target = self.device, find_device(part.device)
+        origin, target = self.device, part.hardware
         there = self._model.times(part.batch, origin).analysis
         here = self._model.times(part.batch, target).analysis
         measured = np.array([self._known.get(key, np.nan) for key in keys(part)])
@@ -63,7 +62,7 @@ class WaveScaling:
         return found
 
 
-def keys(part: MeasuredKernels) -> list[_Key]:
+def keys(part: MeasuredRows) -> list[_Key]:
     """What is the same kernel on any device: format, flags and sizes."""
     variant, batch = part.batch.variant, part.batch
     head = (variant.dtype, variant.kv_dtype, variant.flags)

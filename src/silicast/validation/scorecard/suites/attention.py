@@ -18,7 +18,13 @@ from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import KernelTimes
 from silicast.learning.boosting import Settings
-from silicast.validation.scorecard.kernel_suite import LabelOf, Read, kernel_score, ranges, word
+from silicast.validation.scorecard.kernel_suite import (
+    LabelOf,
+    Read,
+    kernel_score,
+    size_ranges,
+    word,
+)
 from silicast.validation.scorecard.rows import (
     Labels,
     Mask,
@@ -45,8 +51,6 @@ from silicast.validation.scorecard.training import Source
 from silicast.workload.op import Op, OpBatch, Variant
 
 LENGTHS = "pipeweave/kernel_attn_test_sample.parquet"
-VIDUR = "serving/vidur_attention_available.parquet"
-INFERSIM = "serving/infersim_bench_data.parquet"
 
 
 def geometry_held_out(heads: I64, kv_heads: I64, head_dim: I64) -> Mask:
@@ -127,62 +131,6 @@ def encoder_rows(data: Path, per_campaign: int | None = None) -> Iterator[Measur
     return read_table(data, ENCODER, choose=thinned, repeats=mean_of_repeats)
 
 
-def library_rows(data: Path, family: str) -> Iterator[MeasuredRows]:
-    """Kernels of bare libraries, timed by Vidur (A100, A30) and InferSim (H20).
-
-    One row in four is held out, by hash of its sizes. Of InferSim's geometries only 32/8/128 on
-    the H20 was timed without launches (10 us for the smallest size, not 27). Repeats are averaged.
-    """
-    runs = [*_vidur(data, family == "attention_prefill")]
-    if family == "attention_decode":
-        runs += _infersim(data)
-    for device, library, (heads, kv_heads, width), rows in runs:
-        sizes = np.array([size for size, _ in rows], dtype=np.int64).T
-        merged, seconds, _ = mean_of_repeats(
-            dict(zip(("batch", "q_len", "kv_len"), sizes, strict=True)),
-            np.array([micros for _, micros in rows]),
-        )
-        dims = {
-            **merged, "num_heads": heads, "num_kv_heads": kv_heads, "head_dim": width, "window": 0
-        }  # fmt: skip
-        held = checksum_one_in(4, "({}, {}, {})", *merged.values())
-        variant = Variant("bf16", "bf16", library, launch="graph", flags=(("causal", True),))
-        ((batch, _, _),) = ops(family, variant, dims, held)
-        yield MeasuredRows(batch, device, seconds, held)
-
-
-_Run = tuple[str, str, tuple[int, int, int], list[tuple[tuple[int, int, int], float]]]
-"""Device, library, (heads, key-value heads, width), rows ((batch, q_len, kv_len), us)."""
-
-
-def _vidur(data: Path, prefill: bool) -> Iterator[_Run]:
-    """Llama-2-70B on two A100 (FlashAttention-2) and Qwen2-7B on an A30 (FlashInfer)."""
-    table = read_records(data / VIDUR)
-    column = f"time_stats.attn_{'prefill' if prefill else 'decode'}.median"
-    for gpu, device, library in (("A100", "A100-SXM-80GB", "fa2"), ("A30", "A30", "flashinfer")):
-        own = [x for x in table if x["gpu"] == gpu and x["is_prefill"] == prefill and x[column]]
-        ranks = own[-1]["num_tensor_parallel_workers"]
-        geometry = (own[-1]["n_q_head"] // ranks, own[-1]["n_kv_head"] // ranks, 128)
-        rows = []
-        for row in own:
-            past, new = row["kv_cache_size"], row["prefill_chunk_size"]
-            lengths = (new, past + new) if prefill else (1, past)
-            rows.append(((row["batch_size"], *lengths), row[column] * 1e3))
-        yield device, library, geometry, rows
-
-
-def _infersim(data: Path) -> Iterator[_Run]:
-    """FlashInfer decode on H20, BF16 caches."""
-    runs: dict[str, list[tuple[tuple[int, int, int], float]]] = {}
-    for row in read_records(data / INFERSIM, kv_dtype="bf16"):
-        if row["path"].endswith("mha/decode/h20/32-8-128.csv") and row["latency_us"]:
-            sizes = (int(row["batch_size"]), 1, int(row["kv_len"]) - 1)
-            runs.setdefault(row["path"], []).append((sizes, row["latency_us"]))
-    for path in sorted(runs):
-        heads, kv_heads, width = (int(part) for part in Path(path).stem.split("-"))
-        yield "H20", "flashinfer", (heads, kv_heads, width), runs[path]
-
-
 ROWS_PER_DEVICE = 70_000
 """Rows that corrections learn from, older releases among them; more of them change little."""
 ROWS_PER_ENCODER = 4_000
@@ -222,35 +170,15 @@ def roofline_s(rows: MeasuredRows, times: KernelTimes) -> F64:
     )
 
 
-def _engine(rows: MeasuredRows, times: KernelTimes) -> str:
-    del times
+def _engine(rows: MeasuredRows, _: KernelTimes) -> str:
     return "triton" if "triton" in rows.words["kernel_source"] else rows.words["backend"]
 
 
-def _formats(rows: MeasuredRows, times: KernelTimes) -> str:
-    del times
+def _formats(rows: MeasuredRows, _: KernelTimes) -> str:
     return f"{rows.batch.variant.dtype}/{rows.batch.variant.kv_dtype}"
 
 
-def _lengths(dim: str, low: int, high: int, unit: str) -> LabelOf:
-    """Short, middle and long rows."""
-    names = (f"<= {low} {unit}", f"{low + 1} to {high} {unit}", f"> {high} {unit}")
-
-    def label(rows: MeasuredRows, times: KernelTimes) -> Labels:
-        del times
-        return ranges(rows.batch.dims[dim], (low, high), names)
-
-    return label
-
-
-def _encoder_lengths(rows: MeasuredRows, times: KernelTimes) -> Labels:
-    del times
-    names = ("<= 256 tokens", "257 to 2048", "> 2048 tokens")
-    return ranges(rows.batch.dims["q_len"], (256, 2048), names)
-
-
-def _width(rows: MeasuredRows, times: KernelTimes) -> Labels:
-    del times
+def _width(rows: MeasuredRows, _: KernelTimes) -> Labels:
     return np.array([f"head width {width}" for width in rows.batch.dims["head_dim"].tolist()])
 
 
@@ -264,9 +192,8 @@ def _decoders(table: Table) -> Read:
     )
 
 
-def _varied_lengths(data: Path, limit: int | None) -> dict[str, list[MeasuredRows]]:
+def _varied_lengths(data: Path, _: int | None) -> dict[str, list[MeasuredRows]]:
     """PipeWeave's test rows, one part a row: each has its own heads and lengths."""
-    del limit
     found = []
     for row in read_records(data / LENGTHS):
         decode = row["phase"] == "decode"
@@ -293,38 +220,36 @@ SPLIT = (
     "head width) in four, by hash, is never fitted and scored here; the others give the "
     "constants (benchmarks/fit_attention.py)."
 )
+
+
+def _engines(phase: str, table: Table, lengths: LabelOf) -> Suite:
+    """A phase of the three engines' attention layers, cache update included."""
+    return Suite(
+        name=f"attention-{phase}",
+        title=f"Attention {phase} of TensorRT-LLM, vLLM and SGLang (aiconfigurator)",
+        split=SPLIT,
+        source=(table.path,),
+        thresholds={"latency_us": {"mean_ape": 16.0, "bias_pct": 6.0}},
+        predict=kernel_score(
+            _decoders(table), roofline_s,
+            {"engine": _engine, "formats": _formats, "regime": lengths},
+        ),
+    )  # fmt: skip
+
+
+_NEW = ("<= 128 new tokens", "129 to 2048 new tokens", "> 2048 new tokens")
+_CACHED = ("<= 256 cached tokens", "257 to 4096 cached tokens", "> 4096 cached tokens")
+_TOKENS = ("<= 256 tokens", "257 to 2048", "> 2048 tokens")
 SUITES = (
-    Suite(
-        name="attention-prefill",
-        title="Attention prefill of TensorRT-LLM, vLLM and SGLang (aiconfigurator)",
-        split=SPLIT,
-        source=(PREFILL.path,),
-        thresholds={"latency_us": {"mean_ape": 16.0, "bias_pct": 6.0}},
-        predict=kernel_score(
-            _decoders(PREFILL), roofline_s,
-            {"engine": _engine, "formats": _formats,
-             "regime": _lengths("q_len", 128, 2048, "new tokens")},
-        ),
-    ),
-    Suite(
-        name="attention-decode",
-        title="Attention decode of TensorRT-LLM, vLLM and SGLang (aiconfigurator)",
-        split=SPLIT,
-        source=(DECODE.path,),
-        thresholds={"latency_us": {"mean_ape": 16.0, "bias_pct": 6.0}},
-        predict=kernel_score(
-            _decoders(DECODE), roofline_s,
-            {"engine": _engine, "formats": _formats,
-             "regime": _lengths("kv_len", 256, 4096, "cached tokens")},
-        ),
-    ),
+    _engines("prefill", PREFILL, size_ranges("q_len", (128, 2048), _NEW)),
+    _engines("decode", DECODE, size_ranges("kv_len", (256, 4096), _CACHED)),
     Suite(
         name="attention-lengths",
         title="FlashInfer attention over batches of varied lengths (PipeWeave)",
         split=(
-            "PipeWeave's own test rows, for scoring only: nothing is fitted on them. FlashInfer on "
-            "A100, A40 and H20 was not fitted on other rows of these devices either, but for decode "
-            "on H20 (equal lengths, InferSim)."
+            "PipeWeave's own test rows, for scoring only: nothing is fitted on them. FlashInfer "
+            "on A100, A40 and H20 was not fitted on other rows of these devices either, but for "
+            "decode on H20 (equal lengths, InferSim)."
         ),
         source=(LENGTHS,),
         thresholds={"latency_us": {"mean_ape": 24.0, "bias_pct": 10.0}},
@@ -346,7 +271,7 @@ SUITES = (
         predict=kernel_score(
             _newest_held_out(lambda data, _: encoder_rows(data)), roofline_s,
             {"engine": lambda rows, _: f"{rows.words['backend']} {rows.words['version']}",
-             "width": _width, "regime": _encoder_lengths},
+             "width": _width, "regime": size_ranges("q_len", (256, 2048), _TOKENS)},
         ),
     ),
 )  # fmt: skip

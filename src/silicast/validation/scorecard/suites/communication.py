@@ -33,7 +33,7 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
     long = rows.take(rows.is_long() & ~rows.fitted)
     unseen = unseen.take(subsample(len(unseen), limit))
     long = long.take(subsample(len(long), limit))
-    line = _alpha_beta(fitted.seconds, predict(fitted)["bound"])
+    line = _alpha_beta(fitted.seconds, predict(fitted)[-1])
     short = constants_of_short_messages(), corrections_of_short_messages()
     return [
         _scored("latency_us", unseen, predict(unseen), line),
@@ -42,20 +42,19 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
     ]
 
 
-def _scored(
-    metric: str, rows: CollectiveRows, found: dict[str, F64], line: tuple[float, float]
-) -> Scored:
+def _scored(metric: str, rows: CollectiveRows, found: F64, line: tuple[float, float]) -> Scored:
+    estimate, p05, p95, bound = found
     alpha, share = line
     regimes = zip(rows.library, rows.launch, strict=True)
     message = ("to 32 KiB", "to 1 MiB", "to 32 MiB", "longer")
     return Scored(
         metric=metric,
         measured=rows.seconds * US,
-        estimate=found["estimate"] * US,
-        p05=found["p05"] * US,
-        p95=found["p95"] * US,
-        roofline=found["bound"] * US,
-        baselines={"alpha-beta": (alpha + found["bound"] / share) * US},
+        estimate=estimate * US,
+        p05=p05 * US,
+        p95=p95 * US,
+        roofline=bound * US,
+        baselines={"alpha-beta": (alpha + bound / share) * US},
         groups={
             "device": rows.device,
             "regime": np.array([f"{library} {launch}" for library, launch in regimes]),
@@ -67,32 +66,29 @@ def _scored(
     )
 
 
-def _unmeasured(rows: CollectiveRows) -> dict[str, F64]:
+def _unmeasured(rows: CollectiveRows) -> F64:
     """Each architecture under the constants without it."""
-    out = {name: np.zeros(len(rows)) for name in ("estimate", "p05", "p95", "bound")}
+    found = np.zeros((4, len(rows)))
     architecture = np.array([find_device(name).architecture for name in rows.device])
     for each in np.unique(architecture).tolist():
         mine = np.flatnonzero(architecture == each)
-        found = predict(rows.take(mine), constants_without("communication", each))
-        for name, values in found.items():
-            out[name][mine] = values
-    return out
+        found[:, mine] = predict(rows.take(mine), constants_without("communication", each))
+    return found
 
 
 def predict(
     rows: CollectiveRows, physics: Physics | None = None, artefact: Artefact | None = None
-) -> dict[str, F64]:
-    """Seconds: estimate, p05, p95 and bound of every row."""
-    out = {name: np.zeros(len(rows)) for name in ("estimate", "p05", "p95", "bound")}
+) -> F64:
+    """Estimate, p05, p95 and bound of every row, seconds, shape (4, n)."""
+    found = np.zeros((4, len(rows)))
     for call, index in rows.calls():
         times = collective_times(
             call.op, rows.size[index], call.topology.gpus, call.topology, call.library, call.launch,
             call.dtype, call.version,
             physics=physics, artefact=artefact, learned=EVIDENCE.get().learned,
         )  # fmt: skip
-        out["estimate"][index], out["bound"][index] = times.estimate_s, times.bound_s
-        out["p05"][index], out["p95"][index] = times.p05_s, times.p95_s
-    return out
+        found[:, index] = times.estimate_s, times.p05_s, times.p95_s, times.bound_s
+    return found
 
 
 def _alpha_beta(seconds: F64, bound: F64) -> tuple[float, float]:

@@ -9,8 +9,6 @@ what fits stays in the caches and the host is hidden.
 
 from __future__ import annotations
 
-import csv
-import gzip
 import json
 from collections import defaultdict
 from collections.abc import Mapping
@@ -31,7 +29,7 @@ from silicast.validation.scorecard.rows import (
 )
 from silicast.validation.scorecard.suite import Suite
 from silicast.validation.scorecard.suites.other_vendors import DEEPBENCH, DEEPBENCH_DEVICES
-from silicast.validation.scorecard.tables import ops
+from silicast.validation.scorecard.tables import csv_records, ops
 from silicast.validation.scorecard.training import Source
 from silicast.workload.op import Variant
 
@@ -60,12 +58,11 @@ def layer_held_out(*sizes: np.ndarray) -> Mask:
 def conv_rows(data: Path) -> list[MeasuredRows]:
     """All convolutions of the table, by device, sheet and pass; repeats are averaged."""
     found: dict[tuple[str, str, str], dict[tuple[int, ...], list[float]]] = defaultdict(dict)
-    with gzip.open(data / DEEPBENCH, "rt", newline="") as file:
-        for row in csv.DictReader(file):
-            key = _sheet(row)
-            shape = {_key(name): value for name, value in json.loads(row["shape_json"]).items()}
-            if key is not None and row["time"] not in ("", "N/A", "N/A*"):
-                found[key].setdefault(_sizes(shape), []).append(float(row["time"]) * 1e3)
+    for row in csv_records(data / DEEPBENCH):
+        key = _sheet(row)
+        shape = {_key(name): value for name, value in json.loads(row["shape_json"]).items()}
+        if key is not None and row["time"] not in ("", "N/A", "N/A*"):
+            found[key].setdefault(_sizes(shape), []).append(float(row["time"]) * 1e3)
     return [_part(*key, rows) for key, rows in sorted(found.items())]
 
 
@@ -130,9 +127,8 @@ SOURCES = (
 )  # fmt: skip
 
 
-def _filters(rows: MeasuredRows, times: KernelTimes) -> Labels:
+def _filters(rows: MeasuredRows, _: KernelTimes) -> Labels:
     """Kinds of filters: they decide which algorithms apply."""
-    del times
     d = rows.batch.dims
     taps = d["kernel_h"] * d["kernel_w"]
     unit = (d["stride_h"] == 1) & (d["stride_w"] == 1)

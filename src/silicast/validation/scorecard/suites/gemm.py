@@ -1,7 +1,7 @@
 """Dense matrix products: repeated campaigns, narrow formats of three engines, fp32 on FMA pipes.
 
-``gemm`` scores them as shipped, ``gemm-transfer`` devices whose architecture was held out. Constants
-are fitted by benchmarks/fit_gemm.py on the rows that are not held out.
+``gemm`` scores them as shipped, ``gemm-transfer`` devices whose architecture was held out.
+Constants are fitted by benchmarks/fit_gemm.py on the rows that are not held out.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from silicast.validation.scorecard.kernel_suite import (
     LabelOf,
     Rows,
     kernel_score,
-    ranges,
     score_rows,
+    size_ranges,
 )
 from silicast.validation.scorecard.rows import (
-    Labels,
     Mask,
     MeasuredRows,
     Sizes,
@@ -83,9 +82,8 @@ def heads_held_out(heads: I64, n: I64) -> Mask:
     return one_in(5, heads, n, seed=3)
 
 
-def roofline_s(rows: MeasuredRows, times: KernelTimes | None = None) -> F64:
+def roofline_s(rows: MeasuredRows, _: KernelTimes | None = None) -> F64:
     """The larger of operations over peak rate and compulsory bytes over bandwidth."""
-    del times
     device, recipe = rows.hardware, recipe_for(rows.batch.variant.dtype)
     m, n, k, batch = (rows.batch.dims[x].astype(np.float64) for x in ("m", "n", "k", "batch"))
     bits = m * k * recipe.activation_bits + n * k * recipe.weight_bits
@@ -310,14 +308,10 @@ def _scored_rows(data: Path, limit: int | None) -> Rows:
     return {name: held_out(parts) for name, parts in metrics.items()}
 
 
-def _regime(rows: MeasuredRows, times: KernelTimes) -> Labels:
-    del times
-    return ranges(rows.batch.dims["m"], (64, 512), ("m <= 64", "m 65-512", "m > 512"))
-
-
+REGIME = size_ranges("m", (64, 512), ("m <= 64", "m 65-512", "m > 512"))
 LABELS: Mapping[str, LabelOf] = {
     "library": lambda rows, _: rows.batch.variant.library or "-",
-    "regime": _regime,
+    "regime": REGIME,
 }
 
 
@@ -340,7 +334,7 @@ def _transfer(data: Path, limit: int | None) -> list[Scored]:
         "fp16_shape_short_us": (held_out(short), predicted),
     }
     return [
-        score_rows(name, limited(parts, limit), roofline_s, {"regime": _regime}, times)
+        score_rows(name, limited(parts, limit), roofline_s, {"regime": REGIME}, times)
         for name, (parts, times) in metrics.items()
     ]
 

@@ -89,11 +89,10 @@ def kernel_style(rows: MeasuredRows) -> Style:
     return style_of(rows.batch.family, kind, phase_of(variant), variant, architecture)
 
 
-def roofline_s(rows: MeasuredRows, times: KernelTimes) -> F64:
+def roofline_s(rows: MeasuredRows, _: KernelTimes) -> F64:
     """The larger of two times: useful operations at the peak rate, and what must move at least
     at the datasheet's bandwidth.
     """
-    del times
     device, model = rows.hardware, rows.model
     assert isinstance(model, RecurrentMixer)
     sizes = {name: values.astype(np.float64) for name, values in rows.batch.dims.items()}
@@ -106,9 +105,8 @@ def roofline_s(rows: MeasuredRows, times: KernelTimes) -> F64:
     return found
 
 
-def _regime(rows: MeasuredRows, times: KernelTimes) -> str | Labels:
+def _regime(rows: MeasuredRows, _: KernelTimes) -> str | Labels:
     """By phase, and a prefill by its tokens."""
-    del times
     phase = phase_of(rows.batch.variant)
     if phase != "context":
         return phase

@@ -16,7 +16,6 @@ from silicast.validation.scorecard.kernel_suite import (
     Read,
     Roofline,
     kernel_score,
-    ranges,
     word,
 )
 from silicast.validation.scorecard.rows import (
@@ -119,17 +118,15 @@ def roofline_s(rows: MeasuredRows, times: KernelTimes) -> F64:
     return np.maximum(found["tensor"] * clock, moved / device.dram.bandwidth_bytes_per_s)
 
 
-def _formats(rows: MeasuredRows, times: KernelTimes) -> str:
-    del times
+def _formats(rows: MeasuredRows, _: KernelTimes) -> str:
     variant = rows.batch.variant
     formats = f"{variant.dtype}/{variant.kv_dtype}" if variant.kv_dtype else variant.dtype
     linear = next((n for n, on in variant.flags if on and n.startswith("gemm_")), "")
     return f"{formats} {linear}".strip()
 
 
-def _regime(rows: MeasuredRows, times: KernelTimes) -> Labels:
+def _regime(_: MeasuredRows, times: KernelTimes) -> Labels:
     """By time: what waits for launches, what is short, what is long."""
-    del rows
     micros = times.estimate_s * 1e6
     return np.where(
         micros < 30.0, "below 30 us", np.where(micros < 300.0, "30 to 300 us", "above 300 us")
@@ -164,7 +161,9 @@ def _suite(
     return Suite(
         name, title, split,
         source=tuple(table.path for table, *_ in metrics.values()),
-        thresholds={n: {"mean_ape": ape, "bias_pct": bias} for n, (_, ape, bias) in metrics.items()},
+        thresholds={
+            name: {"mean_ape": ape, "bias_pct": bias} for name, (_, ape, bias) in metrics.items()
+        },
         predict=kernel_score(read, roofline, LABELS),
     )  # fmt: skip
 

@@ -21,9 +21,8 @@ from silicast.kernels.physics import replaced
 from silicast.learning.boosting import Settings
 from silicast.learning.tiers import Evidence
 from silicast.validation.scorecard.held_out import constants_without
-from silicast.validation.scorecard.kernel_suite import LabelOf, ranges, score_rows
+from silicast.validation.scorecard.kernel_suite import LabelOf, score_rows, size_ranges
 from silicast.validation.scorecard.rows import (
-    Labels,
     Mask,
     MeasuredRows,
     Sizes,
@@ -127,9 +126,7 @@ def layer_rows(data: Path) -> list[MeasuredRows]:
     return list(read_table(data, TABLE, words=words))
 
 
-def thinned(
-    parts: Sequence[MeasuredRows], count: int, share: int = SHARE
-) -> list[MeasuredRows]:
+def thinned(parts: Sequence[MeasuredRows], count: int, share: int = SHARE) -> list[MeasuredRows]:
     """Up to ``count`` rows of each kernel, and at most one in ``share`` of its rows."""
     return [sample(part, min(count, max(20, len(part) // share))) for part in parts]
 
@@ -204,9 +201,7 @@ def _fused(words: Words, s: Sizes) -> list[Ops]:
     return ops("moe", variant, dims, _ranks_held_out(dims))
 
 
-FUSED = Table(
-    "dsv4_megamoe_module", ("distribution",), ("global_num_tokens", *COLUMNS[1:]), _fused
-)
+FUSED = Table("dsv4_megamoe_module", ("distribution",), ("global_num_tokens", *COLUMNS[1:]), _fused)
 
 
 def fused_rows(data: Path) -> list[MeasuredRows]:
@@ -232,11 +227,10 @@ SOURCES = (
 )
 
 
-def roofline_s(rows: MeasuredRows, times: KernelTimes) -> F64:
+def roofline_s(rows: MeasuredRows, _: KernelTimes) -> F64:
     """The larger of two times: operations of an even share at the peak rate, and the weights of
     the experts hit with tokens in and out at the datasheet bandwidth.
     """
-    del times
     variant = rows.batch.variant
     device, recipe = rows.hardware, recipe_for(variant.dtype)
     d = {name: values.astype(np.float64) for name, values in rows.batch.dims.items()}
@@ -267,17 +261,11 @@ def kernel_style(rows: MeasuredRows) -> str:
     return style_of(v.kernel, v.library, v.dtype, rows.hardware.architecture, v.version)
 
 
-def _regime(rows: MeasuredRows, times: KernelTimes) -> Labels:
-    del times
-    names = ("tokens <= 64", "65-1024", "> 1024")
-    return ranges(rows.batch.dims["tokens"], (64, 1024), names)
-
-
 LABELS: Mapping[str, LabelOf] = {
     "style": lambda rows, _: kernel_style(rows),
     "format": lambda rows, _: rows.batch.variant.dtype,
     "routing": lambda rows, _: distribution_of(rows.batch.variant),
-    "regime": _regime,
+    "regime": size_ranges("tokens", (64, 1024), ("tokens <= 64", "65-1024", "> 1024")),
 }
 ROWS_PER_GROUP = 400
 """Rows read of each device, campaign, format, kernel and routing distribution."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from silicast.core.dtypes import recipe_for
-from silicast.core.numerics import F64, I64
+from silicast.core.numerics import F64
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.moe_exchange import fabric_of, payload_bytes, remote_of
 from silicast.learning.boosting import Settings
-from silicast.validation.scorecard.kernel_suite import kernel_score
-from silicast.validation.scorecard.rows import Labels, MeasuredRows, held_out, one_in
+from silicast.validation.scorecard.kernel_suite import kernel_score, size_ranges
+from silicast.validation.scorecard.rows import MeasuredRows, held_out, one_in
 from silicast.validation.scorecard.suite import Suite
 from silicast.validation.scorecard.tables import AIC, AIC_DEVICES, groups, ops, read_arrow
 from silicast.validation.scorecard.training import Source
@@ -36,11 +37,11 @@ def exchange_rows(data: Path) -> list[MeasuredRows]:
 
 
 def _part(
-    system: str, phase: str, variant: Variant, dims: dict[str, I64 | int], micros: F64,
+    system: str, phase: str, variant: Variant, dims: Mapping[str, Any], micros: F64,
     *, few_layers: bool = False,
 ) -> MeasuredRows:  # fmt: skip
     """One in four layers (hidden, topk, experts) is held out; of groups that span nodes and of
-    exchanges over NVLink alone, of which there are few layers, one in two pairs of tokens and nodes.
+    exchanges over NVLink alone, which have few layers, one in two pairs of tokens and nodes.
     """
     held = np.zeros(len(micros), dtype=bool)
     ((batch, _, _),) = ops(phase, variant, {"nodes": 1, **dims}, held)
@@ -49,7 +50,7 @@ def _part(
         held = one_in(2, d["tokens"], d["nodes"], seed=3)
     else:
         held = one_in(4, d["hidden"], d["topk"], d["experts"], seed=3)
-    return MeasuredRows(batch, AIC_DEVICES[system], micros * 1e-6, held)
+    return MeasuredRows(batch, AIC_DEVICES[system], micros.astype(np.float64) * 1e-6, held)
 
 
 def _vllm_and_trtllm(data: Path) -> Iterator[MeasuredRows]:
@@ -83,7 +84,7 @@ def _sglang(data: Path) -> Iterator[MeasuredRows]:
             ranks = (4 if named["system"] == "gb200" else 8) * nodes
             variant = Variant(library="sglang", version=named["version"], kernel=kernel)
             for phase in PHASES:
-                dims: dict[str, I64 | int] = {dim: c[column] for dim, column in names.items()}
+                dims: dict[str, Any] = {dim: c[column] for dim, column in names.items()}
                 dims |= {"ep": ranks, "nodes": nodes}
                 if normal:
                     dims["sms"] = c[sms[phase]]
@@ -123,24 +124,17 @@ SOURCES = tuple(
 )
 
 
-def roofline_s(rows: MeasuredRows, times: KernelTimes) -> F64:
+def roofline_s(rows: MeasuredRows, _: KernelTimes) -> F64:
     """The copies that leave a rank, one a rank, at the link's datasheet bandwidth."""
-    del times
     d = rows.batch.dims
     remote = remote_of(d["topk"], d["ep"], d["ep"])
     moved = d["tokens"] * d["hidden"] * payload_bytes(rows.batch.variant, rows.batch.family)
     return moved * remote.once / fabric_of(rows.hardware).link
 
 
-def _nodes(rows: MeasuredRows, times: KernelTimes) -> str:
-    del times
+def _nodes(rows: MeasuredRows, _: KernelTimes) -> str:
     count = int(rows.batch.dims["nodes"][0])
     return "one node" if count == 1 else f"{count} nodes"
-
-
-def _regime(rows: MeasuredRows, times: KernelTimes) -> Labels:
-    del times
-    return np.where(rows.batch.dims["tokens"] <= 256, "tokens <= 256", "tokens > 256")
 
 
 SUITES = (
@@ -164,7 +158,7 @@ SUITES = (
                 "library": lambda rows, _: rows.batch.variant.library,
                 "kernel": lambda rows, _: rows.batch.variant.kernel,
                 "nodes": _nodes,
-                "regime": _regime,
+                "regime": size_ranges("tokens", (256,), ("tokens <= 256", "tokens > 256")),
             },
         ),
     ),

@@ -7,8 +7,6 @@ an even checksum. A shape's repeats are on one side. Nothing is fitted on the ot
 
 from __future__ import annotations
 
-import csv
-import gzip
 import json
 import zlib
 from collections import defaultdict
@@ -23,7 +21,7 @@ from silicast.validation.scorecard.kernel_suite import kernel_score, roofline_of
 from silicast.validation.scorecard.rows import MeasuredRows, held_out
 from silicast.validation.scorecard.suite import Suite
 from silicast.validation.scorecard.suites.moe import TABLE as MOE
-from silicast.validation.scorecard.tables import read_records
+from silicast.validation.scorecard.tables import csv_records, read_records
 from silicast.workload.op import Op, OpBatch, Variant
 
 ROWS_PER_GROUP = 400
@@ -172,14 +170,13 @@ def _neusight_op(row: Mapping[str, Any]) -> Op | None:
 def xla_groups(data: Path) -> list[MeasuredRows]:
     """MI300X: XLA's measured products."""
     rows: dict[str, list[_Row]] = defaultdict(list)
-    with gzip.open(data / XLA, "rt", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            dtype = XLA_TYPES.get(row["types"])
-            if row["sm"] != "gfx942" or dtype is None or float(row["frac_of_peak"]) > 1.0:
-                continue
-            sizes = {side: int(row[side]) for side in ("m", "n", "k")}
-            op = Op.make("gemm", Variant(dtype=dtype), **sizes, batch=int(row["b"]))
-            rows[dtype].append((op, float(row["us"]) * 1e-6, may_fit(op)))
+    for row in csv_records(data / XLA):
+        dtype = XLA_TYPES.get(row["types"])
+        if row["sm"] != "gfx942" or dtype is None or float(row["frac_of_peak"]) > 1.0:
+            continue
+        sizes = {side: int(row[side]) for side in ("m", "n", "k")}
+        op = Op.make("gemm", Variant(dtype=dtype), **sizes, batch=int(row["b"]))
+        rows[dtype].append((op, float(row["us"]) * 1e-6, may_fit(op)))
     return [group_of(f"gemm {dtype} xla", "MI300X", found) for dtype, found in rows.items()]
 
 
@@ -190,19 +187,17 @@ def deepbench_groups(data: Path) -> list[MeasuredRows]:
     than a launch of the queue and operands that fit stay in the caches.
     """
     rows: dict[tuple[str, str], list[_Row]] = defaultdict(list)
-    with gzip.open(data / DEEPBENCH, "rt", encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            device = DEEPBENCH_DEVICES.get(row["device"])
-            if device is None or row["suite"] != "train":
-                continue
-            if row["op"] != "Dense Matrix Multiplication" or "Psuedo" in row["sheet"]:
-                continue
-            dtype, shape = "fp16" if "FP16" in row["sheet"] else "fp32", json.loads(row["shape_json"])
-            # BLAS is column-major: what it calls m is the weights' side here
-            sizes = {"m": int(shape["N"]), "n": int(shape["M"]), "k": int(shape["K"]), "batch": 1}
-            op = Op.make("gemm", Variant(dtype=dtype, cache="warm"), **sizes)
-            fitted = device in DEEPBENCH_FITTED and may_fit(op)
-            rows[device, dtype].append((op, float(row["time"]) * 1e-3, fitted))
+    for row in csv_records(data / DEEPBENCH):
+        device = DEEPBENCH_DEVICES.get(row["device"])
+        product = row["op"] == "Dense Matrix Multiplication" and row["suite"] == "train"
+        if device is None or not product or "Psuedo" in row["sheet"]:
+            continue
+        dtype, shape = "fp16" if "FP16" in row["sheet"] else "fp32", json.loads(row["shape_json"])
+        # BLAS is column-major: what it calls m is the weights' side here
+        sizes = {"m": int(shape["N"]), "n": int(shape["M"]), "k": int(shape["K"]), "batch": 1}
+        op = Op.make("gemm", Variant(dtype=dtype, cache="warm"), **sizes)
+        fitted = device in DEEPBENCH_FITTED and may_fit(op)
+        rows[device, dtype].append((op, float(row["time"]) * 1e-3, fitted))
     return [
         group_of(f"gemm {dtype} deepbench", device, found)
         for (device, dtype), found in rows.items()
@@ -212,13 +207,12 @@ def deepbench_groups(data: Path) -> list[MeasuredRows]:
 def llmcompass_groups(data: Path) -> list[MeasuredRows]:
     """MI210: LLMCompass's matrix products in fp16, called from Python."""
     rows: list[_Row] = []
-    with (data / LLMCOMPASS).open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            fields = [field.strip() for field in row["row_csv"].split(",")]
-            if row["file"] == "matmul_MI210":
-                m, n, k = (int(field) for field in fields[:3])
-                op = Op.make("gemm", Variant(dtype="fp16", launch="stream"), m=m, n=n, k=k, batch=1)
-                rows.append((op, float(fields[3].removesuffix("ms")) * 1e-3, False))
+    for row in csv_records(data / LLMCOMPASS):
+        fields = [field.strip() for field in row["row_csv"].split(",")]
+        if row["file"] == "matmul_MI210":
+            m, n, k = (int(field) for field in fields[:3])
+            op = Op.make("gemm", Variant(dtype="fp16", launch="stream"), m=m, n=n, k=k, batch=1)
+            rows.append((op, float(fields[3].removesuffix("ms")) * 1e-3, False))
     return [group_of("matmul llmcompass", "MI210", rows)]
 
 

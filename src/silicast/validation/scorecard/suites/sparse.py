@@ -86,9 +86,8 @@ def _selection(words: Words, s: Sizes) -> list[Ops]:
     return ops("topk", Variant(dtype="fp32"), dims, shape_held_out(s))
 
 
-def _selected_attention(words: Words, s: Sizes) -> list[Ops]:
+def _selected_attention(_: Words, s: Sizes) -> list[Ops]:
     """FlashMLA over the selected entries of a prefill."""
-    del words
     batch, new, past, heads = s.values()
     dims = {
         "batch": batch, "q_len": new, "kv_len": new + past, "num_heads": heads, "head_dim": 576,
@@ -235,9 +234,8 @@ def roofline_s(rows: MeasuredRows, times: KernelTimes) -> F64:
     return np.maximum(products, moved / rows.hardware.dram.bandwidth_bytes_per_s)
 
 
-def _regime(rows: MeasuredRows, times: KernelTimes) -> Labels:
+def _regime(rows: MeasuredRows, _: KernelTimes) -> Labels:
     """Phase and size of the call."""
-    del times
     d, variant = rows.batch.dims, rows.batch.variant
     tokens = d["batch_size"] * d["isl"] if "isl" in d else d["batch"] * d["q_len"]
     decode = variant.flag("generation") or variant.flag("decode")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.core.numerics import F64, I64
+from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import KernelTimes
 from silicast.validation.scorecard.kernel_suite import (
@@ -114,14 +114,15 @@ def _quantize(data: Path) -> Iterator[MeasuredRows]:
     extra = read_columns(
         data / COMPUTE_SCALE, [*keys, "latency_us"], [("backend", "in", ["vllm"])]
     )  # fmt: skip
-    scale = dict(
-        zip(zip(*(extra[n].tolist() for n in keys), strict=True), extra["latency_us"], strict=True)
-    )
+    shapes = zip(*(extra[name].tolist() for name in keys), strict=True)
+    scale = dict(zip(shapes, extra["latency_us"].tolist(), strict=True))
     table = read_arrow(data / STATIC.path, [*keys, "latency_us"])
     for named, c in groups(table, keys[:3], ("m", "k", "latency_us")):
         ((batch, held, _),) = _static(named, c)
-        device, micros = AIC_DEVICES[named["system"]], c["latency_us"]
-        words = {"source": "aiconfigurator"}
+        device, words = AIC_DEVICES[named["system"]], {"source": "aiconfigurator"}
+        micros = c[
+            "latency_us"
+        ]  # 32 bits as in the table: what shipped corrections were trained on
         yield MeasuredRows(batch, device, micros * 1e-6, held, words)
         shapes = zip(c["m"].tolist(), c["k"].tolist(), strict=True)
         added = np.array([scale.get((*named.values(), m, k), np.nan) for m, k in shapes])
@@ -172,7 +173,7 @@ def _vidur(data: Path) -> Iterator[MeasuredRows]:
 
 def _vidur_layer(
     of: str, c: Mapping[str, NDArray[Any]], *, eager: bool
-) -> tuple[str, Variant, dict[str, I64 | int]]:
+) -> tuple[str, Variant, dict[str, Any]]:
     """Family, variant and dimensions of one kind of layer."""
     tokens, wide = c["num_tokens"], c["n_embd"]
     tp = c["num_tensor_parallel_workers"].astype(np.int64)
@@ -264,14 +265,12 @@ LONG_US = 20.0
 """From here on Vidur's clock, which ticks in microseconds, is no floor of the error."""
 
 
-def roofline_s(rows: MeasuredRows, times: KernelTimes) -> F64:
+def roofline_s(rows: MeasuredRows, _: KernelTimes) -> F64:
     """Compulsory bytes over the memory's bandwidth: the plain roofline knows of nothing else."""
-    del times
     return compulsory_bytes(rows) / rows.hardware.dram.bandwidth_bytes_per_s
 
 
-def _regime(rows: MeasuredRows, times: KernelTimes) -> Labels:
-    del rows
+def _regime(_: MeasuredRows, times: KernelTimes) -> Labels:
     busy = np.asarray(times.analysis.features["busy_share"])
     labels: Labels = np.where(busy > 0.5, "busy", "waiting")
     return labels
@@ -287,8 +286,7 @@ LABELS: Mapping[str, LabelOf] = {
 def _score(*families: str) -> Score:
     """Held-out rows of some families; Vidur's have a suite of their own."""
 
-    def read(data: Path, limit: int | None) -> Rows:
-        del limit
+    def read(data: Path, _: int | None) -> Rows:
         return {
             "latency_us": [
                 part
@@ -300,8 +298,7 @@ def _score(*families: str) -> Score:
     return kernel_score(read, roofline_s, LABELS)
 
 
-def _vidur_rows(data: Path, limit: int | None) -> Rows:
-    del limit
+def _vidur_rows(data: Path, _: int | None) -> Rows:
     found = held_out(_vidur(data))
     least = LONG_US * 1e-6
     return {

@@ -9,8 +9,8 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.kernels.physics import load_physics
-from silicast.validation import held_out as module
-from silicast.validation.held_out import groups, held_out, unmeasured
+from silicast.validation.scorecard import held_out as module
+from silicast.validation.scorecard.held_out import groups, held_out, unmeasured
 
 
 def test_there_are_groups() -> None:

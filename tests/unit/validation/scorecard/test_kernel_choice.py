@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silicast.validation.suites._tensile_rows import TABLE, tuned_rows
-from silicast.validation.suites.kernel_choice import KernelChoice, _quantile
+from silicast.validation.scorecard.suite import suites
+from silicast.validation.scorecard.suites.kernel_choice import TABLE, quantile, tuned_rows
 
 
 def write_table(folder: Path, rows: int = 600) -> None:
@@ -46,7 +46,7 @@ def test_rows_of_known_chips_with_rows_first(tmp_path: Path) -> None:
 def test_the_suite_scores_unseen_rows(tmp_path: Path) -> None:
     write_table(tmp_path, 2400)
     unseen = int(tuned_rows(tmp_path).unseen.sum())
-    (scored,) = KernelChoice().score(tmp_path)
+    (scored,) = suites()["kernel_choice"].score(tmp_path)
     assert len(scored.measured) == min(unseen, 500)
     assert (scored.p05 <= scored.estimate).all()
     assert (scored.estimate <= scored.p95).all()
@@ -57,4 +57,4 @@ def test_the_suite_scores_unseen_rows(tmp_path: Path) -> None:
 def test_quantiles_of_chances() -> None:
     time = np.array([[3.0], [1.0], [2.0]])
     chances = np.array([[0.2], [0.5], [0.3]])
-    assert [_quantile(time, chances, q).item() for q in (0.05, 0.6, 0.95)] == [1.0, 2.0, 3.0]
+    assert [quantile(time, chances, q).item() for q in (0.05, 0.6, 0.95)] == [1.0, 2.0, 3.0]

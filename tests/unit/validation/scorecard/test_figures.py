@@ -5,8 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silicast.validation.figures import ape, interval_figures, one_constant, point_figures, summary
-from silicast.validation.suite import Scored
+from silicast.validation.scorecard.figures import (
+    ape,
+    interval_figures,
+    one_constant,
+    point_figures,
+    summary,
+)
+from silicast.validation.scorecard.suite import Scored
 
 
 def scored(**changes: object) -> Scored:

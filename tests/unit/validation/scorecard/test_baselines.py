@@ -7,11 +7,11 @@ import pytest
 
 from silicast.hardware.catalog import find_device
 from silicast.kernels.gemm import Gemm
-from silicast.learning.training import MeasuredKernels
-from silicast.validation.baselines.neusight import NeuSight
-from silicast.validation.baselines.raw_shapes import RawShapes
-from silicast.validation.baselines.throughput import Throughput
-from silicast.validation.baselines.wave_scaling import WaveScaling
+from silicast.validation.scorecard.baselines.neusight import NeuSight
+from silicast.validation.scorecard.baselines.raw_shapes import RawShapes
+from silicast.validation.scorecard.baselines.throughput import Throughput
+from silicast.validation.scorecard.baselines.wave_scaling import WaveScaling
+from silicast.validation.scorecard.rows import MeasuredRows
 from silicast.workload.op import OpBatch, Variant
 
 MODEL = Gemm()
@@ -25,13 +25,13 @@ def rows(
     count: int = 80,
     library: str = "",
     cache: str = "",
-) -> MeasuredKernels:
+) -> MeasuredRows:
     """Products that take :data:`SLOWER` times their bound."""
     m = first + step * np.arange(count, dtype=np.int64)
     dims = {"m": m, "n": np.full(count, 4096), "k": np.full(count, 4096)}
     batch = OpBatch("gemm", Variant("bf16", library=library, cache=cache), dims)
     seconds = SLOWER * MODEL.times(batch, find_device(device)).bound_s
-    return MeasuredKernels(batch, device, seconds, np.zeros(count, dtype=np.bool_))
+    return MeasuredRows(batch, device, seconds, np.zeros(count, dtype=np.bool_))
 
 
 def test_throughput_of_equal_kernels_is_theirs_between_measured_sizes() -> None:
@@ -60,14 +60,14 @@ def test_wave_scaling_on_the_same_device_is_what_was_measured() -> None:
 
 def test_wave_scaling_counts_the_quickest_of_equal_sizes() -> None:
     slow = rows()
-    slow = MeasuredKernels(slow.batch, slow.device, 2.0 * slow.seconds, slow.held_out)
+    slow = MeasuredRows(slow.batch, slow.device, 2.0 * slow.seconds, slow.held_out)
     found = WaveScaling(MODEL, [slow, rows()]).seconds(rows())
     assert found == pytest.approx(rows().seconds)
 
 
 def test_wave_scaling_follows_bandwidth_where_memory_decides() -> None:
     few = rows(first=1, step=1, count=8, cache="cold")
-    wanted = MeasuredKernels(few.batch, "H200", few.seconds, few.held_out)
+    wanted = MeasuredRows(few.batch, "H200", few.seconds, few.held_out)
     h100, h200 = (find_device(name).dram.bandwidth_bytes_per_s for name in ("H100", "H200"))
     found = WaveScaling(MODEL, [few]).seconds(wanted)
     assert found == pytest.approx(few.seconds * h100 / h200, rel=0.05)
