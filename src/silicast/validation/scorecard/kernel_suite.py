@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from silicast.core.numerics import F64
 from silicast.kernels.check import op_at
 from silicast.kernels.implementation import KernelTimes
 from silicast.validation.scorecard.rows import Labels, MeasuredRows, limited
-from silicast.validation.scorecard.suite import Score, Scored, predicted
+from silicast.validation.scorecard.suite import Scored, predicted
 from silicast.workload.op import Op
 
 US = 1e6
@@ -72,34 +73,38 @@ def ranges(values: NDArray[Any], edges: Sequence[float], names: Sequence[str]) -
     return found
 
 
-def kernel_score(
-    read: Read,
-    roofline: Roofline,
-    labels: Mapping[str, LabelOf],
-    times: Callable[[MeasuredRows], KernelTimes] = predicted,
-) -> Score:
-    """What a suite of kernels scores: microseconds of every row of every metric."""
+@final
+@dataclass(frozen=True)
+class KernelScore:
+    """What a suite of kernels scores: microseconds of every row of every metric.
 
-    def score(data: Path, limit: int | None) -> list[Scored]:
+    Attributes:
+        read: the rows to score.
+        roofline: the plain roofline of rows, seconds.
+        labels: groups to report by, beside the device.
+        times_of: metric -> how it is predicted, where not as shipped.
+    """
+
+    read: Read
+    roofline: Roofline
+    labels: Mapping[str, LabelOf]
+    times_of: Mapping[str, Callable[[MeasuredRows], KernelTimes]] = field(default_factory=dict)
+
+    def __call__(self, data: Path, limit: int | None) -> list[Scored]:
+        """All metrics; about ``limit`` rows of each, where it is given."""
         return [
-            score_rows(metric, limited(parts, limit), roofline, labels, times)
-            for metric, parts in read(data, limit).items()
-        ]
-
-    return score
-
-
-def score_rows(
-    metric: str,
-    parts: Sequence[MeasuredRows],
-    roofline: Roofline,
-    labels: Mapping[str, LabelOf],
-    times: Callable[[MeasuredRows], KernelTimes] = predicted,
-) -> Scored:
-    """Rows of one metric, predicted."""
-    return Scored.joined(
-        metric, [scored_part(metric, part, times(part), roofline, labels) for part in parts]
-    )
+            Scored.joined(
+                metric,
+                [
+                    scored_part(
+                        metric, part, self.times_of.get(metric, predicted)(part), self.roofline,
+                        self.labels,
+                    )
+                    for part in limited(parts, limit)
+                ],
+            )
+            for metric, parts in self.read(data, limit).items()
+        ]  # fmt: skip
 
 
 def scored_part(

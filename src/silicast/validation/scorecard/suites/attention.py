@@ -19,9 +19,9 @@ from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import KernelTimes
 from silicast.learning.boosting import Settings
 from silicast.validation.scorecard.kernel_suite import (
+    KernelScore,
     LabelOf,
     Read,
-    kernel_score,
     size_ranges,
     word,
 )
@@ -230,7 +230,7 @@ def _engines(phase: str, table: Table, lengths: LabelOf) -> Suite:
         split=SPLIT,
         source=(table.path,),
         thresholds={"latency_us": {"mean_ape": 16.0, "bias_pct": 6.0}},
-        predict=kernel_score(
+        predict=KernelScore(
             _decoders(table), roofline_s,
             {"engine": _engine, "formats": _formats, "regime": lengths},
         ),
@@ -253,7 +253,7 @@ SUITES = (
         ),
         source=(LENGTHS,),
         thresholds={"latency_us": {"mean_ape": 24.0, "bias_pct": 10.0}},
-        predict=kernel_score(
+        predict=KernelScore(
             _varied_lengths, roofline_s, {"regime": word("phase"), "kernel": word("kernel")}
         ),
     ),
@@ -268,7 +268,7 @@ SUITES = (
         ),
         source=(ENCODER.path,),
         thresholds={"latency_us": {"mean_ape": 16.0, "bias_pct": 8.0}},
-        predict=kernel_score(
+        predict=KernelScore(
             _newest_held_out(lambda data, _: encoder_rows(data)), roofline_s,
             {"engine": lambda rows, _: f"{rows.words['backend']} {rows.words['version']}",
              "width": _width, "regime": size_ranges("q_len", (256, 2048), _TOKENS)},

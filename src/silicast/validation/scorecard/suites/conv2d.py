@@ -19,7 +19,7 @@ import numpy as np
 from silicast.kernels.conv2d_model import pass_of
 from silicast.kernels.implementation import KernelTimes
 from silicast.learning.boosting import Settings
-from silicast.validation.scorecard.kernel_suite import kernel_score, roofline_of_ops
+from silicast.validation.scorecard.kernel_suite import KernelScore, roofline_of_ops
 from silicast.validation.scorecard.rows import (
     Labels,
     Mask,
@@ -149,7 +149,7 @@ SUITES = (
         ),
         source=(DEEPBENCH,),
         thresholds={"latency_us": {"mean_ape": 26.0, "bias_pct": 12.0}},
-        predict=kernel_score(
+        predict=KernelScore(
             lambda data, _: {"latency_us": held_out(conv_rows(data))},
             roofline_of_ops,
             {

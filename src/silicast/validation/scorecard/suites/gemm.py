@@ -18,10 +18,9 @@ from silicast.kernels.implementation import KernelTimes
 from silicast.learning.boosting import Settings
 from silicast.validation.scorecard.held_out import unmeasured
 from silicast.validation.scorecard.kernel_suite import (
+    KernelScore,
     LabelOf,
     Rows,
-    kernel_score,
-    score_rows,
     size_ranges,
 )
 from silicast.validation.scorecard.rows import (
@@ -32,11 +31,10 @@ from silicast.validation.scorecard.rows import (
     held_out,
     joined,
     least_hashed,
-    limited,
     one_in,
     some_of,
 )
-from silicast.validation.scorecard.suite import Scored, Suite, predicted
+from silicast.validation.scorecard.suite import Suite, predicted
 from silicast.validation.scorecard.tables import (
     AIC_DEVICES,
     Ops,
@@ -321,24 +319,21 @@ def _unmeasured(rows: MeasuredRows) -> KernelTimes:
         return predicted(rows)
 
 
-def _transfer(data: Path, limit: int | None) -> list[Scored]:
+def _transfer_rows(data: Path, _: int | None) -> Rows:
     plain, vidur = held_out(fp32_rows(data, ROWS_PER_DEVICE)), vidur_rows(data, ROWS_PER_DEVICE)
     long = some_of(vidur, lambda part: part.seconds >= TICKS_S)
     short = some_of(vidur, lambda part: part.seconds < TICKS_S)
-    metrics = {
-        "fp32_linear_us": (some_of(plain, lambda part: part.batch.dims["batch"] == 1), _unmeasured),
-        "fp32_bmm_us": (some_of(plain, lambda part: part.batch.dims["batch"] > 1), _unmeasured),
-        "fp16_device_us": (long, _unmeasured),
-        "fp16_device_short_us": (short, _unmeasured),
-        "fp16_shape_us": (held_out(long), predicted),
-        "fp16_shape_short_us": (held_out(short), predicted),
+    return {
+        "fp32_linear_us": some_of(plain, lambda part: part.batch.dims["batch"] == 1),
+        "fp32_bmm_us": some_of(plain, lambda part: part.batch.dims["batch"] > 1),
+        "fp16_device_us": long,
+        "fp16_device_short_us": short,
+        "fp16_shape_us": held_out(long),
+        "fp16_shape_short_us": held_out(short),
     }
-    return [
-        score_rows(name, limited(parts, limit), roofline_s, {"regime": REGIME}, times)
-        for name, (parts, times) in metrics.items()
-    ]
 
 
+UNMEASURED = ("fp32_linear_us", "fp32_bmm_us", "fp16_device_us", "fp16_device_short_us")
 SUITES = (
     Suite(
         name="gemm",
@@ -368,7 +363,7 @@ SUITES = (
             "bmm_fp8_us": {"mean_ape": 9.0, "bias_pct": 5.0},
             "fp32_us": {"mean_ape": 14.0, "bias_pct": 8.0},
         },
-        predict=kernel_score(_scored_rows, roofline_s, LABELS),
+        predict=KernelScore(_scored_rows, roofline_s, LABELS),
     ),
     Suite(
         name="gemm-transfer",
@@ -386,6 +381,8 @@ SUITES = (
             "fp16_device_us": {"median_ape": 11.0},
             "fp16_shape_us": {"median_ape": 6.0},
         },
-        predict=_transfer,
+        predict=KernelScore(
+            _transfer_rows, roofline_s, {"regime": REGIME}, dict.fromkeys(UNMEASURED, _unmeasured)
+        ),
     ),
 )

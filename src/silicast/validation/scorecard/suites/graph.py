@@ -57,8 +57,12 @@ def rows_of(data: Path) -> list[_Row]:
     return sorted(read_records(data / LABELS), key=lambda row: (row["gpu"], row["config"]))
 
 
-def case_of(row: _Row) -> Case:
-    """A measured model as a case."""
+def cases(data: Path) -> list[Case]:
+    """All measured models."""
+    return [_case(row) for row in rows_of(data)]
+
+
+def _case(row: _Row) -> Case:
     trains, kind = row["mode"] == "train", _kind(row)
     scenario = {
         "task": "graph", "device": row["gpu"], "model": row["model"],
@@ -118,7 +122,7 @@ def _labels(row: _Row) -> str:
     return "consistent" if row["self_consistent"] else "contradictory"
 
 
-def _answer(case: Case) -> dict[str, Believed]:
+def answer(case: Case) -> dict[str, Believed]:
     """The public answer; data parallelism has none yet, and is predicted apart."""
     if "dp" not in case.scenario["parallel"]:
         return answered(case)
@@ -136,11 +140,11 @@ def _answer(case: Case) -> dict[str, Believed]:
     return {"e2e_ms": believed(found.total, 1e3)}
 
 
-def _at_boost(cases: Sequence[Case]) -> list[dict[str, Believed]]:
+def _at_boost(chosen: Sequence[Case]) -> list[dict[str, Believed]]:
     """Whole passes if no board were known to be throttled."""
     known = load_physics(POWER_STATES)
     with replaced({POWER_STATES: msgspec.structs.replace(known, architectures={})}):
-        return [_answer(case) for case in cases]
+        return [answer(case) for case in chosen]
 
 
 def _from_op_graphs(data: Path, rows: Sequence[_Row]) -> list[dict[str, Believed]]:
@@ -178,10 +182,10 @@ def _from_op_graph(row: _Row, table: list[dict[str, Any]] | None) -> Prediction 
 def _score(data: Path, limit: int | None) -> Iterator[Scored]:
     rows = rows_of(data)
     rows = [rows[index] for index in subsample(len(rows), limit)]
-    cases = [case_of(row) for row in rows]
-    quiet = [replace(case, noise={}) for case in cases]
-    answers = [_answer(case) for case in cases]
-    yield score_cases("e2e_ms", cases, answers)
+    chosen = [_case(row) for row in rows]
+    quiet = [replace(case, noise={}) for case in chosen]
+    answers = [answer(case) for case in chosen]
+    yield score_cases("e2e_ms", chosen, answers)
     plain = [i for i, case in enumerate(quiet) if case.labels["set"] == PLAIN]
     steady = [i for i in plain if quiet[i].labels["labels"] == "consistent"]
     own = [quiet[i] for i in plain]

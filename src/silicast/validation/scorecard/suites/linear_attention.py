@@ -15,7 +15,7 @@ from silicast.core.numerics import F64
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.recurrent_mixer import RecurrentMixer, kinds_of, phase_of
 from silicast.kernels.recurrent_styles import Style, style_of
-from silicast.validation.scorecard.kernel_suite import kernel_score
+from silicast.validation.scorecard.kernel_suite import KernelScore
 from silicast.validation.scorecard.rows import (
     Labels,
     MeasuredRows,
@@ -129,7 +129,7 @@ SUITES = (
             "kda_us": {"mean_ape": 13.0, "bias_pct": 6.0},
             "mamba2_us": {"mean_ape": 9.0, "bias_pct": 4.0},
         },
-        predict=kernel_score(
+        predict=KernelScore(
             lambda data, _: {f"{name}_us": held_out(mixer_rows(data, name)) for name in COLUMNS},
             roofline_s,
             {

@@ -12,10 +12,10 @@ from silicast.core.numerics import F64, I64
 from silicast.kernels.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
 from silicast.kernels.implementation import KernelTimes
 from silicast.validation.scorecard.kernel_suite import (
+    KernelScore,
     LabelOf,
     Read,
     Roofline,
-    kernel_score,
     word,
 )
 from silicast.validation.scorecard.rows import (
@@ -164,7 +164,7 @@ def _suite(
         thresholds={
             name: {"mean_ape": ape, "bias_pct": bias} for name, (_, ape, bias) in metrics.items()
         },
-        predict=kernel_score(read, roofline, LABELS),
+        predict=KernelScore(read, roofline, LABELS),
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from silicast.kernels.physics import replaced
 from silicast.learning.boosting import Settings
 from silicast.learning.tiers import Evidence
 from silicast.validation.scorecard.held_out import constants_without
-from silicast.validation.scorecard.kernel_suite import LabelOf, score_rows, size_ranges
+from silicast.validation.scorecard.kernel_suite import KernelScore, LabelOf, Rows, size_ranges
 from silicast.validation.scorecard.rows import (
     Mask,
     MeasuredRows,
@@ -29,7 +29,6 @@ from silicast.validation.scorecard.rows import (
     Words,
     held_out,
     least_hashed,
-    limited,
     one_in,
     some_of,
 )
@@ -282,11 +281,11 @@ def unseen_shapes(parts: Sequence[MeasuredRows]) -> list[MeasuredRows]:
     return some_of(parts, lambda part: part.held_out & ~layer_held_out(part.batch.dims))
 
 
-def _score(data: Path, limit: int | None) -> Iterator[Scored]:
+def _scored_rows(data: Path, limit: int | None) -> Rows:
     count = ROWS_PER_GROUP if limit is None else max(4, limit // 150)
     layers, first = layer_rows(data), pipeweave_rows(data)
     wide, unnamed = (held_out(wide_rows(data, named=named)) for named in (True, False))
-    metrics = {
+    return {
         "layer_us": thinned(unseen_layers(layers), count),
         "shape_us": thinned(unseen_shapes(layers), count),
         "w13_us": [sample(part, 10 * count) for part in unseen_layers(first)],
@@ -297,18 +296,19 @@ def _score(data: Path, limit: int | None) -> Iterator[Scored]:
         "wide_trtllm_us": [sample(part, count) for part in wide_cutlass_rows(data)],
         "fused_exchange_us": held_out(fused_rows(data)),
     }
-    for metric, parts in metrics.items():
-        times = unknown_times if metric == "w13_device_us" else predicted
-        yield score_rows(metric, limited(parts, limit), roofline_s, LABELS, times)
-    yield Scored.joined(
-        "wide_shared_us",
-        [
-            _scored_mlp(phase, AIC_DEVICES[system], rows)
-            for phase, table in zip(("context", "generation"), MLP, strict=True)
-            for system in sorted(AIC_DEVICES)
-            if (rows := read_records(data / table, system=system))
-        ],
-    )
+
+
+LAYERS = KernelScore(_scored_rows, roofline_s, LABELS, {"w13_device_us": unknown_times})
+
+
+def _score(data: Path, limit: int | None) -> list[Scored]:
+    parts = [
+        _scored_mlp(phase, AIC_DEVICES[system], rows)
+        for phase, table in zip(("context", "generation"), MLP, strict=True)
+        for system in sorted(AIC_DEVICES)
+        if (rows := read_records(data / table, system=system))
+    ]
+    return [*LAYERS(data, limit), Scored.joined("wide_shared_us", parts)]
 
 
 def _scored_mlp(phase: str, device: str, rows: list[dict[str, int | str]]) -> Scored:

@@ -14,7 +14,7 @@ from silicast.core.numerics import F64
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.moe_exchange import fabric_of, payload_bytes, remote_of
 from silicast.learning.boosting import Settings
-from silicast.validation.scorecard.kernel_suite import kernel_score, size_ranges
+from silicast.validation.scorecard.kernel_suite import KernelScore, size_ranges
 from silicast.validation.scorecard.rows import MeasuredRows, held_out, one_in
 from silicast.validation.scorecard.suite import Suite
 from silicast.validation.scorecard.tables import AIC, AIC_DEVICES, groups, ops, read_arrow
@@ -151,7 +151,7 @@ SUITES = (
             "dispatch_us": {"mean_ape": 7.0, "bias_pct": 4.0},
             "combine_us": {"mean_ape": 8.0, "bias_pct": 4.0},
         },
-        predict=kernel_score(
+        predict=KernelScore(
             lambda data, _: {f"{phase}_us": held_out(_of_phase(data, phase)) for phase in PHASES},
             roofline_s,
             {

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from silicast.core.dtypes import recipe_for
-from silicast.validation.scorecard.kernel_suite import kernel_score, roofline_of_ops, word
+from silicast.validation.scorecard.kernel_suite import KernelScore, roofline_of_ops, word
 from silicast.validation.scorecard.rows import MeasuredRows, held_out
 from silicast.validation.scorecard.suite import Suite
 from silicast.validation.scorecard.suites.moe import TABLE as MOE
@@ -300,7 +300,7 @@ SUITES = (
             *AIC_ATTENTION.values(), MOE.path,
         ),
         thresholds={"latency_us": {"mean_ape": 22.0}},
-        predict=kernel_score(
+        predict=KernelScore(
             lambda data, _: {"latency_us": held_out(all_groups(data))},
             roofline_of_ops,
             {

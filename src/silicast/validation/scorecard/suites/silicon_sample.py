@@ -78,6 +78,16 @@ def _repeats(rows: Sequence[Row]) -> list[str]:
     return kinds
 
 
+def cases(data: Path) -> list[Case]:
+    """One case a run."""
+    rows = sane_rows(data)
+    peer = {row["id"]: row["aic_tpot_ms"] or NAN for row in read_records(data / PEER)}
+    return [
+        _case(row, repeats, peer.get(row["id"], NAN))
+        for row, repeats in zip(rows, _repeats(rows), strict=True)
+    ]
+
+
 def _case(row: Row, repeats: str, peer: float) -> Case:
     model, device = row["model_path"], _DEVICES[row["system"]]
     return Case(
@@ -108,7 +118,7 @@ def _case(row: Row, repeats: str, peer: float) -> Case:
     )  # fmt: skip
 
 
-def _answer(case: Case) -> dict[str, Believed]:
+def answer(case: Case) -> dict[str, Believed]:
     """From the closed form of a few clients: the task "serving" answers no scenario yet."""
     own, work = case.scenario, case.scenario["workload"]
     try:
@@ -162,17 +172,13 @@ def _precision(name: str, stated: str | None) -> Precision | None:
 
 def _score(data: Path, limit: int | None) -> list[Scored]:
     """All sane rows, and those that do not contradict each other."""
-    rows = sane_rows(data)
-    kinds = _repeats(rows)
-    peer = {row["id"]: row["aic_tpot_ms"] or NAN for row in read_records(data / PEER)}
-    cases = [
-        _case(rows[i], kinds[i], peer.get(rows[i]["id"], NAN)) for i in subsample(len(rows), limit)
-    ]
-    answers = [_answer(case) for case in cases]
-    agree = [i for i, case in enumerate(cases) if case.labels["repeats"] != "contradictory"]
-    consistent = [cases[i] for i in agree], [answers[i] for i in agree]
+    every = cases(data)
+    chosen = [every[i] for i in subsample(len(every), limit)]
+    answers = [answer(case) for case in chosen]
+    agree = [i for i, case in enumerate(chosen) if case.labels["repeats"] != "contradictory"]
+    consistent = [chosen[i] for i in agree], [answers[i] for i in agree]
     return [
-        score_cases("tpot_ms", cases, answers),
+        score_cases("tpot_ms", chosen, answers),
         score_cases("tpot_consistent_ms", *consistent, of="tpot_ms"),
     ]
 

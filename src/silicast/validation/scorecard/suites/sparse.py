@@ -17,10 +17,11 @@ from silicast.core.numerics import F64, I64
 from silicast.kernels.composite import Composite
 from silicast.kernels.implementation import KernelTimes
 from silicast.validation.scorecard.kernel_suite import (
+    KernelScore,
     LabelOf,
+    Rows,
     compulsory_bytes,
     ranges,
-    score_rows,
     word,
 )
 from silicast.validation.scorecard.rows import (
@@ -32,7 +33,7 @@ from silicast.validation.scorecard.rows import (
     mixed,
     one_in,
 )
-from silicast.validation.scorecard.suite import Scored, Suite
+from silicast.validation.scorecard.suite import Suite
 from silicast.validation.scorecard.tables import Ops, Table, column_names, ops, read_table
 from silicast.validation.scorecard.training import DEEP, MANY, Source
 from silicast.workload.op import Variant
@@ -252,14 +253,16 @@ ROWS_PER_GROUP = 40
 """Rows of each device, engine version, format and model."""
 
 
-def _score(data: Path, limit: int | None) -> Iterator[Scored]:
+def _scored_rows(data: Path, limit: int | None) -> Rows:
     count = ROWS_PER_GROUP if limit is None else max(2, limit // 400)
-    kernels = list(sparse_rows(data, KERNELS, 4 * count, held_out=True))
     modules = list(sparse_rows(data, MODULES, count, held_out=True))
-    yield score_rows("kernels_us", kernels, roofline_s, LABELS)
-    for kind in ("dsa", "csa", "hca", "msa"):
-        own = [part for part in modules if part.batch.family == f"{kind}_module"]
-        yield score_rows(f"{kind}_us", own, roofline_s, LABELS)
+    return {
+        "kernels_us": list(sparse_rows(data, KERNELS, 4 * count, held_out=True)),
+        **{
+            f"{kind}_us": [part for part in modules if part.batch.family == f"{kind}_module"]
+            for kind in ("dsa", "csa", "hca", "msa")
+        },
+    }
 
 
 SUITES = (
@@ -281,6 +284,6 @@ SUITES = (
             "hca_us": {"mean_ape": 10.0, "bias_pct": 6.0},
             "msa_us": {"mean_ape": 30.0, "bias_pct": 15.0},
         },
-        predict=_score,
+        predict=KernelScore(_scored_rows, roofline_s, LABELS),
     ),
 )

@@ -21,10 +21,10 @@ from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import KernelTimes
 from silicast.validation.scorecard.kernel_suite import (
+    KernelScore,
     LabelOf,
     Rows,
     compulsory_bytes,
-    kernel_score,
     word,
 )
 from silicast.validation.scorecard.rows import (
@@ -295,7 +295,7 @@ def _score(*families: str) -> Score:
             ]
         }
 
-    return kernel_score(read, roofline_s, LABELS)
+    return KernelScore(read, roofline_s, LABELS)
 
 
 def _vidur_rows(data: Path, _: int | None) -> Rows:
@@ -349,6 +349,6 @@ SUITES = (
             "latency_us": {"mean_ape": 7.0, "median_ape": 4.5},
             "short_latency_us": {"mean_ape": 11.0},
         },
-        kernel_score(_vidur_rows, roofline_s, LABELS),
+        KernelScore(_vidur_rows, roofline_s, LABELS),
     ),
 )  # fmt: skip

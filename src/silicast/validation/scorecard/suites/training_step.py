@@ -65,7 +65,7 @@ def _case(row: Mapping[str, Any]) -> Case:
     )  # fmt: skip
 
 
-def _answer(case: Case) -> dict[str, Believed]:
+def answer(case: Case) -> dict[str, Believed]:
     """Of eager code with fused attention, as MosaicML ran it; the public engine fuses layers."""
     own, work = case.scenario, case.scenario["workload"]
     deployment = Deployment(
@@ -87,7 +87,7 @@ def _answer(case: Case) -> dict[str, Believed]:
 def _score(data: Path, limit: int | None) -> list[Scored]:
     every = cases(data)
     chosen = [every[index] for index in subsample(len(every), limit)]
-    return [score_cases("step_time_s", chosen, [_answer(case) for case in chosen])]
+    return [score_cases("step_time_s", chosen, [answer(case) for case in chosen])]
 
 
 SUITES = (
