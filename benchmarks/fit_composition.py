@@ -19,17 +19,16 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
-import pyarrow.parquet as pq
 
-from silicast.core.catalog import CATALOG
-from silicast.core.files import write_atomically
+from benchmarks import fitting
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.physics import Physics, PhysicsCard
 from silicast.learning.tiers import ALL_SHIPPED, kernel_times
-from silicast.validation.suite import data_folder
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.streaming import NEUSIGHT
+from silicast.validation.scorecard.tables import read_records
 from silicast.workload.op import OpBatch, Variant
 
 COLLECTIVE_CORES = 0.15
@@ -45,8 +44,8 @@ lowest of the others is at 0.81, which the kernel model's own error explains."""
 
 def session_speeds(data: Path) -> dict[str, dict[str, float]]:
     """Board -> split -> median speed of its long linear layers over the kernel model's."""
-    table = pq.read_table(data / "neusight/kernels_nvidia.parquet").to_pylist()
-    rows = [row for row in table if row["op"] == "linear" and row["latency_ms"] >= LONG_MS]
+    table = read_records(data / NEUSIGHT, op="linear")
+    rows = [row for row in table if row["latency_ms"] >= LONG_MS]
     found: dict[str, dict[str, float]] = {}
     gemm = implementation_for("gemm", "simt")
     assert gemm is not None
@@ -70,10 +69,7 @@ def round_trip_us(data: Path) -> float:
     """Median over boards of the time in which one short call in a hundred is done: dispatch,
     launch and an almost empty kernel, on an idle device.
     """
-    table = pq.read_table(
-        data / "neusight/kernels_nvidia.parquet", columns=["gpu", "op", "split", "latency_ms"]
-    ).to_pylist()
-    table = [row for row in table if row["split"] == "train"]
+    table = read_records(data / NEUSIGHT, split="train")
     rows = [row for row in table if row["op"] in ("add", "mul", "addu", "mulu", "relu")]
     floors = [
         float(np.quantile([row["latency_ms"] for row in rows if row["gpu"] == name], 0.01))
@@ -110,9 +106,8 @@ def frameworks(data: Path) -> Physics:
 
 def write(name: str, physics: Physics) -> None:
     """Puts a constants file into the catalog."""
-    path = CATALOG / "physics" / name
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(physics), indent=2) + b"\n")
-    print(path.name, physics.default, physics.architectures)
+    fitting.write_physics(fitting.PHYSICS / name, physics)
+    print(name, physics.default, physics.architectures)
 
 
 def main() -> None:
