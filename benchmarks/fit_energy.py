@@ -147,7 +147,8 @@ class Problem:
         dynamic = sum(e * row for e, row in zip(own, unit, strict=True))
         active = activity(part.batch.family, variant, c) * dynamic
         free = self.static[f"static_w.{part.device}"] + active
-        return np.minimum(free, self.limit_share * part.values["cap_w"])
+        watts: F = np.minimum(free, self.limit_share * part.values["cap_w"])
+        return watts
 
     def residuals(self, x: F) -> F:
         """Log of power over measured, and what holds the constants near their start."""

@@ -21,23 +21,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from scipy.optimize import least_squares
 
-from silicast.core.catalog import CATALOG
+from benchmarks import fitting
+from benchmarks.fitting import DATE, Constants, F
 from silicast.core.dtypes import RECIPES
-from silicast.core.prediction import Z90
-from silicast.hardware.catalog import find_device
+from silicast.hardware.device import Device
 from silicast.kernels import physics, twins, work_attention, work_gemm, work_model
 from silicast.kernels.formats import with_format
-from silicast.kernels.implementation import implementation_for, matrix_seconds
+from silicast.kernels.implementation import matrix_seconds
 from silicast.kernels.knowledge import Quality
 from silicast.kernels.physics import Physics, PhysicsCard
 from silicast.kernels.systolic import rates as systolic_rates
-from silicast.validation.suite import data_folder
-from silicast.validation.suites._other_vendor_rows import (
-    Group,
+from silicast.validation.scorecard.rows import MeasuredRows, held_out
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.other_vendors import (
     amd_neusight_groups,
     b60_expert_groups,
     b60_groups,
@@ -46,9 +45,6 @@ from silicast.validation.suites._other_vendor_rows import (
     xla_groups,
 )
 
-TARGET = CATALOG / "physics" / "systolic.json"
-KNOWLEDGE = CATALOG / "physics" / "knowledge.json"
-DATE = "2026-11-21"
 ARCHITECTURE = "tpu-v6e"
 
 # name -> (guess, log sd of the prior around it)
@@ -118,30 +114,22 @@ def constants(values: Mapping[str, float]) -> Iterator[None]:
         systolic_rates.systolic_rates.cache_clear()
 
 
-def log_errors(groups: Sequence[Group], train: bool) -> list[np.ndarray[Any, Any]]:
-    """ln(estimate / measured) of each group's fitted or held-out rows."""
-    device = find_device("TPU v6e")
-    found = []
-    for group in groups:
-        part = group.part(train)
-        model = implementation_for(part.batch.family, device.execution_model)
-        assert model is not None
-        times = model.times(part.batch, device)
-        found.append(np.log(times.estimate_s / part.measured_s))
-    return found
+def log_ratio(rows: MeasuredRows) -> F:
+    """ln(estimate / measured)."""
+    return np.log(rows.model.times(rows.batch, rows.hardware).estimate_s / rows.seconds)
 
 
-def fit(groups: Sequence[Group]) -> dict[str, float]:
+def fit(groups: Sequence[MeasuredRows]) -> Constants:
     names = list(FITTED)
     guess = np.log([FITTED[name][0] for name in names])
     sd = np.array([FITTED[name][1] for name in names])
 
-    def values(x: np.ndarray[Any, Any]) -> dict[str, float]:
+    def values(x: F) -> Constants:
         return {**FIXED, **dict(zip(names, np.exp(x).tolist(), strict=True))}
 
-    def residuals(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def residuals(x: F) -> F:
         with constants(values(x)):
-            errors = log_errors(groups, train=True)
+            errors = [log_ratio(group) for group in groups]
         scaled = [error / 0.2 / np.sqrt(len(error) / 40.0) for error in errors]
         return np.concatenate([*scaled, (x - guess) / sd])
 
@@ -151,7 +139,7 @@ def fit(groups: Sequence[Group]) -> dict[str, float]:
     low = np.minimum(low, guess - 1e-3)
     start = np.minimum(np.maximum(guess, low + 1e-6), high - 1e-6)
     found = least_squares(residuals, start, bounds=(low, high), loss="soft_l1", f_scale=1.0)
-    return {name: float(f"{value:.4g}") for name, value in values(found.x).items()}
+    return fitting.rounded(values(found.x), ordered=False)
 
 
 JUDGED = {
@@ -210,31 +198,29 @@ STREAM_TERMS = ("slowdown", "stream_extra_s", "task_s")
 """What is fitted of a family; of those that stream data the last."""
 
 
-def quality(groups: Sequence[Group]) -> dict[str, float]:
+def quality(groups: Sequence[MeasuredRows]) -> Constants:
     """How each family, and each format of products, differs from the stand-in constants: by robust
     least squares on log times.
     """
-    found: dict[str, float] = {}
-    sets: dict[tuple[str, str], list[Group]] = defaultdict(list)
+    found: Constants = {}
+    sets: dict[tuple[str, str], list[MeasuredRows]] = defaultdict(list)
     for group in groups:
         batch = group.batch
         compute = RECIPES[batch.variant.dtype].compute if batch.family == "gemm" else ""
-        fitted = group.part(fitted=True)
-        if len(fitted.measured_s):  # a source's own test split is scored alone
-            sets[batch.family, compute].append(fitted)
+        sets[batch.family, compute].append(group)
     for (family, compute), parts in sets.items():
         prefix = f"{family}.{compute}." if compute else f"{family}."
         found |= {f"{prefix}{name}": value for name, value in _fitted_terms(parts).items()}
     return found
 
 
-def _fitted_terms(parts: Sequence[Group]) -> dict[str, float]:
+def _fitted_terms(parts: Sequence[MeasuredRows]) -> Constants:
     variant, family = parts[0].batch.variant, parts[0].batch.family
     stream = variant.launch == "stream"
     names = TERMS.get(f"{family} stream" if stream else family, STREAM_TERMS)
-    truth = np.concatenate([part.measured_s for part in parts])
+    truth = np.concatenate([part.seconds for part in parts])
     base, peak, tasks, bound = (np.concatenate(x) for x in zip(*map(_parts, parts), strict=True))
-    cores = find_device(parts[0].device).cores
+    cores = parts[0].hardware.cores
 
     def as_quality(x: Any) -> Quality:
         values = dict(zip(names, x, strict=True))
@@ -261,23 +247,20 @@ def _fitted_terms(parts: Sequence[Group]) -> dict[str, float]:
     return {n: v for n, v in values.items() if n != "task_s" or v > 1e-9}
 
 
-def _spread(errors: np.ndarray[Any, Any], part: Group) -> float:
+def _with_format(part: MeasuredRows) -> Device:
+    return with_format(part.hardware, part.batch.variant.dtype)[0]
+
+
+def _spread(errors: F, part: MeasuredRows) -> float:
     """Log sd of a row's own error: what the errors that all rows share leave of the 90 % band."""
-    device, _ = with_format(find_device(part.device), part.batch.variant.dtype)
-    model = implementation_for(part.batch.family, device.execution_model)
-    assert model is not None
-    shared = sum(sd * sd for sd in model.shared_log_sd(part.batch, device).values())
-    shared += MEASURED_LOG_SD * MEASURED_LOG_SD
-    wanted = WIDER * float(np.quantile(np.abs(errors), 0.9)) / Z90
-    return float(f"{np.sqrt(max(wanted * wanted - shared, LEAST_LOG_SD**2)):.4g}")
+    shared = [*part.model.shared_log_sd(part.batch, _with_format(part)).values(), MEASURED_LOG_SD]
+    found = fitting.own_log_sd(errors, shared, wider=WIDER, least=LEAST_LOG_SD)
+    return float(f"{found:.4g}")
 
 
-def _parts(part: Group) -> tuple[np.ndarray[Any, Any], ...]:
+def _parts(part: MeasuredRows) -> tuple[F, ...]:
     """Modelled time, products at peak, blocks and bound of a group under stand-in constants."""
-    device, _ = with_format(find_device(part.device), part.batch.variant.dtype)
-    model = implementation_for(part.batch.family, device.execution_model)
-    assert model is not None
-    found = model.analyse(part.batch, device)
+    found = part.model.analyse(part.batch, _with_format(part))
     return found.time_s, matrix_seconds(found), found.demand.tasks, found.bound_s
 
 
@@ -290,7 +273,7 @@ def halved(name: str, value: float) -> float:
     return value
 
 
-def knowledge(measured: Mapping[str, Sequence[Group]]) -> Physics:
+def knowledge(measured: Mapping[str, Sequence[MeasuredRows]]) -> Physics:
     tables = {name: {"software_log_sd": 0.0} for name in NVIDIA}
     for name, judged in OLD_LIBRARIES.items():
         tables[name] = {**tables.get(name, {}), **judged}
@@ -299,11 +282,7 @@ def knowledge(measured: Mapping[str, Sequence[Group]]) -> Physics:
     for architecture, groups in measured.items():
         fitted = quality(groups)
         print(architecture, fitted)
-        own = {
-            f"{group.batch.family}.software_log_sd": MEASURED_LOG_SD
-            for group in groups
-            if len(group.part(fitted=True).measured_s)
-        }
+        own = {f"{group.batch.family}.software_log_sd": MEASURED_LOG_SD for group in groups}
         own |= OLD_LIBRARIES.get(architecture, {})
         tables[architecture] = {"software_log_sd": JUDGED["software_log_sd"], **own, **fitted}
         half = {n: halved(n, v) for n, v in fitted.items() if not n.endswith("_log_sd")}
@@ -332,36 +311,35 @@ def knowledge(measured: Mapping[str, Sequence[Group]]) -> Physics:
     )
 
 
-def measured_groups(data: Path) -> dict[str, list[Group]]:
-    """Architecture -> groups whose fitted rows estimate its libraries."""
+def measured_groups(data: Path) -> dict[str, list[MeasuredRows]]:
+    """Architecture -> rows that estimate its libraries."""
     old = {group.device: group for group in deepbench_groups(data)}
-    return {
+    found = {
         "cdna3": xla_groups(data),
         "cdna": amd_neusight_groups(data),
         "gcn5": [old["MI25"]],
         "maxwell": [old["M40"]],
         "xe2-hpg": [*b60_groups(data), *b60_expert_groups(data)],
     }
-
-
-def text_of(table: Physics) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(table), indent=2) + b"\n"
+    # a source's own test split is scored alone
+    return {architecture: held_out(groups, False) for architecture, groups in found.items()}
 
 
 def main() -> int:
-    groups = tpu_groups()
-    values = fit(groups)
+    data = data_folder()
+    groups = tpu_groups(data)
+    values = fit(held_out(groups, False))
     with constants(values):
-        held = log_errors(groups, train=False)
+        held = {group.words["group"]: log_ratio(group) for group in held_out(groups)}
     scores = {
-        group.name: {
+        name: {
             "rows": len(error),
             "mean_abs_log_ratio": round(float(np.mean(np.abs(error))), 4),
             "median_log_ratio": round(float(np.median(error)), 4),
         }
-        for group, error in zip(groups, held, strict=True)
+        for name, error in held.items()
     }
-    spread = [float(np.mean(error**2)) for error in held]
+    spread = [float(np.mean(error**2)) for error in held.values()]
     values["independent_log_sd"] = float(f"{np.sqrt(np.mean(spread)):.4g}")
     default = dict(values)
     for name in HALFWAY:
@@ -380,16 +358,15 @@ def main() -> int:
         default=default,
         architectures={ARCHITECTURE: values},
     )
-    data = data_folder()
     known = knowledge(measured_groups(data))
-    texts = {TARGET: text_of(table), KNOWLEDGE: text_of(known)}
     print("\n".join(f"{name} {value}" for name, value in values.items()))
     print("\n".join(f"{name} {score}" for name, score in scores.items()))
-    if "--check" in sys.argv:
-        return int(any(path.read_bytes() != text for path, text in texts.items()))
-    for path, text in texts.items():
-        path.write_bytes(text)
-    return 0
+    check = fitting.asked("--check")
+    written = [
+        fitting.write_physics(fitting.PHYSICS / f"{name}.json", made, check=check)
+        for name, made in (("systolic", table), ("knowledge", known))
+    ]
+    return not all(written)
 
 
 if __name__ == "__main__":

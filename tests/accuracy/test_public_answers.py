@@ -86,8 +86,14 @@ UNSAID: Mapping[tuple[str, str], str] = {
     ("gemm", "fp8_scaled_mm_us"): "library pipeweave: a data set, not a library",
     ("mla", "prefill_us"): "mla_prefill: the flag causal has no column",
     ("mla", "decode_us"): "mla_decode: the flag causal has no column",
-    ("moe_exchange", "dispatch_us"): "sms = 0 (not stated by the source) is outside the table's range",
-    ("moe_exchange", "combine_us"): "sms = 0 (not stated by the source) is outside the table's range",
+    (
+        "moe_exchange",
+        "dispatch_us",
+    ): "sms = 0 (not stated by the source) is outside the table's range",
+    (
+        "moe_exchange",
+        "combine_us",
+    ): "sms = 0 (not stated by the source) is outside the table's range",
     ("other_vendors", "latency_us"): "norms without a residual and products of vllm come back as "
     "other ops",
     ("quantize", "latency_us"): "quantize: the flag static has no column",
