@@ -16,7 +16,6 @@ unmeasured one:
 
 from __future__ import annotations
 
-import datetime
 from dataclasses import dataclass
 
 import msgspec
@@ -92,7 +91,7 @@ def main() -> None:
             data=list(SOURCES_READ),
             split="rows that no suite scores; every architecture predicted without its own rows",
             command="python benchmarks/fit_calibration.py",
-            date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+            date=fitting.DATE,
             scores={"tables": len(first), "tables_of_pairs": len(found)},
             notes="scales are per usual length of a coordinate: three octaves, a third of a share",
         ),

@@ -174,7 +174,7 @@ def _card(scores: dict[str, Any]) -> PhysicsCard:
             "other two thirds. Scores: the other half, without learned corrections."
         ),
         command=COMMAND,
-        date=DATE,
+        date=fitting.DATE,
         scores=scores,
         notes=(
             "network_efficiency and network_step_us rest on one H100 pair across nodes (36 of "
@@ -248,8 +248,9 @@ def host_spread(physics: Physics) -> float:
 
 
 def architecture_spread(rows: CollectiveRows, found: Tables, old: Constants) -> float:
-    """Log sd of each NVLink architecture's rows around the means of the others, wider by the error of
-    a mean of few.
+    """Log sd of each NVLink architecture's rows around the means of the others.
+
+    Wider by the error of a mean of few.
     """
     errors = []
     for architecture, devices in FITTED.items():
@@ -270,15 +271,14 @@ def scores(rows: CollectiveRows, physics: Physics) -> dict[str, Any]:
     """Error by library, launch and device, and the coverage of the 90 % intervals."""
     estimate, p05, p95, _ = predicted(rows, physics)
     inside = (rows.seconds >= p05) & (rows.seconds <= p95)
+    log_ratio = np.log(estimate / rows.seconds)
     table: dict[str, Any] = {}
 
     def add(name: str, mask: Mask) -> None:
-        found = fitting.percent(
-            np.log(estimate / rows.seconds)[mask], "rows", "mape", "median", "bias"
-        )
-        found["median_ape"] = found.pop("median")
+        found = fitting.percent(log_ratio[mask], "rows", "mape", "median", "bias")
+        median, bias = found.pop("median"), found.pop("bias")
         covered = round(100 * float(inside[mask].mean()), 1)
-        table[name] = {**found, "coverage": covered}
+        table[name] = {**found, "median_ape": median, "bias": bias, "coverage": covered}
 
     for library, launch in sorted(set(zip(rows.library, rows.launch, strict=True))):
         add(f"{library} {launch}", (rows.library == library) & (rows.launch == launch))
@@ -312,9 +312,8 @@ def write_short(rows: CollectiveRows, old: Constants) -> None:
     physics = msgspec.structs.replace(physics, default={**physics.default, **own})
     trained, trees = train_on(rows, ~rows.fitted | long, physics, print)
     split = f"{SPLIT}, and of those no message of more than an eighth of the largest measured"
-    card = Card(
-        FORMAT, "collective", list(TABLES), split, f"{COMMAND} --transfer", DATE, "", trained
-    )
+    command = f"{COMMAND} --transfer"
+    card = Card(FORMAT, "collective", list(TABLES), split, command, fitting.DATE, "", trained)
     SHORT.parent.mkdir(exist_ok=True)
     write_artefact(SHORT.with_name("collective.json"), card, trees)
     artefact = read_artefact(SHORT.with_name("collective.json"))

@@ -203,7 +203,7 @@ class Problem:
         """Times of one campaign's rows."""
         one = self.group[i]
         c = self.module[one.style]
-        time = np.full(len(one.rows), c["module_s"])
+        time: F = np.full(len(one.rows), c["module_s"])
         for own in self.times[i]:
             time = time + own
         for name, part in one.factored.items():

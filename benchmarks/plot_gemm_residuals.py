@@ -35,9 +35,8 @@ def main() -> None:
         source = part.words["source"]
         ratio = found.estimate_s / part.seconds
         below = int((part.seconds < found.bound_s).sum())
-        axis.scatter(
-            part.seconds * 1e6, ratio, c=np.log2(part.batch.dims["m"]), s=3, cmap="viridis"
-        )
+        colour = np.log2(part.batch.dims["m"])
+        axis.scatter(part.seconds * 1e6, ratio, c=colour, s=3, cmap="viridis")
         axis.set(xscale="log", yscale="log", ylim=(0.3, 3.0), xlabel="measured, us")
         mean = 100 * float(np.abs(ratio - 1).mean())
         axis.set_title(f"{part.device} {part.batch.variant.dtype} {source}: {mean:.1f} %", size=9)

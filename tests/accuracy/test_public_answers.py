@@ -1,5 +1,5 @@
-"""The scorecard's predictions are the public ones: the first rows of each suite, said as scenarios
-and run through ``silicast batch``, get the same bits.
+"""The scorecard's predictions are the public ones: the first rows of each suite, written as
+scenarios and run through ``silicast batch``, give the same bits.
 
 Suites that predict as if something had not been measured (architectures, calibrated, ways), that
 score no prediction of a scenario (intervals, kernel_choice, vllm-steps: single engine steps), and
@@ -73,9 +73,10 @@ KERNELS: Mapping[str, Sequence[str]] = {
 }  # fmt: skip
 """Suites of kernels, and their metrics that are predicted as shipped."""
 
-PROFILER = "launch = profiler (device time alone) has no word in a scenario"
-UNSAID: Mapping[tuple[str, str], str] = {
-    ("conv2d", "latency_us"): "a convolution has no way back from op to kernel table",
+SMS = "sms = 0 (not stated by the source) is outside the table's range"
+PROFILER = "launch = profiler (device time alone) cannot be written in a scenario"
+NOT_ASKABLE: Mapping[tuple[str, str], str] = {
+    ("conv2d", "latency_us"): "a convolution cannot be converted from an op to a kernel table",
     ("elementwise", "latency_us"): PROFILER,
     ("norms", "latency_us"): PROFILER,
     ("silu_mul", "latency_us"): PROFILER,
@@ -89,11 +90,11 @@ UNSAID: Mapping[tuple[str, str], str] = {
     (
         "moe_exchange",
         "dispatch_us",
-    ): "sms = 0 (not stated by the source) is outside the table's range",
+    ): SMS,
     (
         "moe_exchange",
         "combine_us",
-    ): "sms = 0 (not stated by the source) is outside the table's range",
+    ): SMS,
     ("other_vendors", "latency_us"): "norms without a residual and products of vllm come back as "
     "other ops",
     ("quantize", "latency_us"): "quantize: the flag static has no column",
@@ -109,8 +110,8 @@ def metrics_of(named: Mapping[str, Sequence[str]]) -> list[Any]:
     return [
         pytest.param(
             suite, metric, id=f"{suite} {metric}",
-            marks=[pytest.mark.xfail(strict=True, reason=UNSAID[suite, metric])]
-            if (suite, metric) in UNSAID else [],
+            marks=[pytest.mark.xfail(strict=True, reason=NOT_ASKABLE[suite, metric])]
+            if (suite, metric) in NOT_ASKABLE else [],
         )
         for suite, metrics in named.items()
         for metric in metrics
@@ -255,7 +256,7 @@ MODELS: Mapping[str, tuple[Callable[[Path], Sequence[Case]], Answer]] = {
     "training-step": (training_step.cases, training_step.answer),
     "silicon-sample": (silicon_sample.cases, silicon_sample.answer),
 }
-MODELS_UNSAID = {
+MODELS_NOT_ASKABLE = {
     "training-step": "the engine fsdp runs fused layers; MosaicML ran eager code",
     "silicon-sample": "no model answers the task serving yet",
 }
@@ -264,8 +265,8 @@ MODELS_UNSAID = {
 @pytest.mark.parametrize(
     "suite",
     [
-        pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=MODELS_UNSAID[name]))
-        if name in MODELS_UNSAID
+        pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=MODELS_NOT_ASKABLE[name]))
+        if name in MODELS_NOT_ASKABLE
         else name
         for name in MODELS
     ],
