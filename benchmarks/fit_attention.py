@@ -19,24 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.fitting import (
-    HELD_OUT,
-    PHYSICS,
-    F,
-    Prior,
-    Tables,
-    card,
-    fit_within,
-    own_log_sd,
-    own_of,
-    prefixed,
-    rounded,
-    sample,
-    shares,
-    write_json,
-)
-from silicast.kernels.attention_decode import AttentionDecode
-from silicast.kernels.attention_prefill import AttentionPrefill
+from benchmarks import fitting
+from benchmarks.fitting import ATTENTION_FALLBACK, Constants, Key, Prior, Tables, log_ratios, own_of
 from silicast.kernels.attention_schemes import scheme_for
 from silicast.validation.scorecard.rows import (
     MeasuredRows,
@@ -56,19 +40,12 @@ VIDUR = "serving/vidur_attention_available.parquet"
 INFERSIM = "serving/infersim_bench_data.parquet"
 
 SHARED: dict[str, Prior] = {
-    "launch_cycles": (1.4e4, 2e3, 6e4),
-    "narrow_launch": (1.1, 0.4, 3.0),
-    "tensor_efficiency": (0.8, 0.25, 1.0),
-    "softmax_ops": (6.0, 2.0, 40.0),
-    "convert_ops": (4.0, 0.2, 80.0),
-    "task_cycles": (2500.0, 50.0, 2e4),
-    "tail": (0.5, 0.05, 1.0),
-    "l2_usable": (0.6, 0.3, 1.1),
-    "l2_fade": (0.5, 0.1, 2.0),
-    "dram_efficiency": (0.85, 0.4, 1.0),
-    "l2_efficiency": (0.6, 0.15, 1.5),
-    "serial": (0.3, 0.01, 1.0),
-}
+    "launch_cycles": (1.4e4, 2e3, 6e4), "narrow_launch": (1.1, 0.4, 3.0),
+    "tensor_efficiency": (0.8, 0.25, 1.0), "softmax_ops": (6.0, 2.0, 40.0),
+    "convert_ops": (4.0, 0.2, 80.0), "task_cycles": (2500.0, 50.0, 2e4), "tail": (0.5, 0.05, 1.0),
+    "l2_usable": (0.6, 0.3, 1.1), "l2_fade": (0.5, 0.1, 2.0), "dram_efficiency": (0.85, 0.4, 1.0),
+    "l2_efficiency": (0.6, 0.15, 1.5), "serial": (0.3, 0.01, 1.0),
+}  # fmt: skip
 PRIORS: dict[str, dict[str, Prior]] = {
     "attention_prefill": {
         **SHARED,
@@ -118,17 +95,6 @@ FIXED: dict[str, dict[str, float]] = {
     },
 }
 TABLES = {"attention_prefill": PREFILL, "attention_decode": DECODE}
-FAMILIES: dict[str, AttentionPrefill | AttentionDecode] = {
-    "attention_prefill": AttentionPrefill(),
-    "attention_decode": AttentionDecode(),
-}
-FALLBACK = {
-    "blackwell-rtx": "ada",
-    "ampere-ga10x": "ada",
-    "turing": "ampere",
-    "volta": "ampere",
-    "pascal": "ampere",
-}
 SPREAD = (0.04, 0.05)
 """Log sd of what a family's and a device's kernels have in common."""
 
@@ -189,33 +155,15 @@ def _infersim(data: Path) -> Iterator[_Run]:
         yield "H20", "flashinfer", (heads, kv_heads, width), runs[path]
 
 
-def log_ratio(family: str, rows: MeasuredRows, c: Mapping[str, float]) -> F:
-    """Log of predicted over measured time, held above the bound as users get it."""
-    found = FAMILIES[family].analyse_with(rows.batch, rows.hardware, c)
-    ratio: F = np.log(np.maximum(found.time_s, found.bound_s) / rows.seconds)
-    return ratio
-
-
-def log_ratios(family: str, parts: Sequence[MeasuredRows], c: Mapping[str, float]) -> F:
-    return np.concatenate([log_ratio(family, part, c) for part in parts])
+Groups = dict[Key, list[MeasuredRows]]
+"""(architecture, caller) -> rows of the newest campaigns."""
 
 
 def fit(
     family: str, parts: Sequence[MeasuredRows], start: Mapping[str, float], rows: int
-) -> dict[str, float]:
+) -> Constants:
     """Constants of one caller on one architecture: soft L1 on the log ratio, drawn to ``start``."""
-    some = sample(parts, rows)
-    return fit_within(
-        PRIORS[family],
-        lambda c: [log_ratio(family, part, c) for part in some],
-        start,
-        sum(len(part) for part in some),
-        steps=60,
-    )
-
-
-Groups = dict[tuple[str, str], list[MeasuredRows]]
-"""(architecture, caller) -> rows of the newest campaigns."""
+    return fitting.fit_rows(PRIORS[family], parts, start, rows, steps=60)
 
 
 def read_groups(family: str) -> Groups:
@@ -223,16 +171,12 @@ def read_groups(family: str) -> Groups:
     data = data_folder()
     parts = newest(decoder_rows(data, TABLES[family], ROWS_PER_DEVICE))
     parts += [part for part in library_rows(data, family) if part.device in SINGLE]
-    found: Groups = {}
-    for part in parts:
-        caller = scheme_for(part.batch.variant, part.hardware).caller
-        found.setdefault((part.hardware.architecture, caller), []).append(part)
-    return dict(sorted(found.items()))
+    return fitting.by_key(parts, lambda x: scheme_for(x.batch.variant, x.hardware).caller)
 
 
 def fit_groups(
     family: str, groups: Groups, rows: int
-) -> tuple[dict[str, float], Tables, dict[tuple[str, str], dict[str, float]]]:
+) -> tuple[dict[str, float], Tables, dict[Key, Constants]]:
     """Default constants, those by architecture, and what was fitted by (architecture, caller)."""
     start = {n: p[0] for n, p in PRIORS[family].items()} | FIXED[family]
     free = {key: held_out(group, False) for key, group in groups.items()}
@@ -240,14 +184,14 @@ def fit_groups(
     for caller in sorted({k[1] for k in groups}):
         parts = [part for k, group in free.items() if k[1] == caller for part in group]
         by_caller[caller] = fit(family, parts, start, rows)
-    fitted: dict[tuple[str, str], dict[str, float]] = {}
+    fitted: dict[Key, Constants] = {}
     for key, group in free.items():  # "ada" comes before "hopper"
         prior = by_caller[key[1]]
         if key[1] == "flashinfer" and ("ada", "sglang") in fitted:  # few rows: drawn to Ada's
             prior = _bare(fitted["ada", "sglang"], start)
         fitted[key] = fit(family, group, prior, rows)
     spread = {
-        key: round(own_log_sd(log_ratios(family, group, fitted[key]), SPREAD, wider=1.1,
+        key: round(fitting.own_log_sd(log_ratios(group, fitted[key]), SPREAD, wider=1.1,
                               least=0.03), 3)
         for key, group in free.items()
     }  # fmt: skip
@@ -255,11 +199,11 @@ def fit_groups(
     default["unmeasured_widening"] = 6.0
     default["independent_log_sd"] = round(max(spread.values()), 3)
     for caller, constants in by_caller.items():
-        default |= prefixed(caller, constants, start)
+        default |= fitting.prefixed(caller, constants, start)
     architectures: Tables = {}
     for (architecture, caller), constants in fitted.items():
         own = {**constants, "independent_log_sd": spread[architecture, caller]}
-        architectures.setdefault(architecture, {}).update(prefixed(caller, own))
+        architectures.setdefault(architecture, {}).update(fitting.prefixed(caller, own))
     _bare_libraries(family, architectures, default)
     return default, architectures, fitted
 
@@ -269,12 +213,12 @@ def fit_family(family: str) -> dict[str, Any]:
     groups = read_groups(family)
     default, architectures, fitted = fit_groups(family, groups, ROWS_PER_FIT[family])
     scores = {
-        ".".join(key): shares(log_ratios(family, held_out(group), fitted[key]))
+        ".".join(key): fitting.shares(log_ratios(held_out(group), fitted[key]))
         for key, group in groups.items()
     }
     return {
         "format": 1,
-        "card": card(
+        "card": fitting.card(
             "python benchmarks/fit_attention.py",
             [TABLES[family].path, INFERSIM],
             "newest version of each engine per device; one head geometry in four, by hash,"
@@ -283,7 +227,7 @@ def fit_family(family: str) -> dict[str, Any]:
         ),
         "default": default,
         "architectures": architectures,
-        "fallback": FALLBACK,
+        "fallback": ATTENTION_FALLBACK,
     }
 
 
@@ -308,18 +252,16 @@ def transfer(family: str) -> dict[str, Any]:
     for unseen in sorted({k[0] for k in groups}):
         rest = {k: g for k, g in groups.items() if k[0] != unseen}
         default, architectures, _ = fit_groups(family, rest, ROWS_PER_TRANSFER)
-        fallback = {k: v for k, v in FALLBACK.items() if v != unseen}
+        fallback = {k: v for k, v in ATTENTION_FALLBACK.items() if v != unseen}
         fallback |= {k: v for k, v in STAND_IN[family].items() if k == unseen}
         found[unseen] = {
             "default": default, "architectures": architectures, "fallback": fallback
         }  # fmt: skip
-        print(family, unseen, transfer_score(family, groups, unseen, found[unseen]), flush=True)
+        print(family, unseen, transfer_score(groups, unseen, found[unseen]), flush=True)
     return found
 
 
-def transfer_score(
-    family: str, groups: Groups, unseen: str, body: Mapping[str, Any]
-) -> dict[str, float]:
+def transfer_score(groups: Groups, unseen: str, body: Mapping[str, Any]) -> Constants:
     """Mean APE on the held-out rows of the architecture, by caller and in all."""
     name = body["fallback"].get(unseen, "")
     constants = {**body["default"], **body["architectures"].get(name, {})}
@@ -327,9 +269,9 @@ def transfer_score(
     for (architecture, caller), group in groups.items():
         if architecture == unseen and (rows := held_out(group)):
             plain = {k: v for k, v in constants.items() if "." not in k}
-            every.append(log_ratios(family, rows, plain | own_of(constants, caller)))
-            found[caller] = shares(every[-1])["mape"]
-    return {**found, "all": shares(np.concatenate(every))["mape"]}
+            every.append(log_ratios(rows, plain | own_of(constants, caller)))
+            found[caller] = fitting.shares(every[-1])["mape"]
+    return {**found, "all": fitting.shares(np.concatenate(every))["mape"]}
 
 
 SINGLE = ("H20",)
@@ -361,10 +303,10 @@ TRANSFER_LOG_SD = 0.2
 """Added for bare libraries, fitted on equal lengths or not at all: an allowance, not measured."""
 
 
-def _bare(constants: Mapping[str, float], fixed: Mapping[str, float]) -> dict[str, float]:
+def _bare(constants: Mapping[str, float], fixed: Mapping[str, float]) -> Constants:
     """Constants of an engine's call less its append kernel."""
     launch = constants["launch_cycles"] - fixed["append_launch_cycles"]
-    return {**constants, **rounded({"launch_cycles": launch})}
+    return {**constants, **fitting.rounded({"launch_cycles": launch})}
 
 
 def _bare_libraries(family: str, architectures: Tables, default: Mapping[str, float]) -> None:
@@ -380,7 +322,7 @@ def _bare_libraries(family: str, architectures: Tables, default: Mapping[str, fl
             found = _bare(found, default)
         spread = float(np.hypot(found["independent_log_sd"], TRANSFER_LOG_SD))
         found["independent_log_sd"] = round(spread, 3)
-        own |= prefixed(library, found)
+        own |= fitting.prefixed(library, found)
 
 
 def main() -> None:
@@ -391,8 +333,8 @@ def main() -> None:
     wanted = parser.parse_args()
     for family in [wanted.family] if wanted.family else list(PRIORS):
         made = transfer(family) if wanted.transfer else fit_family(family)
-        folder = HELD_OUT if wanted.transfer else PHYSICS
-        write_json(folder / f"{family}.json", made, check=wanted.check)
+        folder = fitting.HELD_OUT if wanted.transfer else fitting.PHYSICS
+        fitting.write_json(folder / f"{family}.json", made, check=wanted.check)
         for name, entry in made.get("card", {}).get("scores", {}).items():
             print(f"{family:18s} {name:20s}", " ".join(f"{k}={v}" for k, v in entry.items()))
 

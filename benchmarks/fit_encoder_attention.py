@@ -22,34 +22,22 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from scipy.optimize import least_squares
 
-from benchmarks.fitting import (
-    HELD_OUT,
-    PHYSICS,
-    Constants,
-    F,
-    Tables,
-    asked,
-    card,
-    means,
-    rounded,
-    shares,
-    write_json,
-)
+from benchmarks import fitting
+from benchmarks.fitting import Constants, F, Tables
 from silicast.core.prediction import Z90
-from silicast.kernels.attention_prefill import AttentionPrefill, attention_constants
+from silicast.kernels.attention_prefill import attention_constants
 from silicast.kernels.attention_schemes import scheme_for
 from silicast.validation.scorecard.rows import MeasuredRows, held_out, newest
 from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.attention import ENCODER, encoder_rows
 
-TARGET = PHYSICS / "attention_encoder.json"
+TARGET = fitting.PHYSICS / "attention_encoder.json"
 ROWS = 900
 NAMES = ("launch_cycles", "task_cycles", "encoder_64", "encoder_72", "encoder_80")
 DEFAULT = {"encoder_64": 1.0, "encoder_72": 1.0, "encoder_80": 1.0, "encoder_128": 1.0}
 SHARED = {"device_log_sd": 0.03, "family_log_sd": 0.03}
 PRIOR_SD = np.array([0.5, 1.0, 0.7, 0.7, 0.7])
 MODEL_SD = 0.08
-MODEL = AttentionPrefill()
 FALLBACK = {"ampere": "ada", "ampere-ga10x": "ada", "blackwell-rtx": "ada"}
 
 
@@ -59,14 +47,11 @@ def base_of(rows: MeasuredRows) -> Mapping[str, float]:
     return attention_constants("attention_prefill", rows.hardware, scheme)
 
 
-def log_ratio(rows: MeasuredRows, own: Mapping[str, float]) -> F:
-    """log(estimate / measured) under prefill's constants with ``own`` put over them."""
-    found = MODEL.analyse_with(rows.batch, rows.hardware, {**base_of(rows), **DEFAULT, **own})
-    return np.log(np.maximum(found.time_s, found.bound_s) / rows.seconds)
-
-
 def log_ratios(parts: Sequence[MeasuredRows], own: Mapping[str, float]) -> F:
-    return np.concatenate([log_ratio(part, own) for part in parts])
+    """log(estimate / measured) under prefill's constants with ``own`` put over them."""
+    return np.concatenate(
+        [fitting.log_ratio(part, {**base_of(part), **DEFAULT, **own}) for part in parts]
+    )
 
 
 def fit(parts: Sequence[MeasuredRows]) -> Constants:
@@ -81,12 +66,13 @@ def fit(parts: Sequence[MeasuredRows]) -> Constants:
         return np.concatenate([log_ratios(parts, own) / MODEL_SD * scale, logs / PRIOR_SD])
 
     found = least_squares(residuals, np.zeros(len(NAMES)), loss="soft_l1", max_nfev=60)
-    return rounded(dict(zip(NAMES, (guess * np.exp(found.x)).tolist(), strict=True)), ordered=False)
+    values = dict(zip(NAMES, (guess * np.exp(found.x)).tolist(), strict=True))
+    return fitting.rounded(values, ordered=False)
 
 
 def defaults(tables: Tables) -> Constants:
     """Constants of architectures that nothing stands in for."""
-    return {**DEFAULT, **SHARED, **rounded(means(tables.values()))}
+    return {**DEFAULT, **SHARED, **fitting.rounded(fitting.means(tables.values()))}
 
 
 def transfer() -> None:
@@ -97,22 +83,20 @@ def transfer() -> None:
         rest = {name: table for name, table in tables.items() if name != unseen}
         fallback = {k: v for k, v in FALLBACK.items() if v != unseen}
         found[unseen] = {"default": defaults(rest), "architectures": rest, "fallback": fallback}
-    write_json(HELD_OUT / "attention_encoder.json", found)
+    fitting.write_json(fitting.HELD_OUT / "attention_encoder.json", found)
 
 
 def main() -> None:
     """Fits, prints the scores of held-out rows, writes the file."""
-    if asked("--transfer"):
+    if fitting.asked("--transfer"):
         transfer()
         return
-    groups: dict[tuple[str, str], list[MeasuredRows]] = defaultdict(list)
-    for part in newest(encoder_rows(data_folder(), ROWS)):
-        scheme = scheme_for(part.batch.variant, part.hardware)
-        groups[part.hardware.architecture, scheme.caller].append(part)
+    parts = newest(encoder_rows(data_folder(), ROWS))
+    groups = fitting.by_key(parts, lambda x: scheme_for(x.batch.variant, x.hardware).caller)
     tables: Tables = defaultdict(dict)
     scores: dict[str, dict[str, float]] = {}
     errors = []
-    for (architecture, caller), parts in sorted(groups.items()):
+    for (architecture, caller), parts in groups.items():
         train = held_out(parts, False)
         own = fit(train)
         logs = log_ratios(train, own)
@@ -124,14 +108,14 @@ def main() -> None:
         errors.append(held)
         scores[f"{architecture}.{caller}"] = {
             "rows": float(len(held)),
-            "mape": shares(held)["mape"],
+            "mape": fitting.shares(held)["mape"],
             "log_bias": round(float(np.median(held)), 4),
         }
         print(architecture, caller, scores[f"{architecture}.{caller}"], own)
     print("all", np.mean(np.abs(np.expm1(np.concatenate(errors)))))
     physics = {
         "format": 1,
-        "card": card(
+        "card": fitting.card(
             "python benchmarks/fit_encoder_attention.py",
             [ENCODER.path],
             "newest campaign of every engine; 13 of 36 head geometries never fitted",
@@ -141,8 +125,8 @@ def main() -> None:
         "architectures": {name: dict(table) for name, table in sorted(tables.items())},
         "fallback": FALLBACK,
     }
-    if not asked("--dry"):
-        write_json(TARGET, physics)
+    if not fitting.asked("--dry"):
+        fitting.write_json(TARGET, physics)
 
 
 if __name__ == "__main__":

@@ -48,38 +48,16 @@ from silicast.validation.scorecard.suites.gemm import (
 )
 
 START = {
-    "tensor_efficiency": 0.92,
-    "operand_bytes_per_clock": 250.0,
-    "step_s": 5e-8,
-    "wave_s": 1e-7,
-    "split_s": 2.5e-6,
-    "launch_s": 1.9e-6,
-    "fill_s": 5.5e-7,
-    "dram_efficiency": 0.87,
-    "core_dram_bytes_per_s": 6.0e10,
-    "store_bytes_per_clock": 14.0,
-    "l2_efficiency": 0.9,
-    "l2_share": 0.8,
-    "resident_share": 0.6,
-    "quantisation": 0.3,
-    "overlap_loss": 0.22,
-    "l2_bytes_per_clock_per_core": 32.0,
-    "stream_launch_s": 2.0e-5,
-    "quantise_s": 3e-6,
-    "quantise_row_s": 1e-9,
-    "quantise_bytes": 3.0,
-    "quantise_l2_share": 0.4,
-    "extra_s": 0.0,
-    "smallest_tile_m": 0.0,
-    "smallest_tile_n": 0.0,
-    "page_miss_share": 0.0,
-    "page_reach_bytes": 1e8,
-    "fp8.smallest_tile_m:pipeweave": 128.0,
-    "widen_ops": 1.0,
-    "narrow_share": 0.3,
-    "narrow_step_s": 2e-7,
-    "narrow_split_s": 1.5e-5,
-}
+    "tensor_efficiency": 0.92, "operand_bytes_per_clock": 250.0, "step_s": 5e-8, "wave_s": 1e-7,
+    "split_s": 2.5e-6, "launch_s": 1.9e-6, "fill_s": 5.5e-7, "dram_efficiency": 0.87,
+    "core_dram_bytes_per_s": 6.0e10, "store_bytes_per_clock": 14.0, "l2_efficiency": 0.9,
+    "l2_share": 0.8, "resident_share": 0.6, "quantisation": 0.3, "overlap_loss": 0.22,
+    "l2_bytes_per_clock_per_core": 32.0, "stream_launch_s": 2.0e-5, "quantise_s": 3e-6,
+    "quantise_row_s": 1e-9, "quantise_bytes": 3.0, "quantise_l2_share": 0.4, "extra_s": 0.0,
+    "smallest_tile_m": 0.0, "smallest_tile_n": 0.0, "page_miss_share": 0.0, "page_reach_bytes": 1e8,
+    "fp8.smallest_tile_m:pipeweave": 128.0, "widen_ops": 1.0, "narrow_share": 0.3,
+    "narrow_step_s": 2e-7, "narrow_split_s": 1.5e-5,
+}  # fmt: skip
 MONOLITHIC_L2 = 0.75
 """Share of L2 that serves one buffer where the cache is not split in two partitions (Ada)."""
 

@@ -20,22 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.fitting import (
-    HELD_OUT,
-    PHYSICS,
-    Constants,
-    F,
-    Tables,
-    asked,
-    card,
-    fit_by_groups,
-    means,
-    own_log_sd,
-    percent,
-    rounded,
-    show,
-    write_json,
-)
+from benchmarks import fitting
+from benchmarks.fitting import Constants, F, Tables
 from silicast.kernels.recurrent_mixer import RecurrentMixer, constants_of
 from silicast.kernels.recurrent_model import Machine, estimate
 from silicast.kernels.recurrent_styles import STYLES, Style
@@ -208,7 +194,7 @@ def solve(groups: Sequence[Group], steps: int) -> tuple[list[Parameter], F]:
         PRIOR_WEIGHT / (0.3 if f else PRIOR_SD[p.name]) for p, f in zip(free, factor, strict=True)
     ])  # fmt: skip
     weights = [1.0 / math.sqrt(max(1.0, len(g.rows) / 300.0)) for g in groups]
-    found = fit_by_groups(
+    found = fitting.fit_by_groups(
         lambda logs, i: (
             weights[i] * log_ratio(groups[i], values_of(groups[i], free, np.exp(logs), start))
         ),
@@ -252,16 +238,18 @@ def spread(style: str, groups: Sequence[Group], tables: Tables) -> None:
         constants = plain(tables, group.architecture, style)
         errors[group.architecture].append(log_ratio(group, constants))
     for architecture, found in errors.items():
-        own = own_log_sd(np.concatenate(found), shared, wider=UNSEEN, least=math.sqrt(0.001))
+        own = fitting.own_log_sd(
+            np.concatenate(found), shared, wider=UNSEEN, least=math.sqrt(0.001)
+        )
         tables[architecture][f"{style}.independent_log_sd"] = own
 
 
 def with_defaults(tables: Tables, *, everywhere: bool = True) -> Tables:
-    """Averages for architectures that nobody measured, and constants for such styles.
+    """Averages for architectures without measured rows, and constants for styles without any.
 
-    ``everywhere``: every style was fitted somewhere; else others have what fits start from.
+    ``everywhere``: every style was fitted somewhere; otherwise the missing ones take the start.
     """
-    common = means(table for architecture, table in tables.items() if architecture) | tables[""]
+    common = fitting.means(table for name, table in tables.items() if name) | tables[""]
     merged = {**tables, "": common}
     for style, other in STAND_INS.items():
         for table in merged.values():
@@ -293,7 +281,7 @@ def evaluate(
             own, shared = c["independent_log_sd"], SPREAD[device]
             sd = math.sqrt(own**2 + shared**2 + SPREAD["family_log_sd"] ** 2)
             figures = ("rows", "mape", "median", "p90", "bias", "coverage90")
-            found[group.name] = percent(logs, *figures, sd=sd)
+            found[group.name] = fitting.percent(logs, *figures, sd=sd)
     return found
 
 
@@ -325,7 +313,7 @@ def transfer(parts: Sequence[MeasuredRows], held: Sequence[MeasuredRows]) -> dic
                 f"{out} held out, {other or 'means of the others'}: {off @ count / count.sum():.1f}"
             )
             if not other:
-                show(f"{out} held out", scores)
+                fitting.show(f"{out} held out", scores)
         bodies[out] = body(tables)
     return bodies
 
@@ -338,20 +326,20 @@ def sick(part: MeasuredRows) -> bool:
 def main() -> None:
     every = [part for family in COLUMNS for part in mixer_rows(data_folder(), family)]
     parts, rows = held_out(every, False), held_out(every)
-    if asked("--transfer"):
-        write_json(HELD_OUT / "linear_attention.json", transfer(parts, rows))
+    if fitting.asked("--transfer"):
+        fitting.write_json(fitting.HELD_OUT / "linear_attention.json", transfer(parts, rows))
         return
     styles = grouped([least_hashed(part, ROWS) for part in parts if not sick(part)])
     tables = with_defaults(fit(styles))
-    show("fitted", evaluate(styles, tables))
+    fitting.show("fitted", evaluate(styles, tables))
     scores: dict[str, Any] = {"held out": evaluate(grouped(rows), tables)}
-    show("held out", scores["held out"])
-    if not asked("--dry"):
+    fitting.show("held out", scores["held out"])
+    if not fitting.asked("--dry"):
         write(tables, scores)
 
 
 def write(tables: Tables, scores: dict[str, Any]) -> None:
-    about = card(
+    about = fitting.card(
         "python benchmarks/fit_linear_attention.py",
         ["aiconfigurator gdn", "aiconfigurator kda", "aiconfigurator mamba2"],
         "one in four pairs of a mixer's heads and a batch size is never fitted, on any device, "
@@ -364,14 +352,14 @@ def write(tables: Tables, scores: dict[str, Any]) -> None:
     )
     fallback = {"blackwell-rtx": "ada", "ampere-ga10x": "ada", "rubin": "blackwell"}
     found = {"format": 1, "card": about, **body(tables), "fallback": fallback}
-    write_json(PHYSICS / "linear_attention.json", found)
+    fitting.write_json(fitting.PHYSICS / "linear_attention.json", found)
 
 
 def body(tables: Tables) -> dict[str, Any]:
     """Default and architectures as the file has them."""
     return {
-        "default": rounded(tables[""]),
-        "architectures": {a: rounded(t) for a, t in sorted(tables.items()) if a},
+        "default": fitting.rounded(tables[""]),
+        "architectures": {a: fitting.rounded(t) for a, t in sorted(tables.items()) if a},
         "fallback": {},
     }
 

@@ -21,25 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.fitting import (
-    HELD_OUT,
-    PHYSICS,
-    Constants,
-    F,
-    Prior,
-    Tables,
-    card,
-    fit_within,
-    own_log_sd,
-    own_of,
-    prefixed,
-    sample,
-    shares,
-    write_json,
-)
-from silicast.kernels.mla_decode import MlaDecode
+from benchmarks import fitting
+from benchmarks.fitting import ATTENTION_FALLBACK, Constants, F, Key, Prior, Tables, own_of
 from silicast.kernels.mla_module import MlaModule
-from silicast.kernels.mla_prefill import MlaPrefill
 from silicast.kernels.mla_schemes import mla_scheme
 from silicast.validation.scorecard.rows import MeasuredRows, held_out, newest
 from silicast.validation.scorecard.suite import data_folder
@@ -106,36 +90,11 @@ FIXED: dict[str, dict[str, float]] = {
     },
     "mla_decode": {"append_launch_s": 2e-6, "independent_log_sd": 0.2},
 }  # fmt: skip
+SHARED_LOG_SD = (0.04, 0.05)
 SPREAD = {"family_log_sd": 0.04, "device_log_sd": 0.05, "unmeasured_widening": 6.0}
 TABLES = {"mla_prefill": PREFILL, "mla_decode": DECODE}
-FAMILIES: dict[str, MlaPrefill | MlaDecode] = {
-    "mla_prefill": MlaPrefill(),
-    "mla_decode": MlaDecode(),
-}
-FALLBACK = {
-    "blackwell-rtx": "ada",
-    "ampere-ga10x": "ada",
-    "turing": "ampere",
-    "volta": "ampere",
-    "pascal": "ampere",
-}
-
-
 Parts = Sequence[MeasuredRows]
-Key = tuple[str, str]
-"""Architecture and style."""
 Groups = Mapping[Key, list[MeasuredRows]]
-
-
-def log_ratio(family: str, rows: MeasuredRows, c: Mapping[str, float]) -> F:
-    """Log of predicted over measured time, held above the bound as users get it."""
-    found = FAMILIES[family].analyse_with(rows.batch, rows.hardware, c)
-    ratio: F = np.log(np.maximum(found.time_s, found.bound_s) / rows.seconds)
-    return ratio
-
-
-def log_ratios(family: str, parts: Parts, c: Mapping[str, float]) -> F:
-    return np.concatenate([log_ratio(family, part, c) for part in parts])
 
 
 def fit(
@@ -148,15 +107,8 @@ def fit(
     warm: bool = False,
 ) -> Constants:
     """Constants of one style on one architecture: soft L1 on the log ratio, drawn to ``start``."""
-    some = sample(parts, rows)
-    return fit_within(
-        PRIORS[family],
-        lambda c: [log_ratio(family, part, c) for part in some],
-        start,
-        sum(len(part) for part in some),
-        steps=steps,
-        more_starts=None if warm else _starts,
-    )
+    starts = None if warm else _starts
+    return fitting.fit_rows(PRIORS[family], parts, start, rows, steps=steps, more_starts=starts)
 
 
 def _starts(origin: F, begin: F) -> list[F]:
@@ -189,17 +141,14 @@ def late_rows() -> list[MeasuredRows]:
     return found
 
 
-def score(family: str, parts: Parts, c: Mapping[str, float]) -> dict[str, float]:
-    return shares(log_ratios(family, parts, c))
+def score(parts: Parts, c: Mapping[str, float]) -> Constants:
+    return fitting.shares(fitting.log_ratios(parts, c))
 
 
 def grouped(family: str) -> dict[Key, list[MeasuredRows]]:
     """Newest campaigns of every architecture and style."""
-    found: dict[Key, list[MeasuredRows]] = {}
-    for part in newest(mla_rows(data_folder(), TABLES[family])):
-        style = mla_scheme(part.batch.variant, part.hardware).style
-        found.setdefault((part.hardware.architecture, style), []).append(part)
-    return dict(sorted(found.items()))
+    parts = newest(mla_rows(data_folder(), TABLES[family]))
+    return fitting.by_key(parts, lambda x: mla_scheme(x.batch.variant, x.hardware).style)
 
 
 def kernel_of(group: Parts) -> str:
@@ -218,14 +167,15 @@ def of_kernel(groups: Groups, style: str, kernel: str) -> list[Key]:
     return same or hand or own or list(groups)
 
 
-def log_sd(family: str, parts: Parts, c: Mapping[str, float]) -> float:
+def log_sd(parts: Parts, c: Mapping[str, float]) -> float:
     """Spread whose interval holds 90 % of the fitted rows, less the shared part, a tenth up."""
-    return round(own_log_sd(log_ratios(family, parts, c), (0.04, 0.05), wider=1.1, least=0.03), 3)
+    return round(fitting.own_log_sd(fitting.log_ratios(parts, c), SHARED_LOG_SD, wider=1.1,
+                                    least=0.03), 3)  # fmt: skip
 
 
 def fit_family(family: str, only: str, *, warm: bool) -> dict[str, Any]:
     """The constants file of one family."""
-    path = PHYSICS / f"{family}.json"
+    path = fitting.PHYSICS / f"{family}.json"
     known = json.loads(path.read_text()) if warm or only else {"default": {}, "architectures": {}}
     groups = grouped(family)
     start = {n: p[0] for n, p in PRIORS[family].items()} | FIXED[family]
@@ -237,7 +187,7 @@ def fit_family(family: str, only: str, *, warm: bool) -> dict[str, Any]:
             keys = of_kernel(groups, style, UNMEASURED[style])
             parts = [part for k in keys for part in held_out(groups[k], False)]
             by_style[style] = fit(family, parts, by_style[style], rows, steps, warm=warm)
-            print(family, style, score(family, parts, by_style[style]), flush=True)
+            print(family, style, score(parts, by_style[style]), flush=True)
     if family == "mla_decode":
         by_style["vllm_late"] = by_style["vllm"]
         groups["ada", "vllm_late"] = late_rows()
@@ -251,11 +201,11 @@ def fit_family(family: str, only: str, *, warm: bool) -> dict[str, Any]:
         if only in ("", architecture):
             parts = held_out(group, False)
             own = fit(family, parts, own, rows, steps, warm=warm)
-            own["independent_log_sd"] = log_sd(family, parts, own)
-            scores[f"{architecture} {style}"] = score(family, held_out(group), own)
+            own["independent_log_sd"] = log_sd(parts, own)
+            scores[f"{architecture} {style}"] = score(held_out(group), own)
             print(family, architecture, style, scores[f"{architecture} {style}"], flush=True)
         spreads.append(own["independent_log_sd"])
-        architectures.setdefault(architecture, {}).update(prefixed(style, own))
+        architectures.setdefault(architecture, {}).update(fitting.prefixed(style, own))
     if only:
         default = known["default"]
     else:
@@ -263,11 +213,11 @@ def fit_family(family: str, only: str, *, warm: bool) -> dict[str, Any]:
             by_style["vllm_late"] = own_of(architectures["ada"], "vllm_late")
         default = start | SPREAD | {"independent_log_sd": max(spreads)}
         for style, constants in by_style.items():
-            default |= prefixed(style, constants, start)
+            default |= fitting.prefixed(style, constants, start)
     tables = [TABLES[family], *([GENERATION] if family == "mla_decode" else [])]
     return {
         "format": 1,
-        "card": card(
+        "card": fitting.card(
             "python benchmarks/fit_mla.py",
             [table.path for table in tables],
             "newest version of each engine per device; one pair of heads and batch size in"
@@ -276,7 +226,7 @@ def fit_family(family: str, only: str, *, warm: bool) -> dict[str, Any]:
         ),
         "default": default,
         "architectures": architectures,
-        "fallback": FALLBACK,
+        "fallback": ATTENTION_FALLBACK,
     }
 
 
@@ -284,7 +234,7 @@ def transfer(family: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """What every architecture would get without its rows, and the scores of its held-out rows."""
     groups = grouped(family)
     start = {n: p[0] for n, p in PRIORS[family].items()} | FIXED[family]
-    shipped = json.loads((PHYSICS / f"{family}.json").read_text())
+    shipped = json.loads((fitting.PHYSICS / f"{family}.json").read_text())
     bodies: dict[str, Any] = {}
     scores: dict[str, Any] = {}
     for out in sorted({architecture for architecture, _ in groups}):
@@ -297,9 +247,9 @@ def transfer(family: str) -> tuple[dict[str, Any], dict[str, Any]]:
             keys = of_kernel(others, style, kernel_of(group))
             parts = [part for key in keys for part in held_out(groups[key], False)]
             c = fit(family, parts, start, ROWS_PER_TRANSFER, STEPS_PER_TRANSFER, warm=True)
-            spreads.append(log_sd(family, parts, c))
-            default |= prefixed(style, c, start)
-            scores[f"{out} {style}"] = score(family, held_out(group), c)
+            spreads.append(log_sd(parts, c))
+            default |= fitting.prefixed(style, c, start)
+            scores[f"{out} {style}"] = score(held_out(group), c)
             print(family, out, style, keys, scores[f"{out} {style}"], flush=True)
         default["independent_log_sd"] = max(spreads)
         kept = {k: v for k, v in shipped["architectures"].items() if k != out}
@@ -310,21 +260,21 @@ def transfer(family: str) -> tuple[dict[str, Any], dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="fit and compare, write nothing")
-    parser.add_argument("--family", choices=list(FAMILIES))
+    parser.add_argument("--family", choices=list(TABLES))
     parser.add_argument("--only", default="", help="architecture to fit, others stay")
     parser.add_argument("--warm", action="store_true", help="start from the file's constants")
     parser.add_argument("--transfer", action="store_true", help="leave out each architecture")
     options = parser.parse_args()
     if options.transfer:
         scores = {}
-        for family in FAMILIES:
+        for family in TABLES:
             bodies, scores[family] = transfer(family)
-            write_json(HELD_OUT / f"{family}.json", bodies)
-        write_json(RESULTS, scores)
+            fitting.write_json(fitting.HELD_OUT / f"{family}.json", bodies)
+        fitting.write_json(RESULTS, scores)
         return
-    for family in [options.family] if options.family else list(FAMILIES):
+    for family in [options.family] if options.family else list(TABLES):
         made = fit_family(family, options.only, warm=options.warm)
-        write_json(PHYSICS / f"{family}.json", made, check=options.check)
+        fitting.write_json(fitting.PHYSICS / f"{family}.json", made, check=options.check)
 
 
 if __name__ == "__main__":

@@ -20,19 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.fitting import (
-    HELD_OUT,
-    PHYSICS,
-    Constants,
-    F,
-    Prior,
-    Tables,
-    card,
-    fit_within,
-    own_log_sd,
-    shares,
-    write_json,
-)
+from benchmarks import fitting
+from benchmarks.fitting import Constants, F, Key, Prior, Tables
 from silicast.kernels.mla_module import MlaModule
 from silicast.validation.scorecard.rows import MeasuredRows, held_out, newest, subsample
 from silicast.validation.scorecard.suite import data_folder
@@ -103,7 +92,7 @@ def fit(parts: Sequence[Blocks], start: Mapping[str, float], *, eager: bool) -> 
     if eager:
         priors["host_s"] = HOST
         first["host_s"] = start["host_s"] or HOST[0]
-    return fit_within(
+    return fitting.fit_within(
         priors,
         lambda c: [log_ratio(part, c) for part in parts],
         first,
@@ -114,7 +103,7 @@ def fit(parts: Sequence[Blocks], start: Mapping[str, float], *, eager: bool) -> 
 
 def log_sd(parts: Sequence[Blocks], c: Mapping[str, float]) -> float:
     """Spread whose interval holds 90 % of the fitted rows, less the shared part, a tenth up."""
-    return round(own_log_sd(log_ratios(parts, c), (0.04, 0.05), wider=1.1, least=0.03), 3)
+    return round(fitting.own_log_sd(log_ratios(parts, c), (0.04, 0.05), wider=1.1, least=0.03), 3)
 
 
 def named(style: str, c: Mapping[str, float]) -> Constants:
@@ -122,8 +111,6 @@ def named(style: str, c: Mapping[str, float]) -> Constants:
     return {f"{style}.{name}": value for name, value in sorted(c.items())}
 
 
-Key = tuple[str, str]
-"""Architecture and style."""
 SPREAD = {"family_log_sd": 0.04, "device_log_sd": 0.05, "unmeasured_widening": 4.0}
 START = {
     **{f"{n}.efficiency": p[0] for n, p in FACTORS.items()},
@@ -170,12 +157,12 @@ def fitted_file() -> dict[str, Any]:
         spreads.append(c["independent_log_sd"])
         architectures.setdefault(architecture, {}).update(named(style, c))
         ratios = log_ratios(held[architecture, style], c)
-        scores[f"{architecture} {style}"] = shares(ratios)
+        scores[f"{architecture} {style}"] = fitting.shares(ratios)
         print(architecture, style, scores[f"{architecture} {style}"], flush=True)
     default["independent_log_sd"] = max(spreads)
     return {
         "format": 1,
-        "card": card(
+        "card": fitting.card(
             "python benchmarks/fit_mla_module.py",
             [table.path for table in BLOCKS],
             "newest version of each engine per device; one pair of heads and batch size in"
@@ -192,7 +179,7 @@ def transfer() -> dict[str, Any]:
     """What every architecture would get without its rows: the constants that an engine's blocks
     have on all others together, or any engine's of that phase where it was timed nowhere else.
     """
-    shipped = json.loads((PHYSICS / "mla_module.json").read_text())
+    shipped = json.loads((fitting.PHYSICS / "mla_module.json").read_text())
     rows, held = grouped()
     bodies: dict[str, Any] = {}
     for out in sorted({architecture for architecture, _ in rows}):
@@ -207,7 +194,7 @@ def transfer() -> dict[str, Any]:
             spreads.append(log_sd(same or phased, c))
             default |= named(style, c)
             if scored := held.get((out, style)):
-                print(out, style, shares(log_ratios(scored, c)), flush=True)
+                print(out, style, fitting.shares(log_ratios(scored, c)), flush=True)
         default["independent_log_sd"] = max(spreads)
         kept = {k: v for k, v in shipped["architectures"].items() if k != out}
         bodies[out] = {"default": default, "architectures": kept, "fallback": {}}
@@ -220,9 +207,9 @@ def main() -> None:
     parser.add_argument("--transfer", action="store_true", help="leave out each architecture")
     options = parser.parse_args()
     if options.transfer:
-        write_json(HELD_OUT / "mla_module.json", transfer())
+        fitting.write_json(fitting.HELD_OUT / "mla_module.json", transfer())
     else:
-        write_json(PHYSICS / "mla_module.json", fitted_file(), check=options.check)
+        fitting.write_json(fitting.PHYSICS / "mla_module.json", fitted_file(), check=options.check)
 
 
 if __name__ == "__main__":

@@ -49,37 +49,20 @@ ARCHITECTURE = "tpu-v6e"
 
 # name -> (guess, log sd of the prior around it)
 FITTED: dict[str, tuple[float, float]] = {
-    "launch_s": (3e-7, 0.7),
-    "matrix_efficiency": (0.8, 0.1),
-    "dram_efficiency": (0.85, 0.1),
-    "chip_efficiency": (0.2, 0.7),
-    "embedding.moved": (4.0, 1.0),
-    "vector_efficiency": (0.5, 0.5),
-    "resident_share": (0.3, 0.7),
-    "weight_load": (0.7, 0.3),
-    "softmax_ops": (12.0, 0.7),
-    "attention_slowdown": (2.0, 1.0),
-    "attention_task_s": (1e-6, 1.0),
-    "attention_launch_s": (3e-6, 0.7),
-    "paged_read": (2.0, 0.7),
-}
+    "launch_s": (3e-7, 0.7), "matrix_efficiency": (0.8, 0.1), "dram_efficiency": (0.85, 0.1),
+    "chip_efficiency": (0.2, 0.7), "embedding.moved": (4.0, 1.0), "vector_efficiency": (0.5, 0.5),
+    "resident_share": (0.3, 0.7), "weight_load": (0.7, 0.3), "softmax_ops": (12.0, 0.7),
+    "attention_slowdown": (2.0, 1.0), "attention_task_s": (1e-6, 1.0),
+    "attention_launch_s": (3e-6, 0.7), "paged_read": (2.0, 0.7),
+}  # fmt: skip
 FIXED = {
-    "stream_launch_s": 3e-5,
-    "special_efficiency": 0.5,
-    "attention_block": 512.0,
-    "attention_splits": 16.0,
-    "independent_log_sd": 0.3,
-    "family_log_sd": 0.1,
-    "device_log_sd": 0.05,
-    "unmeasured_device_log_sd": 0.2,
-}
+    "stream_launch_s": 3e-5, "special_efficiency": 0.5, "attention_block": 512.0,
+    "attention_splits": 16.0, "independent_log_sd": 0.3, "family_log_sd": 0.1,
+    "device_log_sd": 0.05, "unmeasured_device_log_sd": 0.2,
+}  # fmt: skip
 HALFWAY = (
-    "softmax_ops",
-    "attention_slowdown",
-    "attention_task_s",
-    "attention_launch_s",
-    "paged_read",
-)
+    "softmax_ops", "attention_slowdown", "attention_task_s", "attention_launch_s", "paged_read",
+)  # fmt: skip
 """The profiled attention kernels are early ones: other parts get the geometric mean of what was
 measured and of none of their overhead."""
 

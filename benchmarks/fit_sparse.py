@@ -67,27 +67,15 @@ UNSEEN = 1.05
 """Shapes that were not fitted err so much more than those that were."""
 
 
-def campaigns(parts: Sequence[MeasuredRows]) -> dict[tuple[str, str], list[MeasuredRows]]:
-    """Rows of one table and device each, by family and architecture."""
-    found: dict[tuple[str, str], list[MeasuredRows]] = defaultdict(list)
-    for part in parts:
-        style = "compressed" if style_of(part.batch) == "compressed" else ""
-        styled = f"{part.batch.family}.{style}".rstrip(".")
-        found[styled, part.hardware.architecture].append(part)
-    return dict(sorted(found.items()))
-
-
-def log_ratio(rows: MeasuredRows, constants: Mapping[str, float]) -> F:
-    """ln(predicted / measured) of each row."""
-    model: Any = rows.model
-    analysis = model.analyse_with(rows.batch, rows.hardware, constants)
-    ratio: F = np.log(np.maximum(analysis.time_s, analysis.bound_s) / rows.seconds)
-    return ratio
+def styled(rows: MeasuredRows) -> str:
+    """The family, and its style of attention."""
+    style = "compressed" if style_of(rows.batch) == "compressed" else ""
+    return f"{rows.batch.family}.{style}".rstrip(".")
 
 
 def loss(group: Sequence[MeasuredRows], constants: Mapping[str, float]) -> float:
     """Mean over campaigns of the mean |log ratio|."""
-    return float(np.mean([np.mean(np.abs(log_ratio(one, constants))) for one in group]))
+    return float(np.mean([np.mean(np.abs(fitting.log_ratio(one, constants))) for one in group]))
 
 
 def descend(group: Sequence[MeasuredRows], start: Constants, names: Sequence[str]) -> float:
@@ -114,17 +102,17 @@ def descend(group: Sequence[MeasuredRows], start: Constants, names: Sequence[str
 def fit(parts: Sequence[MeasuredRows]) -> Tables:
     """Constants of every family on every architecture."""
     tables: Tables = defaultdict(dict)
-    for (styled, architecture), group in campaigns(parts).items():
-        family = styled.partition(".")[0]
+    for (architecture, style), group in fitting.by_key(parts, styled).items():
+        family = style.partition(".")[0]
         first = {**START, **OWN_START.get(architecture, {})}
         own = fitting.own_of(first, family)
         names = [name for name in own if f"{family}.{name}" not in FIXED]
         own["independent_log_sd"] = 0.1
         best = descend(group, own, names)
-        errors = np.concatenate([log_ratio(one, own) for one in group])
+        errors = fitting.log_ratios(group, own)
         own["independent_log_sd"] = spread_of(errors)
-        print(f"{styled:28s} {architecture:10s} mean |log| {best:.3f}", flush=True)
-        tables[architecture] |= {f"{styled}.{k}": v for k, v in own.items()}
+        print(f"{style:28s} {architecture:10s} mean |log| {best:.3f}", flush=True)
+        tables[architecture] |= {f"{style}.{k}": v for k, v in own.items()}
     return dict(tables)
 
 

@@ -27,9 +27,17 @@ Tables = dict[str, Constants]
 Prior = tuple[float, float, float]
 """Where a constant starts and is drawn to, and the range it may take."""
 
+Key = tuple[str, str]
+"""Architecture, and style or caller of a kernel."""
+
 PHYSICS = CATALOG / "physics"
 HELD_OUT = held_out.FOLDER
 DATE = "2026-11-21"
+ATTENTION_FALLBACK = {
+    "blackwell-rtx": "ada", "ampere-ga10x": "ada", "turing": "ampere", "volta": "ampere",
+    "pascal": "ampere",
+}  # fmt: skip
+"""Architecture without measured attention -> the one whose constants it takes."""
 
 
 def asked(option: str) -> bool:
@@ -85,6 +93,29 @@ def own_of(table: Mapping[str, float], style: str) -> Constants:
     """A style's constants under their plain names."""
     prefix = style + "."
     return {k.removeprefix(prefix): v for k, v in table.items() if k.startswith(prefix)}
+
+
+def by_key(
+    parts: Iterable[MeasuredRows], name: Callable[[MeasuredRows], str]
+) -> dict[Key, list[MeasuredRows]]:
+    """Parts by architecture and a name, sorted."""
+    found: dict[Key, list[MeasuredRows]] = {}
+    for part in parts:
+        found.setdefault((part.hardware.architecture, name(part)), []).append(part)
+    return dict(sorted(found.items()))
+
+
+def log_ratio(rows: MeasuredRows, constants: Mapping[str, float]) -> F:
+    """Log of predicted over measured time; predictions are never below the bound."""
+    model: Any = rows.model
+    found = model.analyse_with(rows.batch, rows.hardware, constants)
+    ratio: F = np.log(np.maximum(found.time_s, found.bound_s) / rows.seconds)
+    return ratio
+
+
+def log_ratios(parts: Iterable[MeasuredRows], constants: Mapping[str, float]) -> F:
+    """The same of several parts, one after the other."""
+    return np.concatenate([log_ratio(part, constants) for part in parts])
 
 
 def own_log_sd(
@@ -143,6 +174,23 @@ def show(title: str, scores: Mapping[str, Mapping[str, float]], width: int = 72)
     for name in ("mape", "coverage90"):
         values = np.array([row[name] for row in scores.values()])
         print(f"{title}: mean {name} {float((values * count).sum() / count.sum()):.1f}")
+
+
+def fit_rows(
+    priors: Mapping[str, Prior],
+    parts: Sequence[MeasuredRows],
+    start: Mapping[str, float],
+    limit: int,
+    *,
+    steps: int,
+    more_starts: Callable[[F, F], Sequence[F]] | None = None,
+) -> Constants:
+    """Constants of :func:`fit_within` on about ``limit`` of the rows."""
+    some = sample(parts, limit)
+    return fit_within(
+        priors, lambda c: [log_ratio(part, c) for part in some], start,
+        sum(len(part) for part in some), steps=steps, more_starts=more_starts,
+    )  # fmt: skip
 
 
 def fit_within(
