@@ -134,7 +134,7 @@ def scale_of(architecture: str, name: str) -> float:
 
 
 def starts_without(found: Tables) -> Constants:
-    """Where the fit of what nobody measured would start; ``default`` may know a left out one's."""
+    """Start of constants without rows; ``default`` may hold those of a left-out architecture."""
     measured = {name for values in found.values() for name in values}
     spans = {name: span for stage in stages() for name, span in stage.constants.items()}
     return {name: start for name, (start, *_) in spans.items() if name not in measured}

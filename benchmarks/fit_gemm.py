@@ -82,7 +82,7 @@ UNTHROTTLED_QUANTILE = 0.3
 (its README): the efficiency is set by the faster rows."""
 
 STAND_IN = "by_specification"
-"""Under this name the constants of architectures that nobody measured."""
+"""Name of the constants of unmeasured architectures."""
 FALLBACK = dict.fromkeys(("ampere-ga10b", "maxwell", "rubin"), STAND_IN)
 """Who else takes them: those of the same vendor and libraries."""
 FMA_ONLY = ("pascal", "turing", "volta")

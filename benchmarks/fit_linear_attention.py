@@ -255,7 +255,7 @@ def with_defaults(tables: Tables, *, everywhere: bool = True) -> Tables:
         for table in merged.values():
             for name, value in list(table.items()):
                 head, _, last = name.partition(".")
-                # "launch_s" of an architecture says that the style was measured there
+                # "launch_s" of an architecture marks styles that were measured there
                 if head == other and (table is common or last != "launch_s"):
                     table.setdefault(f"{style}.{last}", value)
     missing = set(STYLES) - {name.partition(".")[0] for name in common}

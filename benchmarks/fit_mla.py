@@ -34,7 +34,7 @@ ROWS_PER_FIT, STEPS = 4_000, 60
 ROWS_WARM, STEPS_WARM = 1_500, 25
 ROWS_PER_TRANSFER, STEPS_PER_TRANSFER = 600, 20
 UNMEASURED = {"sglang": "triton", "vllm": "triton", "trtllm": "fmha"}
-"""Kernel that an engine runs on architectures nobody measured: what their constants come from."""
+"""Kernel that an engine runs on unmeasured architectures: the source of their constants."""
 BY_HAND = "trtllm"
 RESULTS = Path(__file__).parent / "results" / "mla_transfer.json"
 

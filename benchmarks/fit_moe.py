@@ -2,8 +2,8 @@
 
     OPENBLAS_NUM_THREADS=1 python -m benchmarks.fit_moe [--dry] [--transfer]
 
-One problem a style of kernel and architecture, and one a style for architectures that nobody
-measured; some constants are of each number format. Robust (soft L1) on log ratios; priors pull
+One problem a style of kernel and architecture, and one a style for architectures without
+measurements; some constants are of each number format. Robust (soft L1) on log ratios; priors pull
 every constant to its start. Deterministic. Rows marked held out are never fitted, only scored.
 ``--transfer`` also fits without each architecture and writes
 validation/scorecard/held_out/moe.json.
@@ -143,7 +143,7 @@ def solve(groups: Sequence[Group], steps: int) -> tuple[list[Parameter], F]:
 
 
 def fit(styles: Styles, steps: int = 20, *, without: str | None = None) -> Tables:
-    """All constants: of each architecture, and of one that nobody measured.
+    """All constants: of each architecture, and of an unmeasured one.
 
     An architecture's constants are fitted on its own rows alone. What an unmeasured one gets is
     fitted on the rows of all: constants make up for each other, so that a mean of each would not

@@ -2,11 +2,11 @@
 
     python benchmarks/fit_power.py [--dry] [--transfer]
 
-Large products keep the tensor cores busy at a nearly constant share of their clock, so what they
-reach says which clock the board held. Free per architecture: energy per operation, heating time of
-a campaign, and that share (pulled weakly to 0.9; it goes into the card only, for the models of
-kernels have their own). Fused-MoE products of two Ada boards say below which clock the
-voltage stays; those of four boards are predicted as a check.
+Large products keep the tensor cores busy at a nearly constant share of their clock, so their
+throughput gives the clock that the board held. Free per architecture: energy per operation, heating
+time of a campaign, and that share (pulled weakly to 0.9; it goes into the card only, for the models
+of kernels have their own). Fused-MoE products of two Ada boards give the clock below which the
+voltage stays constant; those of four boards are predicted as a check.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ CHECKED = {
 }  # fmt: skip
 FLOOR_BOARDS = ("L20", "RTX 6000 Ada")
 """Boards of one die family and one kernel: the first stays within its limit, the second far over
-it, so that it says how far power falls with the clock."""
+it, which shows how far power falls with the clock."""
 
 
 def busy(rows: MeasuredRows) -> MeasuredRows:
@@ -212,7 +212,7 @@ def main() -> None:
 
 
 def unmeasured(fitted: Tables, without: str = "") -> Constants:
-    """Constants of boards that nobody measured: the others' mean energy, at one clock and width."""
+    """Constants of unmeasured boards: the others' mean energy, at one clock and width."""
     energies = []
     for architecture, name in BOARDS.items():
         if architecture == without:

@@ -68,7 +68,7 @@ NESTED = {
     "indexer_logits": ("launch_s", "efficiency", "tile_s", "task_s", "score_cycles",
                        "dram_efficiency", "write_share"),
 }  # fmt: skip
-"""Constants of kernels that libraries have of their own, timed inside modules only."""
+"""Fitted constants of kernels that were timed inside modules only."""
 LAUNCH_S = (8e-7, 6e-6)
 """A kernel behind others in a stream takes at least the first and adds at most the second: more is
 the module's or the host's."""

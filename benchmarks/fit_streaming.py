@@ -263,7 +263,7 @@ def _scale(case: Case) -> F:
     noise = np.hypot(MODEL_SD, resolution_us(case.rows) * 1e-6 / case.rows.seconds)
     weight = np.sqrt(min(1.0, SOURCE_WEIGHT.get(case.source, 1.0) * 60.0 / len(noise)))
     if case.rows.batch.variant.library == "sglang":
-        weight *= 0.3  # a chain of eager kernels says little of the one kernel that others time
+        weight *= 0.3  # a chain of eager kernels; others time one kernel
     if case.source == "neusight" and case.family != "elementwise":
         weight *= 1.7  # of which there are fifteen kinds
     return np.asarray(weight / noise, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""What every architecture would get if nobody had measured it: fits without its rows.
+"""Constants of every architecture as if it were unmeasured: fits without its rows.
 
     OPENBLAS_NUM_THREADS=1 python -m benchmarks.fit_gemm --transfer
 

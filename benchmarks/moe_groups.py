@@ -46,7 +46,7 @@ Styles = dict[str, list[Group]]
 
 
 def grouped(parts: Sequence[MeasuredRows]) -> Styles:
-    """Groups by style; the layers are worked out once, whatever the constants."""
+    """Groups by style; the layers do not depend on the constants and are built once."""
     base = {**START, **SPREAD, "independent_log_sd": 0.2, "skewed_log_sd": 0.1}
     found: dict[tuple[Any, ...], list[tuple[Setting, MeasuredRows]]] = defaultdict(list)
     for part in parts:

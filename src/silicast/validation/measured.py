@@ -72,7 +72,7 @@ class MeasuredScore:
 
     Attributes:
         fitted: rows that are not scored, because the calibration was fitted on what ran there.
-        unscored: why rows are not scored that measured what nothing predicts -> how many.
+        unscored: why rows of quantities without a prediction are not scored -> how many.
         worst: those farthest off; reasons: why rows have no prediction -> how many.
         said: what was left out of the files.
     """
@@ -97,7 +97,7 @@ def score_measured(
     Args:
         paths: as for a calibration.
         calibrations: what predictions rest on; rows that one was fitted on are not scored.
-        device: of rows that say none.
+        device: of rows that name none.
         keep_flagged: rows too that were timed while the machine was busy or throttled.
 
     Raises:
@@ -112,10 +112,10 @@ def score_measured(
     fresh = [case for case, why in zip(fresh, silent, strict=True) if not why]
     unscored = Counter(why for why in silent if why)
     if not fresh and not unread:
-        said = f"all {fitted} rows were fitted" if fitted else "it holds no row that counts"
-        said = "; ".join([said, *unscored, *given.lines()])
+        reason = f"all {fitted} rows were fitted" if fitted else "it holds no row that is scored"
+        reason = "; ".join([reason, *unscored, *given.lines()])
         raise SilicastError(
-            f"nothing to score: {said}", file=str(paths[0]), field="measured",
+            f"nothing to score: {reason}", file=str(paths[0]), field="measured",
             hint="measure others, or calibrate with --holdout 0.5",
         )  # fmt: skip
     after = [*scored(fresh, calibrations), *unread]
@@ -128,12 +128,12 @@ def score_measured(
             :WORST
         ],
         reasons=Counter(row.reason for row in after if not row.answered),
-        said=[*given.lines(), *_overruled(given, device)],
+        said=[*given.lines(), *_other_device(given, device)],
     )
 
 
-def _overruled(given: Given, device: str) -> list[str]:
-    """That sessions name another device than the user: theirs counts."""
+def _other_device(given: Given, device: str) -> list[str]:
+    """A note if sessions name another device than the user: the sessions' device is used."""
     own = sorted({session.device for session in given.sessions if session.device})
     if not device or not own or own == [device]:
         return []
@@ -167,7 +167,7 @@ def _order(key: tuple[str, str]) -> int:
 
 
 def _cases(given: Given, device: str) -> tuple[list[Case], list[Scored]]:
-    """Rows that a scenario can say, and those that none can: they have no prediction."""
+    """Cases of rows, and rows that no scenario can express, which have no prediction."""
     cases: list[Case] = []
     unread: list[Scored] = []
     for each, made in _makers(given, device):
@@ -176,7 +176,7 @@ def _cases(given: Given, device: str) -> tuple[list[Case], list[Scored]]:
         except SilicastError as error:
             if error.field in OWN:
                 raise
-            unread.append(Scored(_unsaid(each), reason=str(error)))
+            unread.append(Scored(_unpredicted(each), reason=str(error)))
     return cases, unread
 
 
@@ -201,7 +201,7 @@ def _device(each: Numbered[Any], given: str, *, needed: bool = True) -> str:
         return str(folder / called)
     if not (called or given) and needed:
         raise SilicastError(
-            f"row {each.number} says no device", field="device", file=str(each.file),
+            f"row {each.number} names no device", field="device", file=str(each.file),
             hint="--device with a catalog name or the path of a device file",
         )  # fmt: skip
     return called or given
@@ -230,8 +230,8 @@ def _microseconds(each: Numbered[KernelGiven]) -> float:
     return float(time) * TIMES[stated[0]] * US_PER_S
 
 
-def _unsaid(each: Numbered[Any]) -> Case:
-    """A case of a row that no scenario says; its time does not matter."""
+def _unpredicted(each: Numbered[Any]) -> Case:
+    """A case of a row that no scenario can express; its time is not used."""
     row = each.row
     if isinstance(row, KernelGiven):
         kind, table, name = KERNELS, row.values, row.values.get("op", "kernel")

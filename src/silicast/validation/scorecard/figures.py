@@ -57,7 +57,7 @@ def _median_abs_log(ratio: F64) -> float:
 
 
 def interval_figures(scored: Scored) -> dict[str, float]:
-    """Coverage (%) and what chance alone may do to it, mean interval score and median width.
+    """Coverage (%) and its deviation by chance, mean interval score and median width.
 
     The score is relative to the truth; ``constant_width_score`` is that of one factor around all
     our estimates, chosen so that it covers as many of these very rows as our intervals do. Widths

@@ -1,3 +1,1 @@
-"""Other ways to predict a kernel, made again from their papers, to stand beside ours on the same
-rows: one file a way.
-"""
+"""Published predictors, reimplemented from their papers and scored on the same rows as ours."""

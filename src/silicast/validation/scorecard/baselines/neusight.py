@@ -1,4 +1,4 @@
-"""NeuSight's law, made again from its paper: tiles in waves, a learned share of the roofline.
+"""NeuSight's law, reimplemented from its paper: tiles in waves, a learned share of the roofline.
 
     T = waves x (roofline time of a wave) / (alpha - beta / waves)
 

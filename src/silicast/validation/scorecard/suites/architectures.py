@@ -120,7 +120,7 @@ SUITES = (
             "holds its rows: the share of bandwidth that inline ECC takes, tuned tiles of "
             "Triton's experts, and how wide intervals of streaming kernels are. Of the rows that "
             "corrections hold out, some 1,000 a device and format. Families that were not "
-            "refitted (conv2d) are left out. No correction speaks for an unmeasured architecture,"
+            "refitted (conv2d) are left out. No correction applies to an unmeasured architecture,"
             " so the learned tier is the analytic one. 'Architecture known' has constants and "
             "corrections with its own rows; NeuSight's law learns from the same other "
             "architectures; wave scaling starts from the other device that has most of the very "

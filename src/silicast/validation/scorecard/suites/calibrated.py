@@ -186,8 +186,8 @@ SUITES = (
         name="calibrated",
         title="Kernels after a calibration",
         split=(
-            "Of each architecture one device is predicted as if nobody had measured it or its "
-            "sisters: constants of the others, no learned correction. Of a library's newest "
+            "Of each architecture one device is predicted as if no device of it had been "
+            "measured: constants of the others, no learned correction. Of a library's newest "
             f"campaign in a family and format {ROWS} random rows are then given to `silicast "
             "calibrate`; scored are rows that were not drawn and that no constant is fitted on. "
             "The baselines have fewer or more rows, the same for all. Scaled: "

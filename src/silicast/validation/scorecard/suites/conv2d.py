@@ -1,8 +1,8 @@
 """Convolutions: DeepBench's layers, 2016 to 2019, on old GPUs of two vendors and a Xeon Phi.
 
 Defects of the table: the input's width is lost (the column that held it names the op), and is
-worked out from the result's; sheets name height and width of filter and result in either order;
-"N/A" stands where no gradient of the first layer's input exists. Times are milliseconds with
+derived from the result's; sheets name height and width of filter and result in either order;
+"N/A" is given where no gradient of the first layer's input exists. Times are milliseconds with
 microsecond resolution. The benchmark calls the library in a loop on the same operands, so that
 what fits stays in the caches and the host is hidden.
 """
@@ -84,7 +84,7 @@ def _key(name: str) -> str:
 
 
 def _sizes(shape: Mapping[str, float]) -> tuple[int, ...]:
-    """The dimensions in the order of :data:`DIMS`, the width worked out from the result's."""
+    """The dimensions in the order of :data:`DIMS`, the width derived from the result's."""
     height, filter_h, filter_w = (int(shape[name]) for name in ("h", "r", "s"))
     stride_h, stride_w = int(shape["vertical stride"]), int(shape["horizontal stride"])
     pad_h, pad_w = int(shape["pad_h"]), int(shape["pad_w"])

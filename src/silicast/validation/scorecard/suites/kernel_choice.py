@@ -244,12 +244,12 @@ SUITES = (
         name="kernel_choice",
         title="Tiles of AMD's tuned products: what not knowing them costs",
         split=(
-            "Tensile's tables of rocBLAS and hipBLASLt. Truth is what the analytic model says of "
-            "the tile that tuning kept, the prediction is what it says without being told the "
-            "tile: the middle of the candidates' times, by the chances that "
-            "benchmarks/fit_gemm_choice.py learned. The error is the price of not knowing the "
-            "tile, not that of the time. One shape in four, by checksum of its sizes, is never "
-            "fitted; some of those are scored where the winner is a candidate."
+            "Tensile's tables of rocBLAS and hipBLASLt. Truth is the analytic time of the tile "
+            "that tuning kept; the prediction is the median of the candidates' analytic times, "
+            "weighted by the probabilities that benchmarks/fit_gemm_choice.py learned. The error "
+            "is that of the unknown tile alone, not that of the time. One shape in four, by "
+            "checksum of its sizes, is never fitted; some of those are scored where the winner is "
+            "a candidate."
         ),
         source=(TABLE,),
         thresholds={"tile_time_us": {"mean_ape": 8.0}},

@@ -155,7 +155,7 @@ def wide_rows(data: Path, *, named: bool = True) -> list[MeasuredRows]:
 
     Args:
         named: the kernel's name states whether it is that of a prefill or of a decode step, which
-            the source tells by its file alone.
+            the source states by the name of its file only.
     """
 
     def lower(words: Words, s: Sizes) -> list[Ops]:

@@ -284,7 +284,7 @@ LABELS: Mapping[str, LabelOf] = {
 
 
 def _score(*families: str) -> Score:
-    """Held-out rows of some families; Vidur's have a suite of their own."""
+    """Held-out rows of some families; Vidur's rows are in another suite."""
 
     def read(data: Path, _: int | None) -> Rows:
         return {
@@ -342,7 +342,7 @@ SUITES = (
         "vidur_operators",
         "Operators other than products in a pass (fp16, kernels of 2023)",
         "Models internlm-20b and Qwen-2-7B: never fitted, nor any shape of theirs. latency_us: "
-        "kernels of 20 us and more; short_latency_us: shorter ones, of which the clock tells "
+        "kernels of 20 us and more; short_latency_us: shorter ones, of which the clock resolves "
         "whole microseconds only.",
         (VIDUR,),
         {

@@ -102,7 +102,7 @@ def _running(row: Mapping[str, Any]) -> str:
 
 
 def states_of(rows: Rows) -> BatchStates:
-    """Batches as far as they were recorded: new tokens of prefills spread evenly, and the mean
+    """The recorded parts of batches: new tokens of prefills spread evenly, and the mean
     length of all running sequences for each.
     """
     new: list[int] = []

@@ -90,7 +90,7 @@ SUITES = (
             "rows that corrections hold out, some 500 a device and format; the others learn from "
             "at most 6,000 of the remaining rows of the device. 'Best without variant' is no "
             "prediction: the median of what the campaigns of one problem measured, for problems "
-            "with two or more; nobody who is not told library and version can be closer."
+            "with two or more; no prediction without library and version can be closer."
         ),
         source=all_tables(),
         thresholds={metric: {"mean_ape": limit} for metric, limit in MEAN_APE.items()},
