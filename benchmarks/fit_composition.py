@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks import fitting
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import implementation_for
-from silicast.kernels.physics import Physics, PhysicsCard
+from silicast.kernels.physics import Physics
 from silicast.learning.tiers import ALL_SHIPPED, kernel_times
 from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.streaming import NEUSIGHT
@@ -34,6 +34,7 @@ from silicast.workload.op import OpBatch, Variant
 COLLECTIVE_CORES = 0.15
 FRAGMENTATION_SHARE = 0.06
 TRAINING_LOG_SD = 0.3
+DATE = "2026-11-22"
 
 LONG_MS = 10.0
 """Calls of a campaign that are as hot as a pass of seconds."""
@@ -84,24 +85,21 @@ def frameworks(data: Path) -> Physics:
     for name, split in speeds.items():
         print(f"{name}: train {split['train']:.3f}, test {split['test']:.3f} of the kernel model")
     throttled = {name: s["train"] for name, s in speeds.items() if s["train"] < THROTTLED}
-    return Physics(
-        format=1,
-        card=PhysicsCard(
-            data=["neusight/kernels_nvidia.parquet: linear of 10 ms and more; shortest calls"],
-            split="the train split of the kernel table; its test split only checks, and no "
-            "model-level row is read",
-            command="benchmarks/fit_composition.py",
-            date="2026-11-22",
-            scores={"speed over the kernel model": speeds},
-            notes="architectures holds boards by name: clock_share of the boost clock is the "
-            "geometric mean of full speed and what a throttled campaign found; "
-            "round_trip_us: of an answer that the host waits for",
-        ),
-        default={"round_trip_us": round_trip_us(data)},
-        architectures={
-            name: {"clock_share": round(math.sqrt(share), 3)} for name, share in throttled.items()
-        },
+    about = fitting.card(
+        "benchmarks/fit_composition.py",
+        ["neusight/kernels_nvidia.parquet: linear of 10 ms and more; shortest calls"],
+        "the train split of the kernel table; its test split only checks, and no "
+        "model-level row is read",
+        {"speed over the kernel model": speeds},
+        "architectures holds boards by name: clock_share of the boost clock is the "
+        "geometric mean of full speed and what a throttled campaign found; "
+        "round_trip_us: of an answer that the host waits for",
     )
+    boards = {
+        name: {"clock_share": round(math.sqrt(share), 3)} for name, share in throttled.items()
+    }
+    default = {"round_trip_us": round_trip_us(data)}
+    return fitting.physics({**about, "date": DATE}, default, boards)
 
 
 def write(name: str, physics: Physics) -> None:
@@ -113,27 +111,23 @@ def write(name: str, physics: Physics) -> None:
 def main() -> None:
     data = data_folder()
     write("frameworks.json", frameworks(data))
-    physics = Physics(
-        format=1,
-        card=PhysicsCard(
-            data=["none: judged"],
-            split="none; spreads are in uncertainty.json",
-            command="benchmarks/fit_composition.py",
-            date="2026-11-22",
-            notes="training_log_sd: near what the scored rows of `silicast validate training-step` "
-            "ask for, of which most is bias: times are low; "
-            "fragmentation_share: judged, of memory that a caching allocator reserves beyond "
-            "what it handed out at the peak; collective_cores: share of the cores that a "
-            "collective takes beside other kernels: 16 to 24 channels of NCCL, one core each, on "
-            "108 to 148 cores",
-        ),
-        default={
-            "collective_cores": COLLECTIVE_CORES,
-            "training_log_sd": TRAINING_LOG_SD,
-            "fragmentation_share": FRAGMENTATION_SHARE,
-        },
-        architectures={},
+    about = fitting.card(
+        "benchmarks/fit_composition.py",
+        ["none: judged"],
+        "none; spreads are in uncertainty.json",
+        notes="training_log_sd: near what the scored rows of `silicast validate training-step` "
+        "ask for, of which most is bias: times are low; "
+        "fragmentation_share: judged, of memory that a caching allocator reserves beyond "
+        "what it handed out at the peak; collective_cores: share of the cores that a "
+        "collective takes beside other kernels: 16 to 24 channels of NCCL, one core each, on "
+        "108 to 148 cores",
     )
+    default = {
+        "collective_cores": COLLECTIVE_CORES,
+        "training_log_sd": TRAINING_LOG_SD,
+        "fragmentation_share": FRAGMENTATION_SHARE,
+    }
+    physics = fitting.physics({**about, "date": DATE}, default)
     write("composition.json", physics)
 
 

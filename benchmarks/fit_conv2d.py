@@ -23,7 +23,6 @@ from benchmarks.fitting import Constants, F, Tables
 from silicast.core.prediction import Z90
 from silicast.kernels.conv2d_model import called, every_algorithm, expected, pass_of, setting_with
 from silicast.kernels.conv2d_shapes import Shape
-from silicast.kernels.physics import Physics, PhysicsCard
 from silicast.validation.scorecard.rows import Mask, MeasuredRows, held_out, some_of
 from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.conv2d import RESOLUTION_US, conv_rows
@@ -246,16 +245,14 @@ def main() -> int:
     shared.update(rounded(error_sizes(cases(some_of(train, third)), *rest)))
     shared = with_defaults(shared, own)
     scores = score(cases(held_out(rows)), shared, own)
-    about = PhysicsCard(
-        data=[DEEPBENCH],
-        split=SPLIT,
-        command="python benchmarks/fit_conv2d.py",
-        date=fitting.DATE,
-        scores={f"{name} mean_ape": value for name, value in scores.items()},
+    about = fitting.card(
+        "python benchmarks/fit_conv2d.py",
+        [DEEPBENCH],
+        SPLIT,
+        {f"{name} mean_ape": value for name, value in scores.items()},
     )
-    physics = Physics(format=1, card=about, default=shared, architectures=own, fallback={})
-    check = fitting.asked("--check")
-    return not fitting.write_physics(fitting.PHYSICS / "conv2d.json", physics, check=check)
+    found, check = fitting.physics(about, shared, own), fitting.asked("--check")
+    return not fitting.write_physics(fitting.PHYSICS / "conv2d.json", found, check=check)
 
 
 if __name__ == "__main__":

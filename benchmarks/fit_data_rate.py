@@ -13,7 +13,6 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks import fitting
-from silicast.kernels.physics import Physics, PhysicsCard
 from silicast.validation.scorecard.rows import MeasuredRows, held_out
 from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.moe import DIMS, PIPEWEAVE, pipeweave_rows
@@ -39,27 +38,17 @@ def main() -> None:
     shares = {gpu: share_of_datasheet(fitted[gpu]) for gpu in ("A40", "L20", "RTX 6000 Ada")}
     print(shares)
     value = (shares["A40"] + shares["L20"]) / 2 / shares["RTX 6000 Ada"]
-    physics = Physics(
-        format=1,
-        card=PhysicsCard(
-            data=[PIPEWEAVE],
-            split=(
-                "rows of A40, L20 and RTX 6000 Ada with at most one token an expert, without the "
-                "one in five layers (experts, topk, hidden, width) that suite moe scores"
-            ),
-            command="benchmarks/fit_data_rate.py",
-            date=fitting.DATE,
-            scores={gpu: round(share, 4) for gpu, share in shares.items()},
-            notes=(
-                "units cancel: only the ratio of two boards' shares (upper quartiles) is used; by "
-                "medians it would be 0.836, for a third of A40's 27 rows run at half its rate"
-            ),
-        ),
-        default={"inline_ecc_share": round(value, 4)},
-        architectures={},
+    about = fitting.card(
+        "benchmarks/fit_data_rate.py",
+        [PIPEWEAVE],
+        "rows of A40, L20 and RTX 6000 Ada with at most one token an expert, without the "
+        "one in five layers (experts, topk, hidden, width) that suite moe scores",
+        {gpu: round(share, 4) for gpu, share in shares.items()},
+        "units cancel: only the ratio of two boards' shares (upper quartiles) is used; by "
+        "medians it would be 0.836, for a third of A40's 27 rows run at half its rate",
     )
-    fitting.write_physics(fitting.PHYSICS / "data_rate.json", physics)
-    print("data_rate.json", physics.default)
+    found = fitting.physics(about, {"inline_ecc_share": round(value, 4)})
+    fitting.write_physics(fitting.PHYSICS / "data_rate.json", found)
 
 
 if __name__ == "__main__":

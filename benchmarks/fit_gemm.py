@@ -266,11 +266,7 @@ def write(common: Constants, own: Tables, scores: dict[str, Any]) -> None:
 
 def body(common: Constants, own: Tables, fallback: dict[str, str]) -> dict[str, Any]:
     """Default, architectures and fallback of a constants file."""
-    return {
-        "default": fitting.rounded({**common, **SPREAD, **HOST_SPREAD}),
-        "architectures": {a: fitting.rounded(table) for a, table in sorted(own.items())},
-        "fallback": fallback,
-    }
+    return fitting.body({**common, **SPREAD, **HOST_SPREAD}, own, fallback)
 
 
 if __name__ == "__main__":

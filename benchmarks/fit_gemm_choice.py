@@ -30,7 +30,6 @@ from silicast.kernels.gemm_choice import (
     terms_of,
     weight_name,
 )
-from silicast.kernels.physics import Physics, PhysicsCard
 from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.kernel_choice import (
     FITTED_ROWS,
@@ -262,27 +261,22 @@ def write(weights: Weights, scores: dict[str, Any], count: int) -> None:
     for (architecture, dtype), added in weights.added.items():
         own = _named(dtype, weights.of_format[dtype] + added)
         architectures.setdefault(architecture, {}).update(own)
-    physics = Physics(
-        format=1,
-        card=PhysicsCard(
-            data=[f"{TABLE} (rocBLAS and hipBLASLt, October 2024; {count} rows drawn)"],
-            split="one shape in four, by checksum of its sizes, is never fitted; scores are on "
-            "those, 'left_out' without any row of the architecture",
-            command="python benchmarks/fit_gemm_choice.py",
-            date=fitting.DATE,
-            scores=scores,
-            notes="learned, fastest (by the analytic model), commonest (of the format on the "
-            "architecture): top1 and top3 of candidates against the tuned winner; time_ratio: "
-            "analytic time of the pick over that of the winner; far: share of picks whose time is "
-            "10 % off; time_error_*: mean |log| of the expected over the tuned time on fitted "
-            "and on unseen rows, each unit centred; repeats_agree: what no model that does not "
-            "know transposes can pass",
-        ),
-        default=default,
-        architectures=architectures,
-        fallback={"cdna4": "cdna3", "cdna5": "cdna3"},
+    about = fitting.card(
+        "python benchmarks/fit_gemm_choice.py",
+        [f"{TABLE} (rocBLAS and hipBLASLt, October 2024; {count} rows drawn)"],
+        "one shape in four, by checksum of its sizes, is never fitted; scores are on "
+        "those, 'left_out' without any row of the architecture",
+        scores,
+        "learned, fastest (by the analytic model), commonest (of the format on the "
+        "architecture): top1 and top3 of candidates against the tuned winner; time_ratio: "
+        "analytic time of the pick over that of the winner; far: share of picks whose time is "
+        "10 % off; time_error_*: mean |log| of the expected over the tuned time on fitted "
+        "and on unseen rows, each unit centred; repeats_agree: what no model that does not "
+        "know transposes can pass",
     )
-    fitting.write_physics(fitting.PHYSICS / f"{PHYSICS}.json", physics, indent=1)
+    fallback = {"cdna4": "cdna3", "cdna5": "cdna3"}
+    found = fitting.physics(about, default, architectures, fallback)
+    fitting.write_physics(fitting.PHYSICS / f"{PHYSICS}.json", found, indent=1)
 
 
 def _named(dtype: str, own: F) -> Constants:

@@ -314,7 +314,7 @@ def transfer(parts: Sequence[MeasuredRows], held: Sequence[MeasuredRows]) -> dic
             )
             if not other:
                 fitting.show(f"{out} held out", scores)
-        bodies[out] = body(tables)
+        bodies[out] = fitting.body(tables[""], tables)
     return bodies
 
 
@@ -351,17 +351,8 @@ def write(tables: Tables, scores: dict[str, Any]) -> None:
         "others'.",
     )
     fallback = {"blackwell-rtx": "ada", "ampere-ga10x": "ada", "rubin": "blackwell"}
-    found = {"format": 1, "card": about, **body(tables), "fallback": fallback}
+    found = {"format": 1, "card": about, **fitting.body(tables[""], tables, fallback)}
     fitting.write_json(fitting.PHYSICS / "linear_attention.json", found)
-
-
-def body(tables: Tables) -> dict[str, Any]:
-    """Default and architectures as the file has them."""
-    return {
-        "default": fitting.rounded(tables[""]),
-        "architectures": {a: fitting.rounded(t) for a, t in sorted(tables.items()) if a},
-        "fallback": {},
-    }
 
 
 if __name__ == "__main__":

@@ -265,11 +265,7 @@ def transfer(parts: Sequence[MeasuredRows], tables: Tables) -> dict[str, Any]:
 
 def body(tables: Tables, fallback: dict[str, str]) -> dict[str, Any]:
     """Default and architectures as the file has them."""
-    return {
-        "default": fitting.rounded({**tables[""], "skewed_log_sd": SKEWED_LOG_SD}),
-        "architectures": {a: fitting.rounded(t) for a, t in sorted(tables.items()) if a},
-        "fallback": fallback,
-    }
+    return fitting.body({**tables[""], "skewed_log_sd": SKEWED_LOG_SD}, tables, fallback)
 
 
 def main() -> None:

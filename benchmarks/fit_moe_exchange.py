@@ -123,11 +123,7 @@ def main() -> None:
 
 def body(own: Tables) -> dict[str, Any]:
     """Default (what an architecture without rows gets) and architectures as the file has them."""
-    return {
-        "default": fitting.rounded(base_table() | fitting.means(own.values())),
-        "architectures": {name: fitting.rounded(table) for name, table in own.items()},
-        "fallback": {},
-    }
+    return fitting.body(base_table() | fitting.means(own.values()), own)
 
 
 def score(parts: Sequence[MeasuredRows], own: Tables) -> dict[str, Any]:

@@ -25,14 +25,14 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from benchmarks import fitting
-from benchmarks.fitting import DATE, Constants, F
+from benchmarks.fitting import Constants, F
 from silicast.core.dtypes import RECIPES
 from silicast.hardware.device import Device
 from silicast.kernels import physics, twins, work_attention, work_gemm, work_model
 from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import matrix_seconds
 from silicast.kernels.knowledge import Quality
-from silicast.kernels.physics import Physics, PhysicsCard
+from silicast.kernels.physics import Physics
 from silicast.kernels.systolic import rates as systolic_rates
 from silicast.validation.scorecard.rows import MeasuredRows, held_out
 from silicast.validation.scorecard.suite import data_folder
@@ -78,8 +78,7 @@ NONE = {
 @contextmanager
 def constants(values: Mapping[str, float]) -> Iterator[None]:
     """The models under ``values`` instead of the committed constants."""
-    card = PhysicsCard(data=[], split="", command="", date=DATE)
-    stand_in = Physics(1, card, dict(values), {ARCHITECTURE: dict(values)})
+    stand_in = fitting.physics(fitting.card("", [], ""), dict(values), {ARCHITECTURE: dict(values)})
     modules: tuple[Any, ...] = (twins, work_attention, work_gemm, work_model, systolic_rates)
     kept: Callable[[str], Physics] = physics.load_physics
 
@@ -271,27 +270,22 @@ def knowledge(measured: Mapping[str, Sequence[MeasuredRows]]) -> Physics:
         half = {n: halved(n, v) for n, v in fitted.items() if not n.endswith("_log_sd")}
         for sibling in SIBLINGS.get(architecture, ()):
             tables[sibling] = {"software_log_sd": JUDGED["software_log_sd"], **half}
-    return Physics(
-        format=1,
-        card=PhysicsCard(
-            data=[
-                "kernels/xla_gemm: gfx942 (MI300X)",
-                "aiconfigurator: b60, vLLM: products, attention in bf16, experts",
-                "neusight/kernels_amd: MI100, fp32",
-                "kernels/deepbench: MI25, M40, fp32",
-            ],
-            split="shapes with an even checksum are fitted, the others scored; error sizes are "
-            "judged; nothing is fitted on MI210, Vega Frontier Edition and TITAN X",
-            command="python benchmarks/fit_other_vendors.py",
-            date=DATE,
-            notes="slowdown, extra_peaks, extra_s, stream_extra_s and task_s: of an architecture's "
-            "libraries against the families' stand-in constants (kernels/knowledge.py), "
-            "<family>.<format> before <family>; software_log_sd: what stays uncertain of them; "
-            "unknown.<path>: log sd that a stand-in for an unpublished number adds",
-        ),
-        default=JUDGED,
-        architectures=tables,
+    about = fitting.card(
+        "python benchmarks/fit_other_vendors.py",
+        [
+            "kernels/xla_gemm: gfx942 (MI300X)",
+            "aiconfigurator: b60, vLLM: products, attention in bf16, experts",
+            "neusight/kernels_amd: MI100, fp32",
+            "kernels/deepbench: MI25, M40, fp32",
+        ],
+        "shapes with an even checksum are fitted, the others scored; error sizes are "
+        "judged; nothing is fitted on MI210, Vega Frontier Edition and TITAN X",
+        notes="slowdown, extra_peaks, extra_s, stream_extra_s and task_s: of an architecture's "
+        "libraries against the families' stand-in constants (kernels/knowledge.py), "
+        "<family>.<format> before <family>; software_log_sd: what stays uncertain of them; "
+        "unknown.<path>: log sd that a stand-in for an unpublished number adds",
     )
+    return fitting.physics(about, JUDGED, tables)
 
 
 def measured_groups(data: Path) -> dict[str, list[MeasuredRows]]:
@@ -327,20 +321,15 @@ def main() -> int:
     default = dict(values)
     for name in HALFWAY:
         default[name] = float(f"{np.sqrt(values[name] * NONE[name]):.4g}")
-    table = Physics(
-        format=1,
-        card=PhysicsCard(
-            data=["serving/llmservingsim_v0_layers, _v0_attention: TPU-v6e-1, Llama-3.1-8B"],
-            split="every second block of 64 tokens (attention: every second chunk or batch size) "
-            "is fitted, the others are scored",
-            command="python benchmarks/fit_other_vendors.py",
-            date=DATE,
-            scores=scores,
-            notes="default: as the one part measured, attention halfway to no overhead",
-        ),
-        default=default,
-        architectures={ARCHITECTURE: values},
+    about = fitting.card(
+        "python benchmarks/fit_other_vendors.py",
+        ["serving/llmservingsim_v0_layers, _v0_attention: TPU-v6e-1, Llama-3.1-8B"],
+        "every second block of 64 tokens (attention: every second chunk or batch size) "
+        "is fitted, the others are scored",
+        scores,
+        "default: as the one part measured, attention halfway to no overhead",
     )
+    table = fitting.physics(about, default, {ARCHITECTURE: values})
     known = knowledge(measured_groups(data))
     print("\n".join(f"{name} {value}" for name, value in values.items()))
     print("\n".join(f"{name} {score}" for name, score in scores.items()))

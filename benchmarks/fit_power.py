@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -226,18 +227,13 @@ def unmeasured(fitted: Tables, without: str = "") -> Constants:
 
 def write_transfer(fitted: Tables) -> None:
     """Writes constants without each architecture: its energy comes from the width of its cores."""
-    bodies: dict[str, dict[str, object]] = {}
+    bodies: dict[str, Any] = {}
     for architecture in BOARDS:
         dram = {"dram_byte_j": GDDR_BYTE_J} if architecture in GDDR else {}
         others = {name: table for name, table in fitted.items() if name != architecture}
-        bodies[architecture] = {
-            "default": fitting.rounded({**DEFAULT, **dram, **unmeasured(fitted, architecture)}),
-            "architectures": {
-                name: fitting.rounded({**table, "rate_exponent": 0.0})
-                for name, table in sorted(others.items())
-            },
-            "fallback": {},
-        }
+        others = {name: {**table, "rate_exponent": 0.0} for name, table in others.items()}
+        default = {**DEFAULT, **dram, **unmeasured(fitted, architecture)}
+        bodies[architecture] = fitting.body(default, others)
     fitting.write_json(fitting.HELD_OUT / "power.json", bodies)
 
 
@@ -271,13 +267,7 @@ def write(
         "has GDDR's energy a byte and else the default; pascal has the default, HBM's, "
         "although P4 has GDDR5",
     )
-    content = {
-        "format": 1,
-        "card": about,
-        "default": fitting.rounded(default),
-        "architectures": {name: fitting.rounded(table) for name, table in sorted(fitted.items())},
-        "fallback": {},
-    }
+    content = {"format": 1, "card": about, **fitting.body(default, fitted)}
     fitting.write_json(fitting.PHYSICS / "power.json", content)
 
 

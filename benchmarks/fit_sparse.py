@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks import fitting
 from benchmarks.fitting import Constants, F, Tables
-from silicast.kernels.physics import Physics, PhysicsCard, load_physics, replaced
+from silicast.kernels.physics import Physics, load_physics, replaced
 from silicast.kernels.sparse_attention import style_of
 from silicast.kernels.sparse_constants import GROUP
 from silicast.validation.scorecard.rows import MeasuredRows
@@ -131,11 +131,7 @@ def complete(tables: Tables) -> dict[str, Any]:
         architecture: {k: v for k, v in table.items() if default.get(k) != v}
         for architecture, table in tables.items()
     }
-    return {
-        "default": fitting.rounded(default),
-        "architectures": {k: fitting.rounded(v) for k, v in sorted(own.items())},
-        "fallback": {},
-    }
+    return fitting.body(default, own)
 
 
 def score(parts: Sequence[MeasuredRows], *, by_architecture: bool = False) -> Tables:
@@ -196,8 +192,7 @@ def figures(rows: F) -> Constants:
 
 def physics(body: Mapping[str, Any]) -> Physics:
     """Constants as kernel models read them."""
-    card = PhysicsCard(data=[], split="", command="", date="")
-    return Physics(1, card, body["default"], body["architectures"], body["fallback"])
+    return fitting.physics(fitting.card("", [], ""), body["default"], body["architectures"])
 
 
 def content(

@@ -365,11 +365,7 @@ def complete(tables: Tables) -> dict[str, Any]:
             general[f"{words[0]}_{words[-1]}.{last}"].append(value)
             general[f"{words[0]}_{words[1]}_{words[-1]}.{last}"].append(value)
     medians = {name: float(np.median(values)) for name, values in general.items()}
-    return {
-        "default": fitting.rounded({**plain, **default, **medians}),
-        "architectures": {k: fitting.rounded(v) for k, v in sorted(tables.items())},
-        "fallback": {},
-    }
+    return fitting.body({**plain, **default, **medians}, tables)
 
 
 def transfer() -> None:

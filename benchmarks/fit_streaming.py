@@ -24,7 +24,7 @@ from benchmarks.fitting import Constants, F, Tables
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis
-from silicast.kernels.physics import Physics, PhysicsCard, load_physics
+from silicast.kernels.physics import load_physics
 from silicast.kernels.streaming import SCALAR, Stream, StreamingKernel, analyse_stream
 from silicast.kernels.streaming_machine import Machine
 from silicast.validation.scorecard.rows import Mask, MeasuredRows, held_out, one_in, some_of
@@ -468,21 +468,14 @@ def main() -> int:
     shared, own = with_defaults(cases, *fit(cases))
     shared.update(spreads(train))
     scores = score([Case.of(rows) for rows in held_out(everything)], shared, own)
-    physics = Physics(
-        format=1,
-        card=PhysicsCard(
-            data=sorted({r.words["source"] for r in everything}),
-            split=SPLIT,
-            command="python benchmarks/fit_streaming.py",
-            date=fitting.DATE,
-            scores=summary(scores),
-        ),
-        default=shared,
-        architectures=own,
-        fallback=FALLBACK,
+    about = fitting.card(
+        "python benchmarks/fit_streaming.py",
+        sorted({r.words["source"] for r in everything}),
+        SPLIT,
+        summary(scores),
     )
-    check = fitting.asked("--check")
-    return not fitting.write_physics(fitting.PHYSICS / "streaming.json", physics, check=check)
+    found, check = fitting.physics(about, shared, own, FALLBACK), fitting.asked("--check")
+    return not fitting.write_physics(fitting.PHYSICS / "streaming.json", found, check=check)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from scipy.optimize import minimize
 
 from benchmarks import fitting
 from benchmarks.fitting import F
-from silicast.kernels.physics import Physics, PhysicsCard
 from silicast.kernels.triton_tiles import PHYSICS, TILES, terms_of, weight_name
 from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.tables import csv_records
@@ -136,20 +135,15 @@ def main() -> None:
                 default[weight_name(side, size, term)] = value
     if fitting.asked("--dry"):
         return
-    physics = Physics(
-        format=1,
-        card=PhysicsCard(
-            data=[f"{TABLE} (vLLM 0.33.0, SGLang 0.5.23; {data.files} files, NVIDIA devices)"],
-            split="one file in five, by hash of its name, is never fitted; scores are on those",
-            command="python benchmarks/fit_triton_tiles.py",
-            date=fitting.DATE,
-            scores=scores,
-            notes="no latency is behind these entries: what a tuner chose, not what it gained",
-        ),
-        default=default,
-        architectures={},
+    about = fitting.card(
+        "python benchmarks/fit_triton_tiles.py",
+        [f"{TABLE} (vLLM 0.33.0, SGLang 0.5.23; {data.files} files, NVIDIA devices)"],
+        "one file in five, by hash of its name, is never fitted; scores are on those",
+        scores,
+        "no latency is behind these entries: what a tuner chose, not what it gained",
     )
-    fitting.write_physics(fitting.PHYSICS / f"{PHYSICS}.json", physics, indent=1)
+    found = fitting.physics(about, default)
+    fitting.write_physics(fitting.PHYSICS / f"{PHYSICS}.json", found, indent=1)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ from benchmarks import fitting
 from silicast.core.catalog import CATALOG
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
-from silicast.kernels.physics import Physics, PhysicsCard, load_physics
+from silicast.kernels.physics import load_physics
 from silicast.learning.tiers import Evidence
 from silicast.validation.scorecard.held_out import unmeasured
 from silicast.validation.scorecard.rows import MeasuredRows, shares_of
@@ -355,21 +355,16 @@ def main() -> None:
     default["serving.composition_log_sd"] = round(sums["log_sd"], 4)
     scores["composition of engines, by rows of the other sources"] = serving_spread()
     print(scores["composition of engines, by rows of the other sources"])
-    physics = Physics(
-        format=1,
-        card=PhysicsCard(
-            data=["all kernel tables", "serving/vidur_cpu_overheads", "neusight/model_e2e"],
-            split="rows that corrections hold out; spreads: no time depends on them",
-            command="benchmarks/fit_uncertainty.py",
-            date="2026-11-22",
-            scores=scores,
-            notes="see the benchmark",
-        ),
-        default=dict(sorted(default.items())),
-        architectures={},
+    about = fitting.card(
+        "benchmarks/fit_uncertainty.py",
+        ["all kernel tables", "serving/vidur_cpu_overheads", "neusight/model_e2e"],
+        "rows that corrections hold out; spreads: no time depends on them",
+        scores,
+        "see the benchmark",
     )
-    fitting.write_physics(fitting.PHYSICS / "uncertainty.json", physics)
-    print(physics.default)
+    found = fitting.physics({**about, "date": "2026-11-22"}, dict(sorted(default.items())))
+    fitting.write_physics(fitting.PHYSICS / "uncertainty.json", found)
+    print(found.default)
 
 
 if __name__ == "__main__":

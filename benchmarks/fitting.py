@@ -17,6 +17,7 @@ from scipy.optimize import least_squares
 from silicast.core.catalog import CATALOG
 from silicast.core.files import write_atomically
 from silicast.core.prediction import Z90
+from silicast.kernels.physics import Physics, PhysicsCard
 from silicast.validation.scorecard import held_out
 from silicast.validation.scorecard.rows import MeasuredRows
 
@@ -281,11 +282,32 @@ def fit_by_groups(
 
 
 def card(
-    command: str, data: Sequence[str], split: str, scores: Mapping[str, Any], notes: str = ""
+    command: str, data: Sequence[str], split: str, scores: Mapping[str, Any] = {}, notes: str = ""
 ) -> dict[str, Any]:
     """Where constants come from."""
     found = {"data": list(data), "split": split, "command": command, "date": DATE}
     return {**found, "scores": scores, **({"notes": notes} if notes else {})}
+
+
+def body(
+    default: Mapping[str, float], own: Tables, fallback: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Default, architectures and fallback of a file of constants; tables under "" are left out."""
+    return {
+        "default": rounded(default),
+        "architectures": {name: rounded(own[name]) for name in sorted(own) if name},
+        "fallback": dict(fallback or {}),
+    }
+
+
+def physics(
+    about: Mapping[str, Any],
+    default: Constants,
+    own: Tables | None = None,
+    fallback: dict[str, str] | None = None,
+) -> Physics:
+    """Constants with their :func:`card`, unrounded."""
+    return Physics(1, PhysicsCard(**about), default, own or {}, fallback or {})
 
 
 def write_json(path: Path, content: Mapping[str, Any], *, check: bool = False) -> bool:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks import fitting
-from silicast.kernels.physics import Physics, PhysicsCard
 from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.conv2d import conv_rows
 from silicast.validation.scorecard.suites.streaming import NEUSIGHT
@@ -121,27 +120,20 @@ def main() -> None:
             default[f"{family}.{name}.low"] = float(np.min(values))
             default[f"{family}.{name}.high"] = float(np.max(values))
             print(family, name, int(np.min(values)), int(np.max(values)))
-    physics = Physics(
-        format=1,
-        card=PhysicsCard(
-            data=[
-                "aiconfigurator: gemm, context_attention, generation_attention, computescale",
-                f"aiconfigurator: {', '.join(MIXERS)}",
-                NEUSIGHT,
-                "pipeweave/kernel_elementwise_sample.parquet",
-                "kernels/deepbench.csv.gz",
-                "aiconfigurator/moe.parquet, pipeweave/kernel_moe_w13.parquet",
-            ],
-            split="extents of all open rows; nothing is fitted",
-            command="benchmarks/measured_ranges.py",
-            date="2026-11-21",
-            scores={},
-            notes="log_sd_per_octave is judged: an error of 10 % for each factor of two outside",
-        ),
-        default=default,
-        architectures={},
+    about = fitting.card(
+        "benchmarks/measured_ranges.py",
+        [
+            "aiconfigurator: gemm, context_attention, generation_attention, computescale",
+            f"aiconfigurator: {', '.join(MIXERS)}",
+            NEUSIGHT,
+            "pipeweave/kernel_elementwise_sample.parquet",
+            "kernels/deepbench.csv.gz",
+            "aiconfigurator/moe.parquet, pipeweave/kernel_moe_w13.parquet",
+        ],
+        "extents of all open rows; nothing is fitted",
+        notes="log_sd_per_octave is judged: an error of 10 % for each factor of two outside",
     )
-    fitting.write_physics(fitting.PHYSICS / "ranges.json", physics)
+    fitting.write_physics(fitting.PHYSICS / "ranges.json", fitting.physics(about, default))
 
 
 if __name__ == "__main__":
