@@ -165,21 +165,16 @@ def means(found: Tables, default: Constants) -> Constants:
 FALLBACK = {"volta": "ampere"}
 
 
-def _card(scores: dict[str, Any]) -> PhysicsCard:
-    return PhysicsCard(
-        data=list(TABLES),
-        split=(
-            "Fitted: half of the points (hash of device, op, participants, size) of each device. "
-            "log_sd_*: the fitted rows, each third of their points under constants fitted on the "
-            "other two thirds. Scores: the other half, without learned corrections."
-        ),
-        command=COMMAND,
-        date=fitting.DATE,
-        scores=scores,
-        notes=(
-            "network_efficiency and network_step_us rest on one H100 pair across nodes (36 of "
-            "50 GB/s) and are no fit, nor is nvls_step_us (only groups of 8 are measured)."
-        ),
+def _card(scores: dict[str, Any]) -> dict[str, Any]:
+    return fitting.card(
+        COMMAND,
+        TABLES,
+        "Fitted: half of the points (hash of device, op, participants, size) of each device. "
+        "log_sd_*: the fitted rows, each third of their points under constants fitted on the "
+        "other two thirds. Scores: the other half, without learned corrections.",
+        scores,
+        "network_efficiency and network_step_us rest on one H100 pair across nodes (36 of "
+        "50 GB/s) and are no fit, nor is nvls_step_us (only groups of 8 are measured).",
     )
 
 
@@ -196,7 +191,7 @@ def table_of(found: Tables, old: Constants) -> Physics:
     own = {name: dict(values) for name, values in found.items()}
     own.get("ada", {}).pop("pcie.contention", None)
     fallback = {name: other for name, other in FALLBACK.items() if other in own}
-    return Physics(1, _card({}), default, own, fallback)
+    return fitting.physics(_card({}), default, own, fallback)
 
 
 def unseen_errors(rows: CollectiveRows, old: Constants) -> tuple[F, Mask]:
@@ -365,11 +360,8 @@ def widths(constants: Constants) -> Constants:
 def with_spreads(
     physics: Physics, old: Constants, fitted: CollectiveRows, found: Tables
 ) -> Physics:
-    """With the doubt of an unmeasured device as the fitted architectures show it."""
-    own = {
-        **widths(old),
-        "log_sd_device_unmeasured": architecture_spread(fitted, found, old),
-    }
+    """With the spread of an unmeasured device, estimated from the fitted architectures."""
+    own = {**widths(old), "log_sd_device_unmeasured": architecture_spread(fitted, found, old)}
     return msgspec.structs.replace(physics, default={**physics.default, **own})
 
 
@@ -394,7 +386,7 @@ def main() -> None:
     }
     table = msgspec.structs.replace(table, default={**table.default, **own_spreads})
     report = scores(unseen, table)
-    physics = msgspec.structs.replace(table, card=_card(report))
+    physics = msgspec.structs.replace(table, card=PhysicsCard(**_card(report)))
     if not fitting.asked("--dry-run"):
         _write(PATH, physics, indent=1)
     for name, row in report.items():

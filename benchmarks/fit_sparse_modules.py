@@ -34,7 +34,7 @@ from benchmarks.fit_sparse import (
     score,
     spread_of,
 )
-from benchmarks.fitting import Constants, F, Tables
+from benchmarks.fitting import Constants, F, Key, Tables
 from silicast.kernels.composite import Composite
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.module_parts import is_decode
@@ -154,10 +154,6 @@ def campaign(rows: MeasuredRows) -> Campaign:
     return Campaign(rows, style, factored, nested, long, short, d["batch_size"].astype(np.float64))
 
 
-Kernel = tuple[str, str]
-"""Family and style."""
-
-
 class Problem:
     """One architecture, module, library and phase."""
 
@@ -170,7 +166,7 @@ class Problem:
         start = {**START, "graph_batch": 512.0 if decode else 0.0}
         self.module = {style: dict(start) for style in self.styles}
         architecture = group[0].rows.hardware.architecture
-        self.kernels: dict[Kernel, Constants] = {}
+        self.kernels: dict[Key, Constants] = {}
         for family, style in sorted({x[:2] for one in group for x in one.nested}):
             found = load_physics(GROUP_OF_MODULES).architectures.get(architecture, {})
             known = warm and f"{family}.{style}.launch_s" in found
@@ -269,7 +265,7 @@ class Problem:
         self.kernels = {(family, style): own for family, style, own in pairs}
         self.times = [[self._time(one, j) for j in range(len(one.nested))] for one in self.group]
 
-    def _kernel(self, key: Kernel, step: float) -> None:
+    def _kernel(self, key: Key, step: float) -> None:
         own, users = self.kernels[key], self.users[key]
         best = self.loss()
         for name in NESTED[key[0]]:

@@ -29,7 +29,7 @@ Prior = tuple[float, float, float]
 """Where a constant starts and is drawn to, and the range it may take."""
 
 Key = tuple[str, str]
-"""Architecture, and style or caller of a kernel."""
+"""Architecture (or family), and style or caller of a kernel."""
 
 PHYSICS = CATALOG / "physics"
 HELD_OUT = held_out.FOLDER
