@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks import fitting
-from benchmarks.fitting import Constants, F, Tables
+from benchmarks.fitting import Constants, F, Parameter, Tables
 from silicast.core.prediction import Z90
 from silicast.kernels.conv2d_model import called, every_algorithm, expected, pass_of, setting_with
 from silicast.kernels.conv2d_shapes import Shape
@@ -112,19 +112,6 @@ def cases(parts: Sequence[MeasuredRows]) -> list[Case]:
     return [Case.of(part) for part in parts]
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """One constant: of one architecture, or ("") of all."""
-
-    architecture: str
-    name: str
-    guess: float
-
-    @property
-    def plain(self) -> str:
-        return self.name.rpartition(".")[2]
-
-
 def parameters(cases: Sequence[Case]) -> list[Parameter]:
     """Every constant that the cases can tell."""
     found = [Parameter("", name, guess) for name, guess in SHARED.items()]
@@ -139,14 +126,9 @@ def parameters(cases: Sequence[Case]) -> list[Parameter]:
     return found
 
 
-def tables(names: Sequence[Parameter], logs: F) -> tuple[Constants, Tables]:
+def tables(free: Sequence[Parameter], logs: F) -> tuple[Constants, Tables]:
     """The shared constants and each architecture's from log offsets to the guesses."""
-    shared = {**FIXED, **ERRORS, **PER_ARCHITECTURE}
-    own: Tables = {}
-    for parameter, offset in zip(names, logs.tolist(), strict=True):
-        target = own.setdefault(parameter.architecture, {}) if parameter.architecture else shared
-        target[parameter.name] = float(parameter.guess * np.exp(offset))
-    return shared, own
+    return fitting.moved(free, logs, {**FIXED, **ERRORS, **PER_ARCHITECTURE})
 
 
 def fit(cases: Sequence[Case]) -> tuple[Constants, Tables]:
@@ -162,7 +144,7 @@ def fit(cases: Sequence[Case]) -> tuple[Constants, Tables]:
     found = fitting.fit_by_groups(
         lambda logs, i: cases[i].log_ratio(*tables(names, logs)) / noise[i],
         [len(case.rows) for case in cases],
-        lambda j, i: names[j].architecture in ("", cases[i].architecture),
+        lambda j, i: names[j].touches(cases[i].architecture),
         np.zeros(len(names)),
         1.0 / spread,
         begin=np.minimum(0.0, limit - 1e-6),

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import fitting
-from benchmarks.fitting import Constants, F, Tables
+from benchmarks.fitting import Constants, F, Parameter, Tables
 from silicast.kernels.recurrent_mixer import RecurrentMixer, constants_of
 from silicast.kernels.recurrent_model import Machine, estimate
 from silicast.kernels.recurrent_styles import STYLES, Style
@@ -138,17 +138,6 @@ def log_ratio(group: Group, constants: Mapping[str, float]) -> F:
     return np.log(found.time / group.rows.seconds)
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """One free constant of an architecture, "" = of all."""
-
-    architecture: str
-    name: str
-
-    def touches(self, group: Group) -> bool:
-        return self.architecture in ("", group.architecture)
-
-
 def parameters(groups: Sequence[Group]) -> list[Parameter]:
     style = groups[0].style
     own = ("module_host",) * (style.name in HOST_BOUND) + ("unaligned",) * (style.align != 1)
@@ -175,9 +164,9 @@ def values_of(
 ) -> dict[str, float]:
     table = dict(start)
     for parameter, value in zip(free, values, strict=True):  # of all first, then its own
-        if parameter.touches(group):
+        if parameter.touches(group.architecture):
             # an architecture's own is a factor on what all share
-            share = parameter.architecture and parameter.name in SHARED
+            share = parameter.of and parameter.name in SHARED
             factor = table[parameter.name] if share else 1.0
             table[parameter.name] = held(parameter.name, float(value) * factor)
     return table
@@ -186,7 +175,7 @@ def values_of(
 def solve(groups: Sequence[Group], steps: int) -> tuple[list[Parameter], F]:
     """Free constants of one style at the optimum."""
     free, start = parameters(groups), start_of(groups[0].style)
-    factor = [p.architecture and p.name in SHARED for p in free]
+    factor = [p.of and p.name in SHARED for p in free]
     first = np.array([
         0.0 if f else math.log(start[p.name]) for p, f in zip(free, factor, strict=True)
     ])  # fmt: skip
@@ -199,7 +188,7 @@ def solve(groups: Sequence[Group], steps: int) -> tuple[list[Parameter], F]:
             weights[i] * log_ratio(groups[i], values_of(groups[i], free, np.exp(logs), start))
         ),
         [len(g.rows) for g in groups],
-        lambda j, i: free[j].touches(groups[i]),
+        lambda j, i: free[j].touches(groups[i].architecture),
         first,
         pull,
         f_scale=0.05,

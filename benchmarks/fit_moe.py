@@ -14,13 +14,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from benchmarks import fitting
-from benchmarks.fitting import Constants, F, Tables
+from benchmarks.fitting import Constants, F, Parameter, Tables
 from benchmarks.moe_groups import (
     SPREAD,
     START,
@@ -83,17 +82,6 @@ PRIOR_SD = {
 PRIOR_WEIGHT = 0.25
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """One free constant, of a format ("" = all)."""
-
-    dtype: str
-    name: str
-
-    def touches(self, group: Group) -> bool:
-        return self.dtype in ("", group.dtype)
-
-
 def parameters(groups: Sequence[Group]) -> list[Parameter]:
     """Free constants of one style; where it ran on several architectures, they share all."""
     found = [Parameter("", name) for name in SHARED + OWN]
@@ -115,7 +103,7 @@ def start_of(style: str, architecture: str, name: str) -> float:
 def constants_of(group: Group, free: Sequence[Parameter], values: F) -> Constants:
     table = {name: start_of(group.setting.style, group.architecture, name) for name in START}
     for p, value in zip(free, values, strict=True):  # from the general to the specific
-        if p.touches(group):
+        if p.touches(group.dtype):
             table[p.name] = min(float(value), CEILING.get(p.name, math.inf))
     return table
 
@@ -133,7 +121,7 @@ def solve(groups: Sequence[Group], steps: int) -> tuple[list[Parameter], F]:
             weights[i] * log_ratio(groups[i], constants_of(groups[i], free, np.exp(logs)))
         ),
         [len(g.seconds) for g in groups],
-        lambda j, i: free[j].touches(groups[i]),
+        lambda j, i: free[j].touches(groups[i].dtype),
         first,
         pull,
         f_scale=0.1,
@@ -207,7 +195,7 @@ def keep(
     """Writes constants of one style on one architecture ("" = any other) into the tables."""
     table = tables.setdefault(architecture, {})
     for p, value in zip(*found, strict=True):
-        prefix = f"{style}.{p.dtype}." if p.dtype else f"{style}."
+        prefix = f"{style}.{p.of}." if p.of else f"{style}."
         table[prefix + p.name] = min(float(value), CEILING.get(p.name, math.inf))
     spread(style, groups, tables, architecture)
 

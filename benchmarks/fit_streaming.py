@@ -13,20 +13,15 @@ Needs SILICAST_DATA or ../shared/data. Deterministic; about a minute on one core
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from benchmarks import fitting
-from benchmarks.fitting import Constants, F, Tables
-from silicast.core.prediction import Z90
-from silicast.hardware.device import Device
-from silicast.kernels.implementation import Analysis
+from benchmarks.fitting import Constants, F, Parameter, Tables
+from benchmarks.streaming_cases import Case, cases_of, error_sizes, score, summary
 from silicast.kernels.physics import load_physics
-from silicast.kernels.streaming import SCALAR, Stream, StreamingKernel, analyse_stream
-from silicast.kernels.streaming_machine import Machine
+from silicast.kernels.streaming import SCALAR
 from silicast.validation.scorecard.rows import Mask, MeasuredRows, held_out, one_in, some_of
 from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.streaming import resolution_us, streaming_rows
@@ -34,7 +29,6 @@ from silicast.validation.scorecard.suites.streaming import resolution_us, stream
 ROWS_PER_GROUP = 80
 THIRD_ROWS = 300
 TRANSFER_ROWS = 30
-LONG_US = 20.0
 MAX_STEPS = 40
 STEP = 1e-2
 MODEL_SD = 0.06
@@ -105,88 +99,29 @@ STREAM = ("stream_dispatch_s", "stream_record_s")
 FALLBACK = {"blackwell-rtx": "ada", "ampere-ga10b": "ampere-ga10x", "rubin": "blackwell"}
 
 
-@dataclass(frozen=True)
-class Case:
-    """A group of rows, ready to be evaluated under any constants."""
-
-    rows: MeasuredRows
-    device: Device
-    stream: Stream
-    scalar: bool
-
-    @staticmethod
-    def of(rows: MeasuredRows) -> Case:
-        """The rows with their device and what their ops move."""
-        kernel, variant = rows.model, rows.batch.variant
-        assert isinstance(kernel, StreamingKernel)
-        stream = kernel.stream(rows.batch.dims, variant)
-        return Case(rows, rows.hardware, stream, kernel.is_scalar(variant))
-
-    @property
-    def source(self) -> str:
-        return self.rows.words["source"]
-
-    @property
-    def family(self) -> str:
-        return self.rows.batch.family
-
-    @property
-    def eager(self) -> bool:
-        return self.rows.batch.variant.launch == "stream"
-
-    def analyse(self, shared: Mapping[str, float], own: Tables) -> Analysis:
-        """Of each row, under any constants; not yet held above the bound."""
-        constants = {**shared, **own.get(self.device.architecture, {})}
-        style = SCALAR if self.scalar else ""
-        machine = Machine.of(self.device, self.family, constants, style=style)
-        return analyse_stream(self.stream, self.rows.batch.variant, machine)
-
-    def log_ratio(self, shared: Mapping[str, float], own: Tables) -> F:
-        """log(estimate / measured) per row."""
-        return np.log(self.analyse(shared, own).time_s / self.rows.seconds)
-
-
-def thin(rows: MeasuredRows, count: int) -> MeasuredRows:
-    """A deterministic subsample of at most ``count`` rows."""
-    total = len(rows)
-    if total <= count:
-        return rows
-    return rows.take(np.random.default_rng(0).permutation(total)[:count])
-
-
-def parameters(cases: Sequence[Case]) -> list[tuple[str, str, float]]:
-    """(architecture or "", name, guess) of every constant that the cases can tell."""
-    found = [("", name, guess) for name, guess in SHARED.items()]
+def parameters(cases: Sequence[Case]) -> list[Parameter]:
+    """Every constant that the cases can tell."""
+    found = [Parameter("", name, guess) for name, guess in SHARED.items()]
     for architecture in sorted({case.device.architecture for case in cases}):
         mine = [case for case in cases if case.device.architecture == architecture]
         eager = [case for case in mine if case.eager]
-        names = set(PER_ARCHITECTURE)
-        if len(eager) == len(mine):
-            names.remove("launch_factor")
-        if not eager:
-            names -= set(STREAM)
-        found += [(architecture, n, g) for n, g in PER_ARCHITECTURE.items() if n in names]
         families = {case.family for case in mine if not case.scalar}
-        found += [
-            (architecture, name, guess)
-            for name, guess in PER_FAMILY.items()
-            if name.split(".")[0] in families
-        ]
-        kinds = {case.device.dram.technology.startswith("GDDR") for case in mine}
-        if len(kinds) == 2:
-            found.append((architecture, "gddr.dram_fraction", 1.0))
-            found.append((architecture, "gddr.reread_share", 1.0))
+        own = {
+            name: guess
+            for name, guess in PER_ARCHITECTURE.items()
+            if not (name == "launch_factor" and len(eager) == len(mine))
+            and not (name in STREAM and not eager)
+        }
+        own |= {name: x for name, x in PER_FAMILY.items() if name.split(".")[0] in families}
+        if len({case.device.dram.technology.startswith("GDDR") for case in mine}) == 2:
+            own |= {"gddr.dram_fraction": 1.0, "gddr.reread_share": 1.0}
+        found += [Parameter(architecture, name, guess) for name, guess in own.items()]
     return found
 
 
-def tables(names: Sequence[tuple[str, str, float]], logs: F) -> tuple[Constants, Tables]:
+def tables(free: Sequence[Parameter], logs: F) -> tuple[Constants, Tables]:
     """The shared constants and each architecture's from log offsets to the guesses."""
-    shared = {**PER_ARCHITECTURE, **PER_FAMILY, **FIXED, **ERRORS}
-    own: Tables = {}
-    for (architecture, name, guess), offset in zip(names, logs, strict=True):
-        target = own.setdefault(architecture, {}) if architecture else shared
-        target[name] = float(guess * np.exp(offset))
-    return shared, own
+    return fitting.moved(free, logs, {**PER_ARCHITECTURE, **PER_FAMILY, **FIXED, **ERRORS})
 
 
 ERRORS = {
@@ -201,15 +136,15 @@ ERRORS = {
 def fit(cases: Sequence[Case]) -> tuple[Constants, Tables]:
     """Shared constants and those of each architecture."""
     names = parameters(cases)
-    pull = 1.0 / np.array([_prior_sd(name) for _, name, _ in names])
+    pull = 1.0 / np.array([_prior_sd(one.name) for one in names])
     scales = [_scale(case) for case in cases]
 
     def errors(logs: F, i: int) -> F:
         return cases[i].log_ratio(*tables(names, logs)) * scales[i]
 
     def touches(j: int, i: int) -> bool:
-        architecture, name, _ = names[j]
-        return architecture in ("", cases[i].device.architecture) and _may_use(cases[i], name)
+        one = names[j]
+        return one.touches(cases[i].device.architecture) and _may_use(cases[i], one.name)
 
     def cost_of(logs: F, j: int) -> float:
         """Of the cases that constant ``j`` may move, and of its distance from its guess."""
@@ -319,109 +254,10 @@ def rounded(table: Mapping[str, float]) -> Constants:
     return fitting.rounded(table, ordered=False)
 
 
-def error_sizes(cases: Sequence[Case], shared: Mapping[str, float], own: Tables) -> Constants:
-    """Log sd of the errors of ``cases``, train rows that these constants were not fitted on.
-
-    The bias of a whole group (one source, device and kind) is what its rows share, half of its
-    variance put down to the device and half to the family; the rest is each row's own, larger
-    where the kernel mostly waits. Both are then scaled so that nine tenths of the rows lie within
-    their 90 % interval; kinds of one source and family weigh together what any other does.
-    """
-    eager = [case for case in cases if case.eager]
-    others = [case for case in cases if not case.eager]
-    residuals, waiting, weights = residuals_of(others, shared, own)
-    biases = np.array([np.median(error) ** 2 for error in residuals])
-    group_weights = np.array([part[0] * len(part) for part in weights])
-    common = float(np.sqrt(np.average(biases, weights=group_weights)))
-    away = [np.abs(error - np.median(error)) for error in residuals]
-    busy = [np.mean(c[w < 0.3]) for c, w in zip(away, waiting, strict=True) if (w < 0.3).any()]
-    idle = [np.mean(c[w > 0.7]) for c, w in zip(away, waiting, strict=True) if (w > 0.7).any()]
-    # the mean absolute deviation of a normal error is 0.8 of its sd
-    alone, small = float(np.mean(busy)) / 0.8, float(np.mean(idle)) / 0.8
-    sizes = (common, alone, max(small - alone, 0.0))
-    factor = covering(residuals, waiting, weights, sizes)
-    return {
-        "device_log_sd": common * factor / np.sqrt(2.0),
-        "family_log_sd": common * factor / np.sqrt(2.0),
-        "own_log_sd": alone * factor,
-        "small_log_sd": sizes[2] * factor,
-        "eager_error": covering(*residuals_of(eager, shared, own), sizes) / factor,
-    }
-
-
-Parts = list[F]
-
-
-def residuals_of(
-    cases: Sequence[Case], shared: Mapping[str, float], own: Tables
-) -> tuple[Parts, Parts, Parts]:
-    """Log residuals, share of the time spent waiting, and weights of the rows of each case."""
-    kinds = Counter((case.source, case.family) for case in cases)
-    residuals, waiting, weights = [], [], []
-    for case in cases:
-        residuals.append(case.log_ratio(shared, own))
-        waiting.append(1.0 - np.asarray(case.analyse(shared, own).features["busy_share"]))
-        count, share = len(case.rows), kinds[case.source, case.family]
-        weights.append(np.full(count, 1.0 / count / share))
-    return residuals, waiting, weights
-
-
-def covering(
-    residuals: Parts, waiting: Parts, weights: Parts, sizes: tuple[float, float, float]
-) -> float:
-    """By what the error sizes must be scaled for 90 % intervals to hold 90 % of the rows."""
-    common, alone, small = sizes
-    error, wait, weight = (np.concatenate(parts) for parts in (residuals, waiting, weights))
-    scaled = np.abs(error) / np.sqrt(common**2 + (alone + small * wait) ** 2)
-    order = np.argsort(scaled)
-    reached = np.cumsum(weight[order]) / weight.sum()
-    return float(scaled[order][np.searchsorted(reached, 0.9)]) / Z90
-
-
-def score(cases: Sequence[Case], shared: Mapping[str, float], own: Tables) -> Tables:
-    """Mean APE, bias and coverage-relevant spread per source, family and device."""
-    scores: Tables = {}
-    for case in cases:
-        error = case.log_ratio(shared, own)
-        v = case.rows.batch.variant
-        kind = "+".join(name for name, _ in v.flags)
-        words = (case.source, case.family, v.library, kind, case.device.name)
-        key = "/".join(part for part in words if part)
-        while key in scores:
-            key += "'"
-        off = np.abs(np.expm1(error))
-        long = off[case.rows.seconds >= LONG_US * 1e-6]  # the others are too short for some clocks
-        scores[key] = {
-            "rows": float(len(error)),
-            "mean_ape": round(float(np.mean(off)) * 100, 1),
-            "median_ape": round(float(np.median(off)) * 100, 1),
-            **({"median_ape_long": round(float(np.median(long)) * 100, 1)} if len(long) else {}),
-            "bias_pct": round(float(np.expm1(np.mean(error))) * 100, 1),
-            "log_sd": round(float(np.std(error)), 3),
-        }
-        print(f"{key:70s}", scores[key])
-    return scores
-
-
-def summary(scores: Tables) -> Constants:
-    """Mean APE (%) of the held-out rows of each source and family, for the card."""
-    sums: dict[str, tuple[float, float]] = {}
-    for key, figures in scores.items():
-        name = "/".join(key.split("/")[:2])
-        rows, error = sums.get(name, (0.0, 0.0))
-        sums[name] = (rows + figures["rows"], error + figures["rows"] * figures["mean_ape"])
-    return {f"{name} mean_ape": round(error / rows, 1) for name, (rows, error) in sums.items()}
-
-
 def cut(rows: MeasuredRows) -> Mask:
     """One in three of the shapes: whole columns of a table where the split is one of columns."""
     names = CUT_BY.get(rows.words["source"], tuple(rows.batch.dims))
     return one_in(3, *(rows.batch.dims[name] for name in names), seed=3)
-
-
-def cases_of(parts: Sequence[MeasuredRows], count: int) -> list[Case]:
-    """At most ``count`` rows of each part."""
-    return [Case.of(thin(rows, count)) for rows in parts]
 
 
 def spreads(train: Sequence[MeasuredRows]) -> Constants:

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,41 @@ def fit_within(
     ]
     found = min(tries, key=lambda one: float(one.cost))
     return {**start, **rounded(dict(zip(names, np.exp(found.x), strict=True)), ordered=False)}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One free constant.
+
+    Attributes:
+        of: architecture or format that has a value of its own; "" = all.
+        name: as kernel models know it.
+        guess: where its fit starts.
+    """
+
+    of: str
+    name: str
+    guess: float = 1.0
+
+    @property
+    def plain(self) -> str:
+        """The name without family and style."""
+        return self.name.rpartition(".")[2]
+
+    def touches(self, of: str) -> bool:
+        """Whether kernels of an architecture or format depend on it."""
+        return self.of in ("", of)
+
+
+def moved(
+    free: Sequence[Parameter], logs: Sequence[float] | F, shared: Mapping[str, float]
+) -> tuple[Constants, Tables]:
+    """Shared constants and those of each architecture, from log distances to the guesses."""
+    common, own = dict(shared), dict[str, Constants]()
+    for one, offset in zip(free, logs, strict=True):
+        target = own.setdefault(one.of, {}) if one.of else common
+        target[one.name] = float(one.guess * np.exp(offset))
+    return common, own
 
 
 def fit_by_groups(
