@@ -61,21 +61,13 @@ SPREAD = {"family_log_sd": 0.05, "device_log_sd": 0.07, "unmeasured_widening": 4
           "independent_log_sd": 0.15}  # fmt: skip
 DENSE = ("sglang", "trtllm")
 """Libraries that run short prefills as dense attention of heads."""
-NESTED = {
-    "sparse_attention": ("efficiency", "block_s", "entry_cycles", "tail", "dense_efficiency",
-                         "launch_s", "merge_s", "most_splits"),
-    "topk": ("launch_s", "row_cycles", "score_cycles", "kept_cycles", "passes"),
-    "indexer_logits": ("launch_s", "efficiency", "tile_s", "task_s", "score_cycles",
-                       "dram_efficiency", "write_share"),
-}  # fmt: skip
-"""Fitted constants of kernels that were timed inside modules only."""
 LAUNCH_S = (8e-7, 6e-6)
 """A kernel behind others in a stream takes at least the first and adds at most the second: more is
 the module's or the host's."""
 RANGES = {
     "sparse_attention": {
-        "launch_s": LAUNCH_S, "efficiency": (0.1, 1.0), "block_s": (1e-7, 2e-5),
-        "entry_cycles": (0.01, 64.0), "tail": (0.0, 1.0), "dense_efficiency": (0.02, 1.0),
+        "efficiency": (0.1, 1.0), "block_s": (1e-7, 2e-5), "entry_cycles": (0.01, 64.0),
+        "tail": (0.0, 1.0), "dense_efficiency": (0.02, 1.0), "launch_s": LAUNCH_S,
         "merge_s": (2e-7, 1e-5), "most_splits": (1.0, 64.0),
     },
     "topk": {
@@ -88,10 +80,11 @@ RANGES = {
         "write_share": (0.05, 1.0),
     },
 }  # fmt: skip
-"""Limits of these constants. In a module one constant can replace another, so the rows alone do not
-determine them. Lower limits are about a tenth of the times of kernels that were timed alone. Upper
-limits are wide, because some libraries select by sorting whole rows, and score blocks of keys by
-kernels that are not fused."""
+"""Fitted constants of kernels that were timed inside modules only, in the order of the descent, and
+their limits. In a module one constant can replace another, so the rows alone do not determine them.
+Lower limits are about a tenth of the times of kernels that were timed alone. Upper limits are wide,
+because some libraries select by sorting whole rows, and score blocks of keys by kernels that are
+not fused."""
 PROBLEMS = {"csa_module": "compressed", "hca_module": "compressed"}
 """Modules whose attention is one kernel are fitted together."""
 EAGER = ("dsa_sglang",)
@@ -138,7 +131,7 @@ def campaign(rows: MeasuredRows) -> Campaign:
     as_dense = short & (d["batch_size"] * tokens <= most)
     for part in model.parts(rows.batch, None):
         family, batch = part.batch.family, part.batch
-        if family in NESTED:
+        if family in RANGES:
             runs = np.zeros(len(rows)) + part.count
             if dense and family != "sparse_attention":
                 runs = np.where(as_dense, 0.0, runs)
@@ -268,7 +261,7 @@ class Problem:
     def _kernel(self, key: Key, step: float) -> None:
         own, users = self.kernels[key], self.users[key]
         best = self.loss()
-        for name in NESTED[key[0]]:
+        for name in RANGES[key[0]]:
             if own[name] == 0.0:
                 continue
             least, most = RANGES[key[0]][name]
