@@ -128,12 +128,12 @@ def score_measured(
             :WORST
         ],
         reasons=Counter(row.reason for row in after if not row.answered),
-        said=[*given.lines(), *_other_device(given, device)],
+        said=[*given.lines(), *_overruled(given, device)],
     )
 
 
-def _other_device(given: Given, device: str) -> list[str]:
-    """A note if sessions name another device than the user: the sessions' device is used."""
+def _overruled(given: Given, device: str) -> list[str]:
+    """That sessions name another device than the user: theirs counts."""
     own = sorted({session.device for session in given.sessions if session.device})
     if not device or not own or own == [device]:
         return []
@@ -167,7 +167,7 @@ def _order(key: tuple[str, str]) -> int:
 
 
 def _cases(given: Given, device: str) -> tuple[list[Case], list[Scored]]:
-    """Cases of rows, and rows that no scenario can express, which have no prediction."""
+    """Rows that a scenario can say, and those that none can: they have no prediction."""
     cases: list[Case] = []
     unread: list[Scored] = []
     for each, made in _makers(given, device):
@@ -176,7 +176,7 @@ def _cases(given: Given, device: str) -> tuple[list[Case], list[Scored]]:
         except SilicastError as error:
             if error.field in OWN:
                 raise
-            unread.append(Scored(_unpredicted(each), reason=str(error)))
+            unread.append(Scored(_unsaid(each), reason=str(error)))
     return cases, unread
 
 
@@ -230,8 +230,8 @@ def _microseconds(each: Numbered[KernelGiven]) -> float:
     return float(time) * TIMES[stated[0]] * US_PER_S
 
 
-def _unpredicted(each: Numbered[Any]) -> Case:
-    """A case of a row that no scenario can express; its time is not used."""
+def _unsaid(each: Numbered[Any]) -> Case:
+    """A case of a row that no scenario says; its time does not matter."""
     row = each.row
     if isinstance(row, KernelGiven):
         kind, table, name = KERNELS, row.values, row.values.get("op", "kernel")
