@@ -1,28 +1,33 @@
-"""Time of composition, and how far step tables are from it, against the budgets of the design.
+"""Time of composition, and how far prices of single steps are from it, against the budgets.
 
-    .venv/bin/python benchmarks/speed_composition.py [OUT.json]
+    .venv/bin/python -m benchmarks.speed_composition [OUT.json]
 
-Smallest of several runs: the machine may be shared. Batch states are drawn as in the property test
-(tests/property/test_step_table.py); the full composition of each is at its own clock.
+CPU seconds of this process, the smallest of several runs. A price is asked for three kinds of
+states: those that continuous batching comes to (requests arrive, are prefilled in chunks, decode
+and leave), the same ones again, and random ones, which hardly have a table or surface in common.
 """
 
 from __future__ import annotations
 
 import json
+import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from silicast.composition.program_pass import predict_program
-from silicast.composition.step_table import StepTable
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.machine import Machine
+from silicast.composition.program import predict_program
 from silicast.composition.states import BatchStates
+from silicast.composition.static_batch import predict_static_batch
 from silicast.composition.step import StepModel
+from silicast.composition.step_prices import StepPrices
+from silicast.composition.stepper import Stepper
+from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device
 from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.models import find_model
@@ -32,39 +37,80 @@ from silicast.workload.plan import Plan
 STATES = 10_000
 STEPS = 1000
 OPERATIONS = 4000
-BUDGET = {"program_ms": 20.0, "step_us": 20.0, "off_pct": 0.5}
-CASES = (
-    ("Llama-3.1-8B", "H100", "vllm", Plan()),
-    ("Llama-3.1-70B", "H100", "vllm", Plan(tp=4)),
-    ("Qwen3-30B-A3B", "H200", "sglang", Plan(tp=2)),
-    ("DeepSeek-V3", "H200", "trtllm", Plan(tp=8)),
-    ("Llama-3.1-8B", "L4", "vllm", Plan()),
+REQUESTS = 400
+BUDGET = {
+    "program_ms": 20.0, "static_batch_ms": 5.0, "state_us": 40.0, "run_step_us": 5.0,
+    "off_pct": 0.5,
+}  # fmt: skip
+CASES: tuple[tuple[str, str, str, dict[str, int]], ...] = (
+    ("Llama-3.1-8B", "H100", "vllm", {}),
+    ("Llama-3.1-70B", "H100", "vllm", {"tp": 4, "pp": 2}),
+    ("Qwen3-30B-A3B", "H200", "sglang", {"tp": 2}),
+    ("DeepSeek-V3", "H200", "trtllm", {"tp": 8}),
+    ("DeepSeek-V3", "B200", "sglang", {"attention_dp": 8, "ep": 8}),
+    ("Qwen3-Next-80B-A3B", "H100", "vllm", {"tp": 2}),
+    ("gpt-oss-120b", "H100", "vllm", {"tp": 2}),
+    ("Llama-3.1-8B", "L4", "vllm", {}),
 )
-LOWER = 1000
-"""Of the states whose clock is below boost, so many are composed in full, one by one."""
+"""Dense, experts, latent, hybrid and windowed; tp, pp, attention_dp; one below its boost clock."""
+
+State = tuple[list[tuple[int, int]], I64]
 
 
 def smallest_s(call: Callable[[], object], repeats: int) -> float:
     best = float("inf")
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = time.process_time()
         call()
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.process_time() - start)
     return best
 
 
-def random_states(rng: np.random.Generator, count: int) -> BatchStates:
-    prefills = np.where(rng.random(count) < 0.3, rng.integers(1, 4, count), 0)
-    decodes = np.where((prefills > 0) & (rng.random(count) < 0.3), 0, rng.integers(1, 65, count))
-    new = rng.integers(16, 2048, prefills.sum())
-    past = rng.choice([0, 0, 512, 4096], prefills.sum())
-    return BatchStates(
-        new,
-        new + past,
-        np.concatenate(([0], np.cumsum(prefills))),
-        rng.integers(10, 4000, decodes.sum()),
-        np.concatenate(([0], np.cumsum(decodes))),
-    )
+def random_state(rng: np.random.Generator) -> State:
+    decoding = int(2.0 ** rng.uniform(0, 8)) if rng.random() < 0.9 else 0
+    starting = int(rng.integers(1, 4)) if not decoding or rng.random() < 0.3 else 0
+    cached = rng.integers(1, int(2.0 ** rng.uniform(6, 14)), decoding)
+    prefill = []
+    for _ in range(starting):
+        new = int(2.0 ** rng.uniform(0, 11))
+        past = int(2.0 ** rng.uniform(0, 12)) if rng.random() < 0.5 else 0
+        prefill.append((new, new + past))
+    return prefill, cached.astype(np.int64)
+
+
+def simulated_states(rng: np.random.Generator) -> list[State]:
+    """What a scheduler asks for: up to 64 sequences, and chunks of 512 tokens of prompts."""
+    found: list[State] = []
+    decoding: dict[int, list[int]] = {}
+    waiting = [
+        (number, int(rng.integers(50, 2000)), int(rng.integers(20, 300)))
+        for number in range(REQUESTS)
+    ]
+    while waiting or decoding:
+        cached = np.array([each[0] for each in decoding.values()], dtype=np.int64)
+        chunk: list[tuple[int, int]] = []
+        if waiting and len(decoding) < 64:
+            number, prompt, output = waiting[0]
+            done = 0
+            while done < prompt:  # a prompt's chunks, each beside a decode step
+                new = min(512, prompt - done)
+                chunk = [(new, done + new)]
+                done += new
+                found.append((chunk, cached))
+                cached = cached + 1
+            waiting.pop(0)
+            chunks = -(-prompt // 512)
+            for each in decoding.values():
+                each[0] += chunks
+                each[1] -= chunks
+            decoding[number] = [prompt, output]
+        else:
+            found.append(([], cached))
+            for each in decoding.values():
+                each[0] += 1
+                each[1] -= 1
+        decoding = {n: each for n, each in decoding.items() if each[1] > 0}
+    return found
 
 
 def program() -> dict[str, float]:
@@ -84,9 +130,7 @@ def program() -> dict[str, float]:
             before = (nodes[-1].name,)
     graph = Graph("program", (Block("forward", tuple(nodes)),))
     machine = Machine(find_device("H100"), find_engine("torch-eager"))
-    start = time.perf_counter()
-    predict_program(machine, graph)
-    first = time.perf_counter() - start
+    first = smallest_s(lambda: predict_program(machine, graph), 1)
     return {
         "operations": OPERATIONS,
         "first_ms": first * 1e3,
@@ -94,54 +138,122 @@ def program() -> dict[str, float]:
     }
 
 
-def steps(name: str, device: str, engine: str, plan: Plan) -> dict[str, float | str]:
-    model = StepModel(
-        Deployment(find_model(name), find_device(device), find_engine(engine), plan=plan)
+def deployment(case: tuple[str, str, str, dict[str, int]]) -> Deployment:
+    name, device, engine, plan = case
+    return Deployment.of(
+        find_model(name), find_device(device), find_engine(engine), plan=Plan(**plan)
     )
-    table = StepTable(model)
-    rng = np.random.default_rng(5)
-    some = random_states(rng, STEPS)
-    start = time.perf_counter()
-    table.steps(some)
-    cold = time.perf_counter() - start
-    warm = smallest_s(lambda: table.steps(some), 10)
-    decoding = BatchStates.decode(rng.integers(100, 4000, 32).tolist(), np.arange(1, STEPS + 1))
-    table.steps(decoding)
-    decode = smallest_s(lambda: table.steps(decoding), 10)
-    states = random_states(rng, STATES)
-    found = table.steps(states)
-    rows, full = full_total_s(model, states)
-    off = np.abs(found.total_s[rows] / full - 1.0)
-    slow = found.clock_hz < model.deployment.device.clocks.boost_hz
+
+
+def static_batch() -> dict[str, float]:
+    """Different batches of one deployment: nothing of an answer is remembered."""
+    where = deployment(CASES[0])
+    predict_static_batch(where, [1024] * 8, 128)
+
+    def some() -> None:
+        for count in range(1, 33):
+            predict_static_batch(where, [1000 + count] * count, 128)
+
+    return {"ms": smallest_s(some, 5) / 32 * 1e3}
+
+
+def prices(case: tuple[str, str, str, dict[str, int]]) -> dict[str, float | str]:
+    model = StepModel.of(deployment(case))
+    rng, before = np.random.default_rng(5), peak_mb()
+    found = StepPrices(model)
+    asked = simulated_states(rng)
+    decodes = [state for state in asked if not state[0]]
+    mixed = [state for state in asked if state[0]]
+    cold = smallest_s(lambda: price_all(found, asked), 1)
+    decode = smallest_s(lambda: price_all(found, decodes), 5)
+    chunk = smallest_s(lambda: price_all(found, mixed), 3)
+    cached = rng.integers(100, 2000, 32)
+    found.run(cached, STEPS)
+    run = smallest_s(lambda: found.run(cached, STEPS), 5)
+    states = [random_state(rng) for _ in range(STATES)]
+    fresh = smallest_s(lambda: price_all(found, states), 1)
+    off, below = errors(model, found, states)
+    worst = run_error(model, found, cached)
     return {
-        "case": f"{name} on {device}, {engine}, tp {plan.tp}",
-        "cold_us": cold / STEPS * 1e6,
-        "warm_us": warm / STEPS * 1e6,
-        "decode_us": decode / STEPS * 1e6,
+        "case": f"{case[0]} on {case[1]}, {case[2]} {case[3] or ''}".strip(),
+        "decode_us": decode / len(decodes) * 1e6,
+        "with_prefill_us": chunk / len(mixed) * 1e6,
+        "cold_us": cold / len(asked) * 1e6,
+        "random_us": fresh / STATES * 1e6,
+        "run_step_us": run / STEPS * 1e6,
         "largest_off_pct": float(off.max() * 100.0),
-        "p999_off_pct": float(np.quantile(off, 0.999) * 100.0),
+        "p99_off_pct": float(np.quantile(off, 0.99) * 100.0),
         "mean_off_pct": float(off.mean() * 100.0),
-        "below_boost_pct": float(slow.mean() * 100.0),
+        "largest_run_off_pct": worst * 100.0,
+        "below_boost_pct": below * 100.0,
+        "memory_mb": peak_mb() - before,
     }
 
 
-def full_total_s(model: StepModel, states: BatchStates) -> tuple[np.ndarray, np.ndarray]:
-    """Which states, and their full composition at their own clock: all that run at boost, and of
-    the others as many as LOWER.
-    """
-    at_boost = model.steps(states)
-    boost = model.deployment.device.clocks.boost_hz
-    clocks = np.array([model.held_clock(at_boost, index) for index in range(len(states))])
-    slow = np.flatnonzero(clocks < boost)[:LOWER]
-    total = [
-        model.steps(states.chosen(slow[[i]]), clocks[slow[i]]).total_s[0] for i in range(len(slow))
-    ]
-    quick = np.flatnonzero(clocks == boost)
-    return np.concatenate((quick, slow)), np.concatenate((at_boost.total_s[quick], total))
+def price_all(found: StepPrices, states: Sequence[State]) -> None:
+    for prefill, cached in states:
+        found.price(prefill, cached)
+
+
+def errors(model: StepModel, found: StepPrices, states: Sequence[State]) -> tuple[F64, float]:
+    """Relative errors of passes, and the share of states whose clock is below boost."""
+    off, below = [], 0
+    none = np.zeros(1, dtype=np.int64)
+    for prefill, cached in states:
+        new, total = (np.array([pair[i] for pair in prefill], dtype=np.int64) for i in (0, 1))
+        ends = np.array([0, len(new)]), np.array([0, len(cached)])
+        state = BatchStates(new, total, ends[0], cached, ends[1], np.array([-1]))
+        times = model.steps(state)
+        hz = model.held_clock(times, 0)
+        below += hz < model.machine.uncapped_device.clocks.boost_hz
+        times = model.at_clock(times, state, hz, none)
+        full = float(times.device_s[0] + times.waited_s[0])
+        off.append(abs(found.price(prefill, cached).pass_s / full - 1.0))
+    return np.array(off), below / len(states)
+
+
+def run_error(model: StepModel, found: StepPrices, cached: I64) -> float:
+    """Largest relative error of a step of a run, at the clock of its middle."""
+    states = BatchStates.decode(cached.tolist(), np.arange(1, STEPS + 1))
+    times = model.steps(states)
+    hz = model.held_clock(times, STEPS // 2)
+    times = model.at_clock(times, states, hz, np.arange(STEPS))
+    return float(
+        np.abs(found.run(cached, STEPS).pass_s / (times.device_s + times.waited_s) - 1).max()
+    )
+
+
+def stepper() -> dict[str, float]:
+    """Requests that arrive one by one, each prefilled at once and decoded to its end."""
+    shared = StepPrices(StepModel.of(deployment(CASES[0])))
+
+    def serve() -> int:
+        one, steps = Stepper(shared), 0
+        for number in range(200):
+            one.admit(str(number), 300 + number)
+            one.advance({str(number): 300 + number})
+            one.run(20)
+            steps += 21
+            if number >= 32:
+                one.finish(str(number - 32))
+        return steps
+
+    steps = serve()
+    return {"steps": steps, "us_per_step": smallest_s(serve, 3) / steps * 1e6}
+
+
+def peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
 
 
 def main() -> None:
-    result = {"budget": BUDGET, "program": program(), "steps": [steps(*case) for case in CASES]}
+    result = {
+        "budget": BUDGET,
+        "static_batch": static_batch(),
+        "program": program(),
+        "stepper": stepper(),
+        "steps": [prices(case) for case in CASES],
+    }
     text = json.dumps(result, indent=1)
     print(text)
     if len(sys.argv) > 1:

@@ -1,7 +1,36 @@
-"""``python -m silicast`` is the command ``silicast``."""
+"""The command ``silicast`` as a process: settings of the interpreter around one call."""
 
+from __future__ import annotations
+
+import gc
+import os
 import sys
+from typing import NoReturn
 
-from silicast.app.cli import main
+RARE_COLLECTIONS = 100_000
+"""Allocations between two garbage collections: one answer makes few cycles."""
 
-sys.exit(main())
+
+def run() -> NoReturn:
+    """Runs the command line and ends the process.
+
+    Predictions take milliseconds, so threads for matrix products, garbage collections and the
+    teardown of the interpreter would take longer than they do. Commands that run for minutes keep
+    the threads and end as usual.
+    """
+    gc.set_threshold(RARE_COLLECTIONS)
+    from silicast.app.cli import PREDICT, main
+
+    quick = len(sys.argv) > 1 and sys.argv[1] in PREDICT
+    if quick:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is imported
+    status = main()
+    if quick:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    run()

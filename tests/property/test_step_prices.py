@@ -170,7 +170,7 @@ def test_equal_steps_take_what_a_step_takes_with_its_host(engine: str) -> None:
     # from a start to the next: this step's pass and the next one's host work
     for index in range(1, 5):
         period = starts[index + 1] - starts[index]
-        assert period == pytest.approx(float(total[index]), rel=1e-3)
+        assert period == pytest.approx(float(total[index]), rel=WITHIN)
 
 
 def test_steppers_reject_what_cannot_run() -> None:

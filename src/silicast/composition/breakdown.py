@@ -23,11 +23,11 @@ from silicast.core.prediction import (
     Tier,
     to_picoseconds,
 )
-from silicast.kernels.data_movement import UNMODELLED
 from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.knowledge import stand_ins
 from silicast.workload.graph import Direction
+from silicast.workload.op import UNMODELLED
 
 LEAST_COVERED = 0.9
 """Share of the time of operations with a model below which a program is out of the domain."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import final
 
 from silicast.composition.machine import Machine
-from silicast.composition.power_state import power_state
 from silicast.core.dtypes import RECIPES
+from silicast.hardware.device import Device
 from silicast.kernels.formats import with_format
+from silicast.kernels.physics import load_physics
 from silicast.kernels.power import Activity, sustained_clock
 
+PHYSICS = "frameworks"
 TOLERANCE = 0.005
 """A clock this close to boost is boost."""
 
@@ -63,3 +67,30 @@ def held_clock(
         power_state(machine.device).clock_share * boost,
     )
     return hz if hz < boost * (1.0 - TOLERANCE) else boost
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PowerState:
+    """What is known of a board beyond its cap.
+
+    Attributes:
+        clock_share: of the boost clock, between full speed and what a throttled campaign found; 1 =
+            none did.
+        log_sd: half the distance of the two.
+    """
+
+    clock_share: float = 1.0
+    log_sd: float = 0.0
+
+
+def power_state(device: Device) -> PowerState:
+    """The state of a device by its name (``catalog/physics/frameworks.json``).
+
+    >>> from silicast.hardware.catalog import find_device
+    >>> power_state(find_device("H100-SXM-80GB")).clock_share
+    1.0
+    """
+    own = load_physics(PHYSICS).architectures.get(device.name, {})
+    share = own.get("clock_share", 1.0)
+    return PowerState(share, -math.log(share) if share < 1.0 else 0.0)

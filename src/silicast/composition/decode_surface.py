@@ -4,8 +4,9 @@ What attention over cached tokens takes depends on every sequence's length, but 
 through the number of sequences, their tokens and the longest. A surface evaluates the full model at
 sequences of which one is the longest and all others are alike, at the corners of a grid's cells as
 they are visited, and interpolates. In the middle of a cell it also evaluates lengths of several
-distributions: where the interpolation is not within :data:`TOLERANCE` of all of them (few
-sequences, whose split among the cores changes in jumps), every step of the cell is evaluated.
+distributions. Where the interpolation is not within :data:`TOLERANCE` of them, finer cells
+enclose the jump; where the distributions differ among themselves (few sequences, whose split among
+the cores changes in jumps), every step of the cell is evaluated.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from silicast.workload.symbols import DECODE_KV
 
 FAMILIES = frozenset(("attention_decode", "mla_decode"))
 TOKENS_OF_OCTAVE = 16
-"""Points of the grid in an octave of tokens."""
+"""Points of the coarsest grid in an octave of tokens."""
 RATIOS_OF_OCTAVE = 4
-"""Points of the grid in an octave of the longest sequence over the mean one."""
-TOLERANCE = 0.005
-"""Largest error, in the middle of a cell, of one that is interpolated."""
-_RATIO = 2.0 ** (1.0 / RATIOS_OF_OCTAVE)
+"""Points of the coarsest grid in an octave of the longest sequence over the mean one."""
+LEVELS = 4
+"""Grids, each twice as fine as the one before it: finer ones serve where a cell has a jump."""
+TOLERANCE = 0.002
+"""Largest error, in the middle of a cell, of one that is interpolated: of a step that decodes."""
 
 Values = tuple[float, ...]
 Corners = Sequence[Values]
@@ -70,6 +72,7 @@ class DecodeSurface:
         timer: prices the grid.
         members: places of the nodes.
         device: a place in the grid of clocks -> the device at that clock, 0 = boost.
+        rest_s: that place, sequences -> what all other nodes of a decode step take.
     """
 
     def __init__(
@@ -78,10 +81,12 @@ class DecodeSurface:
         group: NodeGroup,
         members: Sequence[int],
         device: Callable[[int], Device],
+        rest_s: Callable[[int, int], float],
     ) -> None:
         self.timer, self.group, self.members = timer, group, tuple(members)
-        self._device = device
-        self._cells: dict[tuple[int, int, int, int], Corners | None] = {}
+        self._device, self._rest_s = device, rest_s
+        self._runs = [timer.nodes[index].count for index in members]
+        self._cells: dict[tuple[int, int, int, int, int], Corners | None] = {}
 
     @staticmethod
     def describes(timer: Timer, group: NodeGroup, index: int) -> bool:
@@ -99,31 +104,43 @@ class DecodeSurface:
             cached: tokens of each sequence without the new one.
             tokens: of all sequences, the new ones included; ``longest``: of the longest.
         """
-        number, step, right, up = _cell(len(cached), tokens, longest)
-        key = (place, len(cached), number, step)
-        if key not in self._cells:
-            self._cells[key] = self._checked(*key)
-        corners = self._cells[key]
-        if corners is None:
-            return self._evaluated(place, [cached])[0]
-        return _mean(corners, right, up)
+        for level in range(LEVELS):
+            number, step, right, up = _cell(len(cached), tokens, longest, level)
+            key = (place, len(cached), number, step, level)
+            if key not in self._cells:
+                self._cells[key] = self._checked(*key)
+            corners = self._cells[key]
+            if corners:
+                return _mean(corners, right, up)
+            if corners is None:
+                break
+        return self._evaluated(place, [cached])[0]
 
-    def _checked(self, place: int, count: int, number: int, step: int) -> Corners | None:
-        """The corners of a cell; None where interpolation does not do."""
-        below, above = (_total(count, each) for each in (number, number + 1))
-        low, high = (2.0 ** (each / RATIOS_OF_OCTAVE) for each in (step, step + 1))
+    def _checked(
+        self, place: int, count: int, number: int, step: int, level: int
+    ) -> Corners | None:
+        """The corners of a cell; () where a finer one may do, None where none does."""
+        below, above = (_total(count, each, level) for each in (number, number + 1))
+        low, high = (_ratio(each, level) for each in (step, step + 1))
         middle, ratio = (below + above) // 2, (low + high) / 2.0
         points = [(tokens, ratio, ALIKE) for tokens in (below, above) for ratio in (low, high)]
         points += [(middle, ratio, each) for each in DISTRIBUTIONS[: count + 1]]
         lists = [_sequences(count, *point) for point in points]
         found = self._evaluated(place, lists)
-        corners, own = found[:4], len(self.members)
-        for cached, exact in zip(lists[4:], found[4:], strict=True):
-            *_, right, up = _cell(count, int(cached.sum()) + count, int(cached.max()) + 1)
-            pairs = zip(_mean(corners, right, up)[:own], exact[:own], strict=True)
-            if any(abs(a - b) > TOLERANCE * b for a, b in pairs):
-                return None
-        return corners
+        corners, checks = found[:4], found[4:]
+        cached, rest_s = lists[-1], self._rest_s(place, count)
+        *_, right, up = _cell(count, int(cached.sum()) + count, int(cached.max()) + 1, level)
+        if all(self._is_near(_mean(corners, right, up), each, rest_s) for each in checks):
+            return corners
+        alike = all(self._is_near(checks[0], each, rest_s) for each in checks)
+        return () if alike else None
+
+    def _is_near(self, found: Values, exact: Values, rest_s: float) -> bool:
+        """Whether the members' times are the same within the tolerance of a step."""
+        off_s, whole_s = 0.0, rest_s
+        for runs, one, other in zip(self._runs, found, exact, strict=False):
+            off_s, whole_s = off_s + runs * abs(one - other), whole_s + runs * other
+        return off_s <= TOLERANCE * whole_s
 
     def _evaluated(self, place: int, lists: Sequence[I64]) -> list[Values]:
         """The values of steps with the given cached tokens, by the full model."""
@@ -160,23 +177,28 @@ def _sequences(count: int, tokens: int, ratio: float, of: Distribution) -> I64:
     return np.concatenate(([longest - 1], np.maximum(found, 0)))
 
 
-def _total(count: int, number: int) -> int:
+def _total(count: int, number: int, level: int) -> int:
     """Tokens at a point of the grid: at least one a sequence."""
-    return int(count * 2.0 ** (number / TOKENS_OF_OCTAVE)) if number > 0 else count + number
+    points = TOKENS_OF_OCTAVE << level
+    return int(count * 2.0 ** (number / points)) if number > 0 else count + number
 
 
-def _cell(count: int, tokens: int, longest: int) -> tuple[int, int, float, float]:
+def _ratio(step: int, level: int) -> float:
+    """The longest over the mean at a point of the grid."""
+    return float(2.0 ** (step / (RATIOS_OF_OCTAVE << level)))
+
+
+def _cell(count: int, tokens: int, longest: int, level: int) -> tuple[int, int, float, float]:
     """Numbers of a cell's tokens and of its ratio of the longest, and where in it a step is."""
-    number = int(math.log2(tokens / count) * TOKENS_OF_OCTAVE)
-    while (below := _total(count, number)) > tokens:
+    number = int(math.log2(tokens / count) * (TOKENS_OF_OCTAVE << level))
+    while (below := _total(count, number, level)) > tokens:
         number -= 1
-    while (above := _total(count, number + 1)) <= tokens:
+    while (above := _total(count, number + 1, level)) <= tokens:
         number, below = number + 1, above
     ratio = max(longest * count / tokens, 1.0)
-    step = int(math.log2(ratio) * RATIOS_OF_OCTAVE)
-    low = 2.0 ** (step / RATIOS_OF_OCTAVE)
-    up = (ratio - low) / (low * (_RATIO - 1.0))
-    return number, step, (tokens - below) / (above - below), up
+    step = int(math.log2(ratio) * (RATIOS_OF_OCTAVE << level))
+    low, high = _ratio(step, level), _ratio(step + 1, level)
+    return number, step, (tokens - below) / (above - below), (ratio - low) / (high - low)
 
 
 def _mean(corners: Corners, right: float, up: float) -> Values:

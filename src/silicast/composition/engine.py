@@ -13,7 +13,6 @@ from typing import Literal, final
 
 import msgspec
 
-from silicast.communication.library import collective_libraries
 from silicast.core.compiled import content_of, converted, entries, names_of, read_toml
 from silicast.core.errors import SilicastError
 from silicast.core.naming import NameIndex
@@ -228,6 +227,7 @@ def check_engine(engine: Engine, path: Path) -> Engine:
     Raises:
         SilicastError: a family, library, call or recipe that does not exist; names file and field.
     """
+    from silicast.communication.library import collective_libraries
     from silicast.kernels.implementation import families
 
     known_collectives = collective_libraries()

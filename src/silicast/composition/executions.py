@@ -11,9 +11,7 @@ import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
-from silicast.workload.backward import BACKWARD
-from silicast.workload.graph import Block, Direction, Graph, Node
-from silicast.workload.outputs import result_bytes
+from silicast.workload.graph import BACKWARD, Block, Direction, Graph, Node
 
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward", "optimizer")
 MOST_EXECUTIONS = 1_000_000
@@ -191,6 +189,8 @@ class Executions:
     @cached_property
     def result_bytes(self) -> I64:
         """Of what each execution writes for others, shape (executions,)."""
+        from silicast.workload.outputs import result_bytes
+
         each = [kernel.node.output_bytes or result_bytes(kernel.node.op) for kernel in self.kernels]
         sizes: I64 = np.array(each, dtype=np.int64)[self.order]
         nodes = [node for block, _, _ in self._runs for node in block.nodes]

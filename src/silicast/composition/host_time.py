@@ -21,9 +21,9 @@ from typing import TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
+from silicast.composition.clock import PHYSICS
 from silicast.composition.engine import Launch
 from silicast.composition.machine import Machine
-from silicast.composition.power_state import PHYSICS
 from silicast.composition.stage_graph import StageGraph
 from silicast.composition.states import BatchStates
 from silicast.composition.timeline import Launches

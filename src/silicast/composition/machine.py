@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from silicast.composition.engine import Engine
-from silicast.hardware.cluster import Cluster, cluster_of
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.learning.tiers import ALL_SHIPPED, Evidence
+
+if TYPE_CHECKING:
+    from silicast.hardware.cluster import Cluster
 
 IN_LINE = frozenset(("vector_cpu",))
 """Execution models whose operations run in the thread that calls them: nothing is launched ahead,
@@ -41,6 +43,8 @@ class Machine:
     @cached_property
     def links(self) -> Cluster:
         """The cluster, stated or usual."""
+        from silicast.hardware.cluster import cluster_of
+
         return self.cluster or cluster_of(self.device, gpus_per_node=self.gpus_per_node or None)
 
     @property

@@ -50,7 +50,7 @@ class WithMeasured:
 def with_measured_host(
     engine: Engine, constants: Sequence[HostConstant], measured_on: Host, stated: Host | None
 ) -> WithMeasured:
-    """``engine`` with the constants that speak for it.
+    """``engine`` with the constants that apply to it.
 
     Args:
         constants: those of the engine go before those of any; of equals the first counts.

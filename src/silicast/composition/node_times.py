@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 
-from silicast.communication.collective import CollectiveTimes, collective_batch_times
-from silicast.composition.concurrency import Shares
 from silicast.composition.engine_lowering import COLLECTIVES
 from silicast.composition.fusion import smallest_kernel_s
 from silicast.composition.machine import Machine
@@ -23,7 +21,6 @@ from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation, KernelTimes, implementation_for
-from silicast.kernels.moe_recipes import DISPATCHED, DISPATCHED_PREFILL
 from silicast.kernels.physics import load_physics
 from silicast.learning.tiers import in_whole_models, kernel_times
 from silicast.workload.op import Affine, Dim, Op, OpBatch, Variant
@@ -44,7 +41,11 @@ from silicast.workload.symbols import (
     phase_of,
 )
 
-Times = KernelTimes | CollectiveTimes
+if TYPE_CHECKING:
+    from silicast.communication.collective import CollectiveTimes
+    from silicast.composition.concurrency import Shares
+
+Times: TypeAlias = "KernelTimes | CollectiveTimes"
 _ANALYTIC, _LEARNED = TIERS.index("analytic"), TIERS.index("cross-device")
 _SCALED, _CALIBRATED = TIERS.index("scaled"), TIERS.index("calibrated")
 
@@ -66,7 +67,7 @@ class NodeGroup:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Call:
     """One evaluation: nodes x states, the states of the first node first.
 
@@ -92,6 +93,19 @@ class Call:
     def spread(self, values: F64) -> F64:
         """One value an evaluated size, over the states, shape (members, rows)."""
         return np.reshape(values, (len(self.members), self.count))[:, self.place]
+
+    @cached_property
+    def bound_by(self) -> list[str]:
+        """The resource that sets the bound of each evaluated size."""
+        if not isinstance(self.times, KernelTimes):
+            return self.times.bound_by()
+        needs = {n: s for n, s in self.times.analysis.resource_s.items() if n != "launch"}
+        names, rows = list(needs), len(self.members) * self.count
+        each = [
+            found if len(found := np.ravel(s).tolist()) == rows else found * rows
+            for s in needs.values()
+        ]
+        return [names[row.index(max(row))] for row in zip(*each, strict=True)]
 
 
 @final
@@ -129,7 +143,7 @@ class NodeTimes:
         self.tiers[where] = tiers if isinstance(tiers, int) else call.spread(tiers)
         for index in call.members:
             self.shared[index] = times.shared_log_sd
-        if isinstance(times, CollectiveTimes):
+        if not isinstance(times, KernelTimes):
             self._fill[where] = load_physics("composition").default["collective_cores"]
             self._links[where] = 1.0
             return
@@ -143,18 +157,28 @@ class NodeTimes:
     @cached_property
     def shares(self) -> Shares:
         """See the class."""
+        from silicast.composition.concurrency import Shares
+
         busy = self.dram_bytes / self.device.dram.bandwidth_bytes_per_s
         share = np.divide(busy, self.time_s, out=np.zeros_like(busy), where=self.time_s > 0.0)
         return Shares(self._fill, np.minimum(share, 1.0), self._links)
 
     def bound_by(self, index: int, state: int) -> str:
         """What sets a node's bound in a state, "" = it does not run."""
-        for call in self.calls:
-            found = np.flatnonzero(call.rows == state)
-            if index in call.members and len(found):
-                first = list(call.members).index(index) * call.count
-                return _bound_by(call, first + int(call.place[found[0]]))
+        for call, own in self._calls_of.get(index, ()):
+            place = int(np.searchsorted(call.rows, state))
+            if place < len(call.rows) and call.rows[place] == state:
+                return call.bound_by[own * call.count + int(call.place[place])]
         return ""
+
+    @cached_property
+    def _calls_of(self) -> dict[int, list[tuple[Call, int]]]:
+        """Calls of each node, and which of their members it is."""
+        found: dict[int, list[tuple[Call, int]]] = {}
+        for call in self.calls:
+            for own, index in enumerate(call.members):
+                found.setdefault(index, []).append((call, own))
+        return found
 
     def ceiling_s(self) -> F64:
         """What the quick ones of measured kernels reached, shape (nodes, n); 0 = not known."""
@@ -186,15 +210,6 @@ def _tiers(times: Times) -> int | F64:
         if weight is not None:
             found = np.where(weight > 0.0, tier, found)
     return found
-
-
-def _bound_by(call: Call, row: int) -> str:
-    """The resource that sets the bound of one row of a call."""
-    if isinstance(call.times, CollectiveTimes):
-        return call.times.bound_by()[row]
-    table = call.times.analysis.resource_s
-    needs = {n: np.ravel(s)[row] for n, s in table.items() if n != "launch"}
-    return max(needs, key=lambda name: float(needs[name]))
 
 
 @final
@@ -278,11 +293,13 @@ class Timer:
 
         Args:
             boosted: at the boost clock.
-            wanted: states for which it matters; others may keep what they have.
+            wanted: states for which it matters; others may stay as they are.
         """
         found = NodeTimes(self.graph, len(states), device)
+        needed = np.zeros(len(states), dtype=bool)
+        needed[wanted] = True
         for call in boosted.calls:
-            if not len(np.intersect1d(call.rows, wanted)):
+            if not needed[call.rows].any():
                 found.put(call)
                 continue
             found.put(self.slowed(call, device))
@@ -380,6 +397,8 @@ class Timer:
                 sizes = {name: int(values[0]) for name, values in sizes.items()}
             batch = OpBatch(group.family, group.variant, sizes, numbers=one)
         if group.family in COLLECTIVES:
+            from silicast.communication.collective import collective_batch_times
+
             links = topology(self.machine, ops[0], crosses=group.crosses)
             known = self.machine.evidence
             return None, collective_batch_times(
@@ -429,6 +448,10 @@ class Timer:
 
 def _in_prefill(group: NodeGroup) -> NodeGroup:
     """The group in a step with a prefill: there dispatched experts have a kernel of their own."""
+    if group.family != "moe":
+        return group
+    from silicast.kernels.moe_recipes import DISPATCHED, DISPATCHED_PREFILL
+
     if group.variant.kernel != DISPATCHED:
         return group
     return replace(group, variant=replace(group.variant, kernel=DISPATCHED_PREFILL))

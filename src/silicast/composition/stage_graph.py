@@ -10,23 +10,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.communication.topology import Topology
 from silicast.composition.engine_lowering import engine_graph
 from silicast.composition.executions import DIRECTIONS, Executions, Kernel
 from silicast.composition.fusion import Region, regions_of, saved_launches
 from silicast.composition.machine import Machine
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Link
-from silicast.workload.gradients import HOST_WAITS
 from silicast.workload.graph import Direction, Graph
-from silicast.workload.op import Op
+from silicast.workload.op import HOST_WAITS, Op
 from silicast.workload.plan import Plan, Policy
 from silicast.workload.symbols import DECODE_KV, PREFILL_KV
+
+if TYPE_CHECKING:
+    from silicast.communication.topology import Topology
 
 
 @final
@@ -178,6 +179,8 @@ def _is_between(op: Op) -> bool:
 
 def topology(machine: Machine, op: Op, *, crosses: bool) -> Topology:
     """The links that a collective of the graph uses."""
+    from silicast.communication.topology import Topology
+
     gpus = op.dim("gpus")
     assert isinstance(gpus, int)
     links = machine.links

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
 from silicast.composition.breakdown import Breakdown
 from silicast.composition.deployment import Deployment, busiest_group
-from silicast.composition.framework_pass import decode_model, prefill_model
 from silicast.composition.memory import MemoryUse, static_batch_memory
-from silicast.composition.memory_advice import advice
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel, StepTimes, step_model
 from silicast.composition.uncertainty import narrowed_sum
@@ -25,7 +23,9 @@ from silicast.core.prediction import (
     Quantity,
     worst_domain,
 )
-from silicast.workload.eager import Framework
+
+if TYPE_CHECKING:
+    from silicast.workload.eager import Framework
 
 MAX_EVALUATED_STEPS = 33
 """Decode steps are evaluated in full up to so many; beyond, at evenly spaced ones."""
@@ -81,6 +81,8 @@ def predict_static_batch(
     memory = static_batch_memory(deployment, input_lens, output_len)
     warnings = []
     if memory.excess:
+        from silicast.composition.memory_advice import advice
+
         warnings.append(advice(deployment, input_lens, output_len, memory))
     first, prefill_hz = prefill_steps.at("prefill", prefill_steps.rows[0], warnings)
     if output_len == 1:
@@ -175,6 +177,8 @@ def batch_steps(
         first, rest = (BatchSteps(model, states, part, times) for part in (rows[:1], rows[1:]))
         return first, rest
     found = []
+    from silicast.composition.framework_pass import decode_model, prefill_model
+
     makers = (prefill_model, decode_model) if len(rows) > 1 else (prefill_model,)
     for make, part in zip(makers, (rows[:1], rows[1:]), strict=False):
         model, some = make(deployment, len(own), own[0], framework), states.chosen(part)

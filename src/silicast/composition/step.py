@@ -18,7 +18,6 @@ from typing import final
 import numpy as np
 
 from silicast.composition.clock import busiest_format, held_clock
-from silicast.composition.concurrency import together_s
 from silicast.composition.deployment import Deployment
 from silicast.composition.executions import DIRECTIONS
 from silicast.composition.fusion import Region
@@ -86,8 +85,8 @@ class StepTimes:
         return self.device_s + self.waited_s + self.between_s
 
     def stage_s(self, graph: StageGraph, direction: str = "forward") -> tuple[F64, F64]:
-        """Device time of each pipeline stage in one direction, and of it, what sends results to the
-        next stage; shape (stages, n) each.
+        """Device time of each pipeline stage in one direction, and the part of it that sends results to
+        the next stage; shape (stages, n) each.
         """
         work, sends = (np.zeros((graph.stages, self.exposed_s.shape[1])) for _ in range(2))
         for row, node in zip(self.exposed_s, graph.nodes, strict=True):
@@ -223,9 +222,13 @@ class StepModel:
         """
         replayed = (states.prefill_sequences == 0) & (states.tokens <= self.replayed_tokens)
         does = (states.tokens <= region.max_tokens) & (replayed | region.any_step)
+        for places in (region.main, region.side):  # a queue without work shares nothing
+            does &= nodes.time_s[list(places)].any(axis=0)
         rows = np.flatnonzero(does)
         if not len(rows):
             return
+        from silicast.composition.concurrency import together_s
+
         main_s, side_s = (
             nodes.time_s[np.ix_(np.array(places), rows)] for places in (region.main, region.side)
         )

@@ -195,7 +195,9 @@ class StepPrices:
                 elif prefill or group.phase != "prefill":
                     parts.setdefault(symbol, []).append((group, alike))
             if smooth and not prefill:
-                self._surfaces.append(DecodeSurface(self.timer, group, smooth, self._device))
+                self._surfaces.append(
+                    DecodeSurface(self.timer, group, smooth, self._device, self._rest_s)
+                )
         self._parts[prefill], self._exact[prefill] = parts, exact
 
     def _symbol(self, index: int) -> str:
@@ -406,6 +408,11 @@ class StepPrices:
             nodes_s[side] -= under
             node = self.graph.nodes[side]
             sums[node.stage] -= under * node.count
+
+    def _rest_s(self, place: int, sequences: int) -> float:
+        """What nodes beside attention take in a decode step."""
+        ones = np.ones(sequences, dtype=np.int64)
+        return sum(self._fixed(place, self._step((), ones, -1)).sums[:-2])
 
     def _waits_s(self, launches: Launches, nodes_s: F64) -> float:
         """What the device waits for launches."""

@@ -92,7 +92,7 @@ class Stepper:
         """A sequence joins; its prompt is computed in the steps that name it.
 
         Args:
-            prompt: tokens; ``cached``: of them, those whose keys and values are there already.
+            prompt: tokens; ``cached``: those whose keys and values are there already.
 
         Raises:
             ValueError: the name is taken, or there is nothing to compute.

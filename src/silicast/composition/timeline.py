@@ -25,7 +25,6 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.composition.concurrency import slowdown
 from silicast.composition.node_rows import rows_summed
 from silicast.core.numerics import F64, I64
 
@@ -235,6 +234,8 @@ class _Simulation:
 
     def timeline(self) -> Timeline:
         """All of them."""
+        from silicast.composition.concurrency import slowdown
+
         queues: dict[int, list[int]] = {}
         for index, name in enumerate(self.stream):
             queues.setdefault(name, []).append(index)

@@ -30,6 +30,7 @@ from typing import Literal, final
 
 import numpy as np
 
+from silicast.composition.clock import power_state
 from silicast.composition.engine import Engine
 from silicast.composition.engine_lowering import COLLECTIVES
 from silicast.composition.error_correlation import (
@@ -43,7 +44,6 @@ from silicast.composition.error_correlation import (
     symbol_of,
 )
 from silicast.composition.machine import Machine
-from silicast.composition.power_state import power_state
 from silicast.composition.stage_graph import StageGraph, StageNode
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS, ErrorFactors
@@ -83,7 +83,7 @@ class Sum:
         own_log_sd: of each node's own error, shape (nodes,).
         shared: per node, loadings on shared factors; nodes of one call have one and the same.
         tiers: of each node, as a place in ``core.prediction.TIERS``, shape (nodes,).
-        host_s: host time that the device waits for; launch_s: of it, launches of kernels.
+        host_s: host time that the device waits for; launch_s: the part that launches kernels.
     """
 
     seconds: F64

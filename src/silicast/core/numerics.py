@@ -7,6 +7,7 @@ NumPy's vectorised ``exp`` and ``log`` and BLAS products give other bits for oth
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -73,3 +74,57 @@ def smooth_max(terms: Iterable[F64]) -> F64:
         raise ValueError("smooth_max needs at least one term")
     found: F64 = xp.sqrt(xp.sqrt(total))
     return found
+
+
+FEW = 4
+"""Up to so many logarithms, Python's numbers are quicker than arrays."""
+_LN2 = 0.6931471805599453
+_ODD_INVERSES = tuple(1.0 / odd for odd in (15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0))
+
+
+def folded(values: F64) -> F64:
+    """Sum over the first axis in a fixed pairwise order, whatever the number of columns."""
+    if len(values) == 2:
+        both: F64 = values[0] + values[1]
+        return both
+    total = values
+    while len(total) > 1:
+        half = len(total) // 2
+        paired = total[:half] + total[half : 2 * half]
+        total = np.concatenate((paired, total[2 * half :])) if len(total) % 2 else paired
+    first: F64 = total[0]
+    return first
+
+
+def log_fixed(x: F64) -> F64:
+    """Natural logarithm of positive numbers, the same bits alone or in any batch; error < 1e-12.
+
+    >>> bool(abs(log_fixed(np.array([10.0]))[0] - 2.302585092994046) < 1e-13)
+    True
+    """
+    if x.size <= FEW:
+        return np.array([_log_of_one(each) for each in x.ravel().tolist()]).reshape(x.shape)
+    mantissa, exponent = np.frexp(x)
+    low = mantissa < 0.7071067811865476
+    mantissa = np.where(low, mantissa * 2.0, mantissa)
+    exponent = np.where(low, exponent - 1, exponent)
+    z = (mantissa - 1.0) / (mantissa + 1.0)
+    square = z * z
+    total = np.full_like(z, 1.0 / 17.0)
+    for coefficient in _ODD_INVERSES:
+        total *= square
+        total += coefficient
+    found: F64 = exponent * _LN2 + 2.0 * z * total
+    return found
+
+
+def _log_of_one(x: float) -> float:
+    mantissa, exponent = math.frexp(x)
+    if mantissa < 0.7071067811865476:
+        mantissa, exponent = mantissa * 2.0, exponent - 1
+    z = (mantissa - 1.0) / (mantissa + 1.0)
+    square = z * z
+    total = 1.0 / 17.0
+    for coefficient in _ODD_INVERSES:
+        total = total * square + coefficient
+    return exponent * _LN2 + 2.0 * z * total

@@ -13,8 +13,6 @@ from silicast.core.naming import NameIndex, normalise
 from silicast.hardware.device import Device
 from silicast.hardware.device_file import decode
 from silicast.hardware.index import DEVICES, Entry, device_files, device_names
-from silicast.hardware.plausibility import require_plausible
-from silicast.hardware.variant import changed
 
 MAX_DEVICE_FILE_BYTES = 1 << 20
 
@@ -68,6 +66,8 @@ def device_from(data: Mapping[str, Any], *, file: str = "") -> Device:
         raise SilicastError(
             error.message, kind=error.kind, field=error.field, hint=error.hint, file=file
         ) from None
+    from silicast.hardware.plausibility import require_plausible
+
     return require_plausible(decode(complete, file=file), file=file)
 
 
@@ -89,6 +89,8 @@ def with_base(data: Mapping[str, Any]) -> Mapping[str, Any]:
             _catalog_device(entry, names.canonical(base))
     except SilicastError as error:
         raise SilicastError(error.message, kind=error.kind, field="base", hint=error.hint) from None
+    from silicast.hardware.variant import changed
+
     changes = {name: value for name, value in data.items() if name != "base"}
     return changed(read_device_file(DEVICES / entry.file), changes)
 

@@ -20,7 +20,6 @@ from silicast.core.numerics import F64, I64, ceil_div, smooth_max
 from silicast.hardware.device import Device
 from silicast.kernels.attention_kernel import HEADS, PREFILL_LENGTHS, AttentionKernel
 from silicast.kernels.attention_memory import Traffic, attention_bound, prefill_traffic
-from silicast.kernels.attention_plan import chunk_keys, mean_rows
 from silicast.kernels.attention_schemes import (
     Scheme,
     key_rows,
@@ -144,7 +143,11 @@ class PrefillModel:
             packs = xp.where(single, group, 1)
         packed, width = work.spread(packs), work.spread(self.width)
         brought = work.q * packed
-        judged = mean_rows(brought, work) if scheme.plans else brought
+        judged = brought
+        if scheme.plans:
+            from silicast.kernels.attention_plan import mean_rows
+
+            judged = mean_rows(brought, work)
         self.rows = query_rows(scheme, width, judged, self.device)
         self.tile_kv = key_rows(scheme, width)
         self.tile_q = token_tile(self.rows, packed)
@@ -199,6 +202,8 @@ class PrefillModel:
 
     def _plan(self) -> None:
         """FlashInfer's parts: chunks of one length for all sequences of a batch."""
+        from silicast.kernels.attention_plan import chunk_keys
+
         work, cores = self.work, self.device.cores
         seen = xp.where(self.window > 0, xp.minimum(work.kv, self.window + self.tile_q), work.kv)
         heads = xp.maximum(self.units, 1.0)

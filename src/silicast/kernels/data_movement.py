@@ -14,8 +14,6 @@ from silicast.kernels.implementation import register
 from silicast.kernels.streaming import Sizes, Stream, StreamingKernel, element_bytes
 from silicast.workload.op import Variant
 
-UNMODELLED = "unmodelled"
-
 
 @register
 @final

@@ -105,7 +105,7 @@ class KernelEnergy:
         return [Quantity(*row) for row in zip(*columns, strict=True)]
 
 
-def speaks_for(device: Device) -> bool:
+def applies_to(device: Device) -> bool:
     """Whether there is a power model: of GPUs whose power limit is known."""
     return device.execution_model == "simt" and device.power_cap_w is not None
 
@@ -116,7 +116,7 @@ def kernel_energy(times: KernelTimes, batch: OpBatch, device: Device) -> KernelE
     Power and time err together: a kernel that takes longer than expected draws less power for the
     same work, unless the board is at its limit.
     """
-    if not speaks_for(device):
+    if not applies_to(device):
         return None
     own = energies(device, batch.family, batch.variant)
     work = actions(times.analysis, batch.variant, device)
@@ -281,7 +281,7 @@ def _scale(device: Device, c: Mapping[str, float]) -> float:
     half-way, in logarithms, between that and the measured boards' energies as they are.
     """
     built = as_built(device)
-    built = built if speaks_for(built) else device
+    built = built if applies_to(built) else device
     own = board_w(built, c)
     memory = NOMINAL["dram"] * built.dram.bandwidth_bytes_per_s * dram_byte_j(built, c)
     room = c["products_share"] * own.cap_w - own.static_w - memory

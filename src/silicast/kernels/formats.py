@@ -59,7 +59,7 @@ def with_format(device: Device, dtype: str) -> tuple[Device, str]:
     A device that lacks the format gets it at the rate of the first substitute that it has. One
     without any is returned as it is: the kernel model then refuses. A float that the device's
     matrix pipe multiplies slower than a wider one gets the wider one's rate. Devices other than
-    SIMT ones have no kernels of their own for narrow weights that are widened: that is said too.
+    SIMT ones have no kernels of their own for narrow weights that are widened: a warning names that too.
 
     >>> from silicast.hardware.catalog import find_device
     >>> able, said = with_format(find_device("A100"), "fp8")

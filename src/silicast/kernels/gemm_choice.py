@@ -16,11 +16,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from silicast.core.numerics import F64, exp_fixed
+from silicast.core.numerics import F64, exp_fixed, folded, log_fixed
 from silicast.kernels.gemm_model import GemmRates, Steps, evaluate
 from silicast.kernels.gemm_tiles import Tiles
 from silicast.kernels.physics import load_physics
-from silicast.kernels.routing import folded, log_fixed
 
 PHYSICS = "gemm_choice"
 

@@ -21,7 +21,7 @@ SAME_PRODUCT = frozenset({"fp8_static", "int8"})
 """Of those, the ones whose product is the very same: only what happens before it differs."""
 
 NEAREST: Mapping[str, str] = {"nvfp4": "fp8", "mxfp4": "fp8"}
-"""Recipe -> the one that speaks for it where neither it nor what it borrows was fitted anywhere."""
+"""Recipe -> the one that applies to it where neither it nor what it borrows was fitted anywhere."""
 
 SIXTEEN_BITS = ("bf16", "fp16")
 

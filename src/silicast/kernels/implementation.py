@@ -187,11 +187,11 @@ class Implementation(ABC):
 
     Class attributes:
         family: op family name, as in the scenario contract.
-        execution_model: the devices it speaks for.
+        execution_model: the devices it applies to.
         dims: dimension name -> (smallest, largest) sensible size; others are refused by the
             scenario decoder before they get here.
         ragged: dimensions that may differ per sequence.
-        anywhere: links set its time, not cores: it speaks for every execution model.
+        anywhere: links set its time, not cores: it applies to every execution model.
         implied_flags: flags that hold for every op, whether they are set or not.
         takes_numbers: :meth:`analyse` takes a batch of numbers (``OpBatch.single``) as it is.
         rows_at_once: ops that one call of :meth:`analyse` is given at most.

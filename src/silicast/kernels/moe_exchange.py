@@ -30,11 +30,10 @@ import numpy as np
 
 from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.errors import SilicastError
-from silicast.core.numerics import F64, I64, exp_fixed
+from silicast.core.numerics import F64, I64, exp_fixed, log_fixed
 from silicast.hardware.device import Device, Link
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.physics import load_physics
-from silicast.kernels.routing import log_fixed
 from silicast.workload.libraries import kernel_rule, library
 from silicast.workload.library_file import Facts
 from silicast.workload.op import Op, OpBatch, Variant

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from silicast.core import xp
-from silicast.core.numerics import F64
+from silicast.core.numerics import F64, folded
 from silicast.kernels.moe_model import SIZES, Estimate, ExpertRates, Layer
-from silicast.kernels.routing import folded
 from silicast.kernels.tuned_tiles import TILES, Tiles
 
 PADDED = (16, 64, 128)

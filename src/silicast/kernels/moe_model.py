@@ -15,11 +15,11 @@ from msgspec import Struct
 
 from silicast.core import xp
 from silicast.core.dtypes import BITS, Recipe
-from silicast.core.numerics import F64, I64
+from silicast.core.numerics import F64, I64, folded
 from silicast.hardware.device import Device
 from silicast.kernels.gemm_model import stays_in_l2
 from silicast.kernels.moe_recipes import is_gated, stored
-from silicast.kernels.routing import Loads, folded
+from silicast.kernels.routing import Loads
 from silicast.kernels.tuned_tiles import TILES as TUNED_TILES
 from silicast.kernels.tuned_tiles import Tiles, tile_choice
 from silicast.workload.libraries import expert_styles

@@ -18,7 +18,6 @@ points, whatever the number of experts. Everything here is elementwise or in a f
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from functools import lru_cache
@@ -28,7 +27,7 @@ import numpy as np
 from msgspec import Struct
 
 from silicast.core.errors import SilicastError
-from silicast.core.numerics import F64, I64, exp_fixed
+from silicast.core.numerics import F64, I64, exp_fixed, folded, log_fixed
 
 POINTS = 24
 """Points that stand for the experts of a rank under a power law or a long histogram."""
@@ -46,10 +45,6 @@ SPARSE_RANGE = (0.01, 2.0)
 """Popularities where there are no more assignments than experts (aiconfigurator's choice)."""
 
 _POWER_LAW = re.compile(r"power_law(?:_sampled)?_(\d+(?:\.\d+)?)(_eplb)?")
-_LN2 = 0.6931471805599453
-_ODD_INVERSES = tuple(1.0 / odd for odd in (15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0))
-FEW = 4
-"""Up to so many logarithms, Python's numbers are quicker than arrays."""
 _NORMAL = (
     -1.8627, -1.3180, -1.0100, -0.7764, -0.5798, -0.4023, -0.2372, -0.0784,
     0.0784, 0.2372, 0.4023, 0.5798, 0.7764, 1.0100, 1.3180, 1.8627,
@@ -93,54 +88,6 @@ class Loads(Struct, frozen=True):
         each = self.tokens_each[:, None, :]
         whole = np.minimum(np.ceil(each * (1.0 / sizes)[:, None]), each)
         return folded(whole * self.weight[:, None, :])
-
-
-def folded(values: F64) -> F64:
-    """Sum over the first axis in a fixed pairwise order, whatever the number of columns."""
-    if len(values) == 2:
-        both: F64 = values[0] + values[1]
-        return both
-    total = values
-    while len(total) > 1:
-        half = len(total) // 2
-        paired = total[:half] + total[half : 2 * half]
-        total = np.concatenate((paired, total[2 * half :])) if len(total) % 2 else paired
-    first: F64 = total[0]
-    return first
-
-
-def log_fixed(x: F64) -> F64:
-    """Natural logarithm of positive numbers, the same bits alone or in any batch; error < 1e-12.
-
-    >>> bool(abs(log_fixed(np.array([10.0]))[0] - 2.302585092994046) < 1e-13)
-    True
-    """
-    if x.size <= FEW:
-        return np.array([_log_of_one(each) for each in x.ravel().tolist()]).reshape(x.shape)
-    mantissa, exponent = np.frexp(x)
-    low = mantissa < 0.7071067811865476
-    mantissa = np.where(low, mantissa * 2.0, mantissa)
-    exponent = np.where(low, exponent - 1, exponent)
-    z = (mantissa - 1.0) / (mantissa + 1.0)
-    square = z * z
-    total = np.full_like(z, 1.0 / 17.0)
-    for coefficient in _ODD_INVERSES:
-        total *= square
-        total += coefficient
-    found: F64 = exponent * _LN2 + 2.0 * z * total
-    return found
-
-
-def _log_of_one(x: float) -> float:
-    mantissa, exponent = math.frexp(x)
-    if mantissa < 0.7071067811865476:
-        mantissa, exponent = mantissa * 2.0, exponent - 1
-    z = (mantissa - 1.0) / (mantissa + 1.0)
-    square = z * z
-    total = 1.0 / 17.0
-    for coefficient in _ODD_INVERSES:
-        total = total * square + coefficient
-    return exponent * _LN2 + 2.0 * z * total
 
 
 def check_distribution(name: str) -> None:

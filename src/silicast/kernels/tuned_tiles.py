@@ -16,9 +16,8 @@ from typing import final
 import numpy as np
 from msgspec import Struct
 
-from silicast.core.numerics import F64, exp_fixed
+from silicast.core.numerics import F64, exp_fixed, folded, log_fixed
 from silicast.kernels.physics import load_physics
-from silicast.kernels.routing import folded, log_fixed
 
 PHYSICS = "tuned_tiles"
 TILES: Mapping[str, tuple[int, ...]] = {

@@ -29,7 +29,7 @@ class Trained(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         key: prefix of its tensors.
-        architecture, dtypes: what it speaks for.
+        architecture, dtypes: what it applies to.
         devices: on which its rows were measured.
         features: names, in the order of the trees' features.
         log_sd: sd of what is left over on rows that were held out, variant and library given.

@@ -131,14 +131,14 @@ class Calibrator:
             f"{__version__}: {AGAIN}"
         )
 
-    def speaks_for(self, family: str, dtype: str) -> bool:
+    def applies_to(self, family: str, dtype: str) -> bool:
         """Whether it changes anything about a family in a format."""
         return self.calibration.offset_for(family, dtype) is not None
 
     def change(
         self, times: KernelTimes, model: Implementation, batch: OpBatch, device: Device
     ) -> Change:
-        """What it says of a batch of a family and format that it speaks for.
+        """What it says of a batch of a family and format that it applies to.
 
         Raises:
             SilicastError: it was fitted with features that this version does not have.
@@ -173,7 +173,7 @@ class Calibrator:
         self, times: KernelTimes, model: Implementation, batch: OpBatch, device: Device
     ) -> KernelTimes:
         """``times`` as the calibration changes them."""
-        if not self.speaks_for(model.family, batch.variant.dtype):
+        if not self.applies_to(model.family, batch.variant.dtype):
             return times
         change = self.change(times, model, batch, device)
         estimate = np.maximum(times.estimate_s * exp_fixed(change.log_ratio), times.bound_s)

@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.check import take
 from silicast.kernels.implementation import Analysis, Implementation, computed
 from silicast.workload.op import OpBatch, Variant
 
@@ -153,6 +152,8 @@ def _column(name: str) -> Column:
 
 def all_names(model: Implementation, parts: Iterable[tuple[OpBatch, Device]]) -> tuple[str, ...]:
     """Features and marks that occur in any of ``parts``, in a fixed order."""
+    from silicast.kernels.check import take  # for training alone
+
     found: dict[str, None] = {}
     marked: set[str] = set()
     for batch, device in parts:

@@ -43,9 +43,9 @@ class ScaledCalibrator:
         self.have = have
         self.learned = learned
 
-    def speaks_for(self, family: str, dtype: str) -> bool:
+    def applies_to(self, family: str, dtype: str) -> bool:
         """Whether anything of a family in a format was measured."""
-        return self.calibrator.speaks_for(family, dtype)
+        return self.calibrator.applies_to(family, dtype)
 
     def warning(self, device: Device) -> str:
         """What a reader must know."""

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
 from silicast.core import xp
-from silicast.core.calibrated import CollectiveCurve
 from silicast.core.numerics import exp_fixed
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.implementation import Implementation, KernelTimes, in_blocks
 from silicast.kernels.knowledge import substitute_error
-from silicast.learning.calibration import Calibrator
 from silicast.learning.correction import learned_times
-from silicast.learning.scaled import ScaledCalibrator
 from silicast.workload.op import OpBatch
+
+if TYPE_CHECKING:
+    from silicast.core.calibrated import CollectiveCurve
+    from silicast.learning.calibration import Calibrator
+    from silicast.learning.scaled import ScaledCalibrator
 
 
 @final
@@ -41,7 +43,7 @@ class Evidence:
 
     Attributes:
         learned: corrections that were learned from measured kernels of the architecture.
-        calibrators: what was measured on the very device; the first that speaks for a family and
+        calibrators: what was measured on the very device; the first that applies to a family and
             format counts.
         scaled: what was measured on other devices, where nothing was on this one; likewise.
         ceilings: whether to say what the quick kernels of such problems reached and, of whole
@@ -57,12 +59,12 @@ class Evidence:
 
     @property
     def measured(self) -> tuple[Calibrator | ScaledCalibrator, ...]:
-        """What changes times of kernels; the first that speaks for a family and format counts."""
+        """What changes times of kernels; the first that applies to a family and format counts."""
         return (*self.calibrators, *self.scaled)
 
     @property
     def collectives(self) -> tuple[CollectiveCurve, ...]:
-        """Measured collectives; the first that speaks for a call counts."""
+        """Measured collectives; the first that applies to a call counts."""
         return tuple(curve for each in self.calibrators for curve in each.calibration.collectives)
 
     def warnings(self, device: Device) -> tuple[str, ...]:
@@ -94,7 +96,7 @@ def _block_times(
         times = model.times(batch, device)
     times = _with_cache(times, batch, device)
     for calibrator in evidence.measured:
-        if calibrator.speaks_for(model.family, batch.variant.dtype):
+        if calibrator.applies_to(model.family, batch.variant.dtype):
             return calibrator.times(times, model, batch, device)
     return times
 

@@ -141,6 +141,7 @@ def host_constant(
     Raises:
         SilicastError: nothing predicts such a quantity, or the engine is unknown.
     """
+    from silicast.composition.clock import PHYSICS
     from silicast.composition.engine import find_engine
     from silicast.composition.engine_options import with_options
     from silicast.composition.engine_versions import as_of
@@ -150,7 +151,6 @@ def host_constant(
         LAUNCHES,
         with_measured_host,
     )
-    from silicast.composition.power_state import PHYSICS
     from silicast.kernels.physics import load_physics
 
     name = constant_of(row, device) if row.quantity in NAMES else ""

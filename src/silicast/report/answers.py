@@ -279,7 +279,7 @@ def comparison_table(cases: Sequence[tuple[str, Answer]], metric: str) -> Render
 
 
 def _reason(problem: Mapping[str, Any]) -> str:
-    """Why a case was refused, on one line; that it is the device is said by its label."""
+    """Why a case was refused, on one line; its label names the device."""
     field, hint = str(problem.get("field", "")), str(problem.get("hint", ""))
     where = f"{field}: " if field not in ("", "device") else ""
     return f"{where}{problem['message']}{f' ({hint})' if hint else ''}"

@@ -32,7 +32,7 @@ OWN_FIELD: Mapping[str, tuple[str, type | tuple[type, ...]]] = {
 
 
 def trace_document(trace: Trace) -> dict[str, Any]:
-    """The whole document: ``traceEvents`` and what is said of them."""
+    """The whole document: ``traceEvents`` and what a reader must know of them."""
     processes, threads = _numbers(trace)
     events = _names(processes, threads)
     order = sorted(

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from silicast.core.errors import SilicastError
-from silicast.scenario.dtype_names import dtype_name
 from silicast.scenario.limits import MAX_STATIC_BATCH
 from silicast.scenario.reading import shown
 from silicast.scenario.schema import ParallelTable, PoolTable, PrecisionTable, RawScenario
@@ -93,6 +92,8 @@ def _precisions(raw: RawScenario, pools: Mapping[str, PoolTable]) -> None:
 def _precision(table: PrecisionTable | None, field: str) -> None:
     if table is None:
         return
+    from silicast.scenario.dtype_names import dtype_name
+
     stated = {
         name: dtype_name(value, f"{field}.{name}")
         for name in ("recipe", "weights", "activations", "kv_cache")
@@ -223,6 +224,7 @@ def _graph(w: GraphWorkload, field: str) -> None:
 def _collective(w: CollectiveWorkload, field: str) -> None:
     from silicast.communication.library import collective_libraries
     from silicast.communication.selection import launches
+    from silicast.scenario.dtype_names import dtype_name
 
     dtype_name(w.dtype, f"{field}.dtype")
     for name, known in (("implementation", collective_libraries()), ("launch", launches())):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from silicast.composition.engine import Engine
-from silicast.composition.engine_options import with_options
-from silicast.composition.engine_versions import as_of, lacking
 from silicast.composition.machine import IN_LINE
 from silicast.hardware.device import Device
 from silicast.scenario.decode import Scenario
@@ -25,11 +23,18 @@ def chosen_engine(scenario: Scenario, options: Collection[str] = ()) -> tuple[En
     table = scenario.engine
     stated = table.options if table is not None else {}
     version = table.version if table is not None else ""
-    engine = as_of(engine_of(scenario), version)
+    engine = engine_of(scenario)
+    if version:
+        from silicast.composition.engine_versions import as_of
+
+        engine = as_of(engine, version)
     if engine.kind == "serving":
         options = ()
     switches = {name: value for name, value in stated.items() if name not in options}
-    engine = with_options(engine, switches)
+    if switches:
+        from silicast.composition.engine_options import with_options
+
+        engine = with_options(engine, switches)
     return engine, _other_version(scenario, engine)
 
 
@@ -50,6 +55,8 @@ def _other_version(scenario: Scenario, engine: Engine) -> list[str]:
     stated = scenario.engine.version if scenario.engine else ""
     if not stated or f"{stated}.".removeprefix("v").startswith(f"{engine.version}."):
         return []
+    from silicast.composition.engine_versions import lacking
+
     without = lacking(engine, stated)
     less = f", without {' and '.join(without)}" if without else ""
     return [f"engine.version = {stated}: {engine.name} is modelled as of {engine.version}{less}"]

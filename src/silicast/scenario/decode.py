@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import msgspec
 
 from silicast.core.errors import SilicastError
 from silicast.scenario.checks import check_workload
-from silicast.scenario.kernel_case import KernelCase, kernel_case
 from silicast.scenario.reading import Tree, check_tree, read_scenario_file, shown
 from silicast.scenario.schema import (
     EngineTable,
@@ -20,6 +19,9 @@ from silicast.scenario.schema import (
 )
 from silicast.scenario.strict import convert, near, require
 from silicast.scenario.workloads import BY_TASK, Workload
+
+if TYPE_CHECKING:
+    from silicast.scenario.kernel_case import KernelCase
 
 MAX_POOLS = 64
 
@@ -137,6 +139,8 @@ def _unpooled(raw: RawScenario, pool: PoolTable) -> RawScenario:
 
 def _kernel(raw: RawScenario) -> KernelCase:
     """The kernel table: ``workload.kernel``, or ``kernel`` at the top, or ``workload`` itself."""
+    from silicast.scenario.kernel_case import kernel_case  # no other task needs the tables
+
     if raw.kernel is not None:
         require(
             raw.workload is None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, cast, final, get_args
+from typing import TYPE_CHECKING, Any, cast, final, get_args
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import Engine, engines_of
@@ -14,7 +14,6 @@ from silicast.hardware.host import Host
 from silicast.scenario.answerer import not_yet, refuse_unmodelled
 from silicast.scenario.chosen_engine import chosen_engine, no_graphs
 from silicast.scenario.decode import Scenario, of_pool
-from silicast.scenario.dtype_names import dtype_name
 from silicast.scenario.measured import with_measured
 from silicast.scenario.resolve import (
     cluster_of,
@@ -25,9 +24,11 @@ from silicast.scenario.resolve import (
     model_of,
     plan_of,
 )
-from silicast.workload.eager import AttentionCode, Framework
 from silicast.workload.model import ModelConfig
 from silicast.workload.precision import Precision
+
+if TYPE_CHECKING:
+    from silicast.workload.eager import Framework
 
 
 @final
@@ -124,7 +125,7 @@ def machine_of(
         device=device,
         engine=engine,
         host=host_of(scenario) or Host(),
-        cluster=cluster_of(scenario, device),
+        cluster=cluster_of(scenario, device) if raw.cluster or raw.host else None,
         power_w=None if raw.limits.power_w is None else device.power_cap_w,
         clock_hz=raw.limits.clock_mhz * 1e6 if raw.limits.clock_mhz else None,
         evidence=evidence,
@@ -134,6 +135,8 @@ def machine_of(
 
 def framework_of(scenario: Scenario, engine: Engine) -> tuple[Framework, list[str]]:
     """How the engine runs the model's code, and what was assumed about it."""
+    from silicast.workload.eager import AttentionCode, Framework
+
     stated = scenario.engine.options.get("attention") if scenario.engine is not None else None
     if stated is not None and stated not in get_args(AttentionCode):
         raise SilicastError(
@@ -190,6 +193,8 @@ def precision_of(
             default=own,
         )
         return found, [f"{device.name} has no bf16: {other} is assumed"]
+
+    from silicast.scenario.dtype_names import dtype_name
 
     def canonical(name: str) -> str | None:
         value = getattr(table, name)

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from silicast.hardware.device import Device
-from silicast.kernels.energy import actions, energies, free_power, speaks_for
+from silicast.kernels.energy import actions, energies, free_power, applies_to
 from silicast.kernels.power import MIN_CLOCK_SHARE
 from silicast.learning.dispatch import implementation_of
 from silicast.learning.tiers import Evidence, kernel_times
@@ -44,7 +44,7 @@ def held_device(
         return board, 0.0, []
     if board.power_cap_w is None:  # nothing but the user's limit is known of it
         board = limited
-    if not speaks_for(board):
+    if not applies_to(board):
         return limited, 0.0, [NOT_MODELLED]
     if _power_w(op, board, evidence, board.clocks.boost_hz) <= cap:
         return board, 0.0, []

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from silicast.core.calibrated import CollectiveCurve, HostConstant, InModels
-from silicast.core.calibration import Calibration
 from silicast.hardware.host import Host
 from silicast.hardware.host import host_of as catalog_host
 from silicast.learning.tiers import Evidence, WholeModels
@@ -18,6 +16,8 @@ from silicast.workload.op import Op
 
 if TYPE_CHECKING:
     from silicast.composition.engine import Engine
+    from silicast.core.calibrated import CollectiveCurve, HostConstant, InModels
+    from silicast.core.calibration import Calibration
 
 
 def kind_of_run(scenario: Scenario) -> str:
@@ -96,7 +96,7 @@ def calibrated_by(
     """By what an answer was calibrated, as plain tables; empty where by nothing.
 
     Keys: ``device``, ``host`` and ``source`` of the calibration, ``kernels`` (families and formats
-    that it speaks for, with rows), ``host_constants``, ``collectives``, ``whole_models``.
+    that it applies to, with rows), ``host_constants``, ``collectives``, ``whole_models``.
 
     Args:
         ops: what runs.

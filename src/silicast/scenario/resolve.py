@@ -7,16 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from silicast.core.calibration import Calibration, load_calibration
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from, find_device, load_device_file
-from silicast.hardware.cluster import Cluster, Network
-from silicast.hardware.cluster import cluster_of as catalog_cluster
 from silicast.hardware.device import NO_CAP, Device, Link
 from silicast.hardware.host import Host
 from silicast.hardware.host import host_of as catalog_host
-from silicast.learning.calibration import Calibrator
-from silicast.learning.scaled import ScaledCalibrator
 from silicast.learning.tiers import Evidence
 from silicast.scenario.decode import Scenario
 from silicast.scenario.schema import ClusterTable, EngineTable, LimitsTable, LinkTable
@@ -25,9 +20,10 @@ from silicast.workload.plan import Plan
 
 if TYPE_CHECKING:
     from silicast.composition.engine import Engine
+    from silicast.hardware.cluster import Cluster, Network
+    from silicast.learning.calibration import Calibrator
+    from silicast.learning.scaled import ScaledCalibrator
     from silicast.workload.model import ModelConfig
-
-MANY_CALIBRATIONS = 64
 
 
 def device_of(scenario: Scenario) -> Device:
@@ -199,6 +195,8 @@ def cluster_of(scenario: Scenario, device: Device) -> Cluster:
     Raises:
         SilicastError: an unknown system, link or network; or something not modelled.
     """
+    from silicast.hardware.cluster import cluster_of as catalog_cluster
+
     table = scenario.raw.cluster or ClusterTable()
     return catalog_cluster(
         device,
@@ -224,6 +222,8 @@ def _link(spec: str | LinkTable | None, field: str) -> str | Link | None:
 def _network(spec: str | LinkTable | None, field: str) -> str | Network | None:
     if not isinstance(spec, LinkTable):
         return spec
+    from silicast.hardware.cluster import Network
+
     return Network(spec.kind, _bandwidth(spec, field), (spec.latency_us or 0.0) * 1e-6)
 
 
@@ -250,86 +250,20 @@ def evidence_of(scenario: Scenario, device: Device) -> Evidence:
         SilicastError: a file is unreadable, or of a device that says nothing about this one.
     """
     paths = scenario.raw.calibration
-    names = [paths] if isinstance(paths, str) else paths or []
-    own: list[Calibrator] = []
-    scaled: list[ScaledCalibrator] = []
-    for name in reversed(names):
-        calibration = _read(scenario.folder / name)
-        if calibration.is_of(device.name):
-            own.append(_calibrator(calibration))
-        else:
-            scaled.append(_scaled(calibration, device, name))
+    own: tuple[Calibrator, ...] = ()
+    scaled: tuple[ScaledCalibrator, ...] = ()
+    if paths:
+        from silicast.scenario.calibrations import calibrators_in
+
+        names = [paths] if isinstance(paths, str) else paths
+        own, scaled = calibrators_in(names, scenario.folder, device)
     tier = scenario.raw.tier
     return Evidence(
         learned=tier not in ("bound", "analytic"),
-        calibrators=tuple(own) if tier in ("auto", "calibrated") else (),
-        scaled=tuple(scaled) if tier in ("auto", "scaled", "calibrated") else (),
+        calibrators=own if tier in ("auto", "calibrated") else (),
+        scaled=scaled if tier in ("auto", "scaled", "calibrated") else (),
         ceilings=scenario.raw.why == "full",
     )
-
-
-def _scaled(calibration: Calibration, device: Device, name: str) -> ScaledCalibrator:
-    """A calibration of another device made ready.
-
-    Raises:
-        SilicastError: nothing measured there says anything about ``device``.
-    """
-    measured = calibration.scope.device
-    try:
-        have = find_device(measured)
-    except SilicastError:
-        raise SilicastError(
-            f"measured on {measured}, which the catalog does not know, used for {device.name}",
-            field="calibration",
-            file=name,
-            hint="calibrate on the device itself, or leave the calibration out",
-        ) from None
-    if (have.vendor, have.execution_model) != (device.vendor, device.execution_model):
-        raise SilicastError(
-            f"measured on {measured}, used for {device.name}: nothing carries over between them",
-            field="calibration",
-            file=name,
-            hint="give one of this device or of a relative, or leave the calibration out",
-        )
-    key = calibration.hash
-    if len(_scaled_ones) > MANY_CALIBRATIONS:
-        _scaled_ones.clear()
-    return _scaled_ones.setdefault(key, ScaledCalibrator(_calibrator(calibration), have))
-
-
-_scaled_ones: dict[str, ScaledCalibrator] = {}
-
-
-def _read(path: Path) -> Calibration:
-    """A calibration file, read once for many scenarios that name it while it stays as it is."""
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise SilicastError(
-            f"cannot read: {error.strerror}", kind="io", field="calibration", file=str(path)
-        ) from None
-    except ValueError as error:
-        raise SilicastError(
-            f"not a file name: {error}", kind="io", field="calibration", file=repr(path)
-        ) from None
-    key = (str(path), status.st_mtime_ns, status.st_size)
-    if len(_files) > MANY_CALIBRATIONS:
-        _files.clear()
-    found = _files.get(key)
-    if found is None:
-        found = _files[key] = load_calibration(path)
-    return found
-
-
-_files: dict[tuple[str, int, int], Calibration] = {}
-_calibrators: dict[str, Calibrator] = {}
-
-
-def _calibrator(calibration: Calibration) -> Calibrator:
-    """It made ready, once for many scenarios that name it."""
-    if len(_calibrators) > MANY_CALIBRATIONS:
-        _calibrators.clear()
-    return _calibrators.setdefault(calibration.hash, Calibrator(calibration))
 
 
 def _placed(error: SilicastError, field: str) -> SilicastError:

@@ -15,7 +15,7 @@ from typing import Literal, final
 
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.workload.gradients import gradients, saved_by
-from silicast.workload.graph import Block, Graph, Node
+from silicast.workload.graph import BACKWARD, Block, Graph, Node
 from silicast.workload.op import Op, Variant
 from silicast.workload.outputs import result_bytes
 
@@ -23,8 +23,6 @@ Recompute = Literal["none", "selective", "full"]
 """What backward runs again instead of keeping it: nothing, scores and their softmax, or layers."""
 
 LOSS = "cross_entropy"
-BACKWARD = "_backward"
-"""What a block's backward pass is called beyond the block's own name."""
 _CORE = frozenset(("softmax",))
 """Families whose results are large and cheap to have again."""
 _SCORE_NAMES = ("scores", "attention_values")

@@ -7,10 +7,8 @@ all ranks of a stage are alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
-from silicast.workload.attention_pairs import Step, attention_pairs, sequence_lengths
-from silicast.workload.encoder_nodes import cross_flops, frontend_flops
 from silicast.workload.graph import Graph
 from silicast.workload.mixers._mixer import mixer_named, mixers
 from silicast.workload.model import LayerKind, ModelConfig
@@ -78,6 +76,7 @@ def rank_parameters(
     return total
 
 
+@lru_cache(maxsize=256)
 def weight_bytes(
     model: ModelConfig,
     plan: Plan,
@@ -227,6 +226,8 @@ def attention_flops(
         prefill: (new tokens, past plus new tokens) of each sequence in prefill.
         decode: cached tokens, without the new one, of each decoding sequence.
     """
+    from silicast.workload.attention_pairs import Step
+
     step = Step(prefill, decode)
     return sum(
         count * mixer_named(kind.mixer).flops(model, kind, step)
@@ -263,6 +264,8 @@ def _encoded_flops(
     cross: Sequence[int],
 ) -> int:
     """Of an encoder on the prompts, and of one step of the decoder behind it."""
+    from silicast.workload.encoder_nodes import cross_flops, frontend_flops
+
     prompts = sum(new for new, _ in prefill)
     front = frontend_flops(encoder) if encoder.mel_bins else 0
     encoded = prompts * (linear_flops_per_token(encoder) + front) + attention_flops(
@@ -297,6 +300,8 @@ def op_flops(op: Op) -> int:
     if op.family not in ATTENTION:
         counted = _counted().get(op.family)
         return counted(op) if counted else 0
+    from silicast.workload.attention_pairs import attention_pairs, sequence_lengths
+
     totals = sequence_lengths(op.dim("kv_len"))
     if op.family.endswith("prefill"):
         queries = sequence_lengths(op.dim("q_len"))

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import final
 
-from silicast.workload.encoder_nodes import CROSS, cross_nodes, frontend_nodes, on_prompt, on_step
-from silicast.workload.expert_nodes import expert_nodes
 from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.mixers._mixer import OUTPUT, mixer_named
 from silicast.workload.model import LayerKind, ModelConfig
@@ -63,6 +61,8 @@ def build_graph(
     blocks = [Block("embedding", tuple(builder.embedding())), *_layer_blocks(builder)]
     blocks.append(Block("head", tuple(builder.head())))
     if model.encoder is not None:
+        from silicast.workload.encoder_nodes import on_step
+
         stepped = [replace(block, nodes=on_step(iter(block.nodes))) for block in blocks]
         blocks = [*_encoder_blocks(model.encoder, plan, formats), *stepped]
     boundary = tuple(builder.boundary()) if plan.pp > 1 else ()
@@ -83,6 +83,8 @@ def _layer_blocks(builder: _Builder) -> Iterator[Block]:
 
 def _encoder_blocks(encoder: ModelConfig, plan: Plan, formats: Precision) -> Iterator[Block]:
     """An encoder before a decoder, on the prompt; its blocks are no layers of the decoder."""
+    from silicast.workload.encoder_nodes import on_prompt
+
     builder = _Builder(Nodes(encoder, shard_of(encoder, plan), formats))
     stem = builder.frontend() if encoder.mel_bins else builder.embedding()
     yield Block("encoder_embedding", on_prompt(stem))
@@ -186,6 +188,8 @@ class _Builder:
 
     def frontend(self) -> Iterator[Node]:
         """Convolutions over a spectrogram instead of an embedding, and positions."""
+        from silicast.workload.encoder_nodes import frontend_nodes
+
         yield from frontend_nodes(self.make)
         yield from self._positioned("conv2_gelu")
 
@@ -258,6 +262,8 @@ class _Builder:
         make, encoder = self.make, self.make.model.encoder
         if encoder is None:
             return last
+        from silicast.workload.encoder_nodes import CROSS, cross_nodes
+
         yield make.norm("cross_norm", last, residual=True)
         yield from cross_nodes(make, encoder, kind, "cross_norm")
         return (yield from make.summed("cross_all_reduce", CROSS))
@@ -266,6 +272,8 @@ class _Builder:
         """MLP or experts, summed over the ranks."""
         make, moe = self.make, self.make.model.moe
         if kind.moe and moe is not None:
+            from silicast.workload.expert_nodes import expert_nodes
+
             last = yield from expert_nodes(make, moe, source)
             last = yield from make.summed("experts_all_reduce", last)
         else:

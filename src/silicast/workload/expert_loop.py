@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from silicast.core.dtypes import BITS
-from silicast.workload.gradients import HOST_WAITS
 from silicast.workload.graph import Node
 from silicast.workload.model import ModelConfig
-from silicast.workload.op import Op, Variant
+from silicast.workload.op import HOST_WAITS, Op, Variant
 
 _Pass = Callable[..., Node]
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from silicast.workload.backward import BACKWARD
-from silicast.workload.graph import Block, Graph, Node
+from silicast.workload.graph import BACKWARD, Block, Graph, Node
 from silicast.workload.op import Op, Variant
 
 BUCKET_BYTES = 25 << 20

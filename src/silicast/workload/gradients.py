@@ -15,7 +15,7 @@ from dataclasses import replace
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.errors import SilicastError
 from silicast.workload.graph import Node
-from silicast.workload.op import Affine, Dim, Op, Variant
+from silicast.workload.op import HOST_WAITS, Affine, Dim, Op, Variant
 
 Gradients = list[tuple[str, Op]]
 """Suffix of the name and op of each backward kernel, in order."""
@@ -26,9 +26,6 @@ something backward. The larger one of two: equal?, half, where, smaller?, masked
 
 DROPOUT = "dropout"
 """Part of the source of a pass that drops: it keeps a mask of one byte an element."""
-
-HOST_WAITS = "host_waits"
-"""Flag of an op that finds indices for the host, which waits for them; they have no gradient."""
 
 _NO_GRADIENT = frozenset(
     ("sampling", "topk", "kv_copy", "quantize", "optimizer", "attention_decode", "indexer_logits")

@@ -10,6 +10,9 @@ from silicast.workload.op import Affine, Dim, Op
 
 Direction = Literal["forward", "backward", "optimizer"]
 
+BACKWARD = "_backward"
+"""End of the name of a block's backward pass, after the block's own name."""
+
 
 @final
 @dataclass(frozen=True, slots=True)

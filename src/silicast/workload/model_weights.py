@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from silicast.workload.encoder_nodes import cross_weights, frontend_weights
 from silicast.workload.mixers._mixer import mixer_named
 from silicast.workload.model import LayerKind, ModelConfig, MoE
 from silicast.workload.weight_tensor import Weight
@@ -24,6 +23,8 @@ def layer_weights(model: ModelConfig, kind: LayerKind) -> tuple[Weight, ...]:
     elif kind.feed:
         found += _mlp_weights(model, kind)
     if kind.mixer and model.encoder is not None:
+        from silicast.workload.encoder_nodes import cross_weights
+
         found += cross_weights(model, model.encoder, kind)
         norms += 1
     return (*found, Weight("norms", model.hidden, count=norms * _norm_vectors(model)))
@@ -93,6 +94,8 @@ def input_weights(model: ModelConfig) -> tuple[Weight, ...]:
 
 def encoder_weights(encoder: ModelConfig) -> list[Weight]:
     """Weights of a whole encoder, which shares the decoder's embedding."""
+    from silicast.workload.encoder_nodes import frontend_weights
+
     found = frontend_weights(encoder) if encoder.mel_bins else []
     found += _stem_weights(encoder)
     found += [

@@ -11,6 +11,11 @@ from msgspec import Struct
 
 from silicast.core.numerics import I64
 
+UNMODELLED = "unmodelled"
+"""Flag of an operation without a model: its bytes and its launch are counted."""
+HOST_WAITS = "host_waits"
+"""Flag of an operation that finds indices for the host, which waits for them: no gradient."""
+
 
 @final
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 import pytest
 
+from silicast.composition.clock import power_state
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.framework_pass import predict_framework_pass
-from silicast.composition.power_state import power_state
 from silicast.composition.program import ProgramPass
 from silicast.composition.stage_graph import StageNode
 from silicast.hardware.catalog import find_device

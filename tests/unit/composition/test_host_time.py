@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from silicast.composition.clock import PHYSICS
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.engine_options import with_options
 from silicast.composition.host_time import HostWork
 from silicast.composition.machine import Machine
-from silicast.composition.power_state import PHYSICS
 from silicast.composition.program import predict_program
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel, StepTimes
@@ -24,10 +24,9 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.hardware.host import Host
 from silicast.kernels.physics import load_physics
-from silicast.workload.gradients import HOST_WAITS
 from silicast.workload.graph import Block, Direction, Graph, Node
 from silicast.workload.models import find_model
-from silicast.workload.op import Op, Variant
+from silicast.workload.op import HOST_WAITS, Op, Variant
 from silicast.workload.plan import Plan
 
 

@@ -17,7 +17,7 @@ from silicast.kernels.energy import (
     activity_names,
     energies,
     kernel_energy,
-    speaks_for,
+    applies_to,
 )
 from silicast.kernels.implementation import KernelTimes, families, implementation_for
 from silicast.kernels.physics import load_physics
@@ -79,9 +79,9 @@ def test_a_row_is_the_same_alone_and_in_a_batch(family: str) -> None:
 
 
 def test_devices_without_a_power_limit_or_power_model_have_none() -> None:
-    assert not speaks_for(replace(H200, power_cap_w=None))
-    assert not speaks_for(find_device("TPU-v5p"))
-    assert speaks_for(H200)
+    assert not applies_to(replace(H200, power_cap_w=None))
+    assert not applies_to(find_device("TPU-v5p"))
+    assert applies_to(H200)
 
 
 def test_large_products_reach_the_limit_and_idle_kernels_do_not() -> None:

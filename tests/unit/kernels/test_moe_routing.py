@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.core.numerics import F64
+from silicast.core.numerics import F64, folded, log_fixed
 from silicast.kernels.routing import (
     Loads,
     busiest_loads,
     check_distribution,
-    folded,
     histogram_name,
     largest_normal,
-    log_fixed,
 )
 
 

@@ -94,7 +94,7 @@ def _calibrated(
 
 
 def _unused(scenario: Scenario, found: CollectiveTimes) -> list[str]:
-    """A warning where a calibration is given that does not speak for the call."""
+    """A warning where a calibration is given that does not apply to the call."""
     if scenario.raw.calibration is None or scenario.raw.tier not in ("auto", "calibrated"):
         return []
     if found.calibrated is not None and float(found.calibrated[0]) > 0.0:

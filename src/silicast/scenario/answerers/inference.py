@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from silicast.composition.breakdown import kernels_domain
 from silicast.composition.deployment import Deployment
-from silicast.composition.imbalance import imbalance
 from silicast.composition.static_batch import StaticBatch, predict_static_batch
-from silicast.composition.trace_events import Trace
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction, Quantity, Tier
 from silicast.kernels.formats import UNMEASURED_CACHE, unmeasured_cache
@@ -20,8 +18,11 @@ from silicast.scenario.deployments import deployment_of, description, framework_
 from silicast.scenario.measured import calibrated_by
 from silicast.scenario.uncertainty import uncertainty_of
 from silicast.scenario.workloads import InferenceWorkload
-from silicast.workload.eager import Framework
 from silicast.workload.model import ModelConfig
+
+if TYPE_CHECKING:
+    from silicast.composition.trace_events import Trace
+    from silicast.workload.eager import Framework
 
 MILLI = 1e3
 
@@ -53,8 +54,11 @@ class InferenceAnswerer(Answerer):
                 "constants of others stand in"
             )
         reply = _answer(found, deployment, warnings, bound_only=scenario.raw.tier == "bound")
-        if waited := imbalance(deployment, lengths):
-            reply.why["imbalance"] = waited
+        if deployment.model.moe is not None or deployment.plan.attention_dp > 1:
+            from silicast.composition.imbalance import imbalance
+
+            if waited := imbalance(deployment, lengths):
+                reply.why["imbalance"] = waited
         return reply
 
     def trace(self, scenario: Scenario) -> Trace:

@@ -241,7 +241,7 @@ def _was_learned(op: Op, device: Device) -> bool:
 
 
 def check_sizes(op: Op, model: Implementation) -> None:
-    """Refuses sizes that a kernel model does not speak for, and work beyond all sense.
+    """Refuses sizes that a kernel model does not apply to, and work beyond all sense.
 
     Raises:
         SilicastError: kind "limit"; names the dimension.

@@ -7,15 +7,17 @@ import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from silicast.core.errors import SilicastError
-from silicast.workload.attention_pairs import Step
 from silicast.workload.graph import Node
 from silicast.workload.model import LayerKind, ModelConfig
 from silicast.workload.nodes import Nodes
 from silicast.workload.op import Op
 from silicast.workload.weight_tensor import Weight
+
+if TYPE_CHECKING:
+    from silicast.workload.attention_pairs import Step
 
 OUTPUT = "o"
 """Name of the node that ends a mixer: its output, not yet summed over the ranks."""

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
+from silicast.composition.clock import PHYSICS as POWER_STATES
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.framework_pass import predict_framework_pass
 from silicast.composition.machine import Machine
-from silicast.composition.power_state import PHYSICS as POWER_STATES
 from silicast.composition.program import predict_program
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction

@@ -113,7 +113,7 @@ SUITES = (
         title="Do 90 % intervals of whole models hold?",
         split=(
             "Measured passes, steps and runs of whole models, from the suites named; of each label "
-            f"at most {MOST_OF_LABEL} rows. How kernels' errors hang together comes from held-out "
+            f"at most {MOST_OF_LABEL} rows. Correlations of kernels' errors come from held-out "
             "rows of kernel tables; the spread of composition itself from NeuSight's traced passes "
             "against the sums of their measured kernels, which knows no engine and none of our "
             "predictions. Beside it two simpler rules on the same kernels: every execution for "

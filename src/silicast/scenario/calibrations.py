@@ -1,0 +1,102 @@
+"""Calibration files that a scenario names, read once and made ready for kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from silicast.core.calibration import Calibration, load_calibration
+from silicast.core.errors import SilicastError
+from silicast.hardware.catalog import find_device
+from silicast.hardware.device import Device
+from silicast.learning.calibration import Calibrator
+from silicast.learning.scaled import ScaledCalibrator
+
+REMEMBERED = 64
+"""Calibrations that are kept for further scenarios."""
+
+
+def calibrators_in(
+    names: Sequence[str], folder: Path, device: Device
+) -> tuple[tuple[Calibrator, ...], tuple[ScaledCalibrator, ...]]:
+    """Calibrations of ``device``, and those of other devices, the last named first.
+
+    Args:
+        names: of the files, relative to ``folder``.
+
+    Raises:
+        SilicastError: a file is unreadable, or of a device that says nothing about this one.
+    """
+    own: list[Calibrator] = []
+    scaled: list[ScaledCalibrator] = []
+    for name in reversed(names):
+        calibration = _read(folder / name)
+        if calibration.is_of(device.name):
+            own.append(_calibrator(calibration))
+        else:
+            scaled.append(_scaled(calibration, device, name))
+    return tuple(own), tuple(scaled)
+
+
+def _scaled(calibration: Calibration, device: Device, name: str) -> ScaledCalibrator:
+    """A calibration of another device made ready.
+
+    Raises:
+        SilicastError: nothing measured there says anything about ``device``.
+    """
+    measured = calibration.scope.device
+    try:
+        have = find_device(measured)
+    except SilicastError:
+        raise SilicastError(
+            f"measured on {measured}, which the catalog does not know, used for {device.name}",
+            field="calibration",
+            file=name,
+            hint="calibrate on the device itself, or leave the calibration out",
+        ) from None
+    if (have.vendor, have.execution_model) != (device.vendor, device.execution_model):
+        raise SilicastError(
+            f"measured on {measured}, used for {device.name}: nothing carries over between them",
+            field="calibration",
+            file=name,
+            hint="give one of this device or of a relative, or leave the calibration out",
+        )
+    key = calibration.hash
+    if len(_scaled_ones) > REMEMBERED:
+        _scaled_ones.clear()
+    return _scaled_ones.setdefault(key, ScaledCalibrator(_calibrator(calibration), have))
+
+
+_scaled_ones: dict[str, ScaledCalibrator] = {}
+
+
+def _read(path: Path) -> Calibration:
+    """A calibration file, read once for many scenarios that name it while it stays as it is."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise SilicastError(
+            f"cannot read: {error.strerror}", kind="io", field="calibration", file=str(path)
+        ) from None
+    except ValueError as error:
+        raise SilicastError(
+            f"not a file name: {error}", kind="io", field="calibration", file=repr(path)
+        ) from None
+    key = (str(path), status.st_mtime_ns, status.st_size)
+    if len(_files) > REMEMBERED:
+        _files.clear()
+    found = _files.get(key)
+    if found is None:
+        found = _files[key] = load_calibration(path)
+    return found
+
+
+_files: dict[tuple[str, int, int], Calibration] = {}
+_calibrators: dict[str, Calibrator] = {}
+
+
+def _calibrator(calibration: Calibration) -> Calibrator:
+    """It made ready, once for many scenarios that name it."""
+    if len(_calibrators) > REMEMBERED:
+        _calibrators.clear()
+    return _calibrators.setdefault(calibration.hash, Calibrator(calibration))
