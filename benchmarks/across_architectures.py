@@ -2,7 +2,7 @@
 
     OPENBLAS_NUM_THREADS=1 python -m benchmarks.across_architectures
 
-For every architecture with constants fitted without it (validation/held_out/gemm.json): bf16
+For every architecture with constants fitted without it (held_out/gemm.json of the scorecard): bf16
 products in the analytic tier, and corrected at half and at full weight by trees that learned from
 the other architectures, each of those predicted as if it, too, had never been measured. Writes
 benchmarks/results/across_architectures.json.
@@ -10,21 +10,18 @@ benchmarks/results/across_architectures.json.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks import fitting
 from silicast.core.numerics import F64
-from silicast.hardware.catalog import find_device
-from silicast.kernels.implementation import Implementation
 from silicast.learning.boosting import Settings, train
 from silicast.learning.features import Kernels, all_names
-from silicast.validation.gemm_rows import bf16_rows
-from silicast.validation.held_out import held_out, unmeasured
-from silicast.validation.held_rows import Parts, model_of, some_rows
-from silicast.validation.sources.gemm import of_rows
-from silicast.validation.suite import data_folder
+from silicast.validation.scorecard.held_out import held_out, unmeasured
+from silicast.validation.scorecard.rows import MeasuredRows, shares_of
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.gemm import bf16_rows
 
 OUT = Path(__file__).parent / "results" / "across_architectures.json"
 ROWS = 4000
@@ -34,47 +31,44 @@ SETTINGS = Settings(trees=60, depth=5, rate=0.15, prior=50.0)
 
 def main() -> None:
     """Prints and writes mean APE per architecture."""
-    by_architecture: dict[str, Parts] = {}
-    for rows in bf16_rows(data_folder(), 10 * ROWS):
-        part = of_rows(rows)
-        by_architecture.setdefault(find_device(part.device).architecture, []).append(part)
-    everything = [part for parts in by_architecture.values() for part in parts]
-    model = model_of(everything[0])
-    names = all_names(model, [(part.batch, find_device(part.device)) for part in everything])
+    everything = bf16_rows(data_folder(), 10 * ROWS)
+    by_architecture: dict[str, list[MeasuredRows]] = {}
+    for part in everything:
+        by_architecture.setdefault(part.hardware.architecture, []).append(part)
+    names = all_names(everything[0].model, [(part.batch, part.hardware) for part in everything])
     found = {}
     for left_out in sorted(set(by_architecture) & set(held_out("gemm"))):
         tables = []
         for other, parts in by_architecture.items():
             if other != left_out:
                 with unmeasured(left_out, other):
-                    some = some_rows(parts, ROWS, held_out=False)
-                    tables.append(_table(model, some, names))
+                    tables.append(_table(shares_of(parts, ROWS, held=False), names))
         with unmeasured(left_out):
-            some = some_rows(by_architecture[left_out], ROWS, held_out=True)
-            columns, target = _table(model, some, names)
+            some = shares_of(by_architecture[left_out], ROWS, held=True)
+            columns, target = _table(some, names)
         trees = train(
             np.concatenate([x for x, _ in tables], axis=1),
             np.concatenate([y for _, y in tables]),
             SETTINGS,
         )
-        said = trees.evaluate(columns)
+        correction = trees.evaluate(columns)
         found[left_out] = {
             "rows": len(target),
             "analytic": _ape(-target),
-            "half": _ape(0.5 * said - target),
-            "full": _ape(said - target),
+            "half": _ape(0.5 * correction - target),
+            "full": _ape(correction - target),
         }
         print(left_out, found[left_out])
-    OUT.write_text(json.dumps(found, indent=1) + "\n")
+    fitting.write_json(OUT, found)
 
 
-def _table(model: Implementation, parts: Parts, names: tuple[str, ...]) -> tuple[F64, F64]:
+def _table(parts: list[MeasuredRows], names: tuple[str, ...]) -> tuple[F64, F64]:
     """Features, shape (F, n), and logs of measured over analytic time."""
     columns, target = [], []
     for part in parts:
-        device = find_device(part.device)
-        times = model.times(part.batch, device)
-        columns.append(Kernels.of(model, times.analysis, part.batch, device).table(names))
+        times = part.model.times(part.batch, part.hardware)
+        kernels = Kernels.of(part.model, times.analysis, part.batch, part.hardware)
+        columns.append(kernels.table(names))
         target.append(np.log(part.seconds / times.estimate_s))
     return np.concatenate(columns, axis=1), np.concatenate(target)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from silicast.communication.nvls import NOT_ADDED
-from silicast.validation.collective_rows import CollectiveRows
+from silicast.validation.scorecard.collectives import CollectiveRows
 
 FITTED = {
     "ampere": ["A100"],

@@ -93,14 +93,16 @@ def cell(device: str, model: str) -> Cell:
         raise AssertionError(f"{model} on {device}: {error!r}") from error
     check(found, f"{model} on {device}")
     total = found.metrics["total_ms" if config.causal else "e2e_ms"]
-    said = [cause for part, cause in CAUSES.items() if any(part in w for w in found.warnings)]
+    causes = tuple(
+        cause for part, cause in CAUSES.items() if any(part in w for w in found.warnings)
+    )
     return Cell(
         family=config.family,
         fits=not any("does not fit" in text for text in found.warnings),
         tier=found.tier,
         domain=found.domain,
         width=total.p95 / total.p05,
-        causes=tuple(said),
+        causes=causes,
     )
 
 

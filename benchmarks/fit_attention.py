@@ -6,58 +6,46 @@ Reads the aiconfigurator attention tables (SILICAST_DATA or ../shared/data), new
 engine on each device, at most 20,000 rows a device. One head geometry (heads, key-value heads,
 width) in four is held out by hash and never fitted; scores are on those rows. Deterministic.
 
-With --transfer it writes validation/held_out/attention_*.json instead: for every architecture what
-its devices get if no row of it was ever seen.
+With --transfer it writes validation/scorecard/held_out/attention_*.json instead: for every
+architecture what its devices get if no row of it was ever seen.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
-import silicast.validation
-from silicast.core.catalog import CATALOG
-from silicast.core.numerics import F64
-from silicast.hardware.device import Device
-from silicast.kernels.attention_decode import AttentionDecode
-from silicast.kernels.attention_prefill import AttentionPrefill
+from benchmarks import fitting
+from benchmarks.fitting import ATTENTION_FALLBACK, Constants, Key, Prior, Tables, log_ratios, own_of
 from silicast.kernels.attention_schemes import scheme_for
-from silicast.kernels.check import take
-from silicast.validation.suite import data_folder
-from silicast.validation.suites._attention_rows import Campaign, read_campaigns, read_library_runs
-from silicast.workload.op import OpBatch
+from silicast.validation.scorecard.rows import (
+    MeasuredRows,
+    checksum_one_in,
+    held_out,
+    newest,
+)
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.attention import DECODE, PREFILL, decoder_rows
+from silicast.validation.scorecard.tables import mean_of_repeats, ops, read_records
+from silicast.workload.op import Variant
 
-HELD_OUT = Path(silicast.validation.__file__).parent / "held_out"
 ROWS_PER_DEVICE = 20_000
 ROWS_PER_FIT = {"attention_prefill": 3_000, "attention_decode": 4_000}
 ROWS_PER_TRANSFER = 1_200
-Z90 = 1.6448536269514722
-
-Prior = tuple[float, float, float]
-"""Where a constant starts and is drawn to, and the range it may take."""
+VIDUR = "serving/vidur_attention_available.parquet"
+INFERSIM = "serving/infersim_bench_data.parquet"
 
 SHARED: dict[str, Prior] = {
-    "launch_cycles": (1.4e4, 2e3, 6e4),
-    "narrow_launch": (1.1, 0.4, 3.0),
-    "tensor_efficiency": (0.8, 0.25, 1.0),
-    "softmax_ops": (6.0, 2.0, 40.0),
-    "convert_ops": (4.0, 0.2, 80.0),
-    "task_cycles": (2500.0, 50.0, 2e4),
-    "tail": (0.5, 0.05, 1.0),
-    "l2_usable": (0.6, 0.3, 1.1),
-    "l2_fade": (0.5, 0.1, 2.0),
-    "dram_efficiency": (0.85, 0.4, 1.0),
-    "l2_efficiency": (0.6, 0.15, 1.5),
-    "serial": (0.3, 0.01, 1.0),
-}
+    "launch_cycles": (1.4e4, 2e3, 6e4), "narrow_launch": (1.1, 0.4, 3.0),
+    "tensor_efficiency": (0.8, 0.25, 1.0), "softmax_ops": (6.0, 2.0, 40.0),
+    "convert_ops": (4.0, 0.2, 80.0), "task_cycles": (2500.0, 50.0, 2e4), "tail": (0.5, 0.05, 1.0),
+    "l2_usable": (0.6, 0.3, 1.1), "l2_fade": (0.5, 0.1, 2.0), "dram_efficiency": (0.85, 0.4, 1.0),
+    "l2_efficiency": (0.6, 0.15, 1.5), "serial": (0.3, 0.01, 1.0),
+}  # fmt: skip
 PRIORS: dict[str, dict[str, Prior]] = {
     "attention_prefill": {
         **SHARED,
@@ -106,153 +94,116 @@ FIXED: dict[str, dict[str, float]] = {
         "independent_log_sd": 0.2,
     },
 }
-TABLES = {"attention_prefill": "context", "attention_decode": "generation"}
-FAMILIES: dict[str, AttentionPrefill | AttentionDecode] = {
-    "attention_prefill": AttentionPrefill(),
-    "attention_decode": AttentionDecode(),
-}
-FALLBACK = {
-    "blackwell-rtx": "ada",
-    "ampere-ga10x": "ada",
-    "turing": "ampere",
-    "volta": "ampere",
-    "pascal": "ampere",
-}
-PRIOR_WEIGHT = 0.01
+TABLES = {"attention_prefill": PREFILL, "attention_decode": DECODE}
+SPREAD = (0.04, 0.05)
+"""Log sd of what a family's and a device's kernels have in common."""
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Rows of one campaign: ops, device, measured latency."""
+def library_rows(data: Path, family: str) -> Iterator[MeasuredRows]:
+    """Kernels of bare libraries, timed by Vidur (A100, A30) and InferSim (H20).
 
-    batch: OpBatch
-    device: Device
-    latency_us: F64
+    One row in four is held out, by hash of its sizes. Of InferSim's geometries only 32/8/128 on
+    the H20 was timed without launches (10 us for the smallest size, not 27). Repeats are averaged.
+    """
+    runs = [*_vidur(data, family == "attention_prefill")]
+    if family == "attention_decode":
+        runs += _infersim(data)
+    for device, library, (heads, kv_heads, width), rows in runs:
+        sizes = np.array([size for size, _ in rows], dtype=np.int64).T
+        merged, seconds, _ = mean_of_repeats(
+            dict(zip(("batch", "q_len", "kv_len"), sizes, strict=True)),
+            np.array([micros for _, micros in rows]),
+        )
+        dims = {
+            **merged, "num_heads": heads, "num_kv_heads": kv_heads, "head_dim": width, "window": 0
+        }  # fmt: skip
+        held = checksum_one_in(4, "({}, {}, {})", *merged.values())
+        variant = Variant("bf16", "bf16", library, launch="graph", flags=(("causal", True),))
+        ((batch, _, _),) = ops(family, variant, dims, held)
+        yield MeasuredRows(batch, device, seconds, held)
 
-    def at(self, index: NDArray[np.int64]) -> Rows:
-        return Rows(take(self.batch, index), self.device, self.latency_us[index])
+
+_Run = tuple[str, str, tuple[int, int, int], list[tuple[tuple[int, int, int], float]]]
+"""Device, library, (heads, key-value heads, width), rows ((batch, q_len, kv_len), us)."""
 
 
-def ratios(family: str, rows: Rows, c: Mapping[str, float]) -> F64:
-    """Predicted over measured time, held above the bound as users get it."""
-    found = FAMILIES[family].analyse_with(rows.batch, rows.device, c)
-    ratio: F64 = np.maximum(found.time_s, found.bound_s) * 1e6 / rows.latency_us
-    return ratio
+def _vidur(data: Path, prefill: bool) -> Iterator[_Run]:
+    """Llama-2-70B on two A100 (FlashAttention-2) and Qwen2-7B on an A30 (FlashInfer)."""
+    table = read_records(data / VIDUR)
+    column = f"time_stats.attn_{'prefill' if prefill else 'decode'}.median"
+    for gpu, device, library in (("A100", "A100-SXM-80GB", "fa2"), ("A30", "A30", "flashinfer")):
+        own = [x for x in table if x["gpu"] == gpu and x["is_prefill"] == prefill and x[column]]
+        ranks = own[-1]["num_tensor_parallel_workers"]
+        geometry = (own[-1]["n_q_head"] // ranks, own[-1]["n_kv_head"] // ranks, 128)
+        rows = []
+        for row in own:
+            past, new = row["kv_cache_size"], row["prefill_chunk_size"]
+            lengths = (new, past + new) if prefill else (1, past)
+            rows.append(((row["batch_size"], *lengths), row[column] * 1e3))
+        yield device, library, geometry, rows
 
 
-def sample(parts: Sequence[Rows], limit: int) -> list[Rows]:
-    """A deterministic subsample over all parts, each by its share."""
-    rng = np.random.default_rng(0)
-    total = sum(len(p.latency_us) for p in parts)
-    share = min(1.0, limit / max(total, 1))
-    picked = []
-    for part in parts:
-        count = max(1, round(len(part.latency_us) * share))
-        picked.append(part.at(np.sort(rng.permutation(len(part.latency_us))[:count])))
-    return picked
+def _infersim(data: Path) -> Iterator[_Run]:
+    """FlashInfer decode on H20, BF16 caches."""
+    runs: dict[str, list[tuple[tuple[int, int, int], float]]] = {}
+    for row in read_records(data / INFERSIM, kv_dtype="bf16"):
+        if row["path"].endswith("mha/decode/h20/32-8-128.csv") and row["latency_us"]:
+            sizes = (int(row["batch_size"]), 1, int(row["kv_len"]) - 1)
+            runs.setdefault(row["path"], []).append((sizes, row["latency_us"]))
+    for path in sorted(runs):
+        heads, kv_heads, width = (int(part) for part in Path(path).stem.split("-"))
+        yield "H20", "flashinfer", (heads, kv_heads, width), runs[path]
+
+
+Groups = dict[Key, list[MeasuredRows]]
+"""(architecture, caller) -> rows of the newest campaigns."""
 
 
 def fit(
-    family: str,
-    parts: Sequence[Rows],
-    start: Mapping[str, float],
-    rows: int,
-) -> dict[str, float]:
+    family: str, parts: Sequence[MeasuredRows], start: Mapping[str, float], rows: int
+) -> Constants:
     """Constants of one caller on one architecture: soft L1 on the log ratio, drawn to ``start``."""
-    priors = PRIORS[family]
-    names = list(priors)
-    low = np.log([priors[n][1] for n in names])
-    high = np.log([priors[n][2] for n in names])
-    origin = np.clip(np.log([start[n] for n in names]), low + 1e-6, high - 1e-6)
-    parts = sample(parts, rows)
-    pull = PRIOR_WEIGHT * np.sqrt(sum(len(p.latency_us) for p in parts) / len(names))
-
-    def residuals(x: F64) -> F64:
-        c = {**start, **dict(zip(names, np.exp(x).tolist(), strict=True))}
-        logs = [np.log(ratios(family, part, c)) for part in parts]
-        return np.concatenate([*logs, pull * (x - origin)])
-
-    found = least_squares(
-        residuals, origin, loss="soft_l1", f_scale=0.1, bounds=(low, high), max_nfev=60
-    )
-    values = {n: float(f"{v:.4g}") for n, v in zip(names, np.exp(found.x), strict=True)}
-    return {**start, **values}
-
-
-def split(campaigns: Sequence[Campaign], *, held: bool) -> list[Rows]:
-    """Fitted or held-out rows of campaigns, empty ones left out."""
-    parts = [
-        Rows(c.batch, c.device, c.latency_us).at(np.flatnonzero(c.held == held))
-        for c in campaigns
-        if (c.held == held).any()
-    ]
-    return [p for p in parts if len(p.latency_us)]
-
-
-def score(family: str, parts: Sequence[Rows], c: Mapping[str, float]) -> dict[str, float]:
-    """Mean APE, median APE, p90 of APE and mean log bias."""
-    return figures(np.concatenate([ratios(family, p, c) for p in parts]))
-
-
-def figures(ratio: F64) -> dict[str, float]:
-    off = np.abs(ratio - 1.0)
-    return {
-        "rows": len(ratio),
-        "mape": round(float(np.mean(off)), 4),
-        "median": round(float(np.median(off)), 4),
-        "p90": round(float(np.quantile(off, 0.9)), 4),
-        "log_bias": round(float(np.mean(np.log(ratio))), 4),
-    }
-
-
-def grouped(campaigns: Sequence[Campaign]) -> dict[tuple[str, str], list[Campaign]]:
-    """(architecture, caller) -> newest campaigns."""
-    found: dict[tuple[str, str], list[Campaign]] = {}
-    for c in campaigns:
-        if c.newest:
-            caller = scheme_for(c.batch.variant, c.device).caller
-            found.setdefault((c.device.architecture, caller), []).append(c)
-    return dict(sorted(found.items()))
-
-
-Groups = dict[tuple[str, str], list[Campaign]]
-Constants = dict[str, dict[str, float]]
+    return fitting.fit_rows(PRIORS[family], parts, start, rows, steps=60)
 
 
 def read_groups(family: str) -> Groups:
-    """All campaigns of a family by (architecture, caller)."""
-    campaigns = list(read_campaigns(data_folder(), TABLES[family], ROWS_PER_DEVICE))
-    campaigns += [c for c in read_library_runs(data_folder(), family) if c.device.name in SINGLE]
-    return grouped(campaigns)
+    """All campaigns of a family."""
+    data = data_folder()
+    parts = newest(decoder_rows(data, TABLES[family], ROWS_PER_DEVICE))
+    parts += [part for part in library_rows(data, family) if part.device in SINGLE]
+    return fitting.by_key(parts, lambda x: scheme_for(x.batch.variant, x.hardware).caller)
 
 
 def fit_groups(
     family: str, groups: Groups, rows: int
-) -> tuple[dict[str, float], Constants, dict[tuple[str, str], dict[str, float]]]:
+) -> tuple[dict[str, float], Tables, dict[Key, Constants]]:
     """Default constants, those by architecture, and what was fitted by (architecture, caller)."""
     start = {n: p[0] for n, p in PRIORS[family].items()} | FIXED[family]
-    by_caller: Constants = {}
+    free = {key: held_out(group, False) for key, group in groups.items()}
+    by_caller: Tables = {}
     for caller in sorted({k[1] for k in groups}):
-        parts = [p for k, g in groups.items() if k[1] == caller for p in split(g, held=False)]
+        parts = [part for k, group in free.items() if k[1] == caller for part in group]
         by_caller[caller] = fit(family, parts, start, rows)
-    fitted: dict[tuple[str, str], dict[str, float]] = {}
-    for key, group in groups.items():  # "ada" comes before "hopper"
+    fitted: dict[Key, Constants] = {}
+    for key, group in free.items():  # "ada" comes before "hopper"
         prior = by_caller[key[1]]
         if key[1] == "flashinfer" and ("ada", "sglang") in fitted:  # few rows: drawn to Ada's
             prior = _bare(fitted["ada", "sglang"], start)
-        fitted[key] = fit(family, split(group, held=False), prior, rows)
+        fitted[key] = fit(family, group, prior, rows)
     spread = {
-        key: _log_sd(family, split(group, held=False), fitted[key]) for key, group in groups.items()
-    }
-    default = dict(start) | {"family_log_sd": 0.04, "device_log_sd": 0.05}
+        key: round(fitting.own_log_sd(log_ratios(group, fitted[key]), SPREAD, wider=1.1,
+                              least=0.03), 3)
+        for key, group in free.items()
+    }  # fmt: skip
+    default = dict(start) | {"family_log_sd": SPREAD[0], "device_log_sd": SPREAD[1]}
     default["unmeasured_widening"] = 6.0
     default["independent_log_sd"] = round(max(spread.values()), 3)
     for caller, constants in by_caller.items():
-        default |= _prefixed(caller, constants, start)
-    architectures: Constants = {}
+        default |= fitting.prefixed(caller, constants, start)
+    architectures: Tables = {}
     for (architecture, caller), constants in fitted.items():
         own = {**constants, "independent_log_sd": spread[architecture, caller]}
-        architectures.setdefault(architecture, {}).update(_prefixed(caller, own, {}))
+        architectures.setdefault(architecture, {}).update(fitting.prefixed(caller, own))
     _bare_libraries(family, architectures, default)
     return default, architectures, fitted
 
@@ -261,26 +212,22 @@ def fit_family(family: str) -> dict[str, Any]:
     """The constants file of one family."""
     groups = read_groups(family)
     default, architectures, fitted = fit_groups(family, groups, ROWS_PER_FIT[family])
-    card = {
-        "data": [
-            f"aiconfigurator/{TABLES[family]}_attention.parquet",
-            "serving/infersim_bench_data.parquet",
-        ],
-        "split": "newest version of each engine per device; one head geometry in four, by hash,"
-        " held out and scored",
-        "command": "python benchmarks/fit_attention.py",
-        "date": "2026-11-21",
-        "scores": {
-            ".".join(key): score(family, split(group, held=True), fitted[key])
-            for key, group in groups.items()
-        },
+    scores = {
+        ".".join(key): fitting.shares(log_ratios(held_out(group), fitted[key]))
+        for key, group in groups.items()
     }
     return {
         "format": 1,
-        "card": card,
+        "card": fitting.card(
+            "python benchmarks/fit_attention.py",
+            [TABLES[family].path, INFERSIM],
+            "newest version of each engine per device; one head geometry in four, by hash,"
+            " held out and scored",
+            scores,
+        ),
         "default": default,
         "architectures": architectures,
-        "fallback": FALLBACK,
+        "fallback": ATTENTION_FALLBACK,
     }
 
 
@@ -305,29 +252,26 @@ def transfer(family: str) -> dict[str, Any]:
     for unseen in sorted({k[0] for k in groups}):
         rest = {k: g for k, g in groups.items() if k[0] != unseen}
         default, architectures, _ = fit_groups(family, rest, ROWS_PER_TRANSFER)
-        fallback = {k: v for k, v in FALLBACK.items() if v != unseen}
+        fallback = {k: v for k, v in ATTENTION_FALLBACK.items() if v != unseen}
         fallback |= {k: v for k, v in STAND_IN[family].items() if k == unseen}
         found[unseen] = {
             "default": default, "architectures": architectures, "fallback": fallback
         }  # fmt: skip
-        print(family, unseen, transfer_score(family, groups, unseen, found[unseen]), flush=True)
+        print(family, unseen, transfer_score(groups, unseen, found[unseen]), flush=True)
     return found
 
 
-def transfer_score(
-    family: str, groups: Groups, unseen: str, body: Mapping[str, Any]
-) -> dict[str, float]:
+def transfer_score(groups: Groups, unseen: str, body: Mapping[str, Any]) -> Constants:
     """Mean APE on the held-out rows of the architecture, by caller and in all."""
     name = body["fallback"].get(unseen, "")
     constants = {**body["default"], **body["architectures"].get(name, {})}
-    found, ratio = {}, []
+    found, every = {}, []
     for (architecture, caller), group in groups.items():
-        if architecture == unseen and (rows := split(group, held=True)):
-            own = {k.split(".")[1]: v for k, v in constants.items() if k.startswith(caller + ".")}
-            c = {**{k: v for k, v in constants.items() if "." not in k}, **own}
-            ratio.append(np.concatenate([ratios(family, p, c) for p in rows]))
-            found[caller] = figures(ratio[-1])["mape"]
-    return {**found, "all": figures(np.concatenate(ratio))["mape"]}
+        if architecture == unseen and (rows := held_out(group)):
+            plain = {k: v for k, v in constants.items() if "." not in k}
+            every.append(log_ratios(rows, plain | own_of(constants, caller)))
+            found[caller] = fitting.shares(every[-1])["mape"]
+    return {**found, "all": fitting.shares(np.concatenate(every))["mape"]}
 
 
 SINGLE = ("H20",)
@@ -359,13 +303,13 @@ TRANSFER_LOG_SD = 0.2
 """Added for bare libraries, fitted on equal lengths or not at all: an allowance, not measured."""
 
 
-def _bare(constants: Mapping[str, float], fixed: Mapping[str, float]) -> dict[str, float]:
+def _bare(constants: Mapping[str, float], fixed: Mapping[str, float]) -> Constants:
     """Constants of an engine's call less its append kernel."""
     launch = constants["launch_cycles"] - fixed["append_launch_cycles"]
-    return {**constants, "launch_cycles": float(f"{launch:.4g}")}
+    return {**constants, **fitting.rounded({"launch_cycles": launch})}
 
 
-def _bare_libraries(family: str, architectures: Constants, default: Mapping[str, float]) -> None:
+def _bare_libraries(family: str, architectures: Tables, default: Mapping[str, float]) -> None:
     """Adds the bare libraries that were not fitted themselves."""
     for architecture, library, *usual in BARE:
         source, engine = MAIN_LOOP.get((family, architecture, library), usual)
@@ -373,26 +317,12 @@ def _bare_libraries(family: str, architectures: Constants, default: Mapping[str,
             continue
         own = architectures[architecture]
         fitted = f"{library}.launch_cycles" in own
-        home, prefix = (own, library) if fitted else (architectures[source], engine)
-        found = {k.split(".")[1]: v for k, v in home.items() if k.startswith(f"{prefix}.")}
+        found = own_of(own, library) if fitted else own_of(architectures[source], engine)
         if not fitted:
             found = _bare(found, default)
         spread = float(np.hypot(found["independent_log_sd"], TRANSFER_LOG_SD))
         found["independent_log_sd"] = round(spread, 3)
-        own |= _prefixed(library, found, {})
-
-
-def _prefixed(
-    caller: str, constants: Mapping[str, float], base: Mapping[str, float]
-) -> dict[str, float]:
-    return {f"{caller}.{n}": v for n, v in sorted(constants.items()) if base.get(n) != v}
-
-
-def _log_sd(family: str, parts: Sequence[Rows], c: Mapping[str, float]) -> float:
-    """Spread whose interval holds 90 % of the fitted rows, less the shared part, a tenth up."""
-    logs = np.abs(np.log(np.concatenate([ratios(family, p, c) for p in parts])))
-    total = 1.1 * float(np.quantile(logs, 0.9)) / Z90
-    return round(float(np.sqrt(max(total**2 - 0.04**2 - 0.05**2, 0.03**2))), 3)
+        own |= fitting.prefixed(library, found)
 
 
 def main() -> None:
@@ -403,17 +333,9 @@ def main() -> None:
     wanted = parser.parse_args()
     for family in [wanted.family] if wanted.family else list(PRIORS):
         made = transfer(family) if wanted.transfer else fit_family(family)
-        text = json.dumps(made, indent=1) + "\n"
-        path = HELD_OUT if wanted.transfer else CATALOG / "physics"
-        path = path / f"{family}.json"
-        if wanted.check:
-            print(family, "same" if path.read_text() == text else "DIFFERENT")
-            continue
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-        if wanted.transfer:
-            continue
-        for name, entry in json.loads(text)["card"]["scores"].items():
+        folder = fitting.HELD_OUT if wanted.transfer else fitting.PHYSICS
+        fitting.write_json(folder / f"{family}.json", made, check=wanted.check)
+        for name, entry in made.get("card", {}).get("scores", {}).items():
             print(f"{family:18s} {name:20s}", " ".join(f"{k}={v}" for k, v in entry.items()))
 
 

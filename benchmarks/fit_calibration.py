@@ -1,34 +1,32 @@
 """Estimates what calibrations start from and writes catalog/physics/calibration.json.
 
-    python benchmarks/fit_calibration.py [--dry]
+    python -m benchmarks.fit_calibration [--dry]
 
-Two kinds of numbers, both from rows that no suite scores, with every architecture predicted as if
-nobody had measured it:
+Two kinds of numbers, both from rows that no suite scores, with every architecture predicted as an
+unmeasured one:
 
 - how far known devices lie from such predictions (of all kernels together, of each resource, of
   kernel to kernel, of noise): the priors of a calibration. Empirical Bayes: fits of tables under
   wide priors, whose results give means and spreads. One round: a second one would take what the
   first has drawn toward none for what devices differ in, and end at nothing.
-- how much of what one device shows holds on another one, for kernels that are wholly alike there,
-  between sisters and between architectures: the slope of the one on the other over the same
-  kernels, and what it leaves.
+- how much of one device's error carries over to another one, for identical kernels, between
+  devices of one architecture and between architectures: the slope of one error on the other over
+  the same kernels, and the spread of the rest.
 """
 
 from __future__ import annotations
 
-import datetime
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 import numpy as np
 
+from benchmarks import fitting
+from benchmarks.fitting import Constants
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.kernels.check import op_at
-from silicast.kernels.implementation import implementation_for
 from silicast.kernels.physics import PhysicsCard, load_physics, replaced
 from silicast.learning.calibration_fit import op_hash
 from silicast.learning.features import Kernels, all_names
@@ -41,16 +39,11 @@ from silicast.learning.interpolation import (
     trend_names,
     trend_of,
 )
-from silicast.validation.suite import data_folder
-from silicast.validation.suites._calibrated_rows import (
-    DEVICES,
-    Table,
-    tables,
-    unknown_architecture,
-)
-from silicast.validation.suites.calibrated import CalibratedKernels
+from silicast.validation.scorecard.held_out import unknown_architecture
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.calibrated import SOURCES_READ
+from silicast.validation.scorecard.user_tables import DEVICES, UserTable, user_tables
 
-OUT = Path(__file__).resolve().parents[1] / "src/silicast/catalog/physics/calibration.json"
 SISTERS = ("H200-SXM-141GB", "GB200")
 ROWS = 120
 """Rows of a table that priors are estimated with."""
@@ -65,50 +58,50 @@ WIDE = {
     "scale_spread": 1.0,
     "sd_spread": 1.0,
 }
-"""Judged: what is known before any device was seen."""
+"""Judged: priors before any device was measured."""
 LEAST_SPREAD = 0.3
 LARGEST = 1.0
-"""Ratios beyond e are not what one device tells about another."""
+"""Ratios beyond e do not carry over from one device to another."""
 
 
 @dataclass(frozen=True)
 class Ratios:
     """Logs of measured over predicted time of a table's kernels, by op; shares of resources."""
 
-    table: Table
+    table: UserTable
     architecture: str
-    log_ratio: dict[str, float]
-    shares: dict[str, dict[str, float]]
+    log_ratio: Constants
+    shares: dict[str, Constants]
 
 
 def main() -> None:
     """Fits, prints and writes."""
-    found = tables(data_folder(), (*DEVICES, *SISTERS))
+    found = user_tables(data_folder(), (*DEVICES, *SISTERS))
     devices = {find_device(name).name for name in DEVICES}
     first = [table for table in found if find_device(table.device).name in devices]
     constants = _priors(first, WIDE)
     ratios = [_ratios(table) for table in found]
     constants |= _carried(ratios)
     print({name: round(value, 4) for name, value in constants.items()}, flush=True)
-    if "--dry" in sys.argv:
+    if fitting.asked("--dry"):
         return
     physics = msgspec.structs.replace(
         load_physics(PHYSICS),
         card=PhysicsCard(
-            data=list(CalibratedKernels.source),
+            data=list(SOURCES_READ),
             split="rows that no suite scores; every architecture predicted without its own rows",
             command="python benchmarks/fit_calibration.py",
-            date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+            date=fitting.DATE,
             scores={"tables": len(first), "tables_of_pairs": len(found)},
             notes="scales are per usual length of a coordinate: three octaves, a third of a share",
         ),
         default={name: float(f"{value:.3g}") for name, value in constants.items()},
     )
-    OUT.write_bytes(msgspec.json.format(msgspec.json.encode(physics), indent=1) + b"\n")
+    fitting.write_physics(fitting.PHYSICS / "calibration.json", physics, indent=1)
 
 
-def _priors(own: list[Table], constants: dict[str, float]) -> dict[str, float]:
-    """Means and spreads of what fits of all tables came to."""
+def _priors(own: list[UserTable], constants: Constants) -> Constants:
+    """Means and spreads over the fits of all tables."""
     fits: list[tuple[float, Fitted]] = []
     physics = msgspec.structs.replace(load_physics(PHYSICS), default=constants)
     for table in own:
@@ -133,11 +126,9 @@ def _priors(own: list[Table], constants: dict[str, float]) -> dict[str, float]:
     }
 
 
-def _fit(table: Table) -> tuple[float, Fitted]:
+def _fit(table: UserTable) -> tuple[float, Fitted]:
     """The median ratio of a table's rows, and what is fitted to the rest."""
-    model = implementation_for(table.family, "simt")
-    assert model is not None
-    device = table.hardware
+    model, device = table.model, table.hardware
     names = all_names(model, [(part.batch, device) for part in table.parts])
     columns: list[tuple[F64, F64, F64]] = []
     for part in table.parts:
@@ -155,15 +146,13 @@ def _fit(table: Table) -> tuple[float, Fitted]:
     return median, fit(where, terms, target - median)
 
 
-def _ratios(table: Table) -> Ratios:
+def _ratios(table: UserTable) -> Ratios:
     """Ratios of a table's rows that no suite scores, its architecture unknown."""
-    model = implementation_for(table.family, "simt")
-    assert model is not None
-    device = table.hardware
+    model, device = table.model, table.hardware
     given = table.drawn()
     some = table.take(np.sort(given[~table.held_out[given]][:PAIRED]))
-    ratio: dict[str, float] = {}
-    shares: dict[str, dict[str, float]] = {}
+    ratio: Constants = {}
+    shares: dict[str, Constants] = {}
     with unknown_architecture(device.architecture):
         for part in some.parts:
             times = type(model).times(model, part.batch, device)
@@ -177,8 +166,8 @@ def _ratios(table: Table) -> Ratios:
     return Ratios(table, device.architecture, ratio, shares)
 
 
-def _carried(every: list[Ratios]) -> dict[str, float]:
-    """Shares that carry over between sisters and between architectures, and what they leave."""
+def _carried(every: list[Ratios]) -> Constants:
+    """Shares that carry over within and between architectures, and the spread of the rest."""
     pairs: dict[str, list[tuple[F64, F64]]] = {"same": [], "other": []}
     for have in every:
         for wanted in every:
@@ -198,20 +187,15 @@ def _carried(every: list[Ratios]) -> dict[str, float]:
         top = np.mean([float(np.mean(x * y)) for x, y in found])
         share = float(np.clip(top / np.mean([float(np.mean(x * x)) for x, _ in found]), 0.0, 1.0))
         left = [float(np.quantile(np.abs(y - share * x), 0.9)) / Z90 for x, y in found]
-        print(
-            kind,
-            len(found),
-            "pairs, |log| before",
-            round(float(np.mean([np.abs(y).mean() for _, y in found])), 3),
-            "after",
-            round(float(np.mean([np.abs(y - share * x).mean() for x, y in found])), 3),
-        )
+        before = float(np.mean([np.abs(y).mean() for _, y in found]))
+        after = float(np.mean([np.abs(y - share * x).mean() for x, y in found]))
+        print(f"{kind} {len(found)} pairs, |log| before {before:.3f} after {after:.3f}")
         constants[f"carried_{kind}"] = share
         constants[f"carried_{kind}_log_sd"] = float(np.median(left))
     return constants
 
 
-def _alike(one: dict[str, float], other: dict[str, float]) -> float:
+def _alike(one: Constants, other: Constants) -> float:
     names = one.keys() | other.keys()
     pairs = [(one.get(name, 0.0), other.get(name, 0.0)) for name in names]
     return sum(map(min, pairs)) / max(sum(map(max, pairs)), 1e-30)

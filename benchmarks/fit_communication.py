@@ -1,88 +1,76 @@
 """Fits ``catalog/physics/communication.json`` from measured collectives, deterministically.
 
-    .venv/bin/python -m benchmarks.fit_communication [--dry-run | --transfer]
+    python -m benchmarks.fit_communication [--dry-run | --transfer]
 
 Stages run one after the other, each on the rows in which its constants decide: NCCL's ring on
 NVLink, point to point, NVLS, the engines' kernels, PCIe, host floors. Half of the points of each
 device (by a hash of device, operation, participants and size) stay unseen by all that is fitted
-(:mod:`silicast.validation.collective_rows`): the error model too is of fitted rows only, each third
-of them under constants of the other two.
+(:mod:`silicast.validation.scorecard.collectives`): the error model too is of fitted rows only, each
+third of them under constants of the other two.
 
 ``--transfer`` writes what the suite holds out, and nothing else: for each architecture the
-constants that it would get without its rows (``validation/held_out/communication.json``), and
+constants that it would get without its rows (held_out/communication.json of the scorecard), and
 constants and trees without any message of more than an eighth of the largest measured
-(``validation/held_out_sizes/``). How much doubt an octave beyond adds (``log_sd_per_octave``) is
-what long messages of the fitted half say of the latter.
+(held_out_sizes/). The doubt that an octave beyond adds (``log_sd_per_octave``) is estimated from
+long messages of the fitted half under the latter.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-import silicast.validation
-from benchmarks.communication_stages import FITTED, Mask, Stage, stages
+from benchmarks import fitting
+from benchmarks.communication_stages import FITTED, Stage, stages
+from benchmarks.fitting import Constants, F, Tables
 from silicast.communication.collective import collective_times
 from silicast.communication.selection import constants_of, sections, select, waits
-from silicast.communication.topology import Topology
-from silicast.core.catalog import CATALOG
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.physics import Physics, PhysicsCard, load_physics
 from silicast.learning.artefact import FORMAT, Artefact, Card, read_artefact, write_artefact
-from silicast.validation.collective_rows import (
-    OWN_NODES,
-    SOURCE,
+from silicast.validation.scorecard.collectives import (
+    SPLIT,
+    TABLES,
     CollectiveRows,
-    is_long,
     read_collectives,
+    train_on,
 )
-from silicast.validation.collective_training import SPLIT, TABLES, fold_of, train_on
-from silicast.validation.suite import data_folder
+from silicast.validation.scorecard.held_out import SHORT
+from silicast.validation.scorecard.rows import Mask
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.communication import predict as predicted
 
-PATH = CATALOG / "physics" / "communication.json"
-HELD_OUT = Path(silicast.validation.__file__).parent / "held_out" / "communication.json"
-SHORT = Path(silicast.validation.__file__).parent / "held_out_sizes" / "communication.json"
+PATH = fitting.PHYSICS / "communication.json"
 COMMAND = ".venv/bin/python -m benchmarks.fit_communication"
 HOSTS = 4
-DATE = "2026-11-21"
 PULL = 0.03
 """Weight of a constant's log distance from its start: keeps what the rows do not decide."""
 
 REFERENCE_HZ = 2e9
 PER_OCTAVE = (0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08)
 
-Constants = dict[str, float]
 
-
-def predict(rows: CollectiveRows, constants: Callable[[Device], Mapping[str, float]]) -> Any:
+def predict(rows: CollectiveRows, constants: Callable[[Device], Mapping[str, float]]) -> F:
     """Seconds per row with constants by device."""
     time = np.zeros(len(rows))
-    for key, index in rows.groups().items():
-        name, op, gpus, per_node, library, version, launch, dtype = key
-        device = find_device(name)
-        topology = Topology.of(device, gpus, gpus_per_node=per_node)
+    for call, index in rows.calls():
+        topology = call.topology
+        own = sections(constants(topology.device))
         time[index] = select(
-            op,
-            rows.size[index],
-            topology,
-            sections(constants(device)),
-            library,
-            launch,
-            dtype,
-            version,
-        ).time_s
+            call.op, rows.size[index], topology, own, call.library, call.launch, call.dtype,
+            call.version,
+        ).time_s  # fmt: skip
     return time
 
 
@@ -92,7 +80,7 @@ def fit_stage(stage: Stage, rows: CollectiveRows, known: Constants, sweeps: int 
     start, low, high = np.log(np.array([stage.constants[name] for name in names])).T
     measured = np.log(rows.seconds)
 
-    def residuals(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    def residuals(x: F) -> F:
         trial = {**known, **dict(zip(names, map(float, np.exp(x)), strict=True))}
         error = np.log(predict(rows, lambda _: trial)) - measured
         return np.concatenate([error, PULL * (x - start)])
@@ -112,9 +100,9 @@ def fit_stage(stage: Stage, rows: CollectiveRows, known: Constants, sweeps: int 
 
 def fit_all(
     rows: CollectiveRows, default: Constants, *, verbose: bool = False, without: str = ""
-) -> dict[str, Constants]:
+) -> Tables:
     """Constants of every architecture, stage by stage, but for the one left out."""
-    found: dict[str, Constants] = {name: {} for name in FITTED if name != without}
+    found: Tables = {name: {} for name in FITTED if name != without}
     for stage in stages():
         for architecture in stage.architectures:
             if architecture == without:
@@ -145,14 +133,14 @@ def scale_of(architecture: str, name: str) -> float:
     return clock / REFERENCE_HZ if waits(name) else 1.0
 
 
-def starts_without(found: dict[str, Constants]) -> Constants:
-    """Where the fit of what nobody measured would start; ``default`` may know a left out one's."""
+def starts_without(found: Tables) -> Constants:
+    """Start of constants without rows; ``default`` may hold those of a left-out architecture."""
     measured = {name for values in found.values() for name in values}
     spans = {name: span for stage in stages() for name, span in stage.constants.items()}
     return {name: start for name, (start, *_) in spans.items() if name not in measured}
 
 
-def means(found: dict[str, Constants], default: Constants) -> Constants:
+def means(found: Tables, default: Constants) -> Constants:
     """Defaults for architectures without data: geometric means over those with, times of kernels
     at one clock.
 
@@ -177,74 +165,55 @@ def means(found: dict[str, Constants], default: Constants) -> Constants:
 FALLBACK = {"volta": "ampere"}
 
 
-def _card(scores: dict[str, Any]) -> PhysicsCard:
-    return PhysicsCard(
-        data=[SOURCE, OWN_NODES],
-        split=(
-            "Fitted: half of the points (hash of device, op, participants, size) of each device. "
-            "log_sd_*: the fitted rows, each third of their points under constants fitted on the "
-            "other two thirds. Scores: the other half, without learned corrections."
-        ),
-        command=COMMAND,
-        date=DATE,
-        scores=scores,
-        notes=(
-            "network_efficiency and network_step_us rest on one H100 pair across nodes (36 of "
-            "50 GB/s) and are no fit, nor is nvls_step_us (only groups of 8 are measured)."
-        ),
+def _card(scores: dict[str, Any]) -> dict[str, Any]:
+    return fitting.card(
+        COMMAND,
+        TABLES,
+        "Fitted: half of the points (hash of device, op, participants, size) of each device. "
+        "log_sd_*: the fitted rows, each third of their points under constants fitted on the "
+        "other two thirds. Scores: the other half, without learned corrections.",
+        scores,
+        "network_efficiency and network_step_us rest on one H100 pair across nodes (36 of "
+        "50 GB/s) and are no fit, nor is nvls_step_us (only groups of 8 are measured).",
     )
 
 
-def predict_all(
-    rows: CollectiveRows, physics: Physics, artefact: Artefact | None = None
-) -> dict[str, Any]:
-    """Estimate, interval and share of the host's floor, per row."""
-    out = {name: np.zeros(len(rows)) for name in ("estimate", "p05", "p95", "floor")}
-    for key, index in rows.groups().items():
-        name, op, gpus, per_node, library, version, launch, dtype = key
-        topology = Topology.of(find_device(name), gpus, gpus_per_node=per_node)
-        times = collective_times(
-            op, rows.size[index], gpus, topology, library, launch, dtype, version,
-            physics=physics, artefact=artefact,
-        )  # fmt: skip
-        graph = collective_times(
-            op, rows.size[index], gpus, topology, library, "graph", dtype, version, physics=physics
-        )
-        out["estimate"][index] = times.estimate_s
-        out["p05"][index], out["p95"][index] = times.p05_s, times.p95_s
-        out["floor"][index] = times.estimate_s > 1.3 * graph.estimate_s
-    return out
+def host_decides(rows: CollectiveRows, physics: Physics, estimate: F) -> Mask:
+    """Rows whose time is the host's: well above that of the same call replayed in a graph."""
+    graph = replace(rows, launch=np.full(len(rows), "graph"))
+    found: Mask = estimate > 1.3 * predicted(graph, physics)[0]
+    return found
 
 
-def table_of(found: dict[str, Constants], old: Constants) -> Physics:
+def table_of(found: Tables, old: Constants) -> Physics:
     """The constants file without a card; sharing of PCIe belongs to the host, not to Ada."""
     default = means(found, old)
     own = {name: dict(values) for name, values in found.items()}
     own.get("ada", {}).pop("pcie.contention", None)
     fallback = {name: other for name, other in FALLBACK.items() if other in own}
-    return Physics(1, _card({}), default, own, fallback)
+    return fitting.physics(_card({}), default, own, fallback)
 
 
-def unseen_errors(rows: CollectiveRows, old: Constants) -> tuple[Any, Any]:
+def unseen_errors(rows: CollectiveRows, old: Constants) -> tuple[F, Mask]:
     """Absolute log error of every (fitted) row, and whether the host's floor decides.
 
     Each third of the points is predicted with constants that were fitted on the other two.
     """
-    third = fold_of(rows)
+    third = rows.fold()
     error, floor = np.zeros(len(rows)), np.zeros(len(rows), dtype=bool)
     for number in range(3):
         out = third == number
         physics = table_of(fit_all(rows.take(~out), old), old)
         left = rows.take(out)
-        predicted = predict_all(left, physics)
-        error[out] = np.abs(np.log(left.seconds / predicted["estimate"]))
-        floor[out] = predicted["floor"] > 0
+        estimate = predicted(left, physics)[0]
+        error[out] = np.abs(np.log(left.seconds / estimate))
+        floor[out] = host_decides(left, physics, estimate)
     return error, floor
 
 
-def spreads(rows: CollectiveRows, base: Constants, error: Any, floor: Any) -> Constants:
+def spreads(rows: CollectiveRows, base: Constants, error: F, floor: Mask) -> Constants:
     """Log sd by regime: such that 90 % of the given errors lie within 1.645 of it."""
-    shared = base["log_sd_network"] ** 2 + base["log_sd_device"] ** 2
+    shared = (base["log_sd_network"], base["log_sd_device"])
     pcie = np.isin(rows.device, ["L40S", "RTX 6000 Ada"])
     engine = ~floor & ~pcie & (rows.library != "nccl") & (rows.size < 8 << 20)
     regimes = {
@@ -257,8 +226,8 @@ def spreads(rows: CollectiveRows, base: Constants, error: Any, floor: Any) -> Co
     }
     result = {}
     for name, mask in regimes.items():
-        total = float(np.quantile(error[mask], 0.9)) / Z90
-        result[name] = float(f"{max(total * total - shared, 0.0004) ** 0.5:.3g}")
+        sd = fitting.own_log_sd(error[mask], shared, least=0.02)
+        result[name] = float(f"{sd:.3g}")
         print(f"{name:20} {int(mask.sum()):5} rows, {result[name]}")
     return result
 
@@ -273,9 +242,10 @@ def host_spread(physics: Physics) -> float:
     return float(f"{abs(np.log(pair[0] / pair[1])) / 2:.3g}")
 
 
-def architecture_spread(rows: CollectiveRows, found: dict[str, Constants], old: Constants) -> float:
-    """Log sd of what each NVLink architecture's rows say of the means of the others', wider by the
-    error that a mean of few has itself.
+def architecture_spread(rows: CollectiveRows, found: Tables, old: Constants) -> float:
+    """Log sd of each NVLink architecture's rows around the means of the others.
+
+    Wider by the error of a mean of few.
     """
     errors = []
     for architecture, devices in FITTED.items():
@@ -294,20 +264,16 @@ def architecture_spread(rows: CollectiveRows, found: dict[str, Constants], old: 
 
 def scores(rows: CollectiveRows, physics: Physics) -> dict[str, Any]:
     """Error by library, launch and device, and the coverage of the 90 % intervals."""
-    found = predict_all(rows, physics)
-    ratio = found["estimate"] / rows.seconds
-    inside = (rows.seconds >= found["p05"]) & (rows.seconds <= found["p95"])
+    estimate, p05, p95, _ = predicted(rows, physics)
+    inside = (rows.seconds >= p05) & (rows.seconds <= p95)
+    log_ratio = np.log(estimate / rows.seconds)
     table: dict[str, Any] = {}
 
     def add(name: str, mask: Mask) -> None:
-        error = np.abs(ratio[mask] - 1.0)
-        table[name] = {
-            "rows": int(mask.sum()),
-            "mape": round(100 * float(error.mean()), 1),
-            "median_ape": round(100 * float(np.median(error)), 1),
-            "bias": round(100 * float(np.median(ratio[mask]) - 1.0), 1),
-            "coverage": round(100 * float(inside[mask].mean()), 1),
-        }
+        found = fitting.percent(log_ratio[mask], "rows", "mape", "median", "bias")
+        median, bias = found.pop("median"), found.pop("bias")
+        covered = round(100 * float(inside[mask].mean()), 1)
+        table[name] = {**found, "median_ape": median, "bias": bias, "coverage": covered}
 
     for library, launch in sorted(set(zip(rows.library, rows.launch, strict=True))):
         add(f"{library} {launch}", (rows.library == library) & (rows.launch == launch))
@@ -328,23 +294,21 @@ def write_transfer(rows: CollectiveRows, old: Constants) -> None:
         physics = with_spreads(table_of(found, old), old, fitted, found)
         bodies[architecture] = body(physics)
         print(architecture, scores(of_architecture(rows, architecture), physics)["all"])
-    HELD_OUT.parent.mkdir(exist_ok=True)
-    HELD_OUT.write_bytes(msgspec.json.format(msgspec.json.encode(bodies, order="sorted")) + b"\n")
+    _write(fitting.HELD_OUT / "communication.json", bodies)
     write_short(rows, old)
 
 
 def write_short(rows: CollectiveRows, old: Constants) -> None:
-    """Constants and trees that have seen no long message, and what long ones say of them."""
-    long = is_long(rows)
+    """Constants and trees of short messages, and their errors on long ones."""
+    long = rows.is_long()
     fitted = rows.take(rows.fitted & ~long)
     physics = table_of(fit_all(fitted, old), old)
     own = {**widths(old), "log_sd_per_octave": old["log_sd_per_octave"]}
     physics = msgspec.structs.replace(physics, default={**physics.default, **own})
     trained, trees = train_on(rows, ~rows.fitted | long, physics, print)
     split = f"{SPLIT}, and of those no message of more than an eighth of the largest measured"
-    card = Card(
-        FORMAT, "collective", list(TABLES), split, f"{COMMAND} --transfer", DATE, "", trained
-    )
+    command = f"{COMMAND} --transfer"
+    card = Card(FORMAT, "collective", list(TABLES), split, command, fitting.DATE, "", trained)
     SHORT.parent.mkdir(exist_ok=True)
     write_artefact(SHORT.with_name("collective.json"), card, trees)
     artefact = read_artefact(SHORT.with_name("collective.json"))
@@ -354,9 +318,10 @@ def write_short(rows: CollectiveRows, old: Constants) -> None:
     physics = msgspec.structs.replace(
         physics, default={**physics.default, "log_sd_per_octave": found}
     )
-    SHORT.write_bytes(msgspec.json.format(msgspec.json.encode(body(physics), order="sorted")))
+    _write(SHORT, body(physics))
     shipped = load_physics("communication")
-    write(msgspec.structs.replace(shipped, default={**shipped.default, "log_sd_per_octave": found}))
+    default = {**shipped.default, "log_sd_per_octave": found}
+    _write(PATH, msgspec.structs.replace(shipped, default=default), indent=1)
 
 
 def per_octave(rows: CollectiveRows, physics: Physics, artefact: Artefact) -> float:
@@ -366,17 +331,17 @@ def per_octave(rows: CollectiveRows, physics: Physics, artefact: Artefact) -> fl
     for value in PER_OCTAVE:
         doubt = {**physics.default, "log_sd_per_octave": value}
         trial = msgspec.structs.replace(physics, default=doubt)
-        found = predict_all(rows, trial, artefact)
-        inside = (rows.seconds >= found["p05"]) & (rows.seconds <= found["p95"])
+        _, p05, p95, _ = predicted(rows, trial, artefact)
+        inside = (rows.seconds >= p05) & (rows.seconds <= p95)
         if inside.mean() >= 0.9:
             return value
     return PER_OCTAVE[-1]
 
 
-def write(physics: Physics) -> None:
-    """The constants file."""
-    text = msgspec.json.format(msgspec.json.encode(physics, order="sorted"), indent=1)
-    PATH.write_bytes(text + b"\n")
+def _write(path: Path, content: Any, indent: int = 2) -> None:
+    """A file of constants, keys sorted."""
+    text = msgspec.json.format(msgspec.json.encode(content, order="sorted"), indent=indent)
+    path.write_bytes(text + b"\n")
 
 
 def body(physics: Physics) -> dict[str, Any]:
@@ -393,13 +358,10 @@ def widths(constants: Constants) -> Constants:
 
 
 def with_spreads(
-    physics: Physics, old: Constants, fitted: CollectiveRows, found: dict[str, Constants]
+    physics: Physics, old: Constants, fitted: CollectiveRows, found: Tables
 ) -> Physics:
-    """With the doubt of an unmeasured device as the fitted architectures show it."""
-    own = {
-        **widths(old),
-        "log_sd_device_unmeasured": architecture_spread(fitted, found, old),
-    }
+    """With the spread of an unmeasured device, estimated from the fitted architectures."""
+    own = {**widths(old), "log_sd_device_unmeasured": architecture_spread(fitted, found, old)}
     return msgspec.structs.replace(physics, default={**physics.default, **own})
 
 
@@ -411,7 +373,7 @@ def main() -> None:
     """Fits, scores and writes the constants file."""
     rows = read_collectives(data_folder())
     old = json.loads(PATH.read_text())["default"]
-    if "--transfer" in sys.argv:
+    if fitting.asked("--transfer"):
         write_transfer(rows, old)
         return
     fitted, unseen = rows.take(rows.fitted), rows.take(~rows.fitted)
@@ -424,9 +386,9 @@ def main() -> None:
     }
     table = msgspec.structs.replace(table, default={**table.default, **own_spreads})
     report = scores(unseen, table)
-    physics = msgspec.structs.replace(table, card=_card(report))
-    if "--dry-run" not in sys.argv:
-        write(physics)
+    physics = msgspec.structs.replace(table, card=PhysicsCard(**_card(report)))
+    if not fitting.asked("--dry-run"):
+        _write(PATH, physics, indent=1)
     for name, row in report.items():
         print(f"{name:28}", row)
 

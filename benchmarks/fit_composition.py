@@ -19,22 +19,22 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
-import pyarrow.parquet as pq
 
-from silicast.core.catalog import CATALOG
-from silicast.core.files import write_atomically
+from benchmarks import fitting
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import implementation_for
-from silicast.kernels.physics import Physics, PhysicsCard
+from silicast.kernels.physics import Physics
 from silicast.learning.tiers import ALL_SHIPPED, kernel_times
-from silicast.validation.suite import data_folder
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.streaming import NEUSIGHT
+from silicast.validation.scorecard.tables import read_records
 from silicast.workload.op import OpBatch, Variant
 
 COLLECTIVE_CORES = 0.15
 FRAGMENTATION_SHARE = 0.06
 TRAINING_LOG_SD = 0.3
+DATE = "2026-11-22"
 
 LONG_MS = 10.0
 """Calls of a campaign that are as hot as a pass of seconds."""
@@ -45,8 +45,8 @@ lowest of the others is at 0.81, which the kernel model's own error explains."""
 
 def session_speeds(data: Path) -> dict[str, dict[str, float]]:
     """Board -> split -> median speed of its long linear layers over the kernel model's."""
-    table = pq.read_table(data / "neusight/kernels_nvidia.parquet").to_pylist()
-    rows = [row for row in table if row["op"] == "linear" and row["latency_ms"] >= LONG_MS]
+    table = read_records(data / NEUSIGHT, op="linear")
+    rows = [row for row in table if row["latency_ms"] >= LONG_MS]
     found: dict[str, dict[str, float]] = {}
     gemm = implementation_for("gemm", "simt")
     assert gemm is not None
@@ -70,10 +70,7 @@ def round_trip_us(data: Path) -> float:
     """Median over boards of the time in which one short call in a hundred is done: dispatch,
     launch and an almost empty kernel, on an idle device.
     """
-    table = pq.read_table(
-        data / "neusight/kernels_nvidia.parquet", columns=["gpu", "op", "split", "latency_ms"]
-    ).to_pylist()
-    table = [row for row in table if row["split"] == "train"]
+    table = read_records(data / NEUSIGHT, split="train")
     rows = [row for row in table if row["op"] in ("add", "mul", "addu", "mulu", "relu")]
     floors = [
         float(np.quantile([row["latency_ms"] for row in rows if row["gpu"] == name], 0.01))
@@ -88,57 +85,49 @@ def frameworks(data: Path) -> Physics:
     for name, split in speeds.items():
         print(f"{name}: train {split['train']:.3f}, test {split['test']:.3f} of the kernel model")
     throttled = {name: s["train"] for name, s in speeds.items() if s["train"] < THROTTLED}
-    return Physics(
-        format=1,
-        card=PhysicsCard(
-            data=["neusight/kernels_nvidia.parquet: linear of 10 ms and more; shortest calls"],
-            split="the train split of the kernel table; its test split only checks, and no "
-            "model-level row is read",
-            command="benchmarks/fit_composition.py",
-            date="2026-11-22",
-            scores={"speed over the kernel model": speeds},
-            notes="architectures holds boards by name: clock_share of the boost clock is the "
-            "geometric mean of full speed and what a throttled campaign found; "
-            "round_trip_us: of an answer that the host waits for",
-        ),
-        default={"round_trip_us": round_trip_us(data)},
-        architectures={
-            name: {"clock_share": round(math.sqrt(share), 3)} for name, share in throttled.items()
-        },
+    about = fitting.card(
+        "benchmarks/fit_composition.py",
+        ["neusight/kernels_nvidia.parquet: linear of 10 ms and more; shortest calls"],
+        "the train split of the kernel table; its test split only checks, and no "
+        "model-level row is read",
+        {"speed over the kernel model": speeds},
+        "architectures holds boards by name: clock_share of the boost clock is the "
+        "geometric mean of full speed and what a throttled campaign found; "
+        "round_trip_us: of an answer that the host waits for",
     )
+    boards = {
+        name: {"clock_share": round(math.sqrt(share), 3)} for name, share in throttled.items()
+    }
+    default = {"round_trip_us": round_trip_us(data)}
+    return fitting.physics({**about, "date": DATE}, default, boards)
 
 
 def write(name: str, physics: Physics) -> None:
     """Puts a constants file into the catalog."""
-    path = CATALOG / "physics" / name
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(physics), indent=2) + b"\n")
-    print(path.name, physics.default, physics.architectures)
+    fitting.write_physics(fitting.PHYSICS / name, physics)
+    print(name, physics.default, physics.architectures)
 
 
 def main() -> None:
     data = data_folder()
     write("frameworks.json", frameworks(data))
-    physics = Physics(
-        format=1,
-        card=PhysicsCard(
-            data=["none: judged"],
-            split="none; spreads are in uncertainty.json",
-            command="benchmarks/fit_composition.py",
-            date="2026-11-22",
-            notes="training_log_sd: near what the scored rows of `silicast validate training-step` "
-            "ask for, of which most is bias: times are low; "
-            "fragmentation_share: judged, of memory that a caching allocator reserves beyond "
-            "what it handed out at the peak; collective_cores: share of the cores that a "
-            "collective takes beside other kernels: 16 to 24 channels of NCCL, one core each, on "
-            "108 to 148 cores",
-        ),
-        default={
-            "collective_cores": COLLECTIVE_CORES,
-            "training_log_sd": TRAINING_LOG_SD,
-            "fragmentation_share": FRAGMENTATION_SHARE,
-        },
-        architectures={},
+    about = fitting.card(
+        "benchmarks/fit_composition.py",
+        ["none: judged"],
+        "none; spreads are in uncertainty.json",
+        notes="training_log_sd: near what the scored rows of `silicast validate training-step` "
+        "ask for, of which most is bias: times are low; "
+        "fragmentation_share: judged, of memory that a caching allocator reserves beyond "
+        "what it handed out at the peak; collective_cores: share of the cores that a "
+        "collective takes beside other kernels: 16 to 24 channels of NCCL, one core each, on "
+        "108 to 148 cores",
     )
+    default = {
+        "collective_cores": COLLECTIVE_CORES,
+        "training_log_sd": TRAINING_LOG_SD,
+        "fragmentation_share": FRAGMENTATION_SHARE,
+    }
+    physics = fitting.physics({**about, "date": DATE}, default)
     write("composition.json", physics)
 
 

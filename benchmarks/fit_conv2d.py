@@ -15,27 +15,19 @@ import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
-from silicast.core.catalog import CATALOG
+from benchmarks import fitting
+from benchmarks.fitting import Constants, F, Parameter, Tables
 from silicast.core.prediction import Z90
-from silicast.hardware.catalog import find_device
-from silicast.hardware.device import Device
-from silicast.kernels.check import take
 from silicast.kernels.conv2d_model import called, every_algorithm, expected, pass_of, setting_with
 from silicast.kernels.conv2d_shapes import Shape
-from silicast.kernels.physics import Physics, PhysicsCard
-from silicast.validation.suite import data_folder
-from silicast.validation.suites._conv_rows import RESOLUTION_US, Rows, load_rows
+from silicast.validation.scorecard.rows import Mask, MeasuredRows, held_out, some_of
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.conv2d import RESOLUTION_US, conv_rows
+from silicast.validation.scorecard.suites.other_vendors import DEEPBENCH
 
-F = NDArray[np.float64]
-TARGET = CATALOG / "physics" / "conv2d.json"
-DATE = "2026-11-21"
 SPLIT = (
     "One layer in four (shape without the batch), by hash, is never fitted on any device, in any "
     "format or pass. Error sizes: a third of the other layers, under constants of the rest."
@@ -63,39 +55,16 @@ FIXED = {
     "fma.weights.smallest_tile_n": 128.0,
 }
 SHARED = {
-    "launch_s": 4e-6,
-    "stream_call_s": 1e-5,
-    "step_s": 4e-7,
-    "wave_s": 1e-7,
-    "split_s": 2e-5,
-    "weights.fused_cost": 1.0,
-    "operand_bytes_per_clock": 1000.0,
-    "store_bytes_per_clock": 30.0,
-    "overlap_loss": 0.3,
-    "quantisation": 0.9,
-    "dram_efficiency": 0.75,
-    "l2_efficiency": 0.8,
-    "resident_share": 0.6,
-    "spread_share": 0.7,
-    "gather_share": 0.1,
-    "fused_cost": 0.8,
-    "unfused_cost": 1.0,
-    "fft_cost": 1.0,
-    "tensor.step_s": 2e-7,
-    "tensor.gather_share": 0.1,
-    "tensor.operand_bytes_per_clock": 1000.0,
-    "tensor.l2_efficiency": 0.8,
-    "tensor.split_s": 5e-6,
-    "tensor.quantisation": 0.4,
-    "tensor.launch_s": 4e-6,
-    "tensor.spread_share": 0.3,
-    "tensor.narrow_taps_per_clock": 0.17,
-    "int8.narrow_taps_per_clock": 0.17,
-    "int8.launch_s": 4e-6,
-    "int8.l2_efficiency": 0.8,
-    "int8.step_s": 2e-7,
-    "int8.gather_share": 0.1,
-}
+    "launch_s": 4e-6, "stream_call_s": 1e-5, "step_s": 4e-7, "wave_s": 1e-7, "split_s": 2e-5,
+    "weights.fused_cost": 1.0, "operand_bytes_per_clock": 1000.0, "store_bytes_per_clock": 30.0,
+    "overlap_loss": 0.3, "quantisation": 0.9, "dram_efficiency": 0.75, "l2_efficiency": 0.8,
+    "resident_share": 0.6, "spread_share": 0.7, "gather_share": 0.1, "fused_cost": 0.8,
+    "unfused_cost": 1.0, "fft_cost": 1.0, "tensor.step_s": 2e-7, "tensor.gather_share": 0.1,
+    "tensor.operand_bytes_per_clock": 1000.0, "tensor.l2_efficiency": 0.8, "tensor.split_s": 5e-6,
+    "tensor.quantisation": 0.4, "tensor.launch_s": 4e-6, "tensor.spread_share": 0.3,
+    "tensor.narrow_taps_per_clock": 0.17, "int8.narrow_taps_per_clock": 0.17, "int8.launch_s": 4e-6,
+    "int8.l2_efficiency": 0.8, "int8.step_s": 2e-7, "int8.gather_share": 0.1,
+}  # fmt: skip
 PER_ARCHITECTURE = {
     "efficiency": 0.8,
     "fast_share": 0.6,
@@ -112,64 +81,42 @@ ERRORS = {
     "unmeasured_device_log_sd": 0.25,
     "independent_log_sd": 0.25,
 }
-FALLBACK: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
 class Case:
     """Rows of one device, format and pass, ready to be evaluated under any constants."""
 
-    rows: Rows
-    device: Device
+    rows: MeasuredRows
     shape: Shape
     pipe: str
 
-
-def case_of(rows: Rows) -> Case:
-    device = find_device(rows.device)
-    return Case(
-        rows, device, Shape.of(rows.batch.dims), device.matrix_pipe(rows.batch.variant.dtype)
-    )
-
-
-def part(rows: Rows, mask: NDArray[np.bool_]) -> Rows:
-    """The rows that ``mask`` selects."""
-    picked = np.flatnonzero(mask)
-    return Rows(
-        rows.device,
-        take(rows.batch, picked),
-        rows.measured_us[picked],
-        tuple(rows.algorithm[i] for i in picked.tolist()),
-        rows.held[picked],
-    )
-
-
-def log_residual(case: Case, table: Mapping[str, float]) -> F:
-    """log(estimate / measured) per row."""
-    setting = setting_with(case.rows.batch.variant, case.device, table)
-    time = called(expected(every_algorithm(setting, case.shape))[0], setting.c)
-    found: F = np.log(time * 1e6 / case.rows.measured_us)
-    return found
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One constant: of one architecture, or ("") of all."""
-
-    architecture: str
-    name: str
-    guess: float
+    @staticmethod
+    def of(rows: MeasuredRows) -> Case:
+        pipe = rows.hardware.matrix_pipe(rows.batch.variant.dtype)
+        return Case(rows, Shape.of(rows.batch.dims), pipe)
 
     @property
-    def plain(self) -> str:
-        return self.name.rpartition(".")[2]
+    def architecture(self) -> str:
+        return self.rows.hardware.architecture
+
+    def log_ratio(self, shared: Mapping[str, float], own: Tables) -> F:
+        """log(estimate / measured) per row."""
+        table = {**shared, **own.get(self.architecture, {})}
+        setting = setting_with(self.rows.batch.variant, self.rows.hardware, table)
+        time = called(expected(every_algorithm(setting, self.shape))[0], setting.c)
+        return np.log(time / self.rows.seconds)
+
+
+def cases(parts: Sequence[MeasuredRows]) -> list[Case]:
+    return [Case.of(part) for part in parts]
 
 
 def parameters(cases: Sequence[Case]) -> list[Parameter]:
     """Every constant that the cases can tell."""
     found = [Parameter("", name, guess) for name, guess in SHARED.items()]
-    for architecture in sorted({case.device.architecture for case in cases}):
-        mine = [case for case in cases if case.device.architecture == architecture]
+    for architecture in sorted({case.architecture for case in cases}):
+        mine = [case for case in cases if case.architecture == architecture]
         for pipe in sorted({case.pipe for case in mine}):
             found += [
                 Parameter(architecture, f"{pipe}.{name}", guess)
@@ -179,96 +126,53 @@ def parameters(cases: Sequence[Case]) -> list[Parameter]:
     return found
 
 
-def tables(
-    names: Sequence[Parameter], logs: F
-) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+def tables(free: Sequence[Parameter], logs: F) -> tuple[Constants, Tables]:
     """The shared constants and each architecture's from log offsets to the guesses."""
-    shared = {**FIXED, **ERRORS, **PER_ARCHITECTURE}
-    own: dict[str, dict[str, float]] = {}
-    for parameter, offset in zip(names, logs.tolist(), strict=True):
-        target = own.setdefault(parameter.architecture, {}) if parameter.architecture else shared
-        target[parameter.name] = float(parameter.guess * np.exp(offset))
-    return shared, own
+    return fitting.moved(free, logs, {**FIXED, **ERRORS, **PER_ARCHITECTURE})
 
 
-def fit(cases: Sequence[Case]) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+def fit(cases: Sequence[Case]) -> tuple[Constants, Tables]:
     """Shared constants and those of each architecture."""
     names = parameters(cases)
     spread = np.array([TIGHT_SD.get(one.plain, PRIOR_SD) for one in names])
     limit = np.array([np.log(UPPER.get(one.plain, 1e9 * one.guess) / one.guess) for one in names])
     noise = [
-        np.hypot(MODEL_SD, RESOLUTION_US / case.rows.measured_us)
-        * np.sqrt(len(case.rows.measured_us) / 90.0)
+        np.hypot(MODEL_SD, RESOLUTION_US / (case.rows.seconds * 1e6))
+        * np.sqrt(len(case.rows) / 90.0)
         for case in cases
     ]
-    starts = np.cumsum([0, *(len(one) for one in noise)])
-
-    def errors(logs: F, index: int) -> F:
-        shared, own = tables(names, logs)
-        case = cases[index]
-        table = {**shared, **own.get(case.device.architecture, {})}
-        found: F = log_residual(case, table) / noise[index]
-        return found
-
-    def residuals(logs: F) -> F:
-        return np.concatenate([*(errors(logs, i) for i in range(len(cases))), logs / spread])
-
-    def jacobian(logs: F) -> F:
-        """By differences; a constant moves only the cases that use it."""
-        result = np.zeros((starts[-1] + len(names), len(names)))
-        base = [errors(logs, i) for i in range(len(cases))]
-        for j, one in enumerate(names):
-            moved = logs.copy()
-            step = -1e-3 if moved[j] + 1e-3 > limit[j] else 1e-3
-            moved[j] += step
-            for i, case in enumerate(cases):
-                if one.architecture not in ("", case.device.architecture):
-                    continue
-                change = (errors(moved, i) - base[i]) / step
-                result[starts[i] : starts[i + 1], j] = change
-            result[starts[-1] + j, j] = 1.0 / spread[j]
-        return result
-
-    found = least_squares(
-        residuals,
-        np.minimum(0.0, limit - 1e-6),
-        jac=jacobian,
-        loss="soft_l1",
+    found = fitting.fit_by_groups(
+        lambda logs, i: cases[i].log_ratio(*tables(names, logs)) / noise[i],
+        [len(case.rows) for case in cases],
+        lambda j, i: names[j].touches(cases[i].architecture),
+        np.zeros(len(names)),
+        1.0 / spread,
+        begin=np.minimum(0.0, limit - 1e-6),
+        ceiling=limit,
+        step=1e-3,
         max_nfev=60,
-        bounds=(np.full(len(names), -np.inf), limit),
     )
     shared, own = tables(names, found.x)
     return rounded(shared), {name: rounded(table) for name, table in own.items()}
 
 
-def with_defaults(
-    shared: Mapping[str, float], own: Mapping[str, Mapping[str, float]]
-) -> dict[str, float]:
+def with_defaults(shared: Mapping[str, float], own: Tables) -> Constants:
     """Architectures of none of these: for each pipe the geometric mean of those that have it."""
-    names = sorted({name for table in own.values() for name in table})
-    found = dict(shared)
-    for name in names:
-        values = [table[name] for table in own.values() if name in table]
-        found[name] = float(np.exp(np.mean(np.log(values))))
-    return rounded(found)
+    means = fitting.means(own.values())
+    return rounded({**shared, **{name: means[name] for name in sorted(means)}})
 
 
-def rounded(table: Mapping[str, float]) -> dict[str, float]:
-    """Four significant digits: more would claim what the data cannot tell."""
-    return {name: float(f"{value:.4g}") for name, value in table.items()}
+def rounded(table: Mapping[str, float]) -> Constants:
+    return fitting.rounded(table, ordered=False)
 
 
-def error_sizes(
-    cases: Sequence[Case], shared: Mapping[str, float], own: Mapping[str, Mapping[str, float]]
-) -> dict[str, float]:
+def error_sizes(cases: Sequence[Case], shared: Mapping[str, float], own: Tables) -> Constants:
     """Log sd of errors of rows that these constants were not fitted on.
 
     The bias of a device's rows of one format and pass is shared, the rest each row's own; both are
     scaled so that nine tenths of the rows lie within their 90 % interval.
     """
-    residuals = [
-        log_residual(case, {**shared, **own.get(case.device.architecture, {})}) for case in cases
-    ]
+    residuals = [case.log_ratio(shared, own) for case in cases]
     common = float(np.sqrt(np.mean([np.median(error) ** 2 for error in residuals])))
     away = [np.abs(error - np.median(error)) for error in residuals]
     alone = float(np.mean(np.concatenate(away))) / 0.8
@@ -281,13 +185,11 @@ def error_sizes(
     }
 
 
-def score(
-    cases: Sequence[Case], shared: Mapping[str, float], own: Mapping[str, Mapping[str, float]]
-) -> dict[str, float]:
+def score(cases: Sequence[Case], shared: Mapping[str, float], own: Tables) -> Constants:
     """Mean APE (%) by device, format and pass."""
     found = {}
     for case in cases:
-        error = log_residual(case, {**shared, **own.get(case.device.architecture, {})})
+        error = case.log_ratio(shared, own)
         variant = case.rows.batch.variant
         key = f"{case.rows.device}/{variant.dtype}/{pass_of(variant)}"
         found[key] = round(float(np.mean(np.abs(np.expm1(error)))) * 100, 1)
@@ -295,65 +197,44 @@ def score(
     return found
 
 
-def load() -> list[Rows]:
-    """The rows of SIMT devices: the Xeon Phi's model is not fitted here."""
-    return [r for r in load_rows(data_folder()) if find_device(r.device).execution_model == "simt"]
-
-
-def third(rows: Rows) -> NDArray[np.bool_]:
+def third(rows: MeasuredRows) -> Mask:
     """One in three of the layers, whatever their batch."""
     sizes = np.stack([values for name, values in rows.batch.dims.items() if name != "batch"], 1)
     keys = [zlib.crc32(b"third" + repr(row).encode()) % 3 == 0 for row in sizes.tolist()]
     return np.array(keys, dtype=bool)
 
 
-def transfer(rows: Sequence[Rows]) -> None:
+def transfer(rows: Sequence[MeasuredRows]) -> None:
     """Each architecture under constants of the others."""
-    cases = [case_of(r) for r in rows]
-    for architecture in sorted({case.device.architecture for case in cases}):
-        others = [case for case in cases if case.device.architecture != architecture]
+    every = cases(rows)
+    for architecture in sorted({case.architecture for case in every}):
         print(f"--- {architecture}, from the others")
-        shared, own = fit(others)
-        score(
-            [case for case in cases if case.device.architecture == architecture],
-            with_defaults(shared, own),
-            {},
-        )
+        shared, own = fit([case for case in every if case.architecture != architecture])
+        mine = [case for case in every if case.architecture == architecture]
+        score(mine, with_defaults(shared, own), {})
 
 
 def main() -> int:
     """Fits, prints the scores of held-out rows, writes or compares the file."""
-    rows = load()
-    train = [part(r, ~r.held) for r in rows]
-    if "--transfer" in sys.argv:
+    # the Xeon Phi's model is not fitted here
+    rows = [r for r in conv_rows(data_folder()) if r.hardware.execution_model == "simt"]
+    train = held_out(rows, False)
+    if fitting.asked("--transfer"):
         transfer(train)
         return 0
-    held = [case_of(part(r, r.held)) for r in rows]
-    shared, own = fit([case_of(r) for r in train])
-    rest = fit([case_of(part(r, ~third(r))) for r in train])
-    shared.update(rounded(error_sizes([case_of(part(r, third(r))) for r in train], *rest)))
+    shared, own = fit(cases(train))
+    rest = fit(cases(some_of(train, lambda part: ~third(part))))
+    shared.update(rounded(error_sizes(cases(some_of(train, third)), *rest)))
     shared = with_defaults(shared, own)
-    scores = score(held, shared, own)
-    physics = Physics(
-        format=1,
-        card=PhysicsCard(
-            data=["kernels/deepbench.csv.gz"],
-            split=SPLIT,
-            command="python benchmarks/fit_conv2d.py",
-            date=DATE,
-            scores={f"{name} mean_ape": value for name, value in scores.items()},
-        ),
-        default=shared,
-        architectures=own,
-        fallback=FALLBACK,
+    scores = score(cases(held_out(rows)), shared, own)
+    about = fitting.card(
+        "python benchmarks/fit_conv2d.py",
+        [DEEPBENCH],
+        SPLIT,
+        {f"{name} mean_ape": value for name, value in scores.items()},
     )
-    encoded = msgspec.json.format(msgspec.json.encode(physics), indent=2) + b"\n"
-    if "--check" in sys.argv:
-        same = TARGET.read_bytes() == encoded
-        print("the committed file is reproduced" if same else "the committed file differs")
-        return 0 if same else 1
-    Path(TARGET).write_bytes(encoded)
-    return 0
+    found, check = fitting.physics(about, shared, own), fitting.asked("--check")
+    return not fitting.write_physics(fitting.PHYSICS / "conv2d.json", found, check=check)
 
 
 if __name__ == "__main__":

@@ -10,61 +10,45 @@ that suite ``moe`` scores are left out. Writes ``catalog/physics/data_rate.json`
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 
-from silicast.core.catalog import CATALOG
-from silicast.core.files import write_atomically
-from silicast.hardware.catalog import find_device
-from silicast.kernels.physics import Physics, PhysicsCard
-from silicast.validation.suite import data_folder
-from silicast.validation.suites._moe_rows import Rows, pipeweave_rows
+from benchmarks import fitting
+from silicast.validation.scorecard.rows import MeasuredRows, held_out
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.moe import DIMS, PIPEWEAVE, pipeweave_rows
 
-TABLE = "pipeweave/kernel_moe_w13.parquet"
 LARGE_BYTES = 300e6
-ALL = 10**9
 
 
-def share_of_datasheet(rows: Rows) -> float:
+def share_of_datasheet(rows: MeasuredRows) -> float:
     """Upper quartile of the share of the datasheet bandwidth over rows that only read.
 
     What correction takes is seen at the ceiling. The ceilings of the three boards are sharp, but a
     third of A40's few rows (the largest weights) run at half of it, which moves a median.
     """
-    tokens, experts, topk, hidden, width = rows.sizes[:5].astype(np.float64)
-    read = np.minimum(experts, tokens * topk) * width * hidden * 2.0
+    tokens, experts, topk, hidden, width = (rows.batch.dims[name] for name in DIMS[:5])
+    read = np.minimum(experts, tokens * topk) * (width * hidden * 2.0)
     only_read = (tokens * topk <= experts) & (read > LARGE_BYTES)
-    bandwidth = find_device(rows.device).dram.bandwidth_bytes_per_s
+    bandwidth = rows.hardware.dram.bandwidth_bytes_per_s
     return float(np.quantile(read[only_read] / rows.seconds[only_read] / bandwidth, 0.75))
 
 
 def main() -> None:
-    fitted = {rows.device: rows for rows in pipeweave_rows(data_folder(), ALL, held_out=False)}
+    fitted = {rows.device: rows for rows in held_out(pipeweave_rows(data_folder()), False)}
     shares = {gpu: share_of_datasheet(fitted[gpu]) for gpu in ("A40", "L20", "RTX 6000 Ada")}
     print(shares)
     value = (shares["A40"] + shares["L20"]) / 2 / shares["RTX 6000 Ada"]
-    physics = Physics(
-        format=1,
-        card=PhysicsCard(
-            data=[TABLE],
-            split=(
-                "rows of A40, L20 and RTX 6000 Ada with at most one token an expert, without the "
-                "one in five layers (experts, topk, hidden, width) that suite moe scores"
-            ),
-            command="benchmarks/fit_data_rate.py",
-            date="2026-11-21",
-            scores={gpu: round(share, 4) for gpu, share in shares.items()},
-            notes=(
-                "units cancel: only the ratio of two boards' shares (upper quartiles) is used; by "
-                "medians it would be 0.836, for a third of A40's 27 rows run at half its rate"
-            ),
-        ),
-        default={"inline_ecc_share": round(value, 4)},
-        architectures={},
+    about = fitting.card(
+        "benchmarks/fit_data_rate.py",
+        [PIPEWEAVE],
+        "rows of A40, L20 and RTX 6000 Ada with at most one token an expert, without the "
+        "one in five layers (experts, topk, hidden, width) that suite moe scores",
+        {gpu: round(share, 4) for gpu, share in shares.items()},
+        "units cancel: only the ratio of two boards' shares (upper quartiles) is used; by "
+        "medians it would be 0.836, for a third of A40's 27 rows run at half its rate",
     )
-    path = CATALOG / "physics" / "data_rate.json"
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(physics), indent=2) + b"\n")
-    print(path.name, physics.default)
+    found = fitting.physics(about, {"inline_ecc_share": round(value, 4)})
+    fitting.write_physics(fitting.PHYSICS / "data_rate.json", found)
 
 
 if __name__ == "__main__":

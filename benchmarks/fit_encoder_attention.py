@@ -8,108 +8,71 @@ causal one, and the cost of a step at three widths, over the constants of prefil
 Newest campaign of every engine; held-out head geometries are only scored. Needs SILICAST_DATA or
 ../shared/data. Deterministic; about a minute.
 
-With --transfer it writes validation/held_out/attention_encoder.json instead, from the fitted file:
-an architecture's constants come from its own rows alone, so that leaving one out is leaving it
-away, and what stands in for it is the geometric mean of the others, engine by engine.
+With --transfer it writes held_out/attention_encoder.json of the scorecard instead, from the fitted
+file: an architecture's constants come from its own rows alone, so that only its entry is dropped,
+and the geometric mean of the others stands in for it, engine by engine.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections import defaultdict
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-import silicast.validation
-from silicast.core.catalog import CATALOG
+from benchmarks import fitting
+from benchmarks.fitting import Constants, F, Tables
 from silicast.core.prediction import Z90
-from silicast.kernels.attention_prefill import AttentionPrefill, attention_constants
+from silicast.kernels.attention_prefill import attention_constants
 from silicast.kernels.attention_schemes import scheme_for
-from silicast.kernels.check import take
-from silicast.validation.suite import data_folder
-from silicast.validation.suites._encoder_rows import Campaign, encoder_campaigns
+from silicast.validation.scorecard.rows import MeasuredRows, held_out, newest
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.attention import ENCODER, encoder_rows
 
-F = NDArray[np.float64]
-TARGET = CATALOG / "physics" / "attention_encoder.json"
-HELD_OUT = Path(silicast.validation.__file__).parent / "held_out" / "attention_encoder.json"
-DATE = "2026-11-21"
+TARGET = fitting.PHYSICS / "attention_encoder.json"
 ROWS = 900
 NAMES = ("launch_cycles", "task_cycles", "encoder_64", "encoder_72", "encoder_80")
-DEFAULT = {
-    "encoder_64": 1.0,
-    "encoder_72": 1.0,
-    "encoder_80": 1.0,
-    "encoder_128": 1.0,
-}
+DEFAULT = {"encoder_64": 1.0, "encoder_72": 1.0, "encoder_80": 1.0, "encoder_128": 1.0}
+SHARED = {"device_log_sd": 0.03, "family_log_sd": 0.03}
 PRIOR_SD = np.array([0.5, 1.0, 0.7, 0.7, 0.7])
 MODEL_SD = 0.08
-MODEL = AttentionPrefill()
 FALLBACK = {"ampere": "ada", "ampere-ga10x": "ada", "blackwell-rtx": "ada"}
 
 
-def part(campaign: Campaign, *, held: bool) -> tuple[Campaign, F]:
-    """The campaign with its held-out or its other rows, and their latencies."""
-    rows = np.flatnonzero(campaign.held == held)
-    return (
-        Campaign(
-            campaign.backend,
-            campaign.version,
-            campaign.kernel,
-            campaign.newest,
-            campaign.device,
-            take(campaign.batch, rows),
-            campaign.latency_us[rows],
-            campaign.held[rows],
-        ),
-        campaign.latency_us[rows],
+def base_of(rows: MeasuredRows) -> Mapping[str, float]:
+    """Prefill's constants of the rows' kernels."""
+    scheme = scheme_for(rows.batch.variant, rows.hardware)
+    return attention_constants("attention_prefill", rows.hardware, scheme)
+
+
+def log_ratios(parts: Sequence[MeasuredRows], own: Mapping[str, float]) -> F:
+    """log(estimate / measured) under prefill's constants with ``own`` put over them."""
+    return np.concatenate(
+        [fitting.log_ratio(part, {**base_of(part), **DEFAULT, **own}) for part in parts]
     )
 
 
-def log_ratio(campaign: Campaign, own: Mapping[str, float]) -> F:
-    """log(estimate / measured) under prefill's constants with ``own`` put over them."""
-    scheme = scheme_for(campaign.batch.variant, campaign.device)
-    base = attention_constants("attention_prefill", campaign.device, scheme)
-    found = MODEL.analyse_with(campaign.batch, campaign.device, {**base, **DEFAULT, **own})
-    return np.log(np.maximum(found.time_s, found.bound_s) * 1e6 / campaign.latency_us)
-
-
-def fit(campaigns: list[Campaign]) -> dict[str, float]:
+def fit(parts: Sequence[MeasuredRows]) -> Constants:
     """The constants of one caller on one architecture."""
-    first = campaigns[0]
-    scheme = scheme_for(first.batch.variant, first.device)
-    base = attention_constants("attention_prefill", first.device, scheme)
+    base = base_of(parts[0])
     guess = np.array([max(float(base[n]), 100.0) for n in NAMES[:2]] + [1.0] * 3)
     guess[0] = max(guess[0], 4e3)
+    scale = np.sqrt(200.0 / sum(len(part) for part in parts))
 
     def residuals(logs: F) -> F:
         own = dict(zip(NAMES, (guess * np.exp(logs)).tolist(), strict=True))
-        found = [log_ratio(one, own) / MODEL_SD for one in campaigns]
-        scale = np.sqrt(200.0 / sum(len(one) for one in found))
-        return np.concatenate([*(one * scale for one in found), logs / PRIOR_SD])
+        return np.concatenate([log_ratios(parts, own) / MODEL_SD * scale, logs / PRIOR_SD])
 
     found = least_squares(residuals, np.zeros(len(NAMES)), loss="soft_l1", max_nfev=60)
-    values = guess * np.exp(found.x)
-    return {name: float(f"{x:.4g}") for name, x in zip(NAMES, values.tolist(), strict=True)}
+    values = dict(zip(NAMES, (guess * np.exp(found.x)).tolist(), strict=True))
+    return fitting.rounded(values, ordered=False)
 
 
-def means(tables: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Geometric mean over architectures of every constant, by name ("vllm.encoder_72")."""
-    names = sorted({name for table in tables.values() for name in table})
-    found = {}
-    for name in names:
-        logs = [np.log(table[name]) for table in tables.values() if name in table]
-        found[name] = float(f"{np.exp(np.mean(logs)):.4g}")
-    return found
-
-
-def defaults(tables: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def defaults(tables: Tables) -> Constants:
     """Constants of architectures that nothing stands in for."""
-    return {**DEFAULT, "device_log_sd": 0.03, "family_log_sd": 0.03, **means(tables)}
+    return {**DEFAULT, **SHARED, **fitting.rounded(fitting.means(tables.values()))}
 
 
 def transfer() -> None:
@@ -120,57 +83,51 @@ def transfer() -> None:
         rest = {name: table for name, table in tables.items() if name != unseen}
         fallback = {k: v for k, v in FALLBACK.items() if v != unseen}
         found[unseen] = {"default": defaults(rest), "architectures": rest, "fallback": fallback}
-    HELD_OUT.parent.mkdir(exist_ok=True)
-    HELD_OUT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    fitting.write_json(fitting.HELD_OUT / "attention_encoder.json", found)
 
 
-def main() -> int:
+def main() -> None:
     """Fits, prints the scores of held-out rows, writes the file."""
-    if "--transfer" in sys.argv:
+    if fitting.asked("--transfer"):
         transfer()
-        return 0
-    groups: dict[tuple[str, str], list[Campaign]] = defaultdict(list)
-    for campaign in encoder_campaigns(data_folder(), ROWS):
-        if campaign.newest:
-            scheme = scheme_for(campaign.batch.variant, campaign.device)
-            groups[campaign.device.architecture, scheme.caller].append(campaign)
-    tables: dict[str, dict[str, float]] = defaultdict(dict)
+        return
+    parts = newest(encoder_rows(data_folder(), ROWS))
+    groups = fitting.by_key(parts, lambda x: scheme_for(x.batch.variant, x.hardware).caller)
+    tables: Tables = defaultdict(dict)
     scores: dict[str, dict[str, float]] = {}
     errors = []
-    for (architecture, caller), campaigns in sorted(groups.items()):
-        own = fit([part(one, held=False)[0] for one in campaigns])
-        train = np.concatenate([log_ratio(part(one, held=False)[0], own) for one in campaigns])
-        spread = float(np.sort(np.abs(train))[int(0.9 * len(train))]) / Z90
-        shared = {"device_log_sd": 0.03, "family_log_sd": 0.03}
-        rest = max(spread**2 - sum(x * x for x in shared.values()), 0.04**2)
+    for (architecture, caller), parts in groups.items():
+        train = held_out(parts, False)
+        own = fit(train)
+        logs = log_ratios(train, own)
+        spread = float(np.sort(np.abs(logs))[int(0.9 * len(logs))]) / Z90
+        rest = max(spread**2 - sum(x * x for x in SHARED.values()), 0.04**2)
         own["independent_log_sd"] = float(f"{np.sqrt(rest):.3g}")
         tables[architecture] |= {f"{caller}.{name}": value for name, value in own.items()}
-        held = np.concatenate([log_ratio(part(one, held=True)[0], own) for one in campaigns])
+        held = log_ratios(held_out(parts), own)
         errors.append(held)
         scores[f"{architecture}.{caller}"] = {
             "rows": float(len(held)),
-            "mape": round(float(np.mean(np.abs(np.expm1(held)))), 4),
+            "mape": fitting.shares(held)["mape"],
             "log_bias": round(float(np.median(held)), 4),
         }
         print(architecture, caller, scores[f"{architecture}.{caller}"], own)
     print("all", np.mean(np.abs(np.expm1(np.concatenate(errors)))))
     physics = {
         "format": 1,
-        "card": {
-            "data": ["aiconfigurator/encoder_attention.parquet"],
-            "split": "newest campaign of every engine; 13 of 36 head geometries never fitted",
-            "command": "python benchmarks/fit_encoder_attention.py",
-            "date": DATE,
-            "scores": scores,
-        },
+        "card": fitting.card(
+            "python benchmarks/fit_encoder_attention.py",
+            [ENCODER.path],
+            "newest campaign of every engine; 13 of 36 head geometries never fitted",
+            scores,
+        ),
         "default": defaults(tables),
         "architectures": {name: dict(table) for name, table in sorted(tables.items())},
         "fallback": FALLBACK,
     }
-    if "--dry" not in sys.argv:
-        TARGET.write_text(json.dumps(physics, indent=1) + "\n", encoding="utf-8")
-    return 0
+    if not fitting.asked("--dry"):
+        fitting.write_json(TARGET, physics)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -2,26 +2,22 @@
 
     python benchmarks/fit_energy.py [--dry] [--transfer]
 
-Board power of kernels that take long enough (validation/suites/_energy_rows.py), divided by
+Board power of kernels that take long enough (suite "energy"), divided by
 measured time: what remains is energy per action by architecture and an activity by family and
 library, shared by all architectures. ``--transfer`` refits without each architecture's rows and
-writes validation/held_out/energy.json instead.
+writes validation/scorecard/held_out/energy.json instead.
 """
 
 from __future__ import annotations
 
-import json
-import math
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from benchmarks import fitting
+from benchmarks.fitting import Constants, F, Tables
 from silicast.core.dtypes import recipe_for
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
@@ -37,25 +33,21 @@ from silicast.kernels.energy import (
     energies_from,
     free_power,
 )
-from silicast.kernels.implementation import implementation_for
 from silicast.kernels.power import energy_growth
-from silicast.validation.suite import data_folder
-from silicast.validation.suites._energy_rows import LONG_S, TABLES, PowerRows, power_rows
+from silicast.validation.scorecard.rows import MeasuredRows
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.energy import LONG_S, TABLES, power_rows
 
-F = NDArray[np.float64]
+Parts = Sequence[MeasuredRows]
 
 
 class Body(TypedDict):
     """Constants of a physics file."""
 
-    default: dict[str, float]
-    architectures: dict[str, dict[str, float]]
+    default: Constants
+    architectures: Tables
 
 
-DATA = data_folder()
-SOURCE = Path(__file__).resolve().parents[1] / "src/silicast"
-OUT = SOURCE / "catalog/physics/energy.json"
-HELD_OUT = SOURCE / "validation/held_out/energy.json"
 PER_GROUP = 40
 REFERENCE_HZ = {"hopper": 1.83e9, "blackwell": 1.856e9}
 DEFAULT_HZ = 1.8e9
@@ -83,38 +75,36 @@ ASSUMED = {
 }  # fmt: skip
 
 
-def per_group(table: str) -> int:
-    """Rows of each variant that are read: blocks come in so many that fewer do."""
-    return PER_GROUP if table in LONG_S else PER_GROUP // 4
-
-
-@dataclass(frozen=True)
-class Part:
-    """Rows of one campaign with the rates of their actions at unit energy."""
-
-    rows: PowerRows
-    architecture: str
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-
-def load(held_out: bool) -> list[Part]:
-    """All parts that the split allows."""
+def load(held_out: bool) -> list[MeasuredRows]:
+    """All rows that the split allows; of blocks, which come in many variants, fewer of each."""
     return [
-        Part(rows, find_device(rows.device).architecture)
+        rows
         for table in TABLES
-        for rows in power_rows(DATA, table, per_group(table), held_out=held_out)
+        for rows in power_rows(
+            data_folder(),
+            table,
+            PER_GROUP if table in LONG_S else PER_GROUP // 4,
+            held_out=held_out,
+        )
     ]
 
 
-def static_w(parts: list[Part]) -> dict[str, float]:
+def architecture_of(rows: MeasuredRows) -> str:
+    return rows.hardware.architecture
+
+
+def log_ratio(watts: F, rows: MeasuredRows) -> F:
+    """Log of predicted over measured power."""
+    return np.log(watts / rows.values["watts"])
+
+
+def static_w(parts: Parts) -> Constants:
     """Board -> what the least active kernels draw: the second percentile of all short rows."""
     found: dict[str, list[F]] = {}
     for table in ("gemm", "generation_attention", "dsa_generation_module", "scale_matrix"):
-        for rows in power_rows(DATA, table, 4000, held_out=False, long=False):
-            found.setdefault(rows.device, []).append(rows.watts)
-    boards = {part.rows.device for part in parts}
+        for rows in power_rows(data_folder(), table, 4000, held_out=False, long=False):
+            found.setdefault(rows.device, []).append(rows.values["watts"])
+    boards = {part.device for part in parts}
     return {
         f"static_w.{device}": float(np.percentile(np.concatenate(watts), 2.0))
         for device, watts in sorted(found.items()) if device in boards
@@ -124,18 +114,18 @@ def static_w(parts: list[Part]) -> dict[str, float]:
 class Problem:
     """Residuals of parts: energies of their architectures, relatives and activities of all."""
 
-    def __init__(self, parts: list[Part], static: Mapping[str, float]) -> None:
+    def __init__(self, parts: Parts, static: Mapping[str, float]) -> None:
         self.parts = parts
         self.static = static
-        self.architectures = sorted({part.architecture for part in parts})
-        self.named = [activity_names(p.rows.batch.family, p.rows.batch.variant) for p in parts]
-        self.activities = sorted({name for names in self.named for name in names})
-        caps = np.concatenate([part.rows.watts / part.rows.cap_w for part in parts])
+        self.architectures = sorted({architecture_of(part) for part in parts})
+        named = [activity_names(part.batch.family, part.batch.variant) for part in parts]
+        self.activities = sorted({name for names in named for name in names})
+        caps = np.concatenate([part.values["watts"] / part.values["cap_w"] for part in parts])
         self.limit_share = float(np.median(caps[caps > 0.95]))
         self.unit = [watts_of_units(part) for part in parts]
         self.energies = len(ENERGIES) * len(self.architectures)
 
-    def constants(self, x: F) -> dict[str, dict[str, float]]:
+    def constants(self, x: F) -> Tables:
         """Architecture -> its constants, those of all included."""
         values = np.exp(x).tolist()
         shared = dict(zip((*RELATIVES, *self.activities), values[self.energies :], strict=True))
@@ -148,24 +138,23 @@ class Problem:
             for i, name in enumerate(self.architectures)
         }
 
-    def power(self, part: Part, unit: F, c: Mapping[str, float]) -> F:
+    def power(self, part: MeasuredRows, unit: F, c: Mapping[str, float]) -> F:
         """Watts of a part's rows."""
-        batch = part.rows.batch
+        variant = part.batch.variant
         own = [c[name] for name in ENERGIES]
-        own[0] *= {**ASSUMED, **c}.get(f"relative_energy.{compute_of(part.rows)}", 1.0)
+        compute = recipe_for(variant.dtype).compute
+        own[0] *= {**ASSUMED, **c}.get(f"relative_energy.{compute}", 1.0)
         dynamic = sum(e * row for e, row in zip(own, unit, strict=True))
-        free = (
-            self.static[f"static_w.{part.rows.device}"]
-            + activity(batch.family, batch.variant, c) * dynamic
-        )
-        watts: F = np.minimum(free, self.limit_share * part.rows.cap_w)
+        active = activity(part.batch.family, variant, c) * dynamic
+        free = self.static[f"static_w.{part.device}"] + active
+        watts: F = np.minimum(free, self.limit_share * part.values["cap_w"])
         return watts
 
     def residuals(self, x: F) -> F:
         """Log of power over measured, and what holds the constants near their start."""
         table = self.constants(x)
         found = [
-            np.log(self.power(part, unit, table[part.architecture]) / part.rows.watts) / NOISE
+            log_ratio(self.power(part, unit, table[architecture_of(part)]), part) / NOISE
             for part, unit in zip(self.parts, self.unit, strict=True)
         ]
         pull = np.full(len(x), PULL)
@@ -180,27 +169,21 @@ class Problem:
         logs: F = np.log(np.concatenate([energies, list(RELATIVES.values()), ones]))
         return logs
 
-    def solve(self) -> dict[str, dict[str, float]]:
+    def solve(self) -> Tables:
         """Constants of every architecture."""
         return self.constants(
             least_squares(self.residuals, self.start, loss="soft_l1", max_nfev=60).x
         )
 
 
-def compute_of(rows: PowerRows) -> str:
-    """The format that the rows' products are computed in."""
-    return recipe_for(rows.batch.variant.dtype).compute
-
-
-def watts_of_units(part: Part) -> F:
+def watts_of_units(rows: MeasuredRows) -> F:
     """Watts of each action at an energy of one joule, shape (actions, rows)."""
-    rows, device = part.rows, find_device(part.rows.device)
-    work = work_of(rows)
+    device, work = rows.hardware, work_of(rows)
     columns = []
     for name in ENERGIES:
         unit = {
             **dict.fromkeys(ENERGIES, 0.0), "limit_share": 1.0, "log_sd": 0.0, "static_share": 0.0,
-            "board_memory_relative": 1.0, "reference_hz": REFERENCE_HZ[part.architecture],
+            "board_memory_relative": 1.0, "reference_hz": REFERENCE_HZ[device.architecture],
             name: 1.0,
         }  # fmt: skip
         found = energies_from(device, rows.batch.family, rows.batch.variant, unit, measured=True)
@@ -208,23 +191,20 @@ def watts_of_units(part: Part) -> F:
     return np.stack(columns)
 
 
-def work_of(rows: PowerRows) -> Actions:
+def work_of(rows: MeasuredRows) -> Actions:
     """Actions of the rows' kernels."""
-    device = find_device(rows.device)
-    model = implementation_for(rows.batch.family, "simt")
-    assert model is not None
-    analysis = model.times(rows.batch, device).analysis
-    return actions(analysis, rows.batch.variant, device)
+    analysis = rows.model.times(rows.batch, rows.hardware).analysis
+    return actions(analysis, rows.batch.variant, rows.hardware)
 
 
-def body(parts: list[Part]) -> Body:
+def body(parts: Parts) -> Body:
     """What a physics file holds, fitted on these parts."""
     static = static_w(parts)
     problem = Problem(parts, static)
     fitted = problem.solve()
     shared = {k: v for k, v in next(iter(fitted.values())).items() if k not in ENERGIES}
     boards = {find_device(name.removeprefix("static_w.")): watts for name, watts in static.items()}
-    tables: dict[str, dict[str, float]] = {}
+    tables: Tables = {}
     at_default: dict[str, list[float]] = {name: [] for name in ENERGIES}
     for architecture, c in fitted.items():
         hz = REFERENCE_HZ[architecture]
@@ -236,19 +216,19 @@ def body(parts: list[Part]) -> Body:
         tables[board.architecture][f"static_w.{board.name}"] = watts
     default = {
         **ASSUMED, **shared,
-        **{name: geometric_mean(values) for name, values in at_default.items()},
+        **{name: fitting.geometric_mean(values) for name, values in at_default.items()},
         "reference_hz": DEFAULT_HZ, "limit_share": problem.limit_share,
-        "static_share": geometric_mean([w / cap_w(board) for board, w in boards.items()]),
+        "static_share": fitting.geometric_mean([w / cap_w(board) for board, w in boards.items()]),
     }  # fmt: skip
-    default["products_share"] = geometric_mean(
+    default["products_share"] = fitting.geometric_mean(
         [products_share(board, {**default, **tables[board.architecture]}) for board in boards]
     )
     found: Body = {"default": default, "architectures": tables}
     default |= {"log_sd": 0.1, "unmeasured_log_sd": 0.3}
     logs = errors(parts, found, measured=True)
     default["log_sd"] = NEW_SIZES * spread(parts, logs)
-    for family in sorted({part.rows.batch.family for part in parts}):
-        own = [i for i, part in enumerate(parts) if part.rows.batch.family == family]
+    for family in sorted({part.batch.family for part in parts}):
+        own = [i for i, part in enumerate(parts) if part.batch.family == family]
         wide = spread([parts[i] for i in own], [logs[i] for i in own])
         default[f"log_sd.{family}"] = max(NEW_SIZES * wide, 0.5 * default["log_sd"])
     return found
@@ -260,11 +240,6 @@ def cap_w(device: Device) -> float:
     return device.power_cap_w
 
 
-def geometric_mean(values: list[float]) -> float:
-    """Of positive numbers."""
-    return math.exp(sum(math.log(value) for value in values) / len(values))
-
-
 def products_share(device: Device, c: Mapping[str, float]) -> float:
     """What large products would take of the board's limit."""
     own = board_w(device, c)
@@ -272,31 +247,31 @@ def products_share(device: Device, c: Mapping[str, float]) -> float:
     return (own.static_w + own.core_w + own.products_w + memory) / own.cap_w
 
 
-def errors(parts: list[Part], found: Body, *, measured: bool) -> list[F]:
+def errors(parts: Parts, found: Body, *, measured: bool) -> list[F]:
     """Log of predicted over measured power, given the measured time, of all rows."""
     logs = []
     for part in parts:
-        device, batch = find_device(part.rows.device), part.rows.batch
-        own = found["architectures"].get(part.architecture, {}) if measured else {}
+        device, batch = part.hardware, part.batch
+        own = found["architectures"].get(device.architecture, {}) if measured else {}
         c = {**found["default"], **own}
         e = energies_from(device, batch.family, batch.variant, c, measured=measured)
-        free = free_power(e, work_of(part.rows), part.rows.seconds, device)
-        logs.append(np.log(np.minimum(free, e.limit_w) / part.rows.watts))
+        free = free_power(e, work_of(part), part.seconds, device)
+        logs.append(log_ratio(np.minimum(free, e.limit_w), part))
     return logs
 
 
-def spread(parts: list[Part], logs: list[F]) -> float:
+def spread(parts: Parts, logs: list[F]) -> float:
     """Log sd whose 90 % interval holds nine in ten rows that are not at their limit."""
-    whole = [x[p.rows.watts < 0.95 * p.rows.cap_w] for p, x in zip(parts, logs, strict=True)]
-    rows = np.concatenate(whole)
+    below = [part.values["watts"] < 0.95 * part.values["cap_w"] for part in parts]
+    rows = np.concatenate([x[free] for x, free in zip(logs, below, strict=True)])
     return float(np.quantile(np.abs(rows), 0.9)) / Z90 if len(rows) else 0.0
 
 
-def show(parts: list[Part], logs: list[F], title: str) -> dict[str, float]:
+def show(parts: Parts, logs: list[F], title: str) -> Constants:
     """Prints errors by board, table and library; the figures of all."""
     groups: dict[str, list[F]] = {}
     for part, each in zip(parts, logs, strict=True):
-        name = f"{part.rows.device} {part.rows.table} {part.rows.batch.variant.library}"
+        name = f"{part.device} {part.words['table']} {part.batch.variant.library}"
         groups.setdefault(name, []).append(each)
     for name, several in [(title, logs), *sorted(groups.items())]:
         ape = 100.0 * np.abs(np.expm1(np.concatenate(several)))
@@ -319,23 +294,21 @@ def main() -> None:
     unmeasured: list[float] = []
     transfer: dict[str, Body] = {}
     for architecture in sorted(found["architectures"]):
-        other = body([part for part in parts if part.architecture != architecture])
+        other = body([part for part in parts if architecture_of(part) != architecture])
         transfer[architecture] = other
-        mine = [part for part in held if part.architecture == architecture]
+        mine = [part for part in held if architecture_of(part) == architecture]
         logs = errors(mine, other, measured=False)
         scores[f"without {architecture}"] = show(mine, logs, f"without {architecture}")
         unmeasured.append(spread(mine, logs))
     found["default"]["unmeasured_log_sd"] = max(unmeasured)
     for other in transfer.values():
         other["default"]["unmeasured_log_sd"] = max(unmeasured)
-    if "--transfer" in sys.argv:
-        HELD_OUT.parent.mkdir(exist_ok=True)
+    if fitting.asked("--transfer"):
         bodies = {name: {**each, "fallback": {}} for name, each in transfer.items()}
-        HELD_OUT.write_text(json.dumps(rounded(bodies), indent=1) + "\n")
-    elif "--dry" not in sys.argv:
-        OUT.write_text(
-            json.dumps({"format": 1, "card": card(scores), **rounded(found)}, indent=1) + "\n"
-        )
+        fitting.write_json(fitting.HELD_OUT / "energy.json", rounded(bodies))
+    elif not fitting.asked("--dry"):
+        content = {"format": 1, "card": card(scores), **rounded(found)}
+        fitting.write_json(fitting.PHYSICS / "energy.json", content)
 
 
 def rounded(tree: Any) -> Any:
@@ -347,16 +320,15 @@ def rounded(tree: Any) -> Any:
 
 def card(scores: Mapping[str, Any]) -> dict[str, Any]:
     """Where the constants come from."""
-    return {
-        "data": [f"aiconfigurator/{table}.parquet: power_w" for table in TABLES],
-        "split": "that of the families' times; only calls that take long enough for the meter",
-        "command": "python benchmarks/fit_energy.py",
-        "date": "2026-11-21",
-        "scores": {"power given the measured time, APE %": scores},
-        "notes": "H200, B200 and GB200 are the boards with power; relative energies of formats "
+    return fitting.card(
+        "python benchmarks/fit_energy.py",
+        [f"aiconfigurator/{table}.parquet: power_w" for table in TABLES],
+        "that of the families' times; only calls that take long enough for the meter",
+        {"power given the measured time, APE %": scores},
+        "H200, B200 and GB200 are the boards with power; relative energies of formats "
         "other than fp8 and nvfp4 and of memory off the package are assumed; default is the "
         "geometric mean of hopper and blackwell; unmeasured_log_sd is of an architecture left out",
-    }
+    )
 
 
 if __name__ == "__main__":

@@ -11,35 +11,34 @@ start. Deterministic. Rows marked held out are never fitted, only scored.
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks import fitting
+from benchmarks.fitting import Constants, Tables
 from benchmarks.gemm_formats import FORMATS, fit_bmm, fit_format
 from benchmarks.gemm_problem import (
     PRIOR_SD,
     ROWS_PER_DEVICE,
     SPREAD,
     STEPS,
-    Constants,
     Problem,
     add_spread,
     architecture_of,
+    log_ratio,
     middle,
     predict,
     report,
-    rounded,
     scaled,
     solve,
     training,
 )
-from silicast.validation.gemm_rows import (
-    Rows,
+from silicast.validation.scorecard.rows import MeasuredRows
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.gemm import (
     bf16_rows,
     bmm_rows,
     fp32_rows,
@@ -47,44 +46,18 @@ from silicast.validation.gemm_rows import (
     quantised_rows,
     vidur_rows,
 )
-from silicast.validation.suite import data_folder
-
-DATA = data_folder()
-OUT = Path(__file__).resolve().parents[1] / "src/silicast/catalog/physics/gemm.json"
 
 START = {
-    "tensor_efficiency": 0.92,
-    "operand_bytes_per_clock": 250.0,
-    "step_s": 5e-8,
-    "wave_s": 1e-7,
-    "split_s": 2.5e-6,
-    "launch_s": 1.9e-6,
-    "fill_s": 5.5e-7,
-    "dram_efficiency": 0.87,
-    "core_dram_bytes_per_s": 6.0e10,
-    "store_bytes_per_clock": 14.0,
-    "l2_efficiency": 0.9,
-    "l2_share": 0.8,
-    "resident_share": 0.6,
-    "quantisation": 0.3,
-    "overlap_loss": 0.22,
-    "l2_bytes_per_clock_per_core": 32.0,
-    "stream_launch_s": 2.0e-5,
-    "quantise_s": 3e-6,
-    "quantise_row_s": 1e-9,
-    "quantise_bytes": 3.0,
-    "quantise_l2_share": 0.4,
-    "extra_s": 0.0,
-    "smallest_tile_m": 0.0,
-    "smallest_tile_n": 0.0,
-    "page_miss_share": 0.0,
-    "page_reach_bytes": 1e8,
-    "fp8.smallest_tile_m:sgl_kernel": 128.0,
-    "widen_ops": 1.0,
-    "narrow_share": 0.3,
-    "narrow_step_s": 2e-7,
-    "narrow_split_s": 1.5e-5,
-}
+    "tensor_efficiency": 0.92, "operand_bytes_per_clock": 250.0, "step_s": 5e-8, "wave_s": 1e-7,
+    "split_s": 2.5e-6, "launch_s": 1.9e-6, "fill_s": 5.5e-7, "dram_efficiency": 0.87,
+    "core_dram_bytes_per_s": 6.0e10, "store_bytes_per_clock": 14.0, "l2_efficiency": 0.9,
+    "l2_share": 0.8, "resident_share": 0.6, "quantisation": 0.3, "overlap_loss": 0.22,
+    "l2_bytes_per_clock_per_core": 32.0, "stream_launch_s": 2.0e-5, "quantise_s": 3e-6,
+    "quantise_row_s": 1e-9, "quantise_bytes": 3.0, "quantise_l2_share": 0.4, "extra_s": 0.0,
+    "smallest_tile_m": 0.0, "smallest_tile_n": 0.0, "page_miss_share": 0.0, "page_reach_bytes": 1e8,
+    "fp8.smallest_tile_m:sgl_kernel": 128.0, "widen_ops": 1.0, "narrow_share": 0.3,
+    "narrow_step_s": 2e-7, "narrow_split_s": 1.5e-5,
+}  # fmt: skip
 MONOLITHIC_L2 = 0.75
 """Share of L2 that serves one buffer where the cache is not split in two partitions (Ada)."""
 
@@ -109,7 +82,7 @@ UNTHROTTLED_QUANTILE = 0.3
 (its README): the efficiency is set by the faster rows."""
 
 STAND_IN = "by_specification"
-"""Under this name the constants of architectures that nobody measured."""
+"""Name of the constants of unmeasured architectures."""
 FALLBACK = dict.fromkeys(("ampere-ga10b", "maxwell", "rubin"), STAND_IN)
 """Who else takes them: those of the same vendor and libraries."""
 FMA_ONLY = ("pascal", "turing", "volta")
@@ -149,8 +122,8 @@ NARROW_FP32_TILES = {
 
 
 def fit_bf16(
-    parts: Sequence[Rows], rows: int = ROWS_PER_DEVICE, steps: int = STEPS
-) -> tuple[dict[str, float], Constants]:
+    parts: Sequence[MeasuredRows], rows: int = ROWS_PER_DEVICE, steps: int = STEPS
+) -> tuple[Constants, Tables]:
     fixed = {"ada": {"resident_share": MONOLITHIC_L2}}
     present = {architecture_of(part) for part in parts}
     fixed = {a: table for a, table in fixed.items() if a in present}
@@ -161,8 +134,8 @@ def fit_bf16(
 
 
 def fit_ga10x(
-    parts: Sequence[Rows], common: dict[str, float], own: Constants
-) -> tuple[dict[str, float], Constants]:
+    parts: Sequence[MeasuredRows], common: Constants, own: Tables
+) -> tuple[Constants, Tables]:
     """Ampere's workstation chips from Vidur's A40, starting at Ada, their close relative."""
     names = ("tensor_efficiency", "dram_efficiency", "quantisation", "l2_efficiency")
     base = {"ampere-ga10x": dict(own["ada"])}
@@ -174,18 +147,15 @@ def fit_ga10x(
     # Stand-in for other chips with mma.sync and one small L2 slice per core: between the two.
     own["mma_sync"] = middle({a: own[a] for a in ("ada", "ampere-ga10x")}, list(own["ada"]))
     others = [part for part in training(parts) if part.device != "A40"]
-    biases = [
-        float(np.median(np.log(predict(p, {**common, **own[architecture_of(p)]}) / p.seconds)))
-        for p in others
-    ]
+    biases = [float(np.median(log_ratio(p, {**common, **own[architecture_of(p)]}))) for p in others]
     common["fp16.borrowed_log_sd"] = math.sqrt(sum(x * x for x in biases) / len(biases))
     own["ampere-ga10x"]["fp16.borrowed_log_sd"] = 0.0
     return common, own
 
 
 def fit_fp32(
-    parts: Sequence[Rows], common: dict[str, float], own: Constants, rows: int = 1000
-) -> tuple[dict[str, float], Constants]:
+    parts: Sequence[MeasuredRows], common: Constants, own: Tables, rows: int = 1000
+) -> tuple[Constants, Tables]:
     shared = tuple(
         f"fp32.{n}" for n in
         ("operand_bytes_per_clock", "step_s", "wave_s", "split_s", "core_dram_bytes_per_s",
@@ -219,78 +189,88 @@ def fit_fp32(
     return add_spread(fitted_parts, common, merged, "fp32.")
 
 
-def fit_narrow(parts: Sequence[Rows], common: dict[str, float], own: Constants) -> dict[str, float]:
+def fit_narrow(parts: Sequence[MeasuredRows], common: Constants, own: Tables) -> Constants:
     """The constants of kernels for few rows or columns, on top of everything else of fp32."""
     mine = []
     for part in parts:
-        few = (part.batch == 1) & (np.minimum(part.m, part.n) <= NARROW_ROWS) & ~part.held_out
+        d = part.batch.dims
+        few = (d["batch"] == 1) & (np.minimum(d["m"], d["n"]) <= NARROW_ROWS) & ~part.held_out
         if architecture_of(part) in NARROW_FITTED and few.any():
             mine.append(part.take(few))
     problem = Problem(mine, tuple(NARROW), (), common, own, {}, {})
     return solve(problem)[0]
 
 
+def read_all() -> dict[str, list[MeasuredRows]]:
+    """Rows of every stage of the fit."""
+    data = data_folder()
+    return {
+        "bf16": bf16_rows(data),
+        "vidur": vidur_rows(data),
+        "narrow": quantised_rows(data, tuple(form.dtype for form in FORMATS))
+        + pipeweave_rows(data),
+        "bmm": bmm_rows(data),
+        "fp32": fp32_rows(data),
+    }
+
+
 def main() -> None:
-    bf16 = bf16_rows(DATA)
-    common, own = fit_bf16(bf16)
-    scores = {"held-out shapes": report("bf16", bf16, common, own)}
-    vidur = vidur_rows(DATA)
-    common, own = fit_ga10x(vidur, common, own)
-    scores["held-out shapes"] |= report("another laboratory, fp16", vidur, common, own)
-    quantised = quantised_rows(DATA, tuple(form.dtype for form in FORMATS)) + pipeweave_rows(DATA)
+    rows = read_all()
+    common, own = fit_bf16(rows["bf16"])
+    scores = report("bf16", rows["bf16"], common, own)
+    common, own = fit_ga10x(rows["vidur"], common, own)
+    scores |= report("another laboratory, fp16", rows["vidur"], common, own)
     for form in FORMATS:
-        common, own = fit_format(form, quantised, common, own)
-    scores["held-out shapes"] |= report("narrow formats", quantised, common, own)
-    batched = bmm_rows(DATA)
-    common, own = fit_bmm(batched, common, own)
-    scores["held-out shapes"] |= report("batched calls", batched, common, own)
-    plain = fp32_rows(DATA)
-    common, own = fit_fp32(plain, common, own)
-    scores["held-out shapes"] |= report("fp32", plain, common, own)
-    own = with_stand_in(common, own, bf16)
+        common, own = fit_format(form, rows["narrow"], common, own)
+    scores |= report("narrow formats", rows["narrow"], common, own)
+    common, own = fit_bmm(rows["bmm"], common, own)
+    scores |= report("batched calls", rows["bmm"], common, own)
+    common, own = fit_fp32(rows["fp32"], common, own)
+    scores |= report("fp32", rows["fp32"], common, own)
+    own = with_stand_in(common, own, rows["bf16"])
     for architecture, table in {"shared": common, **own}.items():
-        print(architecture, rounded(table))
-    if "--dry" not in sys.argv:
-        write(common, own, scores)
+        print(architecture, fitting.rounded(table))
+    if not fitting.asked("--dry"):
+        write(common, own, {"held-out shapes": scores})
 
 
-def with_stand_in(common: dict[str, float], own: Constants, parts: Sequence[Rows]) -> Constants:
+def with_stand_in(common: Constants, own: Tables, parts: Sequence[MeasuredRows]) -> Tables:
     """And what architectures get of whose tensor cores nothing was fitted: scaled constants."""
     stand_in = scaled(own, common, parts)
     unknown = {a: {**own[a], **stand_in} for a in FMA_ONLY if a in own}
     return {**own, STAND_IN: stand_in, **unknown}
 
 
-def write(common: dict[str, float], own: Constants, scores: dict[str, Any]) -> None:
-    content = {
-        "format": 1,
-        "card": {
-            "data": [
-                "kernels/aic_gemm_bf16_repeats.parquet (medians of campaigns)",
-                "aiconfigurator/gemm.parquet (fp8, fp8_block, nvfp4: newest of each backend)",
-                "aiconfigurator/gemm.parquet (fp8_static, int4_wo, int8_wo, sq: the only one)",
-                "aiconfigurator/mla_bmm.parquet (newest of each backend)",
-                "pipeweave/kernel_gemm_fp8.parquet (train split)",
-                "serving/vidur_linear_ops.parquet (A40; other devices only scored)",
-                "neusight/kernels_nvidia.parquet (linear, bmm; train split, >= 0.1 ms)",
-            ],
-            "split": "one in five (n, k) pairs is never fitted (aiconfigurator); the sources' own "
-            "train splits elsewhere; scores are on rows that were not fitted",
-            "command": "OPENBLAS_NUM_THREADS=1 python -m benchmarks.fit_gemm",
-            "date": "2026-11-21",
-            "scores": scores,
-            "notes": "an architecture without data has the geometric mean of the others; NVIDIA's "
-            "have the means of scaled constants",
-        },
-        "default": rounded({**common, **SPREAD, **HOST_SPREAD}),
-        "architectures": {a: rounded(table) for a, table in sorted(own.items())},
-        "fallback": {**FALLBACK, "blackwell-rtx": "mma_sync"},
-    }
-    OUT.write_text(json.dumps(content, indent=1) + "\n")
+def write(common: Constants, own: Tables, scores: dict[str, Any]) -> None:
+    about = fitting.card(
+        "OPENBLAS_NUM_THREADS=1 python -m benchmarks.fit_gemm",
+        [
+            "kernels/aic_gemm_bf16_repeats.parquet (medians of campaigns)",
+            "aiconfigurator/gemm.parquet (fp8, fp8_block, nvfp4: newest of each backend)",
+            "aiconfigurator/gemm.parquet (fp8_static, int4_wo, int8_wo, sq: the only one)",
+            "aiconfigurator/mla_bmm.parquet (newest of each backend)",
+            "pipeweave/kernel_gemm_fp8.parquet (train split)",
+            "serving/vidur_linear_ops.parquet (A40; other devices only scored)",
+            "neusight/kernels_nvidia.parquet (linear, bmm; train split, >= 0.1 ms)",
+        ],
+        "one in five (n, k) pairs is never fitted (aiconfigurator); the sources' own "
+        "train splits elsewhere; scores are on rows that were not fitted",
+        scores,
+        "an architecture without data has the geometric mean of the others; NVIDIA's "
+        "have the means of scaled constants",
+    )
+    fallback = {**FALLBACK, "blackwell-rtx": "mma_sync"}
+    content = {"format": 1, "card": about, **body(common, own, fallback)}
+    fitting.write_json(fitting.PHYSICS / "gemm.json", content)
+
+
+def body(common: Constants, own: Tables, fallback: dict[str, str]) -> dict[str, Any]:
+    """Default, architectures and fallback of a constants file."""
+    return fitting.body({**common, **SPREAD, **HOST_SPREAD}, own, fallback)
 
 
 if __name__ == "__main__":
-    if "--transfer" in sys.argv:
+    if fitting.asked("--transfer"):
         from benchmarks.gemm_transfer import hold_out_all
 
         hold_out_all()

@@ -9,18 +9,17 @@ out. Deterministic; two minutes on one core.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from silicast.core.catalog import CATALOG
-from silicast.core.files import write_atomically
+from benchmarks import fitting
+from benchmarks.fitting import Constants, F, Tables
+from silicast.core.numerics import I64
 from silicast.kernels.gemm_choice import (
     FORMATS,
     PHYSICS,
@@ -31,9 +30,10 @@ from silicast.kernels.gemm_choice import (
     terms_of,
     weight_name,
 )
-from silicast.kernels.physics import Physics, PhysicsCard
-from silicast.validation.suite import data_folder
-from silicast.validation.suites._tensile_rows import (
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.kernel_choice import (
+    FITTED_ROWS,
+    SCORED_ROWS,
     TABLE,
     Tuned,
     candidate_times,
@@ -42,10 +42,6 @@ from silicast.validation.suites._tensile_rows import (
     tuned_rows,
 )
 
-F = NDArray[np.float64]
-I = NDArray[np.int64]  # noqa: E741
-FITTED_ROWS, SCORED_ROWS = 2000, 500
-"""Of each architecture and format, drawn at random."""
 PULL, OWN_PULL = 0.3, 0.9
 """Of weights toward zero, and of an architecture's toward its format's."""
 STEPS = 200
@@ -61,7 +57,7 @@ class Group:
     terms: NDArray[np.float32]
     slopes: F
     near: F
-    chosen: I
+    chosen: I64
     seconds: F
     """Analytic time of each candidate."""
     tuned: F
@@ -157,7 +153,7 @@ def fit(groups: Sequence[Group]) -> Weights:
     )
 
 
-def score(groups: Sequence[Group], logits: Sequence[F]) -> dict[str, float]:
+def score(groups: Sequence[Group], logits: Sequence[F]) -> Constants:
     """How often the winner is the first or among the first three, and what the pick costs.
 
     ``time_ratio`` is the analytic time of the pick over the winner's, where the winner is a
@@ -252,7 +248,7 @@ def main() -> None:
                 scores[architecture][f"time_error_{group.dtype}"] = errors
         for name, values in scores[architecture].items():
             print(architecture, name, values, flush=True)
-    if "--dry" not in sys.argv:
+    if not fitting.asked("--dry"):
         write(weights, scores, sum(len(group.chosen) for group in fitted))
 
 
@@ -261,35 +257,29 @@ def write(weights: Weights, scores: dict[str, Any], count: int) -> None:
     default = dict(zip(TERMS, np.round(weights.shared, 4).tolist(), strict=True))
     for dtype, shared in weights.of_format.items():
         default |= _named(dtype, shared)
-    architectures: dict[str, dict[str, float]] = {}
+    architectures: Tables = {}
     for (architecture, dtype), added in weights.added.items():
         own = _named(dtype, weights.of_format[dtype] + added)
         architectures.setdefault(architecture, {}).update(own)
-    physics = Physics(
-        format=1,
-        card=PhysicsCard(
-            data=[f"{TABLE} (rocBLAS and hipBLASLt, October 2024; {count} rows drawn)"],
-            split="one shape in four, by checksum of its sizes, is never fitted; scores are on "
-            "those, 'left_out' without any row of the architecture",
-            command="python benchmarks/fit_gemm_choice.py",
-            date="2026-11-21",
-            scores=scores,
-            notes="learned, fastest (by the analytic model), commonest (of the format on the "
-            "architecture): top1 and top3 of candidates against the tuned winner; time_ratio: "
-            "analytic time of the pick over that of the winner; far: share of picks whose time is "
-            "10 % off; time_error_*: mean |log| of the expected over the tuned time on fitted "
-            "and on unseen rows, each unit centred; repeats_agree: what no model that does not "
-            "know transposes can pass",
-        ),
-        default=default,
-        architectures=architectures,
-        fallback={"cdna4": "cdna3", "cdna5": "cdna3"},
+    about = fitting.card(
+        "python benchmarks/fit_gemm_choice.py",
+        [f"{TABLE} (rocBLAS and hipBLASLt, October 2024; {count} rows drawn)"],
+        "one shape in four, by checksum of its sizes, is never fitted; scores are on "
+        "those, 'left_out' without any row of the architecture",
+        scores,
+        "learned, fastest (by the analytic model), commonest (of the format on the "
+        "architecture): top1 and top3 of candidates against the tuned winner; time_ratio: "
+        "analytic time of the pick over that of the winner; far: share of picks whose time is "
+        "10 % off; time_error_*: mean |log| of the expected over the tuned time on fitted "
+        "and on unseen rows, each unit centred; repeats_agree: what no model that does not "
+        "know transposes can pass",
     )
-    path = CATALOG / "physics" / f"{PHYSICS}.json"
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(physics), indent=1) + b"\n")
+    fallback = {"cdna4": "cdna3", "cdna5": "cdna3"}
+    found = fitting.physics(about, default, architectures, fallback)
+    fitting.write_physics(fitting.PHYSICS / f"{PHYSICS}.json", found, indent=1)
 
 
-def _named(dtype: str, own: F) -> dict[str, float]:
+def _named(dtype: str, own: F) -> Constants:
     return {
         weight_name(dtype, side, slope): round(float(own[row, column]), 3)
         for row, side in enumerate(SIDES)

@@ -10,9 +10,9 @@ does all parts one after the other; since version 1 outputs are processed in ano
 from __future__ import annotations
 
 import numpy as np
-import pyarrow.parquet as pq
 
-from silicast.validation.suite import data_folder
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.tables import read_records
 
 VINTAGE = "bf106186f8"
 PARTS = {
@@ -34,8 +34,8 @@ def line(rows: list[dict[str, float]], columns: list[str]) -> tuple[float, float
 
 def main() -> None:
     """Prints all lines."""
-    table = pq.read_table(data_folder() / "serving/vidur_cpu_overheads.parquet").to_pylist()
-    rows = [row for row in table if row["blob"] == VINTAGE and row["gpu"] == "A100"]
+    table = data_folder() / "serving/vidur_cpu_overheads.parquet"
+    rows = read_records(table, blob=VINTAGE, gpu="A100")
     for model, degree in MODELS:
         chosen = [
             row

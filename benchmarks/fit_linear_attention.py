@@ -3,7 +3,7 @@
     OPENBLAS_NUM_THREADS=1 python benchmarks/fit_linear_attention.py [--dry] [--transfer]
 
 ``--transfer`` writes the constants that every architecture would get without its rows,
-validation/held_out/linear_attention.json, and their scores, and nothing else.
+validation/scorecard/held_out/linear_attention.json, and their scores, and nothing else.
 
 One problem a style of kernel: constants that all architectures share and some of each
 architecture. Robust (soft L1) on log ratios; priors pull every constant to its start.
@@ -12,34 +12,30 @@ Deterministic. Rows marked held out are never fitted, only scored.
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
-from silicast.core.prediction import Z90
-from silicast.hardware.catalog import find_device
+from benchmarks import fitting
+from benchmarks.fitting import Constants, F, Parameter, Tables
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import implementation_for
-from silicast.kernels.recurrent_mixer import RecurrentMixer
+from silicast.kernels.recurrent_mixer import RecurrentMixer, constants_of
 from silicast.kernels.recurrent_model import estimate
 from silicast.kernels.recurrent_work import Shape, Work
-from silicast.validation.suite import data_folder
-from silicast.validation.suites._linear_attention_rows import COLUMNS, Rows, read_rows, sample
+from silicast.validation.scorecard.rows import MeasuredRows, held_out, least_hashed
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.linear_attention import (
+    COLUMNS,
+    kernel_style,
+    mixer_rows,
+)
 from silicast.workload.libraries import recurrent_styles
 from silicast.workload.library_file import RecurrentStyle
 
-F = NDArray[np.float64]
-OUT = Path(__file__).resolve().parents[1] / "src/silicast/catalog/physics/linear_attention.json"
-HELD_OUT = OUT.parents[2] / "validation/held_out/linear_attention.json"
 ROWS_TO_TRANSFER, STEPS_TO_TRANSFER = 120, 25
 ROWS = 700
 """Rows of each device, campaign and kernel that are fitted."""
@@ -98,39 +94,41 @@ PRIOR_SD = {
 }  # fmt: skip
 PRIOR_WEIGHT = 0.25
 
-Tables = dict[str, dict[str, float]]
-"""Architecture -> qualified constant name -> value; "" = of all."""
-
 
 @dataclass(frozen=True)
 class Group:
     """Rows of one device, campaign and kernel."""
 
-    rows: Rows
+    rows: MeasuredRows
     style: RecurrentStyle
     architecture: str
     device: Device
     shape: Shape
     work: Work
 
-    @property
-    def name(self) -> str:
-        v = self.rows.variant
-        return f"{self.rows.device} {self.style.name} {self.rows.family} {v.library} {v.version}"
-
-
-def grouped(parts: Sequence[Rows]) -> dict[str, list[Group]]:
-    """Groups by style."""
-    found: dict[str, list[Group]] = defaultdict(list)
-    for rows in parts:
-        device, style = find_device(rows.device), rows.style
-        model = implementation_for(rows.family, "simt")
+    @staticmethod
+    def of(rows: MeasuredRows) -> Group:
+        device, style, model = rows.hardware, kernel_style(rows), rows.model
         assert isinstance(model, RecurrentMixer)
-        sizes = {name: values.astype(np.float64) for name, values in rows.dims.items()}
+        sizes = {name: values.astype(np.float64) for name, values in rows.batch.dims.items()}
         shape = model.shape(sizes, 2)
         work = model.work(shape, style, 2)
-        group = Group(rows, style, device.architecture, device, shape, work)
-        found[style.name].append(group)
+        return Group(rows, style, device.architecture, device, shape, work)
+
+    @property
+    def name(self) -> str:
+        v, family = self.rows.batch.variant, self.rows.batch.family
+        return f"{self.rows.device} {self.style.name} {family} {v.library} {v.version}"
+
+
+Styles = dict[str, list[Group]]
+
+
+def grouped(parts: Sequence[MeasuredRows]) -> Styles:
+    """Groups by style."""
+    found: Styles = defaultdict(list)
+    for group in map(Group.of, parts):
+        found[group.style.name].append(group)
     return dict(sorted(found.items()))
 
 
@@ -140,17 +138,6 @@ def log_ratio(group: Group, constants: Mapping[str, float]) -> F:
     align = group.style.align or group.shape.chunk
     found = estimate(group.shape, group.work, chunk, align, group.device, constants, "")
     return np.log(found.time / group.rows.seconds)
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One free constant of an architecture, "" = of all."""
-
-    architecture: str
-    name: str
-
-    def touches(self, group: Group) -> bool:
-        return self.architecture in ("", group.architecture)
 
 
 def parameters(groups: Sequence[Group]) -> list[Parameter]:
@@ -179,9 +166,9 @@ def values_of(
 ) -> dict[str, float]:
     table = dict(start)
     for parameter, value in zip(free, values, strict=True):  # of all first, then its own
-        if parameter.touches(group):
+        if parameter.touches(group.architecture):
             # an architecture's own is a factor on what all share
-            share = parameter.architecture and parameter.name in SHARED
+            share = parameter.of and parameter.name in SHARED
             factor = table[parameter.name] if share else 1.0
             table[parameter.name] = held(parameter.name, float(value) * factor)
     return table
@@ -190,7 +177,7 @@ def values_of(
 def solve(groups: Sequence[Group], steps: int) -> tuple[list[Parameter], F]:
     """Free constants of one style at the optimum."""
     free, start = parameters(groups), start_of(groups[0].style)
-    factor = [p.architecture and p.name in SHARED for p in free]
+    factor = [p.of and p.name in SHARED for p in free]
     first = np.array([
         0.0 if f else math.log(start[p.name]) for p, f in zip(free, factor, strict=True)
     ])  # fmt: skip
@@ -198,34 +185,21 @@ def solve(groups: Sequence[Group], steps: int) -> tuple[list[Parameter], F]:
         PRIOR_WEIGHT / (0.3 if f else PRIOR_SD[p.name]) for p, f in zip(free, factor, strict=True)
     ])  # fmt: skip
     weights = [1.0 / math.sqrt(max(1.0, len(g.rows) / 300.0)) for g in groups]
-    ends = np.concatenate(([0], np.cumsum([len(g.rows) for g in groups]))).astype(int)
-
-    def one(i: int, logs: F) -> F:
-        table = values_of(groups[i], free, np.exp(logs), start)
-        return weights[i] * log_ratio(groups[i], table)
-
-    def residuals(logs: F) -> F:
-        return np.concatenate([*(one(i, logs) for i in range(len(groups))), (logs - first) * pull])
-
-    def jacobian(logs: F) -> F:
-        matrix = np.zeros((int(ends[-1]) + len(free), len(free)))
-        base = [one(i, logs) for i in range(len(groups))]
-        for j, parameter in enumerate(free):
-            moved = logs.copy()
-            moved[j] -= 1e-3
-            for i, group in enumerate(groups):
-                if parameter.touches(group):
-                    matrix[ends[i] : ends[i + 1], j] = (base[i] - one(i, moved)) / 1e-3
-            matrix[ends[-1] + j, j] = pull[j]
-        return matrix
-
-    solution = least_squares(
-        residuals, first, jac=jacobian, loss="soft_l1", f_scale=0.05, max_nfev=steps
+    found = fitting.fit_by_groups(
+        lambda logs, i: (
+            weights[i] * log_ratio(groups[i], values_of(groups[i], free, np.exp(logs), start))
+        ),
+        [len(g.rows) for g in groups],
+        lambda j, i: free[j].touches(groups[i].architecture),
+        first,
+        pull,
+        f_scale=0.05,
+        max_nfev=steps,
     )
-    return free, np.exp(solution.x)
+    return free, np.exp(found.x)
 
 
-def fit(styles: Mapping[str, Sequence[Group]], steps: int = 60) -> Tables:
+def fit(styles: Styles, steps: int = 60) -> Tables:
     """All constants: starts, those shared by a style, and those of each architecture."""
     tables: Tables = {"": {**FIXED, **SPREAD, "independent_log_sd": 0.2}}
     for style, groups in styles.items():
@@ -243,50 +217,36 @@ def fit(styles: Mapping[str, Sequence[Group]], steps: int = 60) -> Tables:
     return tables
 
 
-def plain(tables: Tables, architecture: str, style: str) -> dict[str, float]:
-    from silicast.kernels.recurrent_mixer import constants_of
-
+def plain(tables: Tables, architecture: str, style: str) -> Constants:
     return constants_of({**tables[""], **tables.get(architecture, {})}, style)
 
 
 def spread(style: str, groups: Sequence[Group], tables: Tables) -> None:
     """Independent log sd per architecture: the 90 % error of the fitted rows."""
-    shared = SPREAD["device_log_sd"] ** 2 + SPREAD["family_log_sd"] ** 2
+    shared = (SPREAD["device_log_sd"], SPREAD["family_log_sd"])
     errors: dict[str, list[F]] = defaultdict(list)
     for group in groups:
         constants = plain(tables, group.architecture, style)
         errors[group.architecture].append(log_ratio(group, constants))
     for architecture, found in errors.items():
-        total = float(np.quantile(np.abs(np.concatenate(found)), 0.9)) / Z90
-        own = math.sqrt(max((UNSEEN * total) ** 2 - shared, 0.001))
+        own = fitting.own_log_sd(
+            np.concatenate(found), shared, wider=UNSEEN, least=math.sqrt(0.001)
+        )
         tables[architecture][f"{style}.independent_log_sd"] = own
 
 
-def averaged(tables: Tables) -> Tables:
-    """Adds to the shared table the geometric mean over architectures of each constant of theirs."""
-    found: dict[str, list[float]] = defaultdict(list)
-    for architecture, table in tables.items():
-        if architecture:
-            for name, value in table.items():
-                found[name].append(value)
-    common = dict(tables[""])
-    for name, values in found.items():
-        common.setdefault(name, math.exp(sum(math.log(value) for value in values) / len(values)))
-    return {**tables, "": common}
-
-
 def with_defaults(tables: Tables, *, everywhere: bool = True) -> Tables:
-    """Averages for architectures that nobody measured, and constants for such styles.
+    """Averages for architectures without measured rows, and constants for styles without any.
 
-    ``everywhere``: every style was fitted somewhere; else others have what fits start from.
+    ``everywhere``: every style was fitted somewhere; otherwise the missing ones take the start.
     """
-    merged = averaged(tables)
-    common = merged[""]
+    common = fitting.means(table for name, table in tables.items() if name) | tables[""]
+    merged = {**tables, "": common}
     for style, other in STAND_INS.items():
         for table in merged.values():
             for name, value in list(table.items()):
                 head, _, last = name.partition(".")
-                # "launch_s" of an architecture says that the style was measured there
+                # "launch_s" of an architecture marks styles that were measured there
                 if head == other and (table is common or last != "launch_s"):
                     table.setdefault(f"{style}.{last}", value)
     missing = set(recurrent_styles()) - {name.partition(".")[0] for name in common}
@@ -306,7 +266,7 @@ STAND_INS = {"ssm_step": "delta_step"}
 
 
 def evaluate(
-    styles: Mapping[str, Sequence[Group]], tables: Tables, device: str = "device_log_sd"
+    styles: Styles, tables: Tables, device: str = "device_log_sd"
 ) -> dict[str, dict[str, float]]:
     """Errors in percent by device, kernel and campaign; ``device``: the shared error of devices."""
     found = {}
@@ -316,34 +276,17 @@ def evaluate(
             logs = log_ratio(group, c)
             own, shared = c["independent_log_sd"], SPREAD[device]
             sd = math.sqrt(own**2 + shared**2 + SPREAD["family_log_sd"] ** 2)
-            off = np.abs(np.exp(logs) - 1)
-            found[group.name] = {
-                "rows": len(logs),
-                "mape": round(100 * float(np.mean(off)), 1),
-                "median": round(100 * float(np.median(off)), 1),
-                "p90": round(100 * float(np.quantile(off, 0.9)), 1),
-                "bias": round(100 * float(np.exp(np.median(logs)) - 1), 1),
-                "coverage90": round(100 * float(np.mean(np.abs(logs) <= Z90 * sd)), 1),
-            }
+            figures = ("rows", "mape", "median", "p90", "bias", "coverage90")
+            found[group.name] = fitting.percent(logs, *figures, sd=sd)
     return found
 
 
-def show(title: str, scores: Mapping[str, Mapping[str, float]]) -> None:
-    print(f"== {title}")
-    for name, row in scores.items():
-        print(f"{name:72s}", "  ".join(f"{k} {v}" for k, v in row.items()))
-    count = np.array([row["rows"] for row in scores.values()])
-    for name in ("mape", "coverage90"):
-        values = np.array([row[name] for row in scores.values()])
-        print(f"{title}: mean {name} {float((values * count).sum() / count.sum()):.1f}")
-
-
-def transfer(parts: Sequence[Rows], held: Sequence[Rows]) -> dict[str, Any]:
+def transfer(parts: Sequence[MeasuredRows], held: Sequence[MeasuredRows]) -> dict[str, Any]:
     """What every architecture would get without its rows; prints scores of its held-out rows under
     the means of the others, and under those of each other architecture.
     """
     bodies: dict[str, Any] = {}
-    styles = grouped([sample(part, ROWS_TO_TRANSFER) for part in parts if not sick(part)])
+    styles = grouped([least_hashed(part, ROWS_TO_TRANSFER) for part in parts if not sick(part)])
     scored = grouped(held)
     architectures = sorted({g.architecture for groups in styles.values() for g in groups})
     for out in architectures:
@@ -366,66 +309,46 @@ def transfer(parts: Sequence[Rows], held: Sequence[Rows]) -> dict[str, Any]:
                 f"{out} held out, {other or 'means of the others'}: {off @ count / count.sum():.1f}"
             )
             if not other:
-                show(f"{out} held out", scores)
-        bodies[out] = {
-            "default": rounded(tables[""]),
-            "architectures": {a: rounded(t) for a, t in sorted(tables.items()) if a},
-            "fallback": {},
-        }
+                fitting.show(f"{out} held out", scores)
+        bodies[out] = fitting.body(tables[""], tables)
     return bodies
 
 
-def sick(part: Rows) -> bool:
+def sick(part: MeasuredRows) -> bool:
     """Whether the rows are of a campaign that is not fitted."""
-    return (part.device, part.variant.library, part.variant.version) in SICK
+    return (part.device, part.batch.variant.library, part.batch.variant.version) in SICK
 
 
 def main() -> None:
-    data = data_folder()
-    parts = [part for family in COLUMNS for part in read_rows(data, family, held_out=False)]
-    rows = [part for family in COLUMNS for part in read_rows(data, family, held_out=True)]
-    if "--transfer" in sys.argv:
-        bodies = transfer(parts, rows)
-        HELD_OUT.write_text(json.dumps(bodies, indent=1) + "\n", encoding="utf-8")
+    every = [part for family in COLUMNS for part in mixer_rows(data_folder(), family)]
+    parts, rows = held_out(every, False), held_out(every)
+    if fitting.asked("--transfer"):
+        fitting.write_json(fitting.HELD_OUT / "linear_attention.json", transfer(parts, rows))
         return
-    styles = grouped([sample(part, ROWS) for part in parts if not sick(part)])
+    styles = grouped([least_hashed(part, ROWS) for part in parts if not sick(part)])
     tables = with_defaults(fit(styles))
-    show("fitted", evaluate(styles, tables))
+    fitting.show("fitted", evaluate(styles, tables))
     scores: dict[str, Any] = {"held out": evaluate(grouped(rows), tables)}
-    show("held out", scores["held out"])
-    if "--dry" not in sys.argv:
+    fitting.show("held out", scores["held out"])
+    if not fitting.asked("--dry"):
         write(tables, scores)
 
 
 def write(tables: Tables, scores: dict[str, Any]) -> None:
-    card = {
-        "data": ["aiconfigurator gdn", "aiconfigurator kda", "aiconfigurator mamba2"],
-        "split": (
-            "one in four pairs of a mixer's heads and a batch size is never fitted, on any device, "
-            "in any campaign; at most 700 other rows of each device, campaign and kernel are; none "
-            "of SGLang 0.5.14 on H200, which slowed down the longer it ran"
-        ),
-        "command": "python benchmarks/fit_linear_attention.py",
-        "date": "2026-11-21",
-        "scores": scores,
-        "notes": (
-            "Selective state updates of Mamba 2 are in no table: the delta rule's constants stand "
-            "in. Conditions of a whole architecture held out: its constants are the means of the "
-            "others'."
-        ),
-    }
-    found = {
-        "format": 1,
-        "card": card,
-        "default": rounded(tables[""]),
-        "architectures": {a: rounded(t) for a, t in sorted(tables.items()) if a},
-        "fallback": {"blackwell-rtx": "ada", "ampere-ga10x": "ada", "rubin": "blackwell"},
-    }
-    OUT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-
-
-def rounded(table: Mapping[str, float]) -> dict[str, float]:
-    return {name: float(f"{value:.4g}") for name, value in sorted(table.items())}
+    about = fitting.card(
+        "python benchmarks/fit_linear_attention.py",
+        ["aiconfigurator gdn", "aiconfigurator kda", "aiconfigurator mamba2"],
+        "one in four pairs of a mixer's heads and a batch size is never fitted, on any device, "
+        "in any campaign; at most 700 other rows of each device, campaign and kernel are; none "
+        "of SGLang 0.5.14 on H200, which slowed down the longer it ran",
+        scores,
+        "Selective state updates of Mamba 2 are in no table: the delta rule's constants stand "
+        "in. Conditions of a whole architecture held out: its constants are the means of the "
+        "others'.",
+    )
+    fallback = {"blackwell-rtx": "ada", "ampere-ga10x": "ada", "rubin": "blackwell"}
+    found = {"format": 1, "card": about, **fitting.body(tables[""], tables, fallback)}
+    fitting.write_json(fitting.PHYSICS / "linear_attention.json", found)
 
 
 if __name__ == "__main__":

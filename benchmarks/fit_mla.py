@@ -7,7 +7,7 @@ Reads the aiconfigurator tables context_mla and generation_mla (SILICAST_DATA or
 the newest version of each engine on each device. One pair of heads and batch size in four, by
 hash, is held out and scored. ``--warm`` starts from the constants that the file has, ``--only``
 leaves those of other architectures alone. ``--transfer`` writes the constants that every
-architecture would get without its own rows, validation/held_out/mla_prefill.json and
+architecture would get without its own rows, validation/scorecard/held_out/mla_prefill.json and
 mla_decode.json, and their scores, benchmarks/results/mla_transfer.json. Deterministic.
 """
 
@@ -16,40 +16,27 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import least_squares
 
-import silicast.validation
-from silicast.core.catalog import CATALOG
-from silicast.core.numerics import F64, I64
-from silicast.hardware.device import Device
-from silicast.kernels.check import take
-from silicast.kernels.implementation import implementation_for
-from silicast.kernels.mla_decode import MlaDecode
+from benchmarks import fitting
+from benchmarks.fitting import ATTENTION_FALLBACK, Constants, F, Key, Prior, Tables, own_of
 from silicast.kernels.mla_module import MlaModule
-from silicast.kernels.mla_prefill import MlaPrefill
 from silicast.kernels.mla_schemes import mla_scheme
-from silicast.validation.suite import data_folder
-from silicast.validation.suites._mla_rows import MlaCampaign, read_mla, read_mla_modules
+from silicast.validation.scorecard.rows import MeasuredRows, held_out, newest
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.mla import DECODE, GENERATION, PREFILL, mla_rows
 from silicast.workload.op import OpBatch
 
 ROWS_PER_FIT, STEPS = 4_000, 60
 ROWS_WARM, STEPS_WARM = 1_500, 25
 ROWS_PER_TRANSFER, STEPS_PER_TRANSFER = 600, 20
-HELD_OUT = Path(silicast.validation.__file__).parent / "held_out"
 UNMEASURED = {"sglang": "triton", "vllm": "triton", "trtllm": "fmha"}
-"""Kernel that an engine runs on architectures nobody measured: what their constants come from."""
+"""Kernel that an engine runs on unmeasured architectures: the source of their constants."""
 BY_HAND = "trtllm"
 RESULTS = Path(__file__).parent / "results" / "mla_transfer.json"
-PRIOR_WEIGHT = 0.01
-Z90 = 1.6448536269514722
-
-Prior = tuple[float, float, float]
-"""Where a constant starts and is drawn to, and the range it may take."""
 
 SHARED: dict[str, Prior] = {
     "launch_s": (8e-6, 1e-6, 3e-5),
@@ -103,159 +90,73 @@ FIXED: dict[str, dict[str, float]] = {
     },
     "mla_decode": {"append_launch_s": 2e-6, "independent_log_sd": 0.2},
 }  # fmt: skip
+SHARED_LOG_SD = (0.04, 0.05)
 SPREAD = {"family_log_sd": 0.04, "device_log_sd": 0.05, "unmeasured_widening": 6.0}
-TABLES = {"mla_prefill": "context_mla", "mla_decode": "generation_mla"}
-FAMILIES: dict[str, MlaPrefill | MlaDecode] = {
-    "mla_prefill": MlaPrefill(),
-    "mla_decode": MlaDecode(),
-}
-FALLBACK = {
-    "blackwell-rtx": "ada",
-    "ampere-ga10x": "ada",
-    "turing": "ampere",
-    "volta": "ampere",
-    "pascal": "ampere",
-}
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows of one campaign: ops, device, measured latency."""
-
-    batch: OpBatch
-    device: Device
-    latency_us: F64
-
-    def at(self, index: I64) -> Rows:
-        return Rows(take(self.batch, index), self.device, self.latency_us[index])
-
-
-def ratios(family: str, rows: Rows, c: Mapping[str, float]) -> F64:
-    """Predicted over measured time, held above the bound as users get it."""
-    found = FAMILIES[family].analyse_with(rows.batch, rows.device, c)
-    ratio: F64 = np.maximum(found.time_s, found.bound_s) * 1e6 / rows.latency_us
-    return ratio
-
-
-def sample(parts: Sequence[Rows], limit: int) -> list[Rows]:
-    """A deterministic subsample over all parts, each by its share."""
-    rng = np.random.default_rng(0)
-    share = min(1.0, limit / max(sum(len(p.latency_us) for p in parts), 1))
-    picked = []
-    for part in parts:
-        count = max(1, round(len(part.latency_us) * share))
-        picked.append(part.at(np.sort(rng.permutation(len(part.latency_us))[:count])))
-    return picked
+TABLES = {"mla_prefill": PREFILL, "mla_decode": DECODE}
+Parts = Sequence[MeasuredRows]
+Groups = Mapping[Key, list[MeasuredRows]]
 
 
 def fit(
     family: str,
-    parts: Sequence[Rows],
+    parts: Parts,
     start: Mapping[str, float],
     rows: int = ROWS_PER_FIT,
     steps: int = STEPS,
     *,
     warm: bool = False,
-) -> dict[str, float]:
+) -> Constants:
     """Constants of one style on one architecture: soft L1 on the log ratio, drawn to ``start``."""
-    priors = PRIORS[family]
-    names = list(priors)
-    low = np.log([priors[n][1] for n in names])
-    high = np.log([priors[n][2] for n in names])
-    origin = np.clip(np.log([start[n] for n in names]), low + 1e-6, high - 1e-6)
-    parts = sample(parts, rows)
-    pull = PRIOR_WEIGHT * np.sqrt(sum(len(p.latency_us) for p in parts) / len(names))
-
-    def residuals(x: F64) -> F64:
-        c = {**start, **dict(zip(names, np.exp(x).tolist(), strict=True))}
-        logs = [np.log(ratios(family, part, c)) for part in parts]
-        return np.concatenate([*logs, pull * (x - origin)])
-
-    begin = np.clip(np.log([priors[n][0] for n in names]), low + 1e-6, high - 1e-6)
-    tries = [
-        least_squares(residuals, x, loss="soft_l1", f_scale=0.1, bounds=(low, high), max_nfev=steps)
-        for x in ([origin] if warm else _starts(origin, begin))
-    ]
-    found = min(tries, key=lambda found: float(found.cost))
-    values = {n: float(f"{v:.4g}") for n, v in zip(names, np.exp(found.x), strict=True)}
-    return {**start, **values}
+    starts = None if warm else _starts
+    return fitting.fit_rows(PRIORS[family], parts, start, rows, steps=steps, more_starts=starts)
 
 
-def _starts(origin: F64, begin: F64) -> list[F64]:
+def _starts(origin: F, begin: F) -> list[F]:
     """Where fits begin: where they are drawn to, and half way from the general start to there."""
     same = bool(np.array_equal(origin, begin))
     return [origin] if same else [origin, 0.5 * (origin + begin)]
 
 
-def split(campaigns: Sequence[MlaCampaign], *, held: bool) -> list[Rows]:
-    """Fitted or held-out rows of campaigns, empty ones left out."""
-    return [
-        Rows(c.batch, c.device, c.latency_us).at(np.flatnonzero(c.held == held))
-        for c in campaigns
-        if (c.held == held).any()
-    ]
-
-
-def figures(ratio: F64) -> dict[str, float]:
-    off = np.abs(ratio - 1.0)
-    return {
-        "rows": len(ratio),
-        "mape": round(float(np.mean(off)), 4),
-        "median": round(float(np.median(off)), 4),
-        "p90": round(float(np.quantile(off, 0.9)), 4),
-        "log_bias": round(float(np.mean(np.log(ratio))), 4),
-    }
-
-
-def late_rows(*, held: bool) -> list[Rows]:
+def late_rows() -> list[MeasuredRows]:
     """Decode in vLLM's newer Triton kernel, known only from whole blocks: what a block takes less
     its other parts, where attention is most of it.
     """
     found = []
-    for c in read_mla_modules(data_folder(), "mla_generation_module"):
-        plain = c.batch.variant.flag("gemm_bf16")
-        if not (c.newest and plain and c.device.architecture == "ada"):
+    for rows in newest(mla_rows(data_folder(), GENERATION)):
+        plain = rows.batch.variant.flag("gemm_bf16")
+        if not (plain and rows.hardware.architecture == "ada"):
             continue
-        rest = np.zeros(len(c.latency_us))
+        rest = np.zeros(len(rows))
         attention: OpBatch | None = None
-        for part in MlaModule().work(c.batch, c.device).parts:
+        for part in MlaModule().work(rows.batch, rows.hardware).parts:
             if part.name == "attention":
                 attention = part.batch
             elif part.name not in ("moves", "head_moves"):
-                model = implementation_for(part.batch.family, "simt")
-                assert model is not None
-                rest += model.times(part.batch, c.device).estimate_s * part.count * 1e6
+                own = MeasuredRows(part.batch, rows.device, rows.seconds, rows.held_out)
+                rest += own.model.times(part.batch, rows.hardware).estimate_s * part.count
         assert attention is not None
-        left = c.latency_us - rest
-        picked = np.flatnonzero((left > 0.5 * c.latency_us) & (c.held == held))
-        found.append(Rows(take(attention, picked), c.device, left[picked]))
+        left = rows.seconds - rest
+        alone = MeasuredRows(attention, rows.device, left, rows.held_out)
+        found.append(alone.take(left > 0.5 * rows.seconds))
     return found
 
 
-def score(family: str, parts: Sequence[Rows], c: Mapping[str, float]) -> dict[str, float]:
-    return figures(np.concatenate([ratios(family, p, c) for p in parts]))
+def score(parts: Parts, c: Mapping[str, float]) -> Constants:
+    return fitting.shares(fitting.log_ratios(parts, c))
 
 
-Key = tuple[str, str]
-"""Architecture and style."""
-
-
-def grouped(campaigns: Sequence[MlaCampaign]) -> dict[Key, list[MlaCampaign]]:
+def grouped(family: str) -> dict[Key, list[MeasuredRows]]:
     """Newest campaigns of every architecture and style."""
-    found: dict[Key, list[MlaCampaign]] = {}
-    for c in campaigns:
-        if c.newest:
-            style = mla_scheme(c.batch.variant, c.device).style.constants
-            found.setdefault((c.device.architecture, style), []).append(c)
-    return dict(sorted(found.items()))
+    parts = newest(mla_rows(data_folder(), TABLES[family]))
+    return fitting.by_key(parts, lambda x: mla_scheme(x.batch.variant, x.hardware).style.constants)
 
 
-def kernel_of(group: Sequence[MlaCampaign]) -> str:
+def kernel_of(group: Parts) -> str:
     """The kernel behind a style on an architecture."""
-    return mla_scheme(group[0].batch.variant, group[0].device).label.rpartition("/")[2]
+    return mla_scheme(group[0].batch.variant, group[0].hardware).label.rpartition("/")[2]
 
 
-def of_kernel(groups: Mapping[Key, list[MlaCampaign]], style: str, kernel: str) -> list[Key]:
+def of_kernel(groups: Groups, style: str, kernel: str) -> list[Key]:
     """Whose rows say most about a style that runs ``kernel``: its own on other architectures where
     it is the same kernel there; else of kernels written by hand TensorRT-LLM's, which every
     architecture has; else its own with whatever kernel.
@@ -266,52 +167,45 @@ def of_kernel(groups: Mapping[Key, list[MlaCampaign]], style: str, kernel: str) 
     return same or hand or own or list(groups)
 
 
-def log_sd(family: str, parts: Sequence[Rows], c: Mapping[str, float]) -> float:
+def log_sd(parts: Parts, c: Mapping[str, float]) -> float:
     """Spread whose interval holds 90 % of the fitted rows, less the shared part, a tenth up."""
-    logs = np.abs(np.log(np.concatenate([ratios(family, p, c) for p in parts])))
-    total = 1.1 * float(np.quantile(logs, 0.9)) / Z90
-    return round(float(np.sqrt(max(total**2 - 0.04**2 - 0.05**2, 0.03**2))), 3)
-
-
-def prefixed(
-    style: str, constants: Mapping[str, float], base: Mapping[str, float]
-) -> dict[str, float]:
-    return {f"{style}.{n}": v for n, v in sorted(constants.items()) if base.get(n) != v}
+    return round(fitting.own_log_sd(fitting.log_ratios(parts, c), SHARED_LOG_SD, wider=1.1,
+                                    least=0.03), 3)  # fmt: skip
 
 
 def fit_family(family: str, only: str, *, warm: bool) -> dict[str, Any]:
     """The constants file of one family."""
-    path = CATALOG / "physics" / f"{family}.json"
+    path = fitting.PHYSICS / f"{family}.json"
     known = json.loads(path.read_text()) if warm or only else {"default": {}, "architectures": {}}
-    groups = grouped(list(read_mla(data_folder(), TABLES[family])))
+    groups = grouped(family)
     start = {n: p[0] for n, p in PRIORS[family].items()} | FIXED[family]
     rows, steps = (ROWS_WARM, STEPS_WARM) if warm else (ROWS_PER_FIT, STEPS)
-    by_style: dict[str, dict[str, float]] = {}
+    by_style: Tables = {}
     for style in sorted({k[1] for k in groups}):
         by_style[style] = start | own_of(known["default"], style)
         if not only and style in UNMEASURED:
             keys = of_kernel(groups, style, UNMEASURED[style])
-            parts = [p for k in keys for p in split(groups[k], held=False)]
+            parts = [part for k in keys for part in held_out(groups[k], False)]
             by_style[style] = fit(family, parts, by_style[style], rows, steps, warm=warm)
-            print(family, style, score(family, parts, by_style[style]), flush=True)
-    parts_of = {k: (split(g, held=False), split(g, held=True)) for k, g in groups.items()}
+            print(family, style, score(parts, by_style[style]), flush=True)
     if family == "mla_decode":
         by_style["vllm_late"] = by_style["vllm"]
-        parts_of["ada", "vllm_late"] = (late_rows(held=False), late_rows(held=True))
+        groups["ada", "vllm_late"] = late_rows()
     scores: dict[str, Any] = known["card"]["scores"] if only else {}
-    architectures: dict[str, dict[str, float]] = {}
+    architectures: Tables = {}
     spreads = []
-    for (architecture, style), (parts, held) in parts_of.items():
+    for (architecture, style), group in groups.items():
         table = known["architectures"].get(architecture, {})
         before = own_of(table, style) or own_of(table, style.partition("_")[0])
         own = by_style[style] | before
         if only in ("", architecture):
+            parts = held_out(group, False)
             own = fit(family, parts, own, rows, steps, warm=warm)
-            own["independent_log_sd"] = log_sd(family, parts, own)
-            scores[f"{architecture} {style}"] = score(family, held, own)
+            own["independent_log_sd"] = log_sd(parts, own)
+            scores[f"{architecture} {style}"] = score(held_out(group), own)
             print(family, architecture, style, scores[f"{architecture} {style}"], flush=True)
         spreads.append(own["independent_log_sd"])
-        architectures.setdefault(architecture, {}).update(prefixed(style, own, {}))
+        architectures.setdefault(architecture, {}).update(fitting.prefixed(style, own))
     if only:
         default = known["default"]
     else:
@@ -319,38 +213,28 @@ def fit_family(family: str, only: str, *, warm: bool) -> dict[str, Any]:
             by_style["vllm_late"] = own_of(architectures["ada"], "vllm_late")
         default = start | SPREAD | {"independent_log_sd": max(spreads)}
         for style, constants in by_style.items():
-            default |= prefixed(style, constants, start)
-    card = {
-        "data": [
-            f"aiconfigurator/{TABLES[family]}.parquet",
-            *(["aiconfigurator/mla_generation_module.parquet"] if family == "mla_decode" else []),
-        ],
-        "split": "newest version of each engine per device; one pair of heads and batch size in"
-        " four, by hash, held out and scored",
-        "command": "python benchmarks/fit_mla.py",
-        "date": "2026-11-21",
-        "scores": scores,
-    }
+            default |= fitting.prefixed(style, constants, start)
+    tables = [TABLES[family], *([GENERATION] if family == "mla_decode" else [])]
     return {
         "format": 1,
-        "card": card,
+        "card": fitting.card(
+            "python benchmarks/fit_mla.py",
+            [table.path for table in tables],
+            "newest version of each engine per device; one pair of heads and batch size in"
+            " four, by hash, held out and scored",
+            scores,
+        ),
         "default": default,
         "architectures": architectures,
-        "fallback": FALLBACK,
+        "fallback": ATTENTION_FALLBACK,
     }
-
-
-def own_of(table: Mapping[str, float], style: str) -> dict[str, float]:
-    """A style's constants under their plain names."""
-    prefix = style + "."
-    return {k.removeprefix(prefix): v for k, v in table.items() if k.startswith(prefix)}
 
 
 def transfer(family: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """What every architecture would get without its rows, and the scores of its held-out rows."""
-    groups = grouped(list(read_mla(data_folder(), TABLES[family])))
+    groups = grouped(family)
     start = {n: p[0] for n, p in PRIORS[family].items()} | FIXED[family]
-    shipped = json.loads((CATALOG / "physics" / f"{family}.json").read_text())
+    shipped = json.loads((fitting.PHYSICS / f"{family}.json").read_text())
     bodies: dict[str, Any] = {}
     scores: dict[str, Any] = {}
     for out in sorted({architecture for architecture, _ in groups}):
@@ -361,11 +245,11 @@ def transfer(family: str) -> tuple[dict[str, Any], dict[str, Any]]:
             if architecture != out:
                 continue
             keys = of_kernel(others, style, kernel_of(group))
-            parts = [part for key in keys for part in split(groups[key], held=False)]
+            parts = [part for key in keys for part in held_out(groups[key], False)]
             c = fit(family, parts, start, ROWS_PER_TRANSFER, STEPS_PER_TRANSFER, warm=True)
-            spreads.append(log_sd(family, parts, c))
-            default |= prefixed(style, c, start)
-            scores[f"{out} {style}"] = score(family, split(group, held=True), c)
+            spreads.append(log_sd(parts, c))
+            default |= fitting.prefixed(style, c, start)
+            scores[f"{out} {style}"] = score(held_out(group), c)
             print(family, out, style, keys, scores[f"{out} {style}"], flush=True)
         default["independent_log_sd"] = max(spreads)
         kept = {k: v for k, v in shipped["architectures"].items() if k != out}
@@ -376,25 +260,21 @@ def transfer(family: str) -> tuple[dict[str, Any], dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="fit and compare, write nothing")
-    parser.add_argument("--family", choices=list(FAMILIES))
+    parser.add_argument("--family", choices=list(TABLES))
     parser.add_argument("--only", default="", help="architecture to fit, others stay")
     parser.add_argument("--warm", action="store_true", help="start from the file's constants")
     parser.add_argument("--transfer", action="store_true", help="leave out each architecture")
     options = parser.parse_args()
     if options.transfer:
         scores = {}
-        for family in FAMILIES:
+        for family in TABLES:
             bodies, scores[family] = transfer(family)
-            (HELD_OUT / f"{family}.json").write_text(json.dumps(bodies, indent=1) + "\n")
-        RESULTS.write_text(json.dumps(scores, indent=1) + "\n")
+            fitting.write_json(fitting.HELD_OUT / f"{family}.json", bodies)
+        fitting.write_json(RESULTS, scores)
         return
-    for family in [options.family] if options.family else list(FAMILIES):
-        path = CATALOG / "physics" / f"{family}.json"
-        text = json.dumps(fit_family(family, options.only, warm=options.warm), indent=1) + "\n"
-        if options.check:
-            print(family, "same" if path.read_text() == text else "differs")
-        else:
-            path.write_text(text)
+    for family in [options.family] if options.family else list(TABLES):
+        made = fit_family(family, options.only, warm=options.warm)
+        fitting.write_json(fitting.PHYSICS / f"{family}.json", made, check=options.check)
 
 
 if __name__ == "__main__":

@@ -2,53 +2,46 @@
 
     OPENBLAS_NUM_THREADS=1 python -m benchmarks.fit_moe [--dry] [--transfer]
 
-One problem a style of kernel and architecture, and one a style for architectures that nobody
-measured; some constants are of each number format. Robust (soft L1) on log ratios; priors pull
+One problem a style of kernel and architecture, and one a style for architectures without
+measurements; some constants are of each number format. Robust (soft L1) on log ratios; priors pull
 every constant to its start. Deterministic. Rows marked held out are never fitted, only scored.
-``--transfer`` also fits without each architecture and writes validation/held_out/moe.json.
+``--transfer`` also fits without each architecture and writes
+validation/scorecard/held_out/moe.json.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.optimize import least_squares
 
+from benchmarks import fitting
+from benchmarks.fitting import Constants, F, Parameter, Tables
 from benchmarks.moe_groups import (
     SPREAD,
     START,
-    F,
     Group,
-    Tables,
+    Styles,
     evaluate,
     grouped,
     log_ratio,
-    merged,
     plain,
-    show,
 )
-from silicast.core.prediction import Z90
-from silicast.validation.suite import data_folder
-from silicast.validation.suites._moe_rows import (
-    Rows,
-    aic_rows,
+from silicast.validation.scorecard.rows import MeasuredRows, held_out
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.moe import (
     fused_rows,
+    layer_rows,
     pipeweave_rows,
+    sample,
+    thinned,
     wide_rows,
 )
 from silicast.workload.libraries import expert_styles
 
-DATA = data_folder()
-OUT = Path(__file__).resolve().parents[1] / "src/silicast/catalog/physics/moe.json"
-HELD_OUT = OUT.parents[2] / "validation/held_out/moe.json"
 ROWS = 160
 """Rows of each device, backend, version, kernel, format and distribution that are fitted."""
 
@@ -89,17 +82,6 @@ PRIOR_SD = {
 PRIOR_WEIGHT = 0.25
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """One free constant, of a format ("" = all)."""
-
-    dtype: str
-    name: str
-
-    def touches(self, group: Group) -> bool:
-        return self.dtype in ("", group.dtype)
-
-
 def parameters(groups: Sequence[Group]) -> list[Parameter]:
     """Free constants of one style; where it ran on several architectures, they share all."""
     found = [Parameter("", name) for name in SHARED + OWN]
@@ -118,10 +100,10 @@ def start_of(style: str, architecture: str, name: str) -> float:
     return START[name]
 
 
-def constants_of(group: Group, free: Sequence[Parameter], values: F) -> dict[str, float]:
+def constants_of(group: Group, free: Sequence[Parameter], values: F) -> Constants:
     table = {name: start_of(group.setting.style, group.architecture, name) for name in START}
     for p, value in zip(free, values, strict=True):  # from the general to the specific
-        if p.touches(group):
+        if p.touches(group.dtype):
             table[p.name] = min(float(value), CEILING.get(p.name, math.inf))
     return table
 
@@ -134,39 +116,22 @@ def solve(groups: Sequence[Group], steps: int) -> tuple[list[Parameter], F]:
         (2.0 if p.name in OWN else 1.0) / PRIOR_SD.get(p.name, 1.0) for p in free
     ])  # fmt: skip
     weights = [1.0 / math.sqrt(max(1.0, len(g.seconds) / 600.0)) for g in groups]
-    ends = np.concatenate(([0], np.cumsum([len(g.seconds) for g in groups]))).astype(int)
-
-    def one(i: int, logs: F) -> F:
-        table = constants_of(groups[i], free, np.exp(logs))
-        return weights[i] * log_ratio(groups[i], table)
-
-    def residuals(logs: F) -> F:
-        found = [one(i, logs) for i in range(len(groups))]
-        return np.concatenate([*found, (logs - first) * pull])
-
-    def jacobian(logs: F) -> F:
-        rows = int(ends[-1])
-        matrix = np.zeros((rows + len(free), len(free)))
-        base = [one(i, logs) for i in range(len(groups))]
-        for j, parameter in enumerate(free):
-            moved = logs.copy()
-            moved[j] -= 1e-3
-            for i, group in enumerate(groups):
-                if parameter.touches(group):
-                    matrix[ends[i] : ends[i + 1], j] = (base[i] - one(i, moved)) / 1e-3
-            matrix[rows + j, j] = pull[j]
-        return matrix
-
-    solution = least_squares(
-        residuals, first, jac=jacobian, loss="soft_l1", f_scale=0.1, max_nfev=steps
+    found = fitting.fit_by_groups(
+        lambda logs, i: (
+            weights[i] * log_ratio(groups[i], constants_of(groups[i], free, np.exp(logs)))
+        ),
+        [len(g.seconds) for g in groups],
+        lambda j, i: free[j].touches(groups[i].dtype),
+        first,
+        pull,
+        f_scale=0.1,
+        max_nfev=steps,
     )
-    return free, np.exp(solution.x)
+    return free, np.exp(found.x)
 
 
-def fit(
-    styles: Mapping[str, Sequence[Group]], steps: int = 20, *, without: str | None = None
-) -> Tables:
-    """All constants: of each architecture, and of one that nobody measured.
+def fit(styles: Styles, steps: int = 20, *, without: str | None = None) -> Tables:
+    """All constants: of each architecture, and of an unmeasured one.
 
     An architecture's constants are fitted on its own rows alone. What an unmeasured one gets is
     fitted on the rows of all: constants make up for each other, so that a mean of each would not
@@ -230,7 +195,7 @@ def keep(
     """Writes constants of one style on one architecture ("" = any other) into the tables."""
     table = tables.setdefault(architecture, {})
     for p, value in zip(*found, strict=True):
-        prefix = f"{style}.{p.dtype}." if p.dtype else f"{style}."
+        prefix = f"{style}.{p.of}." if p.of else f"{style}."
         table[prefix + p.name] = min(float(value), CEILING.get(p.name, math.inf))
     spread(style, groups, tables, architecture)
 
@@ -238,14 +203,13 @@ def keep(
 def spread(style: str, groups: Sequence[Group], tables: Tables, architecture: str) -> None:
     """Independent log sd of each format: the 90 % error of the fitted rows."""
     device = "device_log_sd" if architecture else "unmeasured_device_log_sd"
-    shared = SPREAD[device] ** 2 + SPREAD["family_log_sd"] ** 2
+    shared = (SPREAD[device], SPREAD["family_log_sd"])
     errors: dict[str, list[F]] = defaultdict(list)
     for group in groups:
-        table = plain(merged(tables, architecture), style, group.dtype)
+        table = plain(tables, architecture, style, group.dtype)
         errors[group.dtype].append(log_ratio(group, table))
     for dtype, found in errors.items():
-        total = float(np.quantile(np.abs(np.concatenate(found)), 0.9)) / Z90
-        own = math.sqrt(max((UNSEEN * total) ** 2 - shared, 0.0025))
+        own = fitting.own_log_sd(np.concatenate(found), shared, wider=UNSEEN)
         tables[architecture][f"{style}.{dtype}.independent_log_sd"] = own
 
 
@@ -261,90 +225,82 @@ def with_defaults(tables: Tables) -> Tables:
             found[f"{style}.{last}"].append(value)
             if last == "independent_log_sd":
                 found[last].append(value)
-    common |= {name: mean_of(values) for name, values in found.items() if name not in common}
+    common |= {name: fitting.geometric_mean(values) for name, values in found.items()
+               if name not in common}  # fmt: skip
     return {**tables, "": {**common, **SPREAD}}
 
 
-def mean_of(values: Sequence[float]) -> float:
-    return math.exp(sum(math.log(value) for value in values) / len(values))
-
-
-def transfer(parts: Sequence[Rows], tables: Tables) -> dict[str, Any]:
-    """Every architecture predicted from constants fitted on the others, which are written to
-    validation/held_out/moe.json: the others' own, and those of an architecture that is unknown."""
+def transfer(parts: Sequence[MeasuredRows], tables: Tables) -> dict[str, Any]:
+    """Every architecture predicted from constants fitted on the others; writes held_out/moe.json:
+    the others' own constants, and those of an unknown architecture.
+    """
     found: dict[str, Any] = {}
     bodies: dict[str, Any] = {}
-    few = grouped([replace_few(part) for part in parts])
+    few = grouped([part.take(np.arange(0, len(part), 3)) for part in parts])
     for held in ("ampere", "ampere-ga10x", "ada", "hopper", "blackwell"):
         unknown = with_defaults(fit(few, steps=10, without=held))
         mine = {
             style: [g for g in groups if g.architecture == held] for style, groups in few.items()
         }
         scores = evaluate(mine, unknown, "unmeasured_device_log_sd")
-        show(f"{held} held out", scores)
+        fitting.show(f"{held} held out", scores, 62)
         found |= scores
-        bodies[held] = {
-            "default": rounded({**unknown[""], "skewed_log_sd": SKEWED_LOG_SD}),
-            "architectures": {
-                a: rounded(t) for a, t in sorted(tables.items()) if a not in ("", held)
-            },
-            "fallback": FALLBACK if held != "ada" else {},
-        }
-    HELD_OUT.parent.mkdir(exist_ok=True)
-    HELD_OUT.write_text(json.dumps(bodies, indent=1) + "\n")
+        others = {name: table for name, table in tables.items() if name != held}
+        bodies[held] = body({**others, "": unknown[""]}, FALLBACK if held != "ada" else {})
+    fitting.write_json(fitting.HELD_OUT / "moe.json", bodies)
     return found
 
 
-def replace_few(part: Rows) -> Rows:
-    return part.take(np.arange(0, len(part), 3))
-
-
-def rounded(table: Mapping[str, float]) -> dict[str, float]:
-    return {name: float(f"{value:.4g}") for name, value in sorted(table.items())}
+def body(tables: Tables, fallback: dict[str, str]) -> dict[str, Any]:
+    """Default and architectures as the file has them."""
+    return fitting.body({**tables[""], "skewed_log_sd": SKEWED_LOG_SD}, tables, fallback)
 
 
 def main() -> None:
-    parts = aic_rows(DATA, ROWS, held_out=False) + pipeweave_rows(DATA, 1200, held_out=False)
-    parts += wide_rows(DATA, 60, held_out=False) + fused_rows(DATA, held_out=False)
-    parts += wide_rows(DATA, 60, held_out=False, named=False)
+    data = data_folder()
+    layers, first, wide, unnamed, fused = (
+        {held: held_out(parts, held) for held in (False, True)}
+        for parts in (layer_rows(data), pipeweave_rows(data), wide_rows(data),
+                      wide_rows(data, named=False), fused_rows(data))
+    )  # fmt: skip
+    parts = [
+        *thinned(layers[False], ROWS),
+        *(sample(part, 1200) for part in first[False]),
+        *(sample(part, 60) for part in wide[False]),
+        *fused[False],
+        *(sample(part, 60) for part in unnamed[False]),
+    ]
     styles = grouped(parts)
     tables = with_defaults(fit(styles))
-    show("fitted", evaluate(styles, tables))
-    unseen = aic_rows(DATA, 120, held_out=True) + pipeweave_rows(DATA, 600, held_out=True)
-    held = grouped(unseen + fused_rows(DATA, held_out=True))
+    fitting.show("fitted", evaluate(styles, tables), 62)
+    unseen = [*thinned(layers[True], 120), *(sample(part, 600) for part in first[True])]
+    held = grouped([*unseen, *fused[True]])
     scores: dict[str, Any] = {"held-out layers": evaluate(held, tables)}
-    show("held-out layers", scores["held-out layers"])
-    if "--transfer" in sys.argv:
+    fitting.show("held-out layers", scores["held-out layers"], 62)
+    if fitting.asked("--transfer"):
         scores["architecture held out"] = transfer(parts, tables)
-    if "--dry" not in sys.argv:
+    if not fitting.asked("--dry"):
         write(tables, scores)
 
 
 def write(tables: Tables, scores: dict[str, Any]) -> None:
-    common = {**tables[""], "skewed_log_sd": SKEWED_LOG_SD}
-    content = {
-        "format": 1,
-        "card": {
-            "data": [
-                "aiconfigurator/moe.parquet (subsample of every campaign)",
-                "pipeweave/kernel_moe_w13.parquet",
-                "aiconfigurator/wideep_context_moe.parquet, wideep_generation_moe.parquet",
-                "aiconfigurator/dsv4_megamoe_module.parquet",
-            ],
-            "split": "one in five layers (experts, topk, hidden, intermediate) is never fitted on "
-            "any device, nor one in five shares of the others on a rank (layer, ep, tp; of w13 "
-            "tokens and layer; wide and fused with the exchange: tokens and ranks); scores are on "
-            "those",
-            "command": "python -m benchmarks.fit_moe --transfer",
-            "date": "2026-11-21",
-            "scores": scores,
-            "notes": "an architecture without data has constants fitted on the rows of all",
-        },
-        "default": rounded(common),
-        "architectures": {a: rounded(t) for a, t in sorted(tables.items()) if a},
-        "fallback": FALLBACK,
-    }
-    OUT.write_text(json.dumps(content, indent=1) + "\n")
+    about = fitting.card(
+        "python -m benchmarks.fit_moe --transfer",
+        [
+            "aiconfigurator/moe.parquet (subsample of every campaign)",
+            "pipeweave/kernel_moe_w13.parquet",
+            "aiconfigurator/wideep_context_moe.parquet, wideep_generation_moe.parquet",
+            "aiconfigurator/dsv4_megamoe_module.parquet",
+        ],
+        "one in five layers (experts, topk, hidden, intermediate) is never fitted on "
+        "any device, nor one in five shares of the others on a rank (layer, ep, tp; of w13 "
+        "tokens and layer; wide and fused with the exchange: tokens and ranks); scores are on "
+        "those",
+        scores,
+        "an architecture without data has constants fitted on the rows of all",
+    )
+    content = {"format": 1, "card": about, **body(tables, FALLBACK)}
+    fitting.write_json(fitting.PHYSICS / "moe.json", content)
 
 
 if __name__ == "__main__":

@@ -21,21 +21,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from scipy.optimize import least_squares
 
-from silicast.core.catalog import CATALOG
+from benchmarks import fitting
+from benchmarks.fitting import Constants, F
 from silicast.core.dtypes import RECIPES
-from silicast.core.prediction import Z90
-from silicast.hardware.catalog import find_device
+from silicast.hardware.device import Device
 from silicast.kernels.formats import with_format
-from silicast.kernels.implementation import implementation_for, matrix_seconds
+from silicast.kernels.implementation import matrix_seconds
 from silicast.kernels.knowledge import Quality
-from silicast.kernels.physics import Physics, PhysicsCard, replaced
-from silicast.validation.suite import data_folder
-from silicast.validation.suites._other_vendor_rows import (
-    Group,
+from silicast.kernels.physics import Physics, replaced
+from silicast.validation.scorecard.rows import MeasuredRows, held_out
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.other_vendors import (
     amd_neusight_groups,
     b60_expert_groups,
     b60_groups,
@@ -44,44 +43,24 @@ from silicast.validation.suites._other_vendor_rows import (
     xla_groups,
 )
 
-TARGET = CATALOG / "physics" / "systolic.json"
-KNOWLEDGE = CATALOG / "physics" / "knowledge.json"
-DATE = "2026-11-21"
 ARCHITECTURE = "tpu-v6e"
 
 # name -> (guess, log sd of the prior around it)
 FITTED: dict[str, tuple[float, float]] = {
-    "launch_s": (3e-7, 0.7),
-    "matrix_efficiency": (0.8, 0.1),
-    "dram_efficiency": (0.85, 0.1),
-    "chip_efficiency": (0.2, 0.7),
-    "embedding.moved": (4.0, 1.0),
-    "vector_efficiency": (0.5, 0.5),
-    "resident_share": (0.3, 0.7),
-    "weight_load": (0.7, 0.3),
-    "softmax_ops": (12.0, 0.7),
-    "attention_slowdown": (2.0, 1.0),
-    "attention_task_s": (1e-6, 1.0),
-    "attention_launch_s": (3e-6, 0.7),
-    "paged_read": (2.0, 0.7),
-}
+    "launch_s": (3e-7, 0.7), "matrix_efficiency": (0.8, 0.1), "dram_efficiency": (0.85, 0.1),
+    "chip_efficiency": (0.2, 0.7), "embedding.moved": (4.0, 1.0), "vector_efficiency": (0.5, 0.5),
+    "resident_share": (0.3, 0.7), "weight_load": (0.7, 0.3), "softmax_ops": (12.0, 0.7),
+    "attention_slowdown": (2.0, 1.0), "attention_task_s": (1e-6, 1.0),
+    "attention_launch_s": (3e-6, 0.7), "paged_read": (2.0, 0.7),
+}  # fmt: skip
 FIXED = {
-    "stream_launch_s": 3e-5,
-    "special_efficiency": 0.5,
-    "attention_block": 512.0,
-    "attention_splits": 16.0,
-    "independent_log_sd": 0.3,
-    "family_log_sd": 0.1,
-    "device_log_sd": 0.05,
-    "unmeasured_device_log_sd": 0.2,
-}
+    "stream_launch_s": 3e-5, "special_efficiency": 0.5, "attention_block": 512.0,
+    "attention_splits": 16.0, "independent_log_sd": 0.3, "family_log_sd": 0.1,
+    "device_log_sd": 0.05, "unmeasured_device_log_sd": 0.2,
+}  # fmt: skip
 HALFWAY = (
-    "softmax_ops",
-    "attention_slowdown",
-    "attention_task_s",
-    "attention_launch_s",
-    "paged_read",
-)
+    "softmax_ops", "attention_slowdown", "attention_task_s", "attention_launch_s", "paged_read",
+)  # fmt: skip
 """The profiled attention kernels are early ones: other parts get the geometric mean of what was
 measured and of none of their overhead."""
 
@@ -97,36 +76,27 @@ NONE = {
 @contextmanager
 def constants(values: Mapping[str, float]) -> Iterator[None]:
     """The models under ``values`` instead of the committed constants."""
-    card = PhysicsCard(data=[], split="", command="", date=DATE)
-    stand_in = Physics(1, card, dict(values), {ARCHITECTURE: dict(values)})
+    stand_in = fitting.physics(fitting.card("", [], ""), dict(values), {ARCHITECTURE: dict(values)})
     with replaced({"systolic": stand_in}):
         yield
 
 
-def log_errors(groups: Sequence[Group], train: bool) -> list[np.ndarray[Any, Any]]:
-    """ln(estimate / measured) of each group's fitted or held-out rows."""
-    device = find_device("TPU v6e")
-    found = []
-    for group in groups:
-        part = group.part(train)
-        model = implementation_for(part.batch.family, device.execution_model)
-        assert model is not None
-        times = model.times(part.batch, device)
-        found.append(np.log(times.estimate_s / part.measured_s))
-    return found
+def log_ratio(rows: MeasuredRows) -> F:
+    """ln(estimate / measured)."""
+    return np.log(rows.model.times(rows.batch, rows.hardware).estimate_s / rows.seconds)
 
 
-def fit(groups: Sequence[Group]) -> dict[str, float]:
+def fit(groups: Sequence[MeasuredRows]) -> Constants:
     names = list(FITTED)
     guess = np.log([FITTED[name][0] for name in names])
     sd = np.array([FITTED[name][1] for name in names])
 
-    def values(x: np.ndarray[Any, Any]) -> dict[str, float]:
+    def values(x: F) -> Constants:
         return {**FIXED, **dict(zip(names, np.exp(x).tolist(), strict=True))}
 
-    def residuals(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def residuals(x: F) -> F:
         with constants(values(x)):
-            errors = log_errors(groups, train=True)
+            errors = [log_ratio(group) for group in groups]
         scaled = [error / 0.2 / np.sqrt(len(error) / 40.0) for error in errors]
         return np.concatenate([*scaled, (x - guess) / sd])
 
@@ -136,7 +106,7 @@ def fit(groups: Sequence[Group]) -> dict[str, float]:
     low = np.minimum(low, guess - 1e-3)
     start = np.minimum(np.maximum(guess, low + 1e-6), high - 1e-6)
     found = least_squares(residuals, start, bounds=(low, high), loss="soft_l1", f_scale=1.0)
-    return {name: float(f"{value:.4g}") for name, value in values(found.x).items()}
+    return fitting.rounded(values(found.x), ordered=False)
 
 
 JUDGED = {
@@ -195,31 +165,29 @@ STREAM_TERMS = ("slowdown", "stream_extra_s", "task_s")
 """What is fitted of a family; of those that stream data the last."""
 
 
-def quality(groups: Sequence[Group]) -> dict[str, float]:
+def quality(groups: Sequence[MeasuredRows]) -> Constants:
     """How each family, and each format of products, differs from the stand-in constants: by robust
     least squares on log times.
     """
-    found: dict[str, float] = {}
-    sets: dict[tuple[str, str], list[Group]] = defaultdict(list)
+    found: Constants = {}
+    sets: dict[tuple[str, str], list[MeasuredRows]] = defaultdict(list)
     for group in groups:
         batch = group.batch
         compute = RECIPES[batch.variant.dtype].compute if batch.family == "gemm" else ""
-        fitted = group.part(fitted=True)
-        if len(fitted.measured_s):  # a source's own test split is scored alone
-            sets[batch.family, compute].append(fitted)
+        sets[batch.family, compute].append(group)
     for (family, compute), parts in sets.items():
         prefix = f"{family}.{compute}." if compute else f"{family}."
         found |= {f"{prefix}{name}": value for name, value in _fitted_terms(parts).items()}
     return found
 
 
-def _fitted_terms(parts: Sequence[Group]) -> dict[str, float]:
+def _fitted_terms(parts: Sequence[MeasuredRows]) -> Constants:
     variant, family = parts[0].batch.variant, parts[0].batch.family
     stream = variant.launch == "stream"
     names = TERMS.get(f"{family} stream" if stream else family, STREAM_TERMS)
-    truth = np.concatenate([part.measured_s for part in parts])
+    truth = np.concatenate([part.seconds for part in parts])
     base, peak, tasks, bound = (np.concatenate(x) for x in zip(*map(_parts, parts), strict=True))
-    cores = find_device(parts[0].device).cores
+    cores = parts[0].hardware.cores
 
     def as_quality(x: Any) -> Quality:
         values = dict(zip(names, x, strict=True))
@@ -246,23 +214,21 @@ def _fitted_terms(parts: Sequence[Group]) -> dict[str, float]:
     return {n: v for n, v in values.items() if n != "task_s" or v > 1e-9}
 
 
-def _spread(errors: np.ndarray[Any, Any], part: Group) -> float:
+def _with_format(part: MeasuredRows) -> Device:
+    return with_format(part.hardware, part.batch.variant.dtype)[0]
+
+
+def _spread(errors: F, part: MeasuredRows) -> float:
     """Log sd of a row's own error: what the errors that all rows share leave of the 90 % band."""
-    device, _ = with_format(find_device(part.device), part.batch.variant.dtype)
-    model = implementation_for(part.batch.family, device.execution_model)
-    assert model is not None
-    shared = sum(sd * sd for sd in model.shared_log_sd(part.batch.variant, device).values())
-    shared += MEASURED_LOG_SD * MEASURED_LOG_SD
-    wanted = WIDER * float(np.quantile(np.abs(errors), 0.9)) / Z90
-    return float(f"{np.sqrt(max(wanted * wanted - shared, LEAST_LOG_SD**2)):.4g}")
+    shared = part.model.shared_log_sd(part.batch.variant, _with_format(part)).values()
+    every = [*shared, MEASURED_LOG_SD]
+    found = fitting.own_log_sd(errors, every, wider=WIDER, least=LEAST_LOG_SD)
+    return float(f"{found:.4g}")
 
 
-def _parts(part: Group) -> tuple[np.ndarray[Any, Any], ...]:
+def _parts(part: MeasuredRows) -> tuple[F, ...]:
     """Modelled time, products at peak, blocks and bound of a group under stand-in constants."""
-    device, _ = with_format(find_device(part.device), part.batch.variant.dtype)
-    model = implementation_for(part.batch.family, device.execution_model)
-    assert model is not None
-    found = model.analyse(part.batch, device)
+    found = part.model.analyse(part.batch, _with_format(part))
     return found.time_s, matrix_seconds(found), found.demand.tasks, found.bound_s
 
 
@@ -275,7 +241,7 @@ def halved(name: str, value: float) -> float:
     return value
 
 
-def knowledge(measured: Mapping[str, Sequence[Group]]) -> Physics:
+def knowledge(measured: Mapping[str, Sequence[MeasuredRows]]) -> Physics:
     tables = {name: {"software_log_sd": 0.0} for name in NVIDIA}
     for name, judged in OLD_LIBRARIES.items():
         tables[name] = {**tables.get(name, {}), **judged}
@@ -284,97 +250,81 @@ def knowledge(measured: Mapping[str, Sequence[Group]]) -> Physics:
     for architecture, groups in measured.items():
         fitted = quality(groups)
         print(architecture, fitted)
-        own = {
-            f"{group.batch.family}.software_log_sd": MEASURED_LOG_SD
-            for group in groups
-            if len(group.part(fitted=True).measured_s)
-        }
+        own = {f"{group.batch.family}.software_log_sd": MEASURED_LOG_SD for group in groups}
         own |= OLD_LIBRARIES.get(architecture, {})
         tables[architecture] = {"software_log_sd": JUDGED["software_log_sd"], **own, **fitted}
         half = {n: halved(n, v) for n, v in fitted.items() if not n.endswith("_log_sd")}
         for sibling in SIBLINGS.get(architecture, ()):
             tables[sibling] = {"software_log_sd": JUDGED["software_log_sd"], **half}
-    return Physics(
-        format=1,
-        card=PhysicsCard(
-            data=[
-                "kernels/xla_gemm: gfx942 (MI300X)",
-                "aiconfigurator: b60, vLLM: products, attention in bf16, experts",
-                "neusight/kernels_amd: MI100, fp32",
-                "kernels/deepbench: MI25, M40, fp32",
-            ],
-            split="shapes with an even checksum are fitted, the others scored; error sizes are "
-            "judged; nothing is fitted on MI210, Vega Frontier Edition and TITAN X",
-            command="python benchmarks/fit_other_vendors.py",
-            date=DATE,
-            notes="slowdown, extra_peaks, extra_s, stream_extra_s and task_s: of an architecture's "
-            "libraries against the families' stand-in constants (kernels/knowledge.py), "
-            "<family>.<format> before <family>; software_log_sd: what stays uncertain of them; "
-            "unknown.<path>: log sd that a stand-in for an unpublished number adds",
-        ),
-        default=JUDGED,
-        architectures=tables,
+    about = fitting.card(
+        "python benchmarks/fit_other_vendors.py",
+        [
+            "kernels/xla_gemm: gfx942 (MI300X)",
+            "aiconfigurator: b60, vLLM: products, attention in bf16, experts",
+            "neusight/kernels_amd: MI100, fp32",
+            "kernels/deepbench: MI25, M40, fp32",
+        ],
+        "shapes with an even checksum are fitted, the others scored; error sizes are "
+        "judged; nothing is fitted on MI210, Vega Frontier Edition and TITAN X",
+        notes="slowdown, extra_peaks, extra_s, stream_extra_s and task_s: of an architecture's "
+        "libraries against the families' stand-in constants (kernels/knowledge.py), "
+        "<family>.<format> before <family>; software_log_sd: what stays uncertain of them; "
+        "unknown.<path>: log sd that a stand-in for an unpublished number adds",
     )
+    return fitting.physics(about, JUDGED, tables)
 
 
-def measured_groups(data: Path) -> dict[str, list[Group]]:
-    """Architecture -> groups whose fitted rows estimate its libraries."""
+def measured_groups(data: Path) -> dict[str, list[MeasuredRows]]:
+    """Architecture -> rows that estimate its libraries."""
     old = {group.device: group for group in deepbench_groups(data)}
-    return {
+    found = {
         "cdna3": xla_groups(data),
         "cdna": amd_neusight_groups(data),
         "gcn5": [old["MI25"]],
         "maxwell": [old["M40"]],
         "xe2-hpg": [*b60_groups(data), *b60_expert_groups(data)],
     }
-
-
-def text_of(table: Physics) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(table), indent=2) + b"\n"
+    # a source's own test split is scored alone
+    return {architecture: held_out(groups, False) for architecture, groups in found.items()}
 
 
 def main() -> int:
-    groups = tpu_groups()
-    values = fit(groups)
+    data = data_folder()
+    groups = tpu_groups(data)
+    values = fit(held_out(groups, False))
     with constants(values):
-        held = log_errors(groups, train=False)
+        held = {group.words["group"]: log_ratio(group) for group in held_out(groups)}
     scores = {
-        group.name: {
+        name: {
             "rows": len(error),
             "mean_abs_log_ratio": round(float(np.mean(np.abs(error))), 4),
             "median_log_ratio": round(float(np.median(error)), 4),
         }
-        for group, error in zip(groups, held, strict=True)
+        for name, error in held.items()
     }
-    spread = [float(np.mean(error**2)) for error in held]
+    spread = [float(np.mean(error**2)) for error in held.values()]
     values["independent_log_sd"] = float(f"{np.sqrt(np.mean(spread)):.4g}")
     default = dict(values)
     for name in HALFWAY:
         default[name] = float(f"{np.sqrt(values[name] * NONE[name]):.4g}")
-    table = Physics(
-        format=1,
-        card=PhysicsCard(
-            data=["serving/llmservingsim_v0_layers, _v0_attention: TPU-v6e-1, Llama-3.1-8B"],
-            split="every second block of 64 tokens (attention: every second chunk or batch size) "
-            "is fitted, the others are scored",
-            command="python benchmarks/fit_other_vendors.py",
-            date=DATE,
-            scores=scores,
-            notes="default: as the one part measured, attention halfway to no overhead",
-        ),
-        default=default,
-        architectures={ARCHITECTURE: values},
+    about = fitting.card(
+        "python benchmarks/fit_other_vendors.py",
+        ["serving/llmservingsim_v0_layers, _v0_attention: TPU-v6e-1, Llama-3.1-8B"],
+        "every second block of 64 tokens (attention: every second chunk or batch size) "
+        "is fitted, the others are scored",
+        scores,
+        "default: as the one part measured, attention halfway to no overhead",
     )
-    data = data_folder()
+    table = fitting.physics(about, default, {ARCHITECTURE: values})
     known = knowledge(measured_groups(data))
-    texts = {TARGET: text_of(table), KNOWLEDGE: text_of(known)}
     print("\n".join(f"{name} {value}" for name, value in values.items()))
     print("\n".join(f"{name} {score}" for name, score in scores.items()))
-    if "--check" in sys.argv:
-        return int(any(path.read_bytes() != text for path, text in texts.items()))
-    for path, text in texts.items():
-        path.write_bytes(text)
-    return 0
+    check = fitting.asked("--check")
+    written = [
+        fitting.write_physics(fitting.PHYSICS / f"{name}.json", made, check=check)
+        for name, made in (("systolic", table), ("knowledge", known))
+    ]
+    return not all(written)
 
 
 if __name__ == "__main__":

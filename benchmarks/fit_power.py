@@ -2,39 +2,32 @@
 
     python benchmarks/fit_power.py [--dry] [--transfer]
 
-Large products keep the tensor cores busy at a nearly constant share of their clock, so what they
-reach says which clock the board held. Free per architecture: energy per operation, heating time of
-a campaign, and that share (pulled weakly to 0.9; it goes into the card only, for the models of
-kernels have their own). Fused-MoE products of two Ada boards say below which clock the
-voltage stays; those of four boards are predicted as a check.
+Large products keep the tensor cores busy at a nearly constant share of their clock, so their
+throughput gives the clock that the board held. Free per architecture: energy per operation, heating
+time of a campaign, and that share (pulled weakly to 0.9; it goes into the card only, for the models
+of kernels have their own). Fused-MoE products of two Ada boards give the clock below which the
+voltage stays constant; those of four boards are predicted as a check.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 from collections.abc import Mapping
-from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
-from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from benchmarks import fitting
+from benchmarks.fitting import Constants, F, Tables
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.power import Activity, budget_from, share_within
-from silicast.validation.gemm_rows import Rows, bf16_rows, sample, vidur_rows
-from silicast.validation.suite import data_folder
-from silicast.validation.suites._moe_rows import layer_held_out
+from silicast.validation.scorecard.rows import MeasuredRows, least_hashed
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.gemm import bf16_rows, vidur_rows
+from silicast.validation.scorecard.suites.moe import layer_held_out, pipeweave_rows
 
-F = NDArray[np.float64]
-Constants = Mapping[str, float]
-DATA = data_folder()
-SOURCE = Path(__file__).resolve().parents[1] / "src/silicast"
-OUT = SOURCE / "catalog/physics/power.json"
-HELD_OUT = SOURCE / "validation/held_out/power.json"
 ASSUMED = {
     "dram_byte_j": 5e-11,  # HBM2e and HBM3 with interface, about 6 pJ a bit
     "idle_share": 0.15,
@@ -69,22 +62,24 @@ CHECKED = {
 }  # fmt: skip
 FLOOR_BOARDS = ("L20", "RTX 6000 Ada")
 """Boards of one die family and one kernel: the first stays within its limit, the second far over
-it, so that it says how far power falls with the clock."""
+it, which shows how far power falls with the clock."""
 
 
-def busy(rows: Rows) -> Rows:
+def busy(rows: MeasuredRows) -> MeasuredRows:
     """Rows whose tensor cores decide: every dimension >= 2048."""
-    sizes = np.minimum(np.minimum(rows.m, rows.n), rows.k)
-    return sample(rows.take((sizes >= 2048) & ~rows.held_out), 1500)
+    d = rows.batch.dims
+    sizes = np.minimum(np.minimum(d["m"], d["n"]), d["k"])
+    return least_hashed(rows.take((sizes >= 2048) & ~rows.held_out), 1500)
 
 
-def operations(rows: Rows) -> F:
-    sizes = (x.astype(np.float64) for x in (rows.m, rows.n, rows.k))
-    m, n, k = sizes
-    return 2.0 * m * n * k
+def reached(rows: MeasuredRows) -> F:
+    """Share of the peak in bf16 that products reach."""
+    m, n, k = (rows.batch.dims[x].astype(np.float64) for x in ("m", "n", "k"))
+    share: F = 2.0 * m * n * k / rows.seconds / rows.hardware.peak_per_s("tensor", "bf16")
+    return share
 
 
-def held_share(device: Device, constants: Constants, utilisation: float, seconds: F) -> F:
+def held_share(device: Device, constants: Mapping[str, float], utilisation: float, seconds: F) -> F:
     """Clock share of kernels of this duration, by the law of kernels/power.py."""
     watts = budget_from(device, "bf16", constants)
     share = share_within(watts, Activity(utilisation, "bf16", DRAM_SHARE))
@@ -97,13 +92,13 @@ def at_clock(energy: float, reference_hz: float, hz: float) -> float:
     return float(energy * (hz / reference_hz) ** 1.625)
 
 
-def constants_of(architecture: str, **own: float) -> dict[str, float]:
+def constants_of(architecture: str, **own: float) -> Constants:
     """What is assumed, with the DRAM of the architecture, and what was fitted."""
     dram = {"dram_byte_j": GDDR_BYTE_J} if architecture in GDDR else {}
     return {**ASSUMED, **dram, **own}
 
 
-def fit(parts: list[Rows], reference_hz: float) -> tuple[float, float, float]:
+def fit(parts: list[MeasuredRows], reference_hz: float) -> tuple[float, float, float]:
     """Energy at the reference clock, heating time and tensor share of one architecture."""
     start = np.log([1.5e-12, 1e-3, 0.9])
 
@@ -111,14 +106,12 @@ def fit(parts: list[Rows], reference_hz: float) -> tuple[float, float, float]:
         energy, heat_s, tensor = np.exp(logs)
         found = []
         for rows in parts:
-            device = find_device(rows.device)
             constants = constants_of(
-                device.architecture,
+                rows.hardware.architecture,
                 operation_j=energy, reference_hz=reference_hz, campaign_heat_s=heat_s,
             )  # fmt: skip
-            share = held_share(device, constants, tensor, rows.seconds)
-            reached = operations(rows) / rows.seconds / device.peak_per_s("tensor", "bf16")
-            found.append(np.log(reached / (tensor * share)))
+            share = held_share(rows.hardware, constants, tensor, rows.seconds)
+            found.append(np.log(reached(rows) / (tensor * share)))
         pull = (logs - start) * np.array([3.0, 2.0, TENSOR_PULL])
         return np.concatenate([*found, pull])
 
@@ -127,25 +120,24 @@ def fit(parts: list[Rows], reference_hz: float) -> tuple[float, float, float]:
     return float(energy), float(heat_s), float(tensor)
 
 
-def moe_reached(gpu: str) -> float:
+def moe_reached(rows: MeasuredRows) -> float:
     """Share of peak of large fused-MoE products of one board, the 90th percentile."""
-    table = pq.read_table(DATA / "pipeweave/kernel_moe_w13.parquet", filters=[("gpu", "=", gpu)])
-    c = {x: table[x].to_numpy(zero_copy_only=False) for x in table.column_names}
-    m, topk, h, n, e = (c[x].astype(np.int64) for x in ("M", "topk", "H", "N", "E"))
-    sizes = np.stack((m, e, topk, h, n, np.ones_like(m), np.ones_like(m)))
-    here = (m * topk >= 512 * e) & ~layer_held_out(sizes)
-    peak = find_device(gpu).peak_per_s("tensor", "bf16")
-    reached = 4.0 * m[here] * topk[here] * h[here] * n[here] / (c["latency_us"][here] * 1e-6) / peak
-    return float(np.quantile(reached, 0.9))
+    d = {name: size.astype(np.float64) for name, size in rows.batch.dims.items()}
+    work = 4.0 * d["tokens"] * d["topk"] * d["hidden"] * d["intermediate"]
+    share = work / rows.seconds / rows.hardware.peak_per_s("tensor", "bf16")
+    return float(np.quantile(share[d["tokens"] * d["topk"] >= 512 * d["experts"]], 0.9))
 
 
-def floor_hz(constants: Constants) -> float:
+def floor_hz(products: Mapping[str, MeasuredRows], constants: Mapping[str, float]) -> float:
     """The clock below which voltage stays, from a board far over its limit.
 
     With the tensor share that the other board's kernel reaches, power in proportion to the clock
     below the floor is the limit at the clock that this one's kernel reaches.
     """
-    free, capped = (moe_reached(gpu) for gpu in FLOOR_BOARDS)
+    free, capped = (
+        moe_reached(rows.take(~layer_held_out(rows.batch.dims)))
+        for rows in (products[gpu] for gpu in FLOOR_BOARDS)
+    )
     device = find_device(FLOOR_BOARDS[1])
     watts = budget_from(device, "bf16", constants)
     left = watts.cap_w - watts.idle_w - DRAM_SHARE * watts.dram_w
@@ -154,25 +146,18 @@ def floor_hz(constants: Constants) -> float:
 
 
 def moe_check(
-    fitted: Mapping[str, Constants], tensor: Mapping[str, float]
+    products: Mapping[str, MeasuredRows], fitted: Tables, tensor: Mapping[str, float]
 ) -> dict[str, dict[str, float | str]]:
     """Share of peak of large fused-MoE products: measured p90 and what the law allows.
 
     The tensor cores' share is the one fitted on other products of the architecture, no board's own.
     """
-    table = pq.read_table(DATA / "pipeweave/kernel_moe_w13.parquet")
-    c = {x: table[x].to_numpy(zero_copy_only=False) for x in table.column_names}
     found: dict[str, dict[str, float | str]] = {}
     for gpu, status in CHECKED.items():
-        here = (c["gpu"] == gpu) & (c["M"] * c["topk"] >= 512 * c["E"])
-        m, topk, h, n = (c[x][here].astype(np.float64) for x in ("M", "topk", "H", "N"))
-        device = find_device(gpu)
-        seconds = c["latency_us"][here] * 1e-6
-        reached = 4.0 * m * topk * h * n / seconds / device.peak_per_s("tensor", "bf16")
+        device, measured = find_device(gpu), moe_reached(products[gpu])
         constants = constants_of(device.architecture, **fitted[device.architecture])
         busy_share = tensor[device.architecture]
         share = float(held_share(device, constants, busy_share, np.array([HOT_S]))[0])
-        measured = float(np.quantile(reached, 0.9))
         found[gpu] = {
             "board": status,
             "measured_p90": round(measured, 3),
@@ -186,13 +171,14 @@ def moe_check(
 
 def main() -> None:
     """Fits every architecture with bf16 products, checks other kernels, writes the file."""
-    groups: dict[str, list[Rows]] = {}
-    for rows in bf16_rows(DATA, 40_000):
-        groups.setdefault(find_device(rows.device).architecture, []).append(busy(rows))
-    groups["ampere-ga10x"] = [
-        busy(rows) for rows in vidur_rows(DATA, 20_000) if rows.device == "A40"
-    ]
-    fitted: dict[str, dict[str, float]] = {}
+    data = data_folder()
+    groups: dict[str, list[MeasuredRows]] = {}
+    for rows in bf16_rows(data, 40_000):
+        groups.setdefault(rows.hardware.architecture, []).append(busy(rows))
+    vidur = [rows for rows in vidur_rows(data, 20_000) if rows.device == "A40"]
+    groups["ampere-ga10x"] = [busy(rows) for rows in vidur]
+    products = {rows.device: rows for rows in pipeweave_rows(data)}
+    fitted: Tables = {}
     tensor: dict[str, float] = {}
     for architecture, parts in sorted(groups.items()):
         reference = find_device(parts[0].device).clocks.boost_hz
@@ -202,9 +188,9 @@ def main() -> None:
         }  # fmt: skip
         print(architecture, {n: float(f"{v:.3g}") for n, v in fitted[architecture].items()})
     ada = constants_of("ada", **fitted["ada"])
-    fitted["ada"]["floor_hz"] = floor_hz(ada)
+    fitted["ada"]["floor_hz"] = floor_hz(products, ada)
     print("ada floor", f"{fitted['ada']['floor_hz'] / 1e6:.0f} MHz")
-    check = moe_check(fitted, tensor)
+    check = moe_check(products, fitted, tensor)
     for gpu, figures in check.items():
         print(f"{gpu:14}", figures)
     workshop, data_centre = fitted["ada"], fitted["blackwell"]
@@ -217,91 +203,72 @@ def main() -> None:
         "operation_j": blend, "reference_hz": workstation,
         "campaign_heat_s": workshop["campaign_heat_s"],
     }  # fmt: skip
-    if "--transfer" in sys.argv:
+    if fitting.asked("--transfer"):
         write_transfer(fitted)
         return
     for architecture in GDDR:
         fitted.setdefault(architecture, {})["dram_byte_j"] = GDDR_BYTE_J
-    if "--dry" not in sys.argv:
+    if not fitting.asked("--dry"):
         write(fitted, tensor, check)
 
 
-def unmeasured(fitted: Mapping[str, Constants], without: str = "") -> dict[str, float]:
-    """Constants of boards that nobody measured: the others' mean energy, at one clock and width."""
-    logs = []
+def unmeasured(fitted: Tables, without: str = "") -> Constants:
+    """Constants of unmeasured boards: the others' mean energy, at one clock and width."""
+    energies = []
     for architecture, name in BOARDS.items():
         if architecture == without:
             continue
         own, rate = fitted[architecture], find_device(name).rate_per_core("tensor", "bf16")
         energy = at_clock(own["operation_j"], own["reference_hz"], DEFAULT["reference_hz"])
-        logs.append(math.log(energy * (rate / RATE) ** RATE_EXPONENT))
-    mean = math.exp(sum(logs) / len(logs))
+        energies.append(energy * (rate / RATE) ** RATE_EXPONENT)
+    mean = fitting.geometric_mean(energies)
     return {"operation_j": mean, "rate_exponent": RATE_EXPONENT, "reference_rate": RATE}
 
 
-def write_transfer(fitted: Mapping[str, Constants]) -> None:
+def write_transfer(fitted: Tables) -> None:
     """Writes constants without each architecture: its energy comes from the width of its cores."""
-    bodies: dict[str, dict[str, object]] = {}
+    bodies: dict[str, Any] = {}
     for architecture in BOARDS:
         dram = {"dram_byte_j": GDDR_BYTE_J} if architecture in GDDR else {}
         others = {name: table for name, table in fitted.items() if name != architecture}
-        bodies[architecture] = {
-            "default": rounded({**DEFAULT, **dram, **unmeasured(fitted, architecture)}),
-            "architectures": {
-                name: rounded({**table, "rate_exponent": 0.0})
-                for name, table in sorted(others.items())
-            },
-            "fallback": {},
-        }
-    HELD_OUT.parent.mkdir(exist_ok=True)
-    HELD_OUT.write_text(json.dumps(bodies, indent=1) + "\n")
-
-
-def rounded(table: Mapping[str, float]) -> dict[str, float]:
-    """Four digits of every constant, by name."""
-    return {name: float(f"{value:.4g}") for name, value in sorted(table.items())}
+        others = {name: {**table, "rate_exponent": 0.0} for name, table in others.items()}
+        default = {**DEFAULT, **dram, **unmeasured(fitted, architecture)}
+        bodies[architecture] = fitting.body(default, others)
+    fitting.write_json(fitting.HELD_OUT / "power.json", bodies)
 
 
 def write(
-    fitted: dict[str, dict[str, float]],
-    tensor: dict[str, float],
-    check: dict[str, dict[str, float | str]],
+    fitted: Tables, tensor: Constants, check: Mapping[str, Mapping[str, float | str]]
 ) -> None:
     """Writes the constants with their card."""
     default = {**DEFAULT, **unmeasured(fitted)}
     as_fitted = {"operation_j": DEFAULT["operation_j"], "rate_exponent": 0.0}
     for architecture in {*UNCHANGED, *fitted}:
         fitted[architecture] = {**as_fitted, **fitted.get(architecture, {})}
-    content = {
-        "format": 1,
-        "card": {
-            "data": [
-                "kernels/aic_gemm_bf16_repeats.parquet: shapes with every dimension >= 2048",
-                "serving/vidur_linear_ops.parquet: A40, 2048 tokens or more",
-                "pipeweave/kernel_moe_w13.parquet: L20 and RTX 6000 Ada, for the floor",
-            ],
-            "split": "one in five (n, k) pairs and one in five layers of experts never fitted; of "
-            "pipeweave/kernel_moe_w13 L20 and RTX 6000 Ada say the floor, A40 and H20 are only "
-            "checked",
-            "command": "python benchmarks/fit_power.py",
-            "date": "2026-11-21",
-            "scores": {
-                "fused MoE, share of peak": check,
-                "tensor share fitted beside (large bf16 products)": {
-                    name: round(value, 3) for name, value in tensor.items()
-                },
+    about = fitting.card(
+        "python benchmarks/fit_power.py",
+        [
+            "kernels/aic_gemm_bf16_repeats.parquet: shapes with every dimension >= 2048",
+            "serving/vidur_linear_ops.parquet: A40, 2048 tokens or more",
+            "pipeweave/kernel_moe_w13.parquet: L20 and RTX 6000 Ada, for the floor",
+        ],
+        "one in five (n, k) pairs and one in five layers of experts never fitted; of "
+        "pipeweave/kernel_moe_w13 L20 and RTX 6000 Ada say the floor, A40 and H20 are only "
+        "checked",
+        {
+            "fused MoE, share of peak": check,
+            "tensor share fitted beside (large bf16 products)": {
+                name: round(value, 3) for name, value in tensor.items()
             },
-            "notes": "idle share, DRAM energy and the relative energies are assumed "
-            "from general knowledge; blackwell-rtx is the geometric mean of ada and blackwell; "
-            "ampere-ga10x stays at the start of its fit (A40's cap does not bind in it); turing "
-            "has GDDR's energy a byte and else the default; pascal has the default, HBM's, "
-            "although P4 has GDDR5",
         },
-        "default": rounded(default),
-        "architectures": {name: rounded(table) for name, table in sorted(fitted.items())},
-        "fallback": {},
-    }
-    OUT.write_text(json.dumps(content, indent=1) + "\n")
+        "idle share, DRAM energy and the relative energies are assumed "
+        "from general knowledge; blackwell-rtx is the geometric mean of ada and blackwell; "
+        "ampere-ga10x stays at the start of its fit (A40's cap does not bind in it); turing "
+        "has GDDR's energy a byte and else the default; pascal has the default, HBM's, "
+        "although P4 has GDDR5",
+    )
+    content = {"format": 1, "card": about, **fitting.body(default, fitted)}
+    fitting.write_json(fitting.PHYSICS / "power.json", content)
 
 
 if __name__ == "__main__":

@@ -1,42 +1,30 @@
 """Fits the kernels of sparse attention and writes catalog/physics/sparse.json.
 
-    python benchmarks/fit_sparse.py [--dry] [--transfer]
+    python -m benchmarks.fit_sparse [--dry] [--transfer]
 
 Constants of every architecture that was measured, by coordinate descent on the mean |log ratio|
 of rows that are not held out, equal weight for every campaign. ``--transfer`` writes the constants
-that every architecture would get without its rows, validation/held_out/sparse.json. Deterministic.
+that every architecture would get without its rows, held_out/sparse.json of the scorecard.
+Deterministic.
 """
 
 from __future__ import annotations
 
-import json
-import math
-import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from silicast.core.prediction import Z90
-from silicast.hardware.catalog import find_device
-from silicast.hardware.device import Device
-from silicast.kernels.implementation import implementation_for
-from silicast.kernels.physics import Physics, PhysicsCard, load_physics, replaced
+from benchmarks import fitting
+from benchmarks.fitting import Constants, F, Tables
+from silicast.kernels.physics import Physics, load_physics, replaced
 from silicast.kernels.sparse_attention import style_of
 from silicast.kernels.sparse_constants import GROUP
-from silicast.validation.suite import data_folder
-from silicast.validation.suites._sparse_rows import KERNEL_TABLES, Rows, table_rows
-from silicast.workload.op import OpBatch
+from silicast.validation.scorecard.rows import MeasuredRows
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.sparse import KERNELS, TABLES, sparse_rows
 
-F = NDArray[np.float64]
-DATA = data_folder()
-OUT = Path(__file__).resolve().parents[1] / "src/silicast/catalog/physics/sparse.json"
-HELD_OUT = OUT.parents[2] / "validation/held_out/sparse.json"
 ROWS = 400
 """Rows of each campaign that are fitted."""
 
@@ -78,44 +66,19 @@ SPREAD = {"family_log_sd": 0.04, "device_log_sd": 0.06, "unmeasured_widening": 5
 UNSEEN = 1.05
 """Shapes that were not fitted err so much more than those that were."""
 
-Tables = dict[str, dict[str, float]]
+
+def styled(rows: MeasuredRows) -> str:
+    """The family, and its style of attention."""
+    style = "compressed" if style_of(rows.batch) == "compressed" else ""
+    return f"{rows.batch.family}.{style}".rstrip(".")
 
 
-@dataclass(frozen=True)
-class Campaign:
-    """Rows of one table and device."""
-
-    device: Device
-    batch: OpBatch
-    seconds: F
-
-
-def campaigns(parts: Sequence[Rows]) -> dict[tuple[str, str], list[Campaign]]:
-    """By family and architecture."""
-    found: dict[tuple[str, str], list[Campaign]] = defaultdict(list)
-    for part in parts:
-        device = find_device(part.device)
-        style = "compressed" if style_of(part.batch) == "compressed" else ""
-        found[f"{part.batch.family}.{style}".rstrip("."), device.architecture].append(
-            Campaign(device, part.batch, part.seconds)
-        )
-    return dict(sorted(found.items()))
-
-
-def log_ratio(one: Campaign, constants: Mapping[str, float]) -> F:
-    """ln(predicted / measured) of each row."""
-    model = implementation_for(one.batch.family, "simt")
-    analysis = model.analyse_with(one.batch, one.device, constants)  # type: ignore[union-attr]
-    ratio: F = np.log(np.maximum(analysis.time_s, analysis.bound_s) / one.seconds)
-    return ratio
-
-
-def loss(group: Sequence[Campaign], constants: Mapping[str, float]) -> float:
+def loss(group: Sequence[MeasuredRows], constants: Mapping[str, float]) -> float:
     """Mean over campaigns of the mean |log ratio|."""
-    return float(np.mean([np.mean(np.abs(log_ratio(one, constants))) for one in group]))
+    return float(np.mean([np.mean(np.abs(fitting.log_ratio(one, constants))) for one in group]))
 
 
-def descend(group: Sequence[Campaign], start: dict[str, float], names: Sequence[str]) -> float:
+def descend(group: Sequence[MeasuredRows], start: Constants, names: Sequence[str]) -> float:
     """Coordinate descent in steps that shrink; changes ``start`` in place."""
     best = loss(group, start)
     for step in (1.6, 1.3, 1.15, 1.07, 1.03):
@@ -136,28 +99,27 @@ def descend(group: Sequence[Campaign], start: dict[str, float], names: Sequence[
     return best
 
 
-def fit(parts: Sequence[Rows]) -> Tables:
+def fit(parts: Sequence[MeasuredRows]) -> Tables:
     """Constants of every family on every architecture."""
     tables: Tables = defaultdict(dict)
-    for (styled, architecture), group in campaigns(parts).items():
-        family = styled.partition(".")[0]
+    for (architecture, style), group in fitting.by_key(parts, styled).items():
+        family = style.partition(".")[0]
         first = {**START, **OWN_START.get(architecture, {})}
-        own = {k.removeprefix(family + "."): v for k, v in first.items() if k.startswith(family)}
+        own = fitting.own_of(first, family)
         names = [name for name in own if f"{family}.{name}" not in FIXED]
         own["independent_log_sd"] = 0.1
         best = descend(group, own, names)
-        errors = np.concatenate([log_ratio(one, own) for one in group])
+        errors = fitting.log_ratios(group, own)
         own["independent_log_sd"] = spread_of(errors)
-        print(f"{styled:28s} {architecture:10s} mean |log| {best:.3f}", flush=True)
-        tables[architecture] |= {f"{styled}.{k}": v for k, v in own.items()}
+        print(f"{style:28s} {architecture:10s} mean |log| {best:.3f}", flush=True)
+        tables[architecture] |= {f"{style}.{k}": v for k, v in own.items()}
     return dict(tables)
 
 
 def spread_of(errors: F) -> float:
     """Log sd of the rows' own error such that 90 % of them lie inside the whole interval."""
-    shared = SPREAD["family_log_sd"] ** 2 + SPREAD["device_log_sd"] ** 2
-    wide = UNSEEN * float(np.percentile(np.abs(errors), 90)) / Z90
-    return float(np.sqrt(max(wide * wide - shared, 0.03**2)))
+    shared = (SPREAD["family_log_sd"], SPREAD["device_log_sd"])
+    return fitting.own_log_sd(errors, shared, wider=UNSEEN, least=0.03)
 
 
 def complete(tables: Tables) -> dict[str, Any]:
@@ -169,36 +131,26 @@ def complete(tables: Tables) -> dict[str, Any]:
         architecture: {k: v for k, v in table.items() if default.get(k) != v}
         for architecture, table in tables.items()
     }
-    return {
-        "default": rounded(default),
-        "architectures": {k: rounded(v) for k, v in sorted(own.items())},
-        "fallback": {},
-    }
+    return fitting.body(default, own)
 
 
-def rounded(table: Mapping[str, float]) -> dict[str, float]:
-    """Four digits are more than the data hold."""
-    return {k: float(f"{v:.4g}") for k, v in sorted(table.items())}
-
-
-def score(parts: Sequence[Rows]) -> dict[str, dict[str, float]]:
-    """Figures of held-out rows under the constants in ``tables``."""
+def score(parts: Sequence[MeasuredRows], *, by_architecture: bool = False) -> Tables:
+    """Figures of rows under the constants in use, by campaign or by architecture and family."""
     found: dict[str, list[F]] = defaultdict(list)
     for part in parts:
-        device = find_device(part.device)
-        model = implementation_for(part.batch.family, "simt")
-        times = model.times(part.batch, device)  # type: ignore[union-attr]
+        times = part.model.times(part.batch, part.hardware)
         ratio = np.log(times.estimate_s / part.seconds)
         inside = (times.p05_s <= part.seconds) & (part.seconds <= times.p95_s)
-        key = f"{part.device} {part.table} {part.labels['backend']}"
-        found[key].append(np.stack((ratio, inside.astype(np.float64))))
+        campaign = f"{part.device} {part.words['table']} {part.words['backend']}"
+        family = f"{part.hardware.architecture} {part.batch.family}"
+        found[family if by_architecture else campaign].append(np.stack((ratio, inside)))
     return {key: figures(np.concatenate(rows, axis=1)) for key, rows in sorted(found.items())}
 
 
 def body_without(architecture: str) -> dict[str, Any]:
     """Constants that an architecture would get without its rows: geometric means of the others'.
 
-    Its tiles are those of most: what the others' matrix units have of their own says nothing of it.
+    Sizes of tiles are the usual ones: they depend on an architecture's own matrix units.
     """
     shipped = load_physics(GROUP)
     others = [name for name in shipped.architectures if name != architecture]
@@ -209,102 +161,80 @@ def body_without(architecture: str) -> dict[str, Any]:
         if plain in FIXED:
             default[name] = START[plain]
     kept = {name: dict(shipped.constants(name)) for name in others}
-    return {"default": rounded(default), "architectures": kept, "fallback": {}}
+    return {"default": fitting.rounded(default), "architectures": kept, "fallback": {}}
 
 
 def mean_of(values: Sequence[float]) -> float:
     """Geometric mean; 0 where one of them is."""
     if min(values) <= 0.0:
         return 0.0
-    return math.exp(sum(math.log(value) for value in values) / len(values))
+    return fitting.geometric_mean(values)
 
 
-def transfer(parts: Sequence[Rows]) -> dict[str, dict[str, float]]:
+def transfer(parts: Sequence[MeasuredRows]) -> Tables:
     """Figures of every architecture's rows under the constants it would get without them."""
-    found: dict[str, dict[str, float]] = {}
+    found: Tables = {}
     for architecture in load_physics(GROUP).architectures:
+        own = [part for part in parts if part.hardware.architecture == architecture]
         with replaced({GROUP: physics(body_without(architecture))}):
-            rows: dict[str, list[F]] = defaultdict(list)
-            for part in parts:
-                device = find_device(part.device)
-                if device.architecture == architecture:
-                    model = implementation_for(part.batch.family, "simt")
-                    times = model.times(part.batch, device)  # type: ignore[union-attr]
-                    ratio = np.log(times.estimate_s / part.seconds)
-                    inside = (times.p05_s <= part.seconds) & (part.seconds <= times.p95_s)
-                    key = f"{architecture} {part.batch.family}"
-                    rows[key].append(np.stack((ratio, inside.astype(np.float64))))
-            found |= {key: figures(np.concatenate(one, axis=1)) for key, one in rows.items()}
+            found |= score(own, by_architecture=True)
     return dict(sorted(found.items()))
 
 
-def figures(rows: F) -> dict[str, float]:
+def figures(rows: F) -> Constants:
     """Errors in percent and coverage of one group."""
-    errors = np.exp(rows[0]) - 1.0
     return {
-        "rows": rows.shape[1],
-        "mape": round(100.0 * float(np.mean(np.abs(errors))), 1),
-        "median": round(100.0 * float(np.median(np.abs(errors))), 1),
-        "p90": round(100.0 * float(np.percentile(np.abs(errors), 90)), 1),
-        "bias": round(100.0 * float(np.mean(errors)), 1),
+        **fitting.percent(rows[0], "rows", "mape", "median", "p90"),
+        "bias": round(100.0 * float(np.mean(np.exp(rows[0]) - 1.0)), 1),
         "coverage90": round(100.0 * float(np.mean(rows[1])), 1),
     }
 
 
-def show(scores: Mapping[str, Mapping[str, float]]) -> None:
-    """One line a group."""
-    for key, one in scores.items():
-        print(f"  {key:75s}" + "".join(f" {k} {v:7.1f}" for k, v in one.items()), flush=True)
-
-
 def physics(body: Mapping[str, Any]) -> Physics:
     """Constants as kernel models read them."""
-    card = PhysicsCard(data=[], split="", command="", date="")
-    found: Physics = msgspec.convert(
-        {"format": 1, "card": msgspec.to_builtins(card), **body}, Physics
-    )
-    return found
+    return fitting.physics(fitting.card("", [], ""), body["default"], body["architectures"])
 
 
-def write(tables: Tables, scores: dict[str, Any]) -> None:
-    """The constants file with its card."""
-    card = {
-        "data": [f"aiconfigurator/{table}.parquet" for table in KERNEL_TABLES],
-        "split": "one in five shapes (batch, new tokens, past tokens) is never fitted on any "
+def content(
+    script: str, names: Sequence[str], scores: Mapping[str, Any], body: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A constants file with its card."""
+    card = fitting.card(
+        f"python benchmarks/{script}.py",
+        [TABLES[name].path for name in names],
+        "one in five shapes (batch, new tokens, past tokens) is never fitted on any "
         "device; scores are on those",
-        "command": "python benchmarks/fit_sparse.py",
-        "date": "2026-11-21",
-        "scores": scores,
-    }
-    OUT.write_text(json.dumps({"format": 1, "card": card, **complete(tables)}, indent=1) + "\n")
+        scores,
+    )
+    return {"format": 1, "card": card, **body}
 
 
-def rows_of(*, held_out: bool) -> list[Rows]:
-    """Rows of all tables of kernels."""
-    return [
-        part
-        for table, lower in KERNEL_TABLES.items()
-        for part in table_rows(DATA, table, lower, ROWS, held_out=held_out)
-    ]
+def rows_of(names: Sequence[str], count: int, *, held_out: bool) -> list[MeasuredRows]:
+    """Rows of some tables."""
+    return list(sparse_rows(data_folder(), names, count, held_out=held_out))
 
 
 def main() -> None:
     """Fits, scores and writes."""
-    if "--transfer" in sys.argv:
+    if fitting.asked("--transfer"):
         bodies = {name: body_without(name) for name in load_physics(GROUP).architectures}
-        HELD_OUT.write_text(json.dumps(bodies, indent=1) + "\n")
-        show(transfer(rows_of(held_out=True)))
+        fitting.write_json(fitting.HELD_OUT / "sparse.json", bodies)
+        fitting.show("architecture held out", transfer(rows_of(KERNELS, ROWS, held_out=True)))
         return
-    tables = fit(rows_of(held_out=False))
-    if "--dry" not in sys.argv:
-        held = rows_of(held_out=True)
-        with replaced({GROUP: physics(complete(tables))}):
-            scores = score(held)
-            show(scores)
-            others = transfer(held)
-            show(others)
-        found = {"held-out shapes": scores, "architecture held out": others}
-        write(tables, found)
+    tables = fit(rows_of(KERNELS, ROWS, held_out=False))
+    if fitting.asked("--dry"):
+        return
+    held = rows_of(KERNELS, ROWS, held_out=True)
+    body = complete(tables)
+    with replaced({GROUP: physics(body)}):
+        scores = {
+            "held-out shapes": score(held),
+            "held-out shapes, other architecture's": transfer(held),
+        }
+    for title, found in scores.items():
+        fitting.show(title, found)
+    path = fitting.PHYSICS / "sparse.json"
+    fitting.write_json(path, content("fit_sparse", KERNELS, scores, body))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Fits the sparse attention modules and writes catalog/physics/sparse_modules.json.
 
-    python benchmarks/fit_sparse_modules.py [--dry] [--only dsa_module] [--warm] [--transfer]
+    python -m benchmarks.fit_sparse_modules [--dry] [--only dsa_module] [--warm] [--transfer]
 
 ``--warm`` starts from the constants that the file has, ``--only`` leaves other modules' alone.
 ``--transfer`` writes the constants that every architecture would get without its rows,
-validation/held_out/sparse_modules.json, and scores them.
+held_out/sparse_modules.json of the scorecard, and scores them.
 
 One problem an architecture, module, library and phase: what a library's own attention kernel takes
 (they are timed inside modules only), factors on kinds of parts, what is between the parts, and
@@ -19,43 +19,32 @@ import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fit_sparse import (  # type: ignore[import-not-found]
+
+from benchmarks import fitting
+from benchmarks.fit_sparse import (
     OWN_START,
-    F,
-    Tables,
     body_without,
+    content,
     mean_of,
     physics,
-    rounded,
+    rows_of,
     score,
-    show,
     spread_of,
 )
-from numpy.typing import NDArray
-
-from silicast.hardware.catalog import find_device
-from silicast.hardware.device import Device
+from benchmarks.fitting import Constants, F, Key, Tables
 from silicast.kernels.composite import Composite, is_decode
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.physics import load_physics, replaced
 from silicast.kernels.sparse_attention import style_of
-from silicast.kernels.sparse_constants import (
-    GROUP,
-    MODULES,
-    library_style,
-    sparse_constants,
-)
-from silicast.validation.suite import data_folder
-from silicast.validation.suites._sparse_rows import MODULE_TABLES, Rows, table_rows
+from silicast.kernels.sparse_constants import GROUP, library_style, sparse_constants
+from silicast.kernels.sparse_constants import MODULES as GROUP_OF_MODULES
+from silicast.validation.scorecard.rows import Mask, MeasuredRows
+from silicast.validation.scorecard.suites.sparse import MODULES
 from silicast.workload.op import OpBatch
 
-DATA = data_folder()
-OUT = Path(__file__).resolve().parents[1] / "src/silicast/catalog/physics/sparse_modules.json"
-HELD_OUT = OUT.parents[2] / "validation/held_out/sparse_modules.json"
 ROWS = 40
 """Rows of each campaign that are fitted."""
 ROWS_TO_TRANSFER = 6
@@ -71,21 +60,13 @@ SPREAD = {"family_log_sd": 0.05, "device_log_sd": 0.07, "unmeasured_widening": 4
           "independent_log_sd": 0.15}  # fmt: skip
 DENSE = ("sglang", "trtllm")
 """Libraries that run short prefills as dense attention of heads."""
-NESTED = {
-    "sparse_attention": ("efficiency", "block_s", "entry_cycles", "tail", "dense_efficiency",
-                         "launch_s", "merge_s", "most_splits"),
-    "topk": ("launch_s", "row_cycles", "score_cycles", "kept_cycles", "passes"),
-    "indexer_logits": ("launch_s", "efficiency", "tile_s", "task_s", "score_cycles",
-                       "dram_efficiency", "write_share"),
-}  # fmt: skip
-"""Constants of kernels that libraries have of their own, timed inside modules only."""
 LAUNCH_S = (8e-7, 6e-6)
 """A kernel behind others in a stream takes at least the first and adds at most the second: more is
 the module's or the host's."""
 RANGES = {
     "sparse_attention": {
-        "launch_s": LAUNCH_S, "efficiency": (0.1, 1.0), "block_s": (1e-7, 2e-5),
-        "entry_cycles": (0.01, 64.0), "tail": (0.0, 1.0), "dense_efficiency": (0.02, 1.0),
+        "efficiency": (0.1, 1.0), "block_s": (1e-7, 2e-5), "entry_cycles": (0.01, 64.0),
+        "tail": (0.0, 1.0), "dense_efficiency": (0.02, 1.0), "launch_s": LAUNCH_S,
         "merge_s": (2e-7, 1e-5), "most_splits": (1.0, 64.0),
     },
     "topk": {
@@ -98,10 +79,11 @@ RANGES = {
         "write_share": (0.05, 1.0),
     },
 }  # fmt: skip
-"""What these can be at all. In a module one constant can take the place of another, so that the
-rows alone do not say. Nothing is free: the lower ends are about a tenth of what kernels that were
-timed alone take. The upper ends are wide, because some libraries select by sorting whole rows, and
-score blocks of keys by kernels that are not fused."""
+"""Fitted constants of kernels that were timed inside modules only, in the order of the descent, and
+their limits. In a module one constant can replace another, so the rows alone do not determine them.
+Lower limits are about a tenth of the times of kernels that were timed alone. Upper limits are wide,
+because some libraries select by sorting whole rows, and score blocks of keys by kernels that are
+not fused."""
 PROBLEMS = {"csa_module": "compressed", "hca_module": "compressed"}
 """Modules whose attention is one kernel are fitted together."""
 EAGER = ("dsa_sglang",)
@@ -125,32 +107,30 @@ class Campaign:
         nested: (family, style, ops, rows where it runs) of kernels that are fitted here.
     """
 
-    device: Device
-    seconds: F
+    rows: MeasuredRows
     style: str
     factored: dict[str, F]
     nested: list[tuple[str, str, OpBatch, F]]
     long: str
-    short: NDArray[np.bool_]
+    short: Mask
     batch: F
 
 
-def campaign(rows: Rows) -> Campaign:
+def campaign(rows: MeasuredRows) -> Campaign:
     """Parts of a campaign's rows."""
-    device = find_device(rows.device)
-    variant = rows.batch.variant
-    model = implementation_for(rows.batch.family, "simt")
+    variant, model, d = rows.batch.variant, rows.model, rows.batch.dims
     assert isinstance(model, Composite)
     factored: dict[str, F] = {}
     nested = []
-    short = (rows.sizes[1] + rows.sizes[2]) <= 2048
-    dense = rows.labels["backend"] in DENSE and not is_decode(variant)
+    tokens = d["isl"] + d["step"]
+    short = tokens <= 2048
+    dense = rows.words["backend"] in DENSE and not is_decode(variant)
     dense = dense and rows.batch.family == "dsa_module"
     most = load_physics(GROUP).default["sparse_attention.dense_tokens"]
-    as_dense = short & (rows.sizes[0] * (rows.sizes[1] + rows.sizes[2]) <= most)
+    as_dense = short & (d["batch_size"] * tokens <= most)
     for part in model.work(rows.batch, None).parts:
         family, batch = part.batch.family, part.batch
-        if family in NESTED:
+        if family in RANGES:
             runs = np.zeros(len(rows)) + part.count
             if dense and family != "sparse_attention":
                 runs = np.where(as_dense, 0.0, runs)
@@ -158,16 +138,12 @@ def campaign(rows: Rows) -> Campaign:
             nested.append((family, style, batch, runs))
             continue
         own = implementation_for(family, "simt")
-        time = own.times(batch, device).estimate_s * part.count  # type: ignore[union-attr]
+        assert own is not None
+        time = own.times(batch, rows.hardware).estimate_s * part.count
         factored[part.name] = factored.get(part.name, 0.0) + time
-    style = model.constants_styles(variant, device)[-1]
-    batch_size = rows.sizes[0].astype(np.float64)
+    style = model.constants_styles(variant, rows.hardware)[-1]
     long = "skip_host_s" if variant.flag("skip_indexer") else "host_s"
-    return Campaign(device, rows.seconds, style, factored, nested, long, short, batch_size)
-
-
-Kernel = tuple[str, str]
-"""Family and style."""
+    return Campaign(rows, style, factored, nested, long, short, d["batch_size"].astype(np.float64))
 
 
 class Problem:
@@ -181,10 +157,10 @@ class Problem:
         self.styles = sorted({one.style for one in group})
         start = {**START, "graph_batch": 512.0 if decode else 0.0}
         self.module = {style: dict(start) for style in self.styles}
-        architecture = group[0].device.architecture
-        self.kernels: dict[Kernel, dict[str, float]] = {}
+        architecture = group[0].rows.hardware.architecture
+        self.kernels: dict[Key, Constants] = {}
         for family, style in sorted({x[:2] for one in group for x in one.nested}):
-            found = load_physics(MODULES).architectures.get(architecture, {})
+            found = load_physics(GROUP_OF_MODULES).architectures.get(architecture, {})
             known = warm and f"{family}.{style}.launch_s" in found
             own = dict(
                 sparse_constants(family, architecture, style if known else style.partition("_")[0])
@@ -206,8 +182,8 @@ class Problem:
 
     def _time(self, one: Campaign, j: int) -> F:
         family, style, batch, runs = one.nested[j]
-        model = implementation_for(family, "simt")
-        analysis = model.analyse_with(batch, one.device, self.kernels[family, style])  # type: ignore[union-attr]
+        model: Any = implementation_for(family, "simt")
+        analysis = model.analyse_with(batch, one.rows.hardware, self.kernels[family, style])
         time: F = np.maximum(analysis.time_s, analysis.bound_s) * runs
         return time
 
@@ -215,7 +191,7 @@ class Problem:
         """Times of one campaign's rows."""
         one = self.group[i]
         c = self.module[one.style]
-        time = np.full(len(one.seconds), c["module_s"])
+        time: F = np.full(len(one.rows), c["module_s"])
         for own in self.times[i]:
             time = time + own
         for name, part in one.factored.items():
@@ -225,7 +201,7 @@ class Problem:
 
     def errors(self, i: int) -> F:
         """ln(predicted / measured) of one campaign."""
-        ratio: F = np.log(self.predicted(i) / self.group[i].seconds)
+        ratio: F = np.log(self.predicted(i) / self.group[i].rows.seconds)
         return ratio
 
     def loss(self) -> float:
@@ -260,7 +236,7 @@ class Problem:
         found = []
         start = self._state()
         for tile, cores, pad in TILES:
-            if cores > 1 and self.group[0].device.architecture not in OWN_START:
+            if cores > 1 and self.group[0].rows.hardware.architecture not in OWN_START:
                 continue
             self._restore(start)
             for (family, _), own in self.kernels.items():
@@ -281,10 +257,10 @@ class Problem:
         self.kernels = {(family, style): own for family, style, own in pairs}
         self.times = [[self._time(one, j) for j in range(len(one.nested))] for one in self.group]
 
-    def _kernel(self, key: Kernel, step: float) -> None:
+    def _kernel(self, key: Key, step: float) -> None:
         own, users = self.kernels[key], self.users[key]
         best = self.loss()
-        for name in NESTED[key[0]]:
+        for name in RANGES[key[0]]:
             if own[name] == 0.0:
                 continue
             least, most = RANGES[key[0]][name]
@@ -303,7 +279,7 @@ class Problem:
                         self.times[i][j] = times
                     break
 
-    def _try(self, tables: Sequence[dict[str, float]], name: str, step: float) -> None:
+    def _try(self, tables: Sequence[Constants], name: str, step: float) -> None:
         best = self.loss()
         for factor in (step, 1.0 / step):
             while True:
@@ -322,19 +298,18 @@ class Problem:
                 break
 
 
-def fit(parts: Sequence[Rows]) -> Tables:
+def fit(parts: Sequence[MeasuredRows]) -> Tables:
     """Constants of every architecture."""
     groups: dict[tuple[str, str, str, bool], list[Campaign]] = defaultdict(list)
     for part in parts:
-        device = find_device(part.device)
         decode = is_decode(part.batch.variant)
         family = PROBLEMS.get(part.batch.family, part.batch.family)
-        key = (device.architecture, family, part.labels["backend"], decode)
+        key = (part.hardware.architecture, family, part.words["backend"], decode)
         groups[key].append(campaign(part))
     tables: Tables = defaultdict(dict)
     for (architecture, family, library, decode), group in sorted(groups.items()):
         dense = library in DENSE and not decode and family == "dsa_module"
-        problem = Problem(group, decode=decode, dense=dense, warm="--warm" in sys.argv)
+        problem = Problem(group, decode=decode, dense=dense, warm=fitting.asked("--warm"))
         found = problem.fit()
         print(f"{architecture:10s} {family:12s} {library:8s} {'gen' if decode else 'ctx'} "
               f"{len(group):4d} campaigns, mean |log| {found:.3f}", flush=True)  # fmt: skip
@@ -350,7 +325,7 @@ def fit(parts: Sequence[Rows]) -> Tables:
     return dict(tables)
 
 
-def _without_rows(table: dict[str, float]) -> dict[str, float]:
+def _without_rows(table: Constants) -> Constants:
     """Host times that no row was measured for are as those that were, or none."""
     short = table["short_host_s"] if table["short_host_s"] != START["short_host_s"] else 0.0
     found = {**table, "short_host_s": short}
@@ -361,8 +336,8 @@ def _without_rows(table: dict[str, float]) -> dict[str, float]:
 
 
 def complete(tables: Tables) -> dict[str, Any]:
-    """Default, architectures and stand-ins as the file has them: an architecture that nobody
-    measured gets the geometric mean of those that were.
+    """Default, architectures and fallback of the file; the default is the geometric mean over the
+    measured architectures.
     """
     plain = {**START, **SPREAD, "module_s": 1e-4, "graph_batch": 1e9}
     found: dict[str, list[float]] = defaultdict(list)
@@ -378,66 +353,44 @@ def complete(tables: Tables) -> dict[str, Any]:
             general[f"{words[0]}_{words[-1]}.{last}"].append(value)
             general[f"{words[0]}_{words[1]}_{words[-1]}.{last}"].append(value)
     medians = {name: float(np.median(values)) for name, values in general.items()}
-    return {
-        "default": rounded({**plain, **default, **medians}),
-        "architectures": {k: rounded(v) for k, v in sorted(tables.items())},
-        "fallback": {},
-    }
+    return fitting.body({**plain, **default, **medians}, tables)
 
 
 def transfer() -> None:
     """Writes and scores what architectures get without their rows."""
-    shipped = load_physics(MODULES).architectures
+    shipped = load_physics(GROUP_OF_MODULES).architectures
     bodies = {}
     for out in shipped:
         bodies[out] = complete({k: dict(v) for k, v in shipped.items() if k != out})
-    HELD_OUT.write_text(json.dumps(bodies, indent=1) + "\n")
-    rows = rows_of(ROWS_TO_TRANSFER, held_out=True)
+    fitting.write_json(fitting.HELD_OUT / "sparse_modules.json", bodies)
+    rows = rows_of(MODULES, ROWS_TO_TRANSFER, held_out=True)
     for out, body in bodies.items():
         kernels = body_without(out) if out in load_physics(GROUP).architectures else None
-        changed = {MODULES: physics(body)} | ({GROUP: physics(kernels)} if kernels else {})
-        with replaced(changed):
-            show(score([p for p in rows if find_device(p.device).architecture == out]))
-
-
-def write(tables: Tables, scores: dict[str, Any]) -> None:
-    """The constants file with its card."""
-    card = {
-        "data": [f"aiconfigurator/{table}.parquet" for table in MODULE_TABLES],
-        "split": "one in five shapes (batch, new tokens, past tokens) is never fitted on any "
-        "device; scores are on those",
-        "command": "python benchmarks/fit_sparse_modules.py",
-        "date": "2026-11-21",
-        "scores": scores,
-    }
-    OUT.write_text(json.dumps({"format": 1, "card": card, **complete(tables)}, indent=1) + "\n")
-
-
-def rows_of(count: int, *, held_out: bool) -> list[Rows]:
-    """Rows of all module tables."""
-    return [
-        part
-        for table, lower in MODULE_TABLES.items()
-        for part in table_rows(DATA, table, lower, count, held_out=held_out)
-    ]
+        changed = {GROUP_OF_MODULES: physics(body)}
+        with replaced(changed | ({GROUP: physics(kernels)} if kernels else {})):
+            fitting.show(out, score([p for p in rows if p.hardware.architecture == out]))
 
 
 def main() -> None:
     """Fits, scores and writes."""
-    if "--transfer" in sys.argv:
+    if fitting.asked("--transfer"):
         transfer()
         return
-    only = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else ""
-    tables = fit([p for p in rows_of(ROWS, held_out=False) if p.batch.family.startswith(only)])
+    path = fitting.PHYSICS / "sparse_modules.json"
+    only = sys.argv[sys.argv.index("--only") + 1] if fitting.asked("--only") else ""
+    rows = rows_of(MODULES, ROWS, held_out=False)
+    tables = fit([part for part in rows if part.batch.family.startswith(only)])
     if only:
-        kept = json.loads(OUT.read_text())["architectures"]
+        kept = json.loads(path.read_text())["architectures"]
         tables = {name: kept.get(name, {}) | tables.get(name, {}) for name in {*kept, *tables}}
-    if "--dry" in sys.argv:
+    if fitting.asked("--dry"):
         return
-    with replaced({MODULES: physics(complete(tables))}):
-        scores = score(rows_of(ROWS, held_out=True))
-        show(scores)
-    write(tables, {"held-out shapes": scores})
+    body = complete(tables)
+    with replaced({GROUP_OF_MODULES: physics(body)}):
+        scores = score(rows_of(MODULES, ROWS, held_out=True))
+        fitting.show("held-out shapes", scores)
+    found = content("fit_sparse_modules", MODULES, {"held-out shapes": scores}, body)
+    fitting.write_json(path, found)
 
 
 if __name__ == "__main__":

@@ -13,58 +13,32 @@ Needs SILICAST_DATA or ../shared/data. Deterministic; about a minute on one core
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
-import silicast.validation
-from silicast.core.catalog import CATALOG
-from silicast.core.prediction import Z90
-from silicast.hardware.catalog import find_device
-from silicast.hardware.device import Device
-from silicast.kernels.implementation import implementation_for
-from silicast.kernels.physics import Physics, PhysicsCard, load_physics
-from silicast.kernels.streaming import SCALAR, Stream, StreamingKernel, analyse_stream
-from silicast.kernels.streaming_rates import StreamingRates
-from silicast.validation.gemm_rows import mixed
-from silicast.validation.suite import data_folder
-from silicast.validation.suites._streaming_rows import Rows, load_rows
+from benchmarks import fitting
+from benchmarks.fitting import Constants, F, Parameter, Tables
+from benchmarks.streaming_cases import Case, cases_of, error_sizes, score, summary
+from silicast.kernels.physics import load_physics
+from silicast.kernels.streaming import SCALAR
+from silicast.validation.scorecard.rows import Mask, MeasuredRows, held_out, one_in, some_of
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.streaming import resolution_us, streaming_rows
 
-TARGET = CATALOG / "physics" / "streaming.json"
-HELD_OUT = Path(silicast.validation.__file__).parent / "held_out" / "streaming.json"
-DATE = "2026-11-21"
 ROWS_PER_GROUP = 80
 THIRD_ROWS = 300
 TRANSFER_ROWS = 30
-LONG_US = 20.0
 MAX_STEPS = 40
-ROUNDS = 1
 STEP = 1e-2
 MODEL_SD = 0.06
 PRIOR_SD = 0.7
 TIGHT_SD = {
-    "dram_fraction": 0.08,
-    "l2_fraction": 0.4,
-    "layernorm.l2_fraction": 0.25,
-    "softmax.l2_fraction": 0.25,
-    "launch_factor": 0.07,
-    "launch_cycles": 0.3,
-    "trip_cycles": 0.3,
-    "stream_dispatch_s": 0.3,
-    "stream_record_s": 0.3,
-    "reread_from": 0.2,
-    "reread_to": 0.2,
-    "reread_share": 0.4,
-    "between_from": 0.5,
-    "between_share": 0.2,
-    "core_headroom": 0.2,
-}
+    "dram_fraction": 0.08, "l2_fraction": 0.4, "layernorm.l2_fraction": 0.25,
+    "softmax.l2_fraction": 0.25, "launch_factor": 0.07, "launch_cycles": 0.3, "trip_cycles": 0.3,
+    "stream_dispatch_s": 0.3, "stream_record_s": 0.3, "reread_from": 0.2, "reread_to": 0.2,
+    "reread_share": 0.4, "between_from": 0.5, "between_share": 0.2, "core_headroom": 0.2,
+}  # fmt: skip
 # NeuSight has many kinds of one kernel on each device; the layer profile ran between GEMMs that
 # leave less in the L2 than a kernel that is replayed finds there
 SOURCE_WEIGHT = {
@@ -89,50 +63,24 @@ FIXED = {
     "transfer_widening": 1.5,
 }
 SHARED = {
-    "launch_cycles": 1500.0,
-    "gap_s": 0.5e-6,
-    "trip_cycles": 1000.0,
-    "reduction_cycles": 700.0,
-    "core_headroom": 1.2,
-    "scatter_share": 0.12,
-    "block_bytes_per_clock": 23.0,
-    "between_from": 0.05,
-    "between_to": 1.4,
-    "between_share": 0.8,
-    "rope.l2_fraction": 0.38,
-    "embedding.l2_fraction": 0.6,
-    "sampling.launch_cycles": 4.0,
-    "sampling.block_bytes_per_clock": 1.0,
-    "layernorm.slot_s": 6.0,
-    "reread_from": 0.2,
-    "reread_to": 0.7,
-    "layernorm.reread_from": 1.0,
-    "layernorm.reread_to": 1.0,
-    "layernorm.stream_dispatch_s": 1.7,
-    "layernorm.stream_record_s": 1.5,
-    "softmax.stream_dispatch_s": 1.4,
-    "softmax.stream_record_s": 1.0,
-    "scalar.rmsnorm.core_bytes_per_clock": 0.1,
-    "scalar.silu_mul.core_bytes_per_clock": 0.1,
-    "scalar.rope.core_bytes_per_clock": 0.1,
-    "scalar.embedding.core_bytes_per_clock": 0.04,
-    "scalar.rmsnorm.reread_from": 0.3,
-    "scalar.rmsnorm.reread_to": 0.3,
-    "scalar.rmsnorm.block_bytes_per_clock": 0.25,
-    "scalar.silu_mul.block_bytes_per_clock": 0.25,
-    "scalar.rope.block_bytes_per_clock": 0.5,
-    "scalar.embedding.block_bytes_per_clock": 0.5,
-}
+    "launch_cycles": 1500.0, "gap_s": 0.5e-6, "trip_cycles": 1000.0, "reduction_cycles": 700.0,
+    "core_headroom": 1.2, "scatter_share": 0.12, "block_bytes_per_clock": 23.0,
+    "between_from": 0.05, "between_to": 1.4, "between_share": 0.8, "rope.l2_fraction": 0.38,
+    "embedding.l2_fraction": 0.6, "sampling.launch_cycles": 4.0,
+    "sampling.block_bytes_per_clock": 1.0, "layernorm.slot_s": 6.0, "reread_from": 0.2,
+    "reread_to": 0.7, "layernorm.reread_from": 1.0, "layernorm.reread_to": 1.0,
+    "layernorm.stream_dispatch_s": 1.7, "layernorm.stream_record_s": 1.5,
+    "softmax.stream_dispatch_s": 1.4, "softmax.stream_record_s": 1.0,
+    "scalar.rmsnorm.core_bytes_per_clock": 0.1, "scalar.silu_mul.core_bytes_per_clock": 0.1,
+    "scalar.rope.core_bytes_per_clock": 0.1, "scalar.embedding.core_bytes_per_clock": 0.04,
+    "scalar.rmsnorm.reread_from": 0.3, "scalar.rmsnorm.reread_to": 0.3,
+    "scalar.rmsnorm.block_bytes_per_clock": 0.25, "scalar.silu_mul.block_bytes_per_clock": 0.25,
+    "scalar.rope.block_bytes_per_clock": 0.5, "scalar.embedding.block_bytes_per_clock": 0.5,
+}  # fmt: skip
 PER_ARCHITECTURE = {
-    "launch_factor": 1.0,
-    "dram_fraction": 0.85,
-    "l2_fraction": 0.7,
-    "resident_from": 0.5,
-    "resident_to": 1.1,
-    "reread_share": 1.0,
-    "stream_dispatch_s": 12e-6,
-    "stream_record_s": 15e-6,
-}
+    "launch_factor": 1.0, "dram_fraction": 0.85, "l2_fraction": 0.7, "resident_from": 0.5,
+    "resident_to": 1.1, "reread_share": 1.0, "stream_dispatch_s": 12e-6, "stream_record_s": 15e-6,
+}  # fmt: skip
 PER_FAMILY = {
     "layernorm.l2_fraction": 1.0,
     "softmax.l2_fraction": 1.0,
@@ -142,7 +90,7 @@ PER_FAMILY = {
 """Of an architecture, where the family was measured there; elsewhere the shrunk mean of those."""
 SHRINK = 2.0
 SPLIT = (
-    "Constants: the train rows (silicast.validation.suites._streaming_rows). Error sizes: a third "
+    "Constants: the train rows (scorecard/suites/streaming.py). Error sizes: a third "
     "of the train shapes, under constants fitted on the other two thirds. Scores: rows that were "
     "used for neither. The share that inline error correction takes (data_rate.json) of A40 and "
     "L20 is from fused-MoE products."
@@ -151,83 +99,29 @@ STREAM = ("stream_dispatch_s", "stream_record_s")
 FALLBACK = {"blackwell-rtx": "ada", "ampere-ga10b": "ampere-ga10x", "rubin": "blackwell"}
 
 
-@dataclass(frozen=True)
-class Case:
-    """A group of rows, ready to be evaluated under any constants."""
-
-    rows: Rows
-    device: Device
-    stream: Stream
-    scalar: bool
-
-
-def case_of(rows: Rows) -> Case:
-    """The rows with their device and what their ops move."""
-    kernel = implementation_for(rows.batch.family, "simt")
-    assert isinstance(kernel, StreamingKernel)
-    variant = rows.batch.variant
-    stream = kernel.stream(rows.batch.dims, variant)
-    return Case(rows, find_device(rows.device), stream, kernel.is_scalar(variant))
-
-
-def thin(rows: Rows, count: int) -> Rows:
-    """A deterministic subsample of at most ``count`` rows."""
-    total = len(rows.measured_us)
-    return rows if total <= count else rows.at(np.random.default_rng(0).permutation(total)[:count])
-
-
-def predict(case: Case, constants: Mapping[str, float]) -> NDArray[np.float64]:
-    """Analytic time in microseconds (not yet held above the bound)."""
-    analysis = analyse_stream(case.stream, case.rows.batch.variant, machine(case, constants))
-    return analysis.time_s * 1e6
-
-
-def machine(case: Case, constants: Mapping[str, float]) -> StreamingRates:
-    """The case's device under any constants."""
-    style = SCALAR if case.scalar else ""
-    return StreamingRates.of(case.device, case.rows.batch.family, constants, style=style)
-
-
-def log_residual(case: Case, constants: Mapping[str, float]) -> NDArray[np.float64]:
-    """log(estimate / measured) per row."""
-    return np.log(predict(case, constants) / case.rows.measured_us)
-
-
-def parameters(cases: Sequence[Case]) -> list[tuple[str, str, float]]:
-    """(architecture or "", name, guess) of every constant that the cases can tell."""
-    found = [("", name, guess) for name, guess in SHARED.items()]
+def parameters(cases: Sequence[Case]) -> list[Parameter]:
+    """Every constant that the cases can tell."""
+    found = [Parameter("", name, guess) for name, guess in SHARED.items()]
     for architecture in sorted({case.device.architecture for case in cases}):
         mine = [case for case in cases if case.device.architecture == architecture]
-        eager = [case for case in mine if case.rows.batch.variant.launch == "stream"]
-        names = set(PER_ARCHITECTURE)
-        if len(eager) == len(mine):
-            names.remove("launch_factor")
-        if not eager:
-            names -= set(STREAM)
-        found += [(architecture, n, g) for n, g in PER_ARCHITECTURE.items() if n in names]
-        families = {case.rows.batch.family for case in mine if not case.scalar}
-        found += [
-            (architecture, name, guess)
-            for name, guess in PER_FAMILY.items()
-            if name.split(".")[0] in families
-        ]
-        kinds = {case.device.dram.technology.startswith("GDDR") for case in mine}
-        if len(kinds) == 2:
-            found.append((architecture, "gddr.dram_fraction", 1.0))
-            found.append((architecture, "gddr.reread_share", 1.0))
+        eager = [case for case in mine if case.eager]
+        families = {case.family for case in mine if not case.scalar}
+        own = {
+            name: guess
+            for name, guess in PER_ARCHITECTURE.items()
+            if not (name == "launch_factor" and len(eager) == len(mine))
+            and not (name in STREAM and not eager)
+        }
+        own |= {name: x for name, x in PER_FAMILY.items() if name.split(".")[0] in families}
+        if len({case.device.dram.technology.startswith("GDDR") for case in mine}) == 2:
+            own |= {"gddr.dram_fraction": 1.0, "gddr.reread_share": 1.0}
+        found += [Parameter(architecture, name, guess) for name, guess in own.items()]
     return found
 
 
-def tables(
-    names: Sequence[tuple[str, str, float]], logs: NDArray[np.float64]
-) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+def tables(free: Sequence[Parameter], logs: F) -> tuple[Constants, Tables]:
     """The shared constants and each architecture's from log offsets to the guesses."""
-    shared = {**PER_ARCHITECTURE, **PER_FAMILY, **FIXED, **ERRORS}
-    own: dict[str, dict[str, float]] = {}
-    for (architecture, name, guess), offset in zip(names, logs, strict=True):
-        target = own.setdefault(architecture, {}) if architecture else shared
-        target[name] = float(guess * np.exp(offset))
-    return shared, own
+    return fitting.moved(free, logs, {**PER_ARCHITECTURE, **PER_FAMILY, **FIXED, **ERRORS})
 
 
 ERRORS = {
@@ -239,51 +133,36 @@ ERRORS = {
 }
 
 
-def fit(cases: Sequence[Case]) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+def fit(cases: Sequence[Case]) -> tuple[Constants, Tables]:
     """Shared constants and those of each architecture."""
     names = parameters(cases)
-    spread = np.array([_prior_sd(name) for _, name, _ in names])
+    pull = 1.0 / np.array([_prior_sd(one.name) for one in names])
     scales = [_scale(case) for case in cases]
-    starts = np.cumsum([0, *(len(scale) for scale in scales)])
 
-    def errors(logs: NDArray[np.float64], index: int) -> NDArray[np.float64]:
-        shared, own = tables(names, logs)
-        case = cases[index]
-        constants = {**shared, **own.get(case.device.architecture, {})}
-        return log_residual(case, constants) * scales[index]
+    def errors(logs: F, i: int) -> F:
+        return cases[i].log_ratio(*tables(names, logs)) * scales[i]
 
-    def residuals(logs: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.concatenate([*(errors(logs, i) for i in range(len(cases))), logs / spread])
+    def touches(j: int, i: int) -> bool:
+        one = names[j]
+        return one.touches(cases[i].device.architecture) and _may_use(cases[i], one.name)
 
-    def jacobian(logs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """By differences; a constant moves only the cases that use it."""
-        result = np.zeros((starts[-1] + len(names), len(names)))
-        base = [errors(logs, i) for i in range(len(cases))]
-        for j, (architecture, name, _) in enumerate(names):
-            moved = logs.copy()
-            moved[j] += STEP
-            for i, case in enumerate(cases):
-                if architecture in ("", case.device.architecture) and _may_use(case, name):
-                    change = (errors(moved, i) - base[i]) / STEP
-                    result[starts[i] : starts[i + 1], j] = change
-            result[starts[-1] + j, j] = 1.0 / spread[j]
-        return result
-
-    def cost_of(logs: NDArray[np.float64], j: int) -> float:
+    def cost_of(logs: F, j: int) -> float:
         """Of the cases that constant ``j`` may move, and of its distance from its guess."""
-        architecture, name, _ = names[j]
-        used = [
-            errors(logs, i)
-            for i, case in enumerate(cases)
-            if architecture in ("", case.device.architecture) and _may_use(case, name)
-        ]
-        return _soft([*used, logs[j : j + 1] / spread[j]])
+        used = [errors(logs, i) for i in range(len(cases)) if touches(j, i)]
+        return _soft([*used, logs[j : j + 1] * pull[j]])
 
-    logs = np.zeros(len(names))
-    for _ in range(ROUNDS):
-        found = least_squares(residuals, logs, jac=jacobian, loss="soft_l1", max_nfev=MAX_STEPS)
-        logs = _one_by_one(cost_of, found.x)
-        print(f"{found.nfev} steps, cost {found.cost:.1f}, then {_soft([residuals(logs)]):.1f}")
+    found = fitting.fit_by_groups(
+        errors,
+        [len(case.rows) for case in cases],
+        touches,
+        np.zeros(len(names)),
+        pull,
+        step=STEP,
+        max_nfev=MAX_STEPS,
+    )
+    logs = _one_by_one(cost_of, found.x)
+    cost = _soft([*(errors(logs, i) for i in range(len(cases))), logs * pull])
+    print(f"{found.nfev} steps, cost {found.cost:.1f}, then {cost:.1f}")
     shared, own = tables(names, logs)
     return rounded(shared), {name: rounded(table) for name, table in own.items()}
 
@@ -292,14 +171,12 @@ def _prior_sd(name: str) -> float:
     return TIGHT_SD.get(name, TIGHT_SD.get(name.rpartition(".")[2], PRIOR_SD))
 
 
-def _soft(errors: Sequence[NDArray[np.float64]]) -> float:
+def _soft(errors: Sequence[F]) -> float:
     """Half the sum of soft L1 losses, as least_squares counts its cost."""
     return float(sum(np.sum(np.sqrt(1.0 + error * error) - 1.0) for error in errors))
 
 
-def _one_by_one(
-    cost_of: Callable[[NDArray[np.float64], int], float], start: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _one_by_one(cost_of: Callable[[F, int], float], start: F) -> F:
     """Steps along single constants, as long as they help: over kinks where gradients stall."""
     logs = start.copy()
     for reach in (0.4, 0.2, 0.1, 0.05, 0.02):
@@ -316,13 +193,13 @@ def _one_by_one(
     return logs
 
 
-def _scale(case: Case) -> NDArray[np.float64]:
+def _scale(case: Case) -> F:
     """By what log residuals are multiplied: one over their noise, and the weight of the case."""
-    noise = np.hypot(MODEL_SD, case.rows.resolution_us / case.rows.measured_us)
-    weight = np.sqrt(min(1.0, SOURCE_WEIGHT.get(case.rows.source, 1.0) * 60.0 / len(noise)))
+    noise = np.hypot(MODEL_SD, resolution_us(case.rows) * 1e-6 / case.rows.seconds)
+    weight = np.sqrt(min(1.0, SOURCE_WEIGHT.get(case.source, 1.0) * 60.0 / len(noise)))
     if case.rows.batch.variant.library == "sglang":
-        weight *= 0.3  # a chain of eager kernels says little of the one kernel that others time
-    if case.rows.source == "neusight" and case.rows.batch.family != "elementwise":
+        weight *= 0.3  # a chain of eager kernels; others time one kernel
+    if case.source == "neusight" and case.family != "elementwise":
         weight *= 1.7  # of which there are fifteen kinds
     return np.asarray(weight / noise, dtype=np.float64)
 
@@ -335,14 +212,12 @@ def _may_use(case: Case, name: str) -> bool:
         return False
     if name.endswith("reread_share") and isinstance(case.stream.reread_bytes, int):
         return False
-    return family in ("", "gddr") or family == case.rows.batch.family
+    return family in ("", "gddr") or family == case.family
 
 
 def with_defaults(
-    cases: Sequence[Case],
-    shared: Mapping[str, float],
-    own: Mapping[str, Mapping[str, float]],
-) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    cases: Sequence[Case], shared: Mapping[str, float], own: Tables
+) -> tuple[Constants, Tables]:
     """Architectures of none of these take the middle value of those that were measured.
 
     Shares of memory bandwidth are taken for stacked and for GDDR memory apart; what is of one
@@ -375,212 +250,68 @@ def _middle(values: Sequence[float]) -> float:
     return float(np.exp(np.median(np.log(values))))
 
 
-def rounded(table: Mapping[str, float]) -> dict[str, float]:
-    """Four significant digits: more would claim what the data cannot tell."""
-    return {name: float(f"{value:.4g}") for name, value in table.items()}
+def rounded(table: Mapping[str, float]) -> Constants:
+    return fitting.rounded(table, ordered=False)
 
 
-def error_sizes(
-    cases: Sequence[Case], shared: Mapping[str, float], own: Mapping[str, Mapping[str, float]]
-) -> dict[str, float]:
-    """Log sd of the errors of ``cases``, train rows that these constants were not fitted on.
-
-    The bias of a whole group (one source, device and kind) is what its rows share, half of its
-    variance put down to the device and half to the family; the rest is each row's own, larger
-    where the kernel mostly waits. Both are then scaled so that nine tenths of the rows lie within
-    their 90 % interval; kinds of one source and family weigh together what any other does.
-    """
-    eager = [case for case in cases if case.rows.batch.variant.launch == "stream"]
-    others = [case for case in cases if case.rows.batch.variant.launch != "stream"]
-    residuals, waiting, weights = residuals_of(others, shared, own)
-    biases = np.array([np.median(error) ** 2 for error in residuals])
-    group_weights = np.array([part[0] * len(part) for part in weights])
-    common = float(np.sqrt(np.average(biases, weights=group_weights)))
-    away = [np.abs(error - np.median(error)) for error in residuals]
-    busy = [np.mean(c[w < 0.3]) for c, w in zip(away, waiting, strict=True) if (w < 0.3).any()]
-    idle = [np.mean(c[w > 0.7]) for c, w in zip(away, waiting, strict=True) if (w > 0.7).any()]
-    # the mean absolute deviation of a normal error is 0.8 of its sd
-    alone, small = float(np.mean(busy)) / 0.8, float(np.mean(idle)) / 0.8
-    sizes = (common, alone, max(small - alone, 0.0))
-    factor = covering(residuals, waiting, weights, sizes)
-    return {
-        "device_log_sd": common * factor / np.sqrt(2.0),
-        "family_log_sd": common * factor / np.sqrt(2.0),
-        "own_log_sd": alone * factor,
-        "small_log_sd": sizes[2] * factor,
-        "eager_error": covering(*residuals_of(eager, shared, own), sizes) / factor,
-    }
-
-
-Parts = list[NDArray[np.float64]]
-
-
-def residuals_of(
-    cases: Sequence[Case], shared: Mapping[str, float], own: Mapping[str, Mapping[str, float]]
-) -> tuple[Parts, Parts, Parts]:
-    """Log residuals, share of the time spent waiting, and weights of the rows of each case."""
-    kinds = Counter((case.rows.source, case.rows.batch.family) for case in cases)
-    residuals, waiting, weights = [], [], []
-    for case in cases:
-        constants = {**shared, **own.get(case.device.architecture, {})}
-        analysis = analyse_stream(case.stream, case.rows.batch.variant, machine(case, constants))
-        residuals.append(log_residual(case, constants))
-        waiting.append(1.0 - np.asarray(analysis.features["busy_share"]))
-        count = len(residuals[-1])
-        share = kinds[(case.rows.source, case.rows.batch.family)]
-        weights.append(np.full(count, 1.0 / count / share))
-    return residuals, waiting, weights
-
-
-def covering(
-    residuals: Parts, waiting: Parts, weights: Parts, sizes: tuple[float, float, float]
-) -> float:
-    """By what the error sizes must be scaled for 90 % intervals to hold 90 % of the rows."""
-    common, alone, small = sizes
-    error, wait, weight = (np.concatenate(parts) for parts in (residuals, waiting, weights))
-    scaled = np.abs(error) / np.sqrt(common**2 + (alone + small * wait) ** 2)
-    order = np.argsort(scaled)
-    reached = np.cumsum(weight[order]) / weight.sum()
-    return float(scaled[order][np.searchsorted(reached, 0.9)]) / Z90
-
-
-def score(
-    cases: Sequence[Case], shared: Mapping[str, float], own: Mapping[str, Mapping[str, float]]
-) -> dict[str, dict[str, float]]:
-    """Mean APE, bias and coverage-relevant spread per source, family and device."""
-    scores: dict[str, dict[str, float]] = {}
-    for case in cases:
-        constants = {**shared, **own.get(case.device.architecture, {})}
-        error = log_residual(case, constants)
-        v = case.rows.batch.variant
-        kind = "+".join(name for name, _ in v.flags)
-        key = "/".join(
-            part
-            for part in (
-                case.rows.source, case.rows.batch.family, v.library, kind, case.device.name,
-            )
-            if part
-        )  # fmt: skip
-        while key in scores:
-            key += "'"
-        scores[key] = {
-            "rows": float(len(error)),
-            "mean_ape": round(float(np.mean(np.abs(np.expm1(error)))) * 100, 1),
-            "median_ape": round(float(np.median(np.abs(np.expm1(error)))) * 100, 1),
-            **_long(error, case.rows),
-            "bias_pct": round(float(np.expm1(np.mean(error))) * 100, 1),
-            "log_sd": round(float(np.std(error)), 3),
-        }
-    return scores
-
-
-def _long(error: NDArray[np.float64], rows: Rows) -> dict[str, float]:
-    """Median APE of the rows that clocks of a microsecond can tell, where there are any."""
-    long = rows.measured_us >= LONG_US
-    if not long.any():
-        return {}
-    return {"median_ape_long": round(float(np.median(np.abs(np.expm1(error[long])))) * 100, 1)}
-
-
-def summary(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Mean APE (%) of the held-out rows of each source and family, for the card."""
-    sums: dict[str, tuple[float, float]] = {}
-    for key, figures in scores.items():
-        name = "/".join(key.split("/")[:2])
-        rows, error = sums.get(name, (0.0, 0.0))
-        sums[name] = (rows + figures["rows"], error + figures["rows"] * figures["mean_ape"])
-    return {f"{name} mean_ape": round(error / rows, 1) for name, (rows, error) in sums.items()}
-
-
-def cut(rows: Rows) -> NDArray[np.bool_]:
+def cut(rows: MeasuredRows) -> Mask:
     """One in three of the shapes: whole columns of a table where the split is one of columns."""
-    names = CUT_BY.get(rows.source, tuple(rows.batch.dims))
-    third: NDArray[np.bool_] = (
-        mixed(*(rows.batch.dims[name] for name in names), seed=3) % np.uint64(3) == 0
-    )
-    return third
+    names = CUT_BY.get(rows.words["source"], tuple(rows.batch.dims))
+    return one_in(3, *(rows.batch.dims[name] for name in names), seed=3)
 
 
-def spreads(train: Sequence[Rows]) -> dict[str, float]:
+def spreads(train: Sequence[MeasuredRows]) -> Constants:
     """The error sizes, from a third of the train rows under constants fitted on the others.
 
     Rows that suites score have no part in it, so that their coverage is a finding.
     """
-    masks = [cut(rows) for rows in train]
-    pairs = list(zip(train, masks, strict=True))
-    rest = [case_of(thin(r.at(~m), ROWS_PER_GROUP)) for r, m in pairs if not m.all()]
-    third = [case_of(thin(r.at(m), THIRD_ROWS)) for r, m in pairs if m.any()]
+    rest = cases_of(some_of(train, lambda rows: ~cut(rows)), ROWS_PER_GROUP)
+    third = cases_of(some_of(train, cut), THIRD_ROWS)
     return rounded(error_sizes(third, *fit(rest)))
 
 
-def transfer(everything: Sequence[Rows], errors: Mapping[str, float]) -> None:
-    """Each architecture under constants that none of its rows was fitted for; writes HELD_OUT.
+def transfer(everything: Sequence[MeasuredRows], errors: Mapping[str, float]) -> None:
+    """Each architecture under constants that none of its rows was fitted for; writes held_out/.
 
     Args:
         errors: sizes of errors, which stay those of the constants in use.
     """
     bodies, summaries = {}, {}
-    devices = {rows.device: find_device(rows.device) for rows in everything}
-    for architecture in sorted({device.architecture for device in devices.values()}):
-        out = [rows for rows in everything if devices[rows.device].architecture == architecture]
-        train = [
-            rows.at(rows.fitted)
-            for rows in everything
-            if devices[rows.device].architecture != architecture and rows.fitted.any()
-        ]
-        cases = [case_of(thin(rows, TRANSFER_ROWS)) for rows in train]
+    for architecture in sorted({rows.hardware.architecture for rows in everything}):
+        out = [rows for rows in everything if rows.hardware.architecture == architecture]
+        others = [rows for rows in everything if rows.hardware.architecture != architecture]
+        cases = cases_of(held_out(others, False), TRANSFER_ROWS)
         shared, own = with_defaults(cases, *fit(cases))
         shared.update(errors)
         fallback = {name: stand_in for name, stand_in in FALLBACK.items() if stand_in in own}
         bodies[architecture] = {"default": shared, "architectures": own, "fallback": fallback}
-        held = [rows.at(~rows.fitted) if rows.source == "neusight" else rows for rows in out]
-        cases = [case_of(rows) for rows in held if len(rows.measured_us)]
-        scores = score(cases, shared, {})
-        for key, figures in scores.items():
-            print(f"{key:70s}", figures)
-        summaries[architecture] = summary(scores)
+        held = some_of(out, lambda rows: rows.held_out | (rows.words["source"] != "neusight"))
+        summaries[architecture] = summary(score([Case.of(rows) for rows in held], shared, {}))
     for architecture, figures in summaries.items():
         print(architecture, figures)
-    encoded = msgspec.json.format(msgspec.json.encode(bodies), indent=2) + b"\n"
-    HELD_OUT.parent.mkdir(exist_ok=True)
-    HELD_OUT.write_bytes(encoded)
+    fitting.write_physics(fitting.HELD_OUT / "streaming.json", bodies)
 
 
 def main() -> int:
     """Fits, prints the scores of held-out rows, writes or compares the file."""
-    everything = load_rows(data_folder())
-    if "--transfer" in sys.argv:
+    everything = streaming_rows(data_folder())
+    if fitting.asked("--transfer"):
         table = load_physics("streaming").default
         transfer(everything, {name: table[name] for name in ERRORS})
         return 0
-    train = [r.at(r.fitted) for r in everything if r.fitted.any()]
-    held = [case_of(r.at(~r.fitted)) for r in everything if not r.fitted.all()]
-    cases = [case_of(thin(rows, ROWS_PER_GROUP)) for rows in train]
+    train = held_out(everything, False)
+    cases = cases_of(train, ROWS_PER_GROUP)
     shared, own = with_defaults(cases, *fit(cases))
     shared.update(spreads(train))
-    scores = score(held, shared, own)
-    for key, figures in scores.items():
-        print(f"{key:70s}", figures)
-    physics = Physics(
-        format=1,
-        card=PhysicsCard(
-            data=sorted({r.source for r in everything}),
-            split=SPLIT,
-            command="python benchmarks/fit_streaming.py",
-            date=DATE,
-            scores=summary(scores),
-        ),
-        default=shared,
-        architectures=own,
-        fallback=FALLBACK,
+    scores = score([Case.of(rows) for rows in held_out(everything)], shared, own)
+    about = fitting.card(
+        "python benchmarks/fit_streaming.py",
+        sorted({r.words["source"] for r in everything}),
+        SPLIT,
+        summary(scores),
     )
-    encoded = msgspec.json.format(msgspec.json.encode(physics), indent=2) + b"\n"
-    if "--check" in sys.argv:
-        same = TARGET.read_bytes() == encoded
-        print("the committed file is reproduced" if same else "the committed file differs")
-        return 0 if same else 1
-    Path(TARGET).write_bytes(encoded)
-    return 0
+    found, check = fitting.physics(about, shared, own, FALLBACK), fitting.asked("--check")
+    return not fitting.write_physics(fitting.PHYSICS / "streaming.json", found, check=check)
 
 
 if __name__ == "__main__":

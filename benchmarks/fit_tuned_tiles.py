@@ -8,25 +8,20 @@ in five, by the hash of its name, is never fitted; scores are on those. Determin
 
 from __future__ import annotations
 
-import csv
-import gzip
-import sys
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from silicast.core.catalog import CATALOG
-from silicast.core.files import write_atomically
-from silicast.kernels.physics import Physics, PhysicsCard
+from benchmarks import fitting
+from benchmarks.fitting import F
 from silicast.kernels.tuned_tiles import PHYSICS, TILES, terms_of, weight_name
-from silicast.validation.suite import data_folder
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.tables import csv_records
 
-F = NDArray[np.float64]
 TABLE = "kernels/fused_moe_tuned_configs.csv.gz"
 COLUMNS = {"m": "BLOCK_SIZE_M", "n": "BLOCK_SIZE_N", "k": "BLOCK_SIZE_K"}
 PULL = 0.05
@@ -54,15 +49,14 @@ def format_of(row: dict[str, str]) -> str:
 
 def choices() -> Choices:
     """Entries for NVIDIA devices; tables of the second product alone are left out."""
-    with gzip.open(data_folder() / TABLE, "rt") as file:
-        rows = [
-            row
-            for row in csv.DictReader(file)
-            if row["BLOCK_SIZE_M"]
-            and row["device"].startswith("NVIDIA")
-            and not row["device"].endswith("_down")
-            and not row["dtype"].endswith("_down")
-        ]
+    rows = [
+        row
+        for row in csv_records(data_folder() / TABLE)
+        if row["BLOCK_SIZE_M"]
+        and row["device"].startswith("NVIDIA")
+        and not row["device"].endswith("_down")
+        and not row["dtype"].endswith("_down")
+    ]
     rows.sort(key=format_of)
     tokens, experts, width = (
         np.array([float(row[name]) for row in rows]) for name in ("M_tokens", "E", "N")
@@ -139,23 +133,17 @@ def main() -> None:
         for term, row in enumerate(weights.tolist()):
             for size, value in zip(sizes, row, strict=True):
                 default[weight_name(side, size, term)] = value
-    if "--dry" in sys.argv:
+    if fitting.asked("--dry"):
         return
-    physics = Physics(
-        format=1,
-        card=PhysicsCard(
-            data=[f"{TABLE} (vLLM 0.33.0, SGLang 0.5.23; {data.files} files, NVIDIA devices)"],
-            split="one file in five, by hash of its name, is never fitted; scores are on those",
-            command="python benchmarks/fit_tuned_tiles.py",
-            date="2026-11-21",
-            scores=scores,
-            notes="no latency is behind these entries: what a tuner chose, not what it gained",
-        ),
-        default=default,
-        architectures={},
+    about = fitting.card(
+        "python benchmarks/fit_tuned_tiles.py",
+        [f"{TABLE} (vLLM 0.33.0, SGLang 0.5.23; {data.files} files, NVIDIA devices)"],
+        "one file in five, by hash of its name, is never fitted; scores are on those",
+        scores,
+        "no latency is behind these entries: what a tuner chose, not what it gained",
     )
-    path = CATALOG / "physics" / f"{PHYSICS}.json"
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(physics), indent=1) + b"\n")
+    found = fitting.physics(about, default)
+    fitting.write_physics(fitting.PHYSICS / f"{PHYSICS}.json", found, indent=1)
 
 
 if __name__ == "__main__":

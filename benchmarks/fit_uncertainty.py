@@ -1,37 +1,36 @@
-"""How errors of kernels and of composition hang together, from residuals of held-out rows.
+"""Fits the correlation of errors among kernels, and between kernels and composition.
 
-    .venv/bin/python benchmarks/fit_uncertainty.py
+    python -m benchmarks.fit_uncertainty
 
 Kernels: log residuals of rows that no correction and no constant was fitted on, some hundred of
 each family, format and device, in three kinds of knowledge: "learned" (corrections of the
 architecture), "known" (its constants alone) and "unmeasured" (as if no row of the architecture
 existed). Of each kind:
 
-* device_share: medians of (family, device) are taken apart by the method of moments. What pairs of
-  one device and two families have in common is the device's variance, what pairs of one family and
-  two devices have in common the family's, and the rest of the variance of medians belongs to both.
+* device_share: variance of the medians of (family, device), decomposed by the method of moments.
+  The covariance of one device's families is the device's variance, that of one family's devices
+  the family's; the rest belongs to both.
 * alike, reach_octaves: correlation of residuals of one device and variant (less their median, in
-  units of their own spread, cut at 3) by the distance of their sizes in octaves, each family
-  counting alike; least squares of alike x exp(-distance / reach).
+  units of their own spread, cut at 3) by the distance of their sizes in octaves, with equal weight
+  for each family; least squares of alike x exp(-distance / reach).
+* variants: the same correlation between two variants of one family and format on one device, for
+  sizes less than half an octave apart, divided by that within one variant.
 
-* variants: how much of that correlation rows of two variants of one family and format have on one
-  device, whose sizes are less than half an octave apart, of what rows of one variant have there.
+Devices of one architecture ("sister"): corrections that were learned on other devices of it. Their
+cards give the error on a device that was left out; the median over those with three devices or
+more is used, because one or two devices often hold the same chip. The rest is as of "known", and
+the share of all families as of "unmeasured".
 
-Sisters: corrections of the architecture that were learned on other devices of it. How far they are
-off on a device that was left out, at worst, stands on the cards of corrections; that of those with
-three devices or more counts, their median, for one or two are often sisters of one chip. The rest
-is as of "known", and what all families share as of "unmeasured".
+Calibrated: the residual after 200 rows of a family on the device, from the committed results of
+suite ``calibrated``.
 
-Calibrated: what 200 rows of a family on the device leave, by the committed results of suite
-``calibrated``.
-
-Host: what constants fitted on all other models leave of a model's host time on one machine
+Host: residual of a model's host time on one machine, under constants fitted on all other models
 (``serving/vidur_cpu_overheads``). Network: the card of the collectives' corrections.
 
-Composition: how far the sum of measured kernels is from the measured pass
-(``neusight/model_e2e``), which holds for eager passes and stands in for the others, so that no row
-of an engine is fitted on. What rows of engines alone would ask for (``serving_spread``) is printed
-and kept on the card as a cross-check: each source says what the other two leave out.
+Composition: distance of the sum of measured kernels from the measured pass
+(``neusight/model_e2e``), of eager passes, and used for the others too, so that no row of an engine
+is fitted on. The spread that rows of engines alone would need (``serving_spread``) is printed and
+kept on the card as a cross-check: each source is predicted from the other two.
 
 Writes ``catalog/physics/uncertainty.json``.
 """
@@ -46,34 +45,32 @@ from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
 
-import msgspec
 import numpy as np
-import pyarrow.parquet as pq
 
+from benchmarks import fitting
 from silicast.core.catalog import CATALOG
-from silicast.core.files import write_atomically
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
-from silicast.hardware.catalog import find_device
-from silicast.kernels.physics import Physics, PhysicsCard, load_physics
+from silicast.kernels.physics import load_physics
 from silicast.learning.tiers import Evidence
-from silicast.learning.training import MeasuredKernels
-from silicast.validation.held_out import unmeasured
-from silicast.validation.held_rows import by_device, predicted, some_rows
-from silicast.validation.suite import data_folder, resting, suites
-from silicast.validation.suites.intervals import LABELS
+from silicast.validation.scorecard.held_out import unmeasured
+from silicast.validation.scorecard.rows import MeasuredRows, shares_of
+from silicast.validation.scorecard.suite import data_folder, predicted, resting, suites
+from silicast.validation.scorecard.suites.intervals import OF_MODELS
+from silicast.validation.scorecard.tables import read_records
+from silicast.validation.scorecard.training import by_metric_and_device
 
 ACCURACY = Path(__file__).resolve().parents[1] / "docs" / "accuracy"
 KINDS = ("learned", "known", "unmeasured")
 ROWS = 400
 """Of each family, format and device, about."""
 FEWEST = 20
-"""Rows of a family on a device that say something of what they share."""
+"""Rows of a family on a device, below which their median is not used."""
 EDGES = np.array([0.01, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0])
 """Distances, octaves, between which correlations are averaged."""
 PAIRS = 40_000
 UNLIKE_OCTAVES = 4.0
-"""Judged: batch sizes of two different names; at such a distance nothing is shared."""
+"""Judged: distance of sizes of two different names, at which errors are independent."""
 STRUCTURE_LOG_SD = 0.25
 """Judged: a wrong number of key-value heads, or an MLP with or without a gate, is about as much."""
 EXPERTS_LOG_SD = 0.2
@@ -109,19 +106,18 @@ def residuals(data: Path) -> tuple[dict[str, list[Residuals]], list[str]]:
     """
     kinds: list[str] = []
     found: dict[str, list[Residuals]] = {kind: [] for kind in KINDS}
-    for (_, device), parts in by_device(data).items():
-        architecture = find_device(device).architecture
-        chosen = some_rows(parts, ROWS, held_out=True)
+    for (_, device), parts in by_metric_and_device(data).items():
+        chosen = shares_of(parts, ROWS, held=True)
         kinds += [f"{part.batch.variant.dtype} {sorted(part.batch.dims)}" for part in chosen]
         for kind in KINDS:
-            with knowing(kind, architecture):
+            with knowing(kind, parts[0].hardware.architecture):
                 for part in chosen:
                     left = np.log(part.seconds / predicted(part).estimate_s)
                     found[kind].append(((part.batch.family, device), left, sizes(part)))
     return found, kinds
 
 
-def sizes(part: MeasuredKernels) -> F64:
+def sizes(part: MeasuredRows) -> F64:
     """log2 of every size of a part, of sequences their sum; shape (dimensions, n)."""
     rows = []
     for _, values in sorted(part.batch.dims.items()):
@@ -134,7 +130,7 @@ def sizes(part: MeasuredKernels) -> F64:
 
 
 def components(parts: list[Residuals]) -> dict[str, float]:
-    """Variances of medians: the device's, the family's, of both, all in all."""
+    """Variances of medians: of the device, of the family, and of both together."""
     cells: dict[Cell, list[F64]] = defaultdict(list)
     for cell, left, _ in parts:
         cells[cell].append(left)
@@ -220,8 +216,8 @@ def field(parts: list[Residuals]) -> tuple[float, float]:
 
 
 def calibrated() -> dict[str, float]:
-    """Constants of what 200 rows leave, by family, of the committed results of suite
-    ``calibrated``: their bias and the rest of their 90 % quantile; "other" is the median.
+    """Bias and spread that remain after 200 rows, by family, from the committed results of suite
+    ``calibrated``; "other" is the median.
     """
     results = json.loads((ACCURACY / "calibrated.json").read_bytes())
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -255,7 +251,7 @@ def calibrated() -> dict[str, float]:
 
 
 def sister() -> dict[str, float]:
-    """Log sd of what a family's kernels share on a device that its correction never saw."""
+    """Log sd of the common error of a family's kernels on a device without training rows."""
     cards = [json.loads(path.read_bytes()) for path in sorted((CATALOG / "learned").glob("*.json"))]
     trained = [one for card in cards for one in card["trained"]]
     found = np.median([one["device_log_sd"] for one in trained if len(one["devices"]) >= 3])
@@ -264,8 +260,7 @@ def sister() -> dict[str, float]:
 
 def host_spread(data: Path) -> float:
     """Log sd of a model's host time around the line through the other models' on its machine."""
-    rows = pq.read_table(data / "serving/vidur_cpu_overheads.parquet").to_pylist()
-    rows = [row for row in rows if row["blob"] == VINTAGE]
+    rows = read_records(data / "serving/vidur_cpu_overheads.parquet", blob=VINTAGE)
     groups: dict[tuple[str, int], list[tuple[str, float, float]]] = defaultdict(list)
     for row in rows:
         spent = sum(row[column] for column in HOST_COLUMNS)
@@ -286,7 +281,7 @@ def host_spread(data: Path) -> float:
 
 def measured_sums(data: Path) -> dict[str, float]:
     """Log sd of a measured pass around the sum of its measured kernels."""
-    table = pq.read_table(data / "neusight/model_e2e.parquet").to_pylist()
+    table = read_records(data / "neusight/model_e2e.parquet")
     gaps = [
         math.log1p(row["opsum_gpu_vs_e2e_pct"] / 100.0)
         for row in table
@@ -296,14 +291,14 @@ def measured_sums(data: Path) -> dict[str, float]:
 
 
 def serving_spread() -> dict[str, float]:
-    """Suite of engines -> the log sd of composition with which 90 % of the rows of the other suites
-    are inside, their labels counting alike.
+    """Suite of engines -> the log sd of composition that covers 90 % of the rows of the other
+    suites, with equal weight for each label.
     """
     now = load_physics("uncertainty").default["serving.composition_log_sd"]
     spare: dict[str, list[F64]] = {}
     for name in ENGINES:
         for scored in suites()[name].score(data_folder()):
-            if scored.metric not in LABELS[name]:
+            if scored.metric not in OF_MODELS[name]:
                 continue
             variance = np.square(np.log(scored.p95 / scored.estimate) / Z90) - now * now
             error = np.log(scored.measured / scored.estimate)
@@ -360,22 +355,16 @@ def main() -> None:
     default["serving.composition_log_sd"] = round(sums["log_sd"], 4)
     scores["composition of engines, by rows of the other sources"] = serving_spread()
     print(scores["composition of engines, by rows of the other sources"])
-    physics = Physics(
-        format=1,
-        card=PhysicsCard(
-            data=["all kernel tables", "serving/vidur_cpu_overheads", "neusight/model_e2e"],
-            split="rows that corrections hold out; spreads: no time depends on them",
-            command="benchmarks/fit_uncertainty.py",
-            date="2026-11-22",
-            scores=scores,
-            notes="see the benchmark",
-        ),
-        default=dict(sorted(default.items())),
-        architectures={},
+    about = fitting.card(
+        "benchmarks/fit_uncertainty.py",
+        ["all kernel tables", "serving/vidur_cpu_overheads", "neusight/model_e2e"],
+        "rows that corrections hold out; spreads: no time depends on them",
+        scores,
+        "see the benchmark",
     )
-    path = CATALOG / "physics" / "uncertainty.json"
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(physics), indent=2) + b"\n")
-    print(path.name, physics.default)
+    found = fitting.physics({**about, "date": "2026-11-22"}, dict(sorted(default.items())))
+    fitting.write_physics(fitting.PHYSICS / "uncertainty.json", found)
+    print(found.default)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from benchmarks.fitting import Constants, Tables
 from benchmarks.gemm_problem import (
     PRIOR_SD,
     ROWS_PER_DEVICE,
     STEPS,
-    Constants,
     Problem,
     add_spread,
     architecture_of,
@@ -18,7 +18,7 @@ from benchmarks.gemm_problem import (
     training,
 )
 from silicast.kernels.gemm_constants import BORROWS, WIDENED_BEFORE
-from silicast.validation.gemm_rows import Rows
+from silicast.validation.scorecard.rows import MeasuredRows
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,13 @@ NOT_OF_OTHERS = ("split_s", "extra_s")
 
 
 def fit_format(
-    form: Format, parts: Sequence[Rows], common: dict[str, float], own: Constants,
+    form: Format, parts: Sequence[MeasuredRows], common: Constants, own: Tables,
     rows: int = ROWS_PER_DEVICE, steps: int = STEPS,
-) -> tuple[dict[str, float], Constants]:  # fmt: skip
+) -> tuple[Constants, Tables]:  # fmt: skip
     """One recipe's constants on top of ``common`` and ``own``."""
     d = form.dtype
-    mine = [part for part in parts if part.variant.dtype == d]
-    libraries = sorted({p.variant.library for p in mine})
+    mine = [part for part in parts if part.batch.variant.dtype == d]
+    libraries = sorted({p.batch.variant.library for p in mine})
     marked = [
         (f"{d}.{n}:{x}", n) for x in libraries for n in form.of_library + form.both
         if not (n.startswith("quantise") and not _quantised(mine, x))
@@ -98,7 +98,7 @@ def fit_format(
     names = [(f"{d}.{n}", n) for n in form.own]
     names += [pair for pair in marked if pair[1] in form.both]
     base = {**common, **{f"{d}.{n}": x for n, x in form.given.items()}}
-    start: Constants = {a: {} for a in own}
+    start: Tables = {a: {} for a in own}
     before = f"{BORROWS.get(d, d)}."
     for full, plain in names + shared:
         borrowed = full.replace(f"{d}.", before)
@@ -107,7 +107,7 @@ def fit_format(
             found = own[a].get(borrowed, common.get(borrowed, own[a].get(plain, common[plain])))
             start[a][full] = form.start.get(plain, found)
     free = tuple(full for full, _ in shared), tuple(full for full, _ in names)
-    there = {(architecture_of(part), part.variant.library) for part in mine}
+    there = {(architecture_of(part), part.batch.variant.library) for part in mine}
     problem = Problem(training(mine, rows), *free, base, own, start, PRIOR_SD)
     common, fitted = solve(problem, steps)
     for a, table in fitted.items():  # a library's constants where it was not measured: the others'
@@ -124,22 +124,22 @@ def fit_format(
 
 
 def fit_bmm(
-    parts: Sequence[Rows], common: dict[str, float], own: Constants,
+    parts: Sequence[MeasuredRows], common: Constants, own: Tables,
     rows: int = ROWS_PER_DEVICE, steps: int = STEPS,
-) -> tuple[dict[str, float], Constants]:  # fmt: skip
+) -> tuple[Constants, Tables]:  # fmt: skip
     """What calls of batched products add: a constant, and their own quantisation in fp8."""
     for prefix, dtype in (("", "bf16"), ("fp8.", "fp8")):
         mine = [
             part for part in parts
-            if part.variant.dtype == dtype and WIDENED_BEFORE not in part.variant.kernel
+            if part.batch.variant.dtype == dtype and WIDENED_BEFORE not in part.batch.variant.kernel
         ]  # fmt: skip
         added = f"{prefix}extra_s:bmm"
-        libraries = sorted({part.variant.library for part in mine})
+        libraries = sorted({part.batch.variant.library for part in mine})
         free = [f"fp8.{n}:{x}_bmm" for x in libraries for n in QUANTISE] if prefix else []
         base = {**common, added: common[f"{prefix}extra_s"] + 1.5e-6}
         for name in free:
             base[name] = common[f"fp8.{name.partition('.')[2].partition(':')[0]}"]
-        start: Constants = {a: {added: base[added]} for a in own}
+        start: Tables = {a: {added: base[added]} for a in own}
         problem = Problem(training(mine, rows), tuple(free), (added,), base, own, start, {})
         common, fitted = solve(problem, steps)
         own = {a: fitted.get(a, own[a]) for a in own}
@@ -150,5 +150,5 @@ def fit_bmm(
     return common, own
 
 
-def _quantised(parts: Sequence[Rows], library: str) -> bool:
-    return any(part.variant.flags for part in parts if part.variant.library == library)
+def _quantised(parts: Sequence[MeasuredRows], library: str) -> bool:
+    return any(part.batch.variant.flags for part in parts if part.batch.variant.library == library)

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from silicast.core.dtypes import recipe_for
+from benchmarks import fitting
+from benchmarks.fitting import Constants, F, Tables
+from silicast.core.dtypes import Recipe, recipe_for
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.kernels.gemm import Setting, estimate
@@ -23,10 +24,7 @@ from silicast.kernels.gemm_constants import (
     run_as,
     selected,
 )
-from silicast.validation.gemm_rows import Rows, sample
-
-F = NDArray[np.float64]
-Constants = dict[str, dict[str, float]]
+from silicast.validation.scorecard.rows import MeasuredRows, held_out, least_hashed
 
 SPREAD = {
     "device_log_sd": 0.04, "family_log_sd": 0.03, "unmeasured_device_log_sd": 0.18,
@@ -49,31 +47,43 @@ STEPS = 200
 """Of the solver, where a fit is not asked to be quick."""
 
 
-def architecture_of(rows: Rows) -> str:
-    return find_device(rows.device).architecture
+def architecture_of(rows: MeasuredRows) -> str:
+    return rows.hardware.architecture
 
 
-def predict(rows: Rows, table: Mapping[str, float]) -> F:
+def recipe_of(rows: MeasuredRows) -> Recipe:
+    variant = rows.batch.variant
+    return run_as(recipe_for(variant.dtype), rows.hardware, variant.kernel)
+
+
+def sizes_of(rows: MeasuredRows) -> tuple[F, ...]:
+    return tuple(rows.batch.dims[name].astype(np.float64) for name in ("m", "n", "k", "batch"))
+
+
+def predict(rows: MeasuredRows, table: Mapping[str, float]) -> F:
     """Seconds under a flat table of constants, "recipe.name" entries included."""
-    device = find_device(rows.device)
-    recipe = run_as(recipe_for(rows.variant.dtype), device, rows.variant.kernel)
+    device, variant = rows.hardware, rows.batch.variant
     flat = from_specification(table, device)
-    constants = selected(flat, recipe, rows.variant.library, rows.variant.kernel)
-    setting = Setting.of(rows.variant, device, constants)
-    m, n, k, batch = (x.astype(np.float64) for x in (rows.m, rows.n, rows.k, rows.batch))
-    return estimate(setting, m, n, k, batch)[0]
+    constants = selected(flat, recipe_of(rows), variant.library, variant.kernel)
+    setting = Setting.of(variant, device, constants)
+    return estimate(setting, *sizes_of(rows))[0]
+
+
+def log_ratio(rows: MeasuredRows, table: Mapping[str, float]) -> F:
+    """log(estimate / measured)."""
+    return np.log(predict(rows, table) / rows.seconds)
 
 
 @dataclass(frozen=True)
 class Problem:
     """Which constants are free on which rows."""
 
-    parts: Sequence[Rows]
+    parts: Sequence[MeasuredRows]
     shared: tuple[str, ...]
     own: tuple[str, ...]
     base: Mapping[str, float]
     fixed: Mapping[str, Mapping[str, float]]
-    start: Constants
+    start: Tables
     prior_sd: Mapping[str, float]
 
     @property
@@ -84,15 +94,15 @@ class Problem:
         own = [(a, name) for a in self.architectures for name in self.own]
         return [("", name) for name in self.shared] + own
 
-    def table(self, logs: F) -> tuple[dict[str, float], Constants]:
+    def table(self, logs: F) -> tuple[Constants, Tables]:
         common = dict(self.base)
-        own: Constants = {a: dict(self.fixed.get(a, {})) for a in self.architectures}
+        own: Tables = {a: dict(self.fixed.get(a, {})) for a in self.architectures}
         for (architecture, name), value in zip(self.names(), np.exp(logs), strict=True):
             (own[architecture] if architecture else common)[name] = float(value)
         return common, own
 
 
-def solve(problem: Problem, steps: int = 40) -> tuple[dict[str, float], Constants]:
+def solve(problem: Problem, steps: int = 40) -> tuple[Constants, Tables]:
     """Shared and own constants at the optimum."""
     names = problem.names()
     first = np.log([
@@ -106,8 +116,7 @@ def solve(problem: Problem, steps: int = 40) -> tuple[dict[str, float], Constant
     def residuals(logs: F) -> F:
         common, own = problem.table(logs)
         found = [
-            np.log(predict(part, {**common, **own[architecture_of(part)]}) / part.seconds)
-            for part in problem.parts
+            log_ratio(part, {**common, **own[architecture_of(part)]}) for part in problem.parts
         ]
         return np.concatenate([*found, (logs - first) * pull])
 
@@ -117,18 +126,16 @@ def solve(problem: Problem, steps: int = 40) -> tuple[dict[str, float], Constant
     return problem.table(solution.x)
 
 
-def training(parts: Sequence[Rows], count: int = ROWS_PER_DEVICE) -> list[Rows]:
-    picked = [sample(part.take(~part.held_out), count) for part in parts]
-    return [part for part in picked if len(part)]
+def training(parts: Sequence[MeasuredRows], count: int = ROWS_PER_DEVICE) -> list[MeasuredRows]:
+    return [least_hashed(part, count) for part in held_out(parts, False)]
 
 
-def score(rows: Rows, table: Mapping[str, float]) -> dict[str, float]:
+def score(rows: MeasuredRows, table: Mapping[str, float]) -> Constants:
     """Errors in percent; the baseline is the roofline times its median ratio on these rows."""
-    ratio = predict(rows, table) / rows.seconds
-    device = find_device(rows.device)
-    recipe = run_as(recipe_for(rows.variant.dtype), device, rows.variant.kernel)
+    logs = log_ratio(rows, table)
+    device, variant, recipe = rows.hardware, rows.batch.variant, recipe_of(rows)
     pipe = device.matrix_pipe(recipe.compute)
-    m, n, k, b = (x.astype(np.float64) for x in (rows.m, rows.n, rows.k, rows.batch))
+    m, n, k, b = sizes_of(rows)
     moved = m * k * recipe.activation_bits + n * k * recipe.weight_bits + m * n * 16.0
     roof = np.maximum(
         2 * m * n * k * b / device.peak_per_s(pipe, recipe.compute),
@@ -136,84 +143,75 @@ def score(rows: Rows, table: Mapping[str, float]) -> dict[str, float]:
     )
     plain = roof / rows.seconds
     plain = plain / np.median(plain)
-    errors = np.abs(ratio - 1.0)
-    own = selected(table, recipe, rows.variant.library, rows.variant.kernel)
-    sd = own["independent_log_sd"]
+    errors = np.abs(np.exp(logs) - 1.0)
+    sd = selected(table, recipe, variant.library, variant.kernel)["independent_log_sd"]
     width = Z90 * math.sqrt(sd**2 + SPREAD["device_log_sd"] ** 2 + SPREAD["family_log_sd"] ** 2)
     return {
         "rows": len(rows),
         "mape": round(100 * float(errors.mean()), 2),
         "median": round(100 * float(np.median(errors)), 2),
         "p95": round(100 * float(np.quantile(errors, 0.95)), 1),
-        "bias": round(100 * float(np.exp(np.median(np.log(ratio))) - 1), 2),
-        "coverage90": round(100 * float(np.mean(np.abs(np.log(ratio)) <= width)), 1),
-        "log_sd": round(float(np.std(np.log(ratio))), 4),
+        "bias": round(100 * float(np.exp(np.median(logs)) - 1), 2),
+        "coverage90": round(100 * float(np.mean(np.abs(logs) <= width)), 1),
+        "log_sd": round(float(np.std(logs)), 4),
         "roofline_constant": round(100 * float(np.abs(plain - 1).mean()), 1),
-        "campaign_spread": round(
-            100 * float(np.mean((rows.high - rows.low) / rows.seconds / 2)), 1
-        ),
+        "campaign_spread": 0.0
+        if rows.noise is None
+        else round(100 * float(np.mean(rows.noise)), 1),
     }
 
 
-def label(rows: Rows) -> str:
-    name = f"{rows.source} {rows.device} {rows.variant.dtype}"
-    if WIDENED_BEFORE in rows.variant.kernel:
+def label(rows: MeasuredRows) -> str:
+    variant = rows.batch.variant
+    source = rows.words.get("source", "aic bmm" if rows.words.get("table") == "mla_bmm" else "aic")
+    name = f"{source} {rows.device} {variant.dtype}"
+    if WIDENED_BEFORE in variant.kernel:
         name = f"{name} as bf16"
-    return f"{name} {rows.variant.library}".strip()
+    return f"{name} {variant.library}".strip()
 
 
-def report(
-    title: str, parts: Sequence[Rows], common: dict[str, float], own: Constants
-) -> dict[str, dict[str, float]]:
+def report(title: str, parts: Sequence[MeasuredRows], common: Constants, own: Tables) -> Tables:
     """Held-out scores, printed and returned."""
     print(f"== {title}")
     found = {}
-    for part in parts:
-        held = part.take(part.held_out)
-        if not len(held):
-            continue
-        result = score(held, {**common, **own.get(architecture_of(part), {})})
+    for part in held_out(parts):
+        result = score(part, {**common, **own.get(architecture_of(part), {})})
         found[label(part)] = result
         print(f"{label(part):44s}", "  ".join(f"{k} {v}" for k, v in result.items()))
     return found
 
 
 def add_spread(
-    parts: Sequence[Rows], common: dict[str, float], own: Constants, prefix: str, suffix: str = ""
-) -> tuple[dict[str, float], Constants]:
+    parts: Sequence[MeasuredRows], common: Constants, own: Tables, prefix: str, suffix: str = ""
+) -> tuple[Constants, Tables]:
     """Independent log sd from training rows: their 90 % error, shared factors taken out."""
-    shared = SPREAD["device_log_sd"] ** 2 + SPREAD["family_log_sd"] ** 2
+    shared = (SPREAD["device_log_sd"], SPREAD["family_log_sd"])
     own = {a: dict(table) for a, table in own.items()}
     name = f"{prefix}independent_log_sd"
     for architecture in sorted({architecture_of(part) for part in parts}):
         table = {**common, **own.setdefault(architecture, {})}
         mine = [part for part in parts if architecture_of(part) == architecture]
-        errors: dict[str, list[F]] = {p.variant.library: [] for p in mine}
+        errors: dict[str, list[F]] = {p.batch.variant.library: [] for p in mine}
         for part in mine:
-            errors[part.variant.library].append(np.abs(np.log(predict(part, table) / part.seconds)))
+            errors[part.batch.variant.library].append(log_ratio(part, table))
         bmm = f"_{suffix}" if suffix else ""
         marks = {f":{library}{bmm}": found for library, found in errors.items() if library}
         marks[f":{suffix}" if suffix else ""] = [one for found in errors.values() for one in found]
         for mark, found in marks.items():
             if mark not in ("", f":{suffix}") and len(errors) == 1:
                 continue
-            total = float(np.quantile(np.concatenate(found), 0.9)) / Z90
-            own[architecture][f"{name}{mark}"] = math.sqrt(max(total * total - shared, 0.0025))
+            sd = fitting.own_log_sd(np.concatenate(found), shared)
+            own[architecture][f"{name}{mark}"] = sd
     name = f"{name}:{suffix}" if suffix else name
     return {**common, **middle(own, (name,))}, own
 
 
-def middle(own: Constants, names: Sequence[str]) -> dict[str, float]:
+def middle(own: Tables, names: Sequence[str]) -> Constants:
     """Geometric means over architectures: what an architecture without data gets."""
-    found = {}
-    for name in names:
-        logs = [math.log(table[name]) for table in own.values() if name in table]
-        if logs:
-            found[name] = math.exp(sum(logs) / len(logs))
-    return found
+    return fitting.means({n: table[n] for n in names if n in table} for table in own.values())
 
 
-def scaled(own: Constants, common: Mapping[str, float], parts: Sequence[Rows]) -> dict[str, float]:
+def scaled(own: Tables, common: Mapping[str, float], parts: Sequence[MeasuredRows]) -> Constants:
     """Geometric means, over the architectures of ``parts``, of constants in units of the device.
 
     What :func:`silicast.kernels.gemm_constants.from_specification` turns back. Of formats that
@@ -227,18 +225,12 @@ def scaled(own: Constants, common: Mapping[str, float], parts: Sequence[Rows]) -
         if architecture in NOT_AVERAGED:
             continue
         chips = [find_device(name) for name in sorted(names)]
-        clock = math.exp(sum(math.log(chip.clocks.boost_hz) for chip in chips) / len(chips))
+        clock = fitting.geometric_mean(chip.clocks.boost_hz for chip in chips)
         size = max(chips[0].rate_per_core("tensor", x) for x in SIXTEEN_BITS) / TYPICAL_OPS
         for name, value in own.get(architecture, {}).items():
             for by, (plain, power) in SCALED.items():
                 if name.rpartition(".")[2].partition(":")[0] == plain and name in common:
                     unit = clock if plain.endswith("_s") else 1.0
                     new = name.replace(plain, by)
-                    found.setdefault(new, []).append(
-                        math.log(value * unit) - power * math.log(size)
-                    )
-    return {name: math.exp(sum(logs) / len(logs)) for name, logs in sorted(found.items())}
-
-
-def rounded(table: Mapping[str, float]) -> dict[str, float]:
-    return {name: float(f"{value:.4g}") for name, value in sorted(table.items())}
+                    found.setdefault(new, []).append(value * unit / size**power)
+    return {name: fitting.geometric_mean(values) for name, values in sorted(found.items())}

@@ -1,74 +1,45 @@
-"""What every architecture would get if nobody had measured it: fits without its rows.
+"""Constants of every architecture as if it were unmeasured: fits without its rows.
 
     OPENBLAS_NUM_THREADS=1 python -m benchmarks.fit_gemm --transfer
 
-Writes validation/held_out/gemm.json, one set of constants an architecture, which the suites of
-whole architectures held out rest on, and prints how far they are off on all of its rows. Fewer
+Writes held_out/gemm.json of the scorecard, one set of constants an architecture, which the suites
+of whole architectures held out rest on, and prints how far they are off on all of its rows. Fewer
 rows and steps than the shipped fit.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks import fitting
 from benchmarks.fit_gemm import (
-    DATA,
     FMA_ONLY,
-    HOST_SPREAD,
     MONOLITHIC_L2,
     STAND_IN,
+    body,
     fit_bf16,
     fit_fp32,
     fit_ga10x,
+    read_all,
     with_stand_in,
 )
+from benchmarks.fitting import Constants, Tables
 from benchmarks.gemm_formats import FORMATS, fit_bmm, fit_format
-from benchmarks.gemm_problem import (
-    SPREAD,
-    Constants,
-    architecture_of,
-    label,
-    predict,
-    rounded,
-)
+from benchmarks.gemm_problem import architecture_of, label, log_ratio
 from silicast.core.dtypes import recipe_for
 from silicast.core.prediction import Z90
 from silicast.kernels.gemm_constants import SIXTEEN_BITS, selected
-from silicast.validation.gemm_rows import (
-    Rows,
-    bf16_rows,
-    bmm_rows,
-    fp32_rows,
-    pipeweave_rows,
-    quantised_rows,
-    sample,
-    vidur_rows,
-)
+from silicast.validation.scorecard.rows import MeasuredRows, least_hashed
 
-OUT = Path(__file__).resolve().parents[1] / "src/silicast/validation/held_out/gemm.json"
 ROWS, STEPS = 250, 40
 SCORED = 800
 MONOLITHIC = ("ada", "ampere-ga10x")
 
-Groups = dict[str, list[Rows]]
-
-
-def read_all() -> Groups:
-    """Rows of every stage of the fit."""
-    return {
-        "bf16": bf16_rows(DATA),
-        "vidur": vidur_rows(DATA),
-        "narrow": quantised_rows(DATA, tuple(form.dtype for form in FORMATS))
-        + pipeweave_rows(DATA),
-        "bmm": bmm_rows(DATA),
-        "fp32": fp32_rows(DATA),
-    }
+Groups = dict[str, list[MeasuredRows]]
 
 
 def without(groups: Groups, held: str) -> Groups:
@@ -79,35 +50,26 @@ def without(groups: Groups, held: str) -> Groups:
     }
 
 
-def fit_tensor(rest: Groups, held: str) -> tuple[dict[str, float], Constants]:
+def fit_tensor(rest: Groups, held: str) -> tuple[Constants, Tables]:
     """All stages but fp32, on ``rest``; Ampere's workstation chips need Ada's constants."""
     common, own = fit_bf16(rest["bf16"], ROWS, STEPS)
     if held not in MONOLITHIC:
         common, own = fit_ga10x(rest["vidur"], common, own)
     for form in FORMATS:
-        if any(part.variant.dtype == form.dtype for part in rest["narrow"]):
+        if any(part.batch.variant.dtype == form.dtype for part in rest["narrow"]):
             common, own = fit_format(form, rest["narrow"], common, own, ROWS, STEPS)
     return fit_bmm(rest["bmm"], common, own, ROWS, STEPS)
 
 
-def body(common: Mapping[str, float], own: Constants, held: str) -> dict[str, Any]:
-    """Default, architectures and fallback of a constants file."""
-    return {
-        "default": rounded({**common, **SPREAD, **HOST_SPREAD}),
-        "architectures": {a: rounded(table) for a, table in sorted(own.items())},
-        "fallback": {held: STAND_IN},
-    }
-
-
-def report_held(parts: Sequence[Rows], found: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+def report_held(parts: Sequence[MeasuredRows], found: Mapping[str, Any]) -> Tables:
     """Mean error, bias and coverage of the interval on all rows of an architecture, in percent."""
     scores = {}
     for part in parts:
-        rows = sample(part, SCORED)
         table = {**found["default"], **found["architectures"][STAND_IN]}
-        logs = np.log(predict(rows, table) / rows.seconds)
-        recipe = recipe_for(part.variant.dtype)
-        own = selected(table, recipe, part.variant.library, part.variant.kernel)
+        logs = log_ratio(least_hashed(part, SCORED), table)
+        variant = part.batch.variant
+        recipe = recipe_for(variant.dtype)
+        own = selected(table, recipe, variant.library, variant.kernel)
         known = any(
             f"{recipe.name}.tensor_efficiency" in t for t in found["architectures"].values()
         )
@@ -137,12 +99,7 @@ def hold_out_all() -> None:
         own = with_stand_in(common, own, rest["bf16"])
         if held in MONOLITHIC:  # a fact of the chip, not fitted
             own[STAND_IN]["resident_share"] = MONOLITHIC_L2
-        found[held] = body(common, own, held)
+        found[held] = body(common, own, {held: STAND_IN})
         mine = [p for parts in groups.values() for p in parts if architecture_of(p) == held]
         report_held(mine, found[held])
-    OUT.parent.mkdir(exist_ok=True)
-    OUT.write_text(json.dumps(found, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    hold_out_all()
+    fitting.write_json(fitting.HELD_OUT / "gemm.json", found)

@@ -13,23 +13,22 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from silicast.core.files import write_atomically
+from benchmarks import fitting
+from benchmarks.fitting import F
 from silicast.hardware.catalog import find_device
 from silicast.kernels.gemm import Setting
 from silicast.kernels.gemm_model import evaluate
-from silicast.validation.suite import data_folder
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.streaming import NEUSIGHT
+from silicast.validation.scorecard.tables import read_records
 from silicast.workload.op import Variant
 
-TABLE = "neusight/kernels_nvidia.parquet"
 TARGET = Path(__file__).parent / "results" / "kernel_choice.json"
 MOST = 1000
 """Rows of a device and operation."""
 EAGER = Variant(dtype="fp32", launch="stream")
-COLUMNS = ("op", "gpu", "split", "B", "M", "N", "K", "kernel_name", "tile_x", "tile_y")
 
 Row = dict[str, Any]
 
@@ -65,9 +64,7 @@ def score(rows: list[Row], train: list[Row]) -> dict[str, float]:
 
     numbers = range(len(rows))
     known = [i for i in numbers if truth[i] in kinds]
-    ratio: NDArray[np.float64] = np.array(
-        [time[kinds.index(truth[i]), i] / time[order[0, i], i] for i in known]
-    )
+    ratio: F = np.array([time[kinds.index(truth[i]), i] / time[order[0, i], i] for i in known])
     return {
         "rows": len(rows),
         "candidate": share([truth[i] in kinds for i in numbers]),
@@ -80,23 +77,18 @@ def score(rows: list[Row], train: list[Row]) -> dict[str, float]:
 
 
 def main() -> None:
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(data_folder() / TABLE, columns=list(COLUMNS))
-    table = table.filter(pc.is_valid(table["tile_x"]))
+    table = [row for row in read_records(data_folder() / NEUSIGHT) if row["tile_x"] is not None]
     random = np.random.default_rng(0)
     found: dict[str, dict[str, float]] = {}
-    for gpu in sorted(set(table["gpu"].to_pylist())):
-        own = table.filter(pc.equal(table["gpu"], gpu))
+    for gpu in sorted({row["gpu"] for row in table}):
         for op in ("linear", "bmm"):
-            rows = own.filter(pc.equal(own["op"], op)).to_pylist()
+            rows = [row for row in table if row["gpu"] == gpu and row["op"] == op]
             test = [row for row in rows if row["split"] == "test"]
             test = [test[i] for i in np.sort(random.permutation(len(test))[:MOST])]
             train = [row for row in rows if row["split"] == "train"]
             found[f"{gpu} {op}"] = score(test, train)
             print(gpu, op, found[f"{gpu} {op}"], flush=True)
-    write_atomically(TARGET, msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+    fitting.write_physics(TARGET, found, indent=1)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The sizes that measured kernels have: outside them a prediction is an extrapolation.
+"""Ranges of measured sizes: outside them a prediction is an extrapolation.
 
     .venv/bin/python benchmarks/measured_ranges.py
 
@@ -10,28 +10,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import numpy as np
-import pyarrow.parquet as pq
 
-from silicast.core.catalog import CATALOG
-from silicast.core.files import write_atomically
-from silicast.kernels.physics import Physics, PhysicsCard
-from silicast.validation.suite import data_folder
-from silicast.validation.suites._conv_rows import load_rows
+from benchmarks import fitting
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.conv2d import conv_rows
+from silicast.validation.scorecard.suites.streaming import NEUSIGHT
+from silicast.validation.scorecard.tables import AIC, read_columns
 
 LOG_SD_PER_OCTAVE = 0.1
-DATA = data_folder()
-AIC = "aiconfigurator/"
 LATENT = ("context_mla", "generation_mla", "mla_context_module", "mla_generation_module")
-NEUSIGHT = "neusight/kernels_nvidia.parquet"
 EXPERTS = ("num_tokens", "num_experts", "topk", "hidden_size", "inter_size")
 MIXERS = ("gdn", "kda", "mamba2")
 
 
 def columns(table: str, *names: str) -> dict[str, np.ndarray]:
-    read = pq.read_table(DATA / table, columns=list(names))
-    return {name: read[name].to_numpy() for name in names}
+    return read_columns(data_folder() / table, names)
 
 
 def of_op(op: str) -> tuple[np.ndarray, np.ndarray]:
@@ -47,12 +41,7 @@ def sizes() -> dict[str, dict[str, Any]]:
     decode = columns(AIC + "generation_attention.parquet", *shapes)
     latent = {
         table: columns(AIC + f"{table}.parquet", "batch_size", "isl", "step", "num_heads")
-        for table in (
-            "context_mla",
-            "generation_mla",
-            "mla_context_module",
-            "mla_generation_module",
-        )
+        for table in LATENT
     }
     context, generation = latent["context_mla"], latent["generation_mla"]
     blocks = [latent["mla_context_module"], latent["mla_generation_module"]]
@@ -114,7 +103,7 @@ def experts() -> dict[str, np.ndarray]:
 
 def convolutions() -> dict[str, np.ndarray]:
     """No layer with groups was measured."""
-    rows = [rows.batch.dims for rows in load_rows(DATA)]
+    rows = [rows.batch.dims for rows in conv_rows(data_folder())]
     found = {
         name: np.concatenate([dims[name] for dims in rows])
         for name in ("batch", "in_channels", "out_channels", "height", "width")
@@ -131,28 +120,20 @@ def main() -> None:
             default[f"{family}.{name}.low"] = float(np.min(values))
             default[f"{family}.{name}.high"] = float(np.max(values))
             print(family, name, int(np.min(values)), int(np.max(values)))
-    physics = Physics(
-        format=1,
-        card=PhysicsCard(
-            data=[
-                "aiconfigurator: gemm, context_attention, generation_attention, computescale",
-                f"aiconfigurator: {', '.join(MIXERS)}",
-                NEUSIGHT,
-                "pipeweave/kernel_elementwise_sample.parquet",
-                "kernels/deepbench.csv.gz",
-                "aiconfigurator/moe.parquet, pipeweave/kernel_moe_w13.parquet",
-            ],
-            split="extents of all open rows; nothing is fitted",
-            command="benchmarks/measured_ranges.py",
-            date="2026-11-21",
-            scores={},
-            notes="log_sd_per_octave is judged: an error of 10 % for each factor of two outside",
-        ),
-        default=default,
-        architectures={},
+    about = fitting.card(
+        "benchmarks/measured_ranges.py",
+        [
+            "aiconfigurator: gemm, context_attention, generation_attention, computescale",
+            f"aiconfigurator: {', '.join(MIXERS)}",
+            NEUSIGHT,
+            "pipeweave/kernel_elementwise_sample.parquet",
+            "kernels/deepbench.csv.gz",
+            "aiconfigurator/moe.parquet, pipeweave/kernel_moe_w13.parquet",
+        ],
+        "extents of all open rows; nothing is fitted",
+        notes="log_sd_per_octave is judged: an error of 10 % for each factor of two outside",
     )
-    path = CATALOG / "physics" / "ranges.json"
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(physics), indent=2) + b"\n")
+    fitting.write_physics(fitting.PHYSICS / "ranges.json", fitting.physics(about, default))
 
 
 if __name__ == "__main__":

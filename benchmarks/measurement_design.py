@@ -1,10 +1,10 @@
 """Error of calibrations against the number of measured rows: a designed sweep against a random one.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/measurement_design.py [--cells N]
+    OPENBLAS_NUM_THREADS=1 python -m benchmarks.measurement_design [--cells N]
 
-Measured tables stand in for a user's machine. Of each, the architecture is predicted as if nobody
-had measured it; rows that no constant is fitted on are scored, the others are candidates, and of
-these only the chosen ones show their times. Writes benchmarks/results/measurement_design.json, and
+Measured tables stand in for a user's machine, whose architecture is predicted as an unmeasured one.
+Rows that no constant is fitted on are scored, the others are candidates, and only the times of
+chosen candidates are used. Writes benchmarks/results/measurement_design.json, and
 docs/_static/measurement_design.svg where matplotlib is installed. Deterministic; 8 minutes of one
 processor.
 """
@@ -21,23 +21,19 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
+from benchmarks import fitting
 from silicast.core.calibration import FORMAT, Calibration, Scope
-from silicast.core.files import write_atomically
 from silicast.core.numerics import F64
 from silicast.kernels.check import op_at
-from silicast.kernels.implementation import Implementation, KernelTimes, implementation_for
+from silicast.kernels.implementation import KernelTimes
 from silicast.learning.calibration import Calibrator
 from silicast.learning.calibration_fit import fit_offset, op_hash
 from silicast.learning.tiers import Evidence
 from silicast.measurement.design.point_design import PointDesign, Rule
 from silicast.measurement.design.points import KernelPoints, Points
-from silicast.validation.suite import data_folder
-from silicast.validation.suites._calibrated_rows import (
-    DEVICES,
-    Table,
-    tables,
-    unknown_architecture,
-)
+from silicast.validation.scorecard.held_out import unknown_architecture
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.user_tables import DEVICES, UserTable, user_tables
 
 TARGET = Path(__file__).parent / "results" / "measurement_design.json"
 FIGURE = Path(__file__).resolve().parents[1] / "docs" / "_static" / "measurement_design.svg"
@@ -54,7 +50,7 @@ SEEDS: Mapping[int, int] = {20: 5, 100: 3, 500: 3, 2000: 1}
 """Rows of random sweeps -> how many of them there are."""
 DESIGNED = (10, 20, 50, 100, 250, 500, 1000, 2000)
 SEEDED = 250
-"""Up to so many rows two designed sweeps are made, their errors averaged."""
+"""Up to so many rows the errors of two designed sweeps are averaged."""
 RULES: tuple[tuple[str, Rule, bool], ...] = (
     ("least certain", "largest", True),
     ("furthest", "spread", True),
@@ -70,9 +66,8 @@ class Cell:
     """A user's machine: rows that may be measured, and others that are to be predicted."""
 
     name: str
-    model: Implementation
-    candidates: Table
-    scored: Table
+    candidates: UserTable
+    scored: UserTable
     plain: list[KernelTimes]
     points: Points
     log_ratio: F64
@@ -89,10 +84,11 @@ class Cell:
             with unknown_architecture(self.architecture):
                 given = self.candidates.take(np.sort(np.array(rows, dtype=np.int64)))
                 device = self.scored.hardware
-                offset, _ = fit_offset(self.model, given.parts, device, learned=False)
+                parts = [part.kernels for part in given.parts]
+                offset, _ = fit_offset(self.scored.model, parts, device, learned=False)
                 calibrator = Calibrator(Calibration(FORMAT, Scope(device.name), [offset]))
                 found = [
-                    calibrator.times(times, self.model, part.batch, device)
+                    calibrator.times(times, self.scored.model, part.batch, device)
                     for times, part in zip(self.plain, self.scored.parts, strict=True)
                 ]
         estimate = np.concatenate([times.estimate_s for times in found])
@@ -117,10 +113,9 @@ class Cell:
         )
 
 
-def cell_of(table: Table) -> Cell:
+def cell_of(table: UserTable) -> Cell:
     """Candidates and scored rows of a table: different kernels."""
-    model = implementation_for(table.family, "simt")
-    assert model is not None
+    model = table.model
     order, held = table.drawn(), table.held_out
     candidates = table.take(np.sort(order[~held[order]][:CANDIDATES]))
     scored = table.take(np.sort(order[held[order]][:SCORED]))
@@ -134,10 +129,10 @@ def cell_of(table: Table) -> Cell:
         points, seconds = maker.of(ops, np.ones(len(ops)))
     name = f"{table.family} {table.dtype} {table.library} {table.device}".replace("  ", " ")
     ratio = np.log(candidates.seconds / seconds)
-    return Cell(name, model, candidates, scored, plain, points, ratio)
+    return Cell(name, candidates, scored, plain, points, ratio)
 
 
-def _hashes(table: Table) -> list[str]:
+def _hashes(table: UserTable) -> list[str]:
     return [op_hash(op_at(part.batch, i)) for part in table.parts for i in range(len(part.batch))]
 
 
@@ -247,7 +242,7 @@ def main() -> None:
     asked = parser.parse_args().cells
     every = {
         (table.family, table.dtype, table.library, table.device): table
-        for table in tables(data_folder(), DEVICES)
+        for table in user_tables(data_folder(), DEVICES)
     }
     results: dict[str, Any] = {}
     others: dict[str, Any] = {}
@@ -262,8 +257,7 @@ def main() -> None:
         return
     found = {"row_ratio": summary(results), "cells": results, "tried": others}
     print(found["row_ratio"])
-    text = msgspec.json.format(msgspec.json.encode(found), indent=1)
-    write_atomically(TARGET, text + b"\n")
+    fitting.write_physics(TARGET, found, indent=1)
     drawn(results)
 
 

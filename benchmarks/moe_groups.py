@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from silicast.core.prediction import Z90
-from silicast.hardware.catalog import find_device
+from benchmarks import fitting
+from benchmarks.fitting import Constants, F, Tables
 from silicast.kernels.moe import Columns, Setting, layer_of, selected, setting_with, throttled
 from silicast.kernels.moe_model import Layer, estimate
-from silicast.validation.suites._moe_rows import Rows
+from silicast.validation.scorecard.rows import MeasuredRows
 
-F = NDArray[np.float64]
-Tables = dict[str, dict[str, float]]
-"""Architecture -> qualified constant name -> value; "" = of all."""
 START = {
     "tensor_efficiency": 0.75, "operand_bytes_per_clock": 250.0, "unpack_per_clock": 100.0,
     "quantisation": 0.5, "store_bytes_per_clock": 20.0, "step_s": 5e-8, "wave_s": 1e-7,
@@ -47,35 +42,35 @@ class Group:
         return self.setting.recipe.name
 
 
-def grouped(parts: Sequence[Rows]) -> dict[str, list[Group]]:
-    """Groups by style; the layers are worked out once, whatever the constants."""
+Styles = dict[str, list[Group]]
+
+
+def grouped(parts: Sequence[MeasuredRows]) -> Styles:
+    """Groups by style; the layers do not depend on the constants and are built once."""
     base = {**START, **SPREAD, "independent_log_sd": 0.2, "skewed_log_sd": 0.1}
-    found: dict[tuple[Any, ...], list[tuple[Setting, Rows]]] = defaultdict(list)
+    found: dict[tuple[Any, ...], list[tuple[Setting, MeasuredRows]]] = defaultdict(list)
     for part in parts:
-        if len(part):
-            setting = setting_with(part.variant, find_device(part.device), base)
-            key = (part.device, setting.style, setting.rates)
-            found[key].append((setting, part))
-    styles: dict[str, list[Group]] = defaultdict(list)
+        setting = setting_with(part.batch.variant, part.hardware, base)
+        found[part.device, setting.style, setting.rates].append((setting, part))
+    styles: Styles = defaultdict(list)
     for items in found.values():
         setting = items[0][0]
-        layers = [layer_of(one, columns(part)) for one, part in items]
+        layer = joined([layer_of(one, columns(part)) for one, part in items])
         seconds = np.concatenate([part.seconds for _, part in items])
-        layer = joined(layers)
         styles[setting.style].append(Group(setting, setting.device.architecture, layer, seconds))
     return dict(sorted(styles.items()))
 
 
 def joined(layers: Sequence[Layer]) -> Layer:
     """Layers one after another."""
-    names = Layer.__dataclass_fields__
+    names = Layer.__struct_fields__
     return Layer(**{
         name: np.concatenate([getattr(layer, name) for layer in layers], axis=-1) for name in names
     })  # fmt: skip
 
 
-def columns(part: Rows) -> Columns:
-    d = part.dims
+def columns(part: MeasuredRows) -> Columns:
+    d = part.batch.dims
     return Columns(
         d["tokens"], d["experts"], np.minimum(d["topk"], d["experts"]), d["hidden"],
         -(-d["intermediate"] // d["tp"]), d["ep"],
@@ -88,46 +83,28 @@ def log_ratio(group: Group, constants: Mapping[str, float]) -> F:
     return np.log(throttled(group.setting, group.layer, found) / group.seconds)
 
 
-def merged(tables: Tables, architecture: str) -> dict[str, float]:
-    return {**tables[""], **tables.get(architecture, {})}
+def plain(tables: Tables, architecture: str, style: str, dtype: str) -> Constants:
+    """Constants of a style in a format on an architecture."""
+    return selected({**tables[""], **tables.get(architecture, {})}, style, dtype)
 
 
-def plain(table: Mapping[str, float], style: str, dtype: str) -> dict[str, float]:
-    return selected(table, style, dtype)
+def log_sd(own: float, device: str = "device_log_sd") -> float:
+    """Of the whole error of a row; ``device``: which of the errors of devices it has."""
+    return float(np.sqrt(own**2 + SPREAD[device] ** 2 + SPREAD["family_log_sd"] ** 2))
 
 
 def evaluate(
-    styles: Mapping[str, Sequence[Group]], tables: Tables, device: str = "device_log_sd"
+    styles: Styles, tables: Tables, device: str = "device_log_sd"
 ) -> dict[str, dict[str, float]]:
     """Errors in percent by device, style and format; ``device``: the shared error of devices."""
     found = {}
     for style, groups in styles.items():
         for group in groups:
-            table = plain(merged(tables, group.architecture), style, group.dtype)
-            logs = log_ratio(group, table)
-            sd = math.sqrt(
-                table["independent_log_sd"] ** 2 + SPREAD[device] ** 2
-                + SPREAD["family_log_sd"] ** 2
-            )  # fmt: skip
+            table = plain(tables, group.architecture, style, group.dtype)
+            sd = log_sd(table["independent_log_sd"], device)
             part = "" if group.setting.rates.part == "full" else f" {group.setting.rates.part}"
             gate = "" if group.setting.rates.gated else " ungated"
             name = f"{group.setting.device.name} {style} {group.dtype}{part}{gate}"
-            found[name] = {
-                "rows": len(logs),
-                "mape": round(100 * float(np.mean(np.abs(np.exp(logs) - 1))), 1),
-                "median": round(100 * float(np.median(np.abs(np.exp(logs) - 1))), 1),
-                "bias": round(100 * float(np.exp(np.median(logs)) - 1), 1),
-                "log_sd": round(float(np.std(logs)), 3),
-                "coverage90": round(100 * float(np.mean(np.abs(logs) <= Z90 * sd)), 1),
-            }
+            figures = ("rows", "mape", "median", "bias", "log_sd", "coverage90")
+            found[name] = fitting.percent(log_ratio(group, table), *figures, sd=sd)
     return dict(sorted(found.items()))
-
-
-def show(title: str, scores: Mapping[str, Mapping[str, float]]) -> None:
-    print(f"== {title}")
-    for name, row in scores.items():
-        print(f"{name:62s}", "  ".join(f"{k} {v}" for k, v in row.items()))
-    count = np.array([row["rows"] for row in scores.values()])
-    for name in ("mape", "coverage90"):
-        values = np.array([row[name] for row in scores.values()])
-        print(f"{title}: mean {name} {float((values * count).sum() / count.sum()):.1f}")

@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from silicast.validation.suite import data_folder, suites
+from silicast.validation.scorecard.suite import data_folder, suites
 
 PICTURE = Path(__file__).parents[1] / "docs" / "_static" / "end_to_end.svg"
 TITLES = {"prefill_ms": "prefill", "decode_step_ms": "decode step", "total_ms": "whole batch"}

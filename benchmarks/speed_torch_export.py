@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from silicast.composition.program_pass import predict_program
 from torch import nn
 from torch.nn import functional
 
 from silicast.composition.engine import find_engine
 from silicast.composition.machine import Machine
+from silicast.composition.program import predict_program
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import implementation_for

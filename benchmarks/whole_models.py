@@ -60,7 +60,7 @@ class Compared:
     after_ms: float | None = None
     after_pct: float | None = None
     after_inside: bool | None = None
-    said: str = ""
+    reason: str = ""
 
 
 def compared(row: RunRow, device: str, folder: Path, calibration: Path | None) -> Compared:
@@ -68,7 +68,7 @@ def compared(row: RunRow, device: str, folder: Path, calibration: Path | None) -
     measured, spread = row.metrics[METRIC], row.spread[METRIC]
     name, _, mode = row.name.rpartition(" ")
     tree: dict[str, Any] = {"device": device, **row.scenario}
-    said = ""
+    reason = ""
     found: dict[str, Any] = {}
     for label, extra in (
         ("before", {}),
@@ -79,7 +79,7 @@ def compared(row: RunRow, device: str, folder: Path, calibration: Path | None) -
         try:
             belief = run(decode({**tree, **extra}, folder=folder)).metrics[METRIC]
         except SilicastError as error:
-            said = error.message
+            reason = error.message
             found |= {f"{label}_ms": None, f"{label}_pct": None, f"{label}_inside": None}
             continue
         found |= {
@@ -89,7 +89,7 @@ def compared(row: RunRow, device: str, folder: Path, calibration: Path | None) -
         }
     noise = 50.0 * (spread.p95 - spread.p05) / measured
     return Compared(
-        name, mode, measured, spread.p05, noise, tuple(row.flags), said=said, **found
+        name, mode, measured, spread.p05, noise, tuple(row.flags), reason=reason, **found
     )  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def summary(rows: Sequence[Compared]) -> dict[str, Any]:
     found["noise_median_pct"] = median(row.noise_pct for row in rows)
     for label in ("before", "after"):
         errors = [getattr(row, f"{label}_pct") for row in rows]
-        if label == "after" and all(row.after_ms is None and not row.said for row in rows):
+        if label == "after" and all(row.after_ms is None and not row.reason for row in rows):
             continue
         ape = [100.0 if error is None else abs(error) for error in errors]
         known = [math.log1p(error / 100.0) for error in errors if error is not None]
@@ -123,7 +123,7 @@ def table(rows: Sequence[Compared]) -> None:
         for ms, percent in ((row.before_ms, row.before_pct), (row.after_ms, row.after_pct)):
             text = "-" if ms is None or percent is None else f"{ms:8.2f}ms {percent:+7.1f}%"
             print(f" {text:>19}", end="")
-        print(f"  {' '.join(row.flags)} {row.said}".rstrip())
+        print(f"  {' '.join(row.flags)} {row.reason}".rstrip())
 
 
 def figures(title: str, found: dict[str, Any]) -> None:

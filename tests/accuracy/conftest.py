@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.validation.suite import data_folder
+from silicast.validation.scorecard.suite import data_folder
 
 
 @pytest.fixture(scope="session")

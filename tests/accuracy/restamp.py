@@ -13,7 +13,7 @@ import json
 import sys
 from pathlib import Path
 
-from silicast.validation.run import artefact_hash
+from silicast.validation.scorecard.run import artefact_hash
 
 RESULTS = Path(__file__).parents[2] / "docs" / "accuracy"
 

@@ -10,12 +10,13 @@ import pytest
 
 from silicast.core.numerics import F64
 from silicast.kernels.physics import load_physics
-from silicast.validation.suite import Scored
-from silicast.validation.suites._attention_rows import held_out, read_campaigns
-from silicast.validation.suites.attention import (
-    AttentionDecodeSuite,
-    AttentionLengthsSuite,
-    AttentionPrefillSuite,
+from silicast.validation.scorecard.rows import newest
+from silicast.validation.scorecard.suite import Scored, suites
+from silicast.validation.scorecard.suites.attention import (
+    DECODE,
+    PREFILL,
+    decoder_rows,
+    geometry_held_out,
 )
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -40,11 +41,9 @@ def beats_one_constant(scored: Scored) -> dict[str, tuple[float, float]]:
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("suite", [AttentionPrefillSuite(), AttentionDecodeSuite()])
-def test_every_device_beats_the_roofline_with_its_best_constant(
-    suite: AttentionPrefillSuite | AttentionDecodeSuite, data: Path
-) -> None:
-    (scored,) = suite.score(data, limit=4_000)
+@pytest.mark.parametrize("name", ["attention-prefill", "attention-decode"])
+def test_every_device_beats_the_roofline_with_its_best_constant(name: str, data: Path) -> None:
+    (scored,) = suites()[name].score(data, limit=4_000)
     for device, (ours, constant) in beats_one_constant(scored).items():
         assert ours < 0.6 * constant, device
     assert mean_ape(scored.estimate, scored.measured) < 0.16
@@ -54,7 +53,7 @@ def test_every_device_beats_the_roofline_with_its_best_constant(
 
 @pytest.mark.data
 def test_varied_lengths_beat_the_roofline(data: Path) -> None:
-    (scored,) = AttentionLengthsSuite().score(data)
+    (scored,) = suites()["attention-lengths"].score(data)
     for device, (ours, constant) in beats_one_constant(scored).items():
         assert ours < constant, device
     assert mean_ape(scored.estimate, scored.measured) < 0.24
@@ -63,18 +62,10 @@ def test_varied_lengths_beat_the_roofline(data: Path) -> None:
 @pytest.mark.data
 def test_no_measured_row_of_newest_campaigns_is_far_below_its_bound(data: Path) -> None:
     """The bound is physical: a handful of rows may lie below it by clock noise, not more."""
-    from silicast.kernels.implementation import implementation_for
-
-    for table, family in (
-        ("context", "attention_prefill"),
-        ("generation", "attention_decode"),
-    ):
-        model = implementation_for(family, "simt")
-        assert model is not None
+    for table in (PREFILL, DECODE):
         ratios = [
-            model.times(c.batch, c.device).bound_s * 1e6 / c.latency_us
-            for c in read_campaigns(data, table, 4_000)
-            if c.newest
+            rows.model.times(rows.batch, rows.hardware).bound_s / rows.seconds
+            for rows in newest(decoder_rows(data, table, 4_000))
         ]
         ratio = np.concatenate(ratios)
         assert np.mean(ratio > 1.0) < 1e-3
@@ -94,7 +85,7 @@ def test_cards_say_what_was_fitted() -> None:
 
 def test_the_held_out_quarter_never_changes() -> None:
     # Moving these would score constants on rows they were fitted on.
-    assert [held_out(32, 8, 128), held_out(40, 8, 128)] == [True, True]
-    assert [held_out(64, 8, 128), held_out(16, 2, 128), held_out(8, 1, 64)] == [False] * 3
-    share = np.mean([held_out(h, k, d) for h in range(1, 65) for k in (1, 2, 8) for d in (64, 128)])
-    assert 0.15 < share < 0.35
+    held = geometry_held_out(*np.array([(32, 8, 128), (40, 8, 128), (64, 8, 128), (16, 2, 128)]).T)
+    assert held.tolist() == [True, True, False, False]
+    every = [(h, k, d) for h in range(1, 65) for k in (1, 2, 8) for d in (64, 128)]
+    assert 0.15 < np.mean(geometry_held_out(*np.array(every).T)) < 0.35

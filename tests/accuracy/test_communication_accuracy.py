@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
 from silicast.hardware.catalog import find_device
-from silicast.validation.collective_rows import LONG, is_long, read_collectives
-from silicast.validation.suite import Scored, suites
-from silicast.validation.suites.communication import HELD_OUT, without
+from silicast.validation.scorecard.collectives import LONG, read_collectives
+from silicast.validation.scorecard.held_out import constants_without, held_out
+from silicast.validation.scorecard.suite import Scored, suites
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +92,7 @@ def test_the_sides_of_the_split_share_no_point(data: Path) -> None:
 @pytest.mark.data
 def test_long_messages_are_eight_times_those_learned_from(data: Path) -> None:
     rows = read_collectives(data, thin=400)
-    long = is_long(rows)
+    long = rows.is_long()
     for device in np.unique(rows.device):
         for launch in np.unique(rows.launch):
             mine = (rows.device == device) & (rows.launch == launch) & (rows.op == "all_reduce")
@@ -104,10 +103,11 @@ def test_long_messages_are_eight_times_those_learned_from(data: Path) -> None:
 
 
 def test_constants_held_out_know_nothing_of_their_architecture() -> None:
-    for architecture in msgspec.json.decode(HELD_OUT.read_bytes()):
-        physics = without(architecture)
+    bodies = held_out("communication")
+    for architecture in bodies:
+        physics = constants_without("communication", architecture)
         assert not physics.is_measured(architecture)
         assert architecture not in physics.fallback.values()
     assert {find_device(name).architecture for name in ("A100", "H200", "GB200", "L40S")} == set(
-        msgspec.json.decode(HELD_OUT.read_bytes())
+        bodies
     )

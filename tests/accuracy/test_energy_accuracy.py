@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silicast.validation.figures import ape
-from silicast.validation.suite import Scored, suites
-from silicast.validation.suites._energy_rows import LONG_S, power_rows
+from silicast.validation.scorecard.figures import ape
+from silicast.validation.scorecard.suite import Scored, suites
+from silicast.validation.scorecard.suites.energy import LONG_S, power_rows
 
 pytestmark = pytest.mark.data
 
@@ -46,5 +46,5 @@ def test_fitted_and_scored_rows_are_apart(data: Path, table: str) -> None:
 
 def test_measured_power_is_within_the_limit_of_the_board(data: Path) -> None:
     for rows in power_rows(data, "context_attention", 200):
-        assert (rows.watts > 0.0).all()
-        assert (rows.watts < 1.1 * rows.cap_w).all()
+        assert (rows.values["watts"] > 0.0).all()
+        assert (rows.values["watts"] < 1.1 * rows.values["cap_w"]).all()

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from silicast.core.numerics import F64
-from silicast.hardware.catalog import find_device
-from silicast.kernels.gemm import Gemm
-from silicast.validation.gemm_rows import (
+from silicast.validation.scorecard.rows import MeasuredRows, held_out
+from silicast.validation.scorecard.suites.gemm import (
     CAMPAIGNS,
-    Rows,
     bf16_rows,
     bmm_rows,
     fp32_rows,
@@ -21,7 +19,6 @@ from silicast.validation.gemm_rows import (
     roofline_s,
     vidur_rows,
 )
-from silicast.workload.op import OpBatch
 
 pytestmark = pytest.mark.data
 LIMITS = {
@@ -30,13 +27,8 @@ LIMITS = {
 }  # fmt: skip
 
 
-def held_out(parts: list[Rows]) -> list[Rows]:
-    return [part.take(part.held_out) for part in parts if part.held_out.any()]
-
-
-def ratios(part: Rows) -> F64:
-    batch = OpBatch("gemm", part.variant, part.dims)
-    return Gemm().times(batch, find_device(part.device)).estimate_s / part.seconds
+def ratios(part: MeasuredRows) -> F64:
+    return part.model.times(part.batch, part.hardware).estimate_s / part.seconds
 
 
 def test_bf16_errors_by_device(data: Path) -> None:
@@ -59,12 +51,11 @@ def test_better_than_a_constant_times_the_roofline_on_every_device(data: Path) -
             plain = np.concatenate([roofline_s(part) / part.seconds for part in mine])
             baseline = np.abs(plain / np.median(plain) - 1).mean()
             ours = np.abs(np.concatenate([ratios(part) for part in mine]) - 1).mean()
-            assert ours < baseline, (mine[0].source, device, ours, baseline)
+            assert ours < baseline, (mine[0].words, device, ours, baseline)
 
 
 def test_no_measured_product_is_faster_than_its_bound(data: Path) -> None:
     narrow = quantised_rows(data, tuple(CAMPAIGNS)) + bmm_rows(data)
     for part in bf16_rows(data) + fp32_rows(data) + pipeweave_rows(data) + narrow:
-        batch = OpBatch("gemm", part.variant, part.dims)
-        bound = Gemm().times(batch, find_device(part.device)).bound_s
+        bound = part.model.times(part.batch, part.hardware).bound_s
         assert not (part.seconds < bound).any(), part.device

@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silicast.hardware.catalog import find_device
-from silicast.kernels.implementation import implementation_for
 from silicast.scenario.kernel_case import kernel_case
-from silicast.validation.figures import one_constant
-from silicast.validation.suite import Scored, suites
-from silicast.validation.suites._linear_attention_rows import COLUMNS, read_rows, sample
+from silicast.validation.scorecard.figures import one_constant
+from silicast.validation.scorecard.rows import least_hashed
+from silicast.validation.scorecard.suite import Scored, suites
+from silicast.validation.scorecard.suites.linear_attention import COLUMNS, mixer_rows
 
 pytestmark = pytest.mark.data
 
@@ -43,10 +42,8 @@ def test_bounds_are_honest(data: Path) -> None:
     """Hardly a measurement is below its bound: one campaign skips work of single sequences."""
     below = rows = 0
     for family in COLUMNS:
-        model = implementation_for(family, "simt")
-        assert model is not None
-        for part in read_rows(data, family):
-            bound = model.times(part.batch, find_device(part.device)).bound_s
+        for part in mixer_rows(data, family):
+            bound = part.model.times(part.batch, part.hardware).bound_s
             below += int((bound > part.seconds).sum())
             rows += len(part)
     assert rows > 50_000
@@ -56,12 +53,12 @@ def test_bounds_are_honest(data: Path) -> None:
 def test_every_row_of_the_tables_is_a_scenario(data: Path) -> None:
     """The tables' own columns make the very ops that the suite scores."""
     for family in COLUMNS:
-        for part in read_rows(data, family):
-            few = sample(part, 2)
-            variant = part.variant
+        for part in mixer_rows(data, family):
+            few = least_hashed(part, 2)
+            variant = part.batch.variant
             phase = next((name for name, _ in variant.flags), "context")
             for row in range(len(few)):
-                sizes = {name: int(values[row]) for name, values in few.dims.items()}
+                sizes = {name: int(values[row]) for name, values in few.batch.dims.items()}
                 tokens = sizes["batch_size"] * sizes["seq_len"]
                 case = kernel_case({
                     "op": family, "phase": phase, "d_model": 4096, "num_tokens": tokens,

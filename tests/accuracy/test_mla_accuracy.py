@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silicast.kernels.implementation import implementation_for
-from silicast.validation.suite import Scored, suites
-from silicast.validation.suites._mla_rows import (
-    BLOCK_TABLES,
-    held_out,
-    read_mla,
-    read_mla_modules,
+from silicast.validation.scorecard.suite import Scored, suites
+from silicast.validation.scorecard.suites.mla import (
+    BLOCKS,
+    DECODE,
+    PREFILL,
+    heads_held_out,
+    mla_rows,
 )
 
 pytestmark = pytest.mark.data
@@ -58,21 +58,17 @@ def test_intervals_cover(scored: list[Scored]) -> None:
 def test_no_measured_row_beats_its_bound(data: Path) -> None:
     """A bound that a measurement beats is none; a hundredth for clocks of a campaign."""
     rows = beaten = 0
-    for table in ("context_mla", "generation_mla", *BLOCK_TABLES):
-        read = read_mla if table in ("context_mla", "generation_mla") else read_mla_modules
-        for campaign in read(data, table):
-            model = implementation_for(campaign.batch.family, "simt")
-            assert model is not None
-            bound = model.times(campaign.batch, campaign.device).bound_s * 1e6
-            beaten += int(np.count_nonzero(bound > 1.01 * campaign.latency_us))
-            rows += len(bound)
+    for part in mla_rows(data, PREFILL, DECODE, *BLOCKS):
+        bound = part.model.times(part.batch, part.hardware).bound_s
+        beaten += int(np.count_nonzero(bound > 1.01 * part.seconds))
+        rows += len(part)
     assert rows > 100_000
     assert beaten == 0
 
 
 def test_the_split_is_by_heads_and_batch_and_never_moves() -> None:
-    held = [(h, b) for h in (1, 16, 128) for b in (1, 8, 64) if held_out(h, b)]
-    assert held == HELD
+    pairs = np.array([(h, b) for h in (1, 16, 128) for b in (1, 8, 64)])
+    assert pairs[heads_held_out(*pairs.T)].tolist() == HELD
 
 
-HELD = [(1, 64), (16, 1), (16, 8), (16, 64)]
+HELD = [[1, 64], [16, 1], [16, 8], [16, 64]]

@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silicast.hardware.catalog import find_device
-from silicast.kernels.moe import Moe
-from silicast.validation.suite import Scored, suites
-from silicast.validation.suites._moe_rows import (
-    aic_rows,
+from silicast.validation.scorecard.rows import MeasuredRows, held_out
+from silicast.validation.scorecard.suite import Scored, suites
+from silicast.validation.scorecard.suites.moe import (
     layer_held_out,
+    layer_rows,
     pipeweave_rows,
     problem_held_out,
     shape_held_out,
+    thinned,
+    unseen_shapes,
 )
-from silicast.workload.op import OpBatch
 
 pytestmark = pytest.mark.data
 
@@ -25,6 +25,11 @@ pytestmark = pytest.mark.data
 @pytest.fixture(scope="module")
 def scored(data: Path) -> list[Scored]:
     return suites()["moe"].score(data, limit=3000)
+
+
+@pytest.fixture(scope="module")
+def layers(data: Path) -> list[MeasuredRows]:
+    return layer_rows(data)
 
 
 def best_constant(roofline: np.ndarray, measured: np.ndarray) -> np.ndarray:
@@ -65,35 +70,36 @@ def test_intervals_cover(scored: list[Scored]) -> None:
         assert lowest <= float(inside.mean()) <= 0.99, part.metric
 
 
-def test_bounds_are_honest(data: Path) -> None:
+def test_bounds_are_honest(layers: list[MeasuredRows]) -> None:
     """Hardly a measurement is below its bound: clocks and skewed draws leave 1 in 500."""
     below = rows = 0
-    for part in aic_rows(data, 40):
-        bound = Moe().times(OpBatch("moe", part.variant, part.dims), find_device(part.device))
-        below += int((bound.bound_s > part.seconds).sum())
+    for part in thinned(layers, 40):
+        bound = part.model.times(part.batch, part.hardware).bound_s
+        below += int((bound > part.seconds).sum())
         rows += len(part)
     assert rows > 5000
     assert below <= rows / 500
 
 
-def test_what_is_held_out_is_held_out_everywhere(data: Path) -> None:
-    fitted = aic_rows(data, 30, held_out=False)
+def test_what_is_held_out_is_held_out_everywhere(data: Path, layers: list[MeasuredRows]) -> None:
+    fitted = held_out(layers, False)
     assert fitted
-    assert not any(layer_held_out(part.sizes).any() for part in fitted)
-    assert not any(shape_held_out(part.sizes).any() for part in fitted)
-    first = pipeweave_rows(data, 100, held_out=False)
+    assert not any(layer_held_out(part.batch.dims).any() for part in fitted)
+    assert not any(shape_held_out(part.batch.dims).any() for part in fitted)
+    first = held_out(pipeweave_rows(data), False)
     assert first
-    assert not any(problem_held_out(part.sizes).any() for part in first)
+    assert not any(problem_held_out(part.batch.dims).any() for part in first)
 
 
-def test_shares_and_problems_that_are_scored_are_of_known_layers(data: Path) -> None:
-    shapes = aic_rows(data, 30, held_out=True, known_layer=True)
-    problems = pipeweave_rows(data, 100, held_out=True, known_layer=True)
+def test_shares_and_problems_that_are_scored_are_of_known_layers(
+    data: Path, layers: list[MeasuredRows]
+) -> None:
+    shapes, problems = unseen_shapes(layers), unseen_shapes(pipeweave_rows(data))
     assert shapes
     assert problems
     for part in shapes:
-        assert not layer_held_out(part.sizes).any()
-        assert shape_held_out(part.sizes).all()
+        assert not layer_held_out(part.batch.dims).any()
+        assert shape_held_out(part.batch.dims).all()
     for part in problems:
-        assert not layer_held_out(part.sizes).any()
-        assert problem_held_out(part.sizes).all()
+        assert not layer_held_out(part.batch.dims).any()
+        assert problem_held_out(part.batch.dims).all()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from silicast.validation.run import artefact_hash, data_hash, run, threshold_failures
-from silicast.validation.suite import suites
+from silicast.validation.scorecard.run import artefact_hash, data_hash, run, threshold_failures
+from silicast.validation.scorecard.suite import suites
 
 RESULTS = Path(__file__).parents[2] / "docs" / "accuracy"
 SAMPLE_ROWS = 400

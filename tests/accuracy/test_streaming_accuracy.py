@@ -7,19 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silicast.hardware.catalog import find_device
-from silicast.kernels.implementation import implementation_for
-from silicast.validation.figures import ape, interval_figures, point_figures
-from silicast.validation.suite import Scored, suites
-from silicast.validation.suites._streaming_rows import Rows, load_rows
+from silicast.validation.scorecard.figures import ape, interval_figures, point_figures
+from silicast.validation.scorecard.rows import MeasuredRows
+from silicast.validation.scorecard.suite import Scored, suites
+from silicast.validation.scorecard.suites.streaming import streaming_rows
 
 pytestmark = pytest.mark.data
 NAMES = ("norms", "silu_mul", "elementwise", "softmax", "quantize")
 
 
 @pytest.fixture(scope="module")
-def rows(data: Path) -> list[Rows]:
-    return load_rows(data)
+def rows(data: Path) -> list[MeasuredRows]:
+    return streaming_rows(data)
 
 
 def one_constant_per_device(scored: Scored) -> np.ndarray:
@@ -43,21 +42,21 @@ def test_held_out_rows(name: str, data: Path) -> None:
     assert 70.0 <= interval_figures(scored)["coverage_pct"] <= 99.0
 
 
-def test_no_fitted_row_is_scored(rows: list[Rows], data: Path) -> None:
-    held = sum(int((~r.fitted).sum()) for r in rows if r.batch.family == "quantize")
+def test_no_fitted_row_is_scored(rows: list[MeasuredRows], data: Path) -> None:
+    held = sum(int(r.held_out.sum()) for r in rows if r.batch.family == "quantize")
     (scored,) = suites()["quantize"].score(data)
     assert len(scored.measured) == held > 0
-    for source in ("H800", "L20"):
-        assert not any(r.fitted.any() for r in rows if r.device == source)
+    for source in ("H800-SXM-80GB", "L20"):
+        assert all(r.held_out.all() for r in rows if r.device == source)
 
 
-def test_no_fitted_kernel_is_scored_under_another_row(rows: list[Rows]) -> None:
+def test_no_fitted_kernel_is_scored_under_another_row(rows: list[MeasuredRows]) -> None:
     checked = 0
     for part in rows:
         sizes = np.stack([part.batch.dims[name] for name in sorted(part.batch.dims)], axis=1)
-        fitted = set(map(tuple, sizes[part.fitted].tolist()))
-        held = set(map(tuple, sizes[~part.fitted].tolist()))
-        assert not fitted & held, (part.source, part.batch.family, part.device)
+        fitted = set(map(tuple, sizes[~part.held_out].tolist()))
+        held = set(map(tuple, sizes[part.held_out].tolist()))
+        assert not fitted & held, (part.words, part.batch.family, part.device)
         checked += bool(fitted and held)
     assert checked > 50
 
@@ -67,14 +66,12 @@ def test_a_limit_scores_that_many_rows(data: Path) -> None:
     assert len(scored.measured) == 100
 
 
-def test_bounds_lie_below_every_measurement(rows: list[Rows]) -> None:
+def test_bounds_lie_below_every_measurement(rows: list[MeasuredRows]) -> None:
     above = total = 0
     for part in rows:
-        model = implementation_for(part.batch.family, "simt")
-        assert model is not None
-        bound_us = model.times(part.batch, find_device(part.device)).bound_s * 1e6
-        above += int((bound_us > part.measured_us).sum())
-        total += len(bound_us)
+        bound = part.model.times(part.batch, part.hardware).bound_s
+        above += int((bound > part.seconds).sum())
+        total += len(part)
     assert total > 100_000
     assert above == 0
 
@@ -90,13 +87,13 @@ def test_operators_of_unseen_models(data: Path) -> None:
     assert float(long.measured.min()) >= 20.0 > float(short.measured.max())
 
 
-def test_no_shape_of_an_unseen_model_is_fitted(rows: list[Rows]) -> None:
+def test_no_shape_of_an_unseen_model_is_fitted(rows: list[MeasuredRows]) -> None:
     checked = 0
     for part in rows:
-        if not part.source.startswith("vidur"):
+        if not part.words["source"].startswith("vidur"):
             continue
         shapes = np.stack(list(part.batch.dims.values()), axis=1)
-        fitted = {tuple(row) for row in shapes[part.fitted].tolist()}
-        assert fitted.isdisjoint(tuple(row) for row in shapes[~part.fitted].tolist())
-        checked += int((~part.fitted).sum())
+        fitted = {tuple(row) for row in shapes[~part.held_out].tolist()}
+        assert fitted.isdisjoint(tuple(row) for row in shapes[part.held_out].tolist())
+        checked += int(part.held_out.sum())
     assert checked > 1000

@@ -14,8 +14,7 @@ from silicast.kernels.check import default_variants, draw_batch
 from silicast.kernels.implementation import implementation_for
 from silicast.learning.artefact import folder, read_artefact
 from silicast.learning.tiers import kernel_times
-from silicast.validation.source import sources
-from silicast.validation.training import trainers
+from silicast.validation.scorecard.training import sources, trainers
 from silicast.workload.op import OpBatch
 
 CARDS = sorted(folder().glob("*.json"))

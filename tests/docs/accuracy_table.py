@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from silicast.report.scorecard import figure, markdown_table
+from silicast.report.scorecard import markdown_table
+from silicast.report.tables import figure
 from tests.architecture.source_tree import ROOT
 
 RESULTS = ROOT / "docs" / "accuracy"

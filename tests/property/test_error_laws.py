@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from silicast.composition.engine import find_engine
 from silicast.composition.error_correlation import KNOWLEDGE, Pairs, distances
 from silicast.composition.machine import Machine
-from silicast.composition.naive_sums import added_by
 from silicast.composition.stage_graph import StageGraph, StageNode
 from silicast.composition.uncertainty import ALL_KERNELS, HOST, Sum, Uncertainty, narrowed_sum
 from silicast.core.prediction import TIERS, ErrorFactors
 from silicast.hardware.catalog import find_device
+from silicast.validation.scorecard.suites.intervals import independent, linear
 from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.op import Op
 
@@ -74,10 +74,8 @@ def without_composition(found: ErrorFactors) -> float:
 def test_between_all_for_themselves_and_all_together(case: tuple[list[Block], Sum]) -> None:
     placed, total = case
     ours = without_composition(error(placed, total))
-    with added_by("independent"):
-        least = error(placed, total).log_sd
-    with added_by("linear"):
-        most = error(placed, total).log_sd
+    alone = uncertainty(placed).terms(total)
+    least, most = independent(alone).log_sd, linear(alone).log_sd
     assert least <= ours * (1.0 + 1e-9) + 1e-12
     assert ours <= most * (1.0 + 1e-9) + 1e-12
 

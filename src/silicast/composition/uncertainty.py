@@ -44,7 +44,6 @@ from silicast.composition.error_correlation import (
     symbol_of,
 )
 from silicast.composition.machine import Machine
-from silicast.composition.naive_sums import log_sd_of, naive, rule
 from silicast.composition.stage_graph import StageGraph, StageNode
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS, ErrorFactors
@@ -93,6 +92,29 @@ class Sum:
     tiers: I64
     host_s: float = 0.0
     launch_s: float = 0.0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of a sum, arrays of shape (nodes,).
+
+    Attributes:
+        seconds: of all executions of a node; runs: how many there are.
+        log_sd: of one execution.
+        host_s, host_log_sd: the host's time that the device waits for.
+    """
+
+    seconds: F64
+    runs: F64
+    log_sd: F64
+    host_s: float
+    host_log_sd: float
+
+    @property
+    def whole(self) -> float:
+        """The sum, seconds."""
+        return float(self.seconds.sum()) + self.host_s
 
 
 _Signature = tuple[int | tuple[tuple[str, float], ...], ...]
@@ -170,8 +192,6 @@ class Uncertainty:
         whole = float(total.seconds.sum()) + total.host_s
         if whole <= 0.0:
             return ErrorFactors()
-        if rule() != "composed":
-            return self._naive(total)
         known, layout = constants(), self._layout(total, measured)
         by_call = np.bincount(layout.call, weights=total.seconds)
         linear = dict(zip(layout.names, (layout.loadings @ by_call / whole).tolist(), strict=True))
@@ -194,12 +214,12 @@ class Uncertainty:
         own = math.sqrt(math.fsum(value * value for value in causes.values()))
         return ErrorFactors({name: v for name, v in linear.items() if v > 0.0}, own, causes)
 
-    def _naive(self, total: Sum) -> ErrorFactors:
-        """By the rule of :mod:`.naive_sums` that scores ask for."""
+    def terms(self, total: Sum) -> Terms:
+        """The times of a sum and how certain each is alone."""
         pairs = zip(total.shared, total.own_log_sd.tolist(), strict=True)
-        sds = np.array([log_sd_of(shared, own) for shared, own in pairs])
-        host = self.engine.host.log_sd
-        return naive(total.seconds, self._runs, sds, total.host_s, host, rule())
+        log_sd = np.array([math.hypot(own, *shared.values()) for shared, own in pairs])
+        host_log_sd = self.engine.host.log_sd
+        return Terms(total.seconds, self._runs, log_sd, total.host_s, host_log_sd)
 
     def narrowed(self, total: Sum) -> dict[str, ErrorFactors]:
         """Measurement -> the error that it would leave, the least first; without those that would

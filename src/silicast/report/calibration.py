@@ -13,8 +13,7 @@ from silicast.core.calibration import Calibration
 from silicast.core.prediction import Z90
 from silicast.measurement.cross_validation import CHOSEN
 from silicast.report.numbers import duration
-from silicast.report.scorecard import figure
-from silicast.report.tables import listing
+from silicast.report.tables import figure, listing
 
 SHOWN = 4
 """Physical quantities that a line lists."""

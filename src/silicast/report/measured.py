@@ -8,8 +8,7 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silicast.report.scorecard import figure
-from silicast.report.tables import listing
+from silicast.report.tables import figure, listing
 from silicast.validation.measured import GroupScore, MeasuredScore
 
 COLUMNS = {

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silicast.report.tables import listing
+from silicast.report.tables import figure, listing
 
 Result = Mapping[str, Any]
-"""One suite's results, as :func:`silicast.validation.run.run` gives them."""
+"""One suite's results, as :func:`silicast.validation.scorecard.run.run` returns them."""
 
 FIGURES = {
     "rows": "rows",
@@ -88,19 +87,6 @@ def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> li
     """
     lines = [_row(headings), "|---" + "|---:" * (len(headings) - 1) + "|"]
     return lines + [_row(row) for row in rows]
-
-
-def figure(value: Any) -> str:
-    """A figure of the scorecard as text; "–" where there is none.
-
-    >>> figure(None), figure(7.256), figure(0.0712), figure(1234.0), figure(22)
-    ('–', '7.3', '0.071', '1,234', '22')
-    """
-    if not isinstance(value, int | float) or math.isnan(value):
-        return "–"
-    if isinstance(value, int) or (value == round(value) and abs(value) >= 100):
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 1 else f"{value:.2g}"
 
 
 def _headline(metric: Result) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, cast, final
+from typing import Any, Literal, cast, final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
@@ -66,3 +67,16 @@ class Facts:
         return Group(
             Text(self._title, "bold"), table, *([Text("\nSources"), *notes] if notes else [])
         )
+
+
+def figure(value: Any) -> str:
+    """A figure of errors as text; "–" where there is none.
+
+    >>> figure(None), figure(7.256), figure(0.0712), figure(1234.0), figure(22)
+    ('–', '7.3', '0.071', '1,234', '22')
+    """
+    if not isinstance(value, int | float) or math.isnan(value):
+        return "–"
+    if isinstance(value, int) or (value == round(value) and abs(value) >= 100):
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 1 else f"{value:.2g}"

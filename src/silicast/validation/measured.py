@@ -73,7 +73,7 @@ class MeasuredScore:
 
     Attributes:
         fitted: rows that are not scored, because the calibration was fitted on what ran there.
-        unscored: why rows are not scored that measured what nothing predicts -> how many.
+        unscored: why rows of quantities without a prediction are not scored -> how many.
         worst: those farthest off; reasons: why rows have no prediction -> how many.
         said: what was left out of the files.
     """
@@ -98,7 +98,7 @@ def score_measured(
     Args:
         paths: as for a calibration.
         calibrations: what predictions rest on; rows that one was fitted on are not scored.
-        device: of rows that say none.
+        device: of rows that name none.
         keep_flagged: rows too that were timed while the machine was busy or throttled.
 
     Raises:
@@ -113,10 +113,10 @@ def score_measured(
     fresh = [case for case, why in zip(fresh, silent, strict=True) if not why]
     unscored = Counter(why for why in silent if why)
     if not fresh and not unread:
-        said = f"all {fitted} rows were fitted" if fitted else "it holds no row that counts"
-        said = "; ".join([said, *unscored, *given.lines()])
+        reason = f"all {fitted} rows were fitted" if fitted else "it holds no row that is scored"
+        reason = "; ".join([reason, *unscored, *given.lines()])
         raise SilicastError(
-            f"nothing to score: {said}", file=str(paths[0]), field="measured",
+            f"nothing to score: {reason}", file=str(paths[0]), field="measured",
             hint="measure others, or calibrate with --holdout 0.5",
         )  # fmt: skip
     after = [*scored(fresh, calibrations), *unread]
@@ -202,7 +202,7 @@ def _device(each: DatasetRow[Any], given: str, *, needed: bool = True) -> str:
         return str(folder / called)
     if not (called or given) and needed:
         raise SilicastError(
-            f"row {each.number} says no device", field="device", file=str(each.file),
+            f"row {each.number} names no device", field="device", file=str(each.file),
             hint="--device with a catalog name or the path of a device file",
         )  # fmt: skip
     return called or given

@@ -306,7 +306,7 @@ def test_errors_are_json_where_json_is_asked(command: str, kind: str, capsys: Ca
 def test_suites_without_pyarrow_say_what_to_install(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from silicast.validation.suite import suites
+    from silicast.validation.scorecard.suite import suites
 
     for table in suites()["gemm"].source:
         (tmp_path / table).parent.mkdir(parents=True, exist_ok=True)
@@ -319,10 +319,24 @@ def test_suites_without_pyarrow_say_what_to_install(
     assert "pip install 'silicast[data]'" in err
 
 
+@pytest.mark.parametrize("command", ["validate gemm", "train-kernels gemm"])
+def test_an_installed_package_says_that_suites_need_a_checkout(
+    command: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacking = "silicast.validation.scorecard"
+    for name in [name for name in sys.modules if name.startswith(lacking)]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, lacking, None)
+    status, out, err = run(command, capsys)
+    assert (status, out) == (2, "")
+    assert "not part of the installed package" in err
+    assert "checkout of the repository" in err
+
+
 def test_a_folder_that_cannot_be_made_is_named(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from silicast.validation import run as runner
+    from silicast.validation.scorecard import run as runner
 
     monkeypatch.setattr(runner, "run", lambda *_names, **_rest: [])
     (tmp_path / "file").touch()

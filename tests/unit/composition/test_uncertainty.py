@@ -14,7 +14,6 @@ from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.error_correlation import distances, is_seen, knowledge_of
 from silicast.composition.machine import Machine
-from silicast.composition.naive_sums import added_by
 from silicast.composition.stage_graph import StageGraph
 from silicast.composition.static_batch import predict_static_batch
 from silicast.composition.uncertainty import MOST_SHAPES, Sum, Uncertainty, mode_of, split
@@ -196,14 +195,14 @@ def test_many_shapes_are_told_apart_by_octaves() -> None:
     assert 0.06 < found <= 0.1 + 1e-12
 
 
-def test_simpler_rules_are_asked_for_by_name() -> None:
+def test_terms_of_a_sum_are_its_times_and_the_whole_error_of_each() -> None:
     forty = nodes(gemm(4096), times=40)
-    total = sum_of([1.0], [0.3], {"device": 0.4})
-    with added_by("linear"):
-        assert Uncertainty(forty, MACHINE).of(total).log_sd == pytest.approx(0.5)
-    with added_by("independent"):
-        found = Uncertainty(forty, MACHINE).of(total).log_sd
-    assert found == pytest.approx(0.5 / math.sqrt(40.0))
+    total = sum_of([1.0], [0.3], {"device": 0.4}, host_s=0.25)
+    terms = Uncertainty(forty, MACHINE).terms(total)
+    assert (terms.seconds.tolist(), terms.runs.tolist()) == ([1.0], [40.0])
+    assert terms.log_sd.tolist() == pytest.approx([0.5])
+    assert (terms.host_s, terms.whole) == (0.25, 1.25)
+    assert terms.host_log_sd == MACHINE.engine.host.log_sd
 
 
 def test_a_static_batch_says_what_would_narrow_it() -> None:

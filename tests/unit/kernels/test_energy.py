@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +21,7 @@ from silicast.kernels.energy import (
 )
 from silicast.kernels.implementation import KernelTimes, families, implementation_for
 from silicast.kernels.physics import load_physics
-from silicast.validation.suites.energy import HELD_OUT
+from silicast.validation.scorecard.held_out import held_out
 from silicast.workload.op import Op, OpBatch, Variant
 
 BOARDS = ("H200", "GB200", "L40S", "T4", "A100", "MI300X", "P100-PCIE-16GB")
@@ -145,8 +144,8 @@ def test_kernels_that_were_not_measured_count_as_their_family() -> None:
 
 
 def test_transfer_constants_leave_their_architecture_out() -> None:
-    bodies = json.loads(HELD_OUT.read_text())
+    bodies = held_out("energy")
     assert sorted(bodies) == sorted(KNOWN.architectures)
     for name, body in bodies.items():
-        assert name not in body["architectures"]
-        assert body["default"].keys() >= {"operation_j", "core_cycle_j", "unmeasured_log_sd"}
+        assert name not in body.architectures
+        assert body.default.keys() >= {"operation_j", "core_cycle_j", "unmeasured_log_sd"}

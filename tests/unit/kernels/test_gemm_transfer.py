@@ -13,7 +13,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.gemm import Gemm
 from silicast.kernels.gemm_constants import SCALED, constants_for, from_specification, selected
 from silicast.kernels.physics import load_physics
-from silicast.validation.held_out import held_out, unmeasured
+from silicast.validation.scorecard.held_out import held_out, unmeasured
 from silicast.workload.op import OpBatch, Variant
 
 A100, H100, B200, L40S = (find_device(x) for x in ("A100", "H100", "B200", "L40S"))

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from silicast.report.scorecard import scorecard_page, scorecard_table
-from silicast.validation.figures import summary
-from silicast.validation.suite import Scored
+from silicast.validation.scorecard.figures import summary
+from silicast.validation.scorecard.suite import Scored
 from tests.unit.report.test_why import text
 
 

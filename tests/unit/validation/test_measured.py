@@ -188,7 +188,7 @@ def test_a_table_needs_a_device_and_a_time(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("op,m,n,k,latency_us\ngemm,16,16,16,5\n")
     assert score_measured([path], device="h100").groups[0].rows == 1
-    with pytest.raises(SilicastError, match="row 1 says no device"):
+    with pytest.raises(SilicastError, match="row 1 names no device"):
         score_measured([path])
     path.write_text("op,m,n,k,latency_us\ngemm,16,16,16,-5\n")
     with pytest.raises(SilicastError, match="no time above 0"):

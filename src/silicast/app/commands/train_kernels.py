@@ -22,10 +22,13 @@ def train_kernels(
         families: op families, all that there are rows for if none is named.
         output: a folder to write to; the catalog's own if none is given.
     """
-    from silicast.validation.suite import data_folder
-    from silicast.validation.training import train_kernels as train
+    from silicast.validation.checkout import needs_checkout
 
-    cards = train(data_folder(), families, output=output, said=warn)
+    with needs_checkout():
+        from silicast.validation.scorecard.suite import data_folder
+        from silicast.validation.scorecard.training import train_kernels as train
+
+        cards = train(data_folder(), families, output=output, report=warn)
     for card in cards:
         for one in card.trained:
             before, after = one.scores["analytic"], one.scores["learned"]

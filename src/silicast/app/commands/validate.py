@@ -96,20 +96,14 @@ def _check_devices(files: list[Path], *, json: bool) -> int:
 
 
 def _score(names: tuple[str, ...], output: Path | None, limit: int | None, *, json: bool) -> int:
-    from silicast.report.scorecard import scorecard_page, scorecard_table
-    from silicast.validation.run import run, save, threshold_failures
+    from silicast.validation.checkout import needs_checkout
 
-    try:
+    with needs_checkout():
+        from silicast.report.scorecard import scorecard_page, scorecard_table
+        from silicast.validation.scorecard.run import run, save, threshold_failures
+
         with progress("suites") as advance:
             results = run(names, limit=limit, progress=lambda _suite, done, _all: advance(done))
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "pyarrow":
-            raise
-        raise SilicastError(
-            "reading measured tables needs pyarrow, which is not installed",
-            kind="io",
-            hint="pip install 'silicast[data]'",
-        ) from None
     missed = [line for result in results for line in threshold_failures(result)]
     if output is not None:
         _make_folder(output)

@@ -1,0 +1,370 @@
+"""What the fit_* scripts share: solvers, error figures, and the files that they write."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from silicast.core.catalog import CATALOG
+from silicast.core.files import write_atomically
+from silicast.core.prediction import Z90
+from silicast.kernels.physics import Physics, PhysicsCard
+from silicast.validation.scorecard import held_out
+from silicast.validation.scorecard.rows import MeasuredRows
+
+F = NDArray[np.float64]
+Constants = dict[str, float]
+Tables = dict[str, Constants]
+"""Architecture -> its constants; "" = of all."""
+Prior = tuple[float, float, float]
+"""Where a constant starts and is drawn to, and the range it may take."""
+
+Key = tuple[str, str]
+"""Architecture (or family), and style or caller of a kernel."""
+
+PHYSICS = CATALOG / "physics"
+HELD_OUT = held_out.FOLDER
+DATE = "2026-11-21"
+ATTENTION_FALLBACK = {
+    "blackwell-rtx": "ada", "ampere-ga10x": "ada", "turing": "ampere", "volta": "ampere",
+    "pascal": "ampere",
+}  # fmt: skip
+"""Architecture without measured attention -> the one whose constants it takes."""
+
+
+def asked(option: str) -> bool:
+    """Whether the command line has an option (``--dry``)."""
+    return option in sys.argv
+
+
+def rounded(table: Mapping[str, float], *, ordered: bool = True) -> Constants:
+    """Four significant digits, more than the data tell; by name, or in the order that they have.
+
+    >>> rounded({"b": 1.23456, "a": 2.0})
+    {'a': 2.0, 'b': 1.235}
+    """
+    items = sorted(table.items()) if ordered else table.items()
+    return {name: float(f"{value:.4g}") for name, value in items}
+
+
+def sample(parts: Sequence[MeasuredRows], limit: int) -> list[MeasuredRows]:
+    """A deterministic subsample of about ``limit`` rows over all parts, each by its share."""
+    share = min(1.0, limit / max(sum(len(part) for part in parts), 1))
+    rng = np.random.default_rng(0)
+    return [
+        part.take(np.sort(rng.permutation(len(part))[: max(1, round(len(part) * share))]))
+        for part in parts
+    ]
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """Of positive numbers.
+
+    >>> round(geometric_mean([2.0, 8.0]), 12)
+    4.0
+    """
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs))
+
+
+def means(tables: Iterable[Mapping[str, float]]) -> Constants:
+    """Geometric mean of each constant over the tables that have it."""
+    found: dict[str, list[float]] = {}
+    for table in tables:
+        for name, value in table.items():
+            found.setdefault(name, []).append(value)
+    return {name: geometric_mean(values) for name, values in found.items()}
+
+
+def prefixed(style: str, table: Mapping[str, float], base: Mapping[str, float] = {}) -> Constants:
+    """A style's constants under qualified names, without those that ``base`` has as well."""
+    return {f"{style}.{name}": v for name, v in sorted(table.items()) if base.get(name) != v}
+
+
+def own_of(table: Mapping[str, float], style: str) -> Constants:
+    """A style's constants under their plain names."""
+    prefix = style + "."
+    return {k.removeprefix(prefix): v for k, v in table.items() if k.startswith(prefix)}
+
+
+def by_key(
+    parts: Iterable[MeasuredRows], name: Callable[[MeasuredRows], str]
+) -> dict[Key, list[MeasuredRows]]:
+    """Parts by architecture and a name, sorted."""
+    found: dict[Key, list[MeasuredRows]] = {}
+    for part in parts:
+        found.setdefault((part.hardware.architecture, name(part)), []).append(part)
+    return dict(sorted(found.items()))
+
+
+def log_ratio(rows: MeasuredRows, constants: Mapping[str, float]) -> F:
+    """Log of predicted over measured time; predictions are never below the bound."""
+    model: Any = rows.model
+    found = model.analyse_with(rows.batch, rows.hardware, constants)
+    ratio: F = np.log(np.maximum(found.time_s, found.bound_s) / rows.seconds)
+    return ratio
+
+
+def log_ratios(parts: Iterable[MeasuredRows], constants: Mapping[str, float]) -> F:
+    """The same of several parts, one after the other."""
+    return np.concatenate([log_ratio(part, constants) for part in parts])
+
+
+def own_log_sd(
+    logs: F, shared: Sequence[float], *, wider: float = 1.0, least: float = 0.05
+) -> float:
+    """Log sd of a row's own error, so that 90 % of the rows lie inside the whole interval.
+
+    Args:
+        logs: of predicted over measured time.
+        shared: log sd of the errors that all rows have in common.
+        wider: how much further off rows are that were not fitted.
+        least: the smallest result.
+    """
+    total = wider * float(np.quantile(np.abs(logs), 0.9)) / Z90
+    return math.sqrt(max(total * total - math.fsum(sd * sd for sd in shared), least * least))
+
+
+def percent(logs: F, *names: str, digits: int = 1, sd: float = 0.0) -> dict[str, float]:
+    """Figures of log ratios of predicted over measured time, in percent.
+
+    Args:
+        names: of rows, mape, median, p90, bias, log_sd, coverage90 (for which ``sd`` is needed).
+        digits: kept.
+    """
+    off = np.abs(np.exp(logs) - 1.0)
+    every: dict[str, Callable[[], float]] = {
+        "rows": lambda: len(logs),
+        "mape": lambda: round(100 * float(np.mean(off)), digits),
+        "median": lambda: round(100 * float(np.median(off)), digits),
+        "p90": lambda: round(100 * float(np.quantile(off, 0.9)), digits),
+        "bias": lambda: round(100 * float(np.exp(np.median(logs)) - 1), digits),
+        "log_sd": lambda: round(float(np.std(logs)), 3),
+        "coverage90": lambda: round(100 * float(np.mean(np.abs(logs) <= Z90 * sd)), 1),
+    }
+    return {name: every[name]() for name in names}
+
+
+def shares(logs: F) -> dict[str, float]:
+    """Figures of log ratios as shares, for a card."""
+    off = np.abs(np.exp(logs) - 1.0)
+    return {
+        "rows": len(logs),
+        "mape": round(float(np.mean(off)), 4),
+        "median": round(float(np.median(off)), 4),
+        "p90": round(float(np.quantile(off, 0.9)), 4),
+        "log_bias": round(float(np.mean(logs)), 4),
+    }
+
+
+def show(title: str, scores: Mapping[str, Mapping[str, float]], width: int = 72) -> None:
+    """Prints figures, a line a group, and means over all rows."""
+    print(f"== {title}")
+    for name, row in scores.items():
+        print(f"{name:{width}s}", "  ".join(f"{k} {v}" for k, v in row.items()))
+    count = np.array([row["rows"] for row in scores.values()])
+    for name in ("mape", "coverage90"):
+        values = np.array([row[name] for row in scores.values()])
+        print(f"{title}: mean {name} {float((values * count).sum() / count.sum()):.1f}")
+
+
+def fit_rows(
+    priors: Mapping[str, Prior],
+    parts: Sequence[MeasuredRows],
+    start: Mapping[str, float],
+    limit: int,
+    *,
+    steps: int,
+    more_starts: Callable[[F, F], Sequence[F]] | None = None,
+) -> Constants:
+    """Constants of :func:`fit_within` on about ``limit`` of the rows."""
+    some = sample(parts, limit)
+    return fit_within(
+        priors, lambda c: [log_ratio(part, c) for part in some], start,
+        sum(len(part) for part in some), steps=steps, more_starts=more_starts,
+    )  # fmt: skip
+
+
+def fit_within(
+    priors: Mapping[str, Prior],
+    log_ratios: Callable[[Constants], Sequence[F]],
+    start: Mapping[str, float],
+    rows: int,
+    *,
+    weight: float = 0.01,
+    steps: int | None = None,
+    more_starts: Callable[[F, F], Sequence[F]] | None = None,
+) -> Constants:
+    """Constants by soft L1 on log ratios, within their ranges and drawn to ``start``.
+
+    Args:
+        priors: the constants that are fitted.
+        log_ratios: of predicted over measured time, under all constants.
+        start: of all constants; those without a prior stay.
+        rows: how many rows there are: priors weigh by their number.
+        more_starts: where fits begin, of the logs of where they are drawn to and of the priors'
+            starts; the best counts.
+    """
+    names = list(priors)
+    low, high = (np.log([priors[name][side] for name in names]) for side in (1, 2))
+    origin = np.clip(np.log([start[name] for name in names]), low + 1e-6, high - 1e-6)
+    pull = weight * np.sqrt(rows / len(names))
+
+    def residuals(x: F) -> F:
+        c = {**start, **dict(zip(names, np.exp(x).tolist(), strict=True))}
+        return np.concatenate([*log_ratios(c), pull * (x - origin)])
+
+    begin = np.clip(np.log([priors[name][0] for name in names]), low + 1e-6, high - 1e-6)
+    tries = [
+        least_squares(residuals, x, loss="soft_l1", f_scale=0.1, bounds=(low, high), max_nfev=steps)
+        for x in ([origin] if more_starts is None else more_starts(origin, begin))
+    ]
+    found = min(tries, key=lambda one: float(one.cost))
+    return {**start, **rounded(dict(zip(names, np.exp(found.x), strict=True)), ordered=False)}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One free constant.
+
+    Attributes:
+        of: architecture or format that has a value of its own; "" = all.
+        name: as kernel models know it.
+        guess: where its fit starts.
+    """
+
+    of: str
+    name: str
+    guess: float = 1.0
+
+    @property
+    def plain(self) -> str:
+        """The name without family and style."""
+        return self.name.rpartition(".")[2]
+
+    def touches(self, of: str) -> bool:
+        """Whether kernels of an architecture or format depend on it."""
+        return self.of in ("", of)
+
+
+def moved(
+    free: Sequence[Parameter], logs: Sequence[float] | F, shared: Mapping[str, float]
+) -> tuple[Constants, Tables]:
+    """Shared constants and those of each architecture, from log distances to the guesses."""
+    common, own = dict(shared), dict[str, Constants]()
+    for one, offset in zip(free, logs, strict=True):
+        target = own.setdefault(one.of, {}) if one.of else common
+        target[one.name] = float(one.guess * np.exp(offset))
+    return common, own
+
+
+def fit_by_groups(
+    errors: Callable[[F, int], F],
+    counts: Sequence[int],
+    touches: Callable[[int, int], bool],
+    first: F,
+    pull: F,
+    *,
+    begin: F | None = None,
+    ceiling: F | None = None,
+    step: float = -1e-3,
+    **solver: Any,
+) -> Any:
+    """Robust least squares whose constants each move some groups of rows only.
+
+    Args:
+        errors: of one group under logs of all constants.
+        counts: rows of each group.
+        touches: whether a constant (its place) can move a group.
+        first: logs that constants are drawn to; pull: how strongly.
+        begin: where the solver starts, ``first`` if left out.
+        ceiling: logs that must not be passed.
+        step: of the logs, for differences.
+        solver: further arguments of :func:`scipy.optimize.least_squares`.
+    """
+    groups = range(len(counts))
+    ends = np.concatenate(([0], np.cumsum(counts))).astype(int)
+
+    def residuals(logs: F) -> F:
+        return np.concatenate([*(errors(logs, i) for i in groups), (logs - first) * pull])
+
+    def jacobian(logs: F) -> F:
+        matrix = np.zeros((int(ends[-1]) + len(first), len(first)))
+        base = [errors(logs, i) for i in groups]
+        for j in range(len(first)):
+            moved = logs.copy()
+            own = -step if ceiling is not None and moved[j] + step > ceiling[j] else step
+            moved[j] += own
+            for i in groups:
+                if touches(j, i):
+                    matrix[ends[i] : ends[i + 1], j] = (errors(moved, i) - base[i]) / own
+            matrix[ends[-1] + j, j] = pull[j]
+        return matrix
+
+    if ceiling is not None:
+        solver["bounds"] = (np.full(len(first), -np.inf), ceiling)
+    start = first if begin is None else begin
+    return least_squares(residuals, start, jac=jacobian, loss="soft_l1", **solver)
+
+
+def card(
+    command: str, data: Sequence[str], split: str, scores: Mapping[str, Any] = {}, notes: str = ""
+) -> dict[str, Any]:
+    """Where constants come from."""
+    found = {"data": list(data), "split": split, "command": command, "date": DATE}
+    return {**found, "scores": scores, **({"notes": notes} if notes else {})}
+
+
+def body(
+    default: Mapping[str, float], own: Tables, fallback: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Default, architectures and fallback of a file of constants; tables under "" are left out."""
+    return {
+        "default": rounded(default),
+        "architectures": {name: rounded(own[name]) for name in sorted(own) if name},
+        "fallback": dict(fallback or {}),
+    }
+
+
+def physics(
+    about: Mapping[str, Any],
+    default: Constants,
+    own: Tables | None = None,
+    fallback: dict[str, str] | None = None,
+) -> Physics:
+    """Constants with their :func:`card`, unrounded."""
+    return Physics(1, PhysicsCard(**about), default, own or {}, fallback or {})
+
+
+def write_json(path: Path, content: Mapping[str, Any], *, check: bool = False) -> bool:
+    """Writes a file of constants, or only compares it; whether the file holds them."""
+    text = json.dumps(content, indent=1) + "\n"
+    if check:
+        same = path.read_text(encoding="utf-8") == text
+        print(path.stem, "same" if same else "differs")
+        return same
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return True
+
+
+def write_physics(path: Path, physics: Any, *, indent: int = 2, check: bool = False) -> bool:
+    """The same of a :class:`~silicast.kernels.physics.Physics`, or of bodies of some."""
+    content = msgspec.json.format(msgspec.json.encode(physics), indent=indent) + b"\n"
+    if check:
+        same = path.read_bytes() == content
+        print(path.stem, "same" if same else "differs")
+        return same
+    path.parent.mkdir(exist_ok=True)
+    write_atomically(path, content)
+    return True

@@ -1,0 +1,136 @@
+"""Predictions as if an architecture, or long messages, had never been measured.
+
+``held_out/<physics group>.json`` holds, for each architecture, the constants that were fitted
+without any row of it (``benchmarks/fit_*.py --transfer``). Chips of one architecture are left out
+together. ``held_out_sizes`` holds constants and corrections of collectives that were fitted on
+short messages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import final
+
+import msgspec
+
+from silicast.core.catalog import CATALOG
+from silicast.core.errors import SilicastError
+from silicast.kernels.knowledge import PHYSICS as KNOWLEDGE
+from silicast.kernels.physics import Physics, load_physics, replaced
+from silicast.learning.artefact import Artefact, read_artefact
+from silicast.learning.tiers import Evidence
+from silicast.validation.scorecard.suite import resting
+
+FOLDER = Path(__file__).parent / "held_out"
+SHORT = Path(__file__).parent / "held_out_sizes" / "communication.json"
+
+
+@final
+class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Constants without an architecture, as :class:`~silicast.kernels.physics.Physics` has them."""
+
+    default: dict[str, float]
+    architectures: dict[str, dict[str, float]]
+    fallback: dict[str, str] = {}
+
+
+@cache
+def held_out(group: str) -> Mapping[str, Body]:
+    """Architecture -> the constants of a physics group without it; empty if none were fitted.
+
+    Raises:
+        SilicastError: the file is broken; names it.
+    """
+    path = FOLDER / f"{group}.json"
+    if not path.is_file():
+        return {}
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=dict[str, Body])
+    except msgspec.DecodeError as error:
+        raise SilicastError(f"holds no constants: {error}", file=str(path)) from None
+    for architecture, body in found.items():
+        if architecture in body.architectures:
+            raise SilicastError(
+                f"constants without {architecture} hold some of its own", file=str(path),
+                field=architecture, hint="fit them again with --transfer",
+            )  # fmt: skip
+    return found
+
+
+def groups() -> tuple[str, ...]:
+    """Physics groups with constants of held-out architectures, sorted."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
+
+
+def constants_without(group: str, architecture: str) -> Physics:
+    """The constants of a physics group that were fitted without an architecture's rows."""
+    return _physics(group, held_out(group)[architecture])
+
+
+@contextmanager
+def unmeasured(architecture: str, also: str = "") -> Iterator[None]:
+    """Inside, kernels of an architecture are predicted from those of others, in the analytic tier.
+
+    Args:
+        also: a second architecture that is left out: its constants become the geometric means of
+            those that remain. What all architectures share was fitted with its rows.
+    """
+    found = {}
+    for group in groups():
+        body = held_out(group).get(architecture)
+        if body is not None:
+            rule = body.fallback.get(architecture)
+            found[group] = _physics(group, _without(body, also, rule) if also else body)
+    with replaced(found), resting(Evidence(learned=False)):
+        yield
+
+
+@contextmanager
+def unknown_architecture(architecture: str) -> Iterator[None]:
+    """The same with no constants of the architecture at all.
+
+    Where none were fitted without it, its own are taken out, and those of architectures that were
+    never measured are used.
+    """
+    bare = {}
+    for path in sorted((CATALOG / "physics").glob("*.json")):
+        group, own = path.stem, load_physics(path.stem)
+        if group != KNOWLEDGE and architecture not in held_out(group):
+            others = {a: c for a, c in own.architectures.items() if a != architecture}
+            bare[group] = msgspec.structs.replace(own, architectures=others)
+    with unmeasured(architecture), replaced(bare):
+        yield
+
+
+def constants_of_short_messages() -> Physics:
+    """Constants of collectives that were fitted on short messages only."""
+    return _physics("communication", msgspec.json.decode(SHORT.read_bytes(), type=Body))
+
+
+@cache
+def corrections_of_short_messages() -> Artefact:
+    """Corrections that were trained with them."""
+    return read_artefact(SHORT.with_name("collective.json"))
+
+
+def _physics(group: str, body: Body) -> Physics:
+    own = load_physics(group)
+    return msgspec.structs.replace(
+        own, default=body.default, architectures=body.architectures, fallback=body.fallback
+    )
+
+
+def _without(body: Body, architecture: str, rule: str | None) -> Body:
+    """A body without one more architecture, which has the same fallback."""
+    others = {a: table for a, table in body.architectures.items() if a != architecture}
+    default = dict(body.default)
+    for name in body.architectures.get(architecture, {}):
+        values = [table[name] for table in others.values() if table.get(name, 0.0) > 0.0]
+        if values and name in default and default[name] > 0.0:
+            default[name] = math.exp(math.fsum(map(math.log, values)) / len(values))
+    stand_in = {architecture: rule} if rule else {}
+    return Body(default, others, {**body.fallback, **stand_in})

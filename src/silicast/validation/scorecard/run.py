@@ -1,0 +1,155 @@
+"""Runs suites of the scorecard; keeps results as JSON with the hashes of what made them."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import silicast
+from silicast.core.catalog import CATALOG
+from silicast.core.errors import SilicastError
+from silicast.core.files import write_atomically
+from silicast.learning.tiers import Evidence
+from silicast.validation.scorecard.figures import summary
+from silicast.validation.scorecard.suite import Scored, Suite, data_folder, resting, suites
+
+ARTEFACTS = ("physics", "learned", "devices", "models", "engines", "libraries")
+"""Catalog folders whose content decides predictions."""
+
+ANALYTIC = "analytic tier"
+"""Name of that baseline."""
+
+Progress = Callable[[str, int, int], None]
+
+
+def run(
+    names: Iterable[str] = (),
+    *,
+    data: Path | None = None,
+    limit: int | None = None,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """Results of the named suites (all if none is named), one mapping a suite.
+
+    Args:
+        data: folder of measured tables; default :func:`data_folder`.
+        limit: score about so many rows a suite (a deterministic sample).
+        progress: called with (suite name, done, total) before each suite and at the end.
+
+    Raises:
+        SilicastError: unknown suite, or the data are not there.
+    """
+    chosen = _chosen(names)
+    folder = data or data_folder()
+    results = []
+    for position, suite in enumerate(chosen):
+        if progress:
+            progress(suite.name, position, len(chosen))
+        results.append(_result(suite, folder, limit))
+    if progress and chosen:
+        progress(chosen[-1].name, len(chosen), len(chosen))
+    return results
+
+
+def artefact_hash() -> str:
+    """Hash of every catalog file that decides predictions."""
+    digest = hashlib.blake2b(digest_size=8)
+    for kind in ARTEFACTS:
+        for path in sorted((CATALOG / kind).glob("*")):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def data_hash(suite: Suite, data: Path) -> str:
+    """Hash of the tables that a suite reads."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name in suite.source:
+        with (data / name).open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def threshold_failures(result: Mapping[str, Any]) -> list[str]:
+    """Lines that say which thresholds of its suite a result does not hold."""
+    suite = suites()[result["suite"]]
+    failures = []
+    for table in result["metrics"]:
+        for figure, limit in suite.thresholds.get(table["metric"], {}).items():
+            value = abs(table["silicast"][figure])
+            if not value <= limit:
+                failures.append(f"{suite.name} {table['metric']} {figure}: {value:.2f} > {limit}")
+    return failures
+
+
+def save(result: Mapping[str, Any], folder: Path) -> Path:
+    """Writes one suite's result as ``<folder>/<suite>.json`` (temporary file, then rename)."""
+    path = folder / f"{result['suite']}.json"
+    content = msgspec.json.format(msgspec.json.encode(_rounded(result)), indent=1)
+    write_atomically(path, content + b"\n")
+    return path
+
+
+def _chosen(names: Iterable[str]) -> list[Suite]:
+    known = suites()
+    wanted = list(names) or list(known)
+    for name in wanted:
+        if name not in known:
+            raise SilicastError(
+                f"unknown suite {name!r}",
+                kind="unknown_name",
+                field="suite",
+                hint=f"one of {', '.join(known)}",
+            )
+    return [known[name] for name in wanted]
+
+
+def _result(suite: Suite, data: Path, limit: int | None) -> dict[str, Any]:
+    for name in suite.source:
+        if not (data / name).is_file():
+            raise SilicastError("no such table", kind="io", file=str(data / name))
+    return {
+        "suite": suite.name,
+        "title": suite.title,
+        "split": suite.split,
+        "version": silicast.__version__,
+        "tier": "the best that each row has" if _something_was_learned() else "analytic",
+        "sampled": limit is not None,
+        "artefacts": artefact_hash(),
+        "data": data_hash(suite, data),
+        "metrics": [summary(scored) for scored in _scored(suite, data, limit)],
+    }
+
+
+def _something_was_learned() -> bool:
+    return any((CATALOG / "learned").glob("*.json"))
+
+
+def _scored(suite: Suite, data: Path, limit: int | None) -> list[Scored]:
+    """A suite in the best tier, with the analytic one among the baselines."""
+    best = suite.score(data, limit)
+    if not (suite.both_tiers and _something_was_learned()):
+        return best
+    with resting(Evidence(learned=False)):
+        analytic = suite.score(data, limit)
+    return [
+        replace(both, baselines={**both.baselines, ANALYTIC: plain.estimate})
+        for both, plain in zip(best, analytic, strict=True)
+    ]
+
+
+def _rounded(value: Any) -> Any:
+    """Four significant digits are plenty, and diffs of committed results stay readable."""
+    if isinstance(value, float):
+        return None if math.isnan(value) else float(f"{value:.4g}")
+    if isinstance(value, Mapping):
+        return {str(key): _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return value

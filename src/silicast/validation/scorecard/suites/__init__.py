@@ -1,0 +1,1 @@
+"""Suites: each module lists its ``SUITES``, and the ``SOURCES`` that corrections learn from."""

@@ -1,0 +1,125 @@
+"""Collectives: NCCL and the engines' own all-reduce against nccl-tests and engine benchmarks.
+
+Three metrics: unseen sizes, long messages, and architectures as if they had not been measured.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from silicast.communication.collective import collective_times
+from silicast.core.numerics import F64
+from silicast.hardware.catalog import find_device
+from silicast.kernels.physics import Physics
+from silicast.learning.artefact import Artefact
+from silicast.validation.scorecard.collectives import TABLES, CollectiveRows, read_collectives
+from silicast.validation.scorecard.held_out import (
+    constants_of_short_messages,
+    constants_without,
+    corrections_of_short_messages,
+)
+from silicast.validation.scorecard.kernel_suite import ranges
+from silicast.validation.scorecard.rows import subsample
+from silicast.validation.scorecard.suite import EVIDENCE, Scored, Suite
+
+US = 1e6
+
+
+def _score(data: Path, limit: int | None) -> list[Scored]:
+    rows = read_collectives(data)
+    fitted, unseen = rows.take(rows.fitted), rows.take(~rows.fitted)
+    long = rows.take(rows.is_long() & ~rows.fitted)
+    unseen = unseen.take(subsample(len(unseen), limit))
+    long = long.take(subsample(len(long), limit))
+    line = _alpha_beta(fitted.seconds, predict(fitted)[-1])
+    short = constants_of_short_messages(), corrections_of_short_messages()
+    return [
+        _scored("latency_us", unseen, predict(unseen), line),
+        _scored("long_us", long, predict(long, *short), line),
+        _scored("unmeasured_us", unseen, _unmeasured(unseen), line),
+    ]
+
+
+def _scored(metric: str, rows: CollectiveRows, found: F64, line: tuple[float, float]) -> Scored:
+    estimate, p05, p95, bound = found
+    alpha, share = line
+    regimes = zip(rows.library, rows.launch, strict=True)
+    message = ("to 32 KiB", "to 1 MiB", "to 32 MiB", "longer")
+    return Scored(
+        metric=metric,
+        measured=rows.seconds * US,
+        estimate=estimate * US,
+        p05=p05 * US,
+        p95=p95 * US,
+        roofline=bound * US,
+        baselines={"alpha-beta": (alpha + bound / share) * US},
+        groups={
+            "device": rows.device,
+            "regime": np.array([f"{library} {launch}" for library, launch in regimes]),
+            "operation": rows.op,
+            "group": np.array([f"{gpus} GPUs" for gpus in rows.gpus.tolist()]),
+            "message": ranges(rows.size, (32 << 10, 1 << 20, 32 << 20), message),
+        },
+        noise=rows.noise,
+    )
+
+
+def _unmeasured(rows: CollectiveRows) -> F64:
+    """Each architecture under the constants without it."""
+    found = np.zeros((4, len(rows)))
+    architecture = np.array([find_device(name).architecture for name in rows.device])
+    for each in np.unique(architecture).tolist():
+        mine = np.flatnonzero(architecture == each)
+        found[:, mine] = predict(rows.take(mine), constants_without("communication", each))
+    return found
+
+
+def predict(
+    rows: CollectiveRows, physics: Physics | None = None, artefact: Artefact | None = None
+) -> F64:
+    """Estimate, p05, p95 and bound of every row, seconds, shape (4, n)."""
+    found = np.zeros((4, len(rows)))
+    for call, index in rows.calls():
+        times = collective_times(
+            call.op, rows.size[index], call.topology.gpus, call.topology, call.library, call.launch,
+            call.dtype, call.version,
+            physics=physics, artefact=artefact, learned=EVIDENCE.get().learned,
+        )  # fmt: skip
+        found[:, index] = times.estimate_s, times.p05_s, times.p95_s, times.bound_s
+    return found
+
+
+def _alpha_beta(seconds: F64, bound: F64) -> tuple[float, float]:
+    """The latency (s) and share of the link that fit all devices best in the logarithm."""
+    candidates = [
+        (float(np.mean(np.abs(np.log((alpha + bound / share) / seconds)))), alpha, share)
+        for alpha in np.geomspace(2e-6, 60e-6, 30)
+        for share in np.linspace(0.2, 1.0, 33)
+    ]
+    _, alpha, share = min(candidates)
+    return float(alpha), float(share)
+
+
+SUITES = (
+    Suite(
+        name="communication",
+        title="Collectives within a node: NCCL and engines' own all-reduce",
+        split=(
+            "latency_us: the half of each device's points (hash of device, operation, participants "
+            "and size) that neither constants, nor corrections, nor the width of intervals saw. "
+            "long_us: those of more than an eighth of the largest measured, under constants and "
+            "corrections of shorter ones. unmeasured_us: the points of latency_us, under constants "
+            "of other architectures, sister devices left out too. One in 12 of PipeWeave's dense "
+            "sizes. The alpha-beta baseline is fitted on the same rows as our constants."
+        ),
+        source=TABLES,
+        thresholds={
+            "latency_us": {"mean_ape": 5.0, "median_ape": 3.0},
+            "long_us": {"mean_ape": 10.0, "median_ape": 5.0},
+            "unmeasured_us": {"mean_ape": 30.0},
+        },
+        predict=_score,
+    ),
+)

@@ -1,1 +1,0 @@
-"""Rows to train corrections on; each module lists its ``SOURCES``."""

@@ -1,1 +1,0 @@
-"""One file a suite; each registers itself on import."""

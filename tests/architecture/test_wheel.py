@@ -1,0 +1,56 @@
+"""What the wheel leaves out is imported by nothing that it holds."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.source_tree import (
+    PACKAGE,
+    ROOT,
+    imported_modules,
+    source_files,
+    tree_of,
+)
+
+GUARDED = {"app/commands/validate.py", "app/commands/train_kernels.py"}
+"""Files that say what to do where the scorecard is missing (silicast.validation.checkout)."""
+
+
+def left_out() -> list[Path]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    return [ROOT / name for name in wheel["exclude"]]
+
+
+def is_left_out(path: Path) -> bool:
+    return any(path == each or each in path.parents for each in left_out())
+
+
+def test_what_is_left_out_exists() -> None:
+    assert all(path.exists() for path in left_out())
+    assert is_left_out(PACKAGE / "validation/scorecard/suites/gemm.py")
+    assert is_left_out(PACKAGE / "validation/scorecard/held_out/gemm.json")
+    assert not is_left_out(PACKAGE / "validation/measured.py")
+
+
+@pytest.mark.parametrize("path", source_files(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_the_wheel_needs_none_of_it(path: Path) -> None:
+    if is_left_out(path) or str(path.relative_to(PACKAGE)) in GUARDED:
+        return
+    for line, module in imported_modules(tree_of(path)):
+        place = PACKAGE.parent.joinpath(*module.split("."))
+        assert not is_left_out(place), f"line {line}: {module} is not in the wheel"
+        assert not is_left_out(place.with_suffix(".py")), (
+            f"line {line}: {module} is not in the wheel"
+        )
+
+
+def test_guarded_files_import_it_inside_the_guard() -> None:
+    for name in GUARDED:
+        text = (PACKAGE / name).read_text(encoding="utf-8")
+        guard = text.index("with needs_checkout():")
+        assert "scorecard import" not in text[:guard]
+        assert "silicast.validation.scorecard" in text[guard:]
