@@ -162,7 +162,7 @@ class Calibrator:
         if offset.rows <= FIRST_ROWS and offset.log_sd <= FIRST_SD:
             near = np.minimum(near, np.sqrt(before))  # so few rows do not make others less known
         own = np.sqrt(weight * near * near + (1.0 - weight) * np.maximum(near * near, before))
-        for row, repeat in _repeated(batch, ready.repeats):
+        for row, repeat in _repeated(batch.arrays(), ready.repeats):
             noise = max(repeat.log_sd, NOISE_FLOOR)
             trust = own[row] ** 2 / (own[row] ** 2 + noise**2 / repeat.rows)
             ratio[row] += trust * repeat.log_ratio
