@@ -22,12 +22,7 @@ import numpy as np
 from benchmarks import fitting
 from benchmarks.fitting import ATTENTION_FALLBACK, Constants, Key, Prior, Tables, log_ratios, own_of
 from silicast.kernels.attention_schemes import scheme_for
-from silicast.validation.scorecard.rows import (
-    MeasuredRows,
-    checksum_one_in,
-    held_out,
-    newest,
-)
+from silicast.validation.scorecard.rows import MeasuredRows, checksum_one_in, held_out, newest
 from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.attention import DECODE, PREFILL, decoder_rows
 from silicast.validation.scorecard.tables import mean_of_repeats, ops, read_records

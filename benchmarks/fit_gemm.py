@@ -88,11 +88,7 @@ FALLBACK = dict.fromkeys(("ampere-ga10b", "maxwell", "rubin"), STAND_IN)
 FMA_ONLY = ("pascal", "turing", "volta")
 """Measured in fp32 only: their tensor cores take them too."""
 
-NARROW = {
-    "fp32.narrow_share": 0.6,
-    "fp32.narrow_step_s": 1e-7,
-    "fp32.narrow_split_s": 4e-6,
-}
+NARROW = {"fp32.narrow_share": 0.6, "fp32.narrow_step_s": 1e-7, "fp32.narrow_split_s": 4e-6}
 """Where the kernels for few rows or columns start; the share is of the tensor efficiency."""
 NARROW_LIMIT = {"": {"fp32.narrow_rows": float(1 << 25)}, "pascal": {"fp32.narrow_rows": 16.0}}
 """Up to how many rows they exist: Pascal's single products of 17 rows and more take as long as 128

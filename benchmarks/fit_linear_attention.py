@@ -28,11 +28,7 @@ from silicast.kernels.recurrent_model import estimate
 from silicast.kernels.recurrent_work import Shape, Work
 from silicast.validation.scorecard.rows import MeasuredRows, held_out, least_hashed
 from silicast.validation.scorecard.suite import data_folder
-from silicast.validation.scorecard.suites.linear_attention import (
-    COLUMNS,
-    kernel_style,
-    mixer_rows,
-)
+from silicast.validation.scorecard.suites.linear_attention import COLUMNS, kernel_style, mixer_rows
 from silicast.workload.libraries import recurrent_styles
 from silicast.workload.library_file import RecurrentStyle
 

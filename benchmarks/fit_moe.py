@@ -20,16 +20,7 @@ import numpy as np
 
 from benchmarks import fitting
 from benchmarks.fitting import Constants, F, Parameter, Tables
-from benchmarks.moe_groups import (
-    SPREAD,
-    START,
-    Group,
-    Styles,
-    evaluate,
-    grouped,
-    log_ratio,
-    plain,
-)
+from benchmarks.moe_groups import SPREAD, START, Group, Styles, evaluate, grouped, log_ratio, plain
 from silicast.validation.scorecard.rows import MeasuredRows, held_out
 from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.moe import (

@@ -81,9 +81,7 @@ def test_public_names_are_documented(path: Path) -> None:
         assert ast.get_docstring(node), f"line {node.lineno}: {node.name} has no docstring"
 
 
-def _public_definitions(
-    tree: ast.Module | ast.ClassDef,
-) -> list[ast.FunctionDef | ast.ClassDef]:
+def _public_definitions(tree: ast.Module | ast.ClassDef) -> list[ast.FunctionDef | ast.ClassDef]:
     found: list[ast.FunctionDef | ast.ClassDef] = []
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):

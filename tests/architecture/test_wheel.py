@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.source_tree import (
-    PACKAGE,
-    ROOT,
-    imported_modules,
-    source_files,
-    tree_of,
-)
+from tests.architecture.source_tree import PACKAGE, ROOT, imported_modules, source_files, tree_of
 
 GUARDED = {"app/commands/validate.py", "app/commands/train_kernels.py"}
 """Files that say what to do where the scorecard is missing (silicast.validation.checkout)."""

@@ -140,8 +140,7 @@ def test_one_more_token_of_a_chunk_changes_little(
 
 
 @pytest.mark.parametrize(
-    ("device", "few", "more"),
-    [("RTX 4090", 100, 128), ("RTX 4090", 512, 513), ("H100", 512, 513)],
+    ("device", "few", "more"), [("RTX 4090", 100, 128), ("RTX 4090", 512, 513), ("H100", 512, 513)]
 )
 def test_chunks_over_a_long_cache(device: str, few: int, more: int) -> None:
     first, second = prefill_times(device, "", (8, 1, 128), np.array([few, more]), 131072)

@@ -51,11 +51,7 @@ def at(dim: Dim, length: int) -> Dim:
 def sizes(graph: Graph, length: int = 0) -> list[tuple[Any, ...]]:
     """What runs: blocks, nodes, their ops and inputs."""
     return [
-        (
-            block.name,
-            block.count,
-            replace(node, op=replace(node.op, dims=dims), output_bytes=0),
-        )
+        (block.name, block.count, replace(node, op=replace(node.op, dims=dims), output_bytes=0))
         for block, node in graph.nodes()
         for dims in [tuple((name, at(dim, length)) for name, dim in node.op.dims)]
     ]

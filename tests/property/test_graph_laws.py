@@ -331,12 +331,7 @@ LAWS: dict[Callable[..., None], dict[str, Any]] = {
     flops_follow_the_closed_form: {"model": models(), "step": steps()},
     shards_add_up: {"model": models(), "tp": degrees, "ep": degrees, "step": steps()},
     stages_partition: {"model": models(), "tp": degrees, "pp": st.integers(1, 20), "step": steps()},
-    memory_partitions: {
-        "model": models(),
-        "tp": degrees,
-        "ep": degrees,
-        "pp": st.integers(1, 20),
-    },
+    memory_partitions: {"model": models(), "tp": degrees, "ep": degrees, "pp": st.integers(1, 20)},
     experts_are_shared_out: {"model": models(), "tp": degrees, "ep": degrees},
     binding_is_complete: {"model": models(), "step": steps()},
 }

@@ -55,5 +55,5 @@ class Tree(CollectiveAlgorithm):
                     extra_s=extra,
                 )
                 for protocol in PROTOCOLS
-            ],
+            ]
         )

@@ -14,15 +14,7 @@ from silicast.composition.pipes import Resources, host_part
 from silicast.composition.step import StepModel, StepTimes
 from silicast.composition.uncertainty import Sum
 from silicast.core.numerics import F64
-from silicast.core.prediction import (
-    TIERS,
-    Domain,
-    Later,
-    Part,
-    Prediction,
-    Tier,
-    to_picoseconds,
-)
+from silicast.core.prediction import TIERS, Domain, Later, Part, Prediction, Tier, to_picoseconds
 from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.knowledge import stand_ins
@@ -212,11 +204,7 @@ class Breakdown:
         return Sum(exposed, own, nodes.shared, tiers, between + waited, waited)
 
     def prediction(
-        self,
-        part: Part,
-        *,
-        direction: Direction | None = None,
-        caveats: Sequence[str] = (),
+        self, part: Part, *, direction: Direction | None = None, caveats: Sequence[str] = ()
     ) -> Prediction:
         """The prediction whose tree is ``part``.
 

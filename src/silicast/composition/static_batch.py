@@ -15,14 +15,7 @@ from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel, StepTimes, step_model
 from silicast.composition.uncertainty import narrowed_sum
 from silicast.core.numerics import F64, I64
-from silicast.core.prediction import (
-    ErrorFactors,
-    Later,
-    Part,
-    Prediction,
-    Quantity,
-    worst_domain,
-)
+from silicast.core.prediction import ErrorFactors, Later, Part, Prediction, Quantity, worst_domain
 
 if TYPE_CHECKING:
     from silicast.workload.eager import Framework

@@ -162,14 +162,7 @@ class DecodeTasks(Struct, frozen=True):
 
 
 def decode_tasks(
-    scheme: Scheme,
-    group: I64,
-    window: I64,
-    q_len: I64,
-    blocks: F64,
-    *,
-    narrow: bool,
-    cores: int,
+    scheme: Scheme, group: I64, window: I64, q_len: I64, blocks: F64, *, narrow: bool, cores: int
 ) -> DecodeTasks:
     """Tasks of a decode call; ``blocks`` are its 128-key blocks over sequences and heads.
 

@@ -252,11 +252,7 @@ def _check_counts(
 
 
 def _check_monotone(
-    implementation: Implementation,
-    batch: OpBatch,
-    device: Device,
-    result: KernelTimes,
-    where: str,
+    implementation: Implementation, batch: OpBatch, device: Device, result: KernelTimes, where: str
 ) -> None:
     faster = implementation.times(batch, _with_bandwidth(device, 2.0))
     bad = np.flatnonzero(faster.bound_s > result.bound_s)

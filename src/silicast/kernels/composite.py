@@ -28,12 +28,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
 from silicast.kernels.check import op_at
 from silicast.kernels.formats import with_format
-from silicast.kernels.implementation import (
-    Analysis,
-    Demand,
-    Implementation,
-    implementation_for,
-)
+from silicast.kernels.implementation import Analysis, Demand, Implementation, implementation_for
 from silicast.kernels.knowledge import substitute_error
 from silicast.kernels.physics import load_physics, shared_errors
 from silicast.kernels.roofline import UNCERTAIN_BANDWIDTH, on_chip

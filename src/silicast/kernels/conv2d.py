@@ -27,13 +27,7 @@ from silicast.kernels.conv2d_model import (
 )
 from silicast.kernels.conv2d_shapes import Shape, fewest_products
 from silicast.kernels.gemm_model import ROWS_PER_CHUNK
-from silicast.kernels.implementation import (
-    Analysis,
-    Demand,
-    Implementation,
-    positive,
-    register,
-)
+from silicast.kernels.implementation import Analysis, Demand, Implementation, positive, register
 from silicast.kernels.physics import load_physics
 from silicast.workload.op import Op, OpBatch, Variant
 

@@ -58,11 +58,7 @@ clusters of two and of four multicast the rest to each other."""
 NO_LIMIT = float(1 << 25)
 """A bound on rows, columns or batch that no product reaches."""
 
-_FAMILY = {
-    "hopper": ("wgmma", _WGMMA),
-    "blackwell": ("umma", _UMMA),
-    "rubin": ("umma", _UMMA),
-}
+_FAMILY = {"hopper": ("wgmma", _WGMMA), "blackwell": ("umma", _UMMA), "rubin": ("umma", _UMMA)}
 
 
 @final

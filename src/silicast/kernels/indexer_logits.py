@@ -106,10 +106,7 @@ class IndexerLogits(Implementation):
         busy = xp.maximum(core_s, dram_s)
         time = c["launch_s"] + busy
         flops = 2.0 * pairs * heads * width
-        resource_s = {
-            "tensor": flops / device.bound_per_s(pipe, compute),
-            **memory,
-        }
+        resource_s = {"tensor": flops / device.bound_per_s(pipe, compute), **memory}
         bound = xp.maximum(xp.maximum(resource_s["tensor"], resource_s["dram"]), resource_s["l2"])
         return Analysis(
             time_s=time,

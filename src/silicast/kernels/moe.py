@@ -22,31 +22,14 @@ from silicast.core.dtypes import BITS, Recipe, recipe_for
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import (
-    Analysis,
-    Demand,
-    Implementation,
-    register,
-)
+from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.moe_exchange import fabric_of
 from silicast.kernels.moe_features import shape_features, tile_features
-from silicast.kernels.moe_model import (
-    ROWS_AT_ONCE,
-    Estimate,
-    ExpertRates,
-    Layer,
-    Steps,
-    estimate,
-)
+from silicast.kernels.moe_model import ROWS_AT_ONCE, Estimate, ExpertRates, Layer, Steps, estimate
 from silicast.kernels.moe_recipes import is_gated, style_of
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import Activity, campaign_clock_share
-from silicast.kernels.routing import (
-    busiest_loads,
-    check_distribution,
-    experts_used,
-    histogram_name,
-)
+from silicast.kernels.routing import busiest_loads, check_distribution, experts_used, histogram_name
 from silicast.workload.libraries import expert_styles
 from silicast.workload.op import Op, OpBatch, Variant
 
@@ -73,10 +56,7 @@ def distribution_of(variant: Variant) -> str:
 
 
 def moe_flags(
-    part: str = "full",
-    *,
-    gated: bool = True,
-    distribution: str | Sequence[float] = "balanced",
+    part: str = "full", *, gated: bool = True, distribution: str | Sequence[float] = "balanced"
 ) -> tuple[tuple[str, bool], ...]:
     """The flags that a variant carries for a layer of experts.
 

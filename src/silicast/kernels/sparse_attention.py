@@ -28,12 +28,7 @@ from silicast.kernels.attention_work import (
 )
 from silicast.kernels.device_rates import data_rate
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
-from silicast.kernels.sparse_constants import (
-    GROUP,
-    memory_bounds,
-    sparse_constants,
-    sparse_errors,
-)
+from silicast.kernels.sparse_constants import GROUP, memory_bounds, sparse_constants, sparse_errors
 from silicast.kernels.sparse_work import in_rounds, seen
 from silicast.workload.op import Op, OpBatch, Variant
 
@@ -123,10 +118,7 @@ class SparseAttention(Implementation):
         wide = xp.float64(size.width + size.value)
         wide = xp.where(size.short, xp.minimum(wide, size.dense_width), wide)
         flops = 2.0 * work.total(size.entries) * heads * wide
-        resource_s = {
-            "tensor": flops / device.bound_per_s(pipe, dtype),
-            **memory,
-        }
+        resource_s = {"tensor": flops / device.bound_per_s(pipe, dtype), **memory}
         bound = xp.maximum(xp.maximum(resource_s["tensor"], resource_s["dram"]), resource_s["l2"])
         padded = 2.0 * blocks * multiplied * walked * (size.width + size.value)
         return Analysis(

@@ -17,12 +17,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.conv2d import Conv2d
 from silicast.kernels.conv2d_shapes import Shape, fewest_products
 from silicast.kernels.fallback_kernels import Fallback, adapter
-from silicast.kernels.implementation import (
-    Analysis,
-    implementation_for,
-    register,
-    register_adapter,
-)
+from silicast.kernels.implementation import Analysis, implementation_for, register, register_adapter
 from silicast.kernels.physics import load_physics
 from silicast.kernels.roofline import Rates, Work, analyse_work, caches
 from silicast.kernels.roofline_attention import RooflineAttention, register_both

@@ -111,11 +111,7 @@ class _Left:
 
 
 def fit_offset(
-    model: Implementation,
-    parts: Sequence[MeasuredKernels],
-    device: Device,
-    *,
-    learned: bool = True,
+    model: Implementation, parts: Sequence[MeasuredKernels], device: Device, *, learned: bool = True
 ) -> tuple[Offset, float]:
     """What rows of one family and format on a device change.
 

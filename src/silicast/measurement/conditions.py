@@ -16,14 +16,7 @@ from typing import Self, final
 
 from silicast.measurement.cpu_facts import text_of
 from silicast.measurement.measured_machine import MeasuredMachine
-from silicast.measurement.nvidia_smi import (
-    CAPPED,
-    IDLE,
-    SLOWED,
-    Reading,
-    Sampler,
-    other_processes,
-)
+from silicast.measurement.nvidia_smi import CAPPED, IDLE, SLOWED, Reading, Sampler, other_processes
 from silicast.measurement.records import Conditions
 
 BUSY_CORES = 0.2

@@ -141,11 +141,7 @@ def _slice(each: Slice, processes: Mapping[str, int], threads: Mapping[Track, in
 
 
 def _flow(
-    phase: str,
-    number: int,
-    at: Slice,
-    processes: Mapping[str, int],
-    threads: Mapping[Track, int],
+    phase: str, number: int, at: Slice, processes: Mapping[str, int], threads: Mapping[Track, int]
 ) -> Event:
     return {
         "ph": phase,

@@ -10,14 +10,7 @@ from typing import Any
 import msgspec
 
 from silicast.core.errors import ErrorKind, SilicastError
-from silicast.core.prediction import (
-    PICOSECONDS,
-    Domain,
-    Part,
-    Prediction,
-    Quantity,
-    Tier,
-)
+from silicast.core.prediction import PICOSECONDS, Domain, Part, Prediction, Quantity, Tier
 
 Identity = str | int | None
 

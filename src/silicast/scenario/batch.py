@@ -89,10 +89,7 @@ def run_batch_file(
     """
     for path in calibrations:
         load_calibration(path)
-    with (
-        _opened(source) as stream,
-        writing(target, source=os.fstat(stream.fileno())) as out,
-    ):
+    with _opened(source) as stream, writing(target, source=os.fstat(stream.fileno())) as out:
         return run_batch(
             stream, out, folder=source.parent, progress=progress, calibrations=calibrations
         )

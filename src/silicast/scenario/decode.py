@@ -11,12 +11,7 @@ import msgspec
 from silicast.core.errors import SilicastError
 from silicast.scenario.checks import check_workload
 from silicast.scenario.reading import Tree, check_tree, read_scenario_file, shown
-from silicast.scenario.schema import (
-    EngineTable,
-    PoolLinkTable,
-    PoolTable,
-    RawScenario,
-)
+from silicast.scenario.schema import EngineTable, PoolLinkTable, PoolTable, RawScenario
 from silicast.scenario.strict import convert, near, require
 from silicast.scenario.workloads import BY_TASK, Workload
 

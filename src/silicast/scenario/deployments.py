@@ -68,10 +68,7 @@ def pools_of(scenario: Scenario) -> dict[str, Pool]:
 
 
 def deployment_of(
-    scenario: Scenario,
-    options: tuple[str, ...] = (),
-    *,
-    trains: bool = False,
+    scenario: Scenario, options: tuple[str, ...] = (), *, trains: bool = False
 ) -> tuple[Deployment, list[str]]:
     """The deployment of a scenario's one pool, and warnings about what was assumed for it.
 
@@ -95,10 +92,7 @@ def deployment_of(
 
 
 def machine_of(
-    scenario: Scenario,
-    options: tuple[str, ...] = (),
-    *,
-    trains: bool = False,
+    scenario: Scenario, options: tuple[str, ...] = (), *, trains: bool = False
 ) -> tuple[Machine, list[str]]:
     """What a scenario's one pool runs on, and warnings; raises as :func:`deployment_of`."""
     refuse_unmodelled(

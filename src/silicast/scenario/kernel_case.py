@@ -8,12 +8,7 @@ from typing import Any, final
 
 from silicast.core.errors import SilicastError
 from silicast.scenario.dtype_names import dtype_name
-from silicast.scenario.kernel_ops import (
-    CACHES,
-    COMMON,
-    LAUNCHES,
-    OPS,
-)
+from silicast.scenario.kernel_ops import CACHES, COMMON, LAUNCHES, OPS
 from silicast.scenario.kernel_tables._spec import Lowering, OpSpec, Range
 from silicast.scenario.limits import MAX_BATCH
 from silicast.scenario.reading import shown

@@ -10,15 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from silicast.scenario.limits import (
-    Count,
-    Degree,
-    Fraction,
-    Gpus,
-    Name,
-    NonNegative,
-    Positive,
-)
+from silicast.scenario.limits import Count, Degree, Fraction, Gpus, Name, NonNegative, Positive
 from silicast.scenario.strict import Table
 
 Task = Literal[

@@ -29,13 +29,7 @@ from silicast.measurement.cases import (
 )
 from silicast.measurement.dataset import Dataset, DatasetRow, TableKernel, read_dataset
 from silicast.measurement.records import CollectiveRow
-from silicast.measurement.scoring import (
-    Scored,
-    figures,
-    noise_percent,
-    scored,
-    why_not_scored,
-)
+from silicast.measurement.scoring import Scored, figures, noise_percent, scored, why_not_scored
 from silicast.scenario.kernel_case import kernel_case
 
 WORST = 10
@@ -186,10 +180,7 @@ def _makers(given: Dataset, device: str) -> Iterator[tuple[DatasetRow[Any], Any]
     for kernel in given.kernels:
         yield kernel, lambda each=kernel: [_kernel(each, _device(each, device))]
     for collective in given.collectives:
-        yield (
-            collective,
-            lambda each=collective: [collective_case(each, _device(each, device))],
-        )
+        yield (collective, lambda each=collective: [collective_case(each, _device(each, device))])
     for host in given.hosts:
         yield host, lambda each=host: [host_case(each, _device(each, device))]
     for run in given.runs:

@@ -54,11 +54,7 @@ def checkpoint_precision(data: Mapping[str, Any]) -> Precision:
         if "mlp" in left_out:  # only the routed experts are quantised
             return Precision.of(experts=recipe, group_size=group, kv_cache=cache, default=hidden)
         return Precision.of(
-            recipe=recipe,
-            group_size=group,
-            kv_cache=cache,
-            attention=attention,
-            default=hidden,
+            recipe=recipe, group_size=group, kv_cache=cache, attention=attention, default=hidden
         )
     except SilicastError as error:
         raise error.at("quantization_config") from None

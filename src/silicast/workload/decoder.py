@@ -97,10 +97,7 @@ def _encoder_blocks(encoder: ModelConfig, plan: Plan, formats: Precision) -> Ite
 
 
 def stage_graphs(
-    model: ModelConfig,
-    plan: Plan,
-    precision: Precision | None = None,
-    policy: Policy = Policy(),
+    model: ModelConfig, plan: Plan, precision: Precision | None = None, policy: Policy = Policy()
 ) -> tuple[Graph, ...]:
     """One graph per pipeline stage; all but the last end with the transfer to the next."""
     graph = build_graph(model, plan, precision, policy)

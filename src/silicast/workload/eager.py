@@ -114,11 +114,7 @@ class Framework:
 
 
 def framework_graph(
-    graph: Graph,
-    model: ModelConfig,
-    shape: PassShape,
-    framework: Framework,
-    dtype: str = "",
+    graph: Graph, model: ModelConfig, shape: PassShape, framework: Framework, dtype: str = ""
 ) -> Graph:
     """``graph`` of one rank as a framework runs it in one pass.
 

@@ -52,11 +52,7 @@ def json_object(path: Path) -> dict[str, Any]:
 def in_file(error: SilicastError, file: str) -> SilicastError:
     """The same error, with the file where it names none."""
     return SilicastError(
-        error.message,
-        kind=error.kind,
-        field=error.field,
-        hint=error.hint,
-        file=error.file or file,
+        error.message, kind=error.kind, field=error.field, hint=error.hint, file=error.file or file
     )
 
 

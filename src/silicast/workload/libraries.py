@@ -97,9 +97,7 @@ R = TypeVar("R", bound=Rule)
 
 
 def first_rule(
-    facts: Facts,
-    own: Callable[[Library], Sequence[R]],
-    by_name: Callable[[Library], Sequence[R]],
+    facts: Facts, own: Callable[[Library], Sequence[R]], by_name: Callable[[Library], Sequence[R]]
 ) -> tuple[str, R] | None:
     """The first rule that holds and the library that states it: among those by names of kernels,
     those of the named library and of the ones that it is like, and those of any.

@@ -21,11 +21,7 @@ warps in turns; asynchronous with its own memory, two query tiles a block."""
 
 
 class _Strict(
-    msgspec.Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    kw_only=True,
-    rename={"from_": "from"},
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename={"from_": "from"}
 ):
     """Unknown fields are errors."""
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silicast.communication.collective import (
-    collective_batch_times,
-    collective_times,
-    link_bound,
-)
+from silicast.communication.collective import collective_batch_times, collective_times, link_bound
 from silicast.communication.topology import Topology
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device

@@ -194,8 +194,7 @@ def test_usual_systems_have_a_host_and_a_network_that_collectives_use(name: str)
     assert cluster.host.cpu != "reference"
     spanning = 2 * max(cluster.domain, cluster.gpus_per_node)
     slow = dataclasses.replace(
-        cluster,
-        inter_node=Network("slow", cluster.inter_node.bandwidth_bytes_per_s / 4),
+        cluster, inter_node=Network("slow", cluster.inter_node.bandwidth_bytes_per_s / 4)
     )
     ops: tuple[Collective, ...] = ("all_to_all", "send_recv")
     for op in ops:  # rings of 72 are slower than all adapters together

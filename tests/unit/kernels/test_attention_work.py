@@ -7,13 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silicast.core.numerics import I64
-from silicast.kernels.attention_work import (
-    live_blocks,
-    live_keys,
-    live_scores,
-    longest_row,
-    useful,
-)
+from silicast.kernels.attention_work import live_blocks, live_keys, live_scores, longest_row, useful
 from silicast.workload.op import Op, Variant
 
 CAUSAL = (("causal", True),)

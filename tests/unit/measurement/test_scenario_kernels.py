@@ -8,11 +8,7 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.scenario_kernels import (
-    kernels_of_scenario,
-    table_of,
-    used_kernels,
-)
+from silicast.measurement.scenario_kernels import kernels_of_scenario, table_of, used_kernels
 from silicast.scenario.decode import decode
 from silicast.scenario.kernel_case import kernel_case
 from silicast.scenario.run import run

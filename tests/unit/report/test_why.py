@@ -8,14 +8,7 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from silicast.core.prediction import Part
-from silicast.report.why import (
-    find_part,
-    time_by_cause,
-    verdict,
-    waits,
-    waits_table,
-    why_table,
-)
+from silicast.report.why import find_part, time_by_cause, verdict, waits, waits_table, why_table
 from silicast.scenario.answer import why_tree
 
 TREE = why_tree(

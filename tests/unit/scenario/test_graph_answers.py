@@ -78,10 +78,7 @@ def test_a_serving_engine_says_what_is_taken() -> None:
             "engine.options.autocast",
         ),
         ({"workload": {"graph": "model.json"}, "model": None}, "precision"),
-        (
-            {"workload": {"graph": "model.json"}, "model": None, "precision": None},
-            "workload.graph",
-        ),
+        ({"workload": {"graph": "model.json"}, "model": None, "precision": None}, "workload.graph"),
         (
             {"engine": {"name": "torch-eager", "options": {"attention": "magic"}}},
             "engine.options.attention",

@@ -7,13 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from silicast.app.flags import (
-    BatchFlags,
-    Calibrations,
-    Degrees,
-    Json,
-    inference_scenario,
-)
+from silicast.app.flags import BatchFlags, Calibrations, Degrees, Json, inference_scenario
 from silicast.app.predict import Tree, predicted, print_reply, read_scenario, with_calibrations
 from silicast.app.trace_file import TraceFile, write_trace
 from silicast.core.errors import SilicastError

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from silicast.app.flags import (
-    BatchFlags,
-    Calibrations,
-    Degrees,
-    Json,
-    Strict,
-    inference_scenario,
-)
+from silicast.app.flags import BatchFlags, Calibrations, Degrees, Json, Strict, inference_scenario
 from silicast.app.predict import predicted, print_reply, with_calibrations
 
 

@@ -141,10 +141,7 @@ def _why(found: StaticBatch, deployment: Deployment) -> dict[str, Any]:
     if found.decode_step is not None:
         tree["decode_step"] = why_tree(found.decode_step.part)
     tree["uncertainty"] = uncertainty_of(_predictions(found))
-    tree["clock_mhz"] = {
-        "prefill": found.clock_hz[0] / 1e6,
-        "decode": found.clock_hz[1] / 1e6,
-    }
+    tree["clock_mhz"] = {"prefill": found.clock_hz[0] / 1e6, "decode": found.clock_hz[1] / 1e6}
     memory = found.memory
     tree["memory_gb"] = {
         name: getattr(memory, name) / 1e9
@@ -155,9 +152,6 @@ def _why(found: StaticBatch, deployment: Deployment) -> dict[str, Any]:
     ops = dict.fromkeys(node.op for steps in found.steps for node in steps.model.graph.nodes)
     tree |= calibrated_by(deployment.machine.evidence, ops, deployment.engine, "inference")
     tree["deployment"] = description(
-        deployment.machine,
-        deployment.model.name,
-        deployment.plan.gpus,
-        deployment.precision.label,
+        deployment.machine, deployment.model.name, deployment.plan.gpus, deployment.precision.label
     )
     return tree

@@ -18,13 +18,7 @@ from silicast.learning.artefact import load_artefact
 from silicast.learning.dispatch import KernelTime, forget, implementation_of, times
 from silicast.learning.tiers import Evidence
 from silicast.scenario.answer import Answer, answer, why_tree
-from silicast.scenario.answerer import (
-    Answerer,
-    ignored,
-    not_yet,
-    refuse_unmodelled,
-    register,
-)
+from silicast.scenario.answerer import Answerer, ignored, not_yet, refuse_unmodelled, register
 from silicast.scenario.decode import Scenario
 from silicast.scenario.held_clock import clock_only, held_device
 from silicast.scenario.measured import calibrated_by

@@ -89,7 +89,6 @@ OPS: Mapping[str, OpSpec] = {
     "gdn": _mixer("gated delta network", _DELTA),
     "kda": _mixer("Kimi delta attention", _DELTA),
     "mamba2": _mixer(
-        "Mamba 2 mixer",
-        ("d_conv", "d_state", "head_dim", "n_groups", "chunk_size", "nheads"),
+        "Mamba 2 mixer", ("d_conv", "d_state", "head_dim", "n_groups", "chunk_size", "nheads")
     ),
 }

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from silicast.scenario.kernel_tables._spec import (
-    ELEMENTS,
-    SIZE,
-    TOKENS,
-    WIDTH,
-    Lowering,
-    OpSpec,
-)
+from silicast.scenario.kernel_tables._spec import ELEMENTS, SIZE, TOKENS, WIDTH, Lowering, OpSpec
 from silicast.scenario.strict import require
 
 OPTIMIZERS = ("adam", "adamw", "sgd", "sgd_momentum", "lion", "muon", "adafactor")

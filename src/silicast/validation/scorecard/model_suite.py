@@ -70,11 +70,7 @@ def believed(prediction: Prediction | None, factor: float) -> Believed:
 
 
 def score_cases(
-    metric: str,
-    cases: Sequence[Case],
-    answers: Sequence[Mapping[str, Believed]],
-    *,
-    of: str = "",
+    metric: str, cases: Sequence[Case], answers: Sequence[Mapping[str, Believed]], *, of: str = ""
 ) -> Scored:
     """Those cases that measured a metric.
 

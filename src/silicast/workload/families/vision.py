@@ -90,11 +90,7 @@ def _gemma4(vision: Fields, text: Fields) -> int:
 
 
 def _stack(
-    vision: Fields,
-    *depths: str,
-    width: int = 1152,
-    inner: int = 4304,
-    depth: int = 27,
+    vision: Fields, *depths: str, width: int = 1152, inner: int = 4304, depth: int = 27
 ) -> tuple[int, int]:
     """Width of the layers, and parameters of all: attention, MLP without a gate and two LayerNorms,
     with biases.

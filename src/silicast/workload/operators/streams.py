@@ -95,13 +95,13 @@ def _erf(call: Call) -> Op:
 
 lowers(
     "aten: zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange "
-    "linspace eye zero scalar_tensor tril_indices triu_indices lift_fresh",
+    "linspace eye zero scalar_tensor tril_indices triu_indices lift_fresh"
 )(lambda call: movement(0, call.written_bytes))
 
 # a counter-based generator runs ten rounds of two multiplications for four numbers
 lowers(
     "aten: rand randn rand_like randn_like bernoulli randint randint_like normal uniform "
-    "randperm normal_functional exponential random",
+    "randperm normal_functional exponential random"
 )(lambda call: movement(0, call.written_bytes, 10 * call.out.elements))
 
 lowers("aten: native_dropout")(lambda call: moved(call, per_result=10))
@@ -148,7 +148,7 @@ lowers("aten: im2col col2im unfold_backward")(lambda call: moved(call, per_resul
 
 lowers(
     "aten: upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_nearest1d_backward "
-    "upsample_nearest2d_backward _upsample_nearest_exact2d _upsample_nearest_exact2d_backward",
+    "upsample_nearest2d_backward _upsample_nearest_exact2d _upsample_nearest_exact2d_backward"
 )(moved)
 
 lowers("onnx: RotaryEmbedding", "com.microsoft: RotaryEmbedding")(

@@ -12,12 +12,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.measurement.importers import kernel_names
 from silicast.measurement.importers.field_map import FieldMap, Result
-from silicast.measurement.importers.importer import (
-    Options,
-    from_catalog,
-    importer_of,
-    importers,
-)
+from silicast.measurement.importers.importer import Options, from_catalog, importer_of, importers
 from silicast.measurement.importers.source import Source
 from silicast.measurement.records import RunRow
 from tests.unit.measurement.importers import samples as s

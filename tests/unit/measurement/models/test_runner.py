@@ -18,13 +18,7 @@ from silicast.measurement.models import runner  # noqa: E402
 from silicast.measurement.models.model_case import ModelCase, Place, Program, Sizes  # noqa: E402
 from silicast.measurement.models.python_overhead import python_overhead  # noqa: E402
 from silicast.measurement.models.runner import FEWEST, WARM_UP, repeated  # noqa: E402
-from silicast.measurement.records import (  # noqa: E402
-    Columns,
-    FailedRow,
-    RunRow,
-    Session,
-    read_measurements,
-)
+from silicast.measurement.records import Columns, FailedRow, RunRow, Session, read_measurements  # noqa: E402
 from silicast.measurement.runtime import runtime_of  # noqa: E402
 from silicast.measurement.session import MeasuringSession, Outcome, Tools  # noqa: E402
 from silicast.measurement.store import MeasurementFile  # noqa: E402

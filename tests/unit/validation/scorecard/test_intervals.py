@@ -14,12 +14,7 @@ from silicast.composition.static_batch import predict_static_batch
 from silicast.composition.uncertainty import Terms
 from silicast.core.prediction import ErrorFactors
 from silicast.hardware.catalog import find_device
-from silicast.validation.scorecard.suites.intervals import (
-    RULES,
-    added_by,
-    independent,
-    linear,
-)
+from silicast.validation.scorecard.suites.intervals import RULES, added_by, independent, linear
 from silicast.workload.models import find_model
 
 Rule = Callable[[Terms], ErrorFactors]

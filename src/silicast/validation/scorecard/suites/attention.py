@@ -18,13 +18,7 @@ from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import KernelTimes
 from silicast.learning.boosting import Settings
-from silicast.validation.scorecard.kernel_suite import (
-    KernelScore,
-    LabelOf,
-    Read,
-    size_ranges,
-    word,
-)
+from silicast.validation.scorecard.kernel_suite import KernelScore, LabelOf, Read, size_ranges, word
 from silicast.validation.scorecard.rows import (
     Labels,
     Mask,
@@ -165,8 +159,7 @@ def roofline_s(rows: MeasuredRows, times: KernelTimes) -> F64:
     clock = device.bound_per_s(pipe, dtype) / device.peak_per_s(pipe, dtype)
     moved = times.analysis.demand.level_bytes["l2"]
     return np.maximum(
-        times.analysis.resource_s["tensor"] * clock,
-        moved / device.dram.bandwidth_bytes_per_s,
+        times.analysis.resource_s["tensor"] * clock, moved / device.dram.bandwidth_bytes_per_s
     )
 
 

@@ -20,13 +20,7 @@ from silicast.kernels.conv2d_model import pass_of
 from silicast.kernels.implementation import KernelTimes
 from silicast.learning.boosting import Settings
 from silicast.validation.scorecard.kernel_suite import KernelScore, roofline_of_ops
-from silicast.validation.scorecard.rows import (
-    Labels,
-    Mask,
-    MeasuredRows,
-    checksum_one_in,
-    held_out,
-)
+from silicast.validation.scorecard.rows import Labels, Mask, MeasuredRows, checksum_one_in, held_out
 from silicast.validation.scorecard.suite import Suite
 from silicast.validation.scorecard.suites.other_vendors import DEEPBENCH, DEEPBENCH_DEVICES
 from silicast.validation.scorecard.tables import csv_records, ops

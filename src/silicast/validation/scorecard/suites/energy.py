@@ -38,13 +38,7 @@ from silicast.validation.scorecard.suites import (
     sparse,
     streaming,
 )
-from silicast.validation.scorecard.tables import (
-    AIC_DEVICES,
-    CAMPAIGN,
-    Table,
-    groups,
-    read_arrow,
-)
+from silicast.validation.scorecard.tables import AIC_DEVICES, CAMPAIGN, Table, groups, read_arrow
 
 LONG_S = {
     "scale_matrix": 1e-4, "context_attention": 3e-4, "encoder_attention": 3e-4,

@@ -18,12 +18,7 @@ from silicast.core.numerics import F64, I64
 from silicast.kernels.implementation import KernelTimes
 from silicast.learning.boosting import Settings
 from silicast.validation.scorecard.held_out import unmeasured
-from silicast.validation.scorecard.kernel_suite import (
-    KernelScore,
-    LabelOf,
-    Rows,
-    size_ranges,
-)
+from silicast.validation.scorecard.kernel_suite import KernelScore, LabelOf, Rows, size_ranges
 from silicast.validation.scorecard.rows import (
     Mask,
     MeasuredRows,

@@ -16,14 +16,7 @@ from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.recurrent_mixer import RecurrentMixer, kinds_of, phase_of
 from silicast.kernels.recurrent_styles import style_of
 from silicast.validation.scorecard.kernel_suite import KernelScore
-from silicast.validation.scorecard.rows import (
-    Labels,
-    MeasuredRows,
-    Sizes,
-    Words,
-    held_out,
-    one_in,
-)
+from silicast.validation.scorecard.rows import Labels, MeasuredRows, Sizes, Words, held_out, one_in
 from silicast.validation.scorecard.suite import Suite
 from silicast.validation.scorecard.tables import (
     CAMPAIGN,

@@ -11,13 +11,7 @@ from silicast.core.dtypes import recipe_for
 from silicast.core.numerics import F64, I64
 from silicast.kernels.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
 from silicast.kernels.implementation import KernelTimes
-from silicast.validation.scorecard.kernel_suite import (
-    KernelScore,
-    LabelOf,
-    Read,
-    Roofline,
-    word,
-)
+from silicast.validation.scorecard.kernel_suite import KernelScore, LabelOf, Read, Roofline, word
 from silicast.validation.scorecard.rows import (
     Labels,
     Mask,
