@@ -43,52 +43,32 @@ SHARED: dict[str, Prior] = {
 }  # fmt: skip
 PRIORS: dict[str, dict[str, Prior]] = {
     "attention_prefill": {
-        **SHARED,
-        "step_cycles": (200.0, 10.0, 2e4),
-        "exposed": (0.3, 0.02, 1.5),
-        "tail_sorted": (0.3, 0.02, 1.0),
-        "masked_step": (0.5, 0.05, 1.0),
-        "window_steps": (0.3, 0.02, 10.0),
-        "fp8_efficiency": (0.7, 0.2, 1.0),
-        "widened_bytes": (1.0, 0.01, 6.0),
-        "step_64": (1.0, 0.5, 2.5),
-        "step_192": (1.0, 0.5, 2.5),
-        "step_256": (1.0, 0.5, 2.5),
-        "step_512": (1.2, 0.5, 4.0),
-        "fp8_step_64": (1.0, 0.3, 3.0),
-        "fp8_step_192": (1.0, 0.3, 3.0),
-        "fp8_step_256": (1.0, 0.3, 3.0),
+        **SHARED, "step_cycles": (200.0, 10.0, 2e4), "exposed": (0.3, 0.02, 1.5),
+        "tail_sorted": (0.3, 0.02, 1.0), "masked_step": (0.5, 0.05, 1.0),
+        "window_steps": (0.3, 0.02, 10.0), "fp8_efficiency": (0.7, 0.2, 1.0),
+        "widened_bytes": (1.0, 0.01, 6.0), "step_64": (1.0, 0.5, 2.5), "step_192": (1.0, 0.5, 2.5),
+        "step_256": (1.0, 0.5, 2.5), "step_512": (1.2, 0.5, 4.0), "fp8_step_64": (1.0, 0.3, 3.0),
+        "fp8_step_192": (1.0, 0.3, 3.0), "fp8_step_256": (1.0, 0.3, 3.0),
     },
     "attention_decode": {
-        **SHARED,
-        "tensor_efficiency": (0.5, 0.1, 1.0),
-        "task_width_cycles": (1000.0, 50.0, 2e4),
-        "core_bytes_per_cycle": (30.0, 2.0, 128.0),
-        "narrow_task": (1.1, 0.3, 4.0),
-        "ctas_per_core": (1.0, 0.3, 4.0),
-        "merge_s": (1.5e-6, 2e-7, 1e-5),
-        "irregular_launch_s": (5e-7, 1e-8, 2e-5),
-        "scalar_launch": (1.0, 0.4, 2.0),
-        "scalar_task_cycles": (2500.0, 100.0, 2e4),
-        "scalar_ops": (5.0, 1.0, 40.0),
+        **SHARED, "tensor_efficiency": (0.5, 0.1, 1.0), "task_width_cycles": (1000.0, 50.0, 2e4),
+        "core_bytes_per_cycle": (30.0, 2.0, 128.0), "narrow_task": (1.1, 0.3, 4.0),
+        "ctas_per_core": (1.0, 0.3, 4.0), "merge_s": (1.5e-6, 2e-7, 1e-5),
+        "irregular_launch_s": (5e-7, 1e-8, 2e-5), "scalar_launch": (1.0, 0.4, 2.0),
+        "scalar_task_cycles": (2500.0, 100.0, 2e4), "scalar_ops": (5.0, 1.0, 40.0),
         "scalar_convert_ops": (5.0, 0.2, 80.0),
     },
-}
+}  # fmt: skip
 FIXED: dict[str, dict[str, float]] = {
     "attention_prefill": {
-        "merge_s": 2e-6,
-        "split_tiles": 2.0,
-        "append_launch_cycles": 1.7e3,
+        "merge_s": 2e-6, "split_tiles": 2.0, "append_launch_cycles": 1.7e3,
         "independent_log_sd": 0.2,
     },
     "attention_decode": {
-        "append_launch_cycles": 1.7e3,
-        "split_tiles": 2.0,
-        "plan_ctas": 2.0,
-        "widened_bytes": 0.0,
+        "append_launch_cycles": 1.7e3, "split_tiles": 2.0, "plan_ctas": 2.0, "widened_bytes": 0.0,
         "independent_log_sd": 0.2,
     },
-}
+}  # fmt: skip
 TABLES = {"attention_prefill": PREFILL, "attention_decode": DECODE}
 SPREAD = (0.04, 0.05)
 """Log sd of what a family's and a device's kernels have in common."""
@@ -228,13 +208,10 @@ def fit_family(family: str) -> dict[str, Any]:
 
 STAND_IN = {
     "attention_prefill": {
-        "ada": "ampere",
-        "ampere": "ada",
-        "hopper": "blackwell",
-        "blackwell": "hopper",
+        "ada": "ampere", "ampere": "ada", "hopper": "blackwell", "blackwell": "hopper",
     },
     "attention_decode": {},
-}
+}  # fmt: skip
 """Whose prefill constants stand in for an architecture: that with the same kind of main loop, in
 which warps issue matrix products themselves or hand them to an asynchronous unit. Decode streams
 memory alike everywhere, and takes what fits all others."""
@@ -273,19 +250,13 @@ SINGLE = ("H20",)
 """Devices whose bare FlashInfer is fitted: not those of Vidur, whose libraries are years old."""
 
 BARE = (
-    ("ampere", "flashinfer", "ada", "sglang"),
-    ("ampere", "fa2", "ampere", "vllm"),
-    ("ampere", "fa3", "ampere", "sglang"),
-    ("ada", "flashinfer", "ada", "sglang"),
-    ("ada", "fa2", "ada", "vllm"),
-    ("ada", "fa3", "ada", "vllm"),
-    ("hopper", "fa3", "hopper", "sglang"),
-    ("hopper", "flashinfer", "hopper", "sglang"),
-    ("hopper", "fa2", "hopper", "vllm"),
-    ("blackwell", "flashinfer", "blackwell", "sglang"),
-    ("blackwell", "fa2", "blackwell", "sglang"),
-    ("blackwell", "fa3", "blackwell", "sglang"),
-)
+    ("ampere", "flashinfer", "ada", "sglang"), ("ampere", "fa2", "ampere", "vllm"),
+    ("ampere", "fa3", "ampere", "sglang"), ("ada", "flashinfer", "ada", "sglang"),
+    ("ada", "fa2", "ada", "vllm"), ("ada", "fa3", "ada", "vllm"),
+    ("hopper", "fa3", "hopper", "sglang"), ("hopper", "flashinfer", "hopper", "sglang"),
+    ("hopper", "fa2", "hopper", "vllm"), ("blackwell", "flashinfer", "blackwell", "sglang"),
+    ("blackwell", "fa2", "blackwell", "sglang"), ("blackwell", "fa3", "blackwell", "sglang"),
+)  # fmt: skip
 """A bare library on an architecture takes the constants of an engine measured calling it.
 
 SGLang calls FlashInfer on Ada but FlashAttention-3's sources on Ampere, so that FlashInfer's decode

@@ -50,14 +50,9 @@ ROWS = 120
 PAIRED = 2000
 """Rows of a table that are paired with those of other devices, at most."""
 WIDE = {
-    "offset_log_sd": 0.2,
-    "trend_log_sd": 0.15,
-    "field_log_sd": 0.15,
-    "noise_log_sd": 0.05,
-    "scale": 0.3,
-    "scale_spread": 1.0,
-    "sd_spread": 1.0,
-}
+    "offset_log_sd": 0.2, "trend_log_sd": 0.15, "field_log_sd": 0.15, "noise_log_sd": 0.05,
+    "scale": 0.3, "scale_spread": 1.0, "sd_spread": 1.0,
+}  # fmt: skip
 """Judged: priors before any device was measured."""
 LEAST_SPREAD = 0.3
 LARGEST = 1.0

@@ -87,14 +87,9 @@ def fit_stage(stage: Stage, rows: CollectiveRows, known: Constants, sweeps: int 
 
     for _ in range(sweeps):
         found = least_squares(
-            residuals,
-            np.clip(start, low, high),
-            bounds=(low - 1e-9, high + 1e-9),
-            loss="soft_l1",
-            f_scale=0.1,
-            diff_step=1e-3,
-            max_nfev=60,
-        )
+            residuals, np.clip(start, low, high), bounds=(low - 1e-9, high + 1e-9), loss="soft_l1",
+            f_scale=0.1, diff_step=1e-3, max_nfev=60,
+        )  # fmt: skip
     return {name: float(f"{np.exp(v):.4g}") for name, v in zip(names, found.x, strict=True)}
 
 

@@ -36,12 +36,9 @@ MODEL_SD = 0.15
 PRIOR_SD = 0.5
 TIGHT_SD = {"launch_s": 0.3, "dram_efficiency": 0.15, "l2_efficiency": 0.3, "resident_share": 0.2}
 UPPER = {
-    "efficiency": 1.3,
-    "dram_efficiency": 0.95,
-    "quantisation": 1.0,
-    "overlap_loss": 1.0,
+    "efficiency": 1.3, "dram_efficiency": 0.95, "quantisation": 1.0, "overlap_loss": 1.0,
     "spread_share": 1.0,
-}
+}  # fmt: skip
 
 FIXED = {
     "direct_share": 0.15,  # no layer of the table runs so: a guess, for depthwise layers
@@ -66,12 +63,9 @@ SHARED = {
     "int8.l2_efficiency": 0.8, "int8.step_s": 2e-7, "int8.gather_share": 0.1,
 }  # fmt: skip
 PER_ARCHITECTURE = {
-    "efficiency": 0.8,
-    "fast_share": 0.6,
-    "data.share": 0.9,
-    "weights.share": 0.7,
+    "efficiency": 0.8, "fast_share": 0.6, "data.share": 0.9, "weights.share": 0.7,
     "weights.unfused_cost": 1.0,
-}
+}  # fmt: skip
 FAST = ("fast_share", "weights.unfused_cost")
 """Constants of algorithms that only the FMA pipe runs."""
 

@@ -39,48 +39,29 @@ BY_HAND = "trtllm"
 RESULTS = Path(__file__).parent / "results" / "mla_transfer.json"
 
 SHARED: dict[str, Prior] = {
-    "launch_s": (8e-6, 1e-6, 3e-5),
-    "narrow_launch": (1.1, 0.4, 3.0),
-    "tensor_efficiency": (0.8, 0.1, 1.0),
-    "softmax_ops": (6.0, 1.0, 60.0),
-    "task_cycles": (2500.0, 50.0, 4e4),
-    "tail": (0.5, 0.02, 1.0),
-    "l2_usable": (0.6, 0.3, 1.1),
-    "l2_fade": (0.5, 0.1, 2.0),
-    "dram_efficiency": (0.85, 0.3, 1.0),
-    "l2_efficiency": (0.6, 0.1, 1.5),
-    "serial": (0.3, 0.01, 1.0),
-    "append_bytes": (0.7, 0.01, 6.0),
+    "launch_s": (8e-6, 1e-6, 3e-5), "narrow_launch": (1.1, 0.4, 3.0),
+    "tensor_efficiency": (0.8, 0.1, 1.0), "softmax_ops": (6.0, 1.0, 60.0),
+    "task_cycles": (2500.0, 50.0, 4e4), "tail": (0.5, 0.02, 1.0), "l2_usable": (0.6, 0.3, 1.1),
+    "l2_fade": (0.5, 0.1, 2.0), "dram_efficiency": (0.85, 0.3, 1.0),
+    "l2_efficiency": (0.6, 0.1, 1.5), "serial": (0.3, 0.01, 1.0), "append_bytes": (0.7, 0.01, 6.0),
     "call_s": (1.6e-4, 5e-5, 5e-4),
-}
+}  # fmt: skip
 PRIORS: dict[str, dict[str, Prior]] = {
     "mla_prefill": {
-        **SHARED,
-        "step_cycles": (300.0, 10.0, 2e4),
-        "exposed": (0.3, 0.02, 1.5),
-        "tail_sorted": (0.3, 0.02, 1.0),
-        "step_192": (1.0, 0.4, 3.0),
-        "step_512": (1.2, 0.4, 5.0),
-        "fp8_efficiency": (0.7, 0.2, 1.0),
-        "narrow_bytes": (1.0, 0.05, 6.0),
+        **SHARED, "step_cycles": (300.0, 10.0, 2e4), "exposed": (0.3, 0.02, 1.5),
+        "tail_sorted": (0.3, 0.02, 1.0), "step_192": (1.0, 0.4, 3.0), "step_512": (1.2, 0.4, 5.0),
+        "fp8_efficiency": (0.7, 0.2, 1.0), "narrow_bytes": (1.0, 0.05, 6.0),
         "narrow_s": (3e-6, 1e-7, 3e-5),
     },
     "mla_decode": {
-        **SHARED,
-        "key_cycles": (10.0, 0.1, 400.0),
-        "core_bytes_per_cycle": (30.0, 2.0, 128.0),
-        "ctas_per_core": (1.0, 0.3, 4.0),
-        "merge_s": (2e-6, 2e-7, 2e-5),
-        "most_splits": (32.0, 1.0, 256.0),
-        "split_tiles": (2.0, 0.5, 32.0),
-        "narrow_rate": (1.0, 0.2, 1.5),
-        "narrow_dram": (0.9, 0.2, 1.2),
-        "convert_ops": (2.0, 0.1, 80.0),
-        "idle_parts": (1.0, 0.01, 32.0),
-        "reread_share": (0.3, 0.01, 1.0),
-        "widened_bytes": (0.05, 0.001, 30.0),
+        **SHARED, "key_cycles": (10.0, 0.1, 400.0), "core_bytes_per_cycle": (30.0, 2.0, 128.0),
+        "ctas_per_core": (1.0, 0.3, 4.0), "merge_s": (2e-6, 2e-7, 2e-5),
+        "most_splits": (32.0, 1.0, 256.0), "split_tiles": (2.0, 0.5, 32.0),
+        "narrow_rate": (1.0, 0.2, 1.5), "narrow_dram": (0.9, 0.2, 1.2),
+        "convert_ops": (2.0, 0.1, 80.0), "idle_parts": (1.0, 0.01, 32.0),
+        "reread_share": (0.3, 0.01, 1.0), "widened_bytes": (0.05, 0.001, 30.0),
     },
-}
+}  # fmt: skip
 FIXED: dict[str, dict[str, float]] = {
     "mla_prefill": {
         "append_launch_s": 2e-6, "merge_s": 2e-6, "split_tiles": 2.0, "window_steps": 0.3,

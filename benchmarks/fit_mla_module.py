@@ -30,16 +30,11 @@ from silicast.validation.scorecard.suites.mla import BLOCKS, mla_rows
 ROWS_PER_CAMPAIGN = 300
 
 FACTORS: dict[str, Prior] = {
-    "linear_bf16": (1.0, 0.4, 2.5),
-    "linear_fp8_block": (1.0, 0.4, 2.5),
-    "linear_nvfp4": (1.0, 0.4, 2.5),
-    "latent": (1.0, 0.3, 3.0),
-    "attention": (1.0, 0.4, 2.5),
-    "attention_narrow": (1.0, 0.4, 2.5),
-    "small": (1.0, 0.2, 4.0),
-    "moves": (0.3, 0.01, 8.0),
+    "linear_bf16": (1.0, 0.4, 2.5), "linear_fp8_block": (1.0, 0.4, 2.5),
+    "linear_nvfp4": (1.0, 0.4, 2.5), "latent": (1.0, 0.3, 3.0), "attention": (1.0, 0.4, 2.5),
+    "attention_narrow": (1.0, 0.4, 2.5), "small": (1.0, 0.2, 4.0), "moves": (0.3, 0.01, 8.0),
     "head_moves": (0.3, 0.01, 8.0),
-}
+}  # fmt: skip
 MODULE: Prior = (1e-6, 1e-8, 3e-5)
 HOST: Prior = (4e-4, 1e-4, 1e-3)
 EAGER = "sglang_context"
@@ -47,13 +42,9 @@ EAGER = "sglang_context"
 EARLY = "vllm_early"
 """Styles that versions before the newest show."""
 FALLBACK = {
-    "blackwell-rtx": "ada",
-    "ampere": "ada",
-    "ampere-ga10x": "ada",
-    "turing": "ada",
-    "volta": "ada",
+    "blackwell-rtx": "ada", "ampere": "ada", "ampere-ga10x": "ada", "turing": "ada", "volta": "ada",
     "pascal": "ada",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -65,12 +65,9 @@ HALFWAY = (
 measured and of none of their overhead."""
 
 NONE = {
-    "softmax_ops": 10.0,
-    "attention_slowdown": 1.0,
-    "attention_task_s": 1e-7,
-    "attention_launch_s": 3e-7,
-    "paged_read": 1.0,
-}
+    "softmax_ops": 10.0, "attention_slowdown": 1.0, "attention_task_s": 1e-7,
+    "attention_launch_s": 3e-7, "paged_read": 1.0,
+}  # fmt: skip
 
 
 @contextmanager
@@ -110,23 +107,13 @@ def fit(groups: Sequence[MeasuredRows]) -> Constants:
 
 
 JUDGED = {
-    "software_log_sd": 0.35,
-    "substitute_format": 0.2,
-    "unknown": 0.05,
-    "unknown.compute": 0.2,
-    "unknown.compute.children.pipes": 0.1,
-    "unknown.compute.children.pipes.xu": 0.05,
-    "unknown.compute.children.array": 0.1,
-    "unknown.clocks": 0.1,
-    "unknown.memory": 0.1,
-    "unknown.memory.dram": 0.3,
-    "unknown.memory.dram.capacity": 0.0,
-    "unknown.memory.l2": 0.1,
-    "unknown.memory.smem": 0.05,
-    "unknown.links": 0.0,
-    "unknown.power": 0.0,
+    "software_log_sd": 0.35, "substitute_format": 0.2, "unknown": 0.05, "unknown.compute": 0.2,
+    "unknown.compute.children.pipes": 0.1, "unknown.compute.children.pipes.xu": 0.05,
+    "unknown.compute.children.array": 0.1, "unknown.clocks": 0.1, "unknown.memory": 0.1,
+    "unknown.memory.dram": 0.3, "unknown.memory.dram.capacity": 0.0, "unknown.memory.l2": 0.1,
+    "unknown.memory.smem": 0.05, "unknown.links": 0.0, "unknown.power": 0.0,
     "missing.power.cap_w": 0.2,
-}
+}  # fmt: skip
 """Log sd of libraries that were never measured, and of what each kind of stand-in adds."""
 
 NVIDIA = ("pascal", "volta", "turing", "ampere", "ampere-ga10x", "ada", "hopper", "blackwell",
@@ -278,12 +265,9 @@ def measured_groups(data: Path) -> dict[str, list[MeasuredRows]]:
     """Architecture -> rows that estimate its libraries."""
     old = {group.device: group for group in deepbench_groups(data)}
     found = {
-        "cdna3": xla_groups(data),
-        "cdna": amd_neusight_groups(data),
-        "gcn5": [old["MI25"]],
-        "maxwell": [old["M40"]],
-        "xe2-hpg": [*b60_groups(data), *b60_expert_groups(data)],
-    }
+        "cdna3": xla_groups(data), "cdna": amd_neusight_groups(data), "gcn5": [old["MI25"]],
+        "maxwell": [old["M40"]], "xe2-hpg": [*b60_groups(data), *b60_expert_groups(data)],
+    }  # fmt: skip
     # a source's own test split is scored alone
     return {architecture: held_out(groups, False) for architecture, groups in found.items()}
 

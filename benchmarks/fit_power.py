@@ -159,13 +159,10 @@ def moe_check(
         busy_share = tensor[device.architecture]
         share = float(held_share(device, constants, busy_share, np.array([HOT_S]))[0])
         found[gpu] = {
-            "board": status,
-            "measured_p90": round(measured, 3),
-            "clock_share": round(share, 3),
-            "tensor_share": round(busy_share, 3),
-            "predicted": round(share * busy_share, 3),
+            "board": status, "measured_p90": round(measured, 3), "clock_share": round(share, 3),
+            "tensor_share": round(busy_share, 3), "predicted": round(share * busy_share, 3),
             "error_pct": round(100.0 * (share * busy_share / measured - 1.0), 1),
-        }
+        }  # fmt: skip
     return found
 
 

@@ -42,12 +42,9 @@ TIGHT_SD = {
 # NeuSight has many kinds of one kernel on each device; the layer profile ran between GEMMs that
 # leave less in the L2 than a kernel that is replayed finds there
 SOURCE_WEIGHT = {
-    "vidur-fork": 0.02,
-    "vidur-phi": 0.02,
-    "neusight": 0.1,
-    "vllm-profile": 0.3,
+    "vidur-fork": 0.02, "vidur-phi": 0.02, "neusight": 0.1, "vllm-profile": 0.3,
     "aiconfigurator": 0.5,
-}
+}  # fmt: skip
 
 CUT_BY = {"aiconfigurator": ("hidden",)}
 
@@ -125,12 +122,9 @@ def tables(free: Sequence[Parameter], logs: F) -> tuple[Constants, Tables]:
 
 
 ERRORS = {
-    "device_log_sd": 0.08,
-    "family_log_sd": 0.1,
-    "own_log_sd": 0.06,
-    "small_log_sd": 0.1,
+    "device_log_sd": 0.08, "family_log_sd": 0.1, "own_log_sd": 0.06, "small_log_sd": 0.1,
     "eager_error": 1.0,
-}
+}  # fmt: skip
 
 
 def fit(cases: Sequence[Case]) -> tuple[Constants, Tables]:
@@ -152,14 +146,9 @@ def fit(cases: Sequence[Case]) -> tuple[Constants, Tables]:
         return _soft([*used, logs[j : j + 1] * pull[j]])
 
     found = fitting.fit_by_groups(
-        errors,
-        [len(case.rows) for case in cases],
-        touches,
-        np.zeros(len(names)),
-        pull,
-        step=STEP,
+        errors, [len(case.rows) for case in cases], touches, np.zeros(len(names)), pull, step=STEP,
         max_nfev=MAX_STEPS,
-    )
+    )  # fmt: skip
     logs = _one_by_one(cost_of, found.x)
     cost = _soft([*(errors(logs, i) for i in range(len(cases))), logs * pull])
     print(f"{found.nfev} steps, cost {found.cost:.1f}, then {cost:.1f}")

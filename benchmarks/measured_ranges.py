@@ -61,16 +61,12 @@ def sizes() -> dict[str, dict[str, Any]]:
             "head_dim": prefill["head_dim"],
         },
         "attention_decode": {
-            "batch": decode["batch_size"],
-            "kv_len": decode["step"],
-            "num_heads": decode["num_heads"],
-            "head_dim": decode["head_dim"],
+            "batch": decode["batch_size"], "kv_len": decode["step"],
+            "num_heads": decode["num_heads"], "head_dim": decode["head_dim"],
         },
         "mla_prefill": {
-            "batch": context["batch_size"],
-            "q_len": context["isl"],
-            "kv_len": context["isl"] + context["step"],
-            "num_heads": context["num_heads"],
+            "batch": context["batch_size"], "q_len": context["isl"],
+            "kv_len": context["isl"] + context["step"], "num_heads": context["num_heads"],
         },
         "mla_decode": {
             "batch": generation["batch_size"],
@@ -89,7 +85,7 @@ def sizes() -> dict[str, dict[str, Any]]:
         "rmsnorm": {"tokens": sample["seq"], "hidden": sample["dim"]},
         "conv2d": convolutions(),
         "moe": experts(),
-    }
+    }  # fmt: skip
 
 
 def experts() -> dict[str, np.ndarray]:

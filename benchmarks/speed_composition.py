@@ -258,12 +258,9 @@ def peak_mb() -> float:
 
 def main() -> None:
     result = {
-        "budget": BUDGET,
-        "static_batch": static_batch(),
-        "program": program(),
-        "stepper": stepper(),
-        "steps": [prices(case) for case in CASES],
-    }
+        "budget": BUDGET, "static_batch": static_batch(), "program": program(),
+        "stepper": stepper(), "steps": [prices(case) for case in CASES],
+    }  # fmt: skip
     text = json.dumps(result, indent=1)
     print(text)
     if len(sys.argv) > 1:

@@ -286,17 +286,10 @@ def collective_batch_times(
         raise SilicastError("one batch of collectives has one group size", field="gpus")
     launch = "eager" if batch.variant.launch == "stream" else "graph"
     return collective_times(
-        _known(batch.family),
-        batch.dims["bytes"],
-        int(gpus[0]) if len(gpus) else 1,
-        where,
-        batch.variant.library,
-        launch,
-        batch.variant.dtype,
-        batch.variant.version,
-        learned=learned,
+        _known(batch.family), batch.dims["bytes"], int(gpus[0]) if len(gpus) else 1, where,
+        batch.variant.library, launch, batch.variant.dtype, batch.variant.version, learned=learned,
         measured=measured,
-    )
+    )  # fmt: skip
 
 
 def link_bound(op: Collective, size: F64, topology: Topology) -> F64:

@@ -131,15 +131,10 @@ def select(
         time, latency = np.maximum(time, table[picked]), np.maximum(latency, table[picked])
     sent = size > 0
     return Selection(
-        time_s=np.where(sent, time, 0.0),
-        latency_s=np.where(sent, latency, 0.0),
-        picked=picked,
-        names=names,
-        floor_s=floor,
-        rule=rule,
-        limit=np.array([each.largest for each in rules], dtype=np.int64)[rule],
-        copy_s=copy,
-    )
+        time_s=np.where(sent, time, 0.0), latency_s=np.where(sent, latency, 0.0), picked=picked,
+        names=names, floor_s=floor, rule=rule,
+        limit=np.array([each.largest for each in rules], dtype=np.int64)[rule], copy_s=copy,
+    )  # fmt: skip
 
 
 def _by_rule(

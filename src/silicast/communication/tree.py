@@ -46,14 +46,9 @@ class Tree(CollectiveAlgorithm):
         return fastest(
             [
                 protocol_time(
-                    protocol,
-                    constants,
-                    traffic,
-                    0.0 * size,
-                    rate=rate,
-                    steps=2 * (topology.local - 1),
-                    extra_s=extra,
+                    protocol, constants, traffic, 0.0 * size, rate=rate,
+                    steps=2 * (topology.local - 1), extra_s=extra,
                 )
                 for protocol in PROTOCOLS
             ]
-        )
+        )  # fmt: skip

@@ -291,30 +291,19 @@ def tabulate(device: Device) -> DeviceFile:
 def _link(name: str, table: LinkTable) -> Link:
     cube = table.cube
     return Link(
-        name,
-        table.bandwidth_gb_per_s * 1e9,
-        table.switched,
-        table.multicast,
-        table.domain or 0,
-        table.mesh,
-        tuple(table.mesh_boards),
-        Cube(cube.links, cube.pair, cube.three, cube.four) if cube else None,
-        table.peer_access,
-    )
+        name, table.bandwidth_gb_per_s * 1e9, table.switched, table.multicast, table.domain or 0,
+        table.mesh, tuple(table.mesh_boards),
+        Cube(cube.links, cube.pair, cube.three, cube.four) if cube else None, table.peer_access,
+    )  # fmt: skip
 
 
 def _link_table(link: Link) -> LinkTable:
     cube = link.cube
     return LinkTable(
-        link.bandwidth_bytes_per_s / 1e9,
-        link.switched,
-        link.multicast,
-        link.domain or None,
-        link.mesh,
-        list(link.mesh_boards),
-        CubeTable(cube.links, cube.pair, cube.three, cube.four) if cube else None,
-        link.peer_access,
-    )
+        link.bandwidth_bytes_per_s / 1e9, link.switched, link.multicast, link.domain or None,
+        link.mesh, list(link.mesh_boards),
+        CubeTable(cube.links, cube.pair, cube.three, cube.four) if cube else None, link.peer_access,
+    )  # fmt: skip
 
 
 def _level(table: ComputeTable) -> ComputeLevel:

@@ -33,18 +33,11 @@ LATENCY_NS = (0.1, 100_000.0)
 CAPACITY_GB = {"dram": (0.001, 100_000.0), "l2": (1e-5, 10.0), "smem": (1e-6, 0.1)}
 ANY_CAPACITY_GB = (1e-9, 100_000.0)
 CAPABILITIES: dict[str, tuple[str, ...]] = {
-    "maxwell": ("5.0", "5.2", "5.3"),
-    "pascal": ("6.0", "6.1", "6.2"),
-    "volta": ("7.0", "7.2"),
-    "turing": ("7.5",),
-    "ampere": ("8.0",),
-    "ampere-ga10x": ("8.6",),
-    "ampere-ga10b": ("8.7",),
-    "ada": ("8.9",),
-    "hopper": ("9.0",),
-    "blackwell": ("10.0", "10.1", "10.3", "11.0"),
+    "maxwell": ("5.0", "5.2", "5.3"), "pascal": ("6.0", "6.1", "6.2"), "volta": ("7.0", "7.2"),
+    "turing": ("7.5",), "ampere": ("8.0",), "ampere-ga10x": ("8.6",), "ampere-ga10b": ("8.7",),
+    "ada": ("8.9",), "hopper": ("9.0",), "blackwell": ("10.0", "10.1", "10.3", "11.0"),
     "blackwell-rtx": ("12.0", "12.1"),
-}
+}  # fmt: skip
 """NVIDIA architecture -> compute capabilities, from the CUDA programming guide."""
 
 

@@ -345,16 +345,11 @@ class PrefillModel:
                 core_pipe_work={self.pipe: padded * imbalance / device.cores},
             ),
             features={
-                "core_share": core_s / time_s,
-                "tensor_share": resource_s["tensor"] / time_s,
-                "dram_share": traffic.dram_s / time_s,
-                "l2_share": l2_s / time_s,
-                "launch_share": self.launch_s / time_s,
-                "padding": flops / padded,
-                "waves": waves,
-                "imbalance": imbalance,
-                "row_rest": row_rest(work, self.heads, self.groups),
+                "core_share": core_s / time_s, "tensor_share": resource_s["tensor"] / time_s,
+                "dram_share": traffic.dram_s / time_s, "l2_share": l2_s / time_s,
+                "launch_share": self.launch_s / time_s, "padding": flops / padded, "waves": waves,
+                "imbalance": imbalance, "row_rest": row_rest(work, self.heads, self.groups),
                 **shape_features(self.batch, work, self.heads, self.groups, device.cores),
             },
             independent_log_sd=xp.full_like(time_s, self.c["independent_log_sd"]),
-        )
+        )  # fmt: skip

@@ -284,15 +284,11 @@ def _arrays(result: KernelTimes) -> dict[str, F64]:
     """Every per-row array of a result, by name."""
     analysis = result.analysis
     return {
-        "estimate_s": result.estimate_s,
-        "p05_s": result.p05_s,
-        "p95_s": result.p95_s,
-        "bound_s": result.bound_s,
-        "independent_log_sd": result.independent_log_sd,
-        **_prefixed("resource", analysis.resource_s),
-        **_prefixed("feature", analysis.features),
+        "estimate_s": result.estimate_s, "p05_s": result.p05_s, "p95_s": result.p95_s,
+        "bound_s": result.bound_s, "independent_log_sd": result.independent_log_sd,
+        **_prefixed("resource", analysis.resource_s), **_prefixed("feature", analysis.features),
         **_demand_arrays(result),
-    }
+    }  # fmt: skip
 
 
 def _demand_arrays(result: KernelTimes) -> dict[str, F64]:

@@ -48,16 +48,10 @@ class Conv2d(Implementation):
     rows_at_once: ClassVar[int] = ROWS_PER_CHUNK
     dtypes: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "fp16", "bf16", "int8")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "batch": (1, 1 << 16),
-        "in_channels": (1, 1 << 16),
-        "out_channels": (1, 1 << 16),
-        "height": (1, 1 << 14),
-        "width": (1, 1 << 14),
-        "kernel": (1, 1 << 12),
-        "stride": (1, 1 << 12),
-        "padding": (0, 1 << 12),
-        "groups": (1, 1 << 16),
-    }
+        "batch": (1, 1 << 16), "in_channels": (1, 1 << 16), "out_channels": (1, 1 << 16),
+        "height": (1, 1 << 14), "width": (1, 1 << 14), "kernel": (1, 1 << 12),
+        "stride": (1, 1 << 12), "padding": (0, 1 << 12), "groups": (1, 1 << 16),
+    }  # fmt: skip
     lessening: ClassVar[frozenset[str]] = frozenset({"kernel", "stride", "groups"})
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:

@@ -118,20 +118,12 @@ def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -
     plain = {**c, "tensor_efficiency": c["efficiency"] * c["share"]}
     fast = {**c, "tensor_efficiency": c["efficiency"] * c["fast_share"]}
     return Setting(
-        recipe=recipe,
-        pipe=pipe,
-        direction=direction,
-        c=c,
-        tiles=tiles,
-        rates=rates,
-        steps=Steps.of(tiles, rates, plain),
-        fast_steps=Steps.of(tiles, rates, fast),
-        dram=data_rate(device) * c["dram_efficiency"],
-        l2=cache_rate(device) * c["l2_efficiency"],
+        recipe=recipe, pipe=pipe, direction=direction, c=c, tiles=tiles, rates=rates,
+        steps=Steps.of(tiles, rates, plain), fast_steps=Steps.of(tiles, rates, fast),
+        dram=data_rate(device) * c["dram_efficiency"], l2=cache_rate(device) * c["l2_efficiency"],
         l2_bytes=device.l2.capacity_bytes * c["resident_share"],
-        fma=device.peak_per_s("fma", "fp32") * c["direct_share"],
-        cold=variant.cache == "cold",
-    )
+        fma=device.peak_per_s("fma", "fp32") * c["direct_share"], cold=variant.cache == "cold",
+    )  # fmt: skip
 
 
 UNUSED = {

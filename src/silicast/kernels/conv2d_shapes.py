@@ -66,21 +66,11 @@ class Shape:
         pad_h, pad_w = pair("padding", 0)
         h, w = dims["height"], dims["width"]
         return Shape(
-            n=dims["batch"],
-            c=dims["in_channels"],
-            k=dims["out_channels"],
-            h=h,
-            w=w,
-            p=_results(h, r, stride_h, pad_h),
-            q=_results(w, s, stride_w, pad_w),
-            r=r,
-            s=s,
-            stride_h=stride_h,
-            stride_w=stride_w,
-            pad_h=pad_h,
-            pad_w=pad_w,
+            n=dims["batch"], c=dims["in_channels"], k=dims["out_channels"], h=h, w=w,
+            p=_results(h, r, stride_h, pad_h), q=_results(w, s, stride_w, pad_w), r=r, s=s,
+            stride_h=stride_h, stride_w=stride_w, pad_h=pad_h, pad_w=pad_w,
             groups=dims.get("groups", one),
-        )
+        )  # fmt: skip
 
     @property
     def c_of_group(self) -> Any:

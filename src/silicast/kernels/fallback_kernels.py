@@ -188,17 +188,12 @@ def adapter(
         elif isinstance(original, Composite):
             kind = ModuleFallback
         attributes: dict[str, object] = {
-            "family": original.family,
-            "dims": original.dims,
-            "ragged": original.ragged,
+            "family": original.family, "dims": original.dims, "ragged": original.ragged,
             "lessening": getattr(original, "lessening", LESSENING),
             "dtypes": getattr(original, "dtypes", ("bf16", "fp16", "fp32")),
-            "execution_model": execution_model,
-            "original": original,
-            "group": group,
-            "rates_of": staticmethod(rates_of),
-            "__doc__": type(original).__doc__,
-        }
+            "execution_model": execution_model, "original": original, "group": group,
+            "rates_of": staticmethod(rates_of), "__doc__": type(original).__doc__,
+        }  # fmt: skip
         if original.anywhere:
             kind, attributes = type(original), {"execution_model": execution_model}
         name = f"{type(original).__name__}On{execution_model.title().replace('_', '')}"

@@ -18,13 +18,10 @@ from silicast.core.dtypes import BITS, RECIPES
 from silicast.hardware.device import ComputeLevel, Device, Pipe
 
 SUBSTITUTES: Mapping[str, tuple[str, ...]] = {
-    "nvfp4": ("mxfp4", "bf16", "fp16", "fp32"),
-    "mxfp4": ("nvfp4", "bf16", "fp16", "fp32"),
-    "mxfp8": ("fp8", "bf16", "fp16", "fp32"),
-    "fp8": ("bf16", "fp16", "fp32"),
-    "int4": ("int8", "bf16", "fp16", "fp32"),
-    "int8": ("bf16", "fp16", "fp32"),
-}
+    "nvfp4": ("mxfp4", "bf16", "fp16", "fp32"), "mxfp4": ("nvfp4", "bf16", "fp16", "fp32"),
+    "mxfp8": ("fp8", "bf16", "fp16", "fp32"), "fp8": ("bf16", "fp16", "fp32"),
+    "int4": ("int8", "bf16", "fp16", "fp32"), "int8": ("bf16", "fp16", "fp32"),
+}  # fmt: skip
 """Format -> what stands in for it, best first: libraries widen 4-bit weights to 16 bits where no
 unit multiplies 4 bits, and have no kernels that widen both operands to fp8. Nothing stands in for
 formats of 16 bits and more: libraries refuse those, and a checkpoint in bf16 is converted before

@@ -94,18 +94,11 @@ def _make_setting(variant: Variant, device: Device, constants: Mapping[str, floa
     )
     rates = GemmRates.of(device, recipe, pipe, variant, constants)
     return Setting(
-        recipe=recipe,
-        pipe=pipe,
-        constants=constants,
-        tiles=tiles,
-        rates=rates,
-        steps=Steps.of(tiles, rates, constants),
-        quantises=_quantises(variant, recipe),
-        device=device,
-        variant=variant,
-        measured=measured_format(device, recipe),
+        recipe=recipe, pipe=pipe, constants=constants, tiles=tiles, rates=rates,
+        steps=Steps.of(tiles, rates, constants), quantises=_quantises(variant, recipe),
+        device=device, variant=variant, measured=measured_format(device, recipe),
         shared_log_sd=_shared_log_sd(device, recipe, constants),
-    )
+    )  # fmt: skip
 
 
 def _shared_log_sd(device: Device, recipe: Recipe, c: Mapping[str, float]) -> Mapping[str, float]:
@@ -217,11 +210,8 @@ class Gemm(Implementation):
     takes_numbers: ClassVar[bool] = True
     has_candidates: ClassVar[bool] = True
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "m": (1, 1 << 24),
-        "n": (1, 1 << 24),
-        "k": (1, 1 << 24),
-        "batch": (1, 1 << 24),
-    }
+        "m": (1, 1 << 24), "n": (1, 1 << 24), "k": (1, 1 << 24), "batch": (1, 1 << 24),
+    }  # fmt: skip
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """See :meth:`Implementation.analyse`."""
@@ -299,20 +289,13 @@ def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analys
         demand=demand,
         features=Lazy(
             lambda: features(
-                rates,
-                setting.tiles,
-                best,
-                demand,
-                demand.pipe_work[setting.pipe],
-                (m, n, k),
-                ops,
-                moved,
-                setting.constants["launch_s"],
+                rates, setting.tiles, best, demand, demand.pipe_work[setting.pipe], (m, n, k), ops,
+                moved, setting.constants["launch_s"],
             )
         ),
         independent_log_sd=_independent_log_sd(setting, time),
         choice=lambda: [labels[int(index)] for index in xp.tolist(best["best"])],
-    )
+    )  # fmt: skip
 
 
 def _independent_log_sd(setting: Setting, time: F64) -> F64:

@@ -170,28 +170,13 @@ def terms_of(m: F64, n: F64, k: F64, batch: F64, cores: F64, near: F64) -> F64:
     work, deep = slopes_of(m, n, k, batch, cores)[1:3]
     rows, columns = log_fixed(np.stack((m, n)) / 64.0) * (_LOG2 * 0.125)
     found = (
-        wave * 0.25,
-        *(np.maximum(wave - bend, 0.0) * 0.25 for bend in _WAVE_BENDS),
-        fill,
-        fill * np.maximum(2.0 - wave, 0.0) * 0.5,
-        pad_m,
-        pad_n,
-        np.maximum(pad_m - 1.0, 0.0),
-        np.maximum(pad_n - 1.0, 0.0),
-        pad_m * work,
-        pad_n * work,
-        slow,
-        np.minimum(slow, 0.2),
-        np.minimum(slow, 1.0),
-        slow * work,
-        slow * deep,
-        wave * deep,
-        wave * wave * 0.0625,
-        _LOG_M * rows * 0.25,
-        _LOG_M * _LOG_M * rows * 0.0625,
-        _LOG_N * columns * 0.25,
+        wave * 0.25, *(np.maximum(wave - bend, 0.0) * 0.25 for bend in _WAVE_BENDS), fill,
+        fill * np.maximum(2.0 - wave, 0.0) * 0.5, pad_m, pad_n, np.maximum(pad_m - 1.0, 0.0),
+        np.maximum(pad_n - 1.0, 0.0), pad_m * work, pad_n * work, slow, np.minimum(slow, 0.2),
+        np.minimum(slow, 1.0), slow * work, slow * deep, wave * deep, wave * wave * 0.0625,
+        _LOG_M * rows * 0.25, _LOG_M * _LOG_M * rows * 0.0625, _LOG_N * columns * 0.25,
         _LOG_N * _LOG_N * columns * 0.0625,
-    )
+    )  # fmt: skip
     return np.stack(found)
 
 

@@ -160,19 +160,12 @@ class Steps:
         if rates.widen_s > 0.0:
             tensor_s = tensor_s + tiles.n * (depth * rates.widen_s)
         return Steps(
-            depth=depth,
-            operations=operations,
-            tensor_s=tensor_s,
-            bytes=operands * tiles.fetched,
-            alone_s=np.maximum(step_s, tensor_s),
-            slots=rates.cores * tiles.resident,
+            depth=depth, operations=operations, tensor_s=tensor_s, bytes=operands * tiles.fetched,
+            alone_s=np.maximum(step_s, tensor_s), slots=rates.cores * tiles.resident,
             store_s=area * (rates.c_bytes / (c["store_bytes_per_clock"] * rates.clock_hz)),
-            aspect=tiles.n / tiles.m,
-            slow_dram=rates.dram * c["dram_efficiency"],
-            l2=rates.l2 * c["l2_efficiency"],
-            step_s=step_s,
-            split_s=split_s,
-        )
+            aspect=tiles.n / tiles.m, slow_dram=rates.dram * c["dram_efficiency"],
+            l2=rates.l2 * c["l2_efficiency"], step_s=step_s, split_s=split_s,
+        )  # fmt: skip
 
 
 def _own_constants(

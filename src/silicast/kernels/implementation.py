@@ -367,17 +367,10 @@ class Estimates(Struct, frozen=True):
         own = self.independent_log_sd(octaves)
         low, high = self.interval(self.estimate_s, self.shared.variance + own * own)
         return KernelTimes(
-            estimate_s=self.estimate_s,
-            p05_s=low,
-            p95_s=high,
-            bound_s=self.analysis.bound_s,
-            shared_log_sd=dict(self.shared.log_sd),
-            independent_log_sd=own,
-            analysis=self.analysis,
-            octaves_outside=octaves,
-            warnings=self.warnings,
-            measured=self.shared.measured,
-        )
+            estimate_s=self.estimate_s, p05_s=low, p95_s=high, bound_s=self.analysis.bound_s,
+            shared_log_sd=dict(self.shared.log_sd), independent_log_sd=own, analysis=self.analysis,
+            octaves_outside=octaves, warnings=self.warnings, measured=self.shared.measured,
+        )  # fmt: skip
 
     def independent_log_sd(self, octaves_outside: F64) -> F64:
         """Of each row, log sd: wider outside the sizes that were measured."""

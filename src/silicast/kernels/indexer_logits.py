@@ -52,12 +52,9 @@ class IndexerLogits(Implementation):
     group: ClassVar[str] = GROUP
     dtypes: ClassVar[tuple[str, ...]] = ("fp8", "bf16")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "batch": (1, 1 << 16),
-        "q_len": (1, 1 << 20),
-        "kv_len": (1, 1 << 22),
-        "heads": (1, 256),
+        "batch": (1, 1 << 16), "q_len": (1, 1 << 20), "kv_len": (1, 1 << 22), "heads": (1, 256),
         "head_dim": (16, 512),
-    }
+    }  # fmt: skip
     ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
     takes_numbers: ClassVar[bool] = True
 

@@ -50,14 +50,8 @@ class HyperConnection(StreamingKernel):
             )
         weights = streams * (streams + 2)
         return Stream(
-            read_bytes=tokens * streams * row,
-            write_bytes=tokens * (row + weights * 4),
-            flops=elements * (2 * weights + 4),
-            fma=elements * 4,
-            xu=tokens * weights,
-            tasks=tokens,
-            trips=PRE_KERNELS,
-            reductions=PRE_KERNELS,
-            kernels=PRE_KERNELS,
+            read_bytes=tokens * streams * row, write_bytes=tokens * (row + weights * 4),
+            flops=elements * (2 * weights + 4), fma=elements * 4, xu=tokens * weights, tasks=tokens,
+            trips=PRE_KERNELS, reductions=PRE_KERNELS, kernels=PRE_KERNELS,
             reread_bytes=tokens * streams * row,
-        )
+        )  # fmt: skip

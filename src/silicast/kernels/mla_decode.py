@@ -133,16 +133,11 @@ class _Decode:
             # launched one by one: the host needs this long for the call's kernels
             time_s = smooth_max((time_s, xp.full_like(time_s, c["call_s"])))
         shares = {
-            "core_share": core_s / time_s,
-            "dram_share": dram_s / time_s,
-            "l2_share": l2_s / time_s,
-            "load_share": load_s / time_s,
-            "launch_share": launch_s / time_s,
-            "merge_share": merge_s / time_s,
-            "around_share": abs(around_s) / time_s,
-            "resident": 1.0 - outside,
-            "waves": waves,
-        }
+            "core_share": core_s / time_s, "dram_share": dram_s / time_s, "l2_share": l2_s / time_s,
+            "load_share": load_s / time_s, "launch_share": launch_s / time_s,
+            "merge_share": merge_s / time_s, "around_share": abs(around_s) / time_s,
+            "resident": 1.0 - outside, "waves": waves,
+        }  # fmt: skip
         return self._result(time_s, shares, outside, busiest * self.key_bytes)
 
     def _partial_s(self, bandwidth: float, inner: float) -> F64:

@@ -51,14 +51,9 @@ class MlaModule(Composite):
     group: ClassVar[str] = "mla_module"
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "batch": (1, 1 << 12),
-        "q_len": (1, 1 << 17),
-        "kv_len": (0, 1 << 20),
-        "hidden": (64, 1 << 15),
-        "q_lora_rank": (0, 1 << 13),
-        **MLA_DIMS,
-        "num_heads": (1, 512),
-    }
+        "batch": (1, 1 << 12), "q_len": (1, 1 << 17), "kv_len": (0, 1 << 20),
+        "hidden": (64, 1 << 15), "q_lora_rank": (0, 1 << 13), **MLA_DIMS, "num_heads": (1, 512),
+    }  # fmt: skip
     ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
 
     def style(self, variant: Variant, device: Device) -> str:
@@ -139,11 +134,8 @@ class _Block:
         """Rotation and the update of the cache, kernels of their own."""
         w, tokens = self.widths, self.tokens
         rotated = {
-            "tokens": tokens,
-            "num_heads": w.heads,
-            "num_kv_heads": self.once,
-            "head_dim": w.rope,
-        }
+            "tokens": tokens, "num_heads": w.heads, "num_kv_heads": self.once, "head_dim": w.rope,
+        }  # fmt: skip
         copied = {"tokens": tokens, "num_kv_heads": self.once, "head_dim": (w.cached + 1) // 2}
         return [
             PartBatch("small", self.batch.beside("rope", self.kinds.plain, rotated)),

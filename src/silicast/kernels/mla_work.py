@@ -21,12 +21,9 @@ from silicast.kernels.implementation import implementation_for
 from silicast.workload.op import Op, OpBatch, Variant
 
 MLA_DIMS = {
-    "num_heads": (1, 1 << 12),
-    "kv_lora_rank": (16, 1 << 13),
-    "qk_nope_head_dim": (8, 1024),
-    "qk_rope_head_dim": (8, 1024),
-    "v_head_dim": (8, 1024),
-}
+    "num_heads": (1, 1 << 12), "kv_lora_rank": (16, 1 << 13), "qk_nope_head_dim": (8, 1024),
+    "qk_rope_head_dim": (8, 1024), "v_head_dim": (8, 1024),
+}  # fmt: skip
 
 
 @final

@@ -131,15 +131,9 @@ def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -
         device, recipe, pipe, style, variant, constants["l2_bytes_per_clock_per_core"]
     )
     return Setting(
-        recipe=recipe,
-        pipe=pipe,
-        style=style,
-        distribution=distribution_of(variant),
-        rates=rates,
-        steps=Steps.of(rates, constants),
-        device=device,
-        constants=constants,
-    )
+        recipe=recipe, pipe=pipe, style=style, distribution=distribution_of(variant), rates=rates,
+        steps=Steps.of(rates, constants), device=device, constants=constants,
+    )  # fmt: skip
 
 
 def selected(table: Mapping[str, float], style: str, dtype: str) -> dict[str, float]:
@@ -174,12 +168,9 @@ class Moe(Implementation):
         "bf16", "fp16", "fp8", "fp8_block", "int4_wo", "nvfp4", "w4a16_mxfp4", "w4a8_mxfp4_mxfp8",
     )  # fmt: skip
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "tokens": (1, 1 << 24),
-        "experts": (1, 1 << 12),
-        "topk": (1, 64),
-        "hidden": (1, 1 << 17),
+        "tokens": (1, 1 << 24), "experts": (1, 1 << 12), "topk": (1, 64), "hidden": (1, 1 << 17),
         "intermediate": (1, 1 << 18),
-    }
+    }  # fmt: skip
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """See :meth:`Implementation.analyse`."""

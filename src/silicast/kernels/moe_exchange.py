@@ -123,12 +123,9 @@ class Exchange(Implementation):
     anywhere: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8", "nvfp4")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "tokens": (1, 1 << 20),
-        "hidden": (1, 1 << 17),
-        "topk": (1, 64),
-        "experts": (1, 1 << 12),
+        "tokens": (1, 1 << 20), "hidden": (1, 1 << 17), "topk": (1, 64), "experts": (1, 1 << 12),
         "ep": (1, 1 << 12),
-    }
+    }  # fmt: skip
 
     @final
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
@@ -239,15 +236,12 @@ def analyse_exchange(
             level_bytes={"link": token_bytes * remote.once},
         ),
         features={
-            "copies": remote.once,
-            "out": remote.out_once,
-            "link_share": link / time,
-            "stream_share": found.stream_s / time,
-            "network_share": found.network_s / time,
+            "copies": remote.once, "out": remote.out_once, "link_share": link / time,
+            "stream_share": found.stream_s / time, "network_share": found.network_s / time,
             "ranks_of_node": local / fabric.per_node,
         },
         independent_log_sd=own,
-    )
+    )  # fmt: skip
 
 
 @final

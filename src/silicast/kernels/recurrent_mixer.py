@@ -269,14 +269,10 @@ def _sum(terms: list[F64]) -> F64:
 
 
 DELTA_DIMS: Mapping[str, tuple[int, int]] = {
-    "batch_size": (1, 1 << 20),
-    "seq_len": (1, 1 << 24),
-    "num_k_heads": (1, 1 << 12),
-    "num_v_heads": (1, 1 << 12),
-    "head_k_dim": (1, 1 << 12),
-    "head_v_dim": (1, 1 << 12),
+    "batch_size": (1, 1 << 20), "seq_len": (1, 1 << 24), "num_k_heads": (1, 1 << 12),
+    "num_v_heads": (1, 1 << 12), "head_k_dim": (1, 1 << 12), "head_v_dim": (1, 1 << 12),
     "d_conv": (1, 64),
-}
+}  # fmt: skip
 """``seq_len``: new tokens of the longest sequence; a dimension ``num_tokens`` counts those of all
 sequences where they differ."""
 
@@ -314,15 +310,10 @@ class Mamba2(RecurrentMixer):
 
     family: ClassVar[str] = "mamba2"
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "batch_size": (1, 1 << 20),
-        "seq_len": (1, 1 << 24),
-        "nheads": (1, 1 << 12),
-        "head_dim": (1, 1 << 12),
-        "d_state": (1, 1 << 12),
-        "n_groups": (1, 1 << 10),
-        "chunk_size": (1, 1 << 12),
-        "d_conv": (1, 64),
-    }
+        "batch_size": (1, 1 << 20), "seq_len": (1, 1 << 24), "nheads": (1, 1 << 12),
+        "head_dim": (1, 1 << 12), "d_state": (1, 1 << 12), "n_groups": (1, 1 << 10),
+        "chunk_size": (1, 1 << 12), "d_conv": (1, 64),
+    }  # fmt: skip
 
     def shape(self, sizes: Sizes, element: int) -> Shape:
         """See :class:`RecurrentMixer`."""

@@ -39,11 +39,8 @@ class RooflineGemm(RooflineKernel):
     family: ClassVar[str] = "gemm"
     takes_numbers: ClassVar[bool] = True
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "m": (1, 1 << 24),
-        "n": (1, 1 << 24),
-        "k": (1, 1 << 24),
-        "batch": (1, 1 << 24),
-    }
+        "m": (1, 1 << 24), "n": (1, 1 << 24), "k": (1, 1 << 24), "batch": (1, 1 << 24),
+    }  # fmt: skip
 
     @abstractmethod
     def rates(self, device: Device, dtype: str) -> Rates:

@@ -31,11 +31,6 @@ class Rope(StreamingKernel):
         zero = sizes["tokens"] * 0
         return Stream(
             read_bytes=elements * size + sizes["tokens"] * (sizes["head_dim"] * size + 8),
-            write_bytes=elements * size,
-            flops=elements * 3,
-            fma=elements * 4,
-            xu=zero,
-            tasks=sizes["tokens"],
-            trips=2.0,
-            in_place_bytes=elements * size,
-        )
+            write_bytes=elements * size, flops=elements * 3, fma=elements * 4, xu=zero,
+            tasks=sizes["tokens"], trips=2.0, in_place_bytes=elements * size,
+        )  # fmt: skip

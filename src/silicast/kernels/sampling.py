@@ -26,14 +26,7 @@ class Sampling(StreamingKernel):
         elements = sizes["rows"] * sizes["vocab"]
         copy = LOGIT_BYTES if size != LOGIT_BYTES else 0
         return Stream(
-            read_bytes=elements * size,
-            write_bytes=elements * copy + sizes["rows"] * 8,
-            flops=elements,
-            fma=elements * 2,
-            xu=elements * 0,
-            tasks=sizes["rows"],
-            trips=2.0,
-            reductions=1.0,
-            kernels=2.0,
-            between_bytes=elements * copy,
-        )
+            read_bytes=elements * size, write_bytes=elements * copy + sizes["rows"] * 8,
+            flops=elements, fma=elements * 2, xu=elements * 0, tasks=sizes["rows"], trips=2.0,
+            reductions=1.0, kernels=2.0, between_bytes=elements * copy,
+        )  # fmt: skip

@@ -55,13 +55,9 @@ class SparseAttention(Implementation):
     group: ClassVar[str] = GROUP
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "batch": (1, 1 << 16),
-        "q_len": (1, 1 << 20),
-        "kv_len": (1, 1 << 22),
-        "num_heads": (1, 512),
-        "head_dim": (16, 1024),
-        "selected": (0, 1 << 14),
-    }
+        "batch": (1, 1 << 16), "q_len": (1, 1 << 20), "kv_len": (1, 1 << 22), "num_heads": (1, 512),
+        "head_dim": (16, 1024), "selected": (0, 1 << 14),
+    }  # fmt: skip
     ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
     takes_numbers: ClassVar[bool] = True
 

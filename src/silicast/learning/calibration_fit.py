@@ -147,18 +147,11 @@ def fit_offset(
     sd = max(SD_FLOOR, float(np.quantile(np.abs(scatter), 0.9)) / Z90)
     sd = math.hypot(sd, sd / math.sqrt(count)) if count > FIRST_ROWS else max(sd, FIRST_SD)
     return Offset(
-        family=model.family,
-        dtype=parts[0].batch.variant.dtype,
-        log_offset=offset,
-        log_sd=sd,
-        rows=count,
-        features=list(names),
-        ranges=_ranges(rows.columns),
-        correction=trees,
-        repeats=_repeats(ops, found),
-        interpolation=between,
+        family=model.family, dtype=parts[0].batch.variant.dtype, log_offset=offset, log_sd=sd,
+        rows=count, features=list(names), ranges=_ranges(rows.columns), correction=trees,
+        repeats=_repeats(ops, found), interpolation=between,
         interpolated_share=share if between is not None else 0.0,
-    ), float(np.abs(target).mean())
+    ), float(np.abs(target).mean())  # fmt: skip
 
 
 def op_hash(op: Op) -> str:

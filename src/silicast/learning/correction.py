@@ -218,20 +218,12 @@ class Correction:
         apart = self.errors.independent_log_sd(analytic, weight, exp_fixed(log_apart))
         low, high = found.interval(estimate, self.errors.variance + apart * apart)
         return KernelTimes(
-            estimate_s=estimate,
-            p05_s=low,
-            p95_s=high,
-            bound_s=bound_s,
-            shared_log_sd=dict(self.errors.shared),
-            independent_log_sd=apart,
-            analysis=found.analysis,
-            octaves_outside=octaves,
-            warnings=found.warnings,
-            measured=found.shared.measured,
-            learned=weight,
-            analytic_s=found.estimate_s,
+            estimate_s=estimate, p05_s=low, p95_s=high, bound_s=bound_s,
+            shared_log_sd=dict(self.errors.shared), independent_log_sd=apart,
+            analysis=found.analysis, octaves_outside=octaves, warnings=found.warnings,
+            measured=found.shared.measured, learned=weight, analytic_s=found.estimate_s,
             ceiling_s=self._ceiling_s(found, bins, weight) if ceilings else None,
-        )
+        )  # fmt: skip
 
     def _placed(self, kernels: Kernels) -> tuple[U8, F64]:
         """Bins of all features, shape (F, n), and the correction's weight, shape (n,)."""

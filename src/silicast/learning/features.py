@@ -235,8 +235,5 @@ def _sequences(name: str, of: Kernels) -> Any:
 _DEMANDED = ("tasks", "waves", "occupancy")
 _LEFT_OVER = {f"over{base}": base for base in LEFT_OVERS}
 _COLUMNS: dict[str, Callable[[str, Kernels], Any]] = {
-    "fill": _fill,
-    "size": _size,
-    "max": _longest,
-    "sequences": _sequences,
-}
+    "fill": _fill, "size": _size, "max": _longest, "sequences": _sequences,
+}  # fmt: skip

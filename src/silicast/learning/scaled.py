@@ -80,14 +80,9 @@ class ScaledCalibrator:
         own = np.minimum(before, np.sqrt(_mixed(share, after, before)))
         spread = exp_fixed(Z90 * own)
         return replace(
-            times,
-            estimate_s=estimate,
-            p05_s=np.maximum(estimate / spread, times.bound_s),
-            p95_s=estimate * spread,
-            shared_log_sd={},
-            independent_log_sd=own,
-            scaled=change.weight,
-        )
+            times, estimate_s=estimate, p05_s=np.maximum(estimate / spread, times.bound_s),
+            p95_s=estimate * spread, shared_log_sd={}, independent_log_sd=own, scaled=change.weight,
+        )  # fmt: skip
 
     def _carried(self, device: Device) -> tuple[float, float]:
         """The share that carries over to kernels that are wholly alike, and the sd it leaves."""

@@ -13,12 +13,8 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(h|m|s)")
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 
 WEIGHTS = {
-    "gemm": 4.0,
-    "attention_prefill": 2.0,
-    "attention_decode": 2.0,
-    "moe": 2.0,
-    "conv2d": 2.0,
-}
+    "gemm": 4.0, "attention_prefill": 2.0, "attention_decode": 2.0, "moe": 2.0, "conv2d": 2.0,
+}  # fmt: skip
 """Relative shares of the time; 1 for others. Families with more sizes need more points."""
 
 

@@ -139,16 +139,10 @@ def _curve(key: Key, rows: Sequence[MeasuredCollective]) -> CollectiveCurve:
     ratios = [float(np.mean([ratio[every[i]] for i in part])) for part in parts]
     op, implementation, launch, gpus, nodes = key
     return CollectiveCurve(
-        op=op,
-        implementation=implementation,
-        launch=launch,
-        gpus=gpus,
-        nodes=nodes,
-        sizes=sizes,
+        op=op, implementation=implementation, launch=launch, gpus=gpus, nodes=nodes, sizes=sizes,
         log_ratios=[min(max(each, -5.0), 5.0) for each in ratios],
-        log_sd=_cross_validated_sd(rows, sizes, ratios),
-        rows=len(rows),
-    )
+        log_sd=_cross_validated_sd(rows, sizes, ratios), rows=len(rows),
+    )  # fmt: skip
 
 
 def _cross_validated_sd(

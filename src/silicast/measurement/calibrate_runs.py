@@ -192,32 +192,21 @@ class _Fit:
             case.measured * (1.0 if case.metric.endswith("_s") else 1e-3) for case in self.cases
         ]
         return InModels(
-            engine=self.engine.name,
-            mode=self.mode,
-            log_ratio=log_ratio,
-            log_sd=log_sd,
-            rows=len(self.cases),
-            seconds=(min(seconds), max(seconds)),
-            version=self.version,
-            tasks=self.tasks,
-            models=sorted({_model_name(case) for case in self.cases})[:64],
-        )
+            engine=self.engine.name, mode=self.mode, log_ratio=log_ratio, log_sd=log_sd,
+            rows=len(self.cases), seconds=(min(seconds), max(seconds)), version=self.version,
+            tasks=self.tasks, models=sorted({_model_name(case) for case in self.cases})[:64],
+        )  # fmt: skip
 
     def constants(self, x: F64, log_sd: F64) -> list[HostConstant]:
         """The host constants that differ from those known."""
         return [
             HostConstant(
-                constant=name,
-                value_us=value * math.exp(x[place]),
-                log_sd=float(log_sd[place]),
-                rows=len(self.cases),
-                engine=self.engine.name,
-                version=self.version,
-                from_runs=True,
+                constant=name, value_us=value * math.exp(x[place]), log_sd=float(log_sd[place]),
+                rows=len(self.cases), engine=self.engine.name, version=self.version, from_runs=True,
             )
             for place, (name, value) in enumerate(self.values.items(), 1)
             if x[place] != 0.0
-        ]
+        ]  # fmt: skip
 
     def result(self) -> FittedRuns:
         """Solves for ``x``, chooses what is fitted, and measures the remaining error."""

@@ -269,13 +269,7 @@ def reference_kernel(machine: MeasuredMachine) -> Columns:
 def session_of(machine: MeasuredMachine) -> Session:
     """A new session record of a machine."""
     return Session(
-        id=new_session_id(),
-        started=utc_now(),
-        device=machine.named,
-        device_reported=machine.device_name,
-        host=machine.host,
-        stack=dict(machine.stack),
-        machine=dict(machine.facts),
-        protocol=usual_protocol(machine),
-        notes=list(machine.notes),
-    )
+        id=new_session_id(), started=utc_now(), device=machine.named,
+        device_reported=machine.device_name, host=machine.host, stack=dict(machine.stack),
+        machine=dict(machine.facts), protocol=usual_protocol(machine), notes=list(machine.notes),
+    )  # fmt: skip

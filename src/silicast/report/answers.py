@@ -35,11 +35,8 @@ LABELS = {
 """Metrics whose name alone says too little; others are shown as they are called."""
 
 SHORT_LABELS = {
-    "prefill_ms": "prefill",
-    "decode_step_ms": "token",
-    "total_ms": "batch",
-    "memory_gb": "memory",
-}
+    "prefill_ms": "prefill", "decode_step_ms": "token", "total_ms": "batch", "memory_gb": "memory",
+}  # fmt: skip
 
 TIER_WORDS = {
     "bound": "physical limit only",

@@ -37,20 +37,11 @@ CAUSES = {
 """Every cause, in words."""
 
 SHORT_CAUSES = {
-    "runs": "runs",
-    "work": "work of a run",
-    "rate": "rates",
-    "bound": "limit",
-    "limit_moved": "limit moved",
-    "clock": "clock",
-    "efficiency": "efficiency",
-    "latency": "latency",
-    "communication": "links",
-    "host": "host",
-    "other": "",
-    "only_in_a": "only in A",
-    "only_in_b": "only in B",
-}
+    "runs": "runs", "work": "work of a run", "rate": "rates", "bound": "limit",
+    "limit_moved": "limit moved", "clock": "clock", "efficiency": "efficiency",
+    "latency": "latency", "communication": "links", "host": "host", "other": "",
+    "only_in_a": "only in A", "only_in_b": "only in B",
+}  # fmt: skip
 """The same where a line is short."""
 
 FAR_FROM_BOUND = 0.2

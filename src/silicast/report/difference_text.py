@@ -50,13 +50,10 @@ def difference_report(found: Difference, changed: Changed) -> RenderableType:
 def difference_markdown(found: Difference, changed: Changed) -> str:
     """The same as Markdown."""
     blocks = [
-        "\n".join(f"- {line}" for line in changes(changed)),
-        _markdown(METRICS, metric_rows(found)),
-        f"**{headline(found)}**",
-        _markdown(CAUSE, cause_rows(found)) if found.change else "",
-        _markdown(PARTS, part_rows(found)),
-        "\n".join(f"- {line}" for line in remarks(found)),
-    ]
+        "\n".join(f"- {line}" for line in changes(changed)), _markdown(METRICS, metric_rows(found)),
+        f"**{headline(found)}**", _markdown(CAUSE, cause_rows(found)) if found.change else "",
+        _markdown(PARTS, part_rows(found)), "\n".join(f"- {line}" for line in remarks(found)),
+    ]  # fmt: skip
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -184,13 +181,9 @@ def part_rows(found: Difference) -> list[list[str]]:
 def _part_row(part: PartDifference, whole: int) -> list[str]:
     cause = max(part.causes, key=lambda name: (abs(part.causes[name]), name), default="")
     return [
-        short_path(part.path),
-        duration(part.a * PICO),
-        duration(part.b * PICO),
-        signed(part.change),
-        _of(part.change, whole),
-        SHORT_CAUSES.get(cause, cause),
-    ]
+        short_path(part.path), duration(part.a * PICO), duration(part.b * PICO),
+        signed(part.change), _of(part.change, whole), SHORT_CAUSES.get(cause, cause),
+    ]  # fmt: skip
 
 
 def short_path(path: Sequence[str]) -> str:

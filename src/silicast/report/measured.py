@@ -107,18 +107,12 @@ def measured_json(score: MeasuredScore) -> dict[str, Any]:
         "not_scored": dict(score.unscored),
         "worst": [
             {
-                "group": row.case.group,
-                "row": row.case.number,
-                "file": row.case.file.name,
-                "metric": row.case.metric,
-                "measured": row.case.measured,
-                "estimate": row.estimate,
-                "p05": row.p05,
-                "p95": row.p95,
-                "scenario": dict(row.case.tree),
+                "group": row.case.group, "row": row.case.number, "file": row.case.file.name,
+                "metric": row.case.metric, "measured": row.case.measured, "estimate": row.estimate,
+                "p05": row.p05, "p95": row.p95, "scenario": dict(row.case.tree),
             }
             for row in score.worst
         ],
         "reasons": dict(score.reasons),
         "said": score.said,
-    }
+    }  # fmt: skip

@@ -100,15 +100,11 @@ def _families(summary: Summary) -> Table:
     }  # fmt: skip
     rows = [
         (
-            family.name,
-            str(family.rows),
-            str(family.failed or ""),
-            _percent(family.noise),
-            _percent(family.error),
-            _counts(family.flags),
+            family.name, str(family.rows), str(family.failed or ""), _percent(family.noise),
+            _percent(family.error), _counts(family.flags),
         )
         for family in summary.families
-    ]
+    ]  # fmt: skip
     return listing(columns, rows)
 
 

@@ -24,18 +24,12 @@ def model_summary(model: ModelConfig) -> dict[str, Any]:
     """What a model is, in a few fields; bytes in its checkpoint's formats."""
     whole, precision = Plan(), model.default_precision
     return {
-        "name": model.name,
-        "family": model.family,
-        "parameters": parameters(model),
-        "active_parameters": active_parameters(model),
-        "layers": model.layers,
-        "hidden": model.hidden,
-        "heads": model.heads,
-        "kv_heads": model.kv_heads,
-        "format": precision.label,
-        "weights_gb": weight_bytes(model, whole, precision) / 1e9,
+        "name": model.name, "family": model.family, "parameters": parameters(model),
+        "active_parameters": active_parameters(model), "layers": model.layers,
+        "hidden": model.hidden, "heads": model.heads, "kv_heads": model.kv_heads,
+        "format": precision.label, "weights_gb": weight_bytes(model, whole, precision) / 1e9,
         "kv_cache_kb_per_token": kv_bytes_per_token(model, whole, precision) / 1e3,
-    }
+    }  # fmt: skip
 
 
 def model_table(models: Iterable[ModelConfig]) -> RenderableType:

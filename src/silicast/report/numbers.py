@@ -9,16 +9,9 @@ from typing import Any, final
 _TIME_TO_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _TIME_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _SUFFIX_UNITS = (
-    ("_per_s_per_gpu", "/s/GPU"),
-    ("_tflops_per_gpu", "TFLOP/s/GPU"),
-    ("_per_s", "/s"),
-    ("_gbs", "GB/s"),
-    ("_gb", "GB"),
-    ("_mj", "mJ"),
-    ("_us", "us"),
-    ("_ms", "ms"),
-    ("_s", "s"),
-)
+    ("_per_s_per_gpu", "/s/GPU"), ("_tflops_per_gpu", "TFLOP/s/GPU"), ("_per_s", "/s"),
+    ("_gbs", "GB/s"), ("_gb", "GB"), ("_mj", "mJ"), ("_us", "us"), ("_ms", "ms"), ("_s", "s"),
+)  # fmt: skip
 
 
 def rounded(value: float) -> str:

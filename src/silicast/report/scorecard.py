@@ -14,16 +14,11 @@ Result = Mapping[str, Any]
 """One suite's results, as :func:`silicast.validation.scorecard.run.run` returns them."""
 
 FIGURES = {
-    "rows": "rows",
-    "answered_pct": "answered\n%",
-    "mean_ape": "mean\nAPE %",
-    "median_ape": "median\nAPE %",
-    "p90_ape": "p90\nAPE %",
-    "bias_pct": "bias\n%",
-    "median_abs_log": "median\n|log ratio|",
-    "mean_ape_where_answered": "mean where\nanswered %",
+    "rows": "rows", "answered_pct": "answered\n%", "mean_ape": "mean\nAPE %",
+    "median_ape": "median\nAPE %", "p90_ape": "p90\nAPE %", "bias_pct": "bias\n%",
+    "median_abs_log": "median\n|log ratio|", "mean_ape_where_answered": "mean where\nanswered %",
     "silicast_there": "Silicast\nthere %",
-}
+}  # fmt: skip
 """Figures shown for every competitor, in order."""
 _PARTIAL = ("mean_ape_where_answered", "silicast_there")
 """Figures shown only where a competitor left rows unanswered."""

@@ -38,13 +38,10 @@ def trace_document(trace: Trace) -> dict[str, Any]:
     order = sorted(
         range(len(trace.slices)),
         key=lambda i: (
-            processes[trace.slices[i].track.process],
-            threads[trace.slices[i].track],
-            trace.slices[i].start_ps,
-            -trace.slices[i].end_ps,
-            i,
+            processes[trace.slices[i].track.process], threads[trace.slices[i].track],
+            trace.slices[i].start_ps, -trace.slices[i].end_ps, i,
         ),
-    )
+    )  # fmt: skip
     events += [_slice(trace.slices[i], processes, threads) for i in order]
     for number, arrow in enumerate(trace.arrows, start=1):
         events.append(_flow("s", number, arrow.source, processes, threads))
@@ -144,14 +141,10 @@ def _flow(
     phase: str, number: int, at: Slice, processes: Mapping[str, int], threads: Mapping[Track, int]
 ) -> Event:
     return {
-        "ph": phase,
-        "name": "launch",
-        "cat": "launch",
-        "id": number,
-        "pid": processes[at.track.process],
-        "tid": threads[at.track],
+        "ph": phase, "name": "launch", "cat": "launch", "id": number,
+        "pid": processes[at.track.process], "tid": threads[at.track],
         "ts": microseconds(nanoseconds(at.start_ps)),
-    }
+    }  # fmt: skip
 
 
 def check_trace(document: Mapping[str, Any]) -> None:

@@ -11,46 +11,25 @@ from silicast.report.numbers import duration, percent, quantity
 from silicast.report.tables import listing
 
 BOUND_WORDS = {
-    "tensor": "matrix pipes",
-    "fma": "FMA pipes",
-    "alu": "integer pipes",
-    "xu": "special-function pipes",
-    "dram": "memory bandwidth",
-    "l2": "L2 bandwidth",
-    "smem": "shared memory",
-    "link": "links between devices",
-    "launch": "kernel launch",
-    "host": "the host",
-    "latency": "short kernels' latency",
-    "clock": "clock below the largest",
+    "tensor": "matrix pipes", "fma": "FMA pipes", "alu": "integer pipes",
+    "xu": "special-function pipes", "dram": "memory bandwidth", "l2": "L2 bandwidth",
+    "smem": "shared memory", "link": "links between devices", "launch": "kernel launch",
+    "host": "the host", "latency": "short kernels' latency", "clock": "clock below the largest",
     "inefficiency": "latency and inefficiency",
-}
+}  # fmt: skip
 """What a bound's, or a pipe's, name means, in words."""
 
 SHORT_WORDS = {
-    "tensor": "matrix pipes",
-    "fma": "FMA pipes",
-    "alu": "integer pipes",
-    "xu": "special pipes",
-    "dram": "memory",
-    "l2": "L2",
-    "smem": "shared memory",
-    "link": "links",
-    "clock": "lower clock",
-}
+    "tensor": "matrix pipes", "fma": "FMA pipes", "alu": "integer pipes", "xu": "special pipes",
+    "dram": "memory", "l2": "L2", "smem": "shared memory", "link": "links", "clock": "lower clock",
+}  # fmt: skip
 """The same where a line is short."""
 
 COLUMNS = {
-    "memory": ("dram",),
-    "L2": ("l2",),
-    "matrix": ("tensor",),
-    "other pipes": ("fma", "alu", "xu", "smem"),
-    "links": ("link",),
-    "clock": ("clock",),
-    "launch": ("launch", "latency"),
-    "inefficiency": ("inefficiency",),
-    "host": ("host",),
-}
+    "memory": ("dram",), "L2": ("l2",), "matrix": ("tensor",),
+    "other pipes": ("fma", "alu", "xu", "smem"), "links": ("link",), "clock": ("clock",),
+    "launch": ("launch", "latency"), "inefficiency": ("inefficiency",), "host": ("host",),
+}  # fmt: skip
 """Heading -> pipes under it, in the table of what is waited for."""
 
 KINDS = ("pipe", "host")

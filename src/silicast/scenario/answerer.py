@@ -94,15 +94,11 @@ def refuse_unmodelled(scenario: Scenario, *fields: str) -> None:
         SilicastError: kind "not_yet", for the first of them.
     """
     capabilities = {
-        "speculative": "speculative decoding",
-        "lora": "low-rank adapters",
-        "colocation": "co-location",
-        "pools": "several pools",
-        "links": "links between pools",
-        "calibration": "calibration of this task",
-        "cluster.slow_gpus": "slow devices",
+        "speculative": "speculative decoding", "lora": "low-rank adapters",
+        "colocation": "co-location", "pools": "several pools", "links": "links between pools",
+        "calibration": "calibration of this task", "cluster.slow_gpus": "slow devices",
         "cluster.failures": "failures",
-    }
+    }  # fmt: skip
     for field in fields:
         table, _, leaf = field.partition(".")
         value = getattr(scenario.raw, table)

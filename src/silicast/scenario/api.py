@@ -173,13 +173,10 @@ def infer(
         "limits": {"power_w": ("power_w", power_w), "clock_mhz": ("clock_mhz", clock_mhz)},
     }
     tree: dict[str, Any] = {
-        "task": "inference",
-        "model": model,
-        "device": device,
+        "task": "inference", "model": model, "device": device,
         "workload": {**workload, "output_len": output_len},
-        **({} if engine is None else {"engine": engine}),
-        **fields,
-    }
+        **({} if engine is None else {"engine": engine}), **fields,
+    }  # fmt: skip
     for table, forms in short.items():
         tree[table] = _completed(table, tree.get(table), forms)
         if tree[table] is None:

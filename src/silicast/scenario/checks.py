@@ -410,12 +410,7 @@ def _known(value: str, allowed: tuple[str, ...], field: str) -> None:
 
 
 _CHECKS: dict[type[Any], Callable[[Any, str], None]] = {
-    CollectiveWorkload: _collective,
-    GraphWorkload: _graph,
-    InferenceWorkload: _inference,
-    ServingWorkload: _serving,
-    TrainingWorkload: _training,
-    CapacityWorkload: _capacity,
-    PlanWorkload: _plan,
-    WorkflowWorkload: _workflow,
-}
+    CollectiveWorkload: _collective, GraphWorkload: _graph, InferenceWorkload: _inference,
+    ServingWorkload: _serving, TrainingWorkload: _training, CapacityWorkload: _capacity,
+    PlanWorkload: _plan, WorkflowWorkload: _workflow,
+}  # fmt: skip

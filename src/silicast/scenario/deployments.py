@@ -149,13 +149,10 @@ def description(machine: Machine, model: str, devices: int, number_format: str) 
     """What ran where, for people."""
     engine, device = machine.engine, machine.device
     return {
-        "model": model,
-        "device": device.name,
-        "devices": devices,
+        "model": model, "device": device.name, "devices": devices,
         "largest_clock_mhz": device.clocks.max_hz / 1e6,
-        "engine": f"{engine.name} {engine.version}".strip(),
-        "format": number_format,
-    }
+        "engine": f"{engine.name} {engine.version}".strip(), "format": number_format,
+    }  # fmt: skip
 
 
 def precision_of(

@@ -201,23 +201,13 @@ def _optimizer(parts: _Parts) -> None:
 
 
 _INVERSES: Mapping[str, Callable[[_Parts], None]] = {
-    "gemm": _product,
-    "conv2d": _flags("backward_data", "backward_weights"),
-    "attention_prefill": _attention,
-    "attention_decode": _attention,
-    "rmsnorm": _norm,
-    "layernorm": _norm,
-    "elementwise": _elementwise,
-    "moe": _experts,
-    "mla_prefill": _latent,
-    "mla_decode": _latent,
-    "mla_module": _latent_block,
+    "gemm": _product, "conv2d": _flags("backward_data", "backward_weights"),
+    "attention_prefill": _attention, "attention_decode": _attention, "rmsnorm": _norm,
+    "layernorm": _norm, "elementwise": _elementwise, "moe": _experts, "mla_prefill": _latent,
+    "mla_decode": _latent, "mla_module": _latent_block,
     **{f"{kind}_module": _sparse(kind) for kind in ("dsa", "csa", "hca", "msa")},
     **dict.fromkeys(("indexer_logits", "topk", "sparse_attention"), _selection),
-    "quantize": _flags("static"),
-    **dict.fromkeys(("gdn", "kda", "mamba2"), _mixer),
-    "kv_copy": _kv_copy,
-    "optimizer": _optimizer,
-    "cross_entropy": _flags("backward"),
-}
+    "quantize": _flags("static"), **dict.fromkeys(("gdn", "kda", "mamba2"), _mixer),
+    "kv_copy": _kv_copy, "optimizer": _optimizer, "cross_entropy": _flags("backward"),
+}  # fmt: skip
 """Op -> the inverse of its ``lower`` in ``kernel_tables``; ops without an entry have none."""

@@ -251,12 +251,7 @@ Workload = (
 )
 
 BY_TASK: dict[str, type[msgspec.Struct]] = {
-    "collective": CollectiveWorkload,
-    "graph": GraphWorkload,
-    "inference": InferenceWorkload,
-    "serving": ServingWorkload,
-    "training": TrainingWorkload,
-    "capacity": CapacityWorkload,
-    "plan": PlanWorkload,
-    "workflow": WorkflowWorkload,
-}
+    "collective": CollectiveWorkload, "graph": GraphWorkload, "inference": InferenceWorkload,
+    "serving": ServingWorkload, "training": TrainingWorkload, "capacity": CapacityWorkload,
+    "plan": PlanWorkload, "workflow": WorkflowWorkload,
+}  # fmt: skip

@@ -203,25 +203,12 @@ def _same(node: Node) -> Gradients:
 
 
 _RULES: Mapping[str, Callable[[Node], Gradients]] = {
-    "gemm": _product,
-    "conv2d": _convolution,
-    "elementwise": _elementwise,
-    "softmax": _softmax,
-    "layernorm": _norm,
-    "rmsnorm": _norm,
-    "embedding": _embedding,
-    "attention_prefill": _attention,
-    "silu_mul": _gated,
-    "data_movement": _moves,
-    "cross_entropy": _loss,
-    "rope": _same,
-    "all_reduce": _collective,
-    "all_gather": _collective,
-    "reduce_scatter": _collective,
-    "all_to_all": _collective,
-    "send_recv": _collective,
-    "broadcast": _collective,
-}
+    "gemm": _product, "conv2d": _convolution, "elementwise": _elementwise, "softmax": _softmax,
+    "layernorm": _norm, "rmsnorm": _norm, "embedding": _embedding, "attention_prefill": _attention,
+    "silu_mul": _gated, "data_movement": _moves, "cross_entropy": _loss, "rope": _same,
+    "all_reduce": _collective, "all_gather": _collective, "reduce_scatter": _collective,
+    "all_to_all": _collective, "send_recv": _collective, "broadcast": _collective,
+}  # fmt: skip
 
 
 def _kind(op: Op, kind: str) -> Variant:

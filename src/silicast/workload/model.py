@@ -33,33 +33,19 @@ Residual = Literal["sequential", "parallel", "parallel_two_norms"]
 Activation = Literal["silu", "gelu", "relu", "relu2"]
 
 LIMITS: dict[str, tuple[int, int]] = {
-    "layers": (1, 1024),
-    "hidden": (1, 1 << 20),
-    "heads": (1, 1 << 14),
-    "kv_heads": (1, 1 << 14),
-    "head_dim": (1, 1 << 14),
-    "intermediate": (1, 1 << 22),
-    "vocab": (1, 1 << 24),
-    "max_positions": (0, 1 << 28),
-    "position_rows": (0, 1 << 28),
-    "mtp_layers": (0, 64),
-    "no_rope_every": (0, 1024),
-    "encoder_parameters": (0, 1 << 40),
-    "embedding_width": (0, 1 << 20),
-    "type_rows": (0, 1 << 20),
-    "relative_buckets": (0, 1 << 16),
-    "mel_bins": (0, 1 << 12),
-}
+    "layers": (1, 1024), "hidden": (1, 1 << 20), "heads": (1, 1 << 14), "kv_heads": (1, 1 << 14),
+    "head_dim": (1, 1 << 14), "intermediate": (1, 1 << 22), "vocab": (1, 1 << 24),
+    "max_positions": (0, 1 << 28), "position_rows": (0, 1 << 28), "mtp_layers": (0, 64),
+    "no_rope_every": (0, 1024), "encoder_parameters": (0, 1 << 40), "embedding_width": (0, 1 << 20),
+    "type_rows": (0, 1 << 20), "relative_buckets": (0, 1 << 16), "mel_bins": (0, 1 << 12),
+}  # fmt: skip
 """Smallest and largest sensible sizes; outside them the input is a mistake."""
 
 _CHOICES: dict[str, tuple[str, ...]] = {
-    "norm": get_args(Norm),
-    "norm_at": get_args(NormAt),
-    "position": get_args(Position),
-    "residual": get_args(Residual),
-    "qk_norm_over": get_args(QkNorm),
+    "norm": get_args(Norm), "norm_at": get_args(NormAt), "position": get_args(Position),
+    "residual": get_args(Residual), "qk_norm_over": get_args(QkNorm),
     "activation": get_args(Activation),
-}
+}  # fmt: skip
 
 
 @final

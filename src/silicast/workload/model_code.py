@@ -35,12 +35,9 @@ KINDS = {"where": "add", "max": "add"}
 
 _EVERYWHERE = frozenset(("embedding", "attention", "residual"))
 DROPOUTS: Mapping[str, frozenset[str]] = {
-    "gpt2": _EVERYWHERE,
-    "bert": _EVERYWHERE,
-    "opt": frozenset(("residual",)),
-    "t5": _EVERYWHERE | {"mlp"},
-    "switch": _EVERYWHERE | {"mlp"},
-}
+    "gpt2": _EVERYWHERE, "bert": _EVERYWHERE, "opt": frozenset(("residual",)),
+    "t5": _EVERYWHERE | {"mlp"}, "switch": _EVERYWHERE | {"mlp"},
+}  # fmt: skip
 """Where a family's published configurations drop; families that are not named drop nothing."""
 
 DROPPED = "dropout"
@@ -55,15 +52,10 @@ CACHED_BYTES = 32 << 20
 """Sectors of one head that a large cache still has when the next head passes over them."""
 
 _PLACES = {
-    "scores_softmax": "attention",
-    "cross_scores_softmax": "attention",
-    "o": "residual",
-    "cross_o": "residual",
-    "down": "residual",
-    "experts": "residual",
-    "relu": "mlp",
+    "scores_softmax": "attention", "cross_scores_softmax": "attention", "o": "residual",
+    "cross_o": "residual", "down": "residual", "experts": "residual", "relu": "mlp",
     "gelu_mul": "mlp",
-}
+}  # fmt: skip
 
 
 def with_dropout(node: Node, model: ModelConfig, elements: int, dtype: str) -> Iterator[Node]:

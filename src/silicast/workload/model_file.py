@@ -39,13 +39,8 @@ HF_NAMES: dict[str, str] = {
 _REQUIRED = ("layers", "hidden", "heads", "vocab")
 _PARTS: dict[str, type] = {"moe": MoE, "mla": MLA, "sparse": Sparse, "recurrent": Recurrent}
 _NOT_STATED = (
-    "name",
-    "source",
-    "default_precision",
-    "published_parameters",
-    "assumed",
-    "ignored_fields",
-)
+    "name", "source", "default_precision", "published_parameters", "assumed", "ignored_fields",
+)  # fmt: skip
 
 
 class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

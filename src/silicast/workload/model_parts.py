@@ -52,12 +52,9 @@ class MoE:
     capacity: int = 0
 
     LIMITS: ClassVar[dict[str, tuple[int, int]]] = {
-        "experts": (1, 1 << 16),
-        "topk": (1, 1 << 16),
-        "intermediate": (1, 1 << 22),
-        "shared_intermediate": (0, 1 << 22),
-        "latent": (0, 1 << 20),
-    }
+        "experts": (1, 1 << 16), "topk": (1, 1 << 16), "intermediate": (1, 1 << 22),
+        "shared_intermediate": (0, 1 << 22), "latent": (0, 1 << 20),
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         check_sizes(self, self.LIMITS, "moe.")

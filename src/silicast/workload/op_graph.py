@@ -236,14 +236,9 @@ def _node(entry: NodeEntry, values: Mapping[str, int], declared: frozenset[str])
         flags=tuple(sorted(entry.flags.items())),
     )
     return Node(
-        entry.name,
-        Op.make(entry.op, variant, **dims),
-        tuple(entry.inputs),
-        entry.stream,
-        entry.output_bytes,
-        entry.parameter_bytes,
-        entry.source,
-    )
+        entry.name, Op.make(entry.op, variant, **dims), tuple(entry.inputs), entry.stream,
+        entry.output_bytes, entry.parameter_bytes, entry.source,
+    )  # fmt: skip
 
 
 def _size(
@@ -290,19 +285,10 @@ def _in_order(blocks: Sequence[Block]) -> tuple[Block, ...]:
 def _entry(node: Node) -> NodeEntry:
     variant = node.op.variant
     return NodeEntry(
-        node.name,
-        node.op.family,
-        {key: _written(dim) for key, dim in node.op.dims},
-        variant.dtype,
-        variant.kv_dtype,
-        variant.library,
-        dict(variant.flags),
-        list(node.inputs),
-        node.stream,
-        node.output_bytes,
-        node.parameter_bytes,
-        node.source,
-    )
+        node.name, node.op.family, {key: _written(dim) for key, dim in node.op.dims}, variant.dtype,
+        variant.kv_dtype, variant.library, dict(variant.flags), list(node.inputs), node.stream,
+        node.output_bytes, node.parameter_bytes, node.source,
+    )  # fmt: skip
 
 
 def _written(dim: Dim) -> Size:

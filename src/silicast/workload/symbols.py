@@ -28,17 +28,10 @@ CROSS_KV = "cross_kv"
 Phase = Literal["", "prefill", "decode"]
 
 _PHASES: dict[str, Phase] = {
-    PREFILL_Q: "prefill",
-    PREFILL_KV: "prefill",
-    PREFILL_KV_TOKENS: "prefill",
-    PREFILL_TOKENS: "prefill",
-    PREFILL_SEQUENCES: "prefill",
-    PREFILL_LONGEST: "prefill",
-    DECODE_KV: "decode",
-    DECODE_TOKENS: "decode",
-    DECODE_LONGEST: "decode",
-    CROSS_KV: "decode",
-}
+    PREFILL_Q: "prefill", PREFILL_KV: "prefill", PREFILL_KV_TOKENS: "prefill",
+    PREFILL_TOKENS: "prefill", PREFILL_SEQUENCES: "prefill", PREFILL_LONGEST: "prefill",
+    DECODE_KV: "decode", DECODE_TOKENS: "decode", DECODE_LONGEST: "decode", CROSS_KV: "decode",
+}  # fmt: skip
 
 
 def step_symbols(

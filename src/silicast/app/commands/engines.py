@@ -10,14 +10,8 @@ from silicast.report.engines import engine_card, engine_summary, engine_table
 
 engines = catalog_app(
     CatalogKind(
-        name="engines",
-        help="List, search and show the engines of the catalog.",
-        index=engine_index,
-        names=lambda: engine_index().names,
-        find=find_engine,
-        summary=engine_summary,
-        table=engine_table,
-        card=engine_card,
-        data=msgspec.to_builtins,
+        name="engines", help="List, search and show the engines of the catalog.",
+        index=engine_index, names=lambda: engine_index().names, find=find_engine,
+        summary=engine_summary, table=engine_table, card=engine_card, data=msgspec.to_builtins,
     )
-)
+)  # fmt: skip

@@ -46,17 +46,11 @@ class CollectiveAnswerer(Answerer):
         cluster = cluster_of(scenario, device)
         topology = topology_between(cluster, work.gpus)
         found = collective_times(
-            work.op,
-            np.array([work.bytes], dtype=np.int64),
-            work.gpus,
-            topology,
-            work.implementation or "",
-            work.launch or "graph",
-            work.dtype,
-            work.implementation_version or "",
-            learned=evidence.learned,
+            work.op, np.array([work.bytes], dtype=np.int64), work.gpus, topology,
+            work.implementation or "", work.launch or "graph", work.dtype,
+            work.implementation_version or "", learned=evidence.learned,
             measured=evidence.collectives,
-        )
+        )  # fmt: skip
         estimate, low, high, bound = (
             float(row[0]) for row in (found.estimate_s, found.p05_s, found.p95_s, found.bound_s)
         )

@@ -205,15 +205,9 @@ def _prepare(scenario: Scenario) -> _Prepared:
         if not said:
             limit_w = raw.limits.power_w
     return _Prepared(
-        op=kernel.op,
-        device=device,
-        bound_only=raw.tier == "bound",
-        evidence=evidence,
-        detailed=scenario.raw.why == "full",
-        warnings=warnings,
-        held_hz=held_hz,
-        limit_w=limit_w,
-    )
+        op=kernel.op, device=device, bound_only=raw.tier == "bound", evidence=evidence,
+        detailed=scenario.raw.why == "full", warnings=warnings, held_hz=held_hz, limit_w=limit_w,
+    )  # fmt: skip
 
 
 def unmodelled_library(op: Op, device: Device) -> str:

@@ -77,23 +77,13 @@ _WORDS = {"kv_layout": ("paged", "ragged")}
 
 OPS: Mapping[str, OpSpec] = {
     "attention_prefill": OpSpec(
-        "q_len new tokens attend to kv_len = past + new tokens",
-        {**_REQUIRED, "q_len": TOKENS},
-        _OPTIONAL,
-        lists=_LISTS,
-        flags={"causal": True},
-        words=_WORDS,
-        dtypes=("kv_dtype",),
+        "q_len new tokens attend to kv_len = past + new tokens", {**_REQUIRED, "q_len": TOKENS},
+        _OPTIONAL, lists=_LISTS, flags={"causal": True}, words=_WORDS, dtypes=("kv_dtype",),
         lower=_prefill,
     ),
     "attention_decode": OpSpec(
-        "one new token attends to kv_len cached ones and itself",
-        _REQUIRED,
-        {**_OPTIONAL, "q_len": ((1, 1), 1)},
-        lists=_LISTS,
-        flags={"causal": True},
-        words=_WORDS,
-        dtypes=("kv_dtype",),
-        lower=_layout,
+        "one new token attends to kv_len cached ones and itself", _REQUIRED,
+        {**_OPTIONAL, "q_len": ((1, 1), 1)}, lists=_LISTS, flags={"causal": True}, words=_WORDS,
+        dtypes=("kv_dtype",), lower=_layout,
     ),
-}
+}  # fmt: skip

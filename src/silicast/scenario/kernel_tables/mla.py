@@ -144,15 +144,10 @@ def _formats(case: Lowering) -> None:
 
 
 _LENGTHS: Mapping[str, tuple[Range, int | None]] = {
-    "batch_size": (BATCH, None),
-    "batch": (BATCH, None),
-    "isl": (LENGTH, None),
-    "step": (LENGTH, None),
-    "q_len": (TOKENS, None),
-    "kv_len": (LENGTH, None),
-    "tp_size": (DEGREE, 1),
-    **dict.fromkeys(WIDTHS, ((1, 1 << 16), None)),
-}
+    "batch_size": (BATCH, None), "batch": (BATCH, None), "isl": (LENGTH, None),
+    "step": (LENGTH, None), "q_len": (TOKENS, None), "kv_len": (LENGTH, None),
+    "tp_size": (DEGREE, 1), **dict.fromkeys(WIDTHS, ((1, 1 << 16), None)),
+}  # fmt: skip
 _WORDS = {"phase": PHASES, "model": (), "architecture": (), "op_name": ()}
 
 

@@ -157,14 +157,9 @@ def train_kernels(
                 raise SilicastError("no such table", kind="io", file=str(data / table))
         trained, parts = trainer.train(data, report)
         card = Card(
-            format=FORMAT,
-            family=name,
-            data=list(trainer.tables),
-            split=trainer.split,
+            format=FORMAT, family=name, data=list(trainer.tables), split=trainer.split,
             command=f"silicast train-kernels {name}",
-            date=datetime.datetime.now(datetime.UTC).date().isoformat(),
-            sha256="",
-            trained=trained,
-        )
+            date=datetime.datetime.now(datetime.UTC).date().isoformat(), sha256="", trained=trained,
+        )  # fmt: skip
         cards.append(write_artefact((output or folder()) / f"{name}.json", card, parts))
     return cards

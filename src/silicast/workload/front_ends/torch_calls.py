@@ -66,11 +66,8 @@ def _laid_out(q: Any, shape: tuple[int, ...]) -> Any:
 def _sdpa(recorder: Recorder, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
     given = {
-        "attn_mask": None,
-        "is_causal": False,
-        **dict(zip(names, args, strict=False)),
-        **kwargs,
-    }
+        "attn_mask": None, "is_causal": False, **dict(zip(names, args, strict=False)), **kwargs,
+    }  # fmt: skip
     q, k, v, mask = (given[name] for name in names[:4])
     return _Attention.apply(recorder, q, k, v, mask, bool(given["is_causal"]))
 

@@ -121,15 +121,12 @@ SUITES = (
             "together, so chance does more to a coverage than it would to independent rows."
         ),
         source=(
-            "pipeweave/e2e_sglang_measured.parquet",
-            "pipeweave/e2e_vllm_measured.parquet",
-            "pipeweave/e2e_workloads.parquet",
-            "neusight/model_e2e.parquet",
-            "aiconfigurator/silicon_sample.parquet",
-            "serving/blis_vllm_step_traces_h100.parquet",
+            "pipeweave/e2e_sglang_measured.parquet", "pipeweave/e2e_vllm_measured.parquet",
+            "pipeweave/e2e_workloads.parquet", "neusight/model_e2e.parquet",
+            "aiconfigurator/silicon_sample.parquet", "serving/blis_vllm_step_traces_h100.parquet",
         ),
         thresholds={"time_ms": {"interval_score": 0.9}},
         predict=_score,
         both_tiers=False,
     ),
-)
+)  # fmt: skip

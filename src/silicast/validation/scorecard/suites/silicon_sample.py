@@ -107,12 +107,9 @@ def _case(row: Row, repeats: str, peer: float) -> Case:
         measured={"tpot_ms": row["silicon_tpot_ms"]},
         peers={"tpot_ms": {"aiconfigurator": peer}},
         labels={
-            "device": device,
-            "engine": row["backend"],
-            "model": f"{model} {row['precision']}",
+            "device": device, "engine": row["backend"], "model": f"{model} {row['precision']}",
             "engine and model": f"{row['backend']} {model.split('/')[-1]}",
-            "devices": f"{row['tp_size']}",
-            "repeats": repeats,
+            "devices": f"{row['tp_size']}", "repeats": repeats,
         },
     )  # fmt: skip
 

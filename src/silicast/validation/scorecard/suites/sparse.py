@@ -155,21 +155,14 @@ def module_variant(words: Words) -> Variant:
 
 
 _LOWERINGS = {
-    "glm5_mqa_logits_module": _scores,
-    "dsv4_paged_mqa_logits_module": _scores,
-    "glm5_topk_module": _selection,
-    "dsv4_csa_topk_calib": _selection,
-    "glm5_dsa_attn_module": _selected_attention,
-    "dsv4_hca_attn_module": _compressed_attention,
-    "dsa_context_module": _dsa_module,
-    "dsa_generation_module": _dsa_module,
-    "dsv4_csa_context_module": _compressed_module,
-    "dsv4_csa_generation_module": _compressed_module,
-    "dsv4_hca_context_module": _compressed_module,
-    "dsv4_hca_generation_module": _compressed_module,
-    "msa_context_module": _block_module,
-    "msa_generation_module": _block_module,
-}
+    "glm5_mqa_logits_module": _scores, "dsv4_paged_mqa_logits_module": _scores,
+    "glm5_topk_module": _selection, "dsv4_csa_topk_calib": _selection,
+    "glm5_dsa_attn_module": _selected_attention, "dsv4_hca_attn_module": _compressed_attention,
+    "dsa_context_module": _dsa_module, "dsa_generation_module": _dsa_module,
+    "dsv4_csa_context_module": _compressed_module, "dsv4_csa_generation_module": _compressed_module,
+    "dsv4_hca_context_module": _compressed_module, "dsv4_hca_generation_module": _compressed_module,
+    "msa_context_module": _block_module, "msa_generation_module": _block_module,
+}  # fmt: skip
 _WORDS = (
     "op_name", "system", "backend", "version", "kernel_source", "model", "mla_dtype",
     "kv_cache_dtype", "gemm_type", "score_mode", "compress_ratio", "tp_size",
