@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from silicast.validation.scorecard.run import artefact_hash, data_hash, run, threshold_failures
-from silicast.validation.scorecard.suite import suites
+from silicast.validation.scorecard.suite import suite_facts, suites
 
 RESULTS = Path(__file__).parents[2] / "docs" / "accuracy"
 SAMPLE_ROWS = 400
@@ -40,9 +40,13 @@ def test_every_suite_has_a_committed_result_of_these_artefacts(name: str) -> Non
     assert not results[name]["sampled"], "commit results of all rows"
 
 
+def test_facts_are_of_suites() -> None:
+    assert sorted(suite_facts()) == sorted(suites())
+
+
 @pytest.mark.parametrize("name", sorted(suites()))
 def test_committed_results_hold_their_thresholds(name: str) -> None:
-    assert suites()[name].thresholds, "a suite without thresholds guards nothing"
+    assert suites()[name].facts.thresholds, "a suite without thresholds guards nothing"
     assert threshold_failures(committed()[name]) == []
 
 

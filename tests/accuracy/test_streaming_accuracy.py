@@ -35,7 +35,7 @@ def test_held_out_rows(name: str, data: Path) -> None:
     suite = suites()[name]
     (scored,) = suite.score(data)
     figures = point_figures(scored.measured, scored.estimate)
-    assert figures["mean_ape"] <= suite.thresholds["latency_us"]["mean_ape"]
+    assert figures["mean_ape"] <= suite.facts.thresholds["latency_us"]["mean_ape"]
     assert figures["answered_pct"] == 100.0
     baseline = float(np.mean(ape(scored.measured, one_constant_per_device(scored))))
     assert figures["mean_ape"] < baseline
@@ -82,7 +82,7 @@ def test_operators_of_unseen_models(data: Path) -> None:
     long, short = suite.score(data)
     for scored in (long, short):
         figures = point_figures(scored.measured, scored.estimate)
-        for name, limit in suite.thresholds[scored.metric].items():
+        for name, limit in suite.facts.thresholds[scored.metric].items():
             assert figures[name] <= limit
     assert float(long.measured.min()) >= 20.0 > float(short.measured.max())
 

@@ -81,7 +81,7 @@ def threshold_failures(result: Mapping[str, Any]) -> list[str]:
     suite = suites()[result["suite"]]
     failures = []
     for table in result["metrics"]:
-        for figure, limit in suite.thresholds.get(table["metric"], {}).items():
+        for figure, limit in suite.facts.thresholds.get(table["metric"], {}).items():
             value = abs(table["silicast"][figure])
             if not value <= limit:
                 failures.append(f"{suite.name} {table['metric']} {figure}: {value:.2f} > {limit}")
@@ -116,8 +116,8 @@ def _result(suite: Suite, data: Path, limit: int | None) -> dict[str, Any]:
             raise SilicastError("no such table", kind="io", file=str(data / name))
     return {
         "suite": suite.name,
-        "title": suite.title,
-        "split": suite.split,
+        "title": suite.facts.title,
+        "split": suite.facts.split,
         "version": silicast.__version__,
         "tier": "the best that each row has" if _something_was_learned() else "analytic",
         "sampled": limit is not None,

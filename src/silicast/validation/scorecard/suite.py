@@ -11,8 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, final
 
+import msgspec
 import numpy as np
 
+from silicast.core.compiled import read_toml
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.kernels.implementation import KernelTimes
@@ -108,29 +110,50 @@ Score = Callable[[Path, int | None], Iterable[Scored]]
 
 
 @final
+class SuiteFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A suite's section of ``suites.toml``.
+
+    Attributes:
+        title: one line for people.
+        split: which rows are scored, what was fitted and on what, in one or two sentences.
+        thresholds: metric -> figure name -> largest value CI accepts for the committed results
+            (with a margin above what was measured).
+    """
+
+    title: str
+    split: str
+    thresholds: Mapping[str, Mapping[str, float]]
+
+
+@cache
+def suite_facts() -> Mapping[str, SuiteFacts]:
+    """All sections of ``suites.toml`` by the suite's name."""
+    sections = read_toml(Path(__file__).with_name("suites.toml"))
+    return msgspec.convert(sections, dict[str, SuiteFacts])
+
+
+@final
 @dataclass(frozen=True)
 class Suite:
     """A set of measured rows and how they are predicted.
 
     Attributes:
         name: as typed in ``silicast validate NAME``.
-        title: one line for people.
-        split: which rows are scored, what was fitted and on what, in one or two sentences.
         source: table files, relative to the data folder, that are read.
-        thresholds: metric -> figure name -> largest value CI accepts for the committed results
-            (with a margin above what was measured).
         predict: reads the rows of a data folder and predicts them, about so many where a limit is
             given.
         both_tiers: scored in the analytic tier too, as a baseline; False = the suite has its own.
     """
 
     name: str
-    title: str
-    split: str
     source: tuple[str, ...]
-    thresholds: Mapping[str, Mapping[str, float]]
     predict: Score
     both_tiers: bool = True
+
+    @property
+    def facts(self) -> SuiteFacts:
+        """What ``suites.toml`` states of the suite."""
+        return suite_facts()[self.name]
 
     def score(self, data: Path, limit: int | None = None) -> list[Scored]:
         """All metrics.

@@ -93,42 +93,4 @@ def _unanswered(part: MeasuredRows) -> F64:
     return np.full(len(part), np.nan)
 
 
-MEAN_APE = {
-    "attention_decode_bf16_us": 36.0, "attention_prefill_bf16_us": 28.0,
-    "attention_prefill_fp8_us": 35.0, "combine_bf16_us": 26.0, "combine_fp8_us": 54.0,
-    "combine_nvfp4_us": 69.0, "csa_module_bf16_us": 23.0, "dispatch_bf16_us": 34.0,
-    "dispatch_fp8_us": 70.0, "dispatch_nvfp4_us": 91.0, "dsa_module_bf16_us": 55.0,
-    "elementwise_us": 14.0, "embedding_us": 23.0, "gdn_bf16_us": 32.0, "gemm_bf16_us": 14.0,
-    "gemm_fp16_us": 16.0, "gemm_fp32_us": 22.0, "gemm_fp8_block_us": 26.0,
-    "gemm_fp8_static_us": 37.0, "gemm_fp8_us": 21.0, "gemm_int4_wo_us": 40.0,
-    "gemm_int8_wo_us": 38.0, "gemm_nvfp4_us": 41.0, "gemm_sq_us": 43.0, "hca_module_bf16_us": 14.0,
-    "indexer_logits_fp8_us": 32.0, "kda_bf16_us": 32.0, "layernorm_us": 12.0,
-    "mamba2_bf16_us": 16.0, "mla_decode_bf16_us": 31.0, "mla_module_bf16_us": 31.0,
-    "mla_module_fp8_us": 34.0, "mla_prefill_bf16_us": 20.0, "moe_bf16_us": 26.0,
-    "moe_fp8_block_us": 31.0, "moe_fp8_us": 31.0, "moe_int4_wo_us": 51.0, "moe_nvfp4_us": 31.0,
-    "moe_w4a16_mxfp4_us": 34.0, "moe_w4a8_mxfp4_mxfp8_us": 33.0, "msa_module_bf16_us": 50.0,
-    "quantize_fp8_us": 25.0, "rmsnorm_us": 22.0, "rope_us": 21.0, "silu_mul_us": 18.0,
-    "softmax_us": 22.0, "sparse_attention_bf16_us": 36.0, "topk_fp32_us": 27.0,
-}  # fmt: skip
-SUITES = (
-    Suite(
-        name="architectures",
-        title="Kernels of architectures held out whole",
-        split=(
-            "each architecture with all sister chips is left out of the constants of the kernels "
-            "that are scored (refitted without it, validation/scorecard/held_out); what still "
-            "holds its rows: the share of bandwidth that inline ECC takes, tuned tiles of "
-            "Triton's experts, and how wide intervals of streaming kernels are. Of the rows that "
-            "corrections hold out, some 1,000 a device and format. Families that were not "
-            "refitted (conv2d) are left out. No correction applies to an unmeasured architecture,"
-            " so the learned tier is the analytic one. 'Architecture known' has constants and "
-            "corrections with its own rows; NeuSight's law learns from the same other "
-            "architectures; wave scaling starts from the other device that has most of the very "
-            "rows measured, and answers those only."
-        ),
-        source=all_tables(),
-        thresholds={metric: {"mean_ape": limit} for metric, limit in MEAN_APE.items()},
-        predict=_score,
-        both_tiers=False,
-    ),
-)
+SUITES = (Suite("architectures", all_tables(), _score, both_tiers=False),)

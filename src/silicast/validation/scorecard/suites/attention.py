@@ -208,63 +208,31 @@ def _varied_lengths(data: Path, _: int | None) -> dict[str, list[MeasuredRows]]:
     return {"latency_us": found}
 
 
-SPLIT = (
-    "Newest version of each engine on each device. One head geometry (heads, key-value heads, "
-    "head width) in four, by hash, is never fitted and scored here; the others give the "
-    "constants (benchmarks/fit_attention.py)."
-)
-
-
 def _engines(phase: str, table: Table, lengths: LabelOf) -> Suite:
     """A phase of the three engines' attention layers, cache update included."""
-    return Suite(
-        name=f"attention-{phase}",
-        title=f"Attention {phase} of TensorRT-LLM, vLLM and SGLang (aiconfigurator)",
-        split=SPLIT,
-        source=(table.path,),
-        thresholds={"latency_us": {"mean_ape": 16.0, "bias_pct": 6.0}},
-        predict=KernelScore(
-            _decoders(table), roofline_s,
-            {"engine": _engine, "formats": _formats, "regime": lengths},
-        ),
-    )  # fmt: skip
+    labels = {"engine": _engine, "formats": _formats, "regime": lengths}
+    score = KernelScore(_decoders(table), roofline_s, labels)
+    return Suite(f"attention-{phase}", (table.path,), score)
 
 
 _NEW = ("<= 128 new tokens", "129 to 2048 new tokens", "> 2048 new tokens")
 _CACHED = ("<= 256 cached tokens", "257 to 4096 cached tokens", "> 4096 cached tokens")
 _TOKENS = ("<= 256 tokens", "257 to 2048", "> 2048 tokens")
+_LENGTHS_SCORE = KernelScore(
+    _varied_lengths, roofline_s, {"regime": word("phase"), "kernel": word("kernel")}
+)
+_ENCODER_SCORE = KernelScore(
+    _newest_held_out(lambda data, _: encoder_rows(data)),
+    roofline_s,
+    {
+        "engine": lambda rows, _: f"{rows.words['backend']} {rows.words['version']}",
+        "width": _width,
+        "regime": size_ranges("q_len", (256, 2048), _TOKENS),
+    },
+)
 SUITES = (
     _engines("prefill", PREFILL, size_ranges("q_len", (128, 2048), _NEW)),
     _engines("decode", DECODE, size_ranges("kv_len", (256, 4096), _CACHED)),
-    Suite(
-        name="attention-lengths",
-        title="FlashInfer attention over batches of varied lengths (PipeWeave)",
-        split=(
-            "PipeWeave's own test rows, for scoring only: nothing is fitted on them. FlashInfer "
-            "on A100, A40 and H20 was not fitted on other rows of these devices either, but for "
-            "decode on H20 (equal lengths, InferSim)."
-        ),
-        source=(LENGTHS,),
-        thresholds={"latency_us": {"mean_ape": 24.0, "bias_pct": 10.0}},
-        predict=KernelScore(
-            _varied_lengths, roofline_s, {"regime": word("phase"), "kernel": word("kernel")}
-        ),
-    ),
-    Suite(
-        name="encoder-attention",
-        title="Bidirectional attention of encoders (aiconfigurator)",
-        split=(
-            "Newest version of each engine on each device (earlier ones of some engines ran two to "
-            "five times slower). 13 of 36 head geometries (heads, head width), by hash, are never "
-            "fitted and scored here; the others give the constants "
-            "(benchmarks/fit_encoder_attention.py)."
-        ),
-        source=(ENCODER.path,),
-        thresholds={"latency_us": {"mean_ape": 16.0, "bias_pct": 8.0}},
-        predict=KernelScore(
-            _newest_held_out(lambda data, _: encoder_rows(data)), roofline_s,
-            {"engine": lambda rows, _: f"{rows.words['backend']} {rows.words['version']}",
-             "width": _width, "regime": size_ranges("q_len", (256, 2048), _TOKENS)},
-        ),
-    ),
-)  # fmt: skip
+    Suite("attention-lengths", (LENGTHS,), _LENGTHS_SCORE),
+    Suite("encoder-attention", (ENCODER.path,), _ENCODER_SCORE),
+)

@@ -181,29 +181,4 @@ def _had(
     return None
 
 
-SUITES = (
-    Suite(
-        name="calibrated",
-        title="Kernels after a calibration",
-        split=(
-            "Of each architecture one device is predicted as if no device of it had been "
-            "measured: constants of the others, no learned correction. Of a library's newest "
-            f"campaign in a family and format {ROWS} random rows are then given to `silicast "
-            "calibrate`; scored are rows that were not drawn and that no constant is fitted on. "
-            "The baselines have fewer or more rows, the same for all. Scaled: "
-            f"{HAD_ROWS} rows of the {HAVE}, wanted on others."
-        ),
-        source=SOURCES_READ,
-        thresholds={
-            "gemm_bf16_us": {"mean_ape": 9.0, "bias_pct": 5.0},
-            "gemm_fp8_us": {"mean_ape": 11.0, "bias_pct": 5.0},
-            "gemm_fp8_block_us": {"mean_ape": 12.0, "bias_pct": 5.0},
-            "gemm_nvfp4_us": {"mean_ape": 9.0, "bias_pct": 5.0},
-            "attention_prefill_us": {"mean_ape": 9.0, "bias_pct": 5.0},
-            "attention_decode_us": {"mean_ape": 12.0, "bias_pct": 5.0},
-            "moe_us": {"mean_ape": 18.0, "bias_pct": 7.0},
-            "mla_us": {"mean_ape": 12.0, "bias_pct": 5.0},
-        },
-        predict=_score,
-    ),
-)
+SUITES = (Suite("calibrated", SOURCES_READ, _score),)

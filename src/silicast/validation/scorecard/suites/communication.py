@@ -102,24 +102,4 @@ def _alpha_beta(seconds: F64, bound: F64) -> tuple[float, float]:
     return float(alpha), float(share)
 
 
-SUITES = (
-    Suite(
-        name="communication",
-        title="Collectives within a node: NCCL and engines' own all-reduce",
-        split=(
-            "latency_us: the half of each device's points (hash of device, operation, participants "
-            "and size) that neither constants, nor corrections, nor the width of intervals saw. "
-            "long_us: those of more than an eighth of the largest measured, under constants and "
-            "corrections of shorter ones. unmeasured_us: the points of latency_us, under constants "
-            "of other architectures, sister devices left out too. One in 12 of PipeWeave's dense "
-            "sizes. The alpha-beta baseline is fitted on the same rows as our constants."
-        ),
-        source=TABLES,
-        thresholds={
-            "latency_us": {"mean_ape": 5.0, "median_ape": 3.0},
-            "long_us": {"mean_ape": 10.0, "median_ape": 5.0},
-            "unmeasured_us": {"mean_ape": 30.0},
-        },
-        predict=_score,
-    ),
-)
+SUITES = (Suite("communication", TABLES, _score),)

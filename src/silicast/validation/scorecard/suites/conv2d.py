@@ -135,15 +135,9 @@ def _filters(rows: MeasuredRows, _: KernelTimes) -> Labels:
 
 SUITES = (
     Suite(
-        name="conv2d",
-        title="Convolutions, forward and gradients (DeepBench)",
-        split=(
-            "One layer in four (shape without the batch), by hash, is never fitted on any device, "
-            "in any format or pass, and only those are scored; nothing is fitted on the Xeon Phi."
-        ),
-        source=(DEEPBENCH,),
-        thresholds={"latency_us": {"mean_ape": 26.0, "bias_pct": 12.0}},
-        predict=KernelScore(
+        "conv2d",
+        (DEEPBENCH,),
+        KernelScore(
             lambda data, _: {"latency_us": held_out(conv_rows(data))},
             roofline_of_ops,
             {

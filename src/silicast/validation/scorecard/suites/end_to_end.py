@@ -98,23 +98,4 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
     return [score_cases(metric, chosen, answers) for metric in METRICS]
 
 
-SUITES = (
-    Suite(
-        name="end-to-end",
-        title="Static batches of whole dense models on SGLang and vLLM",
-        split=(
-            "All open PipeWeave end-to-end cases. No time depends on a fit to any end-to-end row: "
-            "kernels, collectives and host constants come from other tables. Of the interval, one "
-            "small spread (2.6 %) is from NeuSight's traced models. The number of GPUs in each "
-            "server is stated by the source and given as such. The roofline is the sum of each "
-            "kernel's own."
-        ),
-        source=(*MEASURED, WORKLOADS, PEERS, SERVERS),
-        thresholds={
-            "prefill_ms": {"mean_ape": 8.0, "bias_pct": 6.0},
-            "decode_step_ms": {"mean_ape": 7.0, "bias_pct": 6.0},
-            "total_ms": {"mean_ape": 6.0, "bias_pct": 6.0},
-        },
-        predict=_score,
-    ),
-)
+SUITES = (Suite("end-to-end", (*MEASURED, WORKLOADS, PEERS, SERVERS), _score),)

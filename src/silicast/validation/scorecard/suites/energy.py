@@ -257,23 +257,4 @@ def _groups(rows: MeasuredRows) -> dict[str, Labels]:
     }
 
 
-SUITES = (
-    Suite(
-        name="energy",
-        title="Energy and power of kernels",
-        split=(
-            "H200, B200 and GB200; rows that the families' times hold out, of calls that take long "
-            "enough for the meter (0.1 to 30 ms by table; shorter ones of single kernels apart, as "
-            "measured). power_w is given the measured time; unseen_power_w also by constants "
-            "fitted without the architecture. Up to 40 rows of every campaign and variant, 10 of "
-            "blocks."
-        ),
-        source=tuple(own.table.path for own in TABLES.values()),
-        thresholds={
-            "energy_mj": {"mean_ape": 16.0, "bias_pct": 8.0},
-            "power_w": {"mean_ape": 13.0, "bias_pct": 6.0},
-            "unseen_power_w": {"mean_ape": 25.0, "bias_pct": 20.0},
-        },
-        predict=_score,
-    ),
-)
+SUITES = (Suite("energy", tuple(own.table.path for own in TABLES.values()), _score),)

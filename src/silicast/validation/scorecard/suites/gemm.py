@@ -333,53 +333,11 @@ def _transfer_rows(data: Path, _: int | None) -> Rows:
 
 UNMEASURED = ("fp32_linear_us", "fp32_bmm_us", "fp16_device_us", "fp16_device_short_us")
 SUITES = (
+    Suite("gemm", TABLES, KernelScore(_scored_rows, roofline_s, LABELS)),
     Suite(
-        name="gemm",
-        title="Dense matrix products",
-        split=(
-            "bf16, fp16 and narrow formats: the one in five (n, k) pairs that are never fitted on "
-            "any device; "
-            "latent attention's batched products: one in five pairs of heads and direction; "
-            "PipeWeave fp8 and NeuSight fp32: the sources' own test splits. Of fp16 only the A40 "
-            "was fitted: its other devices are another laboratory's view of constants fitted "
-            "elsewhere. "
-            "Left out: vLLM's fp8_block rows, whose times hold 60 to 350 us of the host."
-        ),
-        source=TABLES,
-        thresholds={
-            "bf16_us": {"mean_ape": 5.0, "bias_pct": 4.0},
-            "fp16_us": {"mean_ape": 10.0, "bias_pct": 7.0},
-            "fp8_us": {"mean_ape": 6.0, "bias_pct": 5.0},
-            "fp8_block_us": {"mean_ape": 6.0, "bias_pct": 5.0},
-            "fp8_static_us": {"mean_ape": 10.0, "bias_pct": 5.0},
-            "nvfp4_us": {"mean_ape": 6.0, "bias_pct": 4.0},
-            "int4_wo_us": {"mean_ape": 8.0, "bias_pct": 5.0},
-            "int8_wo_us": {"mean_ape": 8.0, "bias_pct": 5.0},
-            "sq_us": {"mean_ape": 8.0, "bias_pct": 5.0},
-            "fp8_scaled_mm_us": {"mean_ape": 3.0, "bias_pct": 8.0},
-            "bmm_us": {"mean_ape": 9.0, "bias_pct": 5.0},
-            "bmm_fp8_us": {"mean_ape": 9.0, "bias_pct": 5.0},
-            "fp32_us": {"mean_ape": 14.0, "bias_pct": 8.0},
-        },
-        predict=KernelScore(_scored_rows, roofline_s, LABELS),
-    ),
-    Suite(
-        name="gemm-transfer",
-        title="Matrix products: devices held out, models never seen",
-        split=(
-            "fp32 (NeuSight's test rows) and fp16_device (all of Vidur's rows): constants fitted "
-            "on no row of the device's whole architecture, of any laboratory or format. "
-            "fp16_shape: Vidur's devices as shipped, on the one in five (n, k) pairs that are "
-            "never fitted. Vidur's products below 20 us are apart: its clock ticks in microseconds."
-        ),
-        source=(NEUSIGHT, VIDUR),
-        thresholds={
-            "fp32_linear_us": {"mean_ape": 24.0},
-            "fp32_bmm_us": {"mean_ape": 22.0},
-            "fp16_device_us": {"median_ape": 11.0},
-            "fp16_shape_us": {"median_ape": 6.0},
-        },
-        predict=KernelScore(
+        "gemm-transfer",
+        (NEUSIGHT, VIDUR),
+        KernelScore(
             _transfer_rows, roofline_s, {"regime": REGIME}, dict.fromkeys(UNMEASURED, _unmeasured)
         ),
     ),

@@ -206,31 +206,4 @@ def _score(data: Path, limit: int | None) -> Iterator[Scored]:
         yield score_cases("op_graph_e2e_ms", [quiet[i] for i in theirs], found, of="e2e_ms")
 
 
-SUITES = (
-    Suite(
-        name="graph",
-        title="Whole models in PyTorch, eager and compiled, inference and training",
-        split=(
-            "All rows of NeuSight's models on the open devices: one pass forward, or forward and "
-            "backward, on one GPU or on four. No time depends on a fit to any of them: the "
-            "kernels' constants come from kernel tables, the operations from the model code and "
-            "autograd's rules, P4's clock from its kernel table, whose campaign found it "
-            "throttled. That rule was made when P4's passes were known to be far off: "
-            "plain_nvidia_at_boost_ms are the plain NVIDIA rows without it. Of the interval, one "
-            "small spread is from the same source. Noise is the source's own: the sum of its "
-            "measured operations against its measured pass. op_graph_e2e_ms are the same rows out "
-            "of NeuSight's own op graphs, which lose kernels."
-        ),
-        source=(LABELS, OP_GRAPHS),
-        thresholds={
-            "e2e_ms": {"mean_ape": 7.0, "bias_pct": 6.0},
-            "plain_nvidia_ms": {"mean_ape": 6.0},
-            "plain_nvidia_at_boost_ms": {"mean_ape": 7.5},
-            "self_consistent_nvidia_ms": {"mean_ape": 6.0},
-            "forward_ms": {"mean_ape": 12.0},
-            "backward_ms": {"mean_ape": 11.0},
-            "op_graph_e2e_ms": {"mean_ape": 11.0},
-        },
-        predict=_score,
-    ),
-)
+SUITES = (Suite("graph", (LABELS, OP_GRAPHS), _score),)

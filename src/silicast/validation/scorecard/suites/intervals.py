@@ -107,26 +107,9 @@ def _of_models(data: Path, limit: int | None) -> Iterator[Scored]:
                 )  # fmt: skip
 
 
-SUITES = (
-    Suite(
-        name="intervals",
-        title="Do 90 % intervals of whole models hold?",
-        split=(
-            "Measured passes, steps and runs of whole models, from the suites named; of each label "
-            f"at most {MOST_OF_LABEL} rows. Correlations of kernels' errors come from held-out "
-            "rows of kernel tables; the spread of composition itself from NeuSight's traced passes "
-            "against the sums of their measured kernels, which knows no engine and none of our "
-            "predictions. Beside it two simpler rules on the same kernels: every execution for "
-            "itself (independent), all together (linear). Rows of one model and device are off "
-            "together, so chance does more to a coverage than it would to independent rows."
-        ),
-        source=(
-            "pipeweave/e2e_sglang_measured.parquet", "pipeweave/e2e_vllm_measured.parquet",
-            "pipeweave/e2e_workloads.parquet", "neusight/model_e2e.parquet",
-            "aiconfigurator/silicon_sample.parquet", "serving/blis_vllm_step_traces_h100.parquet",
-        ),
-        thresholds={"time_ms": {"interval_score": 0.9}},
-        predict=_score,
-        both_tiers=False,
-    ),
+TABLES = (
+    "pipeweave/e2e_sglang_measured.parquet", "pipeweave/e2e_vllm_measured.parquet",
+    "pipeweave/e2e_workloads.parquet", "neusight/model_e2e.parquet",
+    "aiconfigurator/silicon_sample.parquet", "serving/blis_vllm_step_traces_h100.parquet",
 )  # fmt: skip
+SUITES = (Suite("intervals", TABLES, _score, both_tiers=False),)

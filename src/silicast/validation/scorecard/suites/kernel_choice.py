@@ -239,21 +239,4 @@ def quantile(time: F64, chances: F64, share: float) -> F64:
     return found
 
 
-SUITES = (
-    Suite(
-        name="kernel_choice",
-        title="Tiles of AMD's tuned products: what not knowing them costs",
-        split=(
-            "Tensile's tables of rocBLAS and hipBLASLt. Truth is the analytic time of the tile "
-            "that tuning kept; the prediction is the median of the candidates' analytic times, "
-            "weighted by the probabilities that benchmarks/fit_gemm_choice.py learned. The error "
-            "is that of the unknown tile alone, not that of the time. One shape in four, by "
-            "checksum of its sizes, is never fitted; some of those are scored where the winner is "
-            "a candidate."
-        ),
-        source=(TABLE,),
-        thresholds={"tile_time_us": {"mean_ape": 8.0}},
-        predict=_score,
-        both_tiers=False,
-    ),
-)
+SUITES = (Suite("kernel_choice", (TABLE,), _score, both_tiers=False),)

@@ -110,20 +110,9 @@ def _regime(rows: MeasuredRows, _: KernelTimes) -> str | Labels:
 
 SUITES = (
     Suite(
-        name="linear_attention",
-        title="Linear attention and state spaces",
-        split=(
-            "one in four pairs of a mixer's heads and a batch size is never fitted, on any device, "
-            "in any campaign or length; only those are scored. A shape that several models share "
-            "counts once, with the median of its times."
-        ),
-        source=tuple(table.path for table in TABLES.values()),
-        thresholds={
-            "gdn_us": {"mean_ape": 9.0, "bias_pct": 4.0},
-            "kda_us": {"mean_ape": 13.0, "bias_pct": 6.0},
-            "mamba2_us": {"mean_ape": 9.0, "bias_pct": 4.0},
-        },
-        predict=KernelScore(
+        "linear_attention",
+        tuple(table.path for table in TABLES.values()),
+        KernelScore(
             lambda data, _: {f"{name}_us": held_out(mixer_rows(data, name)) for name in COLUMNS},
             roofline_s,
             {

@@ -130,62 +130,23 @@ def _regime(_: MeasuredRows, times: KernelTimes) -> Labels:
 LABELS: Mapping[str, LabelOf] = {
     "engine": word("backend"), "formats": _formats, "regime": _regime,
 }  # fmt: skip
-HELD = (
-    "Newest version of each engine on each device. One pair of heads and batch size in four, by "
-    "hash, is never fitted and scored here; the others give the constants (the model's "
-    "structure was chosen on all rows)"
-)
 
 
-def _suite(
-    name: str,
-    title: str,
-    split: str,
-    metrics: Mapping[str, tuple[Table, float, float]],
-    roofline: Roofline = roofline_s,
-) -> Suite:
-    """Held-out rows of the newest campaigns.
-
-    Args:
-        metrics: metric -> its table, and the largest mean APE and bias that CI accepts.
-    """
+def _suite(name: str, tables: Mapping[str, Table], roofline: Roofline = roofline_s) -> Suite:
+    """Held-out rows of the newest campaigns, by metric."""
     read: Read = lambda data, _: {  # noqa: E731
-        metric: held_out(newest(mla_rows(data, table))) for metric, (table, *_) in metrics.items()
+        metric: held_out(newest(mla_rows(data, table))) for metric, table in tables.items()
     }
-    return Suite(
-        name, title, split,
-        source=tuple(table.path for table, *_ in metrics.values()),
-        thresholds={
-            name: {"mean_ape": ape, "bias_pct": bias} for name, (_, ape, bias) in metrics.items()
-        },
-        predict=KernelScore(read, roofline, LABELS),
-    )  # fmt: skip
+    source = tuple(table.path for table in tables.values())
+    return Suite(name, source, KernelScore(read, roofline, LABELS))
 
 
+_BLOCKS = {
+    "context_us": CONTEXT, "generation_us": GENERATION,
+    "wide_context_us": WIDE_CONTEXT, "wide_generation_us": WIDE_GENERATION,
+}  # fmt: skip
 SUITES = (
-    _suite(
-        "mla",
-        "Latent attention of TensorRT-LLM, SGLang and vLLM (aiconfigurator)",
-        f"{HELD}: benchmarks/fit_mla.py.",
-        {"prefill_us": (PREFILL, 12.0, 6.0), "decode_us": (DECODE, 16.0, 6.0)},
-    ),
-    _suite(
-        "mla-blocks",
-        "Blocks of latent attention (aiconfigurator)",
-        f"{HELD}: benchmarks/fit_mla_module.py. On Blackwell vLLM 0.22 was fitted beside 0.24.",
-        {
-            "context_us": (CONTEXT, 12.0, 6.0),
-            "generation_us": (GENERATION, 16.0, 8.0),
-            "wide_context_us": (WIDE_CONTEXT, 24.0, 12.0),
-            "wide_generation_us": (WIDE_GENERATION, 20.0, 12.0),
-        },
-    ),
-    _suite(
-        "mla-products",
-        "Batched products around the latent (aiconfigurator)",
-        "Newest version of each engine on each device; pairs of heads and direction: one in five, "
-        "never fitted (benchmarks/fit_gemm.py).",
-        {"product_us": (PER_HEAD, 12.0, 5.0)},
-        roofline=product_roofline_s,
-    ),
+    _suite("mla", {"prefill_us": PREFILL, "decode_us": DECODE}),
+    _suite("mla-blocks", _BLOCKS),
+    _suite("mla-products", {"product_us": PER_HEAD}, roofline=product_roofline_s),
 )

@@ -359,36 +359,8 @@ def _sum(kernels: Sequence[KernelTimes], row: int) -> Quantity:
     return Quantity.around(total, ErrorFactors.of_sum(terms).log_sd)
 
 
-SUITES = (
-    Suite(
-        name="moe",
-        title="Layers of experts",
-        split=(
-            "one in five layers (experts, topk, hidden, intermediate) is never fitted on any "
-            "device, in any format or campaign (layer_us, w13_us). Of the other layers one share "
-            "of a rank in five (layer, ep, tp) is never fitted either (shape_us), and of the first "
-            "product one problem in five (tokens and layer: w13_problem_us). w13_device_us: "
-            "constants fitted without any device of the architecture, no corrections. At most one "
-            "in forty rows of a campaign is read. Wide expert parallelism and kernels that hold "
-            "the exchange: SGLang's layers by pairs of tokens and ranks; nothing was fitted on "
-            "TensorRT-LLM's."
-        ),
-        source=(
-            TABLE.path, PIPEWEAVE, f"{AIC}wideep_context_moe.parquet",
-            f"{AIC}wideep_generation_moe.parquet", WIDE_CUTLASS.path, FUSED.path, *MLP,
-        ),
-        thresholds={
-            "layer_us": {"mean_ape": 16.0, "bias_pct": 8.0},
-            "shape_us": {"mean_ape": 11.0, "bias_pct": 5.0},
-            "w13_us": {"mean_ape": 9.0, "bias_pct": 8.0},
-            "w13_problem_us": {"mean_ape": 6.0, "bias_pct": 3.0},
-            "w13_device_us": {"mean_ape": 20.0, "bias_pct": 15.0},
-            "wide_sglang_us": {"mean_ape": 14.0, "bias_pct": 8.0},
-            "wide_unnamed_us": {"mean_ape": 24.0, "bias_pct": 12.0},
-            "wide_trtllm_us": {"mean_ape": 24.0, "bias_pct": 14.0},
-            "fused_exchange_us": {"mean_ape": 15.0, "bias_pct": 8.0},
-            "wide_shared_us": {"mean_ape": 30.0, "bias_pct": 15.0},
-        },
-        predict=_score,
-    ),
+TABLES = (
+    TABLE.path, PIPEWEAVE, f"{AIC}wideep_context_moe.parquet",
+    f"{AIC}wideep_generation_moe.parquet", WIDE_CUTLASS.path, FUSED.path, *MLP,
 )  # fmt: skip
+SUITES = (Suite("moe", TABLES, _score),)

@@ -139,19 +139,9 @@ def _nodes(rows: MeasuredRows, _: KernelTimes) -> str:
 
 SUITES = (
     Suite(
-        name="moe_exchange",
-        title="Dispatch and combine of expert parallelism",
-        split=(
-            "one in four layers (hidden, topk, experts) is never fitted nor learned; between nodes "
-            "and over NVLink alone, of which there are few layers, one in two pairs of tokens and "
-            "nodes; only those are scored. DeepEP v2 is left out."
-        ),
-        source=TABLES,
-        thresholds={
-            "dispatch_us": {"mean_ape": 7.0, "bias_pct": 4.0},
-            "combine_us": {"mean_ape": 8.0, "bias_pct": 4.0},
-        },
-        predict=KernelScore(
+        "moe_exchange",
+        TABLES,
+        KernelScore(
             lambda data, _: {f"{phase}_us": held_out(_of_phase(data, phase)) for phase in PHASES},
             roofline_s,
             {

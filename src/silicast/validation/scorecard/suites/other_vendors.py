@@ -283,31 +283,17 @@ def all_groups(data: Path) -> Iterator[MeasuredRows]:
         yield from read(data)
 
 
-SUITES = (
-    Suite(
-        name="other_vendors",
-        title="kernels of AMD, Intel, Google and old NVIDIA devices",
-        split=(
-            "Libraries of MI300X (XLA), MI100 (NeuSight), Arc Pro B60 (vLLM), MI25 and M40 "
-            "(DeepBench) against stand-in constants: fitted on shapes with an even checksum; TPU "
-            "v6e: constants fitted on every second block of 64 tokens "
-            "(benchmarks/fit_other_vendors.py). The other rows are scored, thinned to about 200 a "
-            "group (B60: 400, TPU: 600). Nothing is fitted on MI210, Vega Frontier Edition and "
-            "Xeon Phi, nor on DeepBench's rows of other GPUs."
-        ),
-        source=(
-            TPU_LAYERS, TPU_ATTENTION, NEUSIGHT_AMD, XLA, LLMCOMPASS, DEEPBENCH, AIC_GEMM,
-            *AIC_ATTENTION.values(), MOE.path,
-        ),
-        thresholds={"latency_us": {"mean_ape": 22.0}},
-        predict=KernelScore(
-            lambda data, _: {"latency_us": held_out(all_groups(data))},
-            roofline_of_ops,
-            {
-                "vendor": lambda rows, _: rows.hardware.vendor,
-                "family": lambda rows, _: rows.batch.family,
-                "group": word("group"),
-            },
-        ),
-    ),
+TABLES = (
+    TPU_LAYERS, TPU_ATTENTION, NEUSIGHT_AMD, XLA, LLMCOMPASS, DEEPBENCH, AIC_GEMM,
+    *AIC_ATTENTION.values(), MOE.path,
 )  # fmt: skip
+SCORE = KernelScore(
+    lambda data, _: {"latency_us": held_out(all_groups(data))},
+    roofline_of_ops,
+    {
+        "vendor": lambda rows, _: rows.hardware.vendor,
+        "family": lambda rows, _: rows.batch.family,
+        "group": word("group"),
+    },
+)
+SUITES = (Suite("other_vendors", TABLES, SCORE),)

@@ -177,24 +177,4 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
     ]
 
 
-SUITES = (
-    Suite(
-        name="silicon-sample",
-        title="Time per output token of one to four clients, vLLM, SGLang, TensorRT-LLM",
-        split=(
-            "Aggregated rows with at most four clients that no flag marks (no degree of 0, none "
-            "beyond a node), each once: a run that the source lists under two names of one "
-            "architecture counts once. No time depends on a fit to any row: kernels, collectives "
-            "and host constants come from other tables, engines' behaviour from their sources. "
-            "Not recorded and taken as off: speculative decoding. Rows of one recorded "
-            "configuration that differ by more than 1.3 x are in a group of their own (repeats = "
-            "contradictory): most are DeepSeek-R1, whose faster runs look like speculation."
-        ),
-        source=(TABLE, PEER),
-        thresholds={
-            "tpot_ms": {"mean_ape": 14.0, "median_ape": 10.0},
-            "tpot_consistent_ms": {"mean_ape": 10.0, "median_ape": 8.0},
-        },
-        predict=_score,
-    ),
-)
+SUITES = (Suite("silicon-sample", (TABLE, PEER), _score),)

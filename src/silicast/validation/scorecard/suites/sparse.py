@@ -260,23 +260,8 @@ def _scored_rows(data: Path, limit: int | None) -> Rows:
 
 SUITES = (
     Suite(
-        name="sparse_modules",
-        title="Sparse attention: indexer, selection, attention, whole modules",
-        split=(
-            "one in five shapes (batch, new tokens, past tokens) is never fitted, on any device or "
-            "of any engine; only those are scored. Campaigns of selection with equal scores "
-            "everywhere, TensorRT-LLM's block-sparse reference path off Blackwell, and its "
-            "block-sparse prefills on B200, of which equal calls differ by a factor of two, are "
-            "left out."
-        ),
-        source=tuple(table.path for table in TABLES.values()),
-        thresholds={
-            "kernels_us": {"mean_ape": 20.0, "bias_pct": 8.0},
-            "dsa_us": {"mean_ape": 22.0, "bias_pct": 8.0},
-            "csa_us": {"mean_ape": 15.0, "bias_pct": 8.0},
-            "hca_us": {"mean_ape": 10.0, "bias_pct": 6.0},
-            "msa_us": {"mean_ape": 30.0, "bias_pct": 15.0},
-        },
-        predict=KernelScore(_scored_rows, roofline_s, LABELS),
+        "sparse_modules",
+        tuple(table.path for table in TABLES.values()),
+        KernelScore(_scored_rows, roofline_s, LABELS),
     ),
 )

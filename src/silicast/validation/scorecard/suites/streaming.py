@@ -308,48 +308,11 @@ def _vidur_rows(data: Path, _: int | None) -> Rows:
     }
 
 
-SPLIT = (
-    "Constants and interval sizes fitted on the sources' train rows only, by "
-    "benchmarks/fit_streaming.py; scored: the test splits of PipeWeave (H800, L20: devices never "
-    "fitted) and NeuSight, every second hidden size of the quantisation tables, every second token "
-    "count of the layer profile."
-)
 SUITES = (
-    Suite(
-        "norms", "RMSNorm (fused residual, bf16) and eager LayerNorm (fp32)", SPLIT,
-        (PIPEWEAVE, NEUSIGHT, DENSE_PROFILE),
-        {"latency_us": {"mean_ape": 10.0}}, _score("rmsnorm", "layernorm"),
-    ),
-    Suite(
-        "silu_mul", "SiLU-and-multiply (bf16)", SPLIT, (PIPEWEAVE, DENSE_PROFILE),
-        {"latency_us": {"mean_ape": 16.0}}, _score("silu_mul"),
-    ),
-    Suite(
-        "elementwise", "Eager elementwise kernels (fp32); RoPE and embedding of a pass (bf16)",
-        SPLIT, (NEUSIGHT, DENSE_PROFILE),
-        {"latency_us": {"mean_ape": 4.0}}, _score("elementwise", "rope", "embedding"),
-    ),
-    Suite(
-        "softmax", "Eager softmax (fp32) and sampling from logits", SPLIT,
-        (NEUSIGHT, SEQUENCE_PROFILE),
-        {"latency_us": {"mean_ape": 13.0}}, _score("softmax", "sampling"),
-    ),
-    Suite(
-        "quantize", "fp8 quantisation of activations, static and per token", SPLIT,
-        (STATIC.path, COMPUTE_SCALE),
-        {"latency_us": {"mean_ape": 6.5}}, _score("quantize"),
-    ),
-    Suite(
-        "vidur_operators",
-        "Operators other than products in a pass (fp16, kernels of 2023)",
-        "Models internlm-20b and Qwen-2-7B: never fitted, nor any shape of theirs. latency_us: "
-        "kernels of 20 us and more; short_latency_us: shorter ones, of which the clock resolves "
-        "whole microseconds only.",
-        (VIDUR,),
-        {
-            "latency_us": {"mean_ape": 7.0, "median_ape": 4.5},
-            "short_latency_us": {"mean_ape": 11.0},
-        },
-        KernelScore(_vidur_rows, roofline_s, LABELS),
-    ),
-)  # fmt: skip
+    Suite("norms", (PIPEWEAVE, NEUSIGHT, DENSE_PROFILE), _score("rmsnorm", "layernorm")),
+    Suite("silu_mul", (PIPEWEAVE, DENSE_PROFILE), _score("silu_mul")),
+    Suite("elementwise", (NEUSIGHT, DENSE_PROFILE), _score("elementwise", "rope", "embedding")),
+    Suite("softmax", (NEUSIGHT, SEQUENCE_PROFILE), _score("softmax", "sampling")),
+    Suite("quantize", (STATIC.path, COMPUTE_SCALE), _score("quantize")),
+    Suite("vidur_operators", (VIDUR,), KernelScore(_vidur_rows, roofline_s, LABELS)),
+)

@@ -90,20 +90,4 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
     return [score_cases("step_time_s", chosen, [answer(case) for case in chosen])]
 
 
-SUITES = (
-    Suite(
-        name="training-step",
-        title="Training steps of small models, one device of a server",
-        split=(
-            "All bf16 rows of MosaicML's MPT models up to 3 billion parameters on 8 devices of one "
-            "server, FSDP, with the software of 2023. The prediction is of one device, without "
-            "what communication adds, and with kernels of today, so it is low. No time depends on "
-            "a fit to them; of the interval, one spread is from the A100-40GB rows. No backward "
-            "kernel of 16 bits was measured: backward times are those of forward kernels of the "
-            "same sizes."
-        ),
-        source=(TABLE,),
-        thresholds={"step_time_s": {"mean_ape": 40.0}},
-        predict=_score,
-    ),
-)
+SUITES = (Suite("training-step", (TABLE,), _score),)

@@ -182,24 +182,4 @@ def _line(rows: Rows) -> F64:
     return fitted
 
 
-SUITES = (
-    Suite(
-        name="vllm-steps",
-        title="Steps of vLLM 0.15.1 on H100: decode, and prefill beside decode",
-        split=(
-            "All rows whose next step was recorded. step_ms: no constant is from these rows. "
-            "fitted_step_ms: a gap and a time per request between steps, neither negative, from "
-            "the other model's rows. A sequence's length is the mean of the cache in use over "
-            "running sequences. "
-            "The baseline 'line through these rows' is affine in running sequences, with a "
-            "constant for steps with a prefill, fitted on the very rows of each model: what no "
-            "function of the batch's size can beat by much."
-        ),
-        source=(TABLE,),
-        thresholds={
-            "step_ms": {"mean_ape": 4.5, "bias_pct": 2.5},
-            "fitted_step_ms": {"mean_ape": 5.5},
-        },
-        predict=_score,
-    ),
-)
+SUITES = (Suite("vllm-steps", (TABLE,), _score),)
