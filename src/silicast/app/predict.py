@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from silicast.app import status
 from silicast.app.console import show, write_json
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -92,11 +92,10 @@ def refused(reply: Tree, file: Path | None = None) -> SilicastError:
 def _require_measured(reply: Tree) -> None:
     if reply["ok"] and reply["domain"] != "in":
         reasons = "; ".join(reply["warnings"]) or "no measurements near it"
-        raise SilicastError(
+        raise unsupported(
             f"outside measured ground: {reasons}",
-            kind="unsupported",
-            field=_cause(reply),
-            hint="without --strict it is answered with wider intervals",
+            _cause(reply),
+            "without --strict it is answered with wider intervals",
         )
 
 

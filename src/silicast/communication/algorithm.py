@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
 from silicast.communication.topology import Topology
-from silicast.core.errors import SilicastError
+from silicast.core.errors import unknown_name
 from silicast.core.numerics import F64
 
 Collective = Literal[
@@ -94,11 +94,10 @@ def algorithm(name: str) -> CollectiveAlgorithm:
         _load_all()
         found = _REGISTRY.get(name)
     if found is None:
-        raise SilicastError(
+        raise unknown_name(
             f"unknown collective algorithm {name!r}",
-            kind="unknown_name",
-            field="algorithm",
-            hint=f"one of {', '.join(sorted(_REGISTRY))}",
+            "algorithm",
+            f"one of {', '.join(sorted(_REGISTRY))}",
         )
     return found
 

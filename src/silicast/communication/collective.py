@@ -24,7 +24,7 @@ from silicast.communication.selection import (
 )
 from silicast.communication.topology import Topology
 from silicast.core.calibrated import CollectiveCurve
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Tier
 from silicast.hardware.device import Device
@@ -322,9 +322,7 @@ def _known(op: str) -> Collective:
     for known in COLLECTIVES:
         if op == known:
             return known
-    raise SilicastError(
-        f"unknown collective {op!r}", kind="unknown_name", field="op", hint=", ".join(COLLECTIVES)
-    )
+    raise unknown_name(f"unknown collective {op!r}", "op", ", ".join(COLLECTIVES))
 
 
 def _check(op: str, size: I64, gpus: int, topology: Topology, launch: str) -> None:

@@ -11,7 +11,7 @@ from typing import final
 
 from silicast.communication.algorithm import Collective, algorithm
 from silicast.communication.topology import Topology
-from silicast.core.errors import SilicastError
+from silicast.core.errors import unknown_name
 from silicast.core.releases import is_within
 from silicast.workload.libraries import libraries, library
 from silicast.workload.library_file import CollectiveRule, Limit
@@ -64,11 +64,10 @@ def require_library(name: str) -> None:
     """
     if name and name not in collective_libraries():
         *first, last = collective_libraries()
-        raise SilicastError(
+        raise unknown_name(
             f"unknown communication library {name!r}",
-            kind="unknown_name",
-            field="implementation",
-            hint=f"{', '.join(first)} or {last}",
+            "implementation",
+            f"{', '.join(first)} or {last}",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name, unsupported
 from silicast.hardware.device import UPLINK, Device, Link
 
 Fabric = Literal["switch", "mesh", "cube", "bridge", "pcie", "host"]
@@ -196,11 +196,10 @@ class Topology:
 def _pcie(device: Device) -> Link:
     found = device.links.get("pcie")
     if found is None or found.bandwidth_bytes_per_s <= 0.0:
-        raise SilicastError(
+        raise unsupported(
             f"{device.name} has no link that reaches a peer",
-            kind="unsupported",
-            field="device",
-            hint="give links.pcie or links.nvlink in its device file",
+            "device",
+            "give links.pcie or links.nvlink in its device file",
         )
     return found
 
@@ -213,11 +212,10 @@ def _intra(device: Device, local: int, per_node: int, name: str) -> tuple[Link, 
     """The link that joins ``local`` devices of one node, and how."""
     link = device.links.get(name) if name else device.fabric_link
     if name and link is None:
-        raise SilicastError(
+        raise unknown_name(
             f"{device.name} has no link {name!r}",
-            kind="unknown_name",
-            field="intra_node",
-            hint=f"it has {', '.join(sorted(device.links)) or 'none'}",
+            "intra_node",
+            f"it has {', '.join(sorted(device.links)) or 'none'}",
         )
     if link is None or link.name == "pcie" or link.bandwidth_bytes_per_s <= 0.0:
         return _pcie(device), _pcie_fabric(device)

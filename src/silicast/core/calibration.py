@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from silicast.core.calibrated import CollectiveCurve, Fitted, HostConstant, InModels, LeftOut
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, over_limit
 from silicast.core.files import write_atomically
 from silicast.core.hashing import content_hash
 from silicast.core.naming import normalise
@@ -256,10 +256,8 @@ def load_calibration(path: Path) -> Calibration:
     """
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise SilicastError(
-                f"larger than {MAX_FILE_BYTES >> 20} MiB: not a calibration",
-                kind="limit",
-                file=str(path),
+            raise over_limit(
+                f"larger than {MAX_FILE_BYTES >> 20} MiB: not a calibration", file=str(path)
             )
         return msgspec.json.decode(path.read_bytes(), type=Calibration)
     except OSError as error:

@@ -51,3 +51,23 @@ class SilicastError(Exception):
         where = ": ".join(part for part in (self.file, self.field) if part)
         text = f"{where}: {self.message}" if where else self.message
         return f"{text} ({self.hint})" if self.hint else text
+
+
+def unknown_name(message: str, field: str = "", hint: str = "", *, file: str = "") -> SilicastError:
+    """A name that is none of those known."""
+    return SilicastError(message, kind="unknown_name", field=field, hint=hint, file=file)
+
+
+def unsupported(message: str, field: str = "", hint: str = "", *, file: str = "") -> SilicastError:
+    """Something that cannot be answered: the device, the program or an installation forbids it."""
+    return SilicastError(message, kind="unsupported", field=field, hint=hint, file=file)
+
+
+def unmodelled(message: str, field: str = "", hint: str = "", *, file: str = "") -> SilicastError:
+    """Something valid that no model answers so far."""
+    return SilicastError(message, kind="not_yet", field=field, hint=hint, file=file)
+
+
+def over_limit(message: str, field: str = "", hint: str = "", *, file: str = "") -> SilicastError:
+    """More than is read or predicted at once."""
+    return SilicastError(message, kind="limit", field=field, hint=hint, file=file)

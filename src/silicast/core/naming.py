@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Generic, TypeVar, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 
 T = TypeVar("T")
 
@@ -76,9 +76,7 @@ class NameIndex(Generic[T]):
             return found
         near = self.nearest(name)
         hint = f"did you mean {' or '.join(near)}?" if near else f"see {self._listed}"
-        raise SilicastError(
-            f"unknown {self._kind} {name!r}", kind="unknown_name", field=self._kind, hint=hint
-        )
+        raise unknown_name(f"unknown {self._kind} {name!r}", self._kind, hint)
 
     def get(self, name: str) -> T:
         """The value for ``name`` or one of its aliases; raises as :meth:`canonical`."""

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, over_limit, unmodelled
 from silicast.core.naming import NameIndex, normalise
 from silicast.hardware.device import Device
 from silicast.hardware.device_file import decode
@@ -112,9 +112,7 @@ def read_device_file(path: Path) -> dict[str, Any]:
     """
     try:
         if path.stat().st_size > MAX_DEVICE_FILE_BYTES:
-            raise SilicastError(
-                "larger than 1 MiB: not a device file", kind="limit", file=str(path)
-            )
+            raise over_limit("larger than 1 MiB: not a device file", file=str(path))
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SilicastError(f"cannot read: {error.strerror}", kind="io", file=str(path)) from None
@@ -173,10 +171,9 @@ def _load_once(file: str) -> Device:
 
 def _catalog_device(entry: Entry, name: str) -> Device:
     if entry.missing:
-        raise SilicastError(
+        raise unmodelled(
             f"{name} is known but not modelled yet: missing is {entry.missing}",
-            kind="not_yet",
-            field="device",
-            hint="`silicast devices` lists those that are; a device file can describe another",
+            "device",
+            "`silicast devices` lists those that are; a device file can describe another",
         )
     return _load_once(entry.file)

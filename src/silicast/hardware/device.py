@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import unsupported
 
 ExecutionModel = Literal["simt", "systolic", "vector_cpu", "loop_nest"]
 Scope = Literal["core", "partition", "device", "board"]
@@ -301,9 +301,8 @@ class Device:
             if self.rate_per_core(pipe, dtype) > 0.0:
                 return pipe
         known = sorted({d for pipe in self.core.pipes.values() for d in pipe.rate})
-        raise SilicastError(
+        raise unsupported(
             f"{self.name} has no {dtype} matrix arithmetic",
-            kind="unsupported",
-            field="dtype",
-            hint=f"it computes in {', '.join(known)}",
+            "dtype",
+            f"it computes in {', '.join(known)}",
         )

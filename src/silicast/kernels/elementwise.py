@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import ClassVar, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import unknown_name
 from silicast.kernels.implementation import register
 from silicast.kernels.streaming import Sizes, Stream, StreamingKernel, element_bytes
 from silicast.workload.op import Op, Variant
@@ -49,11 +49,8 @@ def kind_of(variant: Variant) -> str:
         if name in KINDS:
             return name
     if named:
-        raise SilicastError(
-            f"unknown elementwise kind {named[0]!r}",
-            kind="unknown_name",
-            field="kind",
-            hint=f"one of {', '.join(KINDS)}",
+        raise unknown_name(
+            f"unknown elementwise kind {named[0]!r}", "kind", f"one of {', '.join(KINDS)}"
         )
     return "add"
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from silicast.core import xp
 from silicast.core.dtypes import BITS, Recipe, recipe_for
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
@@ -72,9 +72,7 @@ def moe_flags(
     (('gated', True), ('power_law_1.2', True), ('w13', True))
     """
     if part not in PARTS:
-        raise SilicastError(
-            f"unknown part {part!r}", kind="unknown_name", field="part", hint=", ".join(PARTS)
-        )
+        raise unknown_name(f"unknown part {part!r}", "part", ", ".join(PARTS))
     name = distribution if isinstance(distribution, str) else histogram_name(distribution)
     check_distribution(name)
     flags = [("gated", gated), (name, True)]

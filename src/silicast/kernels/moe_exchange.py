@@ -29,7 +29,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from silicast.core.dtypes import BITS, recipe_for
-from silicast.core.errors import SilicastError
+from silicast.core.errors import unsupported
 from silicast.core.numerics import F64, I64, exp_fixed, log_fixed
 from silicast.hardware.device import Device, Link
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
@@ -108,9 +108,7 @@ def fabric_of(device: Device) -> Fabric:
         (link for _, link in links), key=lambda link: link.bandwidth_bytes_per_s, default=None
     )
     if found is None:
-        raise SilicastError(
-            f"{device.name} has no link to other devices", kind="unsupported", field="device"
-        )
+        raise unsupported(f"{device.name} has no link to other devices", "device")
     per_node = max(found.domain or device.default_gpus_per_node, 1)
     return Fabric(found.bandwidth_bytes_per_s, per_node, device.default_host == GRACE)
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import register
 from silicast.kernels.streaming import Sizes, Stream, StreamingKernel, element_bytes
@@ -96,12 +96,7 @@ def optimizer_flags(
     (('lion', True), ('master', False))
     """
     if kind not in RULES:
-        raise SilicastError(
-            f"unknown optimizer {kind!r}",
-            kind="unknown_name",
-            field="kind",
-            hint=f"one of {', '.join(RULES)}",
-        )
+        raise unknown_name(f"unknown optimizer {kind!r}", "kind", f"one of {', '.join(RULES)}")
     found = {kind: True}
     found |= {} if master else {"master": False}
     found |= {} if fp32_states else {"fp32_states": False}

@@ -26,7 +26,7 @@ from typing import final
 import numpy as np
 from msgspec import Struct
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import F64, I64, exp_fixed, folded, log_fixed
 
 POINTS = 24
@@ -101,11 +101,10 @@ def check_distribution(name: str) -> None:
     if name.startswith("histogram:"):
         _histogram(name)
         return
-    raise SilicastError(
+    raise unknown_name(
         f"unknown routing distribution {name!r}",
-        kind="unknown_name",
-        field="distribution",
-        hint="balanced, uniform, power_law_1.01, power_law_1.2, ... or one share an expert",
+        "distribution",
+        "balanced, uniform, power_law_1.01, power_law_1.2, ... or one share an expert",
     )
 
 

@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 
 from silicast.core import xp
 from silicast.core.dtypes import BITS, RECIPES
-from silicast.core.errors import SilicastError
+from silicast.core.errors import unsupported
 from silicast.core.numerics import F64, ceil_div, smooth_max
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand, Implementation, Lazy
@@ -312,10 +312,9 @@ def element_bytes(dtype: str) -> int:
     name = RECIPES[dtype].output if dtype in RECIPES else dtype
     bits = BITS.get(name, 0.0)
     if bits < 8:
-        raise SilicastError(
+        raise unsupported(
             f"{dtype!r} is not a format that activations are stored in",
-            kind="unsupported",
-            field="dtype",
-            hint="use bf16, fp16 or fp32",
+            "dtype",
+            "use bf16, fp16 or fp32",
         )
     return int(bits) // 8

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import final
 
 from silicast.core import xp
-from silicast.core.errors import SilicastError
+from silicast.core.errors import unmodelled
 from silicast.core.prediction import Domain, Quantity, Tier
 from silicast.hardware.device import Device
 from silicast.kernels.energy import kernel_energy
@@ -74,11 +74,10 @@ def implementation_of(op: Op, device: Device) -> Implementation:
     found = implementation_for(op.family, device.execution_model)
     if found is None:
         known = ", ".join(families(device.execution_model)) or "none"
-        raise SilicastError(
+        raise unmodelled(
             f"no model of {op.family!r} kernels on {device.execution_model} devices yet",
-            kind="not_yet",
-            field="workload.kernel.op",
-            hint=f"families with a model: {known}",
+            "workload.kernel.op",
+            f"families with a model: {known}",
         )
     return found
 

@@ -24,7 +24,7 @@ from typing import Any, final
 import numpy as np
 
 from silicast.composition.machine import IN_LINE
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.learning.calibration_fit import SD_FLOOR
@@ -177,10 +177,11 @@ class _Adviser:
         table = answer.why.get("uncertainty") or _of_kernel(answer, used)
         self._metric = metric or list(table)[-1]
         if self._metric not in table:
-            raise SilicastError(
+            raise unknown_name(
                 f"the answer has no uncertainty of {self._metric[:60]!r}",
-                kind="unknown_name", field="metric", hint=f"one of {', '.join(table)}",
-            )  # fmt: skip
+                "metric",
+                f"one of {', '.join(table)}",
+            )
         found = table[self._metric]
         self._estimate = answer.metrics[self._metric].estimate
         self._now = float(found["log_sd"]) ** 2

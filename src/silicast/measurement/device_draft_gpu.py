@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import unsupported
 from silicast.hardware.catalog import device_index
 from silicast.hardware.device import Device
 from silicast.hardware.device_file import tabulate
@@ -32,11 +32,10 @@ def draft_gpu(facts: GpuFacts) -> Draft:
         SilicastError: kind "unsupported": the driver does not report the number of multiprocessors.
     """
     if not facts.sms:
-        raise SilicastError(
+        raise unsupported(
             f"the driver does not report how many multiprocessors {facts.name!r} has",
-            kind="unsupported",
-            field="device",
-            hint="docs/how-to/add-a-device.md describes how to write its file by hand",
+            "device",
+            "docs/how-to/add-a-device.md describes how to write its file by hand",
         )
     kin = nearest_relative(facts)
     own = kin.compute_capability == facts.capability

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device import Device
 from silicast.hardware.index import device_names
@@ -58,10 +58,8 @@ def find_machine(wanted: str = AUTO, *, need_torch: bool = True) -> IdentifiedMa
     """
     has_torch = importlib.util.find_spec("torch") is not None
     if need_torch and not has_torch:
-        raise SilicastError(
-            "measuring needs PyTorch, which is not installed",
-            kind="unsupported",
-            hint="pip install 'silicast[torch]'",
+        raise unsupported(
+            "measuring needs PyTorch, which is not installed", hint="pip install 'silicast[torch]'"
         )
     gpus = _gpus() if has_torch else 0
     named = _CUDA.fullmatch(wanted)
@@ -206,9 +204,8 @@ def _torch() -> Any:
     try:
         import torch
     except (ImportError, OSError) as error:  # OSError: a shared library that does not load
-        raise SilicastError(
+        raise unsupported(
             f"PyTorch is installed, but cannot be loaded: {str(error)[:200]}",
-            kind="unsupported",
             hint="does `python -c 'import torch'` work?",
         ) from None
     return torch
@@ -217,11 +214,10 @@ def _torch() -> Any:
 def _gpus() -> int:
     torch = _torch()
     if torch.version.hip:
-        raise SilicastError(
+        raise unsupported(
             "this PyTorch is built for AMD GPUs, which are not measured yet",
-            kind="unsupported",
-            field="--device",
-            hint="--device cpu",
+            "--device",
+            "--device cpu",
         )
     return int(torch.cuda.device_count()) if torch.cuda.is_available() else 0
 

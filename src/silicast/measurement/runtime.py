@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import unsupported
 from silicast.measurement.measured_machine import MeasuredMachine
 
 USUAL_CACHE_BYTES = 64 << 20
@@ -141,18 +141,17 @@ def runtime_of(machine: MeasuredMachine) -> Runtime:
     try:
         torch = importlib.import_module("torch")
     except ImportError:
-        raise SilicastError(
-            "measuring needs PyTorch, which is not installed",
-            kind="unsupported",
-            hint="pip install 'silicast[torch]'",
+        raise unsupported(
+            "measuring needs PyTorch, which is not installed", hint="pip install 'silicast[torch]'"
         ) from None
     if machine.kind == "cpu":
         return CpuRuntime(machine, torch)
     if not torch.cuda.is_available() or torch.cuda.device_count() <= machine.index:
-        raise SilicastError(
-            f"PyTorch sees no {machine.torch_device}", kind="unsupported", field="--device",
-            hint="--device cpu, or a build of PyTorch for this GPU",
-        )  # fmt: skip
+        raise unsupported(
+            f"PyTorch sees no {machine.torch_device}",
+            "--device",
+            "--device cpu, or a build of PyTorch for this GPU",
+        )
     return CudaRuntime(machine, torch)
 
 

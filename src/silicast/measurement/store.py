@@ -17,7 +17,7 @@ from typing import Self, final
 
 import msgspec
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 from silicast.measurement.records import (
     Measurements,
     Record,
@@ -257,9 +257,7 @@ def _lock(handle: int, path: Path) -> None:
 
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except ImportError:
-        raise SilicastError(
-            "this system has no file locks", kind="unsupported", file=str(path)
-        ) from None
+        raise unsupported("this system has no file locks", file=str(path)) from None
     except BlockingIOError:
         raise SilicastError(
             "another process is measuring into it",

@@ -10,7 +10,7 @@ from typing import Any, final
 
 import msgspec
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, over_limit
 
 MAX_ROWS = 2_000_000
 
@@ -159,10 +159,9 @@ def _parquet(path: Path) -> Iterator[dict[str, Any]]:
 
 def _not_too_many(number: int, path: Path) -> None:
     if number > MAX_ROWS:
-        raise SilicastError(
+        raise over_limit(
             f"has more than {MAX_ROWS} rows",
-            kind="limit",
+            "rows",
+            "a few thousand calibrate a device: give a sample",
             file=str(path),
-            field="rows",
-            hint="a few thousand calibrate a device: give a sample",
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.prediction import Z90
 from silicast.report.causes import Side, host_causes, kernel_causes, picoseconds
 from silicast.report.why import find_part
@@ -165,11 +165,10 @@ def _tree(answer: Answer, of: str, side: str) -> Node:
         known += [
             key for key, value in why.items() if isinstance(value, Mapping) and "parts" in value
         ]
-        raise SilicastError(
+        raise unknown_name(
             f"answer {side} has no part {of!r}",
-            kind="unknown_name",
-            field="--of",
-            hint=f"there are {', '.join(known)}" if known else "it has no parts",
+            "--of",
+            f"there are {', '.join(known)}" if known else "it has no parts",
         )
     return found
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, final
 
 from silicast.core.calibration import load_calibration
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, over_limit
 from silicast.core.files import writing
 from silicast.scenario.answer import (
     Answer,
@@ -209,9 +209,8 @@ def _numbered(stream: BinaryIO) -> Iterator[Line]:
                 raw = stream.readline(MAX_JSON_BYTES)
             yield (
                 number,
-                SilicastError(
+                over_limit(
                     f"a line of more than {MAX_JSON_BYTES} bytes",
-                    kind="limit",
                     hint="long lists go into a trace file",
                 ),
             )
@@ -232,11 +231,10 @@ def _opened(path: Path) -> BinaryIO:
         if stat.S_ISDIR(status.st_mode):
             raise SilicastError("is a folder, not a file", kind="io", file=str(path))
         if status.st_size > MAX_BATCH_BYTES:
-            raise SilicastError(
+            raise over_limit(
                 f"holds {status.st_size} bytes; a batch has at most {MAX_BATCH_BYTES}",
-                kind="limit",
-                file=str(path),
                 hint="split it into several files",
+                file=str(path),
             )
         stream = path.open("rb")
     except OSError as error:

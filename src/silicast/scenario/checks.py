@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, over_limit, unknown_name
 from silicast.scenario.limits import MAX_STATIC_BATCH
 from silicast.scenario.reading import shown
 from silicast.scenario.schema import ParallelTable, PoolTable, PrecisionTable, RawScenario
@@ -179,10 +179,9 @@ def _gpus(p: ParallelTable) -> int:
 def _inference(w: InferenceWorkload, field: str) -> None:
     sequences = len(w.input_lens) if w.input_lens is not None else w.batch or 1
     if sequences > MAX_STATIC_BATCH:
-        raise SilicastError(
+        raise over_limit(
             f"{sequences} sequences; a static batch has at most {MAX_STATIC_BATCH}",
-            kind="limit",
-            field=f"{field}.{'batch' if w.input_lens is None else 'input_lens'}",
+            f"{field}.{'batch' if w.input_lens is None else 'input_lens'}",
         )
     if w.input_lens is not None:
         require(
@@ -231,11 +230,10 @@ def _collective(w: CollectiveWorkload, field: str) -> None:
         value = getattr(w, name)
         if value is not None and value not in known:
             hint = near(value, known)
-            raise SilicastError(
+            raise unknown_name(
                 f"expected one of {', '.join(known)}, found {shown(value)}",
-                kind="unknown_name",
-                field=f"{field}.{name}",
-                hint="" if hint.startswith("known") else hint,
+                f"{field}.{name}",
+                "" if hint.startswith("known") else hint,
             )
 
 
@@ -358,11 +356,8 @@ def _workflow(w: WorkflowWorkload, field: str) -> None:
         at = f"{field}.stages.{name}"
         for other in stage.after:
             if other not in w.stages or other == name:
-                raise SilicastError(
-                    f"no other stage {shown(other)}",
-                    kind="unknown_name",
-                    field=f"{at}.after",
-                    hint=near(other, w.stages),
+                raise unknown_name(
+                    f"no other stage {shown(other)}", f"{at}.after", near(other, w.stages)
                 )
         _length(stage.input_len, f"{at}.input_len")
         _length(stage.output_len, f"{at}.output_len")
@@ -391,22 +386,16 @@ def _no_cycle(w: WorkflowWorkload, field: str) -> None:
 def _stages(w: WorkflowWorkload, pools: Mapping[str, PoolTable]) -> None:
     for name, stage in w.stages.items():
         if stage.pool is not None and stage.pool not in pools:
-            raise SilicastError(
+            raise unknown_name(
                 f"no pool {shown(stage.pool)}",
-                kind="unknown_name",
-                field=f"workload.stages.{name}.pool",
-                hint=near(stage.pool, pools),
+                f"workload.stages.{name}.pool",
+                near(stage.pool, pools),
             )
 
 
 def _known(value: str, allowed: tuple[str, ...], field: str) -> None:
     if value not in allowed:
-        raise SilicastError(
-            f"unknown name {shown(value)}",
-            kind="unknown_name",
-            field=field,
-            hint=near(value, allowed),
-        )
+        raise unknown_name(f"unknown name {shown(value)}", field, near(value, allowed))
 
 
 _CHECKS: dict[type[Any], Callable[[Any, str], None]] = {

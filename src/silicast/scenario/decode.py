@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import msgspec
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.scenario.checks import check_workload
 from silicast.scenario.reading import Tree, check_tree, read_scenario_file, shown
 from silicast.scenario.schema import EngineTable, PoolLinkTable, PoolTable, RawScenario
@@ -99,11 +99,8 @@ def decode(tree: Tree, *, folder: Path | None = None, checked: bool = False) -> 
     for name, link in links.items():
         for end, pool in (("from", link.source), ("to", link.target)):
             if pool is not None and pool not in pools:
-                raise SilicastError(
-                    f"no pool {shown(pool)}",
-                    kind="unknown_name",
-                    field=f"links.{name}.{end}",
-                    hint=near(pool, pools),
+                raise unknown_name(
+                    f"no pool {shown(pool)}", f"links.{name}.{end}", near(pool, pools)
                 )
     if len(pools) == 1 and raw.task != "workflow" and not links and raw.colocation is None:
         (pool,) = pools.values()
@@ -151,11 +148,10 @@ def _kernel(raw: RawScenario) -> KernelCase:
     inner = raw.workload["kernel"]
     others = [name for name in raw.workload if name != "kernel"]
     if others:
-        raise SilicastError(
+        raise unknown_name(
             f"unknown field {shown(others[0])}",
-            kind="unknown_name",
-            field=f"workload.{others[0]}",
-            hint="everything about the kernel stands in workload.kernel",
+            f"workload.{others[0]}",
+            "everything about the kernel stands in workload.kernel",
         )
     if not isinstance(inner, dict):
         raise SilicastError(f"expected a table, found {shown(inner)}", field="workload.kernel")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.scenario.dtype_names import dtype_name
 from silicast.scenario.kernel_ops import CACHES, COMMON, LAUNCHES, OPS
 from silicast.scenario.kernel_tables._spec import Lowering, OpSpec, Range
@@ -60,21 +60,14 @@ class _Reader:
             raise SilicastError("is missing", field="op", hint=f"one of {', '.join(OPS)}")
         name = table["op"]
         if not isinstance(name, str) or name not in OPS:
-            raise SilicastError(
-                f"unknown op {shown(name)}", kind="unknown_name", field="op", hint=near(name, OPS)
-            )
+            raise unknown_name(f"unknown op {shown(name)}", "op", near(name, OPS))
         self.name = name
         self.spec: OpSpec = OPS[name]
         self.table = self._singular(_flat(table))
         for key in self.table:
             if key not in COMMON and key not in self.spec.names():
                 known = [*COMMON, *self.spec.names(), *(_PLURAL if self.spec.lists else ())]
-                raise SilicastError(
-                    f"{name} has no field {shown(key)}",
-                    kind="unknown_name",
-                    field=key,
-                    hint=near(key, known),
-                )
+                raise unknown_name(f"{name} has no field {shown(key)}", key, near(key, known))
 
     def case(self) -> KernelCase:
         """The whole case."""
@@ -163,11 +156,10 @@ class _Reader:
         if not isinstance(value, str):
             raise SilicastError(f"expected text, found {shown(value)}", field=name)
         if allowed and value not in allowed:
-            raise SilicastError(
+            raise unknown_name(
                 f"expected one of {', '.join(allowed)}, found {shown(value)}",
-                kind="unknown_name",
-                field=name,
-                hint=near(value, allowed),
+                name,
+                near(value, allowed),
             )
         return value
 
@@ -200,9 +192,7 @@ class _Reader:
 
 
 def _unknown(name: str, value: str, known: tuple[str, ...]) -> SilicastError:
-    return SilicastError(
-        f"unknown {name} {shown(value)}", kind="unknown_name", field=name, hint=near(value, known)
-    )
+    return unknown_name(f"unknown {name} {shown(value)}", name, near(value, known))
 
 
 def _flat(table: Mapping[str, Any]) -> dict[str, Any]:

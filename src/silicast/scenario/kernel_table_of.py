@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 from silicast.scenario.kernel_case import kernel_case
 from silicast.scenario.kernel_ops import OPS
 from silicast.scenario.kernel_tables.products import quantizes
@@ -75,9 +75,7 @@ def _core(op: Op) -> tuple[object, ...]:
 
 
 def _unsupported(op: Op, why: str) -> SilicastError:
-    return SilicastError(
-        f"{op.family} cannot be stated as a kernel table: {why}", kind="unsupported", field="kernel"
-    )
+    return unsupported(f"{op.family} cannot be stated as a kernel table: {why}", "kernel")
 
 
 @final

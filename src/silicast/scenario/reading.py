@@ -14,7 +14,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, NoReturn
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, over_limit
 from silicast.scenario.limits import (
     MAX_CONTAINERS,
     MAX_DEPTH,
@@ -56,11 +56,10 @@ def read_bytes(path: Path, limit: int, what: str) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise SilicastError("is not a regular file", kind="io", file=str(path))
         if status.st_size > limit:
-            raise SilicastError(
+            raise over_limit(
                 f"holds {status.st_size} bytes; {what} has at most {limit}",
-                kind="limit",
-                file=str(path),
                 hint="many cases go into a JSON Lines file for `silicast batch`",
+                file=str(path),
             )
         with path.open("rb") as stream:
             return stream.read(limit + 1)
@@ -233,12 +232,7 @@ def _check_depth(raw: bytes, tokens: re.Pattern[bytes]) -> None:
 
 
 def _too_many(limit: int, what: str, field: str = "") -> NoReturn:
-    raise SilicastError(
-        f"more than {limit} {what}",
-        kind="limit",
-        field=field,
-        hint="use a trace file or fewer entries",
-    )
+    raise over_limit(f"more than {limit} {what}", field, "use a trace file or fewer entries")
 
 
 def _too_deep() -> NoReturn:
@@ -278,7 +272,7 @@ def _check_leaf(path: str, value: object) -> None:
             )
     elif isinstance(value, int):
         if abs(value) > MAX_INTEGER:
-            raise SilicastError("the number does not fit into 64 bits", kind="limit", field=path)
+            raise over_limit("the number does not fit into 64 bits", path)
     elif value is not None:
         raise SilicastError(
             f"expected text, a number, a list or a table, found {type_name(value)}", field=path
@@ -289,7 +283,7 @@ def _check_text(path: str, value: object) -> None:
     if not isinstance(value, str):
         raise SilicastError(f"field names are text, found {shown(value)}", field=path)
     if len(value) > MAX_TEXT:
-        raise SilicastError(f"text of {len(value)} characters", kind="limit", field=path)
+        raise over_limit(f"text of {len(value)} characters", path)
     if not value.isascii() or "\0" in value:
         try:
             value.encode("utf-8")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.scenario.reading import shown, type_name
 
 T = TypeVar("T")
@@ -85,9 +85,7 @@ def _explained(text: str, data: object, to: Any) -> SilicastError:
         name = unknown.group(1)
         known = fields_of(target) if _is_table(target) else {}
         field = f"{path}.{name}" if path else name
-        return SilicastError(
-            f"unknown field {shown(name)}", kind="unknown_name", field=field, hint=near(name, known)
-        )
+        return unknown_name(f"unknown field {shown(name)}", field, near(name, known))
     if missing := _MISSING.match(message):
         field = f"{path}.{missing.group(1)}" if path else missing.group(1)
         return SilicastError("is missing", field=field, hint=_expected(target, missing.group(1)))

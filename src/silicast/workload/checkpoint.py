@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unmodelled
 from silicast.workload.families.fields import Fields
 from silicast.workload.precision import HIDDEN_FORMATS, Precision
 
@@ -81,11 +81,10 @@ def _recipe(q: Mapping[str, Any]) -> tuple[str, int]:
             return f"int{bits}_wo", max(group, 0)
     if method == "mxfp4":
         return "w4a16_mxfp4", 0
-    raise SilicastError(
+    raise unmodelled(
         f"the quantisation {(method or algorithm or 'without a name')[:40]!r} is not known",
-        kind="not_yet",
-        field="quant_method",
-        hint="state precision.recipe in the scenario instead",
+        "quant_method",
+        "state precision.recipe in the scenario instead",
     )
 
 
@@ -135,16 +134,10 @@ def _agreed(groups: Fields, names: list[str]) -> tuple[str, int]:
         elif kind == "int" and bits == 4 and not quantised_inputs:
             found.add(("int4_wo", size))
         else:
-            raise SilicastError(
-                f"{bits}-bit {kind[:20]} weights are not known",
-                kind="not_yet",
-                field="config_groups",
-            )
+            raise unmodelled(f"{bits}-bit {kind[:20]} weights are not known", "config_groups")
     if len(found) != 1:
-        raise SilicastError(
-            f"expected one quantisation for all layers, found {len(found)}",
-            kind="not_yet",
-            field="config_groups",
+        raise unmodelled(
+            f"expected one quantisation for all layers, found {len(found)}", "config_groups"
         )
     return found.pop()
 

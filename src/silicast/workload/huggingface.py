@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unmodelled
 from silicast.workload.checkpoint import checkpoint_precision
 from silicast.workload.families.family import Family, families, find_family
 from silicast.workload.families.fields import Fields
@@ -237,21 +237,19 @@ def _unknown(architecture: str, data: Mapping[str, Any]) -> SilicastError:
     found = _structures(data)
     known = sorted(name for name in families() if name[0].isupper())
     missing = f": it needs {', '.join(found.values())}" if found else ""
-    return SilicastError(
+    return unmodelled(
         f"the architecture {architecture[:60]!r} is not modelled yet{missing}",
-        kind="not_yet",
-        field="architectures",
-        hint=f"modelled: {', '.join(known)}",
+        "architectures",
+        f"modelled: {', '.join(known)}",
     )
 
 
 def _foreign(data: Mapping[str, Any], family: Family) -> SilicastError:
     found = _structures(data, family.structures)
-    return SilicastError(
+    return unmodelled(
         f"fields of {', '.join(found.values())} in an architecture without them",
-        kind="not_yet",
-        field="architectures",
-        hint="remove those fields or state the right architecture",
+        "architectures",
+        "remove those fields or state the right architecture",
     )
 
 

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, over_limit
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
@@ -43,7 +43,7 @@ def json_object(path: Path) -> dict[str, Any]:
         text = f"not valid JSON: {error.msg} in line {error.lineno}"
         raise SilicastError(text, file=str(path)) from None
     except RecursionError:
-        raise SilicastError("nested too deeply", kind="limit", file=str(path)) from None
+        raise over_limit("nested too deeply", file=str(path)) from None
     except ValueError as error:  # an integer of thousands of digits
         raise SilicastError(f"not valid JSON: {str(error)[:80]}", file=str(path)) from None
     return value
@@ -63,7 +63,7 @@ def check_depth(value: object, field: str = "", depth: int = 0) -> None:
         SilicastError: names the field.
     """
     if depth > MAX_DEPTH:
-        raise SilicastError("nested too deeply", kind="limit", field=field[:80])
+        raise over_limit("nested too deeply", field[:80])
     if isinstance(value, dict):
         for key, item in value.items():
             check_depth(item, f"{field}.{key}" if field else str(key), depth + 1)

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from silicast.core.compiled import content_of, entries, names_of
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.naming import NameIndex
 from silicast.workload.library_file import (
     ExpertStyle,
@@ -70,21 +70,17 @@ def check_library(of: Library, file: str) -> None:
         for op in rule.op:
             known = {name for each in (*others, of) for name in each.styles_of(op)}
             if known and not rule.like and rule.style not in known:
-                raise SilicastError(
+                raise unknown_name(
                     f"{op} has no style {rule.style!r}",
-                    kind="unknown_name",
-                    field=f"kernels[{place}].style",
-                    hint=f"one of {', '.join(sorted(known))}",
+                    f"kernels[{place}].style",
+                    f"one of {', '.join(sorted(known))}",
                     file=file,
                 )
     for rules in ("kernels", "attention", "absorbed"):
         for place, rule in enumerate(getattr(of, rules)):
             if rule.like and (rule.like not in entries(FOLDER) or rule.like == of.name):
-                raise SilicastError(
-                    f"no other library {rule.like!r}",
-                    kind="unknown_name",
-                    field=f"{rules}[{place}].like",
-                    file=file,
+                raise unknown_name(
+                    f"no other library {rule.like!r}", f"{rules}[{place}].like", file=file
                 )
 
 

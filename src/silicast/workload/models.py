@@ -17,7 +17,7 @@ from typing import Any, final
 import msgspec
 
 from silicast.core.catalog import CATALOG
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unmodelled
 from silicast.core.naming import NameIndex
 from silicast.workload.json_files import check_depth, json_object
 from silicast.workload.model import ModelConfig
@@ -132,11 +132,10 @@ def _path_of(name: str) -> Path:
     canonical = model_index().canonical(name[:200])
     entry = model_index().get(canonical)
     if not entry.file:
-        raise SilicastError(
+        raise unmodelled(
             f"{canonical} is not modelled yet: it needs {entry.missing}",
-            kind="not_yet",
-            field="model",
-            hint="see `silicast models` for those that can be predicted",
+            "model",
+            "see `silicast models` for those that can be predicted",
         )
     return FOLDER / entry.file
 

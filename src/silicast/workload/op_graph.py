@@ -16,7 +16,7 @@ from typing import final
 
 import msgspec
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, over_limit, unknown_name
 from silicast.core.files import write_atomically
 from silicast.workload.graph import Block, Direction, Graph, Node
 from silicast.workload.op import Affine, Dim, Op, Variant
@@ -95,7 +95,7 @@ def read_op_graph(path: Path, symbols: Mapping[str, int] | None = None) -> Graph
     """
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise SilicastError("larger than 64 MiB", kind="limit", file=str(path))
+            raise over_limit("larger than 64 MiB", file=str(path))
         content = path.read_bytes()
     except OSError as error:
         raise SilicastError(f"cannot read: {error.strerror}", kind="io", file=str(path)) from None
@@ -179,10 +179,8 @@ def in_order(nodes: Iterable[Node], outside: frozenset[str] = frozenset()) -> tu
     for node in left.values():
         for name in node.inputs:
             if name not in known:
-                raise SilicastError(
-                    f"node {node.name!r} waits for {name!r}, which is no node",
-                    kind="unknown_name",
-                    field="inputs",
+                raise unknown_name(
+                    f"node {node.name!r} waits for {name!r}, which is no node", "inputs"
                 )
     places = {name: place for place, name in enumerate(left)}
     open_inputs = {node.name: len(set(node.inputs) - outside) for node in left.values()}

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from silicast.app import status
 from silicast.app.console import show
 from silicast.app.flags import key_values
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -119,17 +119,14 @@ def _factory(place: str, name: str) -> Callable[..., Any]:
     except SilicastError:
         raise
     except ModuleNotFoundError as error:
-        raise SilicastError(
-            f"no module {error.name!r}", kind="unknown_name", field="program",
-            hint="expected MODULE:FACTORY, or FILE.py:FACTORY",
-        ) from None  # fmt: skip
+        raise unknown_name(
+            f"no module {error.name!r}", "program", "expected MODULE:FACTORY, or FILE.py:FACTORY"
+        ) from None
     except Exception as error:
         raise _failed(place, error) from error
     factory = getattr(module, name, None)
     if not callable(factory):
-        raise SilicastError(
-            f"{place} has no function {name!r}", kind="unknown_name", field="program", hint=RETURNS
-        )
+        raise unknown_name(f"{place} has no function {name!r}", "program", RETURNS)
     return factory  # type: ignore[no-any-return]
 
 

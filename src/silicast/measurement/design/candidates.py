@@ -15,7 +15,7 @@ from typing import final
 
 import numpy as np
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name, unsupported
 from silicast.core.numerics import F64
 from silicast.measurement.benches import BENCHES
 from silicast.measurement.benches.bench import Bench
@@ -94,11 +94,10 @@ def _measurable(kernels: tuple[Columns, ...], benches: Mapping[str, Bench]) -> l
     found = [kernel for kernel in kernels if kernel["op"] in benches]
     if not found:
         ops = ", ".join(sorted({str(kernel["op"]) for kernel in kernels})) or "none"
-        raise SilicastError(
+        raise unsupported(
             f"none of the scenario's kernels can be measured here: {ops}",
-            kind="unsupported",
-            field="--scenario",
-            hint=f"measured are {', '.join(benches)}",
+            "--scenario",
+            f"measured are {', '.join(benches)}",
         )
     return found
 
@@ -106,11 +105,8 @@ def _measurable(kernels: tuple[Columns, ...], benches: Mapping[str, Bench]) -> l
 def _benches(families: tuple[str, ...] | None) -> Mapping[str, Bench]:
     for name in families or ():
         if name not in BENCHES:
-            raise SilicastError(
-                f"{name[:60]!r} cannot be measured here",
-                kind="unknown_name",
-                field="--families",
-                hint=near(name, BENCHES),
+            raise unknown_name(
+                f"{name[:60]!r} cannot be measured here", "--families", near(name, BENCHES)
             )
     return {op: bench for op, bench in BENCHES.items() if families is None or op in families}
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, final
 import msgspec
 
 from silicast.core.catalog import catalog_files
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.naming import normalise
 from silicast.hardware.catalog import find_device
 from silicast.measurement.importers.source import CUT_OFF, Source
@@ -53,10 +53,7 @@ class Options:
         for name in self.fields:
             table = name.partition(".")[0]
             if table not in TABLES:
-                raise SilicastError(
-                    f"no field {name!r}", kind="unknown_name", field="--set",
-                    hint=near(table, TABLES),
-                )  # fmt: skip
+                raise unknown_name(f"no field {name!r}", "--set", near(table, TABLES))
 
     def own(self, prefix: str) -> dict[str, Any]:
         """Fields below a prefix, without it."""
@@ -201,10 +198,7 @@ def importer_of(source: Source, name: str = "") -> Importer:
     known = importers()
     named = {normalise(each): reader for each, reader in known.items()}.get(normalise(name))
     if name and named is None:
-        raise SilicastError(
-            f"unknown format {name!r}", kind="unknown_name", field="--format",
-            hint=f"one of {', '.join(known)}",
-        )  # fmt: skip
+        raise unknown_name(f"unknown format {name!r}", "--format", f"one of {', '.join(known)}")
     if not source.head:
         empty = "is a damaged gzip file" if source.is_packed else "is empty"
         raise source.error(empty, hint=CUT_OFF)

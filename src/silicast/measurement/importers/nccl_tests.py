@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterator
 from typing import final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import unknown_name
 from silicast.measurement.importers.importer import Importer, Options, Reading, session_of
 from silicast.measurement.importers.source import Source
 from silicast.measurement.records import CollectiveRow, Columns, Protocol, Record, UnreadRow
@@ -144,10 +144,9 @@ def _op(test: _Test, gpus: int, source: Source, options: Options) -> str:
     known = ", ".join(_OPS.values())
     stated = options.fields.get("collective.op", "")
     if stated and stated not in _OPS.values():
-        raise SilicastError(
-            f"unknown collective {stated!r}", kind="unknown_name", field="--set collective.op",
-            hint=f"one of {known}",
-        )  # fmt: skip
+        raise unknown_name(
+            f"unknown collective {stated!r}", "--set collective.op", f"one of {known}"
+        )
     if stated or test.op:
         return str(stated or test.op)
     ratios = [ratio for _, cells in test.rows if (ratio := _ratio(cells)) is not None]

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import unknown_name
 from silicast.measurement.conditions import watch_of
 from silicast.measurement.failures import given_up, reason_of
 from silicast.measurement.measured_machine import MeasuredMachine
@@ -83,11 +83,8 @@ def chosen(machine: MeasuredMachine, names: Iterable[str] | None = None) -> list
             if case.name == name or (case.name.startswith(name) and case.scale == scale)
         ]
         if not of_scale:
-            raise SilicastError(
-                f"no model is called {name[:80]!r}",
-                kind="unknown_name",
-                field="names",
-                hint=f"known: {', '.join(every)}",
+            raise unknown_name(
+                f"no model is called {name[:80]!r}", "names", f"known: {', '.join(every)}"
             )
         found |= {case.name: case for case in of_scale}
     return list(found.values())

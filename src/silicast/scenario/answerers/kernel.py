@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeGuard, final
 
 from silicast.composition.pipes import kernel_pipes
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, over_limit
 from silicast.core.prediction import Part, Quantity, Tier, to_picoseconds
 from silicast.hardware.device import Device
 from silicast.kernels.energy import UNMEASURED
@@ -242,10 +242,9 @@ def check_sizes(op: Op, model: Implementation) -> None:
         sizes = tuple(v for v in (value if isinstance(value, tuple) else (value,)) if _is_size(v))
         for size in sizes:
             if not low <= size <= high:
-                raise SilicastError(
+                raise over_limit(
                     f"{op.family} kernels are modelled for {name} = {low} to {high}, found {size}",
-                    kind="limit",
-                    field=f"workload.kernel.{name}",
+                    f"workload.kernel.{name}",
                 )
         if isinstance(value, tuple):
             lists.append(sizes)
@@ -253,10 +252,11 @@ def check_sizes(op: Op, model: Implementation) -> None:
             plain *= max(1, sizes[0])
     work = plain * sum(math.prod(row) for row in zip(*lists, strict=True)) if lists else plain
     if work > MAX_WORK:
-        raise SilicastError(
-            "more work than any kernel does", kind="limit", field="workload.kernel",
-            hint="the product of all sizes is limited to 2^60",
-        )  # fmt: skip
+        raise over_limit(
+            "more work than any kernel does",
+            "workload.kernel",
+            "the product of all sizes is limited to 2^60",
+        )
 
 
 def _is_size(value: object) -> TypeGuard[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.scenario.kernel_tables._spec import Lowering
 from silicast.scenario.reading import shown
 from silicast.scenario.strict import near, require
@@ -30,11 +30,10 @@ def take_names(case: Lowering, modelled: Sequence[str]) -> str:
     """
     architecture = str(case.words.pop("architecture", ""))
     if architecture and architecture not in families():
-        raise SilicastError(
+        raise unknown_name(
             f"unknown architecture {shown(architecture)}",
-            kind="unknown_name",
-            field="architecture",
-            hint=near(architecture, list(families())),
+            "architecture",
+            near(architecture, list(families())),
         )
     name = str(case.words.pop("op_name", ""))
     if name and name not in modelled:

@@ -13,7 +13,7 @@ import msgspec
 
 import silicast
 from silicast.core.catalog import CATALOG
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.files import write_atomically
 from silicast.learning.tiers import Evidence
 from silicast.validation.scorecard.figures import summary
@@ -101,12 +101,7 @@ def _chosen(names: Iterable[str]) -> list[Suite]:
     wanted = list(names) or list(known)
     for name in wanted:
         if name not in known:
-            raise SilicastError(
-                f"unknown suite {name!r}",
-                kind="unknown_name",
-                field="suite",
-                hint=f"one of {', '.join(known)}",
-            )
+            raise unknown_name(f"unknown suite {name!r}", "suite", f"one of {', '.join(known)}")
     return [known[name] for name in wanted]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import final
 
 from silicast.communication.correction import FAMILY as COLLECTIVE
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.kernels.implementation import implementation_for
 from silicast.learning.artefact import FORMAT, Card, Learned, Trained, folder, write_artefact
 from silicast.learning.boosting import Settings
@@ -146,11 +146,8 @@ def train_kernels(
     for name in families or known:
         trainer = known.get(name)
         if trainer is None:
-            raise SilicastError(
-                f"no measured rows for {name!r}",
-                kind="unknown_name",
-                field="family",
-                hint=f"one of {', '.join(known)}",
+            raise unknown_name(
+                f"no measured rows for {name!r}", "family", f"one of {', '.join(known)}"
             )
         for table in trainer.tables:
             if not (data / table).is_file():

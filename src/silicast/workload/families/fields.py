@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unmodelled
 
 ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu", "gelu_fast": "gelu",
@@ -96,11 +96,10 @@ class Fields:
         """An activation function by one of its names."""
         value = self.text(name, default=default)
         if value not in ACTIVATIONS:
-            raise SilicastError(
+            raise unmodelled(
                 f"the activation {value[:40]!r} is not known",
-                kind="not_yet",
-                field=self._path + name,
-                hint=f"one of {', '.join(ACTIVATIONS)}",
+                self._path + name,
+                f"one of {', '.join(ACTIVATIONS)}",
             )
         return ACTIVATIONS[value]
 
@@ -150,9 +149,7 @@ class Fields:
             SilicastError: kind "not_yet"; ``missing`` names the structure.
         """
         if self.get(name) not in (None, False, 0, [], {}, ""):
-            raise SilicastError(
-                f"{missing} is not modelled yet", kind="not_yet", field=self._path + name
-            )
+            raise unmodelled(f"{missing} is not modelled yet", self._path + name)
 
     def _unexpected(self, name: str, expected: str, found: str = "") -> SilicastError:
         found = found or repr(str(self.get(name))[:40])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unmodelled
 from silicast.workload.families.family import DenseLayers, Mixers, Value, Windows
 from silicast.workload.families.fields import Fields
 from silicast.workload.model import LayerSizes
@@ -82,12 +82,7 @@ def _per_layer(
 
 def not_modelled(field: str, value: str, known: Iterable[str]) -> SilicastError:
     """The error of a value of a configuration that stands for a structure not modelled."""
-    return SilicastError(
-        f"{value[:40]!r} is not modelled yet",
-        kind="not_yet",
-        field=field,
-        hint=f"modelled: {', '.join(known)}",
-    )
+    return unmodelled(f"{value[:40]!r} is not modelled yet", field, f"modelled: {', '.join(known)}")
 
 
 def _block_configs(read: Reader) -> dict[str, Any]:

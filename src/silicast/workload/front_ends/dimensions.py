@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 
 USUAL = {"batch": 0, "seq_len": 1}
 """Names of axes as workloads use them."""
@@ -32,10 +32,11 @@ def sizes_of_places(places: Mapping[str, str], given: Mapping[str, int]) -> dict
             if len({places[place] for place in hit}) != 1:
                 continue  # a workload may state sizes that a program does not leave open
         if not hit:
-            raise SilicastError(
-                f"the program has no dynamic dimension {name!r}", kind="unknown_name",
-                field="dynamic", hint=f"it has: {listed(places, places)}",
-            )  # fmt: skip
+            raise unknown_name(
+                f"the program has no dynamic dimension {name!r}",
+                "dynamic",
+                f"it has: {listed(places, places)}",
+            )
         found |= dict.fromkeys(hit, size)
     return found
 

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export.graph_signature import InputKind
 from torch.utils._pytree import tree_leaves
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 from silicast.workload.front_ends.dimensions import listed, sizes_of_places
 from silicast.workload.front_ends.recorder import Recorder, key_of
 from silicast.workload.front_ends.torch_calls import INSTEAD, LOOPS
@@ -123,10 +123,11 @@ def _memory_of(program: Any, target: str | None) -> object:
 
 def _plain_input(spec: Any, value: Any, sizes: Callable[[Any], int]) -> Any:
     if spec.kind is InputKind.CUSTOM_OBJ:
-        raise SilicastError(
-            f"input {spec.arg.name} is an object of a C++ class", kind="unsupported",
-            field="program", hint="export a module that takes tensors and numbers only",
-        )  # fmt: skip
+        raise unsupported(
+            f"input {spec.arg.name} is an object of a C++ class",
+            "program",
+            "export a module that takes tensors and numbers only",
+        )
     if isinstance(value, torch.SymInt):
         return sizes(value)
     return getattr(spec.arg, "value", value) if value is None else value
@@ -163,12 +164,12 @@ class _Runner(torch.fx.Interpreter):
             raise
         except Exception as error:
             message = str(error).strip().splitlines()
-            raise SilicastError(
+            raise unsupported(
                 f"{n.target} at {self.where or 'the top'} does not run on tensors without data: "
                 f"{message[0][:200] if message else type(error).__name__}",
-                kind="unsupported", field=n.name,
-                hint="give it a fake implementation (torch.library.register_fake)",
-            ) from error  # fmt: skip
+                n.name,
+                "give it a fake implementation (torch.library.register_fake)",
+            ) from error
         _label(result, self.where)
         return result
 
@@ -183,11 +184,11 @@ class _Runner(torch.fx.Interpreter):
         if not isinstance(target, HigherOrderOperator):
             return super().call_function(target, args, kwargs)
         if name not in LOOPS:
-            raise SilicastError(
-                f"the operator {name} holds code that is not traced", kind="unsupported",
-                field=self.where or "program",
-                hint="export the program without it, or with the loop written out",
-            )  # fmt: skip
+            raise unsupported(
+                f"the operator {name} holds code that is not traced",
+                self.where or "program",
+                "export the program without it, or with the loop written out",
+            )
         return LOOPS[name](self._inner, *args)
 
     def _inner(self, module: Any, *args: Any) -> Any:
@@ -236,7 +237,8 @@ def _backward(results: Any, recorder: Recorder) -> None:
         torch.autograd.backward(loss or ends, seeds)
     except RuntimeError as error:
         message = str(error).strip().splitlines()[0][:300]
-        raise SilicastError(
-            f"its backward pass does not run: {message}", kind="unsupported", field="training",
-            hint="the module must train in PyTorch as it stands",
-        ) from error  # fmt: skip
+        raise unsupported(
+            f"its backward pass does not run: {message}",
+            "training",
+            "the module must train in PyTorch as it stands",
+        ) from error

@@ -13,7 +13,7 @@ from typing import Any, final
 
 import onnx
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 from silicast.workload.front_ends.onnx_shapes import label, with_shapes
 from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.operators import Call, Value, kernels_of
@@ -48,11 +48,11 @@ def read_onnx(path: Path, sizes: Mapping[str, int]) -> Graph:
     newest = onnx.defs.onnx_opset_version()
     for entry in model.opset_import:
         if entry.domain in ("", "ai.onnx") and not OLDEST_OPSET <= entry.version <= newest:
-            raise SilicastError(
-                f"opset {entry.version}; {OLDEST_OPSET} to {newest} are read", kind="unsupported",
-                field="opset_import",
-                hint="convert it with onnx.version_converter, or export with opset_version=17",
-            )  # fmt: skip
+            raise unsupported(
+                f"opset {entry.version}; {OLDEST_OPSET} to {newest} are read",
+                "opset_import",
+                "convert it with onnx.version_converter, or export with opset_version=17",
+            )
     return _Reader(*with_shapes(model, sizes)).graph(path.stem)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 from silicast.workload.front_ends.dimensions import sizes_of_places
 from silicast.workload.operators import Value
 
@@ -124,10 +124,9 @@ def _fix_inputs(graph: Any, given: Mapping[str, int]) -> None:
         if value.name in held:
             continue
         if not value.type.HasField("tensor_type"):
-            raise SilicastError(
-                "is not a tensor", kind="unsupported", field=value.name,
-                hint="export the model with tensors as inputs",
-            )  # fmt: skip
+            raise unsupported(
+                "is not a tensor", value.name, "export the model with tensors as inputs"
+            )
         if not value.type.tensor_type.HasField("shape"):
             raise SilicastError(
                 "has no shape", field=value.name, hint="export the model with shapes of its inputs"

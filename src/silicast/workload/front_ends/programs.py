@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 from silicast.workload.graph import Graph
 
 
@@ -25,10 +25,11 @@ def require(framework: str, name: str = "") -> Any:
     try:
         return importlib.import_module(framework)
     except ImportError:
-        raise SilicastError(
-            f"{name or framework} is not installed", kind="unsupported", field=framework,
-            hint=f"pip install 'silicast[{framework}]'",
-        ) from None  # fmt: skip
+        raise unsupported(
+            f"{name or framework} is not installed",
+            framework,
+            f"pip install 'silicast[{framework}]'",
+        ) from None
 
 
 def require_torch() -> Any:

@@ -24,7 +24,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 
 NAME = re.compile(r"[A-Za-z_][\w.]*\Z")
 TARGET = re.compile(
@@ -93,10 +93,11 @@ def load_program(path: Path) -> SavedProgram:
 
 
 def _rejected(message: str, hint: str = "") -> SilicastError:
-    return SilicastError(
-        message, kind="unsupported", field="graph",
-        hint=hint or "save it anew with torch.export.save, or trace the module: `silicast trace`",
-    )  # fmt: skip
+    return unsupported(
+        message,
+        "graph",
+        hint or "save it anew with torch.export.save, or trace the module: `silicast trace`",
+    )
 
 
 def _member(archive: zipfile.ZipFile, end: str) -> Any:

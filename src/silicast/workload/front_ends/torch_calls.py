@@ -13,7 +13,7 @@ import torch
 import torch.utils.checkpoint
 from torch.utils._pytree import tree_map
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import unsupported
 from silicast.workload.front_ends.recorder import Recorder
 
 Replacement = Callable[[Recorder, Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -210,10 +210,11 @@ def _branches(run: Inner, _: Any, yes: Any, no: Any, operands: Any) -> Any:
 
 
 def _loop(*_: Any) -> Any:
-    raise SilicastError(
-        "how often a while_loop runs depends on values", kind="unsupported", field="while_loop",
-        hint="export one pass of its body, or a loop with a fixed count",
-    )  # fmt: skip
+    raise unsupported(
+        "how often a while_loop runs depends on values",
+        "while_loop",
+        "export one pass of its body, or a loop with a fixed count",
+    )
 
 
 def _mapped(run: Inner, body: Any, slices: Any, rest: Any) -> Any:

@@ -15,7 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 
 CPU = torch.device("cpu")
 """Where tensors without data stand: what an operator launches is read from its name and sizes."""
@@ -76,10 +76,12 @@ def _failed(module: Any, error: Exception) -> SilicastError:
     for frame in traceback.extract_tb(error.__traceback__):
         if not any(part in frame.filename for part in ("/torch/", "/silicast/", "<eval_with_key")):
             where = f"{frame.filename}:{frame.lineno}"
-    return SilicastError(
+    return unsupported(
         f"cannot be exported: {type(error).__name__}: {message[:300]}",
-        kind="unsupported", field=type(module).__name__, hint=EXPORTABLE, file=where,
-    )  # fmt: skip
+        type(module).__name__,
+        EXPORTABLE,
+        file=where,
+    )
 
 
 @final
@@ -122,10 +124,7 @@ class _Copies:
     def _tensor(self, x: torch.Tensor) -> Any:
         if id(x) not in self.memo:
             if x.layout is not torch.strided:
-                raise SilicastError(
-                    f"a tensor of layout {x.layout}", kind="unsupported", field="args",
-                    hint="give dense tensors",
-                )  # fmt: skip
+                raise unsupported(f"a tensor of layout {x.layout}", "args", "give dense tensors")
             dtype = self.cast if self.cast is not None and x.is_floating_point() else x.dtype
             empty = torch.empty_strided(tuple(x.size()), tuple(x.stride()), dtype=dtype, device=CPU)
             self.memo[id(x)] = (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import unknown_name
 from silicast.workload.graph import Node
 from silicast.workload.model import LayerKind, ModelConfig
 from silicast.workload.nodes import Nodes
@@ -111,7 +111,5 @@ def mixer_named(name: str) -> Mixer:
     found = _REGISTRY.get(name) or mixers().get(name)
     if found is None:
         known = ", ".join(sorted(mixers()))
-        raise SilicastError(
-            f"unknown mixer {name[:40]!r}", kind="unknown_name", field="mixers", hint=known
-        )
+        raise unknown_name(f"unknown mixer {name[:40]!r}", "mixers", known)
     return found
