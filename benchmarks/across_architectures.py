@@ -53,11 +53,9 @@ def main() -> None:
         )
         correction = trees.evaluate(columns)
         found[left_out] = {
-            "rows": len(target),
-            "analytic": _ape(-target),
-            "half": _ape(0.5 * correction - target),
+            "rows": len(target), "analytic": _ape(-target), "half": _ape(0.5 * correction - target),
             "full": _ape(correction - target),
-        }
+        }  # fmt: skip
         print(left_out, found[left_out])
     fitting.write_json(OUT, found)
 

@@ -12,11 +12,9 @@ from silicast.communication.nvls import NOT_ADDED
 from silicast.validation.scorecard.collectives import CollectiveRows
 
 FITTED = {
-    "ampere": ["A100"],
-    "hopper": ["H100", "H200", "H20", "H800"],
-    "blackwell": ["B200", "GB200"],
+    "ampere": ["A100"], "hopper": ["H100", "H200", "H20", "H800"], "blackwell": ["B200", "GB200"],
     "ada": ["L40S", "RTX 6000 Ada"],
-}
+}  # fmt: skip
 """Architecture -> its measured devices."""
 
 Mask = Any

@@ -97,13 +97,9 @@ def cell(device: str, model: str) -> Cell:
         cause for part, cause in CAUSES.items() if any(part in w for w in found.warnings)
     )
     return Cell(
-        family=config.family,
-        fits=not any("does not fit" in text for text in found.warnings),
-        tier=found.tier,
-        domain=found.domain,
-        width=total.p95 / total.p05,
-        causes=causes,
-    )
+        family=config.family, fits=not any("does not fit" in text for text in found.warnings),
+        tier=found.tier, domain=found.domain, width=total.p95 / total.p05, causes=causes,
+    )  # fmt: skip
 
 
 def check(found: Predicted, what: str) -> None:
@@ -245,11 +241,9 @@ def _not_yet() -> list[str]:
     if not missing:
         return []
     return [
-        "Models that are known by name and not modelled:",
-        "",
-        *(f"- {name}: {why}" for name, why in sorted(missing.items())),
-        "",
-    ]
+        "Models that are known by name and not modelled:", "",
+        *(f"- {name}: {why}" for name, why in sorted(missing.items())), "",
+    ]  # fmt: skip
 
 
 def main() -> int:

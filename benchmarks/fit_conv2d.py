@@ -70,11 +70,9 @@ FAST = ("fast_share", "weights.unfused_cost")
 """Constants of algorithms that only the FMA pipe runs."""
 
 ERRORS = {
-    "device_log_sd": 0.1,
-    "family_log_sd": 0.1,
-    "unmeasured_device_log_sd": 0.25,
+    "device_log_sd": 0.1, "family_log_sd": 0.1, "unmeasured_device_log_sd": 0.25,
     "independent_log_sd": 0.25,
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -168,11 +168,9 @@ def score(groups: Sequence[Group], logits: Sequence[F]) -> Constants:
         ratio.append(group.near[group.chosen[known], known] / group.near[order[0, known], known])
     ratios = np.concatenate(ratio)
     found = {
-        "top1": float(np.concatenate(first).mean()),
-        "top3": float(np.concatenate(three).mean()),
-        "time_ratio": float(ratios.mean()),
-        "far": float((np.abs(ratios - 1.0) > 0.1).mean()),
-    }
+        "top1": float(np.concatenate(first).mean()), "top3": float(np.concatenate(three).mean()),
+        "time_ratio": float(ratios.mean()), "far": float((np.abs(ratios - 1.0) > 0.1).mean()),
+    }  # fmt: skip
     return {name: round(value, 3) for name, value in found.items()}
 
 

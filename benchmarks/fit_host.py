@@ -16,11 +16,9 @@ from silicast.validation.scorecard.tables import read_records
 
 VINTAGE = "bf106186f8"
 PARTS = {
-    "scheduling": "schedule_median",
-    "preparing inputs": "prepare_inputs_e2e_median",
-    "processing outputs": "process_model_outputs_median",
-    "sampling": "sampler_launch_median",
-}
+    "scheduling": "schedule_median", "preparing inputs": "prepare_inputs_e2e_median",
+    "processing outputs": "process_model_outputs_median", "sampling": "sampler_launch_median",
+}  # fmt: skip
 MODELS = (("meta-llama/Llama-2-7b-hf", 1), ("meta-llama/Llama-2-70b-hf", 4))
 
 

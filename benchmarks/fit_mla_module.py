@@ -84,12 +84,9 @@ def fit(parts: Sequence[Blocks], start: Mapping[str, float], *, eager: bool) -> 
         priors["host_s"] = HOST
         first["host_s"] = start["host_s"] or HOST[0]
     return fitting.fit_within(
-        priors,
-        lambda c: [log_ratio(part, c) for part in parts],
-        first,
-        sum(len(part.measured_s) for part in parts),
-        weight=0.02,
-    )
+        priors, lambda c: [log_ratio(part, c) for part in parts], first,
+        sum(len(part.measured_s) for part in parts), weight=0.02,
+    )  # fmt: skip
 
 
 def log_sd(parts: Sequence[Blocks], c: Mapping[str, float]) -> float:

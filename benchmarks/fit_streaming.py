@@ -79,11 +79,9 @@ PER_ARCHITECTURE = {
     "resident_to": 1.1, "reread_share": 1.0, "stream_dispatch_s": 12e-6, "stream_record_s": 15e-6,
 }  # fmt: skip
 PER_FAMILY = {
-    "layernorm.l2_fraction": 1.0,
-    "softmax.l2_fraction": 1.0,
-    "layernorm.dram_fraction": 1.0,
+    "layernorm.l2_fraction": 1.0, "softmax.l2_fraction": 1.0, "layernorm.dram_fraction": 1.0,
     "softmax.dram_fraction": 1.0,
-}
+}  # fmt: skip
 """Of an architecture, where the family was measured there; elsewhere the shrunk mean of those."""
 SHRINK = 2.0
 SPLIT = (

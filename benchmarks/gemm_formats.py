@@ -58,23 +58,16 @@ FORMATS = (
     Format("fp8_static", of_library=QUANTISE, both=LOOP + STORE),
     *(
         Format(
-            d,
-            ("widen_ops", "step_s", "narrow_step_s", "narrow_share"),
-            ("split_s", "extra_s"),
-            start=PLUGIN,
-            given={"skinny_rows": 8.0},
+            d, ("widen_ops", "step_s", "narrow_step_s", "narrow_share"), ("split_s", "extra_s"),
+            start=PLUGIN, given={"skinny_rows": 8.0},
         )
         for d in ("int4_wo", "int8_wo")
     ),
     Format(
-        "sq",
-        ("step_s", "narrow_step_s"),
-        ("split_s", "extra_s"),
-        ("tensor_efficiency",),
-        start={"extra_s": 5e-6, "split_s": 1e-5},
-        given={"skinny_rows": 4.0},
+        "sq", ("step_s", "narrow_step_s"), ("split_s", "extra_s"), ("tensor_efficiency",),
+        start={"extra_s": 5e-6, "split_s": 1e-5}, given={"skinny_rows": 4.0},
     ),
-)
+)  # fmt: skip
 """TensorRT's plugins (the integer formats) are timed as layers of an engine, which costs them some
 microseconds, and do not split k as others do: those constants are of that library only."""
 NOT_OF_OTHERS = ("split_s", "extra_s")

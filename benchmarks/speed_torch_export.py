@@ -211,11 +211,9 @@ def modelled(graph: Graph) -> dict[str, Any]:
             unknown, strange = unknown + 1, strange + size
             names[node.source] += 1
     return {
-        "nodes": nodes,
-        "nodes_with_model_pct": round(100 - 100 * unknown / nodes, 2),
-        "bytes_with_model_pct": round(100 - 100 * strange / moved, 2),
-        "without_model": dict(names),
-    }
+        "nodes": nodes, "nodes_with_model_pct": round(100 - 100 * unknown / nodes, 2),
+        "bytes_with_model_pct": round(100 - 100 * strange / moved, 2), "without_model": dict(names),
+    }  # fmt: skip
 
 
 def rows() -> Iterator[tuple[str, dict[str, Any]]]:

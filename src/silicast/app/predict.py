@@ -81,12 +81,9 @@ def refused(reply: Tree, file: Path | None = None) -> SilicastError:
     """The error that a refusal describes."""
     problem = reply["error"]
     return SilicastError(
-        problem["message"],
-        kind=problem["kind"],
-        field=problem["field"],
-        hint=problem["hint"],
+        problem["message"], kind=problem["kind"], field=problem["field"], hint=problem["hint"],
         file=str(file or ""),
-    )
+    )  # fmt: skip
 
 
 def _require_measured(reply: Tree) -> None:

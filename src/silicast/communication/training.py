@@ -134,12 +134,9 @@ def _train_one(
         },
     )
     ceiling = train_quantile(
-        trees.common.bins,
-        without_who(rows.columns[:, named], names),
-        rows.target[named],
-        QUANTILE,
+        trees.common.bins, without_who(rows.columns[:, named], names), rows.target[named], QUANTILE,
         OF_CEILING,
-    )
+    )  # fmt: skip
     return trained, Learned(trees, ceiling, no_trees(trees.common.bins), reached)
 
 

@@ -116,11 +116,8 @@ def analyse_shape(setting: Setting, shape: Shape, variant: Variant, device: Devi
         bound_s=bound,
         resource_s={**resource_s, "launch": np.full_like(time, setting.c["launch_s"])},
         demand=Demand(
-            tasks=blocks,
-            waves=blocks / cores,
-            occupancy=np.minimum(blocks / cores, 1.0),
-            pipe_work={setting.pipe: issued},
-            level_bytes={"dram": dram_bytes},
+            tasks=blocks, waves=blocks / cores, occupancy=np.minimum(blocks / cores, 1.0),
+            pipe_work={setting.pipe: issued}, level_bytes={"dram": dram_bytes},
         ),
         features={
             "busy_share": of_best("busy_s") / time,
@@ -137,7 +134,7 @@ def analyse_shape(setting: Setting, shape: Shape, variant: Variant, device: Devi
         },
         independent_log_sd=np.full_like(time, setting.c["independent_log_sd"]),
         choice=lambda: [f"{names[i]} {pass_of(variant)}" for i in best.tolist()],
-    )
+    )  # fmt: skip
 
 
 def _bounds(setting: Setting, shape: Shape, variant: Variant, device: Device) -> dict[str, F64]:

@@ -108,12 +108,9 @@ def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -
     direction = pass_of(variant)
     c = selected(table, pipe, recipe.name, direction)
     tiles = tiles_for(
-        device.architecture,
-        pipe,
-        c["smallest_tile_m"],
-        c["smallest_tile_n"],
+        device.architecture, pipe, c["smallest_tile_m"], c["smallest_tile_n"],
         compute=recipe.compute,
-    )
+    )  # fmt: skip
     rates = replace(GemmRates.of(device, recipe, pipe, variant, c), dram=float("inf"))
     plain = {**c, "tensor_efficiency": c["efficiency"] * c["share"]}
     fast = {**c, "tensor_efficiency": c["efficiency"] * c["fast_share"]}

@@ -34,10 +34,6 @@ class DataMovement(StreamingKernel):
         most = read + written
         block = 2 * PER_BLOCK * element_bytes(variant.dtype)
         return Stream(
-            read_bytes=read,
-            write_bytes=written,
-            flops=operations,
-            fma=operations,
-            xu=written * 0,
+            read_bytes=read, write_bytes=written, flops=operations, fma=operations, xu=written * 0,
             tasks=-(-most // block),
-        )
+        )  # fmt: skip

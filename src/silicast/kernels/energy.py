@@ -141,11 +141,9 @@ def _interval(own: Energies, work: Actions, times: Sequence[F64], device: Device
     estimate = power * seconds
     lowest, highest = own.static_w * p05_s, own.limit_w * p95_s
     return [
-        estimate,
-        xp.minimum(xp.maximum(estimate / (1.0 + shorter), lowest), estimate),
-        xp.maximum(xp.minimum(estimate * (1.0 + longer), highest), estimate),
-        power,
-    ]
+        estimate, xp.minimum(xp.maximum(estimate / (1.0 + shorter), lowest), estimate),
+        xp.maximum(xp.minimum(estimate * (1.0 + longer), highest), estimate), power,
+    ]  # fmt: skip
 
 
 def _joint(one: F64, other: F64) -> F64:

@@ -183,11 +183,9 @@ def _with_narrow(
     """FMA tiles, then those for single products, then those that stream weights past few rows."""
     skinny = _SKINNY if skinny_rows > 0.0 else ()
     labels = (
-        *(f"simt {m}x{n}" for m, n, _ in kept),
-        *(f"simt {m}x{n} sliced" for m, n, _ in _NARROW),
-        *(f"simt {m}x{n} streaming" for m, n, _ in skinny),
-        *("simt gemv" for _ in _VECTOR),
-    )
+        *(f"simt {m}x{n}" for m, n, _ in kept), *(f"simt {m}x{n} sliced" for m, n, _ in _NARROW),
+        *(f"simt {m}x{n} streaming" for m, n, _ in skinny), *("simt gemv" for _ in _VECTOR),
+    )  # fmt: skip
 
     def column(regular: float, sliced: float, few: float, vector: float) -> F64:
         counts = (len(kept), len(_NARROW), len(skinny), len(_VECTOR))

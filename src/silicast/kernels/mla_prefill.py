@@ -225,9 +225,6 @@ def _chosen(first: NDArray[np.bool_], a: Analysis, b: Analysis) -> Analysis:
         core_pipe_work=pick(one.core_pipe_work, two.core_pipe_work),
     )
     return msgspec.structs.replace(
-        a,
-        time_s=xp.where(first, a.time_s, b.time_s),
-        resource_s=pick(a.resource_s, b.resource_s),
-        demand=demand,
-        features=pick(a.features, b.features),
-    )
+        a, time_s=xp.where(first, a.time_s, b.time_s), resource_s=pick(a.resource_s, b.resource_s),
+        demand=demand, features=pick(a.features, b.features),
+    )  # fmt: skip

@@ -157,11 +157,9 @@ def recurrence_work(shape: Shape, element: int, *, states: str) -> Work:
     held = shape.sequences * shape.lanes * shape.state * STATE_BYTES
     rows = shape.tokens * shape.row_bytes
     moved = {
-        "scan": 2 * held,
-        "step": 2 * held,
-        "every": held + shape.tokens * shape.lanes * shape.state * STATE_BYTES,
-        "once": held,
-    }[states]
+        "scan": 2 * held, "step": 2 * held,
+        "every": held + shape.tokens * shape.lanes * shape.state * STATE_BYTES, "once": held,
+    }[states]  # fmt: skip
     return Work(
         flops=shape.tokens * shape.lanes * shape.products,
         least_bytes=rows + (held if states in ("scan", "once") else 2 * held),

@@ -17,11 +17,9 @@ class Rope(StreamingKernel):
 
     family: ClassVar[str] = "rope"
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "tokens": (1, 1 << 22),
-        "num_heads": (1, 512),
-        "num_kv_heads": (1, 512),
+        "tokens": (1, 1 << 22), "num_heads": (1, 512), "num_kv_heads": (1, 512),
         "head_dim": (2, 1024),
-    }
+    }  # fmt: skip
 
     def stream(self, sizes: Sizes, variant: Variant) -> Stream:
         """Queries and keys in and out, a row of cosines and sines and a position per token."""

@@ -129,13 +129,11 @@ class SparseAttention(Implementation):
                 level_bytes={"dram": forced, "l2": gathered + written},
             ),
             features={
-                "core_share": core_s / time,
-                "dram_share": dram_s / time,
-                "padding": padded / xp.maximum(flops, 1.0),
-                "waves": blocks * splits / slots,
+                "core_share": core_s / time, "dram_share": dram_s / time,
+                "padding": padded / xp.maximum(flops, 1.0), "waves": blocks * splits / slots,
             },
             independent_log_sd=xp.full_like(time, c["independent_log_sd"]),
-        )
+        )  # fmt: skip
 
     @staticmethod
     def _dense(size: _Sizes, rate: float, slots: float, c: Mapping[str, float]) -> F64 | float:

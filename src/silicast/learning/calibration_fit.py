@@ -176,12 +176,10 @@ def _read(
         kernels = Kernels.of(model, times.analysis, part.batch, device)
         tables.append(
             (
-                kernels.table(names),
-                placed(coordinates(names, model.ragged), kernels),
-                trend_of(trend_names(names), kernels),
-                np.log(part.seconds / times.estimate_s),
+                kernels.table(names), placed(coordinates(names, model.ragged), kernels),
+                trend_of(trend_names(names), kernels), np.log(part.seconds / times.estimate_s),
             )
-        )
+        )  # fmt: skip
     columns, where, terms, target = (
         np.concatenate(each, axis=-1) for each in zip(*tables, strict=True)
     )

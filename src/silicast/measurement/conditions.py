@@ -87,11 +87,9 @@ class Watch:
         for reading in readings:
             reasons |= reading.reasons or 0
         doubts = {
-            "busy": self._shared,
-            "throttled": reasons & SLOWED,
-            "power_capped": reasons & CAPPED,
+            "busy": self._shared, "throttled": reasons & SLOWED, "power_capped": reasons & CAPPED,
             "clock_locked": self._locked(readings, reasons),
-        }
+        }  # fmt: skip
         return Conditions(
             clock_mhz=_median(readings, "clock_mhz"),
             memory_clock_mhz=_median(readings, "memory_clock_mhz"),

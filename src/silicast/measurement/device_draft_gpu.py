@@ -150,12 +150,10 @@ def _memory(
             "bandwidth_bytes_per_clock": round(l2_clock),
         },
         "dram": {
-            "scope": "device",
-            "capacity_gb": facts.memory_bytes / 1e9,
-            "bandwidth_gb_per_s": round(bandwidth, 1),
-            "technology": dram.technology,
+            "scope": "device", "capacity_gb": facts.memory_bytes / 1e9,
+            "bandwidth_gb_per_s": round(bandwidth, 1), "technology": dram.technology,
         },
-    }
+    }  # fmt: skip
 
 
 def _clocks(

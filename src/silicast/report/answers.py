@@ -27,11 +27,9 @@ Answer = Mapping[str, Any]
 """An answer or refusal as plain tables, as ``silicast batch`` writes it."""
 
 LABELS = {
-    "prefill_ms": "prefill (first token)",
-    "decode_step_ms": "each further token",
-    "total_ms": "whole batch",
-    "memory_gb": "memory a device",
-}
+    "prefill_ms": "prefill (first token)", "decode_step_ms": "each further token",
+    "total_ms": "whole batch", "memory_gb": "memory a device",
+}  # fmt: skip
 """Metrics whose name alone says too little; others are shown as they are called."""
 
 SHORT_LABELS = {

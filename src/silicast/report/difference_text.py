@@ -87,11 +87,9 @@ def _metric(each: Compared) -> dict[str, Any]:
     found: dict[str, Any] = {"a": each.a, "b": each.b, "ratio": each.ratio}
     if each.is_certain is not None:
         found |= {
-            "ratio_p05": each.p05,
-            "ratio_p95": each.p95,
-            "larger_than_uncertainty": each.is_certain,
-            "shared_error": each.shared,
-        }
+            "ratio_p05": each.p05, "ratio_p95": each.p95,
+            "larger_than_uncertainty": each.is_certain, "shared_error": each.shared,
+        }  # fmt: skip
     return found
 
 

@@ -29,12 +29,9 @@ def listing(columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> Table:
         is_number = justify != "left"
         longest = max((len(row[number]) for row in kept), default=0)
         table.add_column(
-            heading,
-            justify=cast("Justify", "left" if justify == "tree" else justify),
-            no_wrap=is_number,
-            overflow="fold",
-            min_width=longest if is_number else None,
-        )
+            heading, justify=cast("Justify", "left" if justify == "tree" else justify),
+            no_wrap=is_number, overflow="fold", min_width=longest if is_number else None,
+        )  # fmt: skip
     for row in kept:
         table.add_row(*(Text(cell) for cell in row))
     return table

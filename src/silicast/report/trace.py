@@ -57,12 +57,10 @@ def trace_document(trace: Trace) -> dict[str, Any]:
         "traceEvents": events,
         "displayTimeUnit": "ms",
         "otherData": {
-            "title": trace.title,
-            "total_ps": trace.total_ps,
-            "note": "predicted, not measured",
+            "title": trace.title, "total_ps": trace.total_ps, "note": "predicted, not measured",
             **trace.about,
         },
-    }
+    }  # fmt: skip
 
 
 def nanoseconds(picoseconds: int) -> int:

@@ -15,11 +15,9 @@ Z90 = 1.6448536269514722
 """Half the width of a 90 % interval in standard deviations."""
 
 OF_KERNELS = {
-    "device": "{} kernels on this device, all alike",
-    "family": "{} kernels, on every device alike",
-    "shapes": "{} kernels, shape by shape",
-    "campaign": "{} kernels of this release",
-}
+    "device": "{} kernels on this device, all alike", "family": "{} kernels, on every device alike",
+    "shapes": "{} kernels, shape by shape", "campaign": "{} kernels of this release",
+}  # fmt: skip
 """Errors of one family of kernels, by what goes before its name."""
 
 WORDS = {

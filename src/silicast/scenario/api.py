@@ -183,12 +183,9 @@ def infer(
             del tree[table]
     found = predict(tree)
     return StaticBatchTimes(
-        prefill_ms=found["prefill_ms"],
-        decode_step_ms=found.metrics.get("decode_step_ms"),
-        total_ms=found["total_ms"],
-        memory_gb=found["memory_gb"],
-        predicted=found,
-    )
+        prefill_ms=found["prefill_ms"], decode_step_ms=found.metrics.get("decode_step_ms"),
+        total_ms=found["total_ms"], memory_gb=found["memory_gb"], predicted=found,
+    )  # fmt: skip
 
 
 def _short(belief: Belief) -> str:

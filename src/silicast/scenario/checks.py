@@ -238,11 +238,9 @@ def _collective(w: CollectiveWorkload, field: str) -> None:
 
 
 _ARRIVAL: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "closed": (("concurrency",), ("concurrency",)),
-    "poisson": (("rate_per_s",), ("rate_per_s",)),
-    "gamma": (("rate_per_s",), ("rate_per_s", "cv")),
-    "trace": ((), ("path", "rows")),
-}
+    "closed": (("concurrency",), ("concurrency",)), "poisson": (("rate_per_s",), ("rate_per_s",)),
+    "gamma": (("rate_per_s",), ("rate_per_s", "cv")), "trace": ((), ("path", "rows")),
+}  # fmt: skip
 """kind -> (fields it needs, fields it may have)."""
 
 

@@ -177,12 +177,9 @@ def precision_of(
             changed = dataclasses.replace(own, hidden=other, experts=experts, attention=attention)
             return changed, [said]
         found = Precision.of(
-            weights=other,
-            experts=own.experts or None,
-            attention=own.attention or None,
-            group_size=own.group_size,
-            default=own,
-        )
+            weights=other, experts=own.experts or None, attention=own.attention or None,
+            group_size=own.group_size, default=own,
+        )  # fmt: skip
         return found, [f"{device.name} has no bf16: {other} is assumed"]
 
     from silicast.scenario.dtype_names import dtype_name

@@ -156,12 +156,9 @@ def write_op_graph(graph: Graph, path: Path) -> None:
     ]
     one = len(blocks) == 1 and blocks[0].times == 1 and blocks[0].direction == "forward"
     file = GraphFile(
-        FORMAT,
-        graph.name,
-        nodes=blocks[0].nodes if one else None,
-        blocks=None if one else blocks,
+        FORMAT, graph.name, nodes=blocks[0].nodes if one else None, blocks=None if one else blocks,
         parameter_bytes=graph.parameter_bytes,
-    )
+    )  # fmt: skip
     write_atomically(path, msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n")
 
 

@@ -33,11 +33,9 @@ from silicast.measurement.measured_machine import MeasuredMachine
 from silicast.measurement.records import Columns
 
 BACKENDS = {
-    "sdpa_flash": ("FLASH_ATTENTION", "fa2"),
-    "sdpa_efficient": ("EFFICIENT_ATTENTION", "cutlass"),
-    "sdpa_cudnn": ("CUDNN_ATTENTION", "cudnn"),
-    "sdpa_math": ("MATH", "torch"),
-}
+    "sdpa_flash": ("FLASH_ATTENTION", "fa2"), "sdpa_efficient": ("EFFICIENT_ATTENTION", "cutlass"),
+    "sdpa_cudnn": ("CUDNN_ATTENTION", "cudnn"), "sdpa_math": ("MATH", "torch"),
+}  # fmt: skip
 """Variant -> PyTorch's name of the backend, library of its kernel."""
 PACKAGES = {"flash_attn": ("flash_attn", "fa2"), "flash_attn_3": ("flash_attn_interface", "fa3")}
 """Variant -> its module, library."""

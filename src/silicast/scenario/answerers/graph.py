@@ -93,12 +93,9 @@ def _of_model(scenario: Scenario, work: GraphWorkload) -> AskedPass:
     if trains:
         found = _trained(found, deployment, work.optimizer, framework.autocast)
     return AskedPass(
-        found,
-        [*said, *warnings],
-        deployment.model.name,
-        deployment.plan.gpus,
+        found, [*said, *warnings], deployment.model.name, deployment.plan.gpus,
         deployment.precision.label,
-    )
+    )  # fmt: skip
 
 
 def _of_file(scenario: Scenario) -> AskedPass:
@@ -190,10 +187,8 @@ def _why(asked: AskedPass) -> dict[str, Any]:
         },
         "memory_peak_at": memory.peak_node,
         "coverage": {
-            "operations": coverage.operations,
-            "modelled": coverage.modelled,
-            "time_share": round(coverage.time_share, 6),
-            "unmodelled": dict(coverage.unmodelled),
+            "operations": coverage.operations, "modelled": coverage.modelled,
+            "time_share": round(coverage.time_share, 6), "unmodelled": dict(coverage.unmodelled),
         },
         **calibrated_by(
             machine.evidence,
@@ -202,4 +197,4 @@ def _why(asked: AskedPass) -> dict[str, Any]:
             "graph training" if "backward" in found.directions else "graph",
         ),
         "deployment": description(machine, asked.model, asked.devices, asked.format),
-    }
+    }  # fmt: skip

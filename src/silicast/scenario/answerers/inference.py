@@ -117,13 +117,9 @@ def _answer(
         warnings = [*warnings, UNMEASURED_CACHE.format(stored)]
     tier: Tier = "bound" if bound_only else found.total.tier
     return answer(
-        metrics=metrics,
-        bound=bound,
-        tier=tier,
-        domain=domain,
-        warnings=[*found.total.warnings, *warnings],
-        why=_why(found, deployment),
-    )
+        metrics=metrics, bound=bound, tier=tier, domain=domain,
+        warnings=[*found.total.warnings, *warnings], why=_why(found, deployment),
+    )  # fmt: skip
 
 
 def _predictions(found: StaticBatch) -> dict[str, Prediction]:

@@ -284,13 +284,9 @@ def _answer(case: _Prepared, time: KernelTime) -> Answer:
         if not time.power_measured:
             warnings.append(UNMEASURED.format(case.device.architecture))
     return answer(
-        metrics=metrics,
-        bound={"latency_us": time.bound_s * MICRO},
-        tier=tier,
-        domain=time.domain,
-        warnings=warnings,
-        why=_why(case, time, latency),
-    )
+        metrics=metrics, bound={"latency_us": time.bound_s * MICRO}, tier=tier, domain=time.domain,
+        warnings=warnings, why=_why(case, time, latency),
+    )  # fmt: skip
 
 
 def _within(energy: Quantity, most: float) -> Quantity:

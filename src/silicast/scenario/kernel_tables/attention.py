@@ -66,11 +66,9 @@ def require_past(case: Lowering) -> None:
 
 
 _OPTIONAL: dict[str, tuple[Range, int | None]] = {
-    "batch": (BATCH, None),
-    "num_kv_heads": (HEADS, None),
-    "window": (LENGTH, 0),
+    "batch": (BATCH, None), "num_kv_heads": (HEADS, None), "window": (LENGTH, 0),
     "page_size": ((1, 65_536), None),
-}
+}  # fmt: skip
 _REQUIRED = {"num_heads": HEADS, "head_dim": (1, 4096), "kv_len": LENGTH}
 _LISTS = frozenset({"q_len", "kv_len"})
 _WORDS = {"kv_layout": ("paged", "ragged")}

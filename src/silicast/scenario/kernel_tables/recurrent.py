@@ -75,12 +75,9 @@ def _mixer(meaning: str, dims: tuple[str, ...]) -> OpSpec:
         "d_model": ((1, 1 << 20), None),
     }  # fmt: skip
     return OpSpec(
-        meaning,
-        dict.fromkeys(dims, (1, 1 << 20)),
-        optional,
-        words={"phase": tuple(PHASES), "model_name": ()},
-        lower=_lower,
-    )
+        meaning, dict.fromkeys(dims, (1, 1 << 20)), optional,
+        words={"phase": tuple(PHASES), "model_name": ()}, lower=_lower,
+    )  # fmt: skip
 
 
 _DELTA = ("d_conv", "head_k_dim", "head_v_dim", "num_k_heads", "num_v_heads")

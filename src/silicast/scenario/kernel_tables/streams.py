@@ -56,11 +56,8 @@ OPS: Mapping[str, OpSpec] = {
     "layernorm": _NORM,
     "softmax": OpSpec("softmax of rows", {"rows": TOKENS, "cols": SIZE}),
     "elementwise": OpSpec(
-        "one result an element from `inputs` tensors",
-        {"elements": ELEMENTS},
-        {"inputs": ((0, 16), None)},
-        words={"kind": tuple(KINDS)},
-        lower=_elementwise,
+        "one result an element from `inputs` tensors", {"elements": ELEMENTS},
+        {"inputs": ((0, 16), None)}, words={"kind": tuple(KINDS)}, lower=_elementwise,
     ),
     "silu_mul": OpSpec(
         "silu(gate) * up; width is the input's: gate and up together",
@@ -89,4 +86,4 @@ OPS: Mapping[str, OpSpec] = {
         {"tokens": TOKENS, "num_kv_heads": HEADS, "head_dim": (1, 4096)},
         dtypes=("kv_dtype",),
     ),
-}
+}  # fmt: skip

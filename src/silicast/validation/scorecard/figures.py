@@ -178,12 +178,9 @@ def _by_label(scored: Scored, group: str) -> dict[str, Mapping[str, Any]]:
     for label in sorted(set(labels.tolist())):
         rows = labels == label
         part = Scored(
-            metric=scored.metric,
-            measured=scored.measured[rows],
-            estimate=scored.estimate[rows],
-            p05=scored.p05[rows],
-            p95=scored.p95[rows],
-        )
+            metric=scored.metric, measured=scored.measured[rows], estimate=scored.estimate[rows],
+            p05=scored.p05[rows], p95=scored.p95[rows],
+        )  # fmt: skip
         table[label] = {
             **point_figures(part.measured, part.estimate),
             **interval_figures(part),

@@ -216,11 +216,9 @@ class SharedSelection(Latent):
         heads = rank.shard.heads_of(kind.heads)
         latent, q = mla.q_lora_rank + mla.cached, heads * mla.cached
         return [
-            2 * hidden + latent,
-            hidden + latent + heads * mla.qk_head_dim + q,
-            hidden + latent + q + heads * mla.kv_lora_rank,
-            2 * hidden + heads * mla.v_head_dim,
-        ]
+            2 * hidden + latent, hidden + latent + heads * mla.qk_head_dim + q,
+            hidden + latent + q + heads * mla.kv_lora_rank, 2 * hidden + heads * mla.v_head_dim,
+        ]  # fmt: skip
 
     def flops(self, model: ModelConfig, kind: LayerKind, step: Step) -> int:
         """See :meth:`Mixer.flops`: two products in the latent's width with what is selected, one

@@ -140,10 +140,8 @@ def _batch(model: Sizes, batch: int, new: int, past: int) -> Sizes:
 measured(
     "decoder",
     {
-        "prefill-b1": _batch(SMALL_MODEL, 1, 128, 0),
-        "prefill-b4": _batch(SMALL_MODEL, 4, 32, 0),
-        "decode-b1": _batch(SMALL_MODEL, 1, 1, 512),
-        "decode-b8": _batch(SMALL_MODEL, 8, 1, 512),
+        "prefill-b1": _batch(SMALL_MODEL, 1, 128, 0), "prefill-b4": _batch(SMALL_MODEL, 4, 32, 0),
+        "decode-b1": _batch(SMALL_MODEL, 1, 1, 512), "decode-b8": _batch(SMALL_MODEL, 8, 1, 512),
     },
     {
         "8b-prefill-b1": _batch(LLAMA_8B, 1, 2048, 0),
@@ -152,4 +150,4 @@ measured(
         "8b-decode-b16": _batch(LLAMA_8B, 16, 1, 2048),
         "8b-decode-b64": _batch(LLAMA_8B, 64, 1, 1024),
     },
-)(_decoder)
+)(_decoder)  # fmt: skip

@@ -154,11 +154,9 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
     count = PER_GROUP if limit is None else max(2, limit * PER_GROUP // 6000)
     long, short = (_load(data, count, long=long) for long in (True, False))
     return [
-        _energy("energy_mj", long),
-        _power("power_w", long, _own),
-        _power("unseen_power_w", long, _unseen),
-        _energy("short_energy_mj", short),
-    ]
+        _energy("energy_mj", long), _power("power_w", long, _own),
+        _power("unseen_power_w", long, _unseen), _energy("short_energy_mj", short),
+    ]  # fmt: skip
 
 
 def _load(data: Path, count: int, *, long: bool) -> list[Timed]:
