@@ -29,6 +29,8 @@ TOKENS_OF_OCTAVE = 16
 """Points of the coarsest grid in an octave of tokens."""
 RATIOS_OF_OCTAVE = 4
 """Points of the coarsest grid in an octave of the longest sequence over the mean one."""
+CELLS = 1 << 15
+"""Cells that are remembered at most."""
 LEVELS = 4
 """Grids, each twice as fine as the one before it: finer ones serve where a cell has a jump."""
 TOLERANCE = 0.002
@@ -113,6 +115,8 @@ class DecodeSurface:
             number, step, right, up = _cell(len(cached), tokens, longest, level)
             key = (place, len(cached), number, step, level)
             if key not in self._cells:
+                if len(self._cells) >= CELLS:
+                    self._cells.clear()
                 self._cells[key] = self._checked(*key)
             corners = self._cells[key]
             if corners:

@@ -70,8 +70,7 @@ def _async_scheduling(engine: Engine, value: Any) -> Engine:
 
 
 def _cuda_graph(engine: Engine, value: Any) -> Engine:
-    # TOML and JSON users also write false for "off"
-    chosen = "off" if value is False else value
+    chosen = ("full" if value else "off") if isinstance(value, bool) else value
     if not isinstance(chosen, str) or chosen not in _GRAPHS:
         raise SilicastError(
             f"expected one of {', '.join(_GRAPHS)}, found {str(value)[:40]!r}",

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
+from silicast.composition.activation_memory import fragmentation_bytes, peak_bytes
 from silicast.composition.deployment import Deployment
+from silicast.composition.memory import GB, MemoryUse
 from silicast.composition.program import ProgramPass, predict_pass
 from silicast.composition.stage_graph import StageGraph
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel
 from silicast.core.errors import SilicastError
+from silicast.workload.counting import cross_cache_bytes, kv_cache_bytes, weight_bytes
 from silicast.workload.decoder import build_graph
 from silicast.workload.eager import Framework, PassShape, framework_graph
 from silicast.workload.gradient_buckets import with_gradient_sums
@@ -65,6 +68,34 @@ def decode_model(
     return _compiled(deployment, _over_lengths(graph, 2 if behind else prompt + 1))
 
 
+def framework_memory(
+    deployment: Deployment, batch: int, prompt: int, output_len: int, framework: Framework
+) -> MemoryUse:
+    """Memory of a batch of prompts padded to one length: results of the model's code at the worst
+    point of the prefill or of the last decode step, and a cache without pages.
+    """
+    model, plan, policy = deployment.model, deployment.plan, deployment.policy
+    behind = model.encoder is not None
+    passes = [prefill_model(deployment, batch, prompt, framework).graph]
+    if output_len > 1:
+        total = output_len if behind else prompt + output_len
+        shape = PassShape(batch, 1, total, prompt if behind else 0, generates=True)
+        passes.append(_stages(deployment, _graph(deployment, shape, framework)))
+    peak = max(peak_bytes(each)[0] for graph in passes for each in graph.of_stages)
+    cached = [output_len if behind else prompt + output_len] * batch
+    kept = kv_cache_bytes(model, plan, deployment.precision, cached, policy=policy)
+    if behind:
+        kept += cross_cache_bytes(model, plan, deployment.precision, [prompt] * batch)
+    engine, device = deployment.engine, deployment.device
+    return MemoryUse(
+        weights=weight_bytes(model, plan, deployment.precision, policy=policy),
+        kv_cache=kept,
+        activations=peak + (0 if deployment.machine.in_line else fragmentation_bytes(peak)),
+        framework=round(deployment.machine.framework_gb * GB),
+        usable=round(device.dram.capacity_bytes * engine.memory.usable_fraction),
+    )
+
+
 def _over_lengths(graph: Callable[[int], Graph], shortest: int) -> Graph:
     """One graph for all lengths; two lengths may look alike by chance where a compiler fuses."""
     for attempt in range(_ATTEMPTS):
@@ -83,24 +114,30 @@ def _graph(deployment: Deployment, shape: PassShape, framework: Framework) -> Gr
     graph = build_graph(model, plan, deployment.precision, deployment.policy)
     graph = framework_graph(graph, model, shape, framework, deployment.precision.hidden)
     if framework.training is not None and plan.dp > 1:
-        graph = with_gradient_sums(graph, plan.dp, tied=model.tied)
+        stages = deployment.policy.stages(model.layers, plan) if plan.pp > 1 else ()
+        tied = model.tied and plan.pp == 1
+        graph = with_gradient_sums(graph, plan.dp, tied=tied, stages=stages)
     return graph
 
 
 def _compiled(deployment: Deployment, graph: Graph) -> StepModel:
-    model, policy = deployment.model, deployment.policy
-    stages = StageGraph(
+    model = deployment.model
+    return StepModel(
+        deployment.machine,
+        _stages(deployment, graph),
+        captured=deployment.policy.captured,
+        caveats=model.caveats,
+        assumed=bool(model.assumed),
+    )
+
+
+def _stages(deployment: Deployment, graph: Graph) -> StageGraph:
+    model = deployment.model
+    return StageGraph(
         graph,
         deployment.machine,
         deployment.plan,
-        policy,
+        deployment.policy,
         layers=model.layers,
         experts=model.moe is not None,
-    )
-    return StepModel(
-        deployment.machine,
-        stages,
-        captured=policy.captured,
-        caveats=model.caveats,
-        assumed=bool(model.assumed),
     )

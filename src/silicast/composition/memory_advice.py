@@ -6,14 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from silicast.composition.deployment import Deployment
-from silicast.composition.memory import GB, MemoryUse, static_batch_memory
+from silicast.composition.memory import GB, MemoryUse
+from silicast.composition.static_batch import batch_memory
 from silicast.core.errors import SilicastError
+from silicast.workload.eager import Framework
 
 MAX_SUGGESTED_TP = 64
 
 
 def advice(
-    deployment: Deployment, input_lens: Sequence[int], output_len: int, memory: MemoryUse
+    deployment: Deployment,
+    input_lens: Sequence[int],
+    output_len: int,
+    memory: MemoryUse,
+    framework: Framework | None = None,
 ) -> str:
     """One line: by how much it does not fit, and the smallest change that makes it fit."""
     text = (
@@ -23,25 +29,29 @@ def advice(
     remedies = [
         remedy
         for remedy in (
-            _fewer_sequences(deployment, input_lens, output_len),
-            _more_devices(deployment, input_lens, output_len),
+            _fewer_sequences(deployment, input_lens, output_len, framework),
+            _more_devices(deployment, input_lens, output_len, framework),
         )
         if remedy
     ]
     return f"{text}; it would fit with {' or '.join(remedies)}" if remedies else text
 
 
-def _fits(deployment: Deployment, input_lens: Sequence[int], output_len: int) -> bool:
-    return static_batch_memory(deployment, input_lens, output_len).excess == 0
+def _fits(
+    deployment: Deployment, input_lens: Sequence[int], output_len: int, framework: Framework | None
+) -> bool:
+    return batch_memory(deployment, input_lens, output_len, framework).excess == 0
 
 
-def _more_devices(deployment: Deployment, input_lens: Sequence[int], output_len: int) -> str:
+def _more_devices(
+    deployment: Deployment, input_lens: Sequence[int], output_len: int, framework: Framework | None
+) -> str:
     """The smallest tensor-parallel degree that fits, among those that the model allows."""
     degree = deployment.plan.tp * 2
     while degree <= MAX_SUGGESTED_TP:
         wider = replace(deployment, plan=replace(deployment.plan, tp=degree))
         try:
-            if _fits(wider, input_lens, output_len):
+            if _fits(wider, input_lens, output_len, framework):
                 return f"tp = {degree}"
         except SilicastError:
             return ""  # the model cannot be cut so finely
@@ -49,12 +59,14 @@ def _more_devices(deployment: Deployment, input_lens: Sequence[int], output_len:
     return ""
 
 
-def _fewer_sequences(deployment: Deployment, input_lens: Sequence[int], output_len: int) -> str:
+def _fewer_sequences(
+    deployment: Deployment, input_lens: Sequence[int], output_len: int, framework: Framework | None
+) -> str:
     low, high = 0, len(input_lens) - 1
     ordered = sorted(input_lens)
     while low < high:
         middle = (low + high + 1) // 2
-        if _fits(deployment, ordered[-middle:], output_len):
+        if _fits(deployment, ordered[-middle:], output_len, framework):
             low = middle
         else:
             high = middle - 1

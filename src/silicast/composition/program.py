@@ -22,7 +22,7 @@ from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction
 from silicast.kernels.implementation import implementation_for
-from silicast.workload.graph import Direction, Graph, parameter_bytes_of
+from silicast.workload.graph import Direction, Graph
 
 GB = 1e9
 _REMEMBERED = 8
@@ -62,11 +62,11 @@ class ProgramPass:
 
     @cached_property
     def memory(self) -> ProgramMemory:
-        """On the device, at the worst point of the pass."""
+        """On the device of the fullest pipeline stage, at the worst point of the pass."""
         machine, graph = self.model.machine, self.model.graph
-        activations, worst = peak_bytes(graph.executions, self.input_bytes)
+        activations, worst = max(peak_bytes(each, self.input_bytes) for each in graph.of_stages)
         return ProgramMemory(
-            weights=parameter_bytes_of(graph.graph),
+            weights=graph.weight_bytes,
             activations=activations,
             fragmentation=0 if machine.in_line else fragmentation_bytes(activations),
             framework=round(machine.framework_gb * GB),

@@ -21,7 +21,7 @@ from silicast.composition.fusion import Region, regions_of, saved_launches
 from silicast.composition.machine import Machine
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Link
-from silicast.workload.graph import Direction, Graph
+from silicast.workload.graph import Direction, Graph, parameter_bytes_of
 from silicast.workload.op import HOST_WAITS, Op
 from silicast.workload.plan import Plan, Policy
 from silicast.workload.symbols import DECODE_KV, PREFILL_KV
@@ -92,7 +92,8 @@ class StageGraph:
     ) -> None:
         self.name, self.plan, self.stages = graph.name, plan, plan.pp
         self.graph = engine_graph(graph, machine, plan)
-        self.executions = Executions(_segments(self.graph, plan, policy, layers))
+        self._segments = _segments(self.graph, plan, policy, layers)
+        self.executions = Executions(self._segments)
         saved = {
             (block.name, node.name): saved_launches(block, node, machine, experts=experts)
             for block, node in graph.nodes()
@@ -114,6 +115,30 @@ class StageGraph:
         self.regions: tuple[Region, ...] = regions_of(
             [(node.stage, node.block, node.name, node.op) for node in self.nodes], machine.engine
         )
+
+    @cached_property
+    def of_stages(self) -> tuple[Executions, ...]:
+        """Executions of each pipeline stage alone."""
+        if self.stages == 1:
+            return (self.executions,)
+        return tuple(
+            Executions([(own, graph) for own, graph in self._segments if own == stage])
+            for stage in range(self.stages)
+        )
+
+    @cached_property
+    def weight_bytes(self) -> int:
+        """Of the weights on the fullest stage."""
+        if self.stages == 1:
+            return parameter_bytes_of(self.graph)
+        held = [0] * self.stages
+        for stage, graph in self._segments:
+            held[stage] += sum(
+                block.count * node.parameter_bytes
+                for block, node in graph.nodes()
+                if block.direction == "forward"
+            )
+        return max(held)
 
     @cached_property
     def counts(self) -> F64:

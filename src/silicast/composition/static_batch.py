@@ -71,12 +71,12 @@ def predict_static_batch(
         SilicastError: a part of the model has no kernel model on the device.
     """
     prefill_steps, decode_steps = batch_steps(deployment, input_lens, output_len, framework)
-    memory = static_batch_memory(deployment, input_lens, output_len)
+    memory = batch_memory(deployment, input_lens, output_len, framework)
     warnings = []
     if memory.excess:
         from silicast.composition.memory_advice import advice
 
-        warnings.append(advice(deployment, input_lens, output_len, memory))
+        warnings.append(advice(deployment, input_lens, output_len, memory, framework))
     first, prefill_hz = prefill_steps.at("prefill", prefill_steps.rows[0], warnings)
     if output_len == 1:
         alone = replace(first, part=Part.group("total", (first.part,)))
@@ -98,6 +98,21 @@ def predict_static_batch(
     )
     evaluated = (prefill_steps, decode_steps)
     return StaticBatch(first, step, total, memory, (prefill_hz, decode_hz), evaluated)
+
+
+def batch_memory(
+    deployment: Deployment,
+    input_lens: Sequence[int],
+    output_len: int,
+    framework: Framework | None = None,
+) -> MemoryUse:
+    """Memory of a static batch; arguments as of :func:`predict_static_batch`."""
+    if framework is None:
+        return static_batch_memory(deployment, input_lens, output_len)
+    from silicast.composition.framework_pass import framework_memory
+
+    own = busiest_group(input_lens, deployment.plan.attention_dp)
+    return framework_memory(deployment, len(own), max(own), output_len, framework)
 
 
 @final

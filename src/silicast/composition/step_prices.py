@@ -5,13 +5,15 @@ take is looked up in a table, filled by the full model in blocks of values as th
 nothing is interpolated. Attention over cached tokens is a surface
 (:mod:`~silicast.composition.decode_surface`); attention in prefill is evaluated. Clock and power
 are a state of each step: its own mix of work sets the clock; below boost, times are taken between
-clocks of a grid, where they are linear in one over the clock.
+neighbouring clocks of a grid.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from typing import TypeVar, final
 
 import numpy as np
@@ -39,16 +41,20 @@ from silicast.workload.symbols import (
     TOKENS,
 )
 
-CLOCKS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, *(0.44 * 0.86**step for step in range(20)))
-"""Shares of the boost clock at which steps are evaluated."""
+CLOCKS = (*(1.0 - step / 40.0 for step in range(21)), *(0.47 * 0.93**step for step in range(40)))
+"""Shares of the boost clock at which steps are evaluated: a kernel turns from memory to compute
+bound within a few percent.
+"""
 BLOCK = 64
 """Values of a symbol that are evaluated together."""
 REMEMBERED = 1 << 14
 """Steps of which something is remembered."""
-KNOTS = 32
-"""A run of decode steps is evaluated whenever its sequences have grown by one part in so many, at
-the latest after :data:`LONGEST_LEAP` steps."""
+ROWS = 1 << 16
+"""Rows of a symbol's table at most: it then starts anew."""
 LONGEST_LEAP = 32
+"""Steps of a run after which it is evaluated again, at the latest."""
+STRAIGHT = 0.002
+"""Largest error, in the middle of a leap, of a line between its ends."""
 
 _FIRST = np.zeros(1, dtype=np.int64)
 K = TypeVar("K")
@@ -140,7 +146,7 @@ class StepPrices:
     """A step model as a function of one state that is quick in a loop.
 
     Equal to :meth:`StepModel.steps` at each step's own clock but for the surfaces of attention over
-    cached tokens and the grid of clocks: within half a percent of a step.
+    cached tokens and the grid of clocks: within half a percent of a step in nearly all states.
 
     Args:
         model: of an engine's steps.
@@ -238,24 +244,43 @@ class StepPrices:
         Args:
             decode_kv: cached tokens of each sequence before the first step.
         """
-        every = min(max(int(decode_kv.mean()) // KNOTS, 1), LONGEST_LEAP)
-        knots = [*range(0, steps - 1, every), steps - 1]
-        found = [self.price((), decode_kv + knot, elsewhere) for knot in knots]
-        rows = [(*each.stages_s, each.waits_s, each.clock_hz) for each in found]
+        known: dict[int, StepPrice] = {}
+
+        def at(step: int) -> StepPrice:
+            if step not in known:
+                known[step] = self.price((), decode_kv + step, elsewhere)
+            return known[step]
+
+        leaps = [*range(0, steps - 1, LONGEST_LEAP), steps - 1]
+        open_leaps = list(pairwise(leaps))
+        at(0), at(steps - 1)
+        while open_leaps:  # halved until its middle lies on the line between its ends
+            first, last = open_leaps.pop()
+            line = (at(first).pass_s + at(last).pass_s) / 2.0
+            if last - first < 2:
+                continue
+            middle = (first + last) // 2
+            line += (at(last).pass_s - at(first).pass_s) * ((middle - first) / (last - first) - 0.5)
+            if abs(at(middle).pass_s - line) > STRAIGHT * line:
+                open_leaps += [(first, middle), (middle, last)]
+        knots = sorted(known)
+        rows = [(*known[k].stages_s, known[k].waits_s, known[k].clock_hz) for k in knots]
         each_step = np.arange(steps)
         table = np.stack([np.interp(each_step, knots, row) for row in np.array(rows).T])
-        return RunPrice(table[:-2], table[-2], found[0].work_s, table[-1])
+        return RunPrice(table[:-2], table[-2], known[0].work_s, table[-1])
 
-    def error(self, prefill: Sequence[tuple[int, int]], decode_kv: I64) -> ErrorFactors:
-        """The error of a step like this one: of the full composition, once for all steps whose
-        tokens and sequences are within the same powers of two.
+    def error(
+        self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
+    ) -> ErrorFactors:
+        """The error of a step like this one: of the full composition in the middle of all steps
+        whose tokens and sequences are within the same powers of two.
         """
         new, seen = (sum(pair[i] for pair in prefill) for i in (0, 1))
-        numbers = (len(prefill), new, seen, len(decode_kv), int(decode_kv.sum()))
+        numbers = (len(prefill), new, seen, len(decode_kv), int(decode_kv.sum()), elsewhere + 1)
         key = tuple(number.bit_length() for number in numbers)
         found = self._errors.get(key)
         if found is None:
-            times = self.model.steps(_state(prefill, decode_kv, -1))
+            times = self.model.steps(_middle_state(key))
             total = Breakdown(self.model, times, np.ones(1)).sum()
             found = _remember(self._errors, key, self.model.uncertainty.of(total))
         return found
@@ -343,6 +368,8 @@ class StepPrices:
         table = self._tables.setdefault((symbol, prefill, place), {})
         found = table.get(value)
         if found is None:
+            if len(table) >= ROWS:
+                table.clear()
             low = value // BLOCK * BLOCK
             self._fill(table, symbol, np.arange(low, low + BLOCK), prefill, place)
             found = table[value]
@@ -430,8 +457,14 @@ class StepPrices:
         pass_s = sum(sums[:-2]) + waits_s
         hidden = min(work_s, pass_s) if self._asynchronous else 0.0
         total_s = pass_s + self.gap_s + work_s - hidden
-        dtype = self.model.matrix_format
+        dtype = self.model.matrix_format or self._usual_format
         return held_clock(self.model.machine, dtype, total_s, sums[-2], sums[-1])
+
+    @cached_property
+    def _usual_format(self) -> str:
+        """In which a decode step multiplies, where the model does not state it."""
+        state = _state((), np.array([BLOCK]), -1)
+        return self.model.busiest_format(self.model.steps(state), 0)
 
     def _device(self, place: int) -> Device:
         """The device at a clock of the grid."""
@@ -456,6 +489,17 @@ def _between(share: float) -> tuple[int, float]:
     place = max(n for n, clock in enumerate(CLOCKS[:-1]) if clock >= share)
     high, low = 1.0 / CLOCKS[place], 1.0 / CLOCKS[place + 1]
     return place, (1.0 / share - high) / (low - high)
+
+
+def _middle_state(key: tuple[int, ...]) -> BatchStates:
+    """A state whose numbers have the bits of ``key``, near the geometric middle of each."""
+    starts, new, seen, decoding, cached, beside = (
+        round(2.0 ** (bits - 0.5)) if bits else 0 for bits in key
+    )
+    each = max(new // max(starts, 1), 1)
+    pairs = [(each, max(seen // max(starts, 1), each))] * starts
+    lengths = np.full(decoding, cached // max(decoding, 1), dtype=np.int64)
+    return _state(pairs, lengths, beside - 1)
 
 
 def _state(prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int) -> BatchStates:

@@ -162,7 +162,10 @@ class Stepper:
         if not chunks and not len(kv):
             raise ValueError("an empty step")
         pairs = [(new, self._prompts[name][0] + new) for name, new in chunks.items()]
-        price, error = self.prices.price(pairs, kv, elsewhere), self.prices.error(pairs, kv)
+        price, error = (
+            self.prices.price(pairs, kv, elsewhere),
+            self.prices.error(pairs, kv, elsewhere),
+        )
         if decode:
             self._decoding += 1
         for name, new in chunks.items():
@@ -184,7 +187,7 @@ class Stepper:
         if not self.decoding or steps < 1:
             raise ValueError("no sequence decodes" if steps > 0 else "no steps")
         price = self.prices.run(self._decoding, steps, elsewhere)
-        error = self.prices.error((), self._decoding)
+        error = self.prices.error((), self._decoding, elsewhere)
         passes, gap, work = price.pass_s, self.prices.gap_s, price.work_s
         first = self._start_s(work)
         periods = gap + (np.maximum(passes, work) if self.prices.asynchronous else passes + work)

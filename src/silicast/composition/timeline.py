@@ -86,14 +86,29 @@ class Timeline:
 
     @cached_property
     def exposed_s(self) -> F64:
-        """Of each execution the time in which none that started before it still runs, shape (m,).
+        """Of each execution the time that it adds to the total, shape (m,).
 
-        Exposed and waited times add up to the total.
+        On stream 0, the program's own, all of its time; on others the time in which neither stream
+        0 nor one that started before it runs. Exposed and waited times add up to the total.
         """
-        order, before = self._in_order
-        found = np.empty_like(self.end_s)
-        start = np.maximum(self.start_s[order], before)
-        found[order] = np.maximum(self.end_s[order] - start, 0.0)
+        order, _ = self._in_order
+        found = self.end_s - self.start_s
+        own, beside = order[self.stream[order] == 0], self.stream[order] != 0
+        if not beside.any():
+            return found
+        ends = np.stack((self.start_s[own], self.end_s[own])).T.ravel()
+        busy = np.repeat(np.cumsum(found[own]), 2)
+        busy[::2] -= found[own]
+
+        def free(moment: F64) -> F64:
+            """Time until a moment in which stream 0 is idle."""
+            return moment - (np.interp(moment, ends, busy) if len(own) else 0.0)
+
+        side = order[beside]
+        reached = np.concatenate(([0.0], np.maximum.accumulate(self.end_s[side])[:-1]))
+        start = np.maximum(self.start_s[side], reached)
+        end = np.maximum(self.end_s[side], start)
+        found[side] = np.maximum(free(end) - free(start), 0.0)
         return found
 
     @cached_property

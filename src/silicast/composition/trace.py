@@ -17,11 +17,16 @@ from silicast.composition.breakdown import once
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine_lowering import COLLECTIVES
 from silicast.composition.executions import Execution
-from silicast.composition.memory import MemoryUse, static_batch_memory
+from silicast.composition.memory import MemoryUse
 from silicast.composition.program import GB, ProgramPass
 from silicast.composition.stage_graph import device_name
 from silicast.composition.states import BatchStates
-from silicast.composition.static_batch import batch_steps, decode_knots, predict_static_batch
+from silicast.composition.static_batch import (
+    batch_memory,
+    batch_steps,
+    decode_knots,
+    predict_static_batch,
+)
 from silicast.composition.step import StepModel, StepTimes
 from silicast.composition.trace_events import (
     COMMUNICATION,
@@ -239,9 +244,11 @@ def _picoseconds(seconds: F64, begin: int, end: int) -> list[int]:
     return moments
 
 
-def trace_program(found: ProgramPass) -> Trace:
-    """One pass of a program as it was predicted."""
+def trace_program(found: ProgramPass, update: ProgramPass | None = None) -> Trace:
+    """One pass of a program as it was predicted, and the update of its weights."""
     drawn = _pass(found, 0)
+    if update is not None:
+        drawn = drawn.then(_pass(update, drawn.end_ps))
     title = f"{found.model.graph.name} on {found.model.machine.device.name}"
     about = {"coverage_of_time": round(found.coverage.time_share, 6)}
     samples = (*_alive(found), *drawn.samples)
@@ -329,7 +336,7 @@ def trace_static_batch(
         if index == 0:
             total = found.prefill.part.exposed_ps
         title = f"decode step {index}" if index else "prefill"
-        memory = static_batch_memory(deployment, input_lens, index + 1)
+        memory = batch_memory(deployment, input_lens, index + 1, framework)
         held = Drawn([], [], [_held(deployment, memory, whole.end_ps)], whole.end_ps)
         drawing = StepDrawing(phase.model, phase.states, times)
         whole = whole.then(held).then(drawing.step(row, title, whole.end_ps, total))

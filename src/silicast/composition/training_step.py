@@ -138,26 +138,36 @@ def _fitting(
 def training_memory(
     deployment: Deployment, batch: Batch, optimizer: str, framework: Framework
 ) -> ProgramMemory:
-    """Memory of a step: weights and what is kept for each of them, and a pass's activations.
-
-    Gradients of 16-bit weights are accumulated in fp32, unless the engine says otherwise.
-    """
+    """Memory of a step: weights and what is kept for each of them, and a pass's activations."""
     precision = deployment.precision
     graph = build_graph(deployment.model, deployment.plan, precision, deployment.policy)
     shape = PassShape(batch.micro_batch, batch.seq_len)
     lowered = framework_graph(graph, deployment.model, shape, framework, precision.hidden)
     activations, worst = peak_bytes(Executions.of(lowered))
-    count = parameters(deployment.model, mtp=False)
-    stored = int(BITS[precision.hidden]) // 8
+    gradients, kept = state_bytes(deployment, optimizer)
     return ProgramMemory(
-        weights=count * stored,
+        weights=parameters(deployment.model, mtp=False) * (int(BITS[precision.hidden]) // 8),
         activations=activations,
         fragmentation=0 if deployment.machine.in_line else fragmentation_bytes(activations),
         framework=round(deployment.machine.framework_gb * GB),
-        gradients=count * max(stored, FP32_BYTES),
-        optimizer=count * optimizer_bytes(optimizer, precision.hidden),
+        gradients=gradients,
+        optimizer=kept,
         peak_node=worst,
     )
+
+
+def state_bytes(deployment: Deployment, optimizer: str | None) -> tuple[int, int]:
+    """Bytes of a rank's gradients, and of what an optimizer keeps for its parameters.
+
+    Gradients of 16-bit weights are accumulated in fp32.
+    """
+    model, plan, dtype = deployment.model, deployment.plan, deployment.precision.hidden
+    count = parameters(model, mtp=False)
+    if plan.gpus > plan.dp:
+        stages = range(plan.pp)
+        count = max(rank_parameters(model, plan, each, deployment.policy) for each in stages)
+    gradients = count * max(int(BITS[dtype]) // 8, FP32_BYTES)
+    return gradients, 0 if optimizer is None else count * optimizer_bytes(optimizer, dtype)
 
 
 def update_graph(deployment: Deployment, optimizer: str) -> Graph:

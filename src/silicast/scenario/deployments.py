@@ -111,7 +111,7 @@ def machine_of(
         raise SilicastError(
             f"{engine.name} trains models",
             field="engine",
-            hint=f"{' or '.join(engines_of('serving'))} serve them",
+            hint=f"{' or '.join((*engines_of('serving'), *engines_of('framework')))} run them",
         )
     device = device_of(scenario)
     engine, evidence, measured = with_measured(scenario, engine, evidence_of(scenario, device))
@@ -163,31 +163,17 @@ def precision_of(
     A bf16 checkpoint runs in fp16 (else fp32) on a device without bf16, as engines run it, unless
     the scenario asks for a format.
     """
-    table = scenario.raw.precision
+    table, own = scenario.raw.precision, model.default_precision
+    default, said = _without_bf16(own, device)
     if table is None:
-        own = model.default_precision
-        if own.hidden != "bf16" or _computes(device, "bf16"):
-            return own, []
-        other = "fp16" if _computes(device, "fp16") else "fp32"
-        if own.recipe != "bf16":
-            said = f"{device.name} has no bf16: {other} is assumed between kernels"
-            experts, attention = (
-                other if name == "bf16" else name for name in (own.experts, own.attention)
-            )
-            changed = dataclasses.replace(own, hidden=other, experts=experts, attention=attention)
-            return changed, [said]
-        found = Precision.of(
-            weights=other, experts=own.experts or None, attention=own.attention or None,
-            group_size=own.group_size, default=own,
-        )  # fmt: skip
-        return found, [f"{device.name} has no bf16: {other} is assumed"]
-
+        return default, said
     from silicast.scenario.dtype_names import dtype_name
 
     def canonical(name: str) -> str | None:
         value = getattr(table, name)
         return None if value is None else dtype_name(value, f"precision.{name}")
 
+    stated = any(getattr(table, name) for name in ("weights", "activations", "recipe"))
     try:
         found = Precision.of(
             weights=canonical("weights"),
@@ -197,11 +183,29 @@ def precision_of(
             group_size=table.group_size,
             experts=canonical("experts"),
             attention=canonical("attention"),
-            default=model.default_precision,
+            default=own if stated else default,
         )
     except SilicastError as error:
         raise (error if error.field.startswith("precision.") else error.at("precision")) from None
-    return found, []
+    return found, [] if stated else said
+
+
+def _without_bf16(own: Precision, device: Device) -> tuple[Precision, list[str]]:
+    """A checkpoint's formats on a device, and what was assumed where that has no bf16."""
+    if own.hidden != "bf16" or _computes(device, "bf16"):
+        return own, []
+    other = "fp16" if _computes(device, "fp16") else "fp32"
+    if own.recipe == "bf16":
+        found = Precision.of(
+            weights=other, experts=own.experts or None, attention=own.attention or None,
+            group_size=own.group_size, default=own,
+        )  # fmt: skip
+        return found, [f"{device.name} has no bf16: {other} is assumed"]
+    experts, attention = (
+        other if name == "bf16" else name for name in (own.experts, own.attention)
+    )
+    changed = dataclasses.replace(own, hidden=other, experts=experts, attention=attention)
+    return changed, [f"{device.name} has no bf16: {other} is assumed between kernels"]
 
 
 def _computes(device: Device, dtype: str) -> bool:

@@ -6,7 +6,7 @@ left when the backward pass ends is the last one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from silicast.workload.graph import BACKWARD, Block, Graph, Node
@@ -19,7 +19,12 @@ STREAM = 1
 
 
 def with_gradient_sums(
-    graph: Graph, ranks: int, *, tied: bool = False, bucket_bytes: int = BUCKET_BYTES
+    graph: Graph,
+    ranks: int,
+    *,
+    tied: bool = False,
+    stages: Sequence[tuple[int, int]] = (),
+    bucket_bytes: int = BUCKET_BYTES,
 ) -> Graph:
     """A training graph with the sums of gradients over data-parallel ranks.
 
@@ -27,6 +32,7 @@ def with_gradient_sums(
         graph: of one rank, forward and backward; forward nodes state the bytes of their weights.
         ranks: at least 2.
         tied: the head shares its weights with the embedding, where they count once.
+        stages: first and last layers of pipeline stages, each of which fills buckets of its own.
 
     >>> from silicast.workload.backward import training_graph
     >>> up = Node("up", Op.make("gemm", m=64, n=4096, k=4096), parameter_bytes=30 << 20)
@@ -43,38 +49,50 @@ def with_gradient_sums(
         for block in graph.blocks
         if block.direction == "forward"
     }
-    filling, last = 0, (-1, -1)
+    filling, stage, last = 0, len(stages) - 1, (-1, -1)
+    left: dict[tuple[int, int], int] = {}
     place_of = {id(block): place for place, block in enumerate(graph.blocks)}
     full: dict[int, dict[int, int]] = {}
     for block, repeat in graph.runs():
         if block.direction == "backward":
+            own = _stage_of(block, repeat, stages, stage)
+            if own != stage:  # the stage before this one has all its gradients
+                left[last], filling, stage = filling, 0, own
             more, filling = divmod(filling + weights.get(block.name, 0), bucket_bytes)
             last = (place_of[id(block)], repeat)
             full.setdefault(last[0], {})[repeat] = more
+    left[last] = filling
     found: list[Block] = []
     for place, block in enumerate(graph.blocks):
-        for count, repeats in _alike(
-            block, full.get(place, {}), last[1] if last[0] == place else -1
-        ):
+        alone = {repeat for own, repeat in left if own == place}
+        for count, repeats in _alike(block, full.get(place, {}), alone):
             sums = [bucket_bytes] * count
-            if filling and last == (place, repeats[0]) and len(repeats) == 1:
-                sums.append(filling)
+            if repeats[0] in alone and (rest := left[place, repeats[0]]):
+                sums.append(rest)
             found.append(_summing(block, repeats, sums, ranks, bucket_bytes))
         if block.direction != "backward":
             found.append(block)
     return replace(graph, blocks=tuple(found))
 
 
-def _alike(block: Block, full: dict[int, int], last: int) -> Iterator[tuple[int, list[int]]]:
+def _stage_of(block: Block, repeat: int, stages: Sequence[tuple[int, int]], before: int) -> int:
+    """The pipeline stage of a repeat; what is no layer runs with the ones around it."""
+    if not block.layers:
+        return before
+    inside = (n for n, (first, last) in enumerate(stages) if first <= repeat < last)
+    return next(inside, before)
+
+
+def _alike(block: Block, full: dict[int, int], alone: set[int]) -> Iterator[tuple[int, list[int]]]:
     """Buckets that become full in some repeats of a block, and these repeats.
 
     Args:
         full: of each repeat, in the order in which they run.
-        last: the repeat after which the bucket that is left is summed, alone; -1 = another block's.
+        alone: repeats after which a bucket that is left is summed.
     """
-    groups: list[tuple[tuple[int, bool], list[int]]] = []
+    groups: list[tuple[tuple[int, int], list[int]]] = []
     for repeat, count in full.items():
-        key = (count, repeat == last)
+        key = (count, repeat if repeat in alone else -1)
         same = next((own for known, own in groups if known == key), None)
         if same is None or not (block.layers or groups[-1][0] == key):
             groups.append((key, [repeat]))

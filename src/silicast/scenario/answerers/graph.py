@@ -9,7 +9,12 @@ from silicast.composition.deployment import Deployment
 from silicast.composition.framework_pass import predict_framework_pass
 from silicast.composition.program import GB, ProgramPass, predict_program
 from silicast.composition.trace_events import Trace
-from silicast.composition.training_step import unmeasured_backward, update_graph, with_update
+from silicast.composition.training_step import (
+    state_bytes,
+    unmeasured_backward,
+    update_graph,
+    with_update,
+)
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Tier
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
@@ -37,6 +42,7 @@ class AskedPass:
     Attributes:
         warnings: what was assumed for it.
         model: name of the model or program; devices that run it; format of its numbers.
+        update: of the weights behind it, a pass of its own.
     """
 
     found: ProgramPass
@@ -44,6 +50,7 @@ class AskedPass:
     model: str
     devices: int
     format: str
+    update: ProgramPass | None = None
 
 
 @register
@@ -66,7 +73,8 @@ class GraphAnswerer(Answerer):
         """See :class:`~silicast.scenario.answerer.Answerer`."""
         from silicast.composition.trace import trace_program
 
-        return trace_program(pass_of(scenario).found)
+        asked = pass_of(scenario)
+        return trace_program(asked.found, asked.update)
 
 
 def pass_of(scenario: Scenario) -> AskedPass:
@@ -90,12 +98,17 @@ def _of_model(scenario: Scenario, work: GraphWorkload) -> AskedPass:
     if trains:
         framework = replace(framework, training=Training())
     found = predict_framework_pass(deployment, work.batch or 1, work.seq_len or 1, framework)
+    update = None
     if trains:
-        found = _trained(found, deployment, work.optimizer, framework.autocast)
+        found, update = _trained(found, deployment, work.optimizer, framework.autocast)
     return AskedPass(
-        found, [*said, *warnings], deployment.model.name, deployment.plan.gpus,
+        found,
+        [*said, *warnings],
+        deployment.model.name,
+        deployment.plan.gpus,
         deployment.precision.label,
-    )  # fmt: skip
+        update,
+    )
 
 
 def _of_file(scenario: Scenario) -> AskedPass:
@@ -132,15 +145,20 @@ def _autocast(scenario: Scenario, deployment: Deployment) -> str:
 
 def _trained(
     found: ProgramPass, deployment: Deployment, optimizer: str | None, autocast: str
-) -> ProgramPass:
-    """With the optimizer, if one is named, and what is not known of backward kernels."""
+) -> tuple[ProgramPass, ProgramPass | None]:
+    """With what training keeps in memory, and what is not known of backward kernels; and the update
+    of an optimizer, if one is named.
+    """
     products = autocast or deployment.precision.hidden
-    total, directions = found.total, dict(found.directions)
-    if optimizer is not None:
-        graph = update_graph(deployment, update_rule(optimizer))
-        total = with_update(total, predict_program(deployment.machine, graph).total, "e2e")
+    total, directions, update = found.total, dict(found.directions), None
+    rule = None if optimizer is None else update_rule(optimizer)
+    if rule is not None:
+        update = predict_program(deployment.machine, update_graph(deployment, rule))
+        total = with_update(total, update.total, "e2e")
     directions["backward"] = unmeasured_backward(directions["backward"], products)
-    return replace(found, total=unmeasured_backward(total, products), directions=directions)
+    total = unmeasured_backward(total, products)
+    held = state_bytes(deployment, rule)
+    return replace(found, total=total, directions=directions, state_bytes=held), update
 
 
 def _answer(asked: AskedPass, *, bound_only: bool) -> Answer:
