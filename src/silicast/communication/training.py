@@ -115,13 +115,8 @@ def _train_one(
     left = trees.evaluate(rows.columns[:, held]) - rows.target[held]
     architecture, launch = parts[0].call.topology.device.architecture, parts[0].call.launch
     trained = Trained(
-        key=key,
-        architecture=architecture,
-        dtypes=[launch],
-        devices=devices,
-        features=list(names),
-        log_sd=_sd(across[named]),
-        blank_log_sd=_sd(across[blank]) if blank.any() else 0.0,
+        key=key, architecture=architecture, dtypes=[launch], devices=devices, features=list(names),
+        log_sd=_sd(across[named]), blank_log_sd=_sd(across[blank]) if blank.any() else 0.0,
         shared_log_sd=_shared(across[named], rows.device[named], len(devices)),
         device_log_sd=max(UNSEEN_DEVICE_FLOOR, _unseen(rows, named, len(devices), settings)),
         rows=int(named.sum()),
@@ -132,7 +127,7 @@ def _train_one(
             SHORT: _sd_of(across, named & rows.short, named),
             LONG: _sd_of(across, named & ~rows.short, named),
         },
-    )
+    )  # fmt: skip
     ceiling = train_quantile(
         trees.common.bins, without_who(rows.columns[:, named], names), rows.target[named], QUANTILE,
         OF_CEILING,
@@ -146,14 +141,10 @@ def _table(part: MeasuredCalls, model: Model, names: tuple[str, ...], devices: l
     columns = table(part.call, part.size, selection, bound, names)
     count = len(part.size)
     named = _Table(
-        columns,
-        np.log(part.seconds / np.maximum(selection.time_s, bound)),
-        part.held_out,
-        part.fold,
-        np.full(count, devices.index(part.call.topology.device.name)),
-        is_short(selection),
-        np.zeros(count, dtype=np.bool_),
-    )
+        columns, np.log(part.seconds / np.maximum(selection.time_s, bound)), part.held_out,
+        part.fold, np.full(count, devices.index(part.call.topology.device.name)),
+        is_short(selection), np.zeros(count, dtype=np.bool_),
+    )  # fmt: skip
     released = [row for row, name in enumerate(names) if name.startswith(RELEASE)]
     if not columns[released].any():
         return named

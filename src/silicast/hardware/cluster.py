@@ -192,20 +192,13 @@ def cluster_of(
             f"expected whole nodes of {per_node}, found {pods}", field="cluster.gpus_per_pod"
         )
     return Cluster(
-        device=device,
-        gpus=gpus or max(domain, per_node),
-        gpus_per_node=per_node,
-        domain=domain,
-        intra_node=link,
-        inter_node=network,
-        name=name,
-        host=host or host_of_system(name),
+        device=device, gpus=gpus or max(domain, per_node), gpus_per_node=per_node, domain=domain,
+        intra_node=link, inter_node=network, name=name, host=host or host_of_system(name),
         assumed=tuple(field for field in assumed if field != "inter_node" or inter_node is None),
-        price_per_gpu_hour=price_per_gpu_hour,
-        pod=pods,
+        price_per_gpu_hour=price_per_gpu_hour, pod=pods,
         inter_pod=None if above is None else _network(above, "cluster.inter_pod"),
         oversubscription=over,
-    )
+    )  # fmt: skip
 
 
 def _system(device: Device, wanted: str) -> tuple[str, SystemEntry, tuple[str, ...]]:

@@ -84,14 +84,10 @@ def _make_setting(variant: Variant, device: Device, constants: Mapping[str, floa
     recipe = run_as(recipe_for(variant.dtype), device, variant.kernel)
     pipe = device.matrix_pipe(recipe.compute)
     tiles = tiles_for(
-        device.architecture,
-        pipe,
-        constants["smallest_tile_m"],
-        constants["smallest_tile_n"],
-        compute=recipe.compute,
-        narrow_rows=constants.get("narrow_rows", 0.0),
+        device.architecture, pipe, constants["smallest_tile_m"], constants["smallest_tile_n"],
+        compute=recipe.compute, narrow_rows=constants.get("narrow_rows", 0.0),
         skinny_rows=constants.get("skinny_rows", 0.0),
-    )
+    )  # fmt: skip
     rates = GemmRates.of(device, recipe, pipe, variant, constants)
     return Setting(
         recipe=recipe, pipe=pipe, constants=constants, tiles=tiles, rates=rates,

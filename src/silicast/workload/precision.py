@@ -134,13 +134,10 @@ class Precision:
         group = base.group_size if group_size is None and name == base.recipe else group_size or 0
         kept = name == base.recipe
         return Precision(
-            name,
-            cache,
-            hidden,
-            group,
+            name, cache, hidden, group,
             _own(experts, base.experts if kept else "", name, "experts"),
             _own(attention, base.attention if kept else "", name, "attention"),
-        )
+        )  # fmt: skip
 
 
 def require_agreeing(recipe: str | None, weights: str | None, activations: str | None) -> None:
