@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.naming import normalise
 from silicast.hardware.device import UPLINK, Device, Link
 from silicast.hardware.host import Host, host_of_system
@@ -210,12 +210,8 @@ def _system(device: Device, wanted: str) -> tuple[str, SystemEntry, tuple[str, .
             name = index.canonical(named)
         except SilicastError as error:
             field = "cluster.topology" if wanted else "device.usual_system"
-            raise SilicastError(
-                error.message,
-                kind=error.kind,
-                field=field,
-                hint=f"known are {', '.join(index.names)}",
-            ) from None
+            known = f"known are {', '.join(index.names)}"
+            raise unknown_name(error.message, field, known) from None
         return name, index.get(name), ()
     usual = usual_system(device.name)
     if usual is not None:
@@ -267,11 +263,7 @@ def _network(wanted: str | Network, field: str = "cluster.inter_node") -> Networ
     try:
         name = index.canonical(wanted)
     except SilicastError as error:
-        raise SilicastError(
-            error.message,
-            kind=error.kind,
-            field=field,
-            hint=f"known are {', '.join(index.names)}; or describe the network as a table",
-        ) from None
+        known = f"known are {', '.join(index.names)}; or describe the network as a table"
+        raise unknown_name(error.message, field, known) from None
     entry = index.get(name)
     return Network(name, entry.bandwidth_gb_per_s * 1e9, entry.latency_us * 1e-6)

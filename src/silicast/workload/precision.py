@@ -236,7 +236,7 @@ def _recipe(name: str, field: str) -> Recipe:
     try:
         return recipe_for(name)
     except SilicastError as error:
-        raise SilicastError(error.message, kind=error.kind, field=field, hint=error.hint) from None
+        raise error.located(field) from None
 
 
 def _storage(name: str, field: str) -> str:
