@@ -135,15 +135,10 @@ def fit(cases: Sequence[Case]) -> tuple[Constants, Tables]:
     ]
     found = fitting.fit_by_groups(
         lambda logs, i: cases[i].log_ratio(*tables(names, logs)) / noise[i],
-        [len(case.rows) for case in cases],
-        lambda j, i: names[j].touches(cases[i].architecture),
-        np.zeros(len(names)),
-        1.0 / spread,
-        begin=np.minimum(0.0, limit - 1e-6),
-        ceiling=limit,
-        step=1e-3,
-        max_nfev=60,
-    )
+        [len(case.rows) for case in cases], lambda j, i: names[j].touches(cases[i].architecture),
+        np.zeros(len(names)), 1.0 / spread, begin=np.minimum(0.0, limit - 1e-6), ceiling=limit,
+        step=1e-3, max_nfev=60,
+    )  # fmt: skip
     shared, own = tables(names, found.x)
     return rounded(shared), {name: rounded(table) for name, table in own.items()}
 

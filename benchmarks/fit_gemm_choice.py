@@ -70,16 +70,11 @@ class Group:
         near = time.min(axis=0) / time
         sizes = rows.m, rows.n, rows.k, rows.batch, rows.cores
         return Group(
-            str(rows.architecture[0]),
-            str(rows.dtype[0]),
-            terms_of(*sizes, near).astype(np.float32),
-            slopes_of(*sizes),
-            near,
-            chosen_candidate(rows),
-            time,
-            rows.m * rows.n * rows.k * rows.batch / rows.speed,
+            str(rows.architecture[0]), str(rows.dtype[0]),
+            terms_of(*sizes, near).astype(np.float32), slopes_of(*sizes), near,
+            chosen_candidate(rows), time, rows.m * rows.n * rows.k * rows.batch / rows.speed,
             rows.absolute,
-        )
+        )  # fmt: skip
 
     def known(self) -> Group:
         """The rows whose winner is a candidate."""

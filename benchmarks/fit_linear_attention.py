@@ -185,13 +185,9 @@ def solve(groups: Sequence[Group], steps: int) -> tuple[list[Parameter], F]:
         lambda logs, i: (
             weights[i] * log_ratio(groups[i], values_of(groups[i], free, np.exp(logs), start))
         ),
-        [len(g.rows) for g in groups],
-        lambda j, i: free[j].touches(groups[i].architecture),
-        first,
-        pull,
-        f_scale=0.05,
-        max_nfev=steps,
-    )
+        [len(g.rows) for g in groups], lambda j, i: free[j].touches(groups[i].architecture), first,
+        pull, f_scale=0.05, max_nfev=steps,
+    )  # fmt: skip
     return free, np.exp(found.x)
 
 

@@ -111,13 +111,9 @@ def solve(groups: Sequence[Group], steps: int) -> tuple[list[Parameter], F]:
         lambda logs, i: (
             weights[i] * log_ratio(groups[i], constants_of(groups[i], free, np.exp(logs)))
         ),
-        [len(g.seconds) for g in groups],
-        lambda j, i: free[j].touches(groups[i].dtype),
-        first,
-        pull,
-        f_scale=0.1,
-        max_nfev=steps,
-    )
+        [len(g.seconds) for g in groups], lambda j, i: free[j].touches(groups[i].dtype), first,
+        pull, f_scale=0.1, max_nfev=steps,
+    )  # fmt: skip
     return free, np.exp(found.x)
 
 

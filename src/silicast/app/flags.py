@@ -84,16 +84,11 @@ def inference_scenario(
         device: instead of the flags' own.
     """
     scenario: dict[str, Any] = {
-        "format": 1,
-        "task": "inference",
-        "model": asked.model,
-        "device": device or asked.device,
+        "format": 1, "task": "inference", "model": asked.model, "device": device or asked.device,
         "workload": {
-            "batch": asked.batch,
-            "input_len": asked.input_len,
-            "output_len": asked.output_len,
+            "batch": asked.batch, "input_len": asked.input_len, "output_len": asked.output_len,
         },
-    }
+    }  # fmt: skip
     if parallel:
         scenario["parallel"] = parallel
     if asked.engine is not None:

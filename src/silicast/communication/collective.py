@@ -152,18 +152,14 @@ def _changed(times: CollectiveTimes, change: MeasuredChange) -> CollectiveTimes:
     own = np.sqrt(weight * after + (1.0 - weight) * np.maximum(before, after))
     spread = exp_fixed(Z90 * own)
     return replace(
-        times,
-        estimate_s=estimate,
-        p05_s=np.maximum(estimate / spread, times.bound_s),
+        times, estimate_s=estimate, p05_s=np.maximum(estimate / spread, times.bound_s),
         p95_s=estimate * spread,
         resource_s={
             **times.resource_s,
             "latency": np.minimum(times.resource_s["latency"], estimate),
         },
-        shared_log_sd={},
-        independent_log_sd=own,
-        calibrated=weight,
-    )
+        shared_log_sd={}, independent_log_sd=own, calibrated=weight,
+    )  # fmt: skip
 
 
 def _predicted(
@@ -252,19 +248,15 @@ def _corrected(
     own = np.sqrt(weight * left + (1.0 - weight) * faded)
     spread = exp_fixed(Z90 * np.sqrt(variance + own * own))
     return replace(
-        analytic,
-        estimate_s=estimate,
-        p05_s=np.maximum(estimate / spread, analytic.bound_s),
+        analytic, estimate_s=estimate, p05_s=np.maximum(estimate / spread, analytic.bound_s),
         p95_s=estimate * spread,
         resource_s={
             **analytic.resource_s,
             "latency": np.minimum(analytic.resource_s["latency"], estimate),
         },
-        shared_log_sd=shared,
-        independent_log_sd=own,
-        learned=weight,
+        shared_log_sd=shared, independent_log_sd=own, learned=weight,
         analytic_s=analytic.estimate_s,
-    )
+    )  # fmt: skip
 
 
 def collective_batch_times(
@@ -388,16 +380,11 @@ def _with_interval(
     if shares_pcie(topology):
         warnings = (*warnings, SHARED_PCIE)
     return CollectiveTimes(
-        estimate_s=estimate,
-        p05_s=np.maximum(estimate / spread, bound),
-        p95_s=estimate * spread,
-        bound_s=bound,
-        resource_s={"link": bound, "latency": found.latency_s},
-        shared_log_sd=shared,
-        independent_log_sd=own,
-        choice=tuple(map(found.names.__getitem__, found.picked.tolist())),
+        estimate_s=estimate, p05_s=np.maximum(estimate / spread, bound), p95_s=estimate * spread,
+        bound_s=bound, resource_s={"link": bound, "latency": found.latency_s}, shared_log_sd=shared,
+        independent_log_sd=own, choice=tuple(map(found.names.__getitem__, found.picked.tolist())),
         warnings=warnings,
-    )
+    )  # fmt: skip
 
 
 def _nothing(count: int) -> CollectiveTimes:

@@ -56,45 +56,39 @@ def direct_time(constants: Constants, payload: F64, topology: Topology) -> Algor
     )
 
 
-@register
-@final
-class OneShot(CollectiveAlgorithm):
-    """Every device reads everything."""
-
-    name = "one_shot"
+class DirectReads(CollectiveAlgorithm):
+    """Devices read the memory of their peers."""
 
     def supports(self, op: Collective, topology: Topology) -> bool:
         """See :func:`peer_memory_supports`."""
         return peer_memory_supports(op, topology)
+
+    def times(
+        self, op: Collective, size: F64, topology: Topology, constants: Constants
+    ) -> AlgorithmTime:
+        """Barriers, then reads from all peers."""
+        return direct_time(constants, self.traffic(op, size, topology), topology)
+
+
+@register
+@final
+class OneShot(DirectReads):
+    """Every device reads everything: one barrier."""
+
+    name = "one_shot"
 
     def traffic(self, op: Collective, size: F64, topology: Topology) -> F64:  # noqa: ARG002
         """The whole message of every peer."""
         return size * (topology.gpus - 1.0)
 
-    def times(
-        self, op: Collective, size: F64, topology: Topology, constants: Constants
-    ) -> AlgorithmTime:
-        """One barrier, then reads from all peers."""
-        return direct_time(constants, self.traffic(op, size, topology), topology)
-
 
 @register
 @final
-class TwoShot(CollectiveAlgorithm):
-    """Reduce-scatter, then all-gather, by direct reads."""
+class TwoShot(DirectReads):
+    """Reduce-scatter, then all-gather: two barriers and two passes."""
 
     name = "two_shot"
-
-    def supports(self, op: Collective, topology: Topology) -> bool:
-        """See :func:`peer_memory_supports`."""
-        return peer_memory_supports(op, topology)
 
     def traffic(self, op: Collective, size: F64, topology: Topology) -> F64:  # noqa: ARG002
         """(n - 1)/n of the message, twice."""
         return size * (2.0 * (topology.gpus - 1) / topology.gpus)
-
-    def times(
-        self, op: Collective, size: F64, topology: Topology, constants: Constants
-    ) -> AlgorithmTime:
-        """Two barriers and two passes."""
-        return direct_time(constants, self.traffic(op, size, topology), topology)

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from silicast.communication.correction import LONG, SHORT, Model
 from silicast.communication.features import RELEASE, Call, for_trees, is_short, names_of, table
 from silicast.core.numerics import F64, I64
-from silicast.core.prediction import Z90
 from silicast.learning.artefact import Learned, Trained
 from silicast.learning.boosting import Settings, train, train_forest, train_quantile
 from silicast.learning.ceiling import QUANTILE, without_who
 from silicast.learning.oblivious import codes, no_trees
+from silicast.learning.training import device_sd, mean_ape, normal_sd
 
 MIN_ROWS = 60
 """Least number of rows of a correction."""
@@ -24,7 +24,7 @@ BLANK_EVERY = 3
 """One row in so many is repeated without its release, because many queries state none."""
 FEWEST_OF_KIND = 20
 """Least number of short or long rows whose errors are estimated separately."""
-SHARED_FLOOR, UNSEEN_DEVICE_FLOOR = 0.01, 0.04
+UNSEEN_DEVICE_FLOOR = 0.04
 
 OF_CEILING = Settings(trees=60, depth=6, rate=0.15)
 
@@ -109,30 +109,26 @@ def _train_one(
         part = train(rows.columns[:, others], rows.target[others], settings)
         across[out] = part.evaluate(rows.columns[:, out]) - rows.target[out]
     named, blank = fit & ~rows.blank, fit & rows.blank
-    if _ape(across[named]) >= _ape(-rows.target[named]):
+    if mean_ape(across[named]) >= mean_ape(-rows.target[named]):
         return None
     held = rows.held_out & ~rows.blank
     left = trees.evaluate(rows.columns[:, held]) - rows.target[held]
     architecture, launch = parts[0].call.topology.device.architecture, parts[0].call.launch
     trained = Trained(
-        key=key,
-        architecture=architecture,
-        dtypes=[launch],
-        devices=devices,
-        features=list(names),
-        log_sd=_sd(across[named]),
-        blank_log_sd=_sd(across[blank]) if blank.any() else 0.0,
-        shared_log_sd=_shared(across[named], rows.device[named], len(devices)),
+        key=key, architecture=architecture, dtypes=[launch], devices=devices, features=list(names),
+        log_sd=normal_sd(across[named]),
+        blank_log_sd=normal_sd(across[blank]) if blank.any() else 0.0,
+        shared_log_sd=device_sd(across[named], rows.device[named], len(devices)),
         device_log_sd=max(UNSEEN_DEVICE_FLOOR, _unseen(rows, named, len(devices), settings)),
         rows=int(named.sum()),
         scores={
-            "analytic": round(_ape(-rows.target[held]), 2) if held.any() else 0.0,
-            "learned": round(_ape(left), 2) if held.any() else 0.0,
+            "analytic": round(mean_ape(-rows.target[held]), 2) if held.any() else 0.0,
+            "learned": round(mean_ape(left), 2) if held.any() else 0.0,
             "rows": int(held.sum()),
             SHORT: _sd_of(across, named & rows.short, named),
             LONG: _sd_of(across, named & ~rows.short, named),
         },
-    )
+    )  # fmt: skip
     ceiling = train_quantile(
         trees.common.bins, without_who(rows.columns[:, named], names), rows.target[named], QUANTILE,
         OF_CEILING,
@@ -146,14 +142,10 @@ def _table(part: MeasuredCalls, model: Model, names: tuple[str, ...], devices: l
     columns = table(part.call, part.size, selection, bound, names)
     count = len(part.size)
     named = _Table(
-        columns,
-        np.log(part.seconds / np.maximum(selection.time_s, bound)),
-        part.held_out,
-        part.fold,
-        np.full(count, devices.index(part.call.topology.device.name)),
-        is_short(selection),
-        np.zeros(count, dtype=np.bool_),
-    )
+        columns, np.log(part.seconds / np.maximum(selection.time_s, bound)), part.held_out,
+        part.fold, np.full(count, devices.index(part.call.topology.device.name)),
+        is_short(selection), np.zeros(count, dtype=np.bool_),
+    )  # fmt: skip
     released = [row for row, name in enumerate(names) if name.startswith(RELEASE)]
     if not columns[released].any():
         return named
@@ -196,21 +188,6 @@ def _unseen(rows: _Table, named: NDArray[np.bool_], devices: int, settings: Sett
     return worst
 
 
-def _shared(left: F64, device: I64, devices: int) -> float:
-    """Median error of a device's rows, root mean square over the devices."""
-    medians = [float(np.median(left[device == n])) for n in range(devices) if (device == n).any()]
-    return max(SHARED_FLOOR, float(np.sqrt(np.mean(np.square(medians)))))
-
-
-def _sd(left: F64) -> float:
-    """The sd of the normal law that has the same share of errors inside its 90 % interval."""
-    return float(np.quantile(np.abs(left), 0.9)) / Z90
-
-
 def _sd_of(left: F64, some: NDArray[np.bool_], all_: NDArray[np.bool_]) -> float:
-    """The same of some rows, or of all where those are few."""
-    return round(_sd(left[some if int(some.sum()) >= FEWEST_OF_KIND else all_]), 4)
-
-
-def _ape(left: F64) -> float:
-    return float(100.0 * np.abs(np.exp(left) - 1.0).mean())
+    """The sd of errors of some rows, or of all where those are few."""
+    return round(normal_sd(left[some if int(some.sum()) >= FEWEST_OF_KIND else all_]), 4)

@@ -42,10 +42,12 @@ class SilicastError(Exception):
 
     def at(self, field: str, file: str = "") -> SilicastError:
         """The same error, one level further out: ``field`` is put before the path."""
-        path = f"{field}.{self.field}" if self.field else field
-        return SilicastError(
-            self.message, kind=self.kind, field=path, hint=self.hint, file=file or self.file
-        )
+        return self.located(f"{field}.{self.field}" if self.field else field, file)
+
+    def located(self, field: str = "", file: str = "") -> SilicastError:
+        """The same error; ``field`` and ``file`` replace its own where they are given."""
+        field, file = field or self.field, file or self.file
+        return SilicastError(self.message, kind=self.kind, field=field, hint=self.hint, file=file)
 
     def __str__(self) -> str:
         where = ": ".join(part for part in (self.file, self.field) if part)

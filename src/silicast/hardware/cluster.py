@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.naming import normalise
 from silicast.hardware.device import UPLINK, Device, Link
 from silicast.hardware.host import Host, host_of_system
@@ -192,20 +192,13 @@ def cluster_of(
             f"expected whole nodes of {per_node}, found {pods}", field="cluster.gpus_per_pod"
         )
     return Cluster(
-        device=device,
-        gpus=gpus or max(domain, per_node),
-        gpus_per_node=per_node,
-        domain=domain,
-        intra_node=link,
-        inter_node=network,
-        name=name,
-        host=host or host_of_system(name),
+        device=device, gpus=gpus or max(domain, per_node), gpus_per_node=per_node, domain=domain,
+        intra_node=link, inter_node=network, name=name, host=host or host_of_system(name),
         assumed=tuple(field for field in assumed if field != "inter_node" or inter_node is None),
-        price_per_gpu_hour=price_per_gpu_hour,
-        pod=pods,
+        price_per_gpu_hour=price_per_gpu_hour, pod=pods,
         inter_pod=None if above is None else _network(above, "cluster.inter_pod"),
         oversubscription=over,
-    )
+    )  # fmt: skip
 
 
 def _system(device: Device, wanted: str) -> tuple[str, SystemEntry, tuple[str, ...]]:
@@ -217,12 +210,8 @@ def _system(device: Device, wanted: str) -> tuple[str, SystemEntry, tuple[str, .
             name = index.canonical(named)
         except SilicastError as error:
             field = "cluster.topology" if wanted else "device.usual_system"
-            raise SilicastError(
-                error.message,
-                kind=error.kind,
-                field=field,
-                hint=f"known are {', '.join(index.names)}",
-            ) from None
+            known = f"known are {', '.join(index.names)}"
+            raise unknown_name(error.message, field, known) from None
         return name, index.get(name), ()
     usual = usual_system(device.name)
     if usual is not None:
@@ -274,11 +263,7 @@ def _network(wanted: str | Network, field: str = "cluster.inter_node") -> Networ
     try:
         name = index.canonical(wanted)
     except SilicastError as error:
-        raise SilicastError(
-            error.message,
-            kind=error.kind,
-            field=field,
-            hint=f"known are {', '.join(index.names)}; or describe the network as a table",
-        ) from None
+        known = f"known are {', '.join(index.names)}; or describe the network as a table"
+        raise unknown_name(error.message, field, known) from None
     entry = index.get(name)
     return Network(name, entry.bandwidth_gb_per_s * 1e9, entry.latency_us * 1e-6)

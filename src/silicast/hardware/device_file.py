@@ -224,11 +224,8 @@ def build(table: DeviceFile) -> Device:
     boost_hz = table.clocks.boost_mhz * 1e6
     max_hz = (table.clocks.max_mhz or table.clocks.boost_mhz) * 1e6
     return Device(
-        name=table.name,
-        vendor=table.vendor,
-        architecture=table.architecture,
-        execution_model=table.execution_model,
-        compute=_level(table.compute),
+        name=table.name, vendor=table.vendor, architecture=table.architecture,
+        execution_model=table.execution_model, compute=_level(table.compute),
         memory={
             name: _memory(name, level, boost_hz, max_hz) for name, level in table.memory.items()
         },
@@ -243,17 +240,14 @@ def build(table: DeviceFile) -> Device:
         aliases=tuple(table.aliases),
         sources=dict(table.sources),
         unknowns=(*table.unknown, *(() if table.power.cap_w else (NO_CAP,))),
-    )
+    )  # fmt: skip
 
 
 def tabulate(device: Device) -> DeviceFile:
     """The table of a device that was made in code; :func:`build` gives the device back."""
     return DeviceFile(
-        name=device.name,
-        vendor=device.vendor,
-        architecture=device.architecture,
-        execution_model=device.execution_model,
-        compute=_compute_table(device.compute),
+        name=device.name, vendor=device.vendor, architecture=device.architecture,
+        execution_model=device.execution_model, compute=_compute_table(device.compute),
         memory={
             name: MemoryTable(
                 scope=level.scope,
@@ -285,7 +279,7 @@ def tabulate(device: Device) -> DeviceFile:
         usual_system=device.usual_system,
         sources=dict(device.sources),
         unknown=[path for path in device.unknowns if path != NO_CAP],
-    )
+    )  # fmt: skip
 
 
 def _link(name: str, table: LinkTable) -> Link:
@@ -333,15 +327,11 @@ def _compute_table(level: ComputeLevel) -> ComputeTable:
 def _memory(name: str, level: MemoryTable, boost_hz: float, max_hz: float) -> MemoryLevel:
     per_clock = (level.bandwidth_bytes_per_clock or 0.0) * boost_hz
     return MemoryLevel(
-        name=name,
-        scope=level.scope,
-        capacity_bytes=_capacity(level),
+        name=name, scope=level.scope, capacity_bytes=_capacity(level),
         bandwidth_bytes_per_s=(level.bandwidth_gb_per_s or 0.0) * 1e9 or per_clock,
-        latency_s=(level.latency_ns or 0.0) * 1e-9,
-        technology=level.technology,
-        inline_ecc=level.inline_ecc,
-        peak_bytes_per_s=(level.peak_bytes_per_clock or 0.0) * max_hz,
-    )
+        latency_s=(level.latency_ns or 0.0) * 1e-9, technology=level.technology,
+        inline_ecc=level.inline_ecc, peak_bytes_per_s=(level.peak_bytes_per_clock or 0.0) * max_hz,
+    )  # fmt: skip
 
 
 def _capacity(level: MemoryTable) -> float:

@@ -107,28 +107,19 @@ def _scheme(variant: Variant, architecture: str) -> Scheme:
     rotates = variant.flag("rope", default=causal and call.holds(_CALL, "rope"))
     usual, around = kernels_of(caller), library(caller).attention_call
     return Scheme(
-        library=name,
-        caller=caller,
-        mainloop=kernel.mainloop,
-        packs=kernel.packs,
+        library=name, caller=caller, mainloop=kernel.mainloop, packs=kernel.packs,
         packs_single=kernel.packs_single or architecture in around.packs_single,
-        longest_first=kernel.longest_first,
-        splits=kernel.splits,
-        plans=kernel.plans,
-        small_tiles=kernel.small_tiles,
-        decode_rows=kernel.decode_rows,
-        most_splits=kernel.most_splits,
-        packs_groups=kernel.packs_groups,
-        widths=tuple(kernel.widths),
-        appends=appends,
-        rotates=rotates,
+        longest_first=kernel.longest_first, splits=kernel.splits, plans=kernel.plans,
+        small_tiles=kernel.small_tiles, decode_rows=kernel.decode_rows,
+        most_splits=kernel.most_splits, packs_groups=kernel.packs_groups,
+        widths=tuple(kernel.widths), appends=appends, rotates=rotates,
         omitted=int(usual.holds(_CALL, "append") and not appends)
         + int(usual.holds(_CALL, "rope") and not rotates),
         visits_masked=name in library(variant.library).attention_call.visits_masked,
         widens_cache=around.widens_cache and not kernel.plans,
         single_head_kernel=around.single_head_kernel,
         encoder=not (causal or appends),
-    )
+    )  # fmt: skip
 
 
 def style_of(variant: Variant, device: Device) -> str:

@@ -112,18 +112,12 @@ class CountedFallback(Fallback):
         constants = load_physics(self.group).constants(device.architecture)
         experts = batch.dims.get("experts", none)
         work = Work(
-            matrix_ops=flops,
-            matrix_issued=flops,
-            vector_ops=none,
-            vector_useful=none,
-            special_ops=none,
-            read_bytes=moved,
-            write_bytes=none,
-            moved_bytes=moved,
+            matrix_ops=flops, matrix_issued=flops, vector_ops=none, vector_useful=none,
+            special_ops=none, read_bytes=moved, write_bytes=none, moved_bytes=moved,
             serial_s=none + experts * constants.get(f"{self.family}.expert_s", 0.0),
             tasks=xp.full_like(flops, rates.units),
             packed_bytes=moved * constants.get(f"{self.family}.packing", 0.0),
-        )
+        )  # fmt: skip
         return analyse_work(work, rates, variant)
 
 
@@ -158,17 +152,12 @@ def _work_of(stream: Stream, rates: Rates, factor: float, calls: float) -> Work:
         none if x is None else none + xp.float64(x) for x in (stream.reread_bytes, stream.matrix)
     )
     return Work(
-        matrix_ops=0.5 * matrix,
-        matrix_issued=matrix,
-        vector_ops=none + xp.float64(stream.fma),
-        vector_useful=none,
-        special_ops=none + xp.float64(stream.xu),
-        read_bytes=read,
-        write_bytes=written,
-        moved_bytes=(read + written) * factor + _second_sweep(again, rates),
+        matrix_ops=0.5 * matrix, matrix_issued=matrix, vector_ops=none + xp.float64(stream.fma),
+        vector_useful=none, special_ops=none + xp.float64(stream.xu), read_bytes=read,
+        write_bytes=written, moved_bytes=(read + written) * factor + _second_sweep(again, rates),
         serial_s=none + rates.launch_s * (stream.kernels * calls - 1.0),
         tasks=none + xp.float64(stream.tasks),
-    )
+    )  # fmt: skip
 
 
 def _second_sweep(again: F64, rates: Rates) -> F64:

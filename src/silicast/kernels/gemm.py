@@ -27,7 +27,6 @@ from silicast.kernels.gemm_constants import (
     queued,
     run_as,
 )
-from silicast.kernels.gemm_features import features
 from silicast.kernels.gemm_model import ROWS_PER_CHUNK, GemmRates, Steps, evaluate, stays_in_l2
 from silicast.kernels.gemm_tiles import Tiles, gemm_sizes, tiles_for
 from silicast.kernels.implementation import Analysis, Demand, Implementation, Lazy, register
@@ -84,14 +83,10 @@ def _make_setting(variant: Variant, device: Device, constants: Mapping[str, floa
     recipe = run_as(recipe_for(variant.dtype), device, variant.kernel)
     pipe = device.matrix_pipe(recipe.compute)
     tiles = tiles_for(
-        device.architecture,
-        pipe,
-        constants["smallest_tile_m"],
-        constants["smallest_tile_n"],
-        compute=recipe.compute,
-        narrow_rows=constants.get("narrow_rows", 0.0),
+        device.architecture, pipe, constants["smallest_tile_m"], constants["smallest_tile_n"],
+        compute=recipe.compute, narrow_rows=constants.get("narrow_rows", 0.0),
         skinny_rows=constants.get("skinny_rows", 0.0),
-    )
+    )  # fmt: skip
     rates = GemmRates.of(device, recipe, pipe, variant, constants)
     return Setting(
         recipe=recipe, pipe=pipe, constants=constants, tiles=tiles, rates=rates,
@@ -288,14 +283,39 @@ def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analys
         },
         demand=demand,
         features=Lazy(
-            lambda: features(
-                rates, setting.tiles, best, demand, demand.pipe_work[setting.pipe], (m, n, k), ops,
-                moved, setting.constants["launch_s"],
-            )
+            lambda: _features(setting, best, demand, {"m": m, "n": n, "k": k}, ops, moved)
         ),
         independent_log_sd=_independent_log_sd(setting, time),
         choice=lambda: [labels[int(index)] for index in xp.tolist(best["best"])],
     )  # fmt: skip
+
+
+def _features(
+    setting: Setting, best: Mapping[str, F64], demand: Demand, sizes: Mapping[str, F64], ops: F64,
+    moved: F64,
+) -> dict[str, F64]:  # fmt: skip
+    """What learned corrections read: ratios of the columns of each row's best candidate.
+
+    Ratios, not logarithms: they are the same bits in every batch; learners take logs.
+    """
+    rates, time = setting.rates, best["time"]
+    ridge = rates.core_rate * rates.cores / rates.dram
+    found = {f"{name}_share": best[name] / time for name in ("tensor", "l2", "dram", "chain")}
+    found["launch_share"] = setting.constants["launch_s"] / time
+    found["padding"] = demand.pipe_work[setting.pipe] / ops
+    found["waves"] = demand.waves
+    found["fill"] = demand.waves / xp.ceil(demand.waves)
+    found["working_set_over_l2"] = moved / rates.l2_bytes
+    found["rereads"] = best["dram_bytes"] / moved
+    found["intensity_over_ridge"] = ops / (moved * ridge)
+    for name, size in sizes.items():
+        eighths = size * 0.125
+        found[f"{name}_odd"] = eighths - xp.floor(eighths)
+    found["steps"] = best["block_steps"]
+    if "quantise" in best:
+        found["quantise_share"] = best["quantise"] / time
+    found.update(zip(setting.tiles.near_names, best["near"], strict=True))
+    return found
 
 
 def _independent_log_sd(setting: Setting, time: F64) -> F64:

@@ -82,18 +82,12 @@ class GemmRates:
         assumed_l2 = c["l2_bytes_per_clock_per_core"] * device.cores * device.clocks.boost_hz
         return GemmRates(
             core_rate=device.rate_per_core(pipe, recipe.compute) * device.clocks.boost_hz,
-            cores=float(device.cores),
-            clock_hz=device.clocks.boost_hz,
-            dram=data_rate(device),
-            l2=device.l2.bandwidth_bytes_per_s or assumed_l2,
-            l2_bytes=device.l2.capacity_bytes,
-            a_bytes=recipe.activation_bits / 8.0,
-            b_bytes=recipe.weight_bits / 8.0,
-            c_bytes=BITS[recipe.output] / 8.0,
-            widen_s=_widen_s(device, recipe, pipe, c),
-            weight_copies=weights,
-            activation_copies=activations,
-        )
+            cores=float(device.cores), clock_hz=device.clocks.boost_hz, dram=data_rate(device),
+            l2=device.l2.bandwidth_bytes_per_s or assumed_l2, l2_bytes=device.l2.capacity_bytes,
+            a_bytes=recipe.activation_bits / 8.0, b_bytes=recipe.weight_bits / 8.0,
+            c_bytes=BITS[recipe.output] / 8.0, widen_s=_widen_s(device, recipe, pipe, c),
+            weight_copies=weights, activation_copies=activations,
+        )  # fmt: skip
 
 
 def _campaign_copies(variant: Variant) -> tuple[float, float]:

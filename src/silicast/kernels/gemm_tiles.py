@@ -145,14 +145,10 @@ def _tiles(
     columns = np.array(rows, dtype=np.float64)
     small, large = FETCHED[family]
     return Tiles(
-        family=family,
-        m=columns[:, 0:1].copy(),
-        n=columns[:, 1:2].copy(),
-        k_bytes=k_bytes,
-        resident=columns[:, 2:3].copy(),
-        labels=labels,
+        family=family, m=columns[:, 0:1].copy(), n=columns[:, 1:2].copy(), k_bytes=k_bytes,
+        resident=columns[:, 2:3].copy(), labels=labels,
         fetched=np.where(columns[:, 0:1] * columns[:, 1:2] >= 16384.0, large, small),
-    )
+    )  # fmt: skip
 
 
 def _with_few(

@@ -325,16 +325,11 @@ def shared_of(model: Implementation, variant: Variant, device: Device) -> Shared
     substitution = (said,) if said else ()
     quality = software_quality(device, model.family, compute)
     return Shared(
-        device=device,
-        substitution=substitution,
-        quality=quality,
-        is_plain=quality.is_plain,
-        log_sd=log_sd,
-        variance=sum(value * value for value in log_sd.values()),
-        stand_ins=stand_ins(device),
-        warnings=(*substitution, *stand_ins(device)),
+        device=device, substitution=substitution, quality=quality, is_plain=quality.is_plain,
+        log_sd=log_sd, variance=sum(value * value for value in log_sd.values()),
+        stand_ins=stand_ins(device), warnings=(*substitution, *stand_ins(device)),
         measured=not (said or unknown_cap(device)) and model.is_measured(variant, device),
-    )
+    )  # fmt: skip
 
 
 @final

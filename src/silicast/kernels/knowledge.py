@@ -89,13 +89,10 @@ def software_quality(device: Device, family: str, compute: str = "") -> Quality:
         return constants.get(f"{family}.{compute}.{name}", plain)
 
     return Quality(
-        value("slowdown", PLAIN.slowdown),
-        value("extra_peaks", PLAIN.extra_peaks),
-        value("extra_s", PLAIN.extra_s),
-        value("stream_extra_s", PLAIN.stream_extra_s),
-        value("task_s", PLAIN.task_s),
-        value("independent_log_sd", PLAIN.independent_log_sd),
-    )
+        value("slowdown", PLAIN.slowdown), value("extra_peaks", PLAIN.extra_peaks),
+        value("extra_s", PLAIN.extra_s), value("stream_extra_s", PLAIN.stream_extra_s),
+        value("task_s", PLAIN.task_s), value("independent_log_sd", PLAIN.independent_log_sd),
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=4096)

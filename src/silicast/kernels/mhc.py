@@ -41,13 +41,10 @@ class HyperConnection(StreamingKernel):
         elements = tokens * sizes["hidden"] * streams
         if variant.flag("post"):
             return Stream(
-                read_bytes=tokens * (streams + 1) * row,
-                write_bytes=tokens * streams * row,
-                flops=elements * 2 * (streams + 1),
-                fma=elements * (streams + 1),
-                xu=tokens,
+                read_bytes=tokens * (streams + 1) * row, write_bytes=tokens * streams * row,
+                flops=elements * 2 * (streams + 1), fma=elements * (streams + 1), xu=tokens,
                 tasks=tokens * -(-sizes["hidden"] // CHUNK),
-            )
+            )  # fmt: skip
         weights = streams * (streams + 2)
         return Stream(
             read_bytes=tokens * streams * row, write_bytes=tokens * (row + weights * 4),

@@ -164,13 +164,10 @@ class _Prefill:
         resource_s = self.useful.bound(device, pipe, scheme.math, self.batch.variant.cache)
         bound = xp.maximum(xp.maximum(resource_s["tensor"], resource_s["dram"]), resource_s["l2"])
         return msgspec.structs.replace(
-            found,
-            time_s=time_s,
-            bound_s=bound,
-            resource_s={**resource_s, "launch": launch},
+            found, time_s=time_s, bound_s=bound, resource_s={**resource_s, "launch": launch},
             features={**found.features, "around_share": abs(around_s) / time_s},
             independent_log_sd=xp.full_like(time_s, c["independent_log_sd"]),
-        )
+        )  # fmt: skip
 
 
 @lru_cache(maxsize=1024)
@@ -196,16 +193,11 @@ def _scheme(variant: Variant, device: Device, *, absorbed: bool) -> Scheme:
     like = scheme.style.tiles_of.get(scheme.mainloop)
     tiles = attention_rule(Facts(like, architecture=architecture)) if like else AttentionRule()
     return Scheme(
-        library=scheme.label,
-        caller=scheme.style.constants,
-        mainloop=scheme.mainloop,
-        packs=absorbed,
-        packs_single=absorbed,
-        longest_first=scheme.mainloop != "mma",
-        splits=absorbed and scheme.mainloop == "wgmma",
-        small_tiles=tiles.small_tiles,
+        library=scheme.label, caller=scheme.style.constants, mainloop=scheme.mainloop,
+        packs=absorbed, packs_single=absorbed, longest_first=scheme.mainloop != "mma",
+        splits=absorbed and scheme.mainloop == "wgmma", small_tiles=tiles.small_tiles,
         widths=tuple(tiles.widths),
-    )
+    )  # fmt: skip
 
 
 def _chosen(first: NDArray[np.bool_], a: Analysis, b: Analysis) -> Analysis:

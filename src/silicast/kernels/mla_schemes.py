@@ -76,15 +76,11 @@ def mla_scheme(variant: Variant, device: Device) -> MlaScheme:
         elif style.absorbs:
             absorbed = EVERY_LENGTH
     return MlaScheme(
-        label=rule.style,
-        style=style,
-        mainloop=NEWEST.get(architecture, "mma") if style.asynchronous else "mma",
-        engine=engine,
-        projects=projects,
-        absorbed_up_to=absorbed,
-        narrow=narrow,
+        label=rule.style, style=style,
+        mainloop=NEWEST.get(architecture, "mma") if style.asynchronous else "mma", engine=engine,
+        projects=projects, absorbed_up_to=absorbed, narrow=narrow,
         math=_math(variant, style, device, narrow=narrow),
-    )
+    )  # fmt: skip
 
 
 def _math(variant: Variant, style: LatentStyle, device: Device, *, narrow: bool) -> str:

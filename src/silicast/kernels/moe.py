@@ -251,13 +251,10 @@ def _columns(batch: OpBatch) -> Columns:
     one = batch.filled(1)
     tp = dims.get("tp", one)
     return Columns(
-        tokens=tokens,
-        experts=experts,
-        topk=xp.minimum(dims["topk"], experts),
-        hidden=dims["hidden"],
-        inner=-(-dims["intermediate"] // tp),
+        tokens=tokens, experts=experts, topk=xp.minimum(dims["topk"], experts),
+        hidden=dims["hidden"], inner=-(-dims["intermediate"] // tp),
         ep=xp.minimum(dims.get("ep", one), experts),
-    )
+    )  # fmt: skip
 
 
 def layer_of(setting: Setting, size: Columns) -> Layer:

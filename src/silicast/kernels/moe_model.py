@@ -124,22 +124,14 @@ class ExpertRates:
         assumed_l2 = l2 * device.cores * device.clocks.boost_hz
         return ExpertRates(
             core_rate=device.rate_per_core(pipe, recipe.compute) * device.clocks.boost_hz,
-            cores=float(device.cores),
-            clock_hz=device.clocks.boost_hz,
+            cores=float(device.cores), clock_hz=device.clocks.boost_hz,
             dram=device.dram.bandwidth_bytes_per_s,
-            l2=device.l2.bandwidth_bytes_per_s or assumed_l2,
-            l2_bytes=device.l2.capacity_bytes,
-            step_bytes=STEP_BYTES[pipe],
-            a_bytes=recipe.activation_bits / 8.0,
-            b_bytes=b_bytes,
-            c_bytes=BITS[recipe.output] / 8.0,
-            unpacks=unpacks,
-            quantizes=recipe.quantizes,
-            gated=is_gated(variant),
-            part=part,
-            cache=variant.cache,
+            l2=device.l2.bandwidth_bytes_per_s or assumed_l2, l2_bytes=device.l2.capacity_bytes,
+            step_bytes=STEP_BYTES[pipe], a_bytes=recipe.activation_bits / 8.0, b_bytes=b_bytes,
+            c_bytes=BITS[recipe.output] / 8.0, unpacks=unpacks, quantizes=recipe.quantizes,
+            gated=is_gated(variant), part=part, cache=variant.cache,
             tuned=recipe.name if expert_styles()[style].tuned else "",
-        )
+        )  # fmt: skip
 
 
 @final
@@ -172,16 +164,11 @@ class Layer(Struct, frozen=True):
         sums = (loads.tokens(), loads.experts_hit(), loads.experts())
         assigned, hit, experts = (xp.like(tokens, each) for each in sums)
         return Layer(
-            tokens=xp.float64(tokens),
-            assigned=xp.maximum(assigned, 1.0),
-            topk=xp.float64(topk),
-            hit=xp.maximum(hit, 1.0),
-            experts=experts,
-            hidden=xp.float64(hidden),
-            inner=xp.float64(inner),
-            tiles=xp.maximum(loads.tiles(_SIZES), 1.0),
+            tokens=xp.float64(tokens), assigned=xp.maximum(assigned, 1.0), topk=xp.float64(topk),
+            hit=xp.maximum(hit, 1.0), experts=experts, hidden=xp.float64(hidden),
+            inner=xp.float64(inner), tiles=xp.maximum(loads.tiles(_SIZES), 1.0),
             remote=1.0 - 1.0 / ep,
-        )
+        )  # fmt: skip
 
 
 COLUMNS = ("blocks", "per_core", "padded", "tensor", "l2", "dram", "chain")
@@ -243,13 +230,10 @@ class Steps:
             tensor_s = tensor_s + tile.n * depth / (c["unpack_per_clock"] * rates.clock_hz)
         store_rate = c["store_bytes_per_clock"] * rates.clock_hz
         return Steps(
-            tile=tile,
-            depth=depth,
-            operations=operations,
-            tensor_s=tensor_s,
+            tile=tile, depth=depth, operations=operations, tensor_s=tensor_s,
             l2_s=operands / (rates.l2 * c["l2_efficiency"]),
             store_s=tile.m * tile.n * (rates.c_bytes / store_rate),
-        )
+        )  # fmt: skip
 
 
 def grouped_products(

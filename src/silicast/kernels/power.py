@@ -89,13 +89,10 @@ def budget_from(device: Device, dtype: str, c: Mapping[str, float]) -> Budget:
     if idle is None:
         idle = c["idle_share"] * (device.power_cap_w or 0.0)
     return Budget(
-        cap_w=cap,
-        idle_w=idle,
-        dram_w=device.dram.bandwidth_bytes_per_s * c["dram_byte_j"],
+        cap_w=cap, idle_w=idle, dram_w=device.dram.bandwidth_bytes_per_s * c["dram_byte_j"],
         core_w=device.peak_per_s(device.matrix_pipe(compute), compute) * energy,
-        heat_s=c["campaign_heat_s"],
-        floor=min(floor_hz / device.clocks.boost_hz, 1.0),
-    )
+        heat_s=c["campaign_heat_s"], floor=min(floor_hz / device.clocks.boost_hz, 1.0),
+    )  # fmt: skip
 
 
 def _operation_j(device: Device, c: Mapping[str, float], floor_hz: float) -> float:

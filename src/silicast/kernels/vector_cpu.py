@@ -165,21 +165,15 @@ class CpuConv2d(Fallback):
             serial_s = c["convolution_s"] + fresh * rates.fresh_s_per_byte
         return analyse_work(
             Work(
-                matrix_ops=2.0 * fewest_products(shape, recipe.compute),
-                matrix_issued=issued,
-                vector_ops=none,
-                vector_useful=none,
-                special_ops=none,
-                read_bytes=read,
-                write_bytes=written,
-                moved_bytes=read + written,
-                serial_s=serial_s,
+                matrix_ops=2.0 * fewest_products(shape, recipe.compute), matrix_issued=issued,
+                vector_ops=none, vector_useful=none, special_ops=none, read_bytes=read,
+                write_bytes=written, moved_bytes=read + written, serial_s=serial_s,
                 tasks=xp.maximum(shape.n * shape.groups, 1.0) * xp.ceil(shape.p),
                 packed_bytes=packed,
             ),
             rates,
             batch.variant,
-        )
+        )  # fmt: skip
 
 
 def _padding(channels: F64) -> F64:

@@ -179,14 +179,10 @@ class Calibrator:
         estimate = np.maximum(times.estimate_s * exp_fixed(change.log_ratio), times.bound_s)
         spread = exp_fixed(Z90 * change.log_sd)
         return replace(
-            times,
-            estimate_s=estimate,
-            p05_s=np.maximum(estimate / spread, times.bound_s),
-            p95_s=estimate * spread,
-            shared_log_sd={},
-            independent_log_sd=change.log_sd,
+            times, estimate_s=estimate, p05_s=np.maximum(estimate / spread, times.bound_s),
+            p95_s=estimate * spread, shared_log_sd={}, independent_log_sd=change.log_sd,
             calibrated=change.weight,
-        )
+        )  # fmt: skip
 
 
 def _tells_ground(name: str) -> bool:

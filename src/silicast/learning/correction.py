@@ -187,18 +187,12 @@ class Correction:
         ranges, bins = artefact.ranges(trained), forest.common.bins
         outside = np.where(is_mark, _outside(mark, ranges), 0)
         return Correction(
-            columns=columns,
-            bins=bins[rows],
-            ranges=ranges[rows].astype(np.int16),
-            marks=binned(bins, mark) * is_mark,
-            beyond=max(int(outside.max()), 0),
-            sums=ForestSums(forest, artefact.spread(trained)),
-            ceiling=artefact.ceiling(trained),
-            who=[row for row, name in enumerate(names) if name.startswith(WHO)],
-            errors=errors,
-            own=own,
-            ragged=ragged,
-        )
+            columns=columns, bins=bins[rows], ranges=ranges[rows].astype(np.int16),
+            marks=binned(bins, mark) * is_mark, beyond=max(int(outside.max()), 0),
+            sums=ForestSums(forest, artefact.spread(trained)), ceiling=artefact.ceiling(trained),
+            who=[row for row, name in enumerate(names) if name.startswith(WHO)], errors=errors,
+            own=own, ragged=ragged,
+        )  # fmt: skip
 
     def applied(self, found: Estimates, *, ceilings: bool = False) -> KernelTimes:
         """Times of kernels whose analytic estimates are known.

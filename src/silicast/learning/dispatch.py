@@ -145,21 +145,13 @@ def _rows(
     choices = times.analysis.choice() or [""] * len(ops)
     energy = kernel_energy(times, batch, device)
     columns = zip(
-        ops,
-        xp.tolist(times.estimate_s),
-        xp.tolist(times.p05_s),
-        xp.tolist(times.p95_s),
-        xp.tolist(times.bound_s),
-        times.bound_by(),
-        xp.tolist(times.independent_log_sd),
-        choices,
-        times.domains(),
-        times.tiers(),
+        ops, xp.tolist(times.estimate_s), xp.tolist(times.p05_s), xp.tolist(times.p95_s),
+        xp.tolist(times.bound_s), times.bound_by(), xp.tolist(times.independent_log_sd), choices,
+        times.domains(), times.tiers(),
         [None] * len(ops) if energy is None else energy.quantities(),
         [None] * len(ops) if times.ceiling_s is None else xp.tolist(times.ceiling_s),
-        xp.tolist(times.analysis.demand.waves),
-        strict=True,
-    )
+        xp.tolist(times.analysis.demand.waves), strict=True,
+    )  # fmt: skip
     power_measured = energy is None or energy.measured
     return [
         KernelTime(

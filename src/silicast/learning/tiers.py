@@ -128,10 +128,7 @@ def _with_cache(times: KernelTimes, batch: OpBatch, device: Device) -> KernelTim
     sd = substitute_error(device)
     spread = _exp(Z90 * sd)
     return replace(
-        times,
-        p05_s=xp.maximum(times.p05_s / spread, times.bound_s),
-        p95_s=times.p95_s * spread,
+        times, p05_s=xp.maximum(times.p05_s / spread, times.bound_s), p95_s=times.p95_s * spread,
         shared_log_sd={**times.shared_log_sd, "cache_format": sd},
-        warnings=(*times.warnings, UNMEASURED_CACHE.format(stored)),
-        measured=False,
-    )
+        warnings=(*times.warnings, UNMEASURED_CACHE.format(stored)), measured=False,
+    )  # fmt: skip

@@ -118,7 +118,7 @@ def _train_one(
     left = trees.evaluate(table.columns) - table.target
     scored = table.held_out & ~table.blank if table.held_out.any() else ~table.blank
     blank = table.blank & (table.held_out if table.held_out.any() else True)
-    shared = _shared(left[scored], table.device[scored], len(devices))
+    shared = device_sd(left[scored], table.device[scored], len(devices))
     if not _better(left[scored], table.target[scored]):
         return None
     ceiling = _ceiling(trees.common.bins, table, fit, names)
@@ -133,14 +133,14 @@ def _train_one(
         dtypes=[dtype],
         devices=[find_device(name).name for name in devices],
         features=list(names),
-        log_sd=_sd(apart[scored]),
-        blank_log_sd=_sd(left[blank] / usual[blank]) if blank.any() else 0.0,
+        log_sd=normal_sd(apart[scored]),
+        blank_log_sd=normal_sd(left[blank] / usual[blank]) if blank.any() else 0.0,
         shared_log_sd=shared,
         device_log_sd=max(UNSEEN_DEVICE_FLOOR, _unseen(table, fit, devices, settings)),
         rows=int(fit.sum()),
         scores={
-            "analytic": round(_ape(-table.target[scored]), 2),
-            "learned": round(_ape(left[scored]), 2),
+            "analytic": round(mean_ape(-table.target[scored]), 2),
+            "learned": round(mean_ape(left[scored]), 2),
             "rows": int(scored.sum()),
             "quicker_than_ceiling": round(100.0 * float(above.mean()), 1),
         },
@@ -186,7 +186,7 @@ def _other_release(
         rest.append((left - medians[-1]) / usual[here])
     if len(medians) < 2:
         return 0.0, 0.0
-    return float(np.sqrt(np.mean(np.square(medians)))), _sd(np.concatenate(rest))
+    return float(np.sqrt(np.mean(np.square(medians)))), normal_sd(np.concatenate(rest))
 
 
 def _table(
@@ -263,20 +263,21 @@ def _medians(left: F64, device: NDArray[np.int64], scored: NDArray[np.bool_]) ->
     return found
 
 
-def _shared(left: F64, device: NDArray[np.int64], devices: int) -> float:
+def device_sd(left: F64, device: NDArray[np.int64], devices: int) -> float:
     """Median error of a device's rows, root mean square over the devices."""
     medians = [float(np.median(left[device == n])) for n in range(devices) if (device == n).any()]
     return max(SHARED_FLOOR, float(np.sqrt(np.mean(np.square(medians)))))
 
 
-def _sd(left: F64) -> float:
+def normal_sd(left: F64) -> float:
     """The sd of the normal law that has the same share of errors inside its 90 % interval."""
     return float(np.quantile(np.abs(left), 0.9)) / Z90
 
 
-def _ape(left: F64) -> float:
+def mean_ape(left: F64) -> float:
+    """Mean absolute error of times whose logarithms are off by ``left``, percent."""
     return float(100.0 * np.abs(np.exp(left) - 1.0).mean())
 
 
 def _better(left: F64, target: F64) -> bool:
-    return _ape(left) < _ape(-target)
+    return mean_ape(left) < mean_ape(-target)

@@ -76,13 +76,9 @@ def summarised(how: str, before: Sequence[Scored], after: Sequence[Scored]) -> l
         groups.setdefault((row.case.kind, row.case.group), []).append(place)
     return [
         LeftOut(
-            kind=kind,
-            name=name,
-            rows=len(places),
-            how=how,
-            before=figures([before[i] for i in places]),
-            after=figures([after[i] for i in places]),
+            kind=kind, name=name, rows=len(places), how=how,
+            before=figures([before[i] for i in places]), after=figures([after[i] for i in places]),
             noise=noise_percent([after[i].case for i in places]),
         )
         for (kind, name), places in groups.items()
-    ]
+    ]  # fmt: skip

@@ -57,19 +57,14 @@ def draft_cpu(facts: CpuFacts, relative: Device | None = None) -> Draft:
     words += [facts.hypervisor] if facts.hypervisor else []
     vectors = [flag for flag in ("avx512f", "avx2", "fma", "sve", "asimd") if flag in facts.flags]
     table: Table = {
-        "name": free_name(", ".join(words)),
-        "vendor": facts.vendor_name,
-        "architecture": name,
-        "execution_model": "vector_cpu",
-        "default_gpus_per_node": 1,
+        "name": free_name(", ".join(words)), "vendor": facts.vendor_name, "architecture": name,
+        "execution_model": "vector_cpu", "default_gpus_per_node": 1,
         "compute": {
             "name": "die",
             "count": 1,
             "children": [{"name": "core", "count": facts.cores, "pipes": pipes}],
         },
-        "memory": memory,
-        "clocks": clocks,
-        "unknown": [*drafter.unknown, f"{PIPES}.xu"],
+        "memory": memory, "clocks": clocks, "unknown": [*drafter.unknown, f"{PIPES}.xu"],
         "sources": drafter.sources | {
             "compute": f"{REPORTED}: physical cores that this process may use",
             PIPES: "derived: instructions that the system reports "

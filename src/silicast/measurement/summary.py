@@ -111,14 +111,10 @@ def _family(name: str, rows: Sequence[tuple[KernelRow, Scored]], failed: int) ->
     answered = [(row.latency_us, found) for row, found in rows if found.answered]
     errors = [abs(found.estimate / us - 1.0) for us, found in answered]
     return FamilySummary(
-        name,
-        len(rows),
-        failed,
-        median(spreads) if spreads else None,
-        median(errors) if errors else None,
-        sum(us < found.bound for us, found in answered),
+        name, len(rows), failed, median(spreads) if spreads else None,
+        median(errors) if errors else None, sum(us < found.bound for us, found in answered),
         Counter(flag for row, _ in rows for flag in row.flags),
-    )
+    )  # fmt: skip
 
 
 def _locked_mhz(rows: Sequence[KernelRow], largest: object) -> float | None:

@@ -90,11 +90,8 @@ def measured_json(score: MeasuredScore) -> dict[str, Any]:
     return {
         "groups": [
             {
-                "kind": group.kind,
-                "name": group.name,
-                "rows": group.rows,
-                "unanswered": group.unanswered,
-                "tiers": dict(group.tiers),
+                "kind": group.kind, "name": group.name, "rows": group.rows,
+                "unanswered": group.unanswered, "tiers": dict(group.tiers),
                 "figures": msgspec.structs.asdict(group.after),
                 "without_calibration": (
                     None if group.before is None else msgspec.structs.asdict(group.before)

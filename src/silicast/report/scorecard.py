@@ -53,17 +53,12 @@ def scorecard_page(result: Result) -> str:
         "not edit."
     )
     lines = [
-        f"# {result['title']}",
-        "",
-        origin,
-        "",
-        result["split"],
-        "",
+        f"# {result['title']}", "", origin, "", result["split"], "",
         f"Tier: {result['tier']}. Artefacts `{result['artefacts']}`, data `{result['data']}`."
         + (" A sample of the rows." if result["sampled"] else ""),
         "",
         READING,
-    ]
+    ]  # fmt: skip
     for metric in result["metrics"]:
         lines += ["", f"## {metric['metric']}", "", f"{_headline(metric)}.", ""]
         shown = _shown(metric)

@@ -1,7 +1,7 @@
 """The one interface of what answers a task, and their registry.
 
 A task is one file of :mod:`silicast.scenario.answerers`, named like the task, that subclasses
-:class:`Answerer` and registers itself.
+:class:`Answerer` and registers itself. Tasks without a model share one (:data:`UNMODELLED`).
 """
 
 from __future__ import annotations
@@ -60,6 +60,11 @@ class Answerer(ABC):
         return found
 
 
+UNMODELLED = {
+    "capacity": "capacity search", "plan": "search over parallel plans",
+    "serving": "serving simulation", "workflow": "workflows over pools",
+}  # fmt: skip
+"""Task that no model answers yet -> what is missing."""
 _REGISTRY: dict[str, Answerer] = {}
 
 
@@ -73,9 +78,10 @@ def register(cls: type[Answerer]) -> type[Answerer]:
 
 def answerer_for(task: str) -> Answerer:
     """What answers a task; its module is imported on first use."""
-    if task not in _REGISTRY:
-        importlib.import_module(f"silicast.scenario.answerers.{task}")
-    return _REGISTRY[task]
+    name = "unmodelled" if task in UNMODELLED else task
+    if name not in _REGISTRY:
+        importlib.import_module(f"silicast.scenario.answerers.{name}")
+    return _REGISTRY[name]
 
 
 def not_yet(capability: str, field: str, hint: str = "") -> SilicastError:

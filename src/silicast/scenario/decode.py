@@ -71,13 +71,7 @@ def load(path: Path) -> Scenario:
     try:
         return decode(tree, folder=path.parent, checked=True)
     except SilicastError as error:
-        raise SilicastError(
-            error.message,
-            kind=error.kind,
-            field=error.field,
-            hint=error.hint,
-            file=error.file or str(path),
-        ) from None
+        raise error.located(file=error.file or str(path)) from None
 
 
 def decode(tree: Tree, *, folder: Path | None = None, checked: bool = False) -> Scenario:

@@ -176,15 +176,11 @@ def precision_of(
     stated = any(getattr(table, name) for name in ("weights", "activations", "recipe"))
     try:
         found = Precision.of(
-            weights=canonical("weights"),
-            activations=canonical("activations"),
-            kv_cache=canonical("kv_cache"),
-            recipe=canonical("recipe"),
-            group_size=table.group_size,
-            experts=canonical("experts"),
-            attention=canonical("attention"),
+            weights=canonical("weights"), activations=canonical("activations"),
+            kv_cache=canonical("kv_cache"), recipe=canonical("recipe"), group_size=table.group_size,
+            experts=canonical("experts"), attention=canonical("attention"),
             default=own if stated else default,
-        )
+        )  # fmt: skip
     except SilicastError as error:
         raise (error if error.field.startswith("precision.") else error.at("precision")) from None
     return found, [] if stated else said

@@ -37,4 +37,4 @@ def dtype_name(name: str, field: str) -> str:
     try:
         return recipe_for(SPELLINGS.get(plain, plain)).name
     except SilicastError as error:
-        raise SilicastError(error.message, kind=error.kind, field=field, hint=error.hint) from None
+        raise error.located(field) from None

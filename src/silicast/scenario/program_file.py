@@ -70,9 +70,7 @@ def _read(scenario: Scenario, work: GraphWorkload) -> Graph:
         return read_program(path, given, training=work.mode == "training")
     except SilicastError as error:
         field = f"workload.graph:{error.field}" if error.field else "workload.graph"
-        raise SilicastError(
-            error.message, kind=error.kind, field=field, hint=error.hint, file=error.file
-        ) from None
+        raise error.located(field) from None
 
 
 def _in_mode(graph: Graph, work: GraphWorkload) -> Graph:

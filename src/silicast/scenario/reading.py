@@ -79,9 +79,7 @@ def read_scenario_file(path: Path) -> Tree:
     try:
         return parse_toml(raw)
     except SilicastError as error:
-        raise SilicastError(
-            error.message, kind=error.kind, field=error.field, hint=error.hint, file=str(path)
-        ) from None
+        raise error.located(file=str(path)) from None
 
 
 def read_json_file(path: Path) -> Tree:
@@ -90,9 +88,7 @@ def read_json_file(path: Path) -> Tree:
     try:
         return parse_json(raw)
     except SilicastError as error:
-        raise SilicastError(
-            error.message, kind=error.kind, field=error.field, hint=error.hint, file=str(path)
-        ) from None
+        raise error.located(file=str(path)) from None
 
 
 def parse_toml(raw: bytes) -> Tree:

@@ -18,7 +18,7 @@ from silicast.workload.families.family import Family, families, find_family
 from silicast.workload.families.fields import Fields
 from silicast.workload.families.reader import read_model
 from silicast.workload.ignored_config_fields import ignored_config_fields
-from silicast.workload.json_files import check_depth, in_file
+from silicast.workload.json_files import check_depth
 from silicast.workload.model import LIMITS, ModelConfig
 from silicast.workload.model_file import HF_NAMES
 
@@ -256,6 +256,4 @@ def _foreign(data: Mapping[str, Any], family: Family) -> SilicastError:
 def _named(error: SilicastError, data: Mapping[str, Any], file: str) -> SilicastError:
     """The same error with the configuration's own name of the field, and the file."""
     own = [hf for hf, ours in HF_NAMES.items() if ours == error.field and hf in data]
-    field = own[0] if own else error.field
-    named = SilicastError(error.message, kind=error.kind, field=field, hint=error.hint)
-    return in_file(named, error.file or file)
+    return error.located(own[0] if own else "", error.file or file)

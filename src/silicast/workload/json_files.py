@@ -33,7 +33,7 @@ def json_object(path: Path) -> dict[str, Any]:
             raise SilicastError(f"expected a JSON object, found {type(value).__name__}")
         check_depth(value)
     except SilicastError as error:
-        raise in_file(error, str(path)) from None
+        raise error.located(file=error.file or str(path)) from None
     except OSError as error:
         text = f"cannot read: {error.strerror}"
         raise SilicastError(text, kind="io", file=str(path)) from None
@@ -47,13 +47,6 @@ def json_object(path: Path) -> dict[str, Any]:
     except ValueError as error:  # an integer of thousands of digits
         raise SilicastError(f"not valid JSON: {str(error)[:80]}", file=str(path)) from None
     return value
-
-
-def in_file(error: SilicastError, file: str) -> SilicastError:
-    """The same error, with the file where it names none."""
-    return SilicastError(
-        error.message, kind=error.kind, field=error.field, hint=error.hint, file=error.file or file
-    )
 
 
 def check_depth(value: object, field: str = "", depth: int = 0) -> None:

@@ -13,7 +13,6 @@ from typing import Any, ForwardRef, get_type_hints
 import msgspec
 
 from silicast.core.errors import SilicastError
-from silicast.workload.json_files import in_file
 from silicast.workload.model import (
     LIMITS,
     MLA,
@@ -160,7 +159,7 @@ def build_model(
         base = find(table.base) if table.base else None
         model = _whole(table) if base is None else _changed(table, base)
     except SilicastError as error:
-        raise in_file(error, file) from None
+        raise error.located(file=error.file or file) from None
     default = Precision() if base is None else base.default_precision
     try:
         precision = Precision.of(**_stated(table.precision), default=default)

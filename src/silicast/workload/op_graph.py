@@ -113,9 +113,7 @@ def read_op_graph(path: Path, symbols: Mapping[str, int] | None = None) -> Graph
     try:
         return graph_of_file(found, path.stem, symbols or {})
     except SilicastError as error:
-        raise SilicastError(
-            error.message, kind=error.kind, field=error.field, hint=error.hint, file=str(path)
-        ) from None
+        raise error.located(file=str(path)) from None
 
 
 def graph_of_file(found: GraphFile, name: str, symbols: Mapping[str, int]) -> Graph:

@@ -134,13 +134,10 @@ class Precision:
         group = base.group_size if group_size is None and name == base.recipe else group_size or 0
         kept = name == base.recipe
         return Precision(
-            name,
-            cache,
-            hidden,
-            group,
+            name, cache, hidden, group,
             _own(experts, base.experts if kept else "", name, "experts"),
             _own(attention, base.attention if kept else "", name, "attention"),
-        )
+        )  # fmt: skip
 
 
 def require_agreeing(recipe: str | None, weights: str | None, activations: str | None) -> None:
@@ -239,7 +236,7 @@ def _recipe(name: str, field: str) -> Recipe:
     try:
         return recipe_for(name)
     except SilicastError as error:
-        raise SilicastError(error.message, kind=error.kind, field=field, hint=error.hint) from None
+        raise error.located(field) from None
 
 
 def _storage(name: str, field: str) -> str:

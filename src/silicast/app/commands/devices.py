@@ -12,14 +12,9 @@ from silicast.report.devices import device_card, device_summary, device_table
 
 devices = catalog_app(
     CatalogKind(
-        name="devices",
-        help="List, search and show the devices of the catalog.",
-        index=device_names,
-        names=lambda: device_index().names,
-        find=find_device,
-        summary=device_summary,
-        table=device_table,
-        card=device_card,
+        name="devices", help="List, search and show the devices of the catalog.",
+        index=device_names, names=lambda: device_index().names, find=find_device,
+        summary=device_summary, table=device_table, card=device_card,
         data=lambda device: msgspec.to_builtins(tabulate(device)),
     )
-)
+)  # fmt: skip

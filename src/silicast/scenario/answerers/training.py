@@ -136,20 +136,15 @@ def _answer(
     tier: Tier = "bound" if bound_only else found.step.tier
     return answer(
         metrics={
-            "step_time_s": step,
-            "tokens_per_s_per_gpu": per(step, batch.tokens),
-            "model_tflops_per_gpu": per(step, flops / 1e12),
-            "mfu": per(step, flops / peak),
+            "step_time_s": step, "tokens_per_s_per_gpu": per(step, batch.tokens),
+            "model_tflops_per_gpu": per(step, flops / 1e12), "mfu": per(step, flops / peak),
             "memory_gb": Quantity(
                 memory.total / 1e9, (known + 0.7 * rough) / 1e9, (known + 1.5 * rough) / 1e9
             ),
         },
-        bound={"step_time_s": found.step.bound_seconds},
-        tier=tier,
-        domain=found.step.domain,
-        warnings=said,
-        why=_why(found, deployment, usable),
-    )
+        bound={"step_time_s": found.step.bound_seconds}, tier=tier, domain=found.step.domain,
+        warnings=said, why=_why(found, deployment, usable),
+    )  # fmt: skip
 
 
 def per(step: Quantity, amount: float) -> Quantity:
@@ -161,10 +156,8 @@ def _why(found: TrainingStep, deployment: Deployment, usable: float) -> dict[str
     memory = found.memory
     names = ("weights", "gradients", "optimizer", "activations", "fragmentation", "framework")
     return {
-        **why_tree(found.step.part),
-        "uncertainty": uncertainty_of({"step_time_s": found.step}),
-        "recompute": found.recompute,
-        "clock_mhz": found.clock_hz / 1e6,
+        **why_tree(found.step.part), "uncertainty": uncertainty_of({"step_time_s": found.step}),
+        "recompute": found.recompute, "clock_mhz": found.clock_hz / 1e6,
         "memory_gb": {
             **{name: getattr(memory, name) / 1e9 for name in names},
             "usable": usable / 1e9,
@@ -172,12 +165,10 @@ def _why(found: TrainingStep, deployment: Deployment, usable: float) -> dict[str
         },
         "memory_peak_at": memory.peak_node,
         **calibrated_by(
-            deployment.machine.evidence,
-            [node.op for node in found.micro.model.graph.nodes],
-            deployment.engine,
-            "training",
+            deployment.machine.evidence, [node.op for node in found.micro.model.graph.nodes],
+            deployment.engine, "training",
         ),
         "deployment": description(
             deployment.machine, deployment.model.name, 1, deployment.precision.label
         ),
-    }
+    }  # fmt: skip

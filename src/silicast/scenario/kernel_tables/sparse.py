@@ -134,14 +134,10 @@ def _kernel(meaning: str, dtype: str, names: Mapping[str, tuple[Range, int | Non
     without the new ones.
     """
     return OpSpec(
-        meaning,
-        {"kv_len": LENGTH},
-        {"batch": (BATCH, None), "q_len": (TOKENS, 1), **names},
-        lists=frozenset({"q_len", "kv_len"}),
-        flags={"decode": False},
-        dtypes=("kv_dtype",),
+        meaning, {"kv_len": LENGTH}, {"batch": (BATCH, None), "q_len": (TOKENS, 1), **names},
+        lists=frozenset({"q_len", "kv_len"}), flags={"decode": False}, dtypes=("kv_dtype",),
         default_dtype=dtype,
-    )
+    )  # fmt: skip
 
 
 _RATIO: Mapping[str, tuple[Range, int | None]] = {"ratio": (WIDTH, None), "pool": (WIDTH, None)}

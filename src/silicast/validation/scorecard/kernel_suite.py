@@ -122,12 +122,8 @@ def scored_part(
     """
     found = {name: label(rows, times) for name, label in labels.items()}
     return Scored(
-        metric,
-        measured=US * rows.seconds.astype(np.float64),
-        estimate=US * times.estimate_s,
-        p05=US * times.p05_s,
-        p95=US * times.p95_s,
-        roofline=US * roofline(rows, times),
+        metric, measured=US * rows.seconds.astype(np.float64), estimate=US * times.estimate_s,
+        p05=US * times.p05_s, p95=US * times.p95_s, roofline=US * roofline(rows, times),
         peers={name: US * column for name, column in rows.peers.items()},
         baselines={name: US * column for name, column in (baselines or {}).items()},
         groups={
@@ -135,4 +131,4 @@ def scored_part(
             **{n: np.full(len(rows), x) if isinstance(x, str) else x for n, x in found.items()},
         },
         noise=rows.noise,
-    )
+    )  # fmt: skip

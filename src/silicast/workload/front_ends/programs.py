@@ -144,7 +144,4 @@ def read_program(
     try:
         return reader(path, sizes or {}, training)
     except SilicastError as error:
-        raise SilicastError(
-            error.message, kind=error.kind, field=error.field or "graph", hint=error.hint,
-            file=error.file or str(path),
-        ) from None  # fmt: skip
+        raise error.located(error.field or "graph", error.file or str(path)) from None

@@ -48,13 +48,8 @@ def _scored(metric: str, rows: CollectiveRows, found: F64, line: tuple[float, fl
     regimes = zip(rows.library, rows.launch, strict=True)
     message = ("to 32 KiB", "to 1 MiB", "to 32 MiB", "longer")
     return Scored(
-        metric=metric,
-        measured=rows.seconds * US,
-        estimate=estimate * US,
-        p05=p05 * US,
-        p95=p95 * US,
-        roofline=bound * US,
-        baselines={"alpha-beta": (alpha + bound / share) * US},
+        metric=metric, measured=rows.seconds * US, estimate=estimate * US, p05=p05 * US,
+        p95=p95 * US, roofline=bound * US, baselines={"alpha-beta": (alpha + bound / share) * US},
         groups={
             "device": rows.device,
             "regime": np.array([f"{library} {launch}" for library, launch in regimes]),
@@ -63,7 +58,7 @@ def _scored(metric: str, rows: CollectiveRows, found: F64, line: tuple[float, fl
             "message": ranges(rows.size, (32 << 10, 1 << 20, 32 << 20), message),
         },
         noise=rows.noise,
-    )
+    )  # fmt: skip
 
 
 def _unmeasured(rows: CollectiveRows) -> F64:

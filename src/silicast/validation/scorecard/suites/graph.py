@@ -86,18 +86,15 @@ def _case(row: _Row) -> Case:
             for metric, part in metrics.items()
         },
         labels={
-            "device": str(row["gpu"]),
-            "model": str(row["model"]),
-            "mode": "training" if trains else "inference",
-            "engine": _engine(row),
-            "labels": _labels(row),
-            "set": kind,
+            "device": str(row["gpu"]), "model": str(row["model"]),
+            "mode": "training" if trains else "inference", "engine": _engine(row),
+            "labels": _labels(row), "set": kind,
             "plain NVIDIA without P4 and T4": (
                 PLAIN if kind == PLAIN and row["gpu"] not in _UNSTEADY else OTHERS
             ),
             "self-consistent NVIDIA": "self-consistent NVIDIA" if consistent else OTHERS,
         },
-    )
+    )  # fmt: skip
 
 
 def _number(value: float | None) -> float:
@@ -129,13 +126,10 @@ def answer(case: Case) -> dict[str, Believed]:
         return answered(case)
     work = case.scenario["workload"]
     deployment = Deployment.of(
-        model=find_model(case.scenario["model"]),
-        device=find_device(case.scenario["device"]),
-        engine=find_engine(case.scenario["engine"]),
-        plan=Plan(**case.scenario["parallel"]),
-        precision=Precision.of(weights="fp32"),
-        evidence=EVIDENCE.get(),
-    )
+        model=find_model(case.scenario["model"]), device=find_device(case.scenario["device"]),
+        engine=find_engine(case.scenario["engine"]), plan=Plan(**case.scenario["parallel"]),
+        precision=Precision.of(weights="fp32"), evidence=EVIDENCE.get(),
+    )  # fmt: skip
     framework = Framework(training=Training())
     found = predict_framework_pass(deployment, work["batch"], work["seq_len"], framework)
     return {"e2e_ms": believed(found.total, 1e3)}

@@ -100,20 +100,13 @@ def tuned_rows(data: Path) -> Tuned:
     chip = chips[here]
     known, places = np.unique(chip, return_inverse=True)
     return Tuned(
-        chip=chip,
-        architecture=np.array([CHIPS[name][0] for name in known.tolist()])[places],
+        chip=chip, architecture=np.array([CHIPS[name][0] for name in known.tolist()])[places],
         dtype=kinds[here],
-        cores=np.array([float(CHIPS[name][1]) for name in known.tolist()])[places],
-        m=c["N"],
-        n=c["M"],
-        k=c["K"],
-        batch=c["B"],
-        tile_m=c["MT1"],
-        tile_n=c["MT0"],
-        speed=c["speed"],
+        cores=np.array([float(CHIPS[name][1]) for name in known.tolist()])[places], m=c["N"],
+        n=c["M"], k=c["K"], batch=c["B"], tile_m=c["MT1"], tile_n=c["MT0"], speed=c["speed"],
         absolute=_mapped(table["unit"], str)[here] == "gflops",
         unseen=_unseen(c["M"], c["N"], c["K"], c["B"]),
-    )
+    )  # fmt: skip
 
 
 def _numbers(column: Any) -> F64:

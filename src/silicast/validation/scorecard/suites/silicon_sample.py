@@ -138,13 +138,10 @@ def _deployment(
     evidence: Evidence,
 ) -> Deployment:  # fmt: skip
     return Deployment.of(
-        model=find_model(name),
-        device=find_device(device),
-        engine=as_of(find_engine(engine), version),
-        plan=plan,
-        precision=_precision(name, precision),
-        evidence=evidence,
-    )
+        model=find_model(name), device=find_device(device),
+        engine=as_of(find_engine(engine), version), plan=plan,
+        precision=_precision(name, precision), evidence=evidence,
+    )  # fmt: skip
 
 
 def _precision(name: str, stated: str | None) -> Precision | None:
