@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -205,7 +206,7 @@ def check_program(found: ProgramPass, program: ProgramPass) -> None:
     assert bits(found.times) == bits(program.times)
     assert found.clock_hz == program.clock_hz
     assert found.total.part == program.total.part
-    assert found.memory == program.memory
+    assert replace(found, weights=0).memory == program.memory, "a program counts a tied head"
     for way, half in found.directions.items():
         assert half.part == program.directions[way].part
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 
 from silicast.composition.activation_memory import fragmentation_bytes, peak_bytes
@@ -37,7 +38,10 @@ def predict_framework_pass(
     """
     own = -(-batch // deployment.plan.dp)
     model = _compiled(deployment, _graph(deployment, PassShape(own, seq_len), framework))
-    return predict_pass(model, BatchStates.prefill([seq_len] * own))
+    found = predict_pass(model, BatchStates.prefill([seq_len] * own))
+    plan, policy = deployment.plan, deployment.policy
+    held = weight_bytes(deployment.model, plan, deployment.precision, policy=policy)
+    return replace(found, weights=held)
 
 
 @lru_cache(maxsize=64)

@@ -22,7 +22,7 @@ from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction
 from silicast.kernels.implementation import implementation_for
-from silicast.workload.graph import Direction, Graph
+from silicast.workload.graph import Direction, Graph, parameter_bytes_of
 
 GB = 1e9
 _REMEMBERED = 8
@@ -43,6 +43,7 @@ class ProgramPass:
         model, states, times: what was composed: one state.
         input_bytes: of the program's input, alive all along.
         state_bytes: of gradients, and of what an optimizer keeps.
+        weights: bytes of the fullest pipeline stage's weights; 0 = those that the graph states.
     """
 
     total: Prediction
@@ -54,6 +55,7 @@ class ProgramPass:
     times: StepTimes
     input_bytes: int = 0
     state_bytes: tuple[int, int] = (0, 0)
+    weights: int = 0
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -66,7 +68,7 @@ class ProgramPass:
         machine, graph = self.model.machine, self.model.graph
         activations, worst = max(peak_bytes(each, self.input_bytes) for each in graph.of_stages)
         return ProgramMemory(
-            weights=graph.weight_bytes,
+            weights=self.weights or parameter_bytes_of(graph.graph),
             activations=activations,
             fragmentation=0 if machine.in_line else fragmentation_bytes(activations),
             framework=round(machine.framework_gb * GB),

@@ -21,7 +21,7 @@ from silicast.composition.fusion import Region, regions_of, saved_launches
 from silicast.composition.machine import Machine
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Link
-from silicast.workload.graph import Direction, Graph, parameter_bytes_of
+from silicast.workload.graph import Direction, Graph
 from silicast.workload.op import HOST_WAITS, Op
 from silicast.workload.plan import Plan, Policy
 from silicast.workload.symbols import DECODE_KV, PREFILL_KV
@@ -125,20 +125,6 @@ class StageGraph:
             Executions([(own, graph) for own, graph in self._segments if own == stage])
             for stage in range(self.stages)
         )
-
-    @cached_property
-    def weight_bytes(self) -> int:
-        """Of the weights on the fullest stage."""
-        if self.stages == 1:
-            return parameter_bytes_of(self.graph)
-        held = [0] * self.stages
-        for stage, graph in self._segments:
-            held[stage] += sum(
-                block.count * node.parameter_bytes
-                for block, node in graph.nodes()
-                if block.direction == "forward"
-            )
-        return max(held)
 
     @cached_property
     def counts(self) -> F64:
