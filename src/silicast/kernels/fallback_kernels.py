@@ -25,7 +25,7 @@ from silicast.kernels.implementation import Analysis, Implementation
 from silicast.kernels.physics import load_physics
 from silicast.kernels.roofline import Rates, RooflineKernel, Work, analyse_work
 from silicast.kernels.streaming import Stream, StreamingKernel
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.workload.op import Op, OpBatch
 
 RatesOf = Callable[[Device, str], Rates]
 """Rates of a device for products in one format."""
@@ -78,16 +78,12 @@ class StreamFallback(Fallback):
             special_ops=work.special_ops * constants.get(f"{kind}.special", 1.0),
             vector_ops=work.vector_ops * constants.get(f"{kind}.vector", 1.0),
         )
-        one_by_one = sum(constants.get(f"{name}.element_s", 0.0) for name in _set(batch.variant))
+        flags = [name for name, value in batch.variant.flags if value]
+        one_by_one = sum(constants.get(f"{name}.element_s", 0.0) for name in flags)
         if one_by_one > 0.0:
             elements = xp.float64(stream.fma)
             work = replace(work, serial_s=work.serial_s + elements * one_by_one / rates.units)
         return analyse_work(work, rates, batch.variant)
-
-
-def _set(variant: Variant) -> list[str]:
-    """Flags that are set."""
-    return [name for name, value in variant.flags if value]
 
 
 class CountedFallback(Fallback):

@@ -178,12 +178,10 @@ def _defect(error: BaseException, identity: Identity) -> Refusal:
         identity,
         False,
         Problem(
-            "internal",
-            f"{type(error).__name__}: {text}",
-            "",
+            "internal", f"{type(error).__name__}: {text}", "",
             "this is a defect of Silicast: please report it with the case",
         ),
-    )
+    )  # fmt: skip
 
 
 def _windows(lines: Iterable[Line]) -> Iterator[list[Line]]:

@@ -49,11 +49,9 @@ def check_workload(
         require(len(pools) > 1, "there is one pool only", "colocation", "name the others in pools")
     if raw.parallel.sp not in (0, 1) and raw.parallel.sp != raw.parallel.tp:
         require(
-            raw.parallel.tp == 1,
-            "sequence and tensor degree differ",
-            "parallel.sp",
+            raw.parallel.tp == 1, "sequence and tensor degree differ", "parallel.sp",
             "true shares the tensor-parallel ranks",
-        )
+        )  # fmt: skip
     if workload is not None:
         needs_model = not isinstance(workload, (CollectiveWorkload, WorkflowWorkload))
         needs_model &= not (isinstance(workload, GraphWorkload) and workload.graph is not None)
@@ -111,11 +109,9 @@ def _training_plan(raw: RawScenario, workload: TrainingWorkload) -> None:
     unit = p.tp * p.pp * p.cp
     if gpus is not None:
         require(
-            gpus % unit == 0,
-            f"tp x pp x cp = {unit} does not divide {gpus} GPUs",
-            "parallel",
+            gpus % unit == 0, f"tp x pp x cp = {unit} does not divide {gpus} GPUs", "parallel",
             f"tp {p.tp}, pp {p.pp}, cp {p.cp}",
-        )
+        )  # fmt: skip
         if p.dp is not None:
             require(
                 unit * p.dp == gpus,
@@ -140,11 +136,9 @@ def _training_plan(raw: RawScenario, workload: TrainingWorkload) -> None:
 def _serving_plan(p: ParallelTable, field: str) -> None:
     group = p.tp * p.attention_dp
     require(
-        group % p.ep == 0,
-        f"ep = {p.ep} does not divide tp x attention_dp = {group}",
-        f"{field}.ep",
-        "the experts' tensor degree is tp x attention_dp / ep",
-    )
+        group % p.ep == 0, f"ep = {p.ep} does not divide tp x attention_dp = {group}",
+        f"{field}.ep", "the experts' tensor degree is tp x attention_dp / ep",
+    )  # fmt: skip
     require(
         p.etp in (None, group // p.ep),
         f"etp = {p.etp}, but tp x attention_dp / ep = {group // p.ep}",
@@ -165,11 +159,9 @@ def _enough_gpus(raw: RawScenario, pools: Mapping[str, PoolTable]) -> None:
     else:
         used, counted = _gpus(raw.parallel), "tp x pp x attention_dp (x dp) ="
     require(
-        used <= gpus,
-        f"{counted} {used} GPUs, but the cluster has {gpus}",
-        "pools" if pools else "parallel",
-        "lower a degree or raise cluster.gpus",
-    )
+        used <= gpus, f"{counted} {used} GPUs, but the cluster has {gpus}",
+        "pools" if pools else "parallel", "lower a degree or raise cluster.gpus",
+    )  # fmt: skip
 
 
 def _gpus(p: ParallelTable) -> int:
@@ -185,11 +177,9 @@ def _inference(w: InferenceWorkload, field: str) -> None:
         )
     if w.input_lens is not None:
         require(
-            w.input_len is None,
-            "input_lens and input_len are both given",
-            f"{field}.input_len",
+            w.input_len is None, "input_lens and input_len are both given", f"{field}.input_len",
             "keep one of them",
-        )
+        )  # fmt: skip
         require(
             w.batch in (None, len(w.input_lens)),
             f"batch is {w.batch}, but input_lens has {len(w.input_lens)} lengths",
@@ -249,17 +239,13 @@ def _arrival(w: ArrivalTable, field: str) -> None:
     for name in ("concurrency", "rate_per_s", "cv", "path", "rows"):
         given = getattr(w, name) is not None
         require(
-            given or name not in needed,
-            "is missing",
-            f"{field}.{name}",
+            given or name not in needed, "is missing", f"{field}.{name}",
             f"arrival of kind {w.kind} needs it",
-        )
+        )  # fmt: skip
         require(
-            not given or name in allowed,
-            f"is not part of arrival kind {w.kind}",
-            f"{field}.{name}",
-            f"{w.kind} takes {' or '.join(allowed)}",
-        )
+            not given or name in allowed, f"is not part of arrival kind {w.kind}",
+            f"{field}.{name}", f"{w.kind} takes {' or '.join(allowed)}",
+        )  # fmt: skip
     if w.kind == "trace":
         require((w.path is None) != (w.rows is None), "expected either path or rows", field)
 
@@ -279,11 +265,9 @@ def _length(w: Length | None, field: str) -> None:
     for name in ("value", "mean", "std", "min", "max", "median", "sigma", "exponent", "values"):
         given = getattr(w, name) is not None
         require(
-            given or name not in needed,
-            "is missing",
-            f"{field}.{name}",
+            given or name not in needed, "is missing", f"{field}.{name}",
             f"a {w.kind} distribution needs {', '.join(needed)}",
-        )
+        )  # fmt: skip
         require(
             not given or name in (*needed, "min", "max"),
             f"is not part of a {w.kind} distribution",

@@ -129,11 +129,9 @@ def _kernel(raw: RawScenario) -> KernelCase:
 
     if raw.kernel is not None:
         require(
-            raw.workload is None,
-            "kernel and workload are both given",
-            "workload",
+            raw.workload is None, "kernel and workload are both given", "workload",
             "keep one of them",
-        )
+        )  # fmt: skip
         return kernel_case(raw.kernel, "kernel")
     if raw.workload is None:
         raise SilicastError("is missing", field="workload.kernel", hint="{op, dimensions, dtype}")

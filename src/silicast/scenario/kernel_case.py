@@ -101,11 +101,9 @@ class _Reader:
         for plural, name in _PLURAL.items():
             if plural in found:
                 require(
-                    name not in found,
-                    f"{plural} and {name} are both given",
-                    plural,
+                    name not in found, f"{plural} and {name} are both given", plural,
                     "keep one of them",
-                )
+                )  # fmt: skip
                 value = found.pop(plural)
                 require(
                     isinstance(value, (list, tuple)),
@@ -230,9 +228,7 @@ def _agreeing(dims: dict[str, Dim]) -> dict[str, Dim]:
         return {**dims, "batch": 1 if batch is None else batch}
     count = next(iter(lists.values()))
     require(
-        batch in (None, count),
-        f"batch is {batch}, but the lists have {count} lengths",
-        "batch",
+        batch in (None, count), f"batch is {batch}, but the lists have {count} lengths", "batch",
         "leave batch out",
-    )
+    )  # fmt: skip
     return dims

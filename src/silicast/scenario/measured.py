@@ -124,16 +124,15 @@ def _used(
         if offset is not None:
             kernels[f"{op.family} {op.variant.dtype}"] = offset.rows
     found: dict[str, Any] = {
-        "device": calibration.scope.device,
-        "source": calibration.source,
-        "hash": calibration.hash,
-    }
+        "device": calibration.scope.device, "source": calibration.source, "hash": calibration.hash,
+    }  # fmt: skip
     if kernels:
         found["kernels"] = dict(sorted(kernels.items()))
     constants = _constants(calibration, engine)
     if constants:
         found["host_constants"] = {each.constant: each.value_us for each in constants}
-    curves = [_curve(each) for each in calibration.collectives if each.op in _families(ops)]
+    families = {op.family for op in ops}
+    curves = [_curve(each) for each in calibration.collectives if each.op in families]
     if curves:
         found["collectives"] = curves
     model = _whole([calibration], engine, kind) if engine is not None and kind else None
@@ -150,10 +149,6 @@ def _constants(calibration: Calibration, engine: Engine | None) -> tuple[HostCon
     from silicast.composition.measured_host import with_measured_host
 
     return with_measured_host(engine, calibration.constants, Host(), None).used
-
-
-def _families(ops: list[Op]) -> set[str]:
-    return {op.family for op in ops}
 
 
 def _curve(curve: CollectiveCurve) -> str:

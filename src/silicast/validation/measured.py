@@ -140,7 +140,9 @@ def _groups(after: Sequence[Scored], before: Sequence[Scored]) -> list[GroupScor
     for place, row in enumerate(after):
         places.setdefault((row.case.kind, row.case.group), []).append(place)
     found = []
-    for (kind, name), rows in sorted(places.items(), key=lambda item: (_order(item[0]), item[0])):
+    for (kind, name), rows in sorted(
+        places.items(), key=lambda item: (KINDS.index(item[0][0]), item[0])
+    ):
         some = [after[i] for i in rows]
         found.append(
             GroupScore(
@@ -155,10 +157,6 @@ def _groups(after: Sequence[Scored], before: Sequence[Scored]) -> list[GroupScor
             )
         )
     return found
-
-
-def _order(key: tuple[str, str]) -> int:
-    return KINDS.index(key[0])
 
 
 def _cases(given: Dataset, device: str) -> tuple[list[Case], list[Scored]]:

@@ -165,11 +165,8 @@ def build_model(
         precision = Precision.of(**_stated(table.precision), default=default)
     except SilicastError as error:
         raise error.at("precision", file) from None
-    return model if precision == model.default_precision else _with_precision(model, precision)
-
-
-def _with_precision(model: ModelConfig, precision: Precision) -> ModelConfig:
-    return replace(model, default_precision=precision)
+    same = precision == model.default_precision
+    return model if same else replace(model, default_precision=precision)
 
 
 def _stated(table: msgspec.Struct) -> dict[str, Any]:

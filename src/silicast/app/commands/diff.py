@@ -48,7 +48,8 @@ def diff(
             "is missing", field="B", hint="give a second file, or --set field=value"
         )
     first, asked_a = _answer(a, {}, calibration)
-    second, asked_b = _answer(b or a, _fields(set_), calibration)
+    changes = key_values(set_ or [], "--set", "--set device=h200 --set parallel.tp=2")
+    second, asked_b = _answer(b or a, changes, calibration)
 
     from silicast.report.difference import difference
     from silicast.report.difference_text import (
@@ -66,10 +67,6 @@ def diff(
     else:
         show(difference_report(found, changed))
     return status.ANSWERED
-
-
-def _fields(words: list[str] | None) -> Tree:
-    return key_values(words or [], "--set", "--set device=h200 --set parallel.tp=2")
 
 
 def _answer(file: Path, fields: Tree, calibration: list[Path] | None) -> tuple[Tree, Tree]:

@@ -102,13 +102,9 @@ def _of_model(scenario: Scenario, work: GraphWorkload) -> AskedPass:
     if trains:
         found, update = _trained(found, deployment, work.optimizer, framework.autocast)
     return AskedPass(
-        found,
-        [*said, *warnings],
-        deployment.model.name,
-        deployment.plan.gpus,
-        deployment.precision.label,
-        update,
-    )
+        found, [*said, *warnings], deployment.model.name, deployment.plan.gpus,
+        deployment.precision.label, update,
+    )  # fmt: skip
 
 
 def _of_file(scenario: Scenario) -> AskedPass:
@@ -209,9 +205,7 @@ def _why(asked: AskedPass) -> dict[str, Any]:
             "time_share": round(coverage.time_share, 6), "unmodelled": dict(coverage.unmodelled),
         },
         **calibrated_by(
-            machine.evidence,
-            [node.op for node in found.model.graph.nodes],
-            machine.engine,
+            machine.evidence, [node.op for node in found.model.graph.nodes], machine.engine,
             "graph training" if "backward" in found.directions else "graph",
         ),
         "deployment": description(machine, asked.model, asked.devices, asked.format),

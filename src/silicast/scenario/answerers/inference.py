@@ -125,10 +125,8 @@ def _answer(
 def _predictions(found: StaticBatch) -> dict[str, Prediction]:
     """Metric -> its prediction; without decode steps where nothing is decoded."""
     named = {
-        "prefill_ms": found.prefill,
-        "decode_step_ms": found.decode_step,
-        "total_ms": found.total,
-    }
+        "prefill_ms": found.prefill, "decode_step_ms": found.decode_step, "total_ms": found.total,
+    }  # fmt: skip
     return {name: prediction for name, prediction in named.items() if prediction is not None}
 
 

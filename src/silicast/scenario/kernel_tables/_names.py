@@ -55,11 +55,9 @@ def stated_phase(case: Lowering, op_name: str) -> str:
     """
     stated, named = str(case.words.pop("phase", "")), _phase_in(op_name)
     require(
-        not (stated and named) or stated == named,
-        f"{stated} contradicts op_name = {op_name}",
-        "phase",
-        "leave one of them out",
-    )
+        not (stated and named) or stated == named, f"{stated} contradicts op_name = {op_name}",
+        "phase", "leave one of them out",
+    )  # fmt: skip
     return stated or named or _phase_in(str(case.table.get("variant", "")))
 
 

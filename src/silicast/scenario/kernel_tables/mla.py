@@ -71,11 +71,9 @@ def _require_phase(case: Lowering, phase: str) -> None:
     take_names(case, OP_NAMES[phase])
     stated = str(case.words.pop("phase", phase))
     require(
-        stated == phase,
-        f"this op is of {phase}, not of {stated}",
-        "phase",
+        stated == phase, f"this op is of {phase}, not of {stated}", "phase",
         "mla_prefill is of context, mla_decode of generation",
-    )
+    )  # fmt: skip
 
 
 def _phase(case: Lowering) -> str:
@@ -95,11 +93,9 @@ def _lengths(case: Lowering, *, decode: bool) -> None:
     stated = dims.pop("batch", None)
     if "q_len" in dims or "kv_len" in dims:
         require(
-            isl is None and step is None,
-            "both isl/step and lengths are given",
-            "isl" if isl is not None else "step",
-            "keep one of the two ways",
-        )
+            isl is None and step is None, "both isl/step and lengths are given",
+            "isl" if isl is not None else "step", "keep one of the two ways",
+        )  # fmt: skip
         kv = dims.setdefault("kv_len", dims.get("q_len", 0))
         if not decode:
             dims.setdefault("q_len", kv)

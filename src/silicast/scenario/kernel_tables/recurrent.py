@@ -29,11 +29,9 @@ def _lower(case: Lowering) -> None:
     if length is None:
         tokens = count if tokens is None else tokens
         require(
-            tokens >= count,
-            f"num_tokens = {tokens} of {count} sequences",
-            "num_tokens",
+            tokens >= count, f"num_tokens = {tokens} of {count} sequences", "num_tokens",
             "each sequence has at least one",
-        )
+        )  # fmt: skip
         length = -(-tokens // count)
     if tokens is not None:
         require(

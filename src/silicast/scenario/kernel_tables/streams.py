@@ -45,11 +45,9 @@ def _rope(case: Lowering) -> None:
 
 
 _NORM = OpSpec(
-    "normalisation of rows; residual = fused add",
-    {"tokens": TOKENS, "hidden": WIDTH},
-    flags={"residual": False},
-    lower=_norm,
-)
+    "normalisation of rows; residual = fused add", {"tokens": TOKENS, "hidden": WIDTH},
+    flags={"residual": False}, lower=_norm,
+)  # fmt: skip
 
 OPS: Mapping[str, OpSpec] = {
     "rmsnorm": _NORM,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -100,16 +100,13 @@ def user_tables(data: Path, devices: tuple[str, ...]) -> tuple[UserTable, ...]:
     chosen = []
     for (family, dtype, device), by_library in sorted(found.items()):
         # of equals the first by name
-        ranked = sorted(by_library, key=lambda name: (-_count(by_library[name]), name))
+        rows = {name: sum(map(len, parts)) for name, parts in by_library.items()}
+        ranked = sorted(by_library, key=lambda name: (-rows[name], name))
         for library in ranked if family == "gemm" else ranked[:1]:
             table = UserTable(family, dtype, library, device, tuple(by_library[library]))
             if len(table) >= AT_LEAST and table.held_out.any():
                 chosen.append(table)
     return tuple(chosen)
-
-
-def _count(parts: Sequence[MeasuredRows]) -> int:
-    return sum(len(part) for part in parts)
 
 
 def _all(data: Path) -> Iterator[MeasuredRows]:
