@@ -34,7 +34,7 @@ from silicast.workload.models import find_model
 from silicast.workload.op import Op, Variant
 from silicast.workload.plan import Plan
 
-STATES = 10_000
+STATES = 2_000
 STEPS = 1000
 OPERATIONS = 4000
 REQUESTS = 400
