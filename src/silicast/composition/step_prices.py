@@ -51,7 +51,7 @@ REMEMBERED = 1 << 14
 """Steps of which something is remembered."""
 ROWS = 1 << 16
 """Rows of a symbol's table at most: it then starts anew."""
-LONGEST_LEAP = 32
+LONGEST_LEAP = 64
 """Steps of a run after which it is evaluated again, at the latest."""
 STRAIGHT = 0.002
 """Largest error, in the middle of a leap, of a line between its ends."""
