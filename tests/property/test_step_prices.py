@@ -9,19 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.speed_composition import joined, random_state
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel
 from silicast.composition.step_prices import StepPrices
 from silicast.composition.stepper import Stepper
-from silicast.core.numerics import I64
 from silicast.hardware.catalog import find_device
 from silicast.workload.models import find_model
 from silicast.workload.plan import Plan
 
 Case = tuple[str, str, str, tuple[tuple[str, int], ...]]
-State = tuple[list[tuple[int, int]], I64]
 CASES: tuple[Case, ...] = (
     ("Llama-3.1-8B", "H100", "vllm", ()),
     ("Qwen3-30B-A3B", "H200", "sglang", (("tp", 2),)),
@@ -45,26 +44,6 @@ def prices(case: Case) -> StepPrices:
         find_model(model), find_device(device), find_engine(engine), plan=Plan(**dict(plan))
     )
     return StepPrices(StepModel.of(where))
-
-
-def random_state(rng: np.random.Generator) -> State:
-    """Up to 256 sequences in decode and up to three in prefill, short and long ones."""
-    decoding = int(2.0 ** rng.uniform(0, 8)) if rng.random() < 0.9 else 0
-    starting = int(rng.integers(1, 4)) if not decoding or rng.random() < 0.3 else 0
-    cached = rng.integers(1, int(2.0 ** rng.uniform(6, 14)), decoding)
-    prefill = []
-    for _ in range(starting):
-        new = int(2.0 ** rng.uniform(0, 11))
-        past = int(2.0 ** rng.uniform(0, 12)) if rng.random() < 0.5 else 0
-        prefill.append((new, new + past))
-    return prefill, cached.astype(np.int64)
-
-
-def joined(states: list[State]) -> BatchStates:
-    pairs = [pair for prefill, _ in states for pair in prefill]
-    new, total = (np.array([pair[i] for pair in pairs], dtype=np.int64) for i in (0, 1))
-    first, second = (np.cumsum([0, *(len(state[i]) for state in states)]) for i in (0, 1))
-    return BatchStates(new, total, first, np.concatenate([each for _, each in states]), second)
 
 
 def errors(case: Case, count: int, seed: int) -> list[float]:
