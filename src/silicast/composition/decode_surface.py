@@ -17,8 +17,9 @@ from typing import final
 
 import numpy as np
 
-from silicast.composition.node_times import Call, NodeGroup, Timer
+from silicast.composition.node_times import Call, NodeGroup
 from silicast.composition.states import BatchStates
+from silicast.composition.timer import Timer
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import KernelTimes

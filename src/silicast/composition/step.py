@@ -24,7 +24,7 @@ from silicast.composition.fusion import Region
 from silicast.composition.host_time import HostLaunches, host_work
 from silicast.composition.machine import Machine
 from silicast.composition.node_rows import rows_summed
-from silicast.composition.node_times import NodeTimes, Timer
+from silicast.composition.node_times import NodeTimes
 from silicast.composition.stage_graph import StageGraph
 from silicast.composition.states import BatchStates
 from silicast.composition.timeline import (
@@ -35,6 +35,7 @@ from silicast.composition.timeline import (
     simulated,
     total_wait_s,
 )
+from silicast.composition.timer import Timer
 from silicast.composition.uncertainty import Uncertainty
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64, I64
