@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TypeVar, final
+from typing import final
 
 import numpy as np
 
@@ -23,42 +23,27 @@ from silicast.composition.clock import held_clock
 from silicast.composition.concurrency import pair_s, slowdown
 from silicast.composition.decode_surface import DecodeSurface, values_of
 from silicast.composition.host_time import host_work_s
-from silicast.composition.node_times import Call, NodeGroup, NodeTimes
+from silicast.composition.node_times import Call, NodeGroup
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel
+from silicast.composition.step_tables import BLOCK, FIRST, StepTables, one_state, remember
 from silicast.composition.timeline import Launches, total_wait_s
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import ErrorFactors
 from silicast.hardware.device import Device
 from silicast.workload.op import Affine
-from silicast.workload.symbols import (
-    CROSS_KV,
-    DECODE_KV,
-    DECODE_LONGEST,
-    PREFILL_KV,
-    PREFILL_Q,
-    TOKENS,
-)
+from silicast.workload.symbols import CROSS_KV, DECODE_KV, DECODE_LONGEST, PREFILL_KV, PREFILL_Q
 
 CLOCKS = (*(1.0 - step / 40.0 for step in range(21)), *(0.47 * 0.93**step for step in range(40)))
 """Shares of the boost clock at which steps are evaluated: a kernel turns from memory to compute
 bound within a few percent.
 """
-BLOCK = 64
-"""Values of a symbol that are evaluated together."""
-REMEMBERED = 1 << 14
-"""Steps of which something is remembered."""
-ROWS = 1 << 16
-"""Rows of a symbol's table at most: it then starts anew."""
 LONGEST_LEAP = 64
 """Steps of a run after which it is evaluated again, at the latest."""
 STRAIGHT = 0.002
 """Largest error, in the middle of a leap, of a line between its ends."""
 
-_FIRST = np.zeros(1, dtype=np.int64)
-K = TypeVar("K")
-V = TypeVar("V")
 _RAGGED = frozenset((PREFILL_Q, PREFILL_KV, DECODE_KV, CROSS_KV))
 
 
@@ -108,20 +93,6 @@ class RunPrice:
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Row:
-    """Nodes of tables at the values of one step.
-
-    Attributes:
-        sums: seconds of each stage, then FLOPs, then bytes.
-        nodes_s: of one execution of every node of the graph, shape (nodes,).
-    """
-
-    sums: tuple[float, ...]
-    nodes_s: F64
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class _Step:
     """What a step is priced by.
 
@@ -163,8 +134,6 @@ class StepPrices:
         self.model, self.graph, self.timer = model, model.graph, model.timer
         self._boost = model.machine.uncapped_device
         self._devices = {0: self._boost}
-        self._tables: dict[tuple[str, bool, int], dict[int, _Row]] = {}
-        self._known: dict[tuple[int, ...], _Row] = {}
         self._decodes: dict[tuple[int, ...], tuple[tuple[int, ...], Launches]] = {}
         self._errors: dict[tuple[int, ...], ErrorFactors] = {}
         self._parts: dict[bool, dict[str, list[tuple[NodeGroup, list[int]]]]] = {}
@@ -172,7 +141,7 @@ class StepPrices:
         self._surfaces: list[DecodeSurface] = []
         for prefill in (False, True):
             self._split(prefill=prefill)
-        self._by_tokens = [r for r in self.graph.regions if not r.any_step]
+        self._tables = StepTables(model, self._parts, self._device)
         self._by_lengths = [r for r in self.graph.regions if r.any_step]
         host = model.machine.engine.host
         self._asynchronous = host.asynchronous and not model.machine.in_line
@@ -282,7 +251,7 @@ class StepPrices:
         if found is None:
             times = self.model.steps(_middle_state(key))
             total = Breakdown(self.model, times, np.ones(1)).sum()
-            found = _remember(self._errors, key, self.model.uncertainty.of(total))
+            found = remember(self._errors, key, self.model.uncertainty.of(total))
         return found
 
     def _step(self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int) -> _Step:
@@ -294,22 +263,24 @@ class StepPrices:
         exact = self._exact[starts]
         if not (starts or exact) and (known := self._decodes.get(key)):
             return _Step((), decode_kv, count, elsewhere, known[0], seen, longest, known[1], ())
-        state = _state(prefill, decode_kv, elsewhere)
+        state = one_state(prefill, decode_kv, elsewhere)
         symbols, tokens = self.timer.symbols(state), int(state.tokens[0])
         values = tuple(int(symbols[s][0]) if s else 0 for s in self._parts[starts])
         launches = self.model.launches.of(tokens, prefill=starts, decode=count > 0)
         calls = tuple(
-            self.timer.call(group, members, _FIRST, state, symbols, self._boost)
+            self.timer.call(group, members, FIRST, state, symbols, self._boost)
             for group, members in exact
             if group.phase != "decode" or count
         )
         if not starts:
-            _remember(self._decodes, key, (values, launches))
+            remember(self._decodes, key, (values, launches))
         return _Step(prefill, decode_kv, tokens, elsewhere, values, seen, longest, launches, calls)
 
     def _at(self, place: int, step: _Step) -> list[float]:
         """Waits, seconds of each stage, FLOPs and bytes at one clock of the grid."""
-        fixed = self._fixed(place, step)
+        fixed = self._tables.at(
+            place, step.values, step.tokens, step.elsewhere, prefill=bool(step.prefill)
+        )
         sums = list(fixed.sums)
         parts: list[tuple[tuple[int, ...], Sequence[float]]] = [
             (each.members, each.at(place, step.cached, step.seen, step.longest))
@@ -340,79 +311,6 @@ class StepPrices:
             waits_s = self._waits_s(step.launches, nodes_s)
         return [waits_s, *sums]
 
-    def _fixed(self, place: int, step: _Step) -> _Row:
-        """Nodes that do not look at sequences, less what second streams hide of them."""
-        prefill = bool(step.prefill)
-        replays = not prefill and step.tokens <= self.model.replayed_tokens
-        hides = bool(self._by_tokens) and replays
-        key = (place, prefill, step.tokens if hides else -1, *step.values)
-        if (known := self._known.get(key)) is not None:
-            return known
-        sums = np.zeros(self.graph.stages + 2)
-        nodes_s = np.zeros(len(self.graph.nodes))
-        for symbol, value in zip(self._parts[prefill], step.values, strict=True):
-            if symbol and not value:  # of sequences that the step has not
-                continue
-            row = self._row(symbol, value, prefill, place)
-            sums += row.sums
-            nodes_s += row.nodes_s
-        if hides:
-            hidden = self._hidden(step.tokens, step.elsewhere, place)
-            for node, seconds in zip(self.graph.nodes, hidden.tolist(), strict=True):
-                sums[node.stage] -= seconds * node.count
-            nodes_s -= hidden
-        return _remember(self._known, key, _Row(tuple(sums.tolist()), nodes_s))
-
-    def _row(self, symbol: str, value: int, prefill: bool, place: int) -> _Row:
-        """The nodes of one symbol at one value; those around it are evaluated along."""
-        table = self._tables.setdefault((symbol, prefill, place), {})
-        found = table.get(value)
-        if found is None:
-            if len(table) >= ROWS:
-                table.clear()
-            low = value // BLOCK * BLOCK
-            self._fill(table, symbol, np.arange(low, low + BLOCK), prefill, place)
-            found = table[value]
-        return found
-
-    def _fill(
-        self, table: dict[int, _Row], symbol: str, values: I64, prefill: bool, place: int
-    ) -> None:
-        values = values[values > 0] if symbol else np.zeros(1, dtype=np.int64)
-        device, count = self._device(place), len(values)
-        sums = np.zeros((self.graph.stages + 2, count))
-        nodes = NodeTimes(self.graph, count, device)
-        for group, members in self._parts[prefill][symbol]:
-            symbols = {symbol: values} if symbol else {}
-            nodes.put(self.timer.sized(group, members, symbols, count, device))
-        if symbol == TOKENS:
-            self.timer.fuse(nodes, values)
-        for index, node in enumerate(self.graph.nodes):
-            sums[node.stage] += nodes.time_s[index] * node.count
-            sums[-2] += nodes.tensor_flops[index] * node.count
-            sums[-1] += nodes.dram_bytes[index] * node.count
-        for number, value in enumerate(values.tolist()):
-            table[value] = _Row(tuple(sums[:, number].tolist()), nodes.time_s[:, number].copy())
-
-    def _hidden(self, tokens: int, elsewhere: int, place: int) -> F64:
-        """What second streams hide in a decode step of so many tokens, of one execution of every
-        node, shape (nodes,).
-        """
-        state = _state((), np.ones(tokens, dtype=np.int64), elsewhere)
-        nodes = NodeTimes(self.graph, 1, self._device(place))
-        wanted = {i for r in self._by_tokens for i in (*r.main, *r.side)}
-        symbols = self.timer.symbols(state)
-        for group, members in self.timer.kinds(prefill=False):
-            own = [index for index in members if index in wanted]
-            if own:
-                nodes.put(self.timer.call(group, own, _FIRST, state, symbols, nodes.device))
-        counts = self.graph.counts[:, None]
-        exposed, hidden = nodes.time_s * counts, np.zeros_like(nodes.time_s)
-        for region in self._by_tokens:
-            self.model.share(region, nodes, state, exposed, hidden)
-        found: F64 = (hidden / counts)[:, 0]
-        return found
-
     def _share_lengths(
         self,
         parts: Sequence[tuple[Sequence[int], Sequence[float]]],
@@ -437,7 +335,8 @@ class StepPrices:
     def _rest_s(self, place: int, sequences: int) -> float:
         """What nodes beside attention take in a decode step."""
         ones = np.ones(sequences, dtype=np.int64)
-        return sum(self._fixed(place, self._step((), ones, -1)).sums[:-2])
+        step = self._step((), ones, -1)
+        return sum(self._tables.at(place, step.values, sequences, -1, prefill=False).sums[:-2])
 
     def _waits_s(self, launches: Launches, nodes_s: F64) -> float:
         """What the device waits for launches."""
@@ -463,7 +362,7 @@ class StepPrices:
     @cached_property
     def _usual_format(self) -> str:
         """In which a decode step multiplies, where the model does not state it."""
-        state = _state((), np.array([BLOCK]), -1)
+        state = one_state((), np.array([BLOCK]), -1)
         return self.model.busiest_format(self.model.steps(state), 0)
 
     def _device(self, place: int) -> Device:
@@ -472,14 +371,6 @@ class StepPrices:
             hz = self._boost.clocks.boost_hz * CLOCKS[place]
             self._devices[place] = self._boost.at_clock(hz)
         return self._devices[place]
-
-
-def _remember(known: dict[K, V], key: K, value: V) -> V:
-    """Puts a value into a dictionary that starts anew when it is full."""
-    if len(known) >= REMEMBERED:
-        known.clear()
-    known[key] = value
-    return value
 
 
 def _between(share: float) -> tuple[int, float]:
@@ -499,11 +390,4 @@ def _middle_state(key: tuple[int, ...]) -> BatchStates:
     each = max(new // max(starts, 1), 1)
     pairs = [(each, max(seen // max(starts, 1), each))] * starts
     lengths = np.full(decoding, cached // max(decoding, 1), dtype=np.int64)
-    return _state(pairs, lengths, beside - 1)
-
-
-def _state(prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int) -> BatchStates:
-    new, total = (np.array([pair[i] for pair in prefill], dtype=np.int64) for i in (0, 1))
-    ends = (np.array([0, len(each)], dtype=np.int64) for each in (prefill, decode_kv))
-    first, second = ends
-    return BatchStates(new, total, first, decode_kv, second, np.array([elsewhere]))
+    return one_state(pairs, lengths, beside - 1)

@@ -1,0 +1,157 @@
+"""Tables of what a step takes of nodes whose sizes follow one number of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar, final
+
+import numpy as np
+
+from silicast.composition.node_times import NodeGroup, NodeTimes
+from silicast.composition.states import BatchStates
+from silicast.composition.step import StepModel
+from silicast.core.numerics import F64, I64
+from silicast.hardware.device import Device
+from silicast.workload.symbols import TOKENS
+
+BLOCK = 64
+"""Values of a symbol that are evaluated together."""
+REMEMBERED = 1 << 14
+"""Steps of which something is remembered."""
+ROWS = 1 << 16
+"""Rows of a symbol's table at most: it then starts anew."""
+
+FIRST = np.zeros(1, dtype=np.int64)
+K = TypeVar("K")
+V = TypeVar("V")
+Parts = Mapping[bool, Mapping[str, Sequence[tuple[NodeGroup, list[int]]]]]
+"""Whether a step has a prefill -> symbol -> groups of nodes."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Nodes of tables at the values of one step.
+
+    Attributes:
+        sums: seconds of each stage, then FLOPs, then bytes.
+        nodes_s: of one execution of every node of the graph, shape (nodes,).
+    """
+
+    sums: tuple[float, ...]
+    nodes_s: F64
+
+
+@final
+class StepTables:
+    """Rows by symbol and value, filled by the full model in blocks of values as they occur.
+
+    Args:
+        model: of the steps.
+        parts: the nodes.
+        device: a place in the grid of clocks -> the device at that clock.
+    """
+
+    def __init__(self, model: StepModel, parts: Parts, device: Callable[[int], Device]) -> None:
+        self.model, self.graph, self.timer = model, model.graph, model.timer
+        self._parts, self._device = parts, device
+        self._tables: dict[tuple[str, bool, int], dict[int, Row]] = {}
+        self._known: dict[tuple[int, ...], Row] = {}
+        self._by_tokens = [r for r in self.graph.regions if not r.any_step]
+
+    def at(
+        self, place: int, values: tuple[int, ...], tokens: int, elsewhere: int, *, prefill: bool
+    ) -> Row:
+        """Nodes that do not look at sequences, less what second streams hide of them.
+
+        Args:
+            place: in the grid of clocks.
+            values: of the symbols, in the order of the parts.
+            tokens: new ones of the step; ``elsewhere``: of other groups of attention_dp.
+        """
+        replays = not prefill and tokens <= self.model.replayed_tokens
+        hides = bool(self._by_tokens) and replays
+        key = (place, prefill, tokens if hides else -1, *values)
+        if (known := self._known.get(key)) is not None:
+            return known
+        sums = np.zeros(self.graph.stages + 2)
+        nodes_s = np.zeros(len(self.graph.nodes))
+        for symbol, value in zip(self._parts[prefill], values, strict=True):
+            if symbol and not value:  # of sequences that the step has not
+                continue
+            row = self._row(symbol, value, prefill, place)
+            sums += row.sums
+            nodes_s += row.nodes_s
+        if hides:
+            hidden = self._hidden(tokens, elsewhere, place)
+            for node, seconds in zip(self.graph.nodes, hidden.tolist(), strict=True):
+                sums[node.stage] -= seconds * node.count
+            nodes_s -= hidden
+        return remember(self._known, key, Row(tuple(sums.tolist()), nodes_s))
+
+    def _row(self, symbol: str, value: int, prefill: bool, place: int) -> Row:
+        """The nodes of one symbol at one value; those around it are evaluated along."""
+        table = self._tables.setdefault((symbol, prefill, place), {})
+        found = table.get(value)
+        if found is None:
+            if len(table) >= ROWS:
+                table.clear()
+            low = value // BLOCK * BLOCK
+            self._fill(table, symbol, np.arange(low, low + BLOCK), prefill, place)
+            found = table[value]
+        return found
+
+    def _fill(
+        self, table: dict[int, Row], symbol: str, values: I64, prefill: bool, place: int
+    ) -> None:
+        values = values[values > 0] if symbol else np.zeros(1, dtype=np.int64)
+        device, count = self._device(place), len(values)
+        sums = np.zeros((self.graph.stages + 2, count))
+        nodes = NodeTimes(self.graph, count, device)
+        for group, members in self._parts[prefill][symbol]:
+            symbols = {symbol: values} if symbol else {}
+            nodes.put(self.timer.sized(group, members, symbols, count, device))
+        if symbol == TOKENS:
+            self.timer.fuse(nodes, values)
+        for index, node in enumerate(self.graph.nodes):
+            sums[node.stage] += nodes.time_s[index] * node.count
+            sums[-2] += nodes.tensor_flops[index] * node.count
+            sums[-1] += nodes.dram_bytes[index] * node.count
+        for number, value in enumerate(values.tolist()):
+            table[value] = Row(tuple(sums[:, number].tolist()), nodes.time_s[:, number].copy())
+
+    def _hidden(self, tokens: int, elsewhere: int, place: int) -> F64:
+        """What second streams hide in a decode step of so many tokens, of one execution of every
+        node, shape (nodes,).
+        """
+        state = one_state((), np.ones(tokens, dtype=np.int64), elsewhere)
+        nodes = NodeTimes(self.graph, 1, self._device(place))
+        wanted = {i for r in self._by_tokens for i in (*r.main, *r.side)}
+        symbols = self.timer.symbols(state)
+        for group, members in self.timer.kinds(prefill=False):
+            own = [index for index in members if index in wanted]
+            if own:
+                nodes.put(self.timer.call(group, own, FIRST, state, symbols, nodes.device))
+        counts = self.graph.counts[:, None]
+        exposed, hidden = nodes.time_s * counts, np.zeros_like(nodes.time_s)
+        for region in self._by_tokens:
+            self.model.share(region, nodes, state, exposed, hidden)
+        found: F64 = (hidden / counts)[:, 0]
+        return found
+
+
+def remember(known: dict[K, V], key: K, value: V) -> V:
+    """Puts a value into a dictionary that starts anew when it is full."""
+    if len(known) >= REMEMBERED:
+        known.clear()
+    known[key] = value
+    return value
+
+
+def one_state(prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int) -> BatchStates:
+    """A batch of one state; see :meth:`.step_prices.StepPrices.price`."""
+    new, total = (np.array([pair[i] for pair in prefill], dtype=np.int64) for i in (0, 1))
+    ends = (np.array([0, len(each)], dtype=np.int64) for each in (prefill, decode_kv))
+    first, second = ends
+    return BatchStates(new, total, first, decode_kv, second, np.array([elsewhere]))
