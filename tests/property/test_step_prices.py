@@ -78,9 +78,9 @@ def test_a_price_is_what_the_full_composition_says(case: Case) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case[:3])))
 def test_ten_thousand_prices_are_what_the_full_composition_says(case: Case) -> None:
-    """Learned corrections jump: two in a thousand states may lie where no check saw it."""
+    """Learned corrections jump: one in a hundred states may lie where no check saw it."""
     off = np.array(errors(case, 10_000, 11))
-    assert np.quantile(off, 0.998) <= WITHIN
+    assert np.quantile(off, 0.99) <= WITHIN
     assert off.max() <= 4 * WITHIN
 
 

@@ -202,7 +202,8 @@ def _product(a: float, b: float, factors: Mapping[str, float], rest: str) -> dic
 
 def _log(a: float, b: float) -> float | None:
     """The logarithm of a growth; None where one side has none of it."""
-    return math.log(b / a) if a > 0.0 and b > 0.0 else None
+    ratio = b / a if a > 0.0 else 0.0
+    return math.log(ratio) if 0.0 < ratio < math.inf else None
 
 
 def _added(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
