@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import fitting
+from lab import fitting
 from silicast.core.numerics import F64
 from silicast.learning.boosting import Settings, train
 from silicast.learning.features import Kernels, all_names

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import fitting
-from benchmarks.fitting import F
+from lab import fitting
+from lab.fitting import F
 from silicast.hardware.catalog import find_device
 from silicast.kernels.gemm import Setting
 from silicast.kernels.gemm_model import evaluate

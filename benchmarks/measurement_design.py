@@ -21,7 +21,7 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
-from benchmarks import fitting
+from lab import fitting
 from silicast.core.calibration import FORMAT, Calibration, Scope
 from silicast.core.numerics import F64
 from silicast.kernels.check import op_at

@@ -1,4 +1,4 @@
-"""Every benchmark can be imported, without measured data, as long as its libraries are there."""
+"""Every script of benchmarks/ and lab/ can be imported without measured data."""
 
 from __future__ import annotations
 
@@ -12,11 +12,18 @@ from tests.architecture.source_tree import ROOT
 OPTIONAL = {"torch", "matplotlib"}
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py")))
+SCRIPTS = sorted(
+    f"{folder}.{path.stem}"
+    for folder in ("benchmarks", "lab")
+    for path in (ROOT / folder).glob("*.py")
+)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_it_can_be_imported(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SILICAST_DATA", str(tmp_path / "absent"))
     try:
-        import_module(f"benchmarks.{name}")
+        import_module(name)
     except ModuleNotFoundError as error:
         if error.name not in OPTIONAL:
             raise

@@ -25,9 +25,9 @@ def test_constants_carry_a_full_card(path: Path) -> None:
     assert card.split, "does not say which rows were fitted on"
     assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", card.date)
     assert physics.default, "has no constants for an unknown architecture"
-    script = re.search(r"benchmarks[/.](\w+)", card.command)
+    script = re.search(r"lab[/.](\w+)", card.command)
     assert script, f"{card.command!r} is no script of this repository"
-    assert (ROOT / "benchmarks" / f"{script.group(1)}.py").is_file(), card.command
+    assert (ROOT / "lab" / f"{script.group(1)}.py").is_file(), card.command
 
 
 @pytest.mark.parametrize("path", PHYSICS, ids=lambda p: p.stem)

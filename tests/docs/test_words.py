@@ -20,7 +20,7 @@ RIDDLES = {
     r"\boverrules\b": "'takes precedence over'",
 }
 """Phrase -> what to write instead. "That is said" was the usual one."""
-FOLDERS = ("src", "docs", "benchmarks")
+FOLDERS = ("src", "docs", "benchmarks", "lab")
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 
 

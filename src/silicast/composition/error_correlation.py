@@ -154,7 +154,7 @@ def symbol_of(dim: Dim) -> str:
 
 @lru_cache(maxsize=1)
 def constants() -> Mapping[str, float]:
-    """Spreads and correlations of errors (``benchmarks/fit_uncertainty.py``)."""
+    """Spreads and correlations of errors (``lab/fit_uncertainty.py``)."""
     return load_physics(GROUP).default
 
 

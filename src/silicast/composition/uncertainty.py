@@ -13,7 +13,7 @@ of it, because what a model gets wrong about one problem it gets wrong about its
 s[i] the seconds of the kernels of shape i and own[i] the sd of its field, the variance of the sum
 is s own R own s, family by family; the other errors add linearly. ``alike``, ``reach`` and how much
 of what a device's kernels share is shared by all families come from residuals of held-out kernels
-(``benchmarks/fit_uncertainty.py``), for each kind of knowledge: learned on the architecture, its
+(``lab/fit_uncertainty.py``), for each kind of knowledge: learned on the architecture, its
 constants known, or neither.
 
 Beside kernels there are the host, the links, and composition itself: what a step takes that is

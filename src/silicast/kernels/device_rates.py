@@ -19,7 +19,7 @@ def data_rate(device: Device) -> float:
     bounds use, less inline error correction.
 
     Boards with GDDR5 or GDDR6 and error correction keep the correction words among the data, so
-    each transfer brings some along (benchmarks/fit_data_rate.py measures how many).
+    each transfer brings some along (lab/fit_data_rate.py measures how many).
     """
     rate = device.dram.bandwidth_bytes_per_s
     if not device.dram.inline_ecc:

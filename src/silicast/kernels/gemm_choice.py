@@ -4,7 +4,7 @@ Tensile tunes rocBLAS and hipBLASLt by timing kernels on thousands of problems a
 winner of each. A softmax over candidate tiles stands for those tables. It sees ratios of a
 candidate to the problem and to the device (waves, fill, padding, depth, the analytic time over the
 best one's) and which tiles the kernels of a format come in, on an architecture where that was
-seen. Weights: catalog/physics/gemm_choice.json, fitted by benchmarks/fit_gemm_choice.py.
+seen. Weights: catalog/physics/gemm_choice.json, fitted by lab/fit_gemm_choice.py.
 
 It names what is expected to run. Times do not rest on it: docs/explanation/kernel-choice.md.
 """

@@ -1,6 +1,6 @@
 """Physical constants of kernels (launch time, achievable fractions of peak) per architecture.
 
-They are estimated from measured kernels by ``benchmarks/fit_*.py`` and shipped as data files,
+They are estimated from measured kernels by ``lab/fit_*.py`` and shipped as data files,
 ``catalog/physics/<family group>.json``, each with a card: data, split, scores, date. Code holds
 none of them, and a device file never holds them either.
 """

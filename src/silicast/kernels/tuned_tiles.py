@@ -4,7 +4,7 @@ vLLM and SGLang ship a table of tiles for a width, a number of experts, a format
 an entry per number of tokens. A softmax over logarithms of those sizes stands for the tables: it
 knows what a tuner usually takes, and how sure that is. Devices are no part of it, so that it holds
 for those that nobody tuned for as well. Weights: catalog/physics/tuned_tiles.json, fitted by
-benchmarks/fit_tuned_tiles.py.
+lab/fit_tuned_tiles.py.
 """
 
 from __future__ import annotations

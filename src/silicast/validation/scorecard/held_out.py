@@ -1,7 +1,7 @@
 """Predictions as if an architecture, or long messages, had never been measured.
 
 ``held_out/<physics group>.json`` holds, for each architecture, the constants that were fitted
-without any row of it (``benchmarks/fit_*.py --transfer``). Chips of one architecture are left out
+without any row of it (``lab/fit_*.py --transfer``). Chips of one architecture are left out
 together. ``held_out_sizes`` holds constants and corrections of collectives that were fitted on
 short messages.
 """

@@ -1,6 +1,6 @@
 """Attention: three engines' prefill and decode, encoders, and batches of varied lengths.
 
-Constants are fitted by benchmarks/fit_attention.py and benchmarks/fit_encoder_attention.py on the
+Constants are fitted by lab/fit_attention.py and lab/fit_encoder_attention.py on the
 rows that are not held out.
 """
 

@@ -2,7 +2,7 @@
 
 A row's power is the board's mean while one kernel repeats (NVML, ten samples a second); of calls
 longer than :data:`LONG_S` that is what it draws for ever, so that power x time is the energy of a
-hot, queued kernel. The split is that of the suites of the families' times: benchmarks/fit_energy.py
+hot, queued kernel. The split is that of the suites of the families' times: lab/fit_energy.py
 fits none of the rows that are scored.
 """
 

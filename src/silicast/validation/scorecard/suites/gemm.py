@@ -1,7 +1,7 @@
 """Dense matrix products: repeated campaigns, narrow formats of three engines, fp32 on FMA pipes.
 
 ``gemm`` scores them as shipped, ``gemm-transfer`` devices whose architecture was held out.
-Constants are fitted by benchmarks/fit_gemm.py on the rows that are not held out.
+Constants are fitted by lab/fit_gemm.py on the rows that are not held out.
 """
 
 from __future__ import annotations

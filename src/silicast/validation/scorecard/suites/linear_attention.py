@@ -1,6 +1,6 @@
 """Recurrent mixers: convolutions, chunked scans and steps of three engines, each kernel apart.
 
-Constants are fitted by benchmarks/fit_linear_attention.py on the rows that are not held out.
+Constants are fitted by lab/fit_linear_attention.py on the rows that are not held out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Layers of experts: three engines' kernels in seven formats, and Triton's first product.
 
-Constants are fitted by benchmarks/fit_moe.py on the rows that are not held out.
+Constants are fitted by lab/fit_moe.py on the rows that are not held out.
 """
 
 from __future__ import annotations

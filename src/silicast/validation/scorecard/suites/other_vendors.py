@@ -1,6 +1,6 @@
 """Kernels of other vendors' devices, and of NVIDIA's GPUs of 2015 to 2019.
 
-Half of the rows of some sources may be fitted (benchmarks/fit_other_vendors.py): on the TPU every
+Half of the rows of some sources may be fitted (lab/fit_other_vendors.py): on the TPU every
 second block of tokens; on MI300X, MI100, Arc Pro B60 and two of DeepBench's devices the shapes with
 an even checksum. A shape's repeats are on one side. Nothing is fitted on the others.
 """

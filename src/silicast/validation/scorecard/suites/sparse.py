@@ -1,7 +1,7 @@
 """Sparse attention: its kernels, and the modules of DeepSeek-V3.2 and V4, GLM-5 and MiniMax-M3.
 
 One in five shapes (batch, new tokens, past tokens) is held out, on every device and of every
-campaign; constants are fitted by benchmarks/fit_sparse.py and fit_sparse_modules.py on the others.
+campaign; constants are fitted by lab/fit_sparse.py and fit_sparse_modules.py on the others.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Kernels that stream data: norms, activations, elementwise, softmax, quantisation.
 
-Constants are fitted by benchmarks/fit_streaming.py on the rows that are not held out: PipeWeave and
+Constants are fitted by lab/fit_streaming.py on the rows that are not held out: PipeWeave and
 NeuSight by their own train and test split; the 8-bit quantisation tables by hidden size (every
 second of the measured sizes); LLMServingSim's layer profiles by the number of tokens (every second
 of the measured values); Vidur's by model (:data:`HELD_MODELS`).

@@ -1,6 +1,6 @@
 """Fits which tile AMD's libraries were tuned to run a product with; see kernels/gemm_choice.py.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/fit_gemm_choice.py [--dry]
+    OPENBLAS_NUM_THREADS=1 python lab/fit_gemm_choice.py [--dry]
 
 A softmax over candidate tiles on Tensile's tables. One shape in four, by a checksum of its sizes,
 is never fitted; scores are on those, on architectures that were fitted and with each of them left
@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from benchmarks import fitting
-from benchmarks.fitting import Constants, F, Tables
+from lab import fitting
+from lab.fitting import Constants, F, Tables
 from silicast.core.numerics import I64
 from silicast.kernels.gemm_choice import (
     FORMATS,
@@ -255,7 +255,7 @@ def write(weights: Weights, scores: dict[str, Any], count: int) -> None:
         own = _named(dtype, weights.of_format[dtype] + added)
         architectures.setdefault(architecture, {}).update(own)
     about = fitting.card(
-        "python benchmarks/fit_gemm_choice.py",
+        "python lab/fit_gemm_choice.py",
         [f"{TABLE} (rocBLAS and hipBLASLt, October 2024; {count} rows drawn)"],
         "one shape in four, by checksum of its sizes, is never fitted; scores are on "
         "those, 'left_out' without any row of the architecture",

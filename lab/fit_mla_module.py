@@ -1,6 +1,6 @@
 """Fits the constants of latent-attention blocks and writes catalog/physics/mla_module.json.
 
-    python benchmarks/fit_mla_module.py [--check] [--transfer]
+    python lab/fit_mla_module.py [--check] [--transfer]
 
 Run after fit_gemm.py, fit_streaming.py and fit_mla.py: a block's parts take their own families'
 times, and only factors on them are fitted here. Reads the aiconfigurator tables of blocks
@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import fitting
-from benchmarks.fitting import Constants, F, Key, Prior, Tables
+from lab import fitting
+from lab.fitting import Constants, F, Key, Prior, Tables
 from silicast.kernels.mla_module import MlaModule
 from silicast.validation.scorecard.rows import MeasuredRows, held_out, newest, subsample
 from silicast.validation.scorecard.suite import data_folder
@@ -151,7 +151,7 @@ def fitted_file() -> dict[str, Any]:
     return {
         "format": 1,
         "card": fitting.card(
-            "python benchmarks/fit_mla_module.py",
+            "python lab/fit_mla_module.py",
             [table.path for table in BLOCKS],
             "newest version of each engine per device; one pair of heads and batch size in"
             " four, by hash, held out and scored",

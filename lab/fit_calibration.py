@@ -1,6 +1,6 @@
 """Estimates what calibrations start from and writes catalog/physics/calibration.json.
 
-    python -m benchmarks.fit_calibration [--dry]
+    python -m lab.fit_calibration [--dry]
 
 Two kinds of numbers, both from rows that no suite scores, with every architecture predicted as an
 unmeasured one:
@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from benchmarks import fitting
-from benchmarks.fitting import Constants
+from lab import fitting
+from lab.fitting import Constants
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
@@ -85,7 +85,7 @@ def main() -> None:
         card=PhysicsCard(
             data=list(SOURCES_READ),
             split="rows that no suite scores; every architecture predicted without its own rows",
-            command="python benchmarks/fit_calibration.py",
+            command="python lab/fit_calibration.py",
             date=fitting.DATE,
             scores={"tables": len(first), "tables_of_pairs": len(found)},
             notes="scales are per usual length of a coordinate: three octaves, a third of a share",

@@ -1,6 +1,6 @@
 """Fits the sparse attention modules and writes catalog/physics/sparse_modules.json.
 
-    python -m benchmarks.fit_sparse_modules [--dry] [--only dsa_module] [--warm] [--transfer]
+    python -m lab.fit_sparse_modules [--dry] [--only dsa_module] [--warm] [--transfer]
 
 ``--warm`` starts from the constants that the file has, ``--only`` leaves other modules' alone.
 ``--transfer`` writes the constants that every architecture would get without its rows,
@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import fitting
-from benchmarks.fit_sparse import (
+from lab import fitting
+from lab.fit_sparse import (
     OWN_START,
     body_without,
     content,
@@ -34,7 +34,7 @@ from benchmarks.fit_sparse import (
     score,
     spread_of,
 )
-from benchmarks.fitting import Constants, F, Key, Tables
+from lab.fitting import Constants, F, Key, Tables
 from silicast.kernels.composite import Composite, is_decode
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.physics import load_physics, replaced

@@ -1,6 +1,6 @@
 """Fits the constants of attention prefill and decode and writes catalog/physics/attention_*.json.
 
-    python benchmarks/fit_attention.py [--check] [--transfer] [--family attention_prefill]
+    python lab/fit_attention.py [--check] [--transfer] [--family attention_prefill]
 
 Reads the aiconfigurator attention tables (SILICAST_DATA or ../shared/data), newest version of each
 engine on each device, at most 20,000 rows a device. One head geometry (heads, key-value heads,
@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import fitting
-from benchmarks.fitting import ATTENTION_FALLBACK, Constants, Key, Prior, Tables, log_ratios, own_of
+from lab import fitting
+from lab.fitting import ATTENTION_FALLBACK, Constants, Key, Prior, Tables, log_ratios, own_of
 from silicast.kernels.attention_schemes import scheme_for
 from silicast.validation.scorecard.rows import MeasuredRows, checksum_one_in, held_out, newest
 from silicast.validation.scorecard.suite import data_folder
@@ -194,7 +194,7 @@ def fit_family(family: str) -> dict[str, Any]:
     return {
         "format": 1,
         "card": fitting.card(
-            "python benchmarks/fit_attention.py",
+            "python lab/fit_attention.py",
             [TABLES[family].path, INFERSIM],
             "newest version of each engine per device; one head geometry in four, by hash,"
             " held out and scored",

@@ -1,8 +1,8 @@
 """Fits the constants of convolutions and writes catalog/physics/conv2d.json.
 
-    python benchmarks/fit_conv2d.py               fit, score layers not used, write
-    python benchmarks/fit_conv2d.py --check       fit and compare with the committed file
-    python benchmarks/fit_conv2d.py --transfer    each architecture from the others; writes nothing
+    python lab/fit_conv2d.py               fit, score layers not used, write
+    python lab/fit_conv2d.py --check       fit and compare with the committed file
+    python lab/fit_conv2d.py --transfer    each architecture from the others; writes nothing
 
 Robust least squares (soft L1) on log(estimate / measured) with a weak prior around a datasheet-like
 guess. Layers marked held out are only scored. The sizes of the errors come from a third of the
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks import fitting
-from benchmarks.fitting import Constants, F, Parameter, Tables
+from lab import fitting
+from lab.fitting import Constants, F, Parameter, Tables
 from silicast.core.prediction import Z90
 from silicast.kernels.conv2d_model import called, every_algorithm, expected, pass_of, setting_with
 from silicast.kernels.conv2d_shapes import Shape
@@ -215,7 +215,7 @@ def main() -> int:
     shared = with_defaults(shared, own)
     scores = score(cases(held_out(rows)), shared, own)
     about = fitting.card(
-        "python benchmarks/fit_conv2d.py",
+        "python lab/fit_conv2d.py",
         [DEEPBENCH],
         SPLIT,
         {f"{name} mean_ape": value for name, value in scores.items()},

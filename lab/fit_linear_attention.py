@@ -1,6 +1,6 @@
 """Fits the constants of recurrent mixers and writes catalog/physics/linear_attention.json.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/fit_linear_attention.py [--dry] [--transfer]
+    OPENBLAS_NUM_THREADS=1 python lab/fit_linear_attention.py [--dry] [--transfer]
 
 ``--transfer`` writes the constants that every architecture would get without its rows,
 validation/scorecard/held_out/linear_attention.json, and their scores, and nothing else.
@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import fitting
-from benchmarks.fitting import Constants, F, Parameter, Tables
+from lab import fitting
+from lab.fitting import Constants, F, Parameter, Tables
 from silicast.hardware.device import Device
 from silicast.kernels.recurrent_mixer import RecurrentMixer, constants_of
 from silicast.kernels.recurrent_model import estimate
@@ -328,7 +328,7 @@ def main() -> None:
 
 def write(tables: Tables, scores: dict[str, Any]) -> None:
     about = fitting.card(
-        "python benchmarks/fit_linear_attention.py",
+        "python lab/fit_linear_attention.py",
         ["aiconfigurator gdn", "aiconfigurator kda", "aiconfigurator mamba2"],
         "one in four pairs of a mixer's heads and a batch size is never fitted, on any device, "
         "in any campaign; at most 700 other rows of each device, campaign and kernel are; none "

@@ -1,7 +1,7 @@
 """Fits the constants of latent attention: catalog/physics/mla_prefill.json and mla_decode.json.
 
-    python benchmarks/fit_mla.py [--check] [--family mla_prefill] [--warm] [--only hopper]
-    python benchmarks/fit_mla.py --transfer
+    python lab/fit_mla.py [--check] [--family mla_prefill] [--warm] [--only hopper]
+    python lab/fit_mla.py --transfer
 
 Reads the aiconfigurator tables context_mla and generation_mla (SILICAST_DATA or ../shared/data),
 the newest version of each engine on each device. One pair of heads and batch size in four, by
@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import fitting
-from benchmarks.fitting import ATTENTION_FALLBACK, Constants, F, Key, Prior, Tables, own_of
+from lab import fitting
+from lab.fitting import ATTENTION_FALLBACK, Constants, F, Key, Prior, Tables, own_of
 from silicast.kernels.mla_module import MlaModule
 from silicast.kernels.mla_schemes import mla_scheme
 from silicast.validation.scorecard.rows import MeasuredRows, held_out, newest
@@ -199,7 +199,7 @@ def fit_family(family: str, only: str, *, warm: bool) -> dict[str, Any]:
     return {
         "format": 1,
         "card": fitting.card(
-            "python benchmarks/fit_mla.py",
+            "python lab/fit_mla.py",
             [table.path for table in tables],
             "newest version of each engine per device; one pair of heads and batch size in"
             " four, by hash, held out and scored",

@@ -1,11 +1,11 @@
 """Fits the constants of dense matrix products and writes catalog/physics/gemm.json.
 
-    OPENBLAS_NUM_THREADS=1 python -m benchmarks.fit_gemm [--dry] [--transfer]
+    OPENBLAS_NUM_THREADS=1 python -m lab.fit_gemm [--dry] [--transfer]
 
 Stages: 1. bf16 campaigns: constants shared by all architectures together with a few of each;
 2. each narrow format on top; 3. fp32 on FMA pipes on top, then its kernels for few rows. --dry
 writes nothing; --transfer instead fits every architecture's stand-in without its rows
-(benchmarks/gemm_transfer.py). Robust (soft L1) on log ratios; priors pull every constant to its
+(lab/gemm_transfer.py). Robust (soft L1) on log ratios; priors pull every constant to its
 start. Deterministic. Rows marked held out are never fitted, only scored.
 """
 
@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import fitting
-from benchmarks.fitting import Constants, Tables
-from benchmarks.gemm_formats import FORMATS, fit_bmm, fit_format
-from benchmarks.gemm_problem import (
+from lab import fitting
+from lab.fitting import Constants, Tables
+from lab.gemm_formats import FORMATS, fit_bmm, fit_format
+from lab.gemm_problem import (
     PRIOR_SD,
     ROWS_PER_DEVICE,
     SPREAD,
@@ -239,7 +239,7 @@ def with_stand_in(common: Constants, own: Tables, parts: Sequence[MeasuredRows])
 
 def write(common: Constants, own: Tables, scores: dict[str, Any]) -> None:
     about = fitting.card(
-        "OPENBLAS_NUM_THREADS=1 python -m benchmarks.fit_gemm",
+        "OPENBLAS_NUM_THREADS=1 python -m lab.fit_gemm",
         [
             "kernels/aic_gemm_bf16_repeats.parquet (medians of campaigns)",
             "aiconfigurator/gemm.parquet (fp8, fp8_block, nvfp4: newest of each backend)",
@@ -267,7 +267,7 @@ def body(common: Constants, own: Tables, fallback: dict[str, str]) -> dict[str, 
 
 if __name__ == "__main__":
     if fitting.asked("--transfer"):
-        from benchmarks.gemm_transfer import hold_out_all
+        from lab.gemm_transfer import hold_out_all
 
         hold_out_all()
     else:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import fitting
-from benchmarks.fitting import Constants, F, Tables
+from lab import fitting
+from lab.fitting import Constants, F, Tables
 from silicast.kernels.moe import Columns, Setting, layer_of, selected, setting_with, throttled
 from silicast.kernels.moe_model import Layer, estimate
 from silicast.validation.scorecard.rows import MeasuredRows

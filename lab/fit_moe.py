@@ -1,6 +1,6 @@
 """Fits the constants of expert layers and writes catalog/physics/moe.json.
 
-    OPENBLAS_NUM_THREADS=1 python -m benchmarks.fit_moe [--dry] [--transfer]
+    OPENBLAS_NUM_THREADS=1 python -m lab.fit_moe [--dry] [--transfer]
 
 One problem a style of kernel and architecture, and one a style for architectures without
 measurements; some constants are of each number format. Robust (soft L1) on log ratios; priors pull
@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import fitting
-from benchmarks.fitting import Constants, F, Parameter, Tables
-from benchmarks.moe_groups import SPREAD, START, Group, Styles, evaluate, grouped, log_ratio, plain
+from lab import fitting
+from lab.fitting import Constants, F, Parameter, Tables
+from lab.moe_groups import SPREAD, START, Group, Styles, evaluate, grouped, log_ratio, plain
 from silicast.validation.scorecard.rows import MeasuredRows, held_out
 from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.moe import (
@@ -272,7 +272,7 @@ def main() -> None:
 
 def write(tables: Tables, scores: dict[str, Any]) -> None:
     about = fitting.card(
-        "python -m benchmarks.fit_moe --transfer",
+        "python -m lab.fit_moe --transfer",
         [
             "aiconfigurator/moe.parquet (subsample of every campaign)",
             "pipeweave/kernel_moe_w13.parquet",

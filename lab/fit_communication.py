@@ -1,6 +1,6 @@
 """Fits ``catalog/physics/communication.json`` from measured collectives, deterministically.
 
-    python -m benchmarks.fit_communication [--dry-run | --transfer]
+    python -m lab.fit_communication [--dry-run | --transfer]
 
 Stages run one after the other, each on the rows in which its constants decide: NCCL's ring on
 NVLink, point to point, NVLS, the engines' kernels, PCIe, host floors. Half of the points of each
@@ -29,9 +29,9 @@ import msgspec
 import numpy as np
 from scipy.optimize import least_squares
 
-from benchmarks import fitting
-from benchmarks.communication_stages import FITTED, Stage, stages
-from benchmarks.fitting import Constants, F, Tables
+from lab import fitting
+from lab.communication_stages import FITTED, Stage, stages
+from lab.fitting import Constants, F, Tables
 from silicast.communication.collective import collective_times
 from silicast.communication.selection import constants_of, sections, select, waits
 from silicast.core.prediction import Z90
@@ -52,7 +52,7 @@ from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.communication import predict as predicted
 
 PATH = fitting.PHYSICS / "communication.json"
-COMMAND = ".venv/bin/python -m benchmarks.fit_communication"
+COMMAND = ".venv/bin/python -m lab.fit_communication"
 HOSTS = 4
 PULL = 0.03
 """Weight of a constant's log distance from its start: keeps what the rows do not decide."""

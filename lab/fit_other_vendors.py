@@ -1,7 +1,7 @@
 """Estimates constants of devices that are not NVIDIA GPUs from the few kernels measured on them.
 
-    python benchmarks/fit_other_vendors.py            fit, score held-out rows, write
-    python benchmarks/fit_other_vendors.py --check    fit and compare with the committed file
+    python lab/fit_other_vendors.py            fit, score held-out rows, write
+    python lab/fit_other_vendors.py --check    fit and compare with the committed file
 
 Writes catalog/physics/systolic.json from the layers and attention of Llama-3.1-8B that
 LLMServingSim profiled on a TPU v6e. Rows of every second block of 64 tokens (attention: every
@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from benchmarks import fitting
-from benchmarks.fitting import Constants, F
+from lab import fitting
+from lab.fitting import Constants, F
 from silicast.core.dtypes import RECIPES
 from silicast.hardware.device import Device
 from silicast.kernels.formats import with_format
@@ -244,7 +244,7 @@ def knowledge(measured: Mapping[str, Sequence[MeasuredRows]]) -> Physics:
         for sibling in SIBLINGS.get(architecture, ()):
             tables[sibling] = {"software_log_sd": JUDGED["software_log_sd"], **half}
     about = fitting.card(
-        "python benchmarks/fit_other_vendors.py",
+        "python lab/fit_other_vendors.py",
         [
             "kernels/xla_gemm: gfx942 (MI300X)",
             "aiconfigurator: b60, vLLM: products, attention in bf16, experts",
@@ -292,7 +292,7 @@ def main() -> int:
     for name in HALFWAY:
         default[name] = float(f"{np.sqrt(values[name] * NONE[name]):.4g}")
     about = fitting.card(
-        "python benchmarks/fit_other_vendors.py",
+        "python lab/fit_other_vendors.py",
         ["serving/llmservingsim_v0_layers, _v0_attention: TPU-v6e-1, Llama-3.1-8B"],
         "every second block of 64 tokens (attention: every second chunk or batch size) "
         "is fitted, the others are scored",

@@ -1,6 +1,6 @@
 """Ranges of measured sizes: outside them a prediction is an extrapolation.
 
-    .venv/bin/python benchmarks/measured_ranges.py
+    .venv/bin/python lab/measured_ranges.py
 
 Writes ``catalog/physics/ranges.json``: smallest and largest value of each dimension per family over
 the open tables. How much an interval widens per factor of two beyond them is judged, not fitted.
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import fitting
+from lab import fitting
 from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.conv2d import conv_rows
 from silicast.validation.scorecard.suites.streaming import NEUSIGHT
@@ -117,7 +117,7 @@ def main() -> None:
             default[f"{family}.{name}.high"] = float(np.max(values))
             print(family, name, int(np.min(values)), int(np.max(values)))
     about = fitting.card(
-        "benchmarks/measured_ranges.py",
+        "lab/measured_ranges.py",
         [
             "aiconfigurator: gemm, context_attention, generation_attention, computescale",
             f"aiconfigurator: {', '.join(MIXERS)}",

@@ -1,6 +1,6 @@
 """Fits which tile a tuned table of Triton's fused experts holds; see kernels/tuned_tiles.py.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/fit_tuned_tiles.py [--dry]
+    OPENBLAS_NUM_THREADS=1 python lab/fit_tuned_tiles.py [--dry]
 
 A softmax for each side of the tile over the tables of vLLM and SGLang for NVIDIA devices. One file
 in five, by the hash of its name, is never fitted; scores are on those. Deterministic.
@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from benchmarks import fitting
-from benchmarks.fitting import F
+from lab import fitting
+from lab.fitting import F
 from silicast.kernels.tuned_tiles import PHYSICS, TILES, terms_of, weight_name
 from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.tables import csv_records
@@ -136,7 +136,7 @@ def main() -> None:
     if fitting.asked("--dry"):
         return
     about = fitting.card(
-        "python benchmarks/fit_tuned_tiles.py",
+        "python lab/fit_tuned_tiles.py",
         [f"{TABLE} (vLLM 0.33.0, SGLang 0.5.23; {data.files} files, NVIDIA devices)"],
         "one file in five, by hash of its name, is never fitted; scores are on those",
         scores,

@@ -1,4 +1,4 @@
-"""The stages of ``benchmarks.fit_communication``: which constants are fitted on which rows."""
+"""The stages of ``lab.fit_communication``: which constants are fitted on which rows."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Estimates the constants of streaming kernels and writes catalog/physics/streaming.json.
 
-    python benchmarks/fit_streaming.py            fit, score rows not used, write
-    python benchmarks/fit_streaming.py --check    fit and compare with the committed file
-    python benchmarks/fit_streaming.py --transfer each architecture from the others: held_out/
+    python lab/fit_streaming.py            fit, score rows not used, write
+    python lab/fit_streaming.py --check    fit and compare with the committed file
+    python lab/fit_streaming.py --transfer each architecture from the others: held_out/
 
 Few physical constants, shared by all architectures where they can be, are fitted jointly by robust
 least squares on log(estimate / measured), each with a weak prior around a datasheet-like guess.
@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from benchmarks import fitting
-from benchmarks.fitting import Constants, F, Parameter, Tables
-from benchmarks.streaming_cases import Case, cases_of, error_sizes, score, summary
+from lab import fitting
+from lab.fitting import Constants, F, Parameter, Tables
+from lab.streaming_cases import Case, cases_of, error_sizes, score, summary
 from silicast.kernels.physics import load_physics
 from silicast.kernels.streaming import SCALAR
 from silicast.validation.scorecard.rows import Mask, MeasuredRows, held_out, one_in, some_of
@@ -292,7 +292,7 @@ def main() -> int:
     shared.update(spreads(train))
     scores = score([Case.of(rows) for rows in held_out(everything)], shared, own)
     about = fitting.card(
-        "python benchmarks/fit_streaming.py",
+        "python lab/fit_streaming.py",
         sorted({r.words["source"] for r in everything}),
         SPLIT,
         summary(scores),

@@ -1,6 +1,6 @@
 """Fits the kernels of sparse attention and writes catalog/physics/sparse.json.
 
-    python -m benchmarks.fit_sparse [--dry] [--transfer]
+    python -m lab.fit_sparse [--dry] [--transfer]
 
 Constants of every architecture that was measured, by coordinate descent on the mean |log ratio|
 of rows that are not held out, equal weight for every campaign. ``--transfer`` writes the constants
@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import fitting
-from benchmarks.fitting import Constants, F, Tables
+from lab import fitting
+from lab.fitting import Constants, F, Tables
 from silicast.kernels.physics import Physics, load_physics, replaced
 from silicast.kernels.sparse_attention import style_of
 from silicast.kernels.sparse_constants import GROUP

@@ -1,6 +1,6 @@
 """Fits the constants of dispatch and combine and writes catalog/physics/moe_exchange.json.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/fit_moe_exchange.py [--dry | --transfer]
+    OPENBLAS_NUM_THREADS=1 python lab/fit_moe_exchange.py [--dry | --transfer]
 
 Per architecture, phase, path and library: a base, efficiency of the link and rate of one SM.
 ``--transfer`` writes what each architecture would get if it had not been measured, to
@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from benchmarks import fitting
-from benchmarks.fitting import Constants, F, Tables
+from lab import fitting
+from lab.fitting import Constants, F, Tables
 from silicast.kernels.moe_exchange import GRACE, PATHS, analyse_exchange, path_of
 from silicast.validation.scorecard.rows import MeasuredRows, held_out
 from silicast.validation.scorecard.suite import data_folder
@@ -110,7 +110,7 @@ def main() -> None:
     scores = score(parts, own)
     if not fitting.asked("--dry"):
         about = fitting.card(
-            "python benchmarks/fit_moe_exchange.py",
+            "python lab/fit_moe_exchange.py",
             TABLES,
             "one in four (hidden, topk, experts) is never fitted, between nodes and over "
             "NVLink alone one in two pairs of tokens and nodes; scores are on those",

@@ -1,6 +1,6 @@
 """Constants of composition and frameworks; hosts: fit_host.py, spreads: fit_uncertainty.py.
 
-    .venv/bin/python benchmarks/fit_composition.py
+    .venv/bin/python lab/fit_composition.py
 
 Composition, ``catalog/physics/composition.json``: shares that are judged.
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import fitting
+from lab import fitting
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.physics import Physics
@@ -86,7 +86,7 @@ def frameworks(data: Path) -> Physics:
         print(f"{name}: train {split['train']:.3f}, test {split['test']:.3f} of the kernel model")
     throttled = {name: s["train"] for name, s in speeds.items() if s["train"] < THROTTLED}
     about = fitting.card(
-        "benchmarks/fit_composition.py",
+        "lab/fit_composition.py",
         ["neusight/kernels_nvidia.parquet: linear of 10 ms and more; shortest calls"],
         "the train split of the kernel table; its test split only checks, and no "
         "model-level row is read",
@@ -112,7 +112,7 @@ def main() -> None:
     data = data_folder()
     write("frameworks.json", frameworks(data))
     about = fitting.card(
-        "benchmarks/fit_composition.py",
+        "lab/fit_composition.py",
         ["none: judged"],
         "none; spreads are in uncertainty.json",
         notes="training_log_sd: near what the scored rows of `silicast validate training-step` "

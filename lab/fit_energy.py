@@ -1,6 +1,6 @@
 """Fits energy per action of kernels and writes catalog/physics/energy.json.
 
-    python benchmarks/fit_energy.py [--dry] [--transfer]
+    python lab/fit_energy.py [--dry] [--transfer]
 
 Board power of kernels that take long enough (suite "energy"), divided by
 measured time: what remains is energy per action by architecture and an activity by family and
@@ -16,8 +16,8 @@ from typing import Any, TypedDict
 import numpy as np
 from scipy.optimize import least_squares
 
-from benchmarks import fitting
-from benchmarks.fitting import Constants, F, Tables
+from lab import fitting
+from lab.fitting import Constants, F, Tables
 from silicast.core.dtypes import recipe_for
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
@@ -321,7 +321,7 @@ def rounded(tree: Any) -> Any:
 def card(scores: Mapping[str, Any]) -> dict[str, Any]:
     """Where the constants come from."""
     return fitting.card(
-        "python benchmarks/fit_energy.py",
+        "python lab/fit_energy.py",
         [f"aiconfigurator/{table}.parquet: power_w" for table in TABLES],
         "that of the families' times; only calls that take long enough for the meter",
         {"power given the measured time, APE %": scores},

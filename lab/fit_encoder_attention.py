@@ -1,10 +1,10 @@
 """Fits what sets encoders' attention apart and writes catalog/physics/attention_encoder.json.
 
-    python benchmarks/fit_encoder_attention.py [--dry | --transfer]
+    python lab/fit_encoder_attention.py [--dry | --transfer]
 
 For each architecture and caller: the launch of a call without a cache, what a tile costs beyond a
 causal one, and the cost of a step at three widths, over the constants of prefill
-(benchmarks/fit_attention.py). Robust least squares (soft L1) on log ratios with a weak prior.
+(lab/fit_attention.py). Robust least squares (soft L1) on log ratios with a weak prior.
 Newest campaign of every engine; held-out head geometries are only scored. Needs SILICAST_DATA or
 ../shared/data. Deterministic; about a minute.
 
@@ -22,8 +22,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from scipy.optimize import least_squares
 
-from benchmarks import fitting
-from benchmarks.fitting import Constants, F, Tables
+from lab import fitting
+from lab.fitting import Constants, F, Tables
 from silicast.core.prediction import Z90
 from silicast.kernels.attention_prefill import attention_constants
 from silicast.kernels.attention_schemes import scheme_for
@@ -116,7 +116,7 @@ def main() -> None:
     physics = {
         "format": 1,
         "card": fitting.card(
-            "python benchmarks/fit_encoder_attention.py",
+            "python lab/fit_encoder_attention.py",
             [ENCODER.path],
             "newest campaign of every engine; 13 of 36 head geometries never fitted",
             scores,

@@ -1,6 +1,6 @@
 """Constants of every architecture as if it were unmeasured: fits without its rows.
 
-    OPENBLAS_NUM_THREADS=1 python -m benchmarks.fit_gemm --transfer
+    OPENBLAS_NUM_THREADS=1 python -m lab.fit_gemm --transfer
 
 Writes held_out/gemm.json of the scorecard, one set of constants an architecture, which the suites
 of whole architectures held out rest on, and prints how far they are off on all of its rows. Fewer
@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import fitting
-from benchmarks.fit_gemm import (
+from lab import fitting
+from lab.fit_gemm import (
     FMA_ONLY,
     MONOLITHIC_L2,
     STAND_IN,
@@ -27,9 +27,9 @@ from benchmarks.fit_gemm import (
     read_all,
     with_stand_in,
 )
-from benchmarks.fitting import Constants, Tables
-from benchmarks.gemm_formats import FORMATS, fit_bmm, fit_format
-from benchmarks.gemm_problem import architecture_of, label, log_ratio
+from lab.fitting import Constants, Tables
+from lab.gemm_formats import FORMATS, fit_bmm, fit_format
+from lab.gemm_problem import architecture_of, label, log_ratio
 from silicast.core.dtypes import recipe_for
 from silicast.core.prediction import Z90
 from silicast.kernels.gemm_constants import SIXTEEN_BITS, selected

@@ -1,6 +1,6 @@
 """What inline error correction takes of the bandwidth of GDDR6 boards.
 
-    .venv/bin/python benchmarks/fit_data_rate.py
+    .venv/bin/python lab/fit_data_rate.py
 
 Experts' products so small that only reading weights takes time (PipeWeave's fused-MoE rows, at
 most one token an expert, 300 MB and more): the share of the datasheet bandwidth that a board
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks import fitting
+from lab import fitting
 from silicast.validation.scorecard.rows import MeasuredRows, held_out
 from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.moe import DIMS, PIPEWEAVE, pipeweave_rows
@@ -39,7 +39,7 @@ def main() -> None:
     print(shares)
     value = (shares["A40"] + shares["L20"]) / 2 / shares["RTX 6000 Ada"]
     about = fitting.card(
-        "benchmarks/fit_data_rate.py",
+        "lab/fit_data_rate.py",
         [PIPEWEAVE],
         "rows of A40, L20 and RTX 6000 Ada with at most one token an expert, without the "
         "one in five layers (experts, topk, hidden, width) that suite moe scores",

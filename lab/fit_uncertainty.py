@@ -1,6 +1,6 @@
 """Fits the correlation of errors among kernels, and between kernels and composition.
 
-    python -m benchmarks.fit_uncertainty
+    python -m lab.fit_uncertainty
 
 Kernels: log residuals of rows that no correction and no constant was fitted on, some hundred of
 each family, format and device, in three kinds of knowledge: "learned" (corrections of the
@@ -47,7 +47,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import fitting
+from lab import fitting
 from silicast.core.catalog import CATALOG
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
@@ -356,7 +356,7 @@ def main() -> None:
     scores["composition of engines, by rows of the other sources"] = serving_spread()
     print(scores["composition of engines, by rows of the other sources"])
     about = fitting.card(
-        "benchmarks/fit_uncertainty.py",
+        "lab/fit_uncertainty.py",
         ["all kernel tables", "serving/vidur_cpu_overheads", "neusight/model_e2e"],
         "rows that corrections hold out; spreads: no time depends on them",
         scores,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.fitting import Constants, Tables
-from benchmarks.gemm_problem import (
+from lab.fitting import Constants, Tables
+from lab.gemm_problem import (
     PRIOR_SD,
     ROWS_PER_DEVICE,
     STEPS,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from benchmarks import fitting
-from benchmarks.fitting import Constants, F, Tables
+from lab import fitting
+from lab.fitting import Constants, F, Tables
 from silicast.core.dtypes import Recipe, recipe_for
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
@@ -33,7 +33,7 @@ SPREAD = {
 }  # fmt: skip
 """Error factors that all rows of a device share: the bias of whole held-out sets; of formats that
 were fitted nowhere, more. Those of unmeasured devices cover at least 85 % of architectures
-held out whole, formats together (benchmarks/gemm_transfer.py prints it)."""
+held out whole, formats together (lab/gemm_transfer.py prints it)."""
 PRIOR_SD = {
     "l2_efficiency": 0.15, "tensor_efficiency": 0.05, "quantisation": 1.0,
     "operand_bytes_per_clock": 0.3, "quantise_bytes": 0.2, "quantise_s": 0.5,

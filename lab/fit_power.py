@@ -1,6 +1,6 @@
 """Fits energy per operation and heating times and writes catalog/physics/power.json.
 
-    python benchmarks/fit_power.py [--dry] [--transfer]
+    python lab/fit_power.py [--dry] [--transfer]
 
 Large products keep the tensor cores busy at a nearly constant share of their clock, so their
 throughput gives the clock that the board held. Free per architecture: energy per operation, heating
@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from benchmarks import fitting
-from benchmarks.fitting import Constants, F, Tables
+from lab import fitting
+from lab.fitting import Constants, F, Tables
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.power import Activity, budget_from, share_within
@@ -243,7 +243,7 @@ def write(
     for architecture in {*UNCHANGED, *fitted}:
         fitted[architecture] = {**as_fitted, **fitted.get(architecture, {})}
     about = fitting.card(
-        "python benchmarks/fit_power.py",
+        "python lab/fit_power.py",
         [
             "kernels/aic_gemm_bf16_repeats.parquet: shapes with every dimension >= 2048",
             "serving/vidur_linear_ops.parquet: A40, 2048 tokens or more",
