@@ -6,6 +6,7 @@
 #   make lint       format, lint and types only
 #   make format     let ruff reformat
 #   make record     rewrite the recorded outputs of documentation and examples
+#   make artefacts  make every shipped number that is stale from measured tables (up to an hour)
 #   make coverage   answer every model on every device; rewrites docs/reference/coverage.md
 #   make docs       build the documentation site into docs/_build/html
 
@@ -21,7 +22,7 @@ CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11 python
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test test-full lint format record coverage docs clean
+.PHONY: help demo test test-full lint format record artefacts coverage docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -89,6 +90,9 @@ test-full: $(FULL) lint
 
 record: $(DEV)
 	$(BIN)/python -m tests.docs.console
+
+artefacts: $(DEV)
+	$(BIN)/python -m lab.artefacts
 
 coverage: $(DEV)
 	$(BIN)/python benchmarks/coverage.py

@@ -1,10 +1,8 @@
-"""Constants of composition and frameworks; hosts: fit_host.py, spreads: fit_uncertainty.py.
+"""Constants of frameworks, ``catalog/physics/frameworks.json``; spreads: fit_uncertainty.py.
 
-    .venv/bin/python lab/fit_composition.py
+    python -m lab.fit_composition
 
-Composition, ``catalog/physics/composition.json``: shares that are judged.
-
-Frameworks, ``catalog/physics/frameworks.json``: the clock that a board holds where its campaign
+The clock that a board holds where its campaign
 found it at less than half of the speed that its boost clock gives (``neusight/kernels_nvidia``,
 linear layers of 10 ms and more of the train split against the kernel model at the boost clock): it
 may be throttled like that again, or not at all, so the middle of the two, and half the distance as
@@ -31,9 +29,6 @@ from silicast.validation.scorecard.suites.streaming import NEUSIGHT
 from silicast.validation.scorecard.tables import read_records
 from silicast.workload.op import OpBatch, Variant
 
-COLLECTIVE_CORES = 0.15
-FRAGMENTATION_SHARE = 0.06
-TRAINING_LOG_SD = 0.3
 DATE = "2026-11-22"
 
 LONG_MS = 10.0
@@ -111,24 +106,6 @@ def write(name: str, physics: Physics) -> None:
 def main() -> None:
     data = data_folder()
     write("frameworks.json", frameworks(data))
-    about = fitting.card(
-        "lab/fit_composition.py",
-        ["none: judged"],
-        "none; spreads are in uncertainty.json",
-        notes="training_log_sd: near what the scored rows of `silicast validate training-step` "
-        "ask for, of which most is bias: times are low; "
-        "fragmentation_share: judged, of memory that a caching allocator reserves beyond "
-        "what it handed out at the peak; collective_cores: share of the cores that a "
-        "collective takes beside other kernels: 16 to 24 channels of NCCL, one core each, on "
-        "108 to 148 cores",
-    )
-    default = {
-        "collective_cores": COLLECTIVE_CORES,
-        "training_log_sd": TRAINING_LOG_SD,
-        "fragmentation_share": FRAGMENTATION_SHARE,
-    }
-    physics = fitting.physics({**about, "date": DATE}, default)
-    write("composition.json", physics)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,6 @@ HELP = (
 PREDICT = ("infer", "graph", "compare", "explain", "diff", "kernel", "run", "batch")
 CATALOG = (
     "devices", "models", "engines", "trace", "validate", "measure", "import", "calibrate",
-    "train-kernels",
 )  # fmt: skip
 MODULES = {"import": "import_"}
 """Modules that cannot be called as their command is."""

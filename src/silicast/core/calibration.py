@@ -20,7 +20,7 @@ from silicast.core.files import write_atomically
 from silicast.core.hashing import content_hash
 from silicast.core.naming import normalise
 
-FORMAT = 4
+FORMAT = 5
 """Layout of the file; those before it hold less and are read too."""
 KERNELS_ALONE = 3
 """The last layout that speaks of kernels alone."""
@@ -169,7 +169,9 @@ class Calibration(_Strict, frozen=True):
         offsets: of kernels, at most one per family and dtype.
         created: ISO date.
         source: how they were obtained.
-        version: of the program that fitted it: it corrects the predictions of that version.
+        version: of the program that fitted it.
+        upstream: hash of the shipped constants and corrections whose predictions it corrects; "" =
+            not recorded (layouts before 5).
         checksum: hash of all else, "" = written by hand; a file that was changed is refused.
         constants: of the host, at most one a name and engine.
         collectives: at most one per op, implementation, launch, number of devices and of nodes.
@@ -194,6 +196,7 @@ class Calibration(_Strict, frozen=True):
     models: list[InModels] = []
     left_out: list[LeftOut] = []
     fitted: Fitted = Fitted()
+    upstream: str = ""
 
     def __post_init__(self) -> None:
         if not OLDEST <= self.format <= FORMAT:
@@ -219,6 +222,8 @@ class Calibration(_Strict, frozen=True):
         content = msgspec.structs.asdict(self) | {"checksum": ""}
         if self.format <= KERNELS_ALONE:
             content = {name: value for name, value in content.items() if name not in _SINCE_4}
+        if self.format < FORMAT:
+            del content["upstream"]
         return content_hash(content)
 
     @property

@@ -16,12 +16,15 @@ from typing import Any, final
 import msgspec
 
 from silicast.core.catalog import CATALOG
+from silicast.core.provenance import Provenance
 from silicast.hardware.device import Device
 
 
 @final
 class PhysicsCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where constants come from: data, split, fitting command, scores and date."""
+    """Where constants come from: data, split, fitting command, scores and date, and what they were
+    made from (None = not recorded).
+    """
 
     data: list[str]
     split: str
@@ -29,6 +32,7 @@ class PhysicsCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     date: str
     scores: dict[str, Any] = {}
     notes: str = ""
+    provenance: Provenance | None = None
 
 
 @final
@@ -69,6 +73,11 @@ def has_physics(group: str) -> bool:
 def load_physics(group: str) -> Physics:
     """The constants file ``catalog/physics/<group>.json``, or what :func:`replaced` put there."""
     return _REPLACED.get(group) or _shipped(group)
+
+
+def shipped_provenance(group: str) -> Provenance | None:
+    """What the shipped constants of a group were made from; None = not recorded."""
+    return _shipped(group).card.provenance if has_physics(group) else None
 
 
 def shared_errors(

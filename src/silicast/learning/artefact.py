@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,10 +16,13 @@ from numpy.typing import NDArray
 from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
 from silicast.core.files import write_atomically
+from silicast.core.provenance import Provenance
 from silicast.core.tensors import read_tensors, write_tensors
+from silicast.kernels.physics import shipped_provenance
 from silicast.learning.forest import Forest
 from silicast.learning.oblivious import CODES, Trees, no_trees
 
+AGAIN = "make it again in a checkout of the sources: make artefacts"
 FORMAT = 2
 """Layout of card and tensors; readers take this one and the one before it, without regions."""
 
@@ -58,7 +62,9 @@ class Trained(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @final
 class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an artefact is: data, split, command, date, the hash of its tensors, its parts."""
+    """What an artefact is: data, split, command, date, the hash of its tensors, its parts, and
+    what it was made from (None = not recorded).
+    """
 
     format: int
     family: str
@@ -68,6 +74,7 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     date: str
     sha256: str
     trained: list[Trained]
+    provenance: Provenance | None = None
 
 
 @final
@@ -231,7 +238,34 @@ def load_artefact(family: str) -> Artefact | None:
         SilicastError: a card or tensors that are broken, of another version or hash.
     """
     path = folder() / f"{family}.json"
-    return read_artefact(path) if path.is_file() else None
+    if not path.is_file():
+        return None
+    artefact = read_artefact(path)
+    _refuse_stale(artefact.card, path)
+    return artefact
+
+
+@cache
+def shipped_hash() -> str:
+    """Hash of all shipped constants and corrections: what calibrations rest on."""
+    digest = hashlib.blake2b(digest_size=8)
+    for kind in ("physics", "learned"):
+        for path in sorted((CATALOG / kind).glob("*.json")):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _refuse_stale(card: Card, path: Path) -> None:
+    """Raises if the constants of kernels that trees correct are no longer those they learned on."""
+    known = card.provenance
+    for name, content in known.constants.items() if known else ():
+        kind, _, group = name.partition("/")
+        made = shipped_provenance(group) if kind == "physics" else None
+        if made is not None and made.content != content:
+            raise SilicastError(
+                f"corrects constants of {group} with the hash {content}; those here have "
+                f"{made.content}", file=str(path), field="provenance.constants", hint=AGAIN,
+            )  # fmt: skip
 
 
 def read_artefact(path: Path) -> Artefact:
@@ -245,7 +279,7 @@ def read_artefact(path: Path) -> Artefact:
             f"has format {card.format}, this version reads {FORMAT}",
             file=str(path),
             field="format",
-            hint="train it again with silicast train-kernels",
+            hint=AGAIN,
         )
     return Artefact(card, read_tensors(path.with_suffix(".safetensors"), card.sha256))
 

@@ -124,7 +124,7 @@ class Calibrator:
     def warning(self) -> str:
         """What a reader must know of it, or ""."""
         made = self.calibration.version
-        if made in ("", __version__):
+        if self.calibration.upstream or made in ("", __version__):
             return ""
         return (
             f"calibration made with version {made}, whose predictions it corrects; this is "

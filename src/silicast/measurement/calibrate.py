@@ -15,6 +15,7 @@ from silicast.core.calibrated import Fitted, HostConstant, InModels, LeftOut
 from silicast.core.calibration import FORMAT, Calibration, Scope
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device
+from silicast.learning.artefact import shipped_hash
 from silicast.measurement.calibrate_collectives import (
     MeasuredCollective,
     checked_collectives,
@@ -234,7 +235,7 @@ class _Fit:
         """Fit to all rows but runs, and errors of kernels before."""
         offsets, before = fit_kernels(rows.kernels, self.device)
         return Calibration(
-            FORMAT, self.scope, offsets, version=__version__,
+            FORMAT, self.scope, offsets, version=__version__, upstream=shipped_hash(),
             constants=fit_hosts(rows.hosts, self.device),
             collectives=fit_collectives(rows.collectives),
         ), before  # fmt: skip

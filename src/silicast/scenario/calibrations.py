@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from silicast.core.calibration import Calibration, load_calibration
+from silicast.core.calibration import AGAIN, Calibration, load_calibration
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
+from silicast.learning.artefact import shipped_hash
 from silicast.learning.calibration import Calibrator
 from silicast.learning.scaled import ScaledCalibrator
 
@@ -87,8 +88,20 @@ def _read(path: Path) -> Calibration:
         _files.clear()
     found = _files.get(key)
     if found is None:
-        found = _files[key] = load_calibration(path)
+        found = load_calibration(path)
+        _refuse_stale(found, path)
+        _files[key] = found
     return found
+
+
+def _refuse_stale(calibration: Calibration, path: Path) -> None:
+    """Raises if it corrects other constants and corrections than those that are shipped here."""
+    if calibration.upstream not in ("", shipped_hash()):
+        raise SilicastError(
+            f"corrects predictions of constants with the hash {calibration.upstream} (version "
+            f"{calibration.version or 'unknown'}); those here have {shipped_hash()}",
+            field="upstream", file=str(path), hint=AGAIN,
+        )  # fmt: skip
 
 
 _files: dict[tuple[str, int, int], Calibration] = {}

@@ -319,7 +319,7 @@ def test_suites_without_pyarrow_say_what_to_install(
     assert "pip install 'silicast[data]'" in err
 
 
-@pytest.mark.parametrize("command", ["validate gemm", "train-kernels gemm"])
+@pytest.mark.parametrize("command", ["validate gemm"])
 def test_an_installed_package_says_that_suites_need_a_checkout(
     command: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

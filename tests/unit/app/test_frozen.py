@@ -49,7 +49,6 @@ FROZEN = {
         "--device --output -o --skip-bad --keep-flagged --holdout --seed --show --advise --top "
         "--budget"
     ),
-    "train-kernels": "--output -o",
 }
 
 

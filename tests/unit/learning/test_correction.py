@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from silicast.core.errors import SilicastError
+from silicast.core.provenance import Provenance
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import Implementation, KernelTimes, implementation_for
-from silicast.learning.artefact import FORMAT, Artefact, Card, read_artefact, write_artefact
+from silicast.kernels.physics import load_physics
+from silicast.learning.artefact import (
+    FORMAT,
+    Artefact,
+    Card,
+    Learned,
+    load_artefact,
+    read_artefact,
+    write_artefact,
+)
 from silicast.learning.boosting import Settings
 from silicast.learning.correction import correction_for
 from silicast.learning.training import MeasuredKernels, train_family
@@ -157,3 +168,34 @@ def test_a_broken_artefact_is_named(artefact: Artefact, tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(SilicastError, match="no card"):
         read_artefact(path)
+
+
+def test_trees_that_learned_on_other_constants_are_refused(
+    artefact: Artefact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    physics = load_physics("gemm")
+    made = Provenance("0123456789abcdef", "", {}, {})
+    card = msgspec.structs.replace(physics.card, provenance=made)
+    renewed = msgspec.structs.replace(physics, card=card)
+    monkeypatch.setattr("silicast.kernels.physics._shipped", lambda _: renewed)
+    monkeypatch.setattr("silicast.learning.artefact.folder", lambda: tmp_path)
+    for content, accepted in (("0123456789abcdef", True), ("another", False)):
+        known = Provenance("", "", {}, {"physics/gemm": content})
+        parts = {
+            one.key: Learned(
+                artefact.trees(one), artefact.ceiling(one), artefact.spread(one),
+                artefact.ranges(one),
+            )
+            for one in artefact.card.trained
+        }  # fmt: skip
+        about = msgspec.structs.replace(artefact.card, provenance=known)
+        write_artefact(tmp_path / "gemm.json", about, parts)
+        load_artefact.cache_clear()
+        if accepted:
+            assert load_artefact("gemm") is not None
+            continue
+        with pytest.raises(SilicastError, match="constants of gemm") as seen:
+            load_artefact("gemm")
+        assert "make artefacts" in seen.value.hint
+        assert seen.value.file.endswith("gemm.json")
+    load_artefact.cache_clear()

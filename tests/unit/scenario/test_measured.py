@@ -9,6 +9,8 @@ import pytest
 
 from silicast.core.calibrated import HostConstant, InModels
 from silicast.core.calibration import FORMAT, Calibration, Scope, save_calibration
+from silicast.core.errors import SilicastError
+from silicast.learning.artefact import shipped_hash
 from silicast.scenario.api import Predicted, predict
 
 H100 = "H100-SXM-80GB"
@@ -87,3 +89,13 @@ def test_a_file_that_was_changed_is_refused(tmp_path: Path) -> None:
     Path(name).write_text(Path(name).read_text().replace("20.0", "21.0"))
     with pytest.raises(SilicastError, match="checksum"):
         asked(calibration=name)
+
+
+def test_a_calibration_of_other_constants_is_refused(tmp_path: Path) -> None:
+    name = calibration(tmp_path / "c.json", upstream="0123456789abcdef")
+    for _ in range(2):
+        with pytest.raises(SilicastError, match="constants with the hash 0123456789abcdef") as seen:
+            asked(calibration=name)
+        assert seen.value.file == name
+        assert "silicast calibrate" in seen.value.hint
+    asked(calibration=calibration(tmp_path / "d.json", upstream=shipped_hash()))

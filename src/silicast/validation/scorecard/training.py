@@ -1,21 +1,20 @@
-"""``silicast train-kernels``: from measured rows to the shipped artefacts.
+"""Which rows the corrections are trained on, and how: from measured rows to shipped artefacts.
 
 Rows and split are those of the suites, so that no suite scores a row that was learned.
+``lab/train_trees.py`` writes the artefacts.
 """
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import final
 
 from silicast.communication.correction import FAMILY as COLLECTIVE
-from silicast.core.errors import SilicastError, unknown_name
 from silicast.kernels.implementation import implementation_for
-from silicast.learning.artefact import FORMAT, Card, Learned, Trained, folder, write_artefact
+from silicast.learning.artefact import Learned, Trained
 from silicast.learning.boosting import Settings
 from silicast.learning.training import train_family
 from silicast.validation.scorecard import collectives
@@ -122,41 +121,3 @@ def trainers() -> Mapping[str, Trainer]:
     return found | {
         COLLECTIVE: Trainer(collectives.TABLES, collectives.SPLIT, collectives.train_shipped)
     }
-
-
-def train_kernels(
-    data: Path,
-    families: Sequence[str] = (),
-    *,
-    output: Path | None = None,
-    report: Progress = lambda _: None,
-) -> list[Card]:
-    """Trains the corrections of ``families`` (all if none is named) and writes their artefacts.
-
-    Args:
-        data: folder of measured tables.
-        output: folder to write to, None = the catalog's own.
-        report: called with a line of progress.
-
-    Raises:
-        SilicastError: an unknown family, or a table is not there.
-    """
-    known = trainers()
-    cards = []
-    for name in families or known:
-        trainer = known.get(name)
-        if trainer is None:
-            raise unknown_name(
-                f"no measured rows for {name!r}", "family", f"one of {', '.join(known)}"
-            )
-        for table in trainer.tables:
-            if not (data / table).is_file():
-                raise SilicastError("no such table", kind="io", file=str(data / table))
-        trained, parts = trainer.train(data, report)
-        card = Card(
-            format=FORMAT, family=name, data=list(trainer.tables), split=trainer.split,
-            command=f"silicast train-kernels {name}",
-            date=datetime.datetime.now(datetime.UTC).date().isoformat(), sha256="", trained=trained,
-        )  # fmt: skip
-        cards.append(write_artefact((output or folder()) / f"{name}.json", card, parts))
-    return cards

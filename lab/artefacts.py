@@ -1,0 +1,283 @@
+"""Makes every shipped number from measured tables: ``make artefacts``.
+
+    python -m lab.artefacts                   make what is stale, and what rests on it
+    python -m lab.artefacts gemm moe          only these stages, and what they rest on if stale
+    python -m lab.artefacts --check           say what is stale and why; status 1 if anything is
+    python -m lab.artefacts --from-nothing    remove every artefact first
+    python -m lab.artefacts --jobs 2          stages at a time
+
+Stages and their order stand in ``lab/chain.toml``. What a stage reads is observed while it runs and
+written into the cards of what it makes, as hashes of its code, its tables and the constants that it
+rests on. A stage whose hashes agree is not run again; one that makes the same numbers as before
+makes nothing else stale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from lab.chain import (
+    CARDS_OF_HELD_OUT,
+    before,
+    content,
+    maker_of,
+    path_of,
+    read,
+    shipped,
+    stages,
+    with_stages,
+)
+from lab.source_code import ROOT, code_hash
+from lab.tables import table_hash
+from silicast.core.errors import SilicastError
+from silicast.core.files import write_atomically
+from silicast.core.provenance import Provenance
+from silicast.validation.scorecard.suite import data_folder
+
+AGAIN = "run `make artefacts`"
+_WRITING = threading.Lock()
+"""Stages that run side by side write into one file of held-out provenance."""
+
+
+def provenance_of(artefact: str) -> Provenance | None:
+    """What an artefact was made from, as its card says; None = not recorded."""
+    if artefact.startswith("held_out"):
+        known = _cards_of_held_out().get(artefact)
+    else:
+        found = read(artefact)
+        known = found.get("card", found).get("provenance")
+    return None if known is None else msgspec.convert(known, Provenance)
+
+
+def reasons(name: str, data: Path | None) -> list[str]:
+    """Why a stage must run again; nothing if all that it made agrees with what it was made from.
+
+    Args:
+        data: the folder of measured tables, None = not there: tables are not compared.
+    """
+    stage, found = stages()[name], []
+    for artefact in stage.makes:
+        if not path_of(artefact).is_file():
+            found.append(f"{artefact} is not there")
+            continue
+        known = provenance_of(artefact)
+        if known is None:
+            found.append(f"{artefact} does not say what it was made from")
+            continue
+        if known.content != content(artefact):
+            found.append(f"{artefact} was changed by hand")
+        if known.code != code_hash(stage.modules):
+            found.append(f"the code that makes {artefact} changed")
+        found += [f"{one} that {artefact} rests on {why}" for one, why in _moved(known, data)]
+    return found
+
+
+def _moved(known: Provenance, data: Path | None) -> Iterator[tuple[str, str]]:
+    """Inputs that are not what they were, and what became of them."""
+    for artefact, value in known.constants.items():
+        if not path_of(artefact).is_file():
+            yield artefact, "is not there"
+        elif content(artefact) != value:
+            yield artefact, "changed"
+    if data is not None:
+        for table, value in known.data.items():
+            if table_hash(data / table) != value:
+                yield table, "changed"
+
+
+def run_stage(name: str) -> list[str]:
+    """Runs a stage and writes provenance into the cards of what it made.
+
+    Returns:
+        Artefacts that it read although it does not come after the stage that makes them: declare
+        it in ``lab/chain.toml``.
+
+    Raises:
+        SilicastError: a command failed, or an artefact was not made.
+    """
+    stage = stages()[name]
+    earlier = {artefact: _dated(artefact) for artefact in stage.makes}
+    seen: dict[str, set[str]] = {"data": set(), "constants": set()}
+    for command in stage.commands:
+        for kind, names in _traced(name, command).items():
+            seen[kind].update(names)
+    read_first = seen["constants"] - set(stage.makes)
+    made_by = code_hash(stage.modules)
+    tables = {table: table_hash(data_folder() / table) for table in sorted(seen["data"])}
+    constants = {artefact: content(artefact) for artefact in sorted(read_first)}
+    for artefact in stage.makes:
+        if not path_of(artefact).is_file():
+            raise SilicastError(f"stage {name} did not make {artefact}", file="lab/chain.toml")
+        known = Provenance(content(artefact), made_by, tables, constants)
+        with _WRITING:
+            _write_card(artefact, known, earlier[artefact])
+    return [
+        f"reads {one}: add {maker_of(one) or 'a stage that makes it'!r} to `after`"
+        for one in constants
+        if maker_of(one) not in before(name)
+    ]
+
+
+def _traced(name: str, command: str) -> Mapping[str, list[str]]:
+    """Tables and artefacts that a command read."""
+    with tempfile.TemporaryDirectory() as folder:
+        record = Path(folder) / "record.json"
+        log = ROOT / "build" / "artefacts" / f"{name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a", encoding="utf-8") as out:
+            out.write(f"$ python -m {command}\n")
+            out.flush()
+            environment = {
+                **os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
+                "PYTHONHASHSEED": "0",
+            }  # fmt: skip
+            done = subprocess.run(
+                [sys.executable, "-m", "lab.traced", str(record), *command.split()],
+                cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, env=environment, check=False,
+            )  # fmt: skip
+        if done.returncode:
+            raise SilicastError(
+                f"stage {name}: `python -m {command}` ended with status {done.returncode}",
+                file=str(log), hint="its output is in this file",
+            )  # fmt: skip
+        found: dict[str, list[str]] = json.loads(record.read_text(encoding="utf-8"))
+    return found
+
+
+def _dated(artefact: str) -> tuple[str, str]:
+    """Hash and date of an artefact that is there: the date stays if its numbers do."""
+    if not path_of(artefact).is_file() or artefact.startswith("held_out"):
+        return "", ""
+    found = read(artefact)
+    return content(artefact), found.get("card", found)["date"]
+
+
+def _write_card(artefact: str, known: Provenance, earlier: tuple[str, str]) -> None:
+    """Adds provenance and date to the card of an artefact."""
+    if artefact.startswith("held_out"):
+        cards = {**_cards_of_held_out(), artefact: msgspec.to_builtins(known)}
+        _write(CARDS_OF_HELD_OUT, dict(sorted(cards.items())))
+        return
+    found = read(artefact)
+    card = found.get("card", found)
+    before_, date = earlier
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    card["date"] = date if before_ == known.content else today
+    card["provenance"] = msgspec.to_builtins(known)
+    _write(path_of(artefact), found)
+
+
+def _cards_of_held_out() -> dict[str, Any]:
+    if not CARDS_OF_HELD_OUT.is_file():
+        return {}
+    found: dict[str, Any] = msgspec.json.decode(CARDS_OF_HELD_OUT.read_bytes())
+    return found
+
+
+def _write(path: Path, value: Mapping[str, Any]) -> None:
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
+
+
+def stale(data: Path | None) -> dict[str, list[str]]:
+    """Stage -> why it must run again; artefacts that no stage makes stand under ""."""
+    found = {name: why for name in stages() if (why := reasons(name, data))}
+    orphans = [
+        f"{artefact} is made by no stage" for artefact in shipped() if not maker_of(artefact)
+    ]
+    return {**found, **({"": orphans} if orphans else {})}
+
+
+def make(wanted: set[str], jobs: int) -> list[str]:
+    """Runs the stages that are stale, each after those that it rests on.
+
+    Returns:
+        What the order of stages lacks, see :func:`run_stage`.
+    """
+    needed = set(wanted).union(*(before(name) for name in wanted))
+    left = [name for name in stages() if name in needed]
+    running: dict[Future[list[str]], tuple[str, float]] = {}
+    finished: set[str] = set()
+    lacking: list[str] = []
+    with ThreadPoolExecutor(jobs) as pool:
+        while left or running:
+            for name in [one for one in left if before(one) & needed <= finished]:
+                if len(running) >= jobs:
+                    break
+                left.remove(name)
+                if why := reasons(name, data_folder()):
+                    print(f"{name}: {'; '.join(why[:3])}", flush=True)
+                    running[pool.submit(run_stage, name)] = (name, time.monotonic())
+                else:
+                    finished.add(name)
+            for future in wait(running, return_when=FIRST_COMPLETED).done if running else ():
+                name, start = running.pop(future)
+                lacking += [f"{name} {line}" for line in future.result()]
+                print(f"{name}: made in {time.monotonic() - start:.0f} s", flush=True)
+                finished.add(name)
+    return lacking
+
+
+def remove_all() -> None:
+    """Removes every artefact, to make all of them from measured tables alone."""
+    for name in stages():
+        for artefact in stages()[name].makes:
+            for suffix in (".json", ".safetensors"):
+                path_of(artefact).with_suffix(suffix).unlink(missing_ok=True)
+    CARDS_OF_HELD_OUT.unlink(missing_ok=True)
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("stages", nargs="*", help="stages or artefacts; default: all")
+    parser.add_argument("--check", action="store_true", help="only say what is stale and why")
+    parser.add_argument("--from-nothing", action="store_true", help="remove all artefacts first")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="stages at a time")
+    options = parser.parse_args()
+    try:
+        wanted = with_stages(options.stages) or set(stages())
+        if options.check:
+            return _report(stale(_data_if_there()))
+        if options.from_nothing:
+            remove_all()
+        lacking = make(wanted, options.jobs)
+    except SilicastError as error:
+        print(f"artefacts: {error}", file=sys.stderr)
+        return 1
+    for line in lacking:
+        print(f"artefacts: lab/chain.toml: {line}", file=sys.stderr)
+    return 1 if lacking else 0
+
+
+def _data_if_there() -> Path | None:
+    try:
+        return data_folder()
+    except SilicastError:
+        return None
+
+
+def _report(found: Mapping[str, list[str]]) -> int:
+    for name, why in found.items():
+        for line in why:
+            print(f"{name or 'no stage'}: {line}")
+    if found:
+        print(AGAIN)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

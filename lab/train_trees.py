@@ -1,0 +1,52 @@
+"""Trains the corrections of kernel models and collectives from measured rows.
+
+    python -m lab.train_trees [FAMILY ...]
+
+All families that there are rows for if none is named. Writes ``catalog/learned/<family>.json`` and
+its tensors. The same rows give the same bytes.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from lab import fitting
+from silicast.core.errors import SilicastError, unknown_name
+from silicast.learning.artefact import FORMAT, Card, folder, write_artefact
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.training import trainers
+
+
+def train(family: str, data: Path) -> Card:
+    """Trains one family and writes its artefact.
+
+    Raises:
+        SilicastError: an unknown family, or a table is not there.
+    """
+    known = trainers()
+    if family not in known:
+        names = f"one of {', '.join(known)}"
+        raise unknown_name(f"no measured rows for {family!r}", "family", names)
+    trainer = known[family]
+    for table in trainer.tables:
+        if not (data / table).is_file():
+            raise SilicastError("no such table", kind="io", file=str(data / table))
+    trained, parts = trainer.train(data, print)
+    card = Card(
+        format=FORMAT, family=family, data=list(trainer.tables), split=trainer.split,
+        command=f"python -m lab.train_trees {family}", date=fitting.DATE, sha256="",
+        trained=trained,
+    )  # fmt: skip
+    return write_artefact(folder() / f"{family}.json", card, parts)
+
+
+def main() -> None:
+    for family in sys.argv[1:] or trainers():
+        for one in train(family, data_folder()).trained:
+            before, after = one.scores["analytic"], one.scores["learned"]
+            print(f"{family} {one.key}: {one.rows} rows, mean APE {before} % to {after} %")
+
+
+if __name__ == "__main__":
+    main()

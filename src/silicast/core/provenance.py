@@ -1,0 +1,24 @@
+"""What shipped numbers were made from, as content hashes: a change of any makes them stale."""
+
+from __future__ import annotations
+
+from typing import final
+
+import msgspec
+
+
+@final
+class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Written into a card by ``make artefacts``, which makes again what no longer agrees.
+
+    Attributes:
+        content: hash of the numbers that the card describes.
+        code: hash of the code that made them, without comments and docstrings.
+        data: measured table, relative to the data folder -> hash of its bytes.
+        constants: artefact that was read (``physics/gemm``) -> hash of its numbers.
+    """
+
+    content: str
+    code: str
+    data: dict[str, str]
+    constants: dict[str, str]

@@ -1,0 +1,205 @@
+"""The chain of shipped numbers: what is stale is found, named, and made again the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from lab import artefacts, chain, source_code
+from silicast.core.errors import SilicastError
+from tests.architecture.source_tree import ROOT
+
+A = """
+import json, sys
+from pathlib import Path
+folder = Path({folder!r})
+rows = (Path({data!r}) / "rows.csv").read_text().split()
+card = {{"date": "2000-01-01"}}
+made = {{"card": card, "default": {{"x": float(len(rows))}}}}
+(folder / "a.json").write_text(json.dumps(made))
+"""
+B = """
+import json
+from pathlib import Path
+folder = Path({folder!r})
+x = json.loads((folder / "a.json").read_text())["default"]["x"]
+made = {{"card": {{"date": "2000-01-01"}}, "default": {{"y": 2.0 * x}}}}
+(folder / "b.json").write_text(json.dumps(made))
+"""
+CHAIN = """
+[first]
+commands = ["lab_a"]
+makes = ["physics/a"]
+
+[second]
+commands = ["lab_b"]
+makes = ["physics/b"]
+after = ["first"]
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A chain of two stages on one table, run in this process."""
+    folder, data = tmp_path / "physics", tmp_path / "data"
+    folder.mkdir()
+    data.mkdir()
+    (data / "rows.csv").write_text("1\n2\n3\n")
+    declared = tmp_path / "chain.toml"
+    declared.write_text(CHAIN)
+    for name, code in (("lab_a", A), ("lab_b", B)):
+        (tmp_path / f"{name}.py").write_text(code.format(folder=str(folder), data=str(data)))
+    monkeypatch.setenv("SILICAST_DATA", str(data))
+    monkeypatch.setattr(chain, "CHAIN", declared)
+    monkeypatch.setattr(chain, "FOLDERS", {"physics": folder})
+    monkeypatch.setattr(artefacts, "CARDS_OF_HELD_OUT", tmp_path / "held_out.json")
+    monkeypatch.setattr(artefacts, "code_hash", lambda names: _text(tmp_path, names))
+    monkeypatch.setattr(artefacts, "_traced", lambda _, command: _run(tmp_path, command))
+    chain.stages.cache_clear()
+    artefacts.table_hash.cache_clear()
+    yield tmp_path
+    chain.stages.cache_clear()
+
+
+def _text(folder: Path, names: list[str]) -> str:
+    return chain.content_hash([(folder / f"{name}.py").read_text() for name in names])
+
+
+def _run(folder: Path, command: str) -> dict[str, list[str]]:
+    subprocess.run([sys.executable, str(folder / f"{command}.py")], check=True)
+    read = {"lab_a": ([], ["rows.csv"]), "lab_b": (["physics/a"], [])}[command]
+    return {"constants": read[0], "data": read[1]}
+
+
+def made(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((folder / "physics").iterdir())}
+
+
+def test_all_is_made_in_order_and_nothing_twice(small: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+    everything = set(chain.stages())
+    assert artefacts.make(everything, 2) == []
+    first = made(small)
+    assert json.loads(first["b.json"])["default"] == {"y": 6.0}
+    assert artefacts.stale(small / "data") == {}
+    capsys.readouterr()
+    artefacts.make(everything, 2)
+    assert capsys.readouterr().out == ""
+    artefacts.remove_all()
+    assert made(small) == {}
+    artefacts.make(everything, 1)
+    assert made(small) == first
+
+
+def test_a_table_that_changed_makes_what_rests_on_it_stale(small: Path) -> None:
+    artefacts.make(set(chain.stages()), 1)
+    (small / "data" / "rows.csv").write_text("1\n2\n3\n4\n")
+    artefacts.table_hash.cache_clear()
+    found = artefacts.stale(small / "data")
+    assert list(found) == ["first"]
+    assert "rows.csv that physics/a rests on changed" in found["first"]
+    assert artefacts.stale(None) == {}, "without tables they cannot be compared"
+    artefacts.make({"second"}, 1)
+    assert json.loads(made(small)["b.json"])["default"] == {"y": 8.0}
+
+
+def test_the_same_numbers_make_nothing_else_stale(small: Path) -> None:
+    artefacts.make(set(chain.stages()), 1)
+    before = made(small)["b.json"]
+    with (small / "lab_a.py").open("a") as file:
+        file.write("pass\n")
+    assert list(artefacts.stale(None)) == ["first"]
+    artefacts.make(set(chain.stages()), 1)
+    assert made(small)["b.json"] == before
+    assert artefacts.stale(None) == {}
+
+
+def test_a_number_that_was_changed_by_hand_is_named(small: Path) -> None:
+    artefacts.make(set(chain.stages()), 1)
+    path = small / "physics" / "a.json"
+    path.write_text(path.read_text().replace("3.0", "3.5"))
+    found = artefacts.stale(None)
+    assert found["first"] == ["physics/a was changed by hand"]
+    assert found["second"] == ["physics/a that physics/b rests on changed"]
+
+
+def test_a_date_moves_only_with_the_numbers(small: Path) -> None:
+    artefacts.make(set(chain.stages()), 1)
+    path = small / "physics" / "a.json"
+    card = json.loads(path.read_text())
+    card["card"]["date"] = "1999-12-31"
+    path.write_text(json.dumps(card))
+    with (small / "lab_a.py").open("a") as file:
+        file.write("pass\n")
+    artefacts.make(set(chain.stages()), 1)
+    assert json.loads(path.read_text())["card"]["date"] == "1999-12-31"
+
+
+def test_an_order_that_was_not_declared_is_said(small: Path) -> None:
+    chain.CHAIN.write_text(CHAIN.replace('after = ["first"]\n', ""))
+    chain.stages.cache_clear()
+    lacking = artefacts.make(set(chain.stages()), 1)
+    assert lacking == ["second reads physics/a: add 'first' to `after`"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ('after = ["first"]', 'after = ["third"]', "third"),
+        ('makes = ["physics/b"]', 'makes = ["physics/a"]', "made by first and by second"),
+    ],
+)
+def test_a_chain_that_cannot_be_is_refused(small: Path, old: str, new: str, named: str) -> None:
+    chain.CHAIN.write_text(CHAIN.replace(old, new))
+    chain.stages.cache_clear()
+    with pytest.raises(SilicastError, match=named):
+        chain.stages()
+
+
+def test_a_stage_that_fails_names_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artefacts, "ROOT", tmp_path)
+    with pytest.raises(SilicastError, match="ended with status 1"):
+        artefacts._traced("broken", "lab_that_is_not_there")
+    assert "No module named" in (tmp_path / "build/artefacts/broken.log").read_text()
+
+
+def test_code_counts_without_comments_docstrings_and_layout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lab").mkdir()
+    path = tmp_path / "lab" / "one.py"
+    monkeypatch.setattr(source_code, "ROOT", tmp_path)
+
+    def hashed(code: str) -> str:
+        path.write_text(textwrap.dedent(code))
+        for cached in (source_code._path, source_code._tree, source_code._imports):
+            cached.cache_clear()
+        source_code._normalised.cache_clear()
+        return source_code.code_hash(["lab.one"])
+
+    plain = hashed("def f(x):\n    return x + 1\n")
+    assert plain == hashed(
+        '"""Words."""\ndef f(x):\n    """More."""\n    # why\n    return (x + 1)\n'
+    )
+    assert plain != hashed("def f(x):\n    return x + 2\n")
+    for cached in (source_code._path, source_code._tree, source_code._imports):
+        cached.cache_clear()
+    source_code._normalised.cache_clear()
+
+
+def test_every_command_is_a_script_and_every_artefact_has_a_stage() -> None:
+    for name, stage in chain.stages().items():
+        for command in stage.commands:
+            module = command.split()[0].removeprefix("lab.")
+            assert (ROOT / "lab" / f"{module}.py").is_file(), name
+    assert [one for one in chain.shipped() if not chain.maker_of(one)] == []
+
+
+@pytest.mark.parametrize("name", chain.stages())
+def test_no_shipped_number_is_stale(name: str) -> None:
+    """Fails after a change of code or constants: run `make artefacts` with the measured tables."""
+    assert artefacts.reasons(name, None) == []
