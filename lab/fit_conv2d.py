@@ -1,8 +1,6 @@
 """Fits the constants of convolutions and writes catalog/physics/conv2d.json.
 
-    python lab/fit_conv2d.py               fit, score layers not used, write
-    python lab/fit_conv2d.py --check       fit and compare with the committed file
-    python lab/fit_conv2d.py --transfer    each architecture from the others; writes nothing
+    python -m lab.fit_conv2d
 
 Robust least squares (soft L1) on log(estimate / measured) with a weak prior around a datasheet-like
 guess. Layers marked held out are only scored. The sizes of the errors come from a third of the
@@ -11,20 +9,21 @@ layers that may be fitted, under constants of the other two thirds. Deterministi
 
 from __future__ import annotations
 
-import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from lab import fitting
+from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Parameter, Tables
 from silicast.core.prediction import Z90
 from silicast.kernels.conv2d_model import called, every_algorithm, expected, pass_of, setting_with
 from silicast.kernels.conv2d_shapes import Shape
 from silicast.validation.scorecard.rows import Mask, MeasuredRows, held_out, some_of
-from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.conv2d import RESOLUTION_US, conv_rows
 from silicast.validation.scorecard.suites.other_vendors import DEEPBENCH
 
@@ -191,38 +190,37 @@ def third(rows: MeasuredRows) -> Mask:
     return np.array(keys, dtype=bool)
 
 
-def transfer(rows: Sequence[MeasuredRows]) -> None:
-    """Each architecture under constants of the others."""
-    every = cases(rows)
-    for architecture in sorted({case.architecture for case in every}):
+class Conv2d(Fitter[list[MeasuredRows]]):
+    """Convolutions of GPUs; the Xeon Phi's model is not fitted."""
+
+    group = "conv2d"
+    data = (DEEPBENCH,)
+    split = SPLIT
+
+    def rows(self, data: Path) -> list[MeasuredRows]:
+        return [rows for rows in conv_rows(data) if rows.hardware.execution_model == "simt"]
+
+    def fit(self, rows: list[MeasuredRows]) -> Body:
+        train = held_out(rows, False)
+        shared, own = fit(cases(train))
+        rest = fit(cases(some_of(train, lambda part: ~third(part))))
+        shared.update(rounded(error_sizes(cases(some_of(train, third)), *rest)))
+        return {"default": with_defaults(shared, own), "architectures": own, "fallback": {}}
+
+    def scores(self, rows: list[MeasuredRows], body: Body) -> dict[str, Any]:
+        found = score(cases(held_out(rows)), body["default"], body["architectures"])
+        return {f"{name} mean_ape": value for name, value in found.items()}
+
+    def without(self, rows: list[MeasuredRows], architecture: str, body: Body) -> Body:
+        train = held_out(rows, False)
+        others = [case for case in cases(train) if case.architecture != architecture]
+        shared, own = fit(others)
+        shared.update({name: body["default"][name] for name in ERRORS})
+        default = with_defaults(shared, own)
         print(f"--- {architecture}, from the others")
-        shared, own = fit([case for case in every if case.architecture != architecture])
-        mine = [case for case in every if case.architecture == architecture]
-        score(mine, with_defaults(shared, own), {})
-
-
-def main() -> int:
-    """Fits, prints the scores of held-out rows, writes or compares the file."""
-    # the Xeon Phi's model is not fitted here
-    rows = [r for r in conv_rows(data_folder()) if r.hardware.execution_model == "simt"]
-    train = held_out(rows, False)
-    if fitting.asked("--transfer"):
-        transfer(train)
-        return 0
-    shared, own = fit(cases(train))
-    rest = fit(cases(some_of(train, lambda part: ~third(part))))
-    shared.update(rounded(error_sizes(cases(some_of(train, third)), *rest)))
-    shared = with_defaults(shared, own)
-    scores = score(cases(held_out(rows)), shared, own)
-    about = fitting.card(
-        "python lab/fit_conv2d.py",
-        [DEEPBENCH],
-        SPLIT,
-        {f"{name} mean_ape": value for name, value in scores.items()},
-    )
-    found, check = fitting.physics(about, shared, own), fitting.asked("--check")
-    return not fitting.write_physics(fitting.PHYSICS / "conv2d.json", found, check=check)
+        score([case for case in cases(train) if case.architecture == architecture], default, {})
+        return {"default": default, "architectures": own, "fallback": {}}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    Conv2d().run()

@@ -1,37 +1,32 @@
 """Fits what sets encoders' attention apart and writes catalog/physics/attention_encoder.json.
 
-    python lab/fit_encoder_attention.py [--dry | --transfer]
+    python -m lab.fit_encoder_attention
 
 For each architecture and caller: the launch of a call without a cache, what a tile costs beyond a
 causal one, and the cost of a step at three widths, over the constants of prefill
-(lab/fit_attention.py). Robust least squares (soft L1) on log ratios with a weak prior.
-Newest campaign of every engine; held-out head geometries are only scored. Needs SILICAST_DATA or
-../shared/data. Deterministic; about a minute.
-
-With --transfer it writes held_out/attention_encoder.json of the scorecard instead, from the fitted
-file: an architecture's constants come from its own rows alone, so that only its entry is dropped,
-and the geometric mean of the others stands in for it, engine by engine.
+(lab/fit_attention.py). Robust least squares (soft L1) on log ratios with a weak prior. Newest
+campaign of every engine; held-out head geometries are only scored. Deterministic. An architecture's
+constants come from its own rows alone: without them the geometric mean of the others stands in.
 """
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
 
 from lab import fitting
-from lab.fitting import Constants, F, Tables
-from silicast.core.prediction import Z90
+from lab.fitter import Body, Fitter
+from lab.fitting import Constants, F, Key, Tables
 from silicast.kernels.attention_prefill import attention_constants
 from silicast.kernels.attention_schemes import scheme_for
 from silicast.validation.scorecard.rows import MeasuredRows, held_out, newest
-from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.attention import ENCODER, encoder_rows
 
-TARGET = fitting.PHYSICS / "attention_encoder.json"
 ROWS = 900
 NAMES = ("launch_cycles", "task_cycles", "encoder_64", "encoder_72", "encoder_80")
 DEFAULT = {"encoder_64": 1.0, "encoder_72": 1.0, "encoder_80": 1.0, "encoder_128": 1.0}
@@ -75,59 +70,43 @@ def defaults(tables: Tables) -> Constants:
     return {**DEFAULT, **SHARED, **fitting.rounded(fitting.means(tables.values()))}
 
 
-def transfer() -> None:
-    """What each architecture gets if no row of it was ever seen."""
-    tables = json.loads(TARGET.read_text(encoding="utf-8"))["architectures"]
-    found = {}
-    for unseen in tables:
-        rest = {name: table for name, table in tables.items() if name != unseen}
-        fallback = {k: v for k, v in FALLBACK.items() if v != unseen}
-        found[unseen] = {"default": defaults(rest), "architectures": rest, "fallback": fallback}
-    fitting.write_json(fitting.HELD_OUT / "attention_encoder.json", found)
+class EncoderAttention(Fitter[Mapping[Key, list[MeasuredRows]]]):
+    """Attention of encoders, over prefill's constants."""
 
+    group = "attention_encoder"
+    data = (ENCODER.path,)
+    split = "newest campaign of every engine; 13 of 36 head geometries never fitted"
 
-def main() -> None:
-    """Fits, prints the scores of held-out rows, writes the file."""
-    if fitting.asked("--transfer"):
-        transfer()
-        return
-    parts = newest(encoder_rows(data_folder(), ROWS))
-    groups = fitting.by_key(parts, lambda x: scheme_for(x.batch.variant, x.hardware).caller)
-    tables: Tables = defaultdict(dict)
-    scores: dict[str, dict[str, float]] = {}
-    errors = []
-    for (architecture, caller), parts in groups.items():
-        train = held_out(parts, False)
-        own = fit(train)
-        logs = log_ratios(train, own)
-        spread = float(np.sort(np.abs(logs))[int(0.9 * len(logs))]) / Z90
-        rest = max(spread**2 - sum(x * x for x in SHARED.values()), 0.04**2)
-        own["independent_log_sd"] = float(f"{np.sqrt(rest):.3g}")
-        tables[architecture] |= {f"{caller}.{name}": value for name, value in own.items()}
-        held = log_ratios(held_out(parts), own)
-        errors.append(held)
-        scores[f"{architecture}.{caller}"] = {
-            "rows": float(len(held)),
-            "mape": fitting.shares(held)["mape"],
-            "log_bias": round(float(np.median(held)), 4),
-        }
-        print(architecture, caller, scores[f"{architecture}.{caller}"], own)
-    print("all", np.mean(np.abs(np.expm1(np.concatenate(errors)))))
-    physics = {
-        "format": 1,
-        "card": fitting.card(
-            "python lab/fit_encoder_attention.py",
-            [ENCODER.path],
-            "newest campaign of every engine; 13 of 36 head geometries never fitted",
-            scores,
-        ),
-        "default": defaults(tables),
-        "architectures": {name: dict(table) for name, table in sorted(tables.items())},
-        "fallback": FALLBACK,
-    }
-    if not fitting.asked("--dry"):
-        fitting.write_json(TARGET, physics)
+    def rows(self, data: Path) -> Mapping[Key, list[MeasuredRows]]:
+        parts = newest(encoder_rows(data, ROWS))
+        return fitting.by_key(parts, lambda x: scheme_for(x.batch.variant, x.hardware).caller)
+
+    def fit(self, rows: Mapping[Key, list[MeasuredRows]]) -> Body:
+        tables: Tables = defaultdict(dict)
+        for (architecture, caller), parts in rows.items():
+            train = held_out(parts, False)
+            own = fit(train)
+            logs = log_ratios(train, own)
+            own["independent_log_sd"] = fitting.own_log_sd(logs, list(SHARED.values()), least=0.04)
+            tables[architecture] |= {f"{caller}.{name}": value for name, value in own.items()}
+        return fitting.body(defaults(tables), dict(tables), FALLBACK)
+
+    def scores(self, rows: Mapping[Key, list[MeasuredRows]], body: Body) -> dict[str, Any]:
+        found = {}
+        for (architecture, caller), parts in rows.items():
+            own = fitting.own_of(body["architectures"][architecture], caller)
+            held = log_ratios(held_out(parts), own)
+            found[f"{architecture}.{caller}"] = fitting.shares(held)
+            print(architecture, caller, found[f"{architecture}.{caller}"], own)
+        return found
+
+    def without(
+        self, rows: Mapping[Key, list[MeasuredRows]], architecture: str, body: Body
+    ) -> Body:
+        rest = {name: t for name, t in body["architectures"].items() if name != architecture}
+        fallback = {k: v for k, v in FALLBACK.items() if v != architecture}
+        return fitting.body(defaults(rest), rest, fallback)
 
 
 if __name__ == "__main__":
-    main()
+    EncoderAttention().run()

@@ -1,22 +1,24 @@
 """Fits energy per action of kernels and writes catalog/physics/energy.json.
 
-    python lab/fit_energy.py [--dry] [--transfer]
+    python -m lab.fit_energy
 
 Board power of kernels that take long enough (suite "energy"), divided by
 measured time: what remains is energy per action by architecture and an activity by family and
-library, shared by all architectures. ``--transfer`` refits without each architecture's rows and
-writes validation/scorecard/held_out/energy.json instead.
+library, shared by all architectures.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
 
 from lab import fitting
+from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Tables
 from silicast.core.dtypes import recipe_for
 from silicast.core.prediction import Z90
@@ -35,17 +37,9 @@ from silicast.kernels.energy import (
 )
 from silicast.kernels.power import energy_growth
 from silicast.validation.scorecard.rows import MeasuredRows
-from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.energy import LONG_S, TABLES, power_rows
 
 Parts = Sequence[MeasuredRows]
-
-
-class Body(TypedDict):
-    """Constants of a physics file."""
-
-    default: Constants
-    architectures: Tables
 
 
 PER_GROUP = 40
@@ -75,16 +69,13 @@ ASSUMED = {
 }  # fmt: skip
 
 
-def load(held_out: bool) -> list[MeasuredRows]:
+def load(data: Path, *, held_out: bool) -> list[MeasuredRows]:
     """All rows that the split allows; of blocks, which come in many variants, fewer of each."""
     return [
         rows
         for table in TABLES
         for rows in power_rows(
-            data_folder(),
-            table,
-            PER_GROUP if table in LONG_S else PER_GROUP // 4,
-            held_out=held_out,
+            data, table, PER_GROUP if table in LONG_S else PER_GROUP // 4, held_out=held_out
         )
     ]
 
@@ -98,17 +89,16 @@ def log_ratio(watts: F, rows: MeasuredRows) -> F:
     return np.log(watts / rows.values["watts"])
 
 
-def static_w(parts: Parts) -> Constants:
+def static_w(data: Path) -> Constants:
     """Board -> what the least active kernels draw: the second percentile of all short rows."""
     found: dict[str, list[F]] = {}
     for table in ("gemm", "generation_attention", "dsa_generation_module", "scale_matrix"):
-        for rows in power_rows(data_folder(), table, 4000, held_out=False, long=False):
+        for rows in power_rows(data, table, 4000, held_out=False, long=False):
             found.setdefault(rows.device, []).append(rows.values["watts"])
-    boards = {part.device for part in parts}
     return {
         f"static_w.{device}": float(np.percentile(np.concatenate(watts), 2.0))
-        for device, watts in sorted(found.items()) if device in boards
-    }  # fmt: skip
+        for device, watts in sorted(found.items())
+    }
 
 
 class Problem:
@@ -197,9 +187,10 @@ def work_of(rows: MeasuredRows) -> Actions:
     return actions(analysis, rows.batch.variant, rows.hardware)
 
 
-def body(parts: Parts) -> Body:
+def body(parts: Parts, static_w: Mapping[str, float]) -> Body:
     """What a physics file holds, fitted on these parts."""
-    static = static_w(parts)
+    devices = {f"static_w.{part.device}" for part in parts}
+    static = {name: watts for name, watts in static_w.items() if name in devices}
     problem = Problem(parts, static)
     fitted = problem.solve()
     shared = {k: v for k, v in next(iter(fitted.values())).items() if k not in ENERGIES}
@@ -286,29 +277,61 @@ def show(parts: Parts, logs: list[F], title: str) -> Constants:
     }  # fmt: skip
 
 
-def main() -> None:
-    """Fits all boards, prints errors of rows that were not fitted, writes the file."""
-    parts, held = load(held_out=False), load(held_out=True)
-    found = body(parts)
-    scores = {"held-out rows": show(held, errors(held, found, measured=True), "held out")}
-    unmeasured: list[float] = []
-    transfer: dict[str, Body] = {}
-    for architecture in sorted(found["architectures"]):
-        other = body([part for part in parts if architecture_of(part) != architecture])
-        transfer[architecture] = other
-        mine = [part for part in held if architecture_of(part) == architecture]
-        logs = errors(mine, other, measured=False)
-        scores[f"without {architecture}"] = show(mine, logs, f"without {architecture}")
-        unmeasured.append(spread(mine, logs))
-    found["default"]["unmeasured_log_sd"] = max(unmeasured)
-    for other in transfer.values():
-        other["default"]["unmeasured_log_sd"] = max(unmeasured)
-    if fitting.asked("--transfer"):
-        bodies = {name: {**each, "fallback": {}} for name, each in transfer.items()}
-        fitting.write_json(fitting.HELD_OUT / "energy.json", rounded(bodies))
-    elif not fitting.asked("--dry"):
-        content = {"format": 1, "card": card(scores), **rounded(found)}
-        fitting.write_json(fitting.PHYSICS / "energy.json", content)
+@dataclass(frozen=True)
+class Rows:
+    """Those that may be fitted, those held out, and what each board draws without work."""
+
+    fitted: list[MeasuredRows]
+    held_out: list[MeasuredRows]
+    static_w: Constants
+
+    def of(self, architecture: str) -> list[MeasuredRows]:
+        """Held-out rows of an architecture."""
+        return [part for part in self.held_out if architecture_of(part) == architecture]
+
+
+class Energy(Fitter[Rows]):
+    """Energy per action, and activities."""
+
+    group = "energy"
+    data = tuple(f"aiconfigurator/{table}.parquet: power_w" for table in TABLES)
+    split = "that of the families' times; only calls that take long enough for the meter"
+    notes = (
+        "H200, B200 and GB200 are the boards with power; relative energies of formats other than "
+        "fp8 and nvfp4 and of memory off the package are assumed; default is the geometric mean of "
+        "hopper and blackwell; unmeasured_log_sd is of an architecture left out"
+    )
+
+    def __init__(self) -> None:
+        self.others: dict[str, Body] = {}
+
+    def rows(self, data: Path) -> Rows:
+        return Rows(load(data, held_out=False), load(data, held_out=True), static_w(data))
+
+    def fit(self, rows: Rows) -> Body:
+        found = body(rows.fitted, rows.static_w)
+        unmeasured = []
+        for name in sorted(found["architectures"]):
+            others = [part for part in rows.fitted if architecture_of(part) != name]
+            other = body(others, rows.static_w)
+            mine = rows.of(name)
+            unmeasured.append(spread(mine, errors(mine, other, measured=False)))
+            self.others[name] = other
+        for each in (found, *self.others.values()):
+            each["default"]["unmeasured_log_sd"] = max(unmeasured)
+        return {**rounded(found), "fallback": {}}
+
+    def scores(self, rows: Rows, body: Body) -> dict[str, Any]:
+        held = rows.held_out
+        found = {"held-out rows": show(held, errors(held, body, measured=True), "held out")}
+        for name, other in self.others.items():
+            mine = rows.of(name)
+            logs = errors(mine, other, measured=False)
+            found[f"without {name}"] = show(mine, logs, f"without {name}")
+        return {"power given the measured time, APE %": found}
+
+    def without(self, rows: Rows, architecture: str, body: Body) -> Body:
+        return {**rounded(self.others[architecture]), "fallback": {}}
 
 
 def rounded(tree: Any) -> Any:
@@ -318,18 +341,5 @@ def rounded(tree: Any) -> Any:
     return {k: rounded(v) for k, v in sorted(tree.items())} if isinstance(tree, dict) else tree
 
 
-def card(scores: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the constants come from."""
-    return fitting.card(
-        "python lab/fit_energy.py",
-        [f"aiconfigurator/{table}.parquet: power_w" for table in TABLES],
-        "that of the families' times; only calls that take long enough for the meter",
-        {"power given the measured time, APE %": scores},
-        "H200, B200 and GB200 are the boards with power; relative energies of formats "
-        "other than fp8 and nvfp4 and of memory off the package are assumed; default is the "
-        "geometric mean of hopper and blackwell; unmeasured_log_sd is of an architecture left out",
-    )
-
-
 if __name__ == "__main__":
-    main()
+    Energy().run()

@@ -1,9 +1,6 @@
 """Fits the constants of recurrent mixers and writes catalog/physics/linear_attention.json.
 
-    OPENBLAS_NUM_THREADS=1 python lab/fit_linear_attention.py [--dry] [--transfer]
-
-``--transfer`` writes the constants that every architecture would get without its rows,
-validation/scorecard/held_out/linear_attention.json, and their scores, and nothing else.
+    python -m lab.fit_linear_attention
 
 One problem a style of kernel: constants that all architectures share and some of each
 architecture. Robust (soft L1) on log ratios; priors pull every constant to its start.
@@ -16,18 +13,19 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lab import fitting
+from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Parameter, Tables
 from silicast.hardware.device import Device
 from silicast.kernels.recurrent_mixer import RecurrentMixer, constants_of
 from silicast.kernels.recurrent_model import estimate
 from silicast.kernels.recurrent_work import Shape, Work
 from silicast.validation.scorecard.rows import MeasuredRows, held_out, least_hashed
-from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.linear_attention import COLUMNS, kernel_style, mixer_rows
 from silicast.workload.libraries import recurrent_styles
 from silicast.workload.library_file import RecurrentStyle
@@ -253,6 +251,7 @@ def with_defaults(tables: Tables, *, everywhere: bool = True) -> Tables:
     return merged
 
 
+FALLBACK = {"blackwell-rtx": "ada", "ampere-ga10x": "ada", "rubin": "blackwell"}
 STAND_INS = {"ssm_step": "delta_step"}
 """Style that no table holds -> the one that moves its state in the same way."""
 
@@ -273,75 +272,56 @@ def evaluate(
     return found
 
 
-def transfer(parts: Sequence[MeasuredRows], held: Sequence[MeasuredRows]) -> dict[str, Any]:
-    """What every architecture would get without its rows; prints scores of its held-out rows under
-    the means of the others, and under those of each other architecture.
-    """
-    bodies: dict[str, Any] = {}
-    styles = grouped([least_hashed(part, ROWS_TO_TRANSFER) for part in parts if not sick(part)])
-    scored = grouped(held)
-    architectures = sorted({g.architecture for groups in styles.values() for g in groups})
-    for out in architectures:
-        others = {
-            style: [g for g in groups if g.architecture != out] for style, groups in styles.items()
-        }
-        fitted = fit({s: g for s, g in others.items() if g}, steps=STEPS_TO_TRANSFER)
-        tables = with_defaults(fitted, everywhere=False)
-        mine = {
-            style: [g for g in groups if g.architecture == out]
-            for style, groups in scored.items()
-            if others.get(style)
-        }
-        for other in ("", *(a for a in architectures if a != out)):
-            same = {**tables, out: tables[other]}
-            scores = evaluate(mine, same, "unmeasured_device_log_sd")
-            count = np.array([row["rows"] for row in scores.values()])
-            off = np.array([row["mape"] for row in scores.values()])
-            print(
-                f"{out} held out, {other or 'means of the others'}: {off @ count / count.sum():.1f}"
-            )
-            if not other:
-                fitting.show(f"{out} held out", scores)
-        bodies[out] = fitting.body(tables[""], tables)
-    return bodies
-
-
 def sick(part: MeasuredRows) -> bool:
     """Whether the rows are of a campaign that is not fitted."""
     return (part.device, part.batch.variant.library, part.batch.variant.version) in SICK
 
 
-def main() -> None:
-    every = [part for family in COLUMNS for part in mixer_rows(data_folder(), family)]
-    parts, rows = held_out(every, False), held_out(every)
-    if fitting.asked("--transfer"):
-        fitting.write_json(fitting.HELD_OUT / "linear_attention.json", transfer(parts, rows))
-        return
-    styles = grouped([least_hashed(part, ROWS) for part in parts if not sick(part)])
-    tables = with_defaults(fit(styles))
-    fitting.show("fitted", evaluate(styles, tables))
-    scores: dict[str, Any] = {"held out": evaluate(grouped(rows), tables)}
-    fitting.show("held out", scores["held out"])
-    if not fitting.asked("--dry"):
-        write(tables, scores)
+class LinearAttention(Fitter[list[MeasuredRows]]):
+    """Gated delta nets, Kimi's delta attention and Mamba 2."""
 
-
-def write(tables: Tables, scores: dict[str, Any]) -> None:
-    about = fitting.card(
-        "python lab/fit_linear_attention.py",
-        ["aiconfigurator gdn", "aiconfigurator kda", "aiconfigurator mamba2"],
-        "one in four pairs of a mixer's heads and a batch size is never fitted, on any device, "
-        "in any campaign; at most 700 other rows of each device, campaign and kernel are; none "
-        "of SGLang 0.5.14 on H200, which slowed down the longer it ran",
-        scores,
-        "Selective state updates of Mamba 2 are in no table: the delta rule's constants stand "
-        "in. Conditions of a whole architecture held out: its constants are the means of the "
-        "others'.",
+    group = "linear_attention"
+    data = ("aiconfigurator gdn", "aiconfigurator kda", "aiconfigurator mamba2")
+    split = (
+        "one in four pairs of a mixer's heads and a batch size is never fitted, on any device, in "
+        "any campaign; at most 700 other rows of each device, campaign and kernel are; none of "
+        "SGLang 0.5.14 on H200, which slowed down the longer it ran"
     )
-    fallback = {"blackwell-rtx": "ada", "ampere-ga10x": "ada", "rubin": "blackwell"}
-    found = {"format": 1, "card": about, **fitting.body(tables[""], tables, fallback)}
-    fitting.write_json(fitting.PHYSICS / "linear_attention.json", found)
+    notes = (
+        "Selective state updates of Mamba 2 are in no table: the delta rule's constants stand in."
+    )
+
+    def rows(self, data: Path) -> list[MeasuredRows]:
+        return [part for family in COLUMNS for part in mixer_rows(data, family)]
+
+    def fit(self, rows: list[MeasuredRows]) -> Body:
+        tables = with_defaults(fit(healthy(rows, ROWS)))
+        return fitting.body(tables[""], tables, FALLBACK)
+
+    def scores(self, rows: list[MeasuredRows], body: Body) -> dict[str, Any]:
+        tables = {"": body["default"], **body["architectures"]}
+        found = {"held out": evaluate(grouped(held_out(rows)), tables)}
+        fitting.show("held out", found["held out"])
+        return found
+
+    def without(self, rows: list[MeasuredRows], architecture: str, body: Body) -> Body:
+        others = [part for part in rows if part.hardware.architecture != architecture]
+        fitted = fit(healthy(others, ROWS_TO_TRANSFER), steps=STEPS_TO_TRANSFER)
+        tables = with_defaults(fitted, everywhere=False)
+        known = {name.partition(".")[0] for table in fitted.values() for name in table}
+        mine = [part for part in held_out(rows) if part.hardware.architecture == architecture]
+        styles = {style: groups for style, groups in grouped(mine).items() if style in known}
+        same = {**tables, architecture: tables[""]}
+        scores = evaluate(styles, same, "unmeasured_device_log_sd")
+        fitting.show(f"{architecture} held out", scores)
+        return fitting.body(tables[""], tables)
+
+
+def healthy(parts: Sequence[MeasuredRows], count: int) -> Styles:
+    """At most so many rows of each part that may be fitted."""
+    free = held_out(parts, False)
+    return grouped([least_hashed(part, count) for part in free if not sick(part)])
 
 
 if __name__ == "__main__":
-    main()
+    LinearAttention().run()

@@ -1,20 +1,14 @@
 """Fits the constants of latent attention: catalog/physics/mla_prefill.json and mla_decode.json.
 
-    python lab/fit_mla.py [--check] [--family mla_prefill] [--warm] [--only hopper]
-    python lab/fit_mla.py --transfer
+    python -m lab.fit_mla
 
-Reads the aiconfigurator tables context_mla and generation_mla (SILICAST_DATA or ../shared/data),
-the newest version of each engine on each device. One pair of heads and batch size in four, by
-hash, is held out and scored. ``--warm`` starts from the constants that the file has, ``--only``
-leaves those of other architectures alone. ``--transfer`` writes the constants that every
-architecture would get without its own rows, validation/scorecard/held_out/mla_prefill.json and
-mla_decode.json, and their scores, benchmarks/results/mla_transfer.json. Deterministic.
+Reads the aiconfigurator tables context_mla and generation_mla, the newest version of each engine on
+each device. One pair of heads and batch size in four, by hash, is held out and scored.
+Deterministic.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,21 +16,21 @@ from typing import Any
 import numpy as np
 
 from lab import fitting
+from lab.fitter import Body, Fitter
 from lab.fitting import ATTENTION_FALLBACK, Constants, F, Key, Prior, Tables, own_of
 from silicast.kernels.mla_module import MlaModule
 from silicast.kernels.mla_schemes import mla_scheme
 from silicast.validation.scorecard.rows import MeasuredRows, held_out, newest
-from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.mla import DECODE, GENERATION, PREFILL, mla_rows
 from silicast.workload.op import OpBatch
 
 ROWS_PER_FIT, STEPS = 4_000, 60
-ROWS_WARM, STEPS_WARM = 1_500, 25
 ROWS_PER_TRANSFER, STEPS_PER_TRANSFER = 600, 20
 UNMEASURED = {"sglang": "triton", "vllm": "triton", "trtllm": "fmha"}
 """Kernel that an engine runs on unmeasured architectures: the source of their constants."""
 BY_HAND = "trtllm"
-RESULTS = Path(__file__).parent / "results" / "mla_transfer.json"
+LATE = "vllm_late"
+"""vLLM's newer Triton kernel, which only whole blocks show."""
 
 SHARED: dict[str, Prior] = {
     "launch_s": (8e-6, 1e-6, 3e-5), "narrow_launch": (1.1, 0.4, 3.0),
@@ -98,12 +92,12 @@ def _starts(origin: F, begin: F) -> list[F]:
     return [origin] if same else [origin, 0.5 * (origin + begin)]
 
 
-def late_rows() -> list[MeasuredRows]:
+def late_rows(data: Path) -> list[MeasuredRows]:
     """Decode in vLLM's newer Triton kernel, known only from whole blocks: what a block takes less
     its other parts, where attention is most of it.
     """
     found = []
-    for rows in newest(mla_rows(data_folder(), GENERATION)):
+    for rows in newest(mla_rows(data, GENERATION)):
         plain = rows.batch.variant.flag("gemm_bf16")
         if not (plain and rows.hardware.architecture == "ada"):
             continue
@@ -126,9 +120,9 @@ def score(parts: Parts, c: Mapping[str, float]) -> Constants:
     return fitting.shares(fitting.log_ratios(parts, c))
 
 
-def grouped(family: str) -> dict[Key, list[MeasuredRows]]:
+def grouped(data: Path, family: str) -> Groups:
     """Newest campaigns of every architecture and style."""
-    parts = newest(mla_rows(data_folder(), TABLES[family]))
+    parts = newest(mla_rows(data, TABLES[family]))
     return fitting.by_key(parts, lambda x: mla_scheme(x.batch.variant, x.hardware).style.constants)
 
 
@@ -154,109 +148,92 @@ def log_sd(parts: Parts, c: Mapping[str, float]) -> float:
                                     least=0.03), 3)  # fmt: skip
 
 
-def fit_family(family: str, only: str, *, warm: bool) -> dict[str, Any]:
-    """The constants file of one family."""
-    path = fitting.PHYSICS / f"{family}.json"
-    known = json.loads(path.read_text()) if warm or only else {"default": {}, "architectures": {}}
-    groups = grouped(family)
-    start = {n: p[0] for n, p in PRIORS[family].items()} | FIXED[family]
-    rows, steps = (ROWS_WARM, STEPS_WARM) if warm else (ROWS_PER_FIT, STEPS)
-    by_style: Tables = {}
-    for style in sorted({k[1] for k in groups}):
-        by_style[style] = start | own_of(known["default"], style)
-        if not only and style in UNMEASURED:
-            keys = of_kernel(groups, style, UNMEASURED[style])
-            parts = [part for k in keys for part in held_out(groups[k], False)]
-            by_style[style] = fit(family, parts, by_style[style], rows, steps, warm=warm)
-            print(family, style, score(parts, by_style[style]), flush=True)
-    if family == "mla_decode":
-        by_style["vllm_late"] = by_style["vllm"]
-        groups["ada", "vllm_late"] = late_rows()
-    scores: dict[str, Any] = known["card"]["scores"] if only else {}
-    architectures: Tables = {}
-    spreads = []
-    for (architecture, style), group in groups.items():
-        table = known["architectures"].get(architecture, {})
-        before = own_of(table, style) or own_of(table, style.partition("_")[0])
-        own = by_style[style] | before
-        if only in ("", architecture):
-            parts = held_out(group, False)
-            own = fit(family, parts, own, rows, steps, warm=warm)
-            own["independent_log_sd"] = log_sd(parts, own)
-            scores[f"{architecture} {style}"] = score(held_out(group), own)
-            print(family, architecture, style, scores[f"{architecture} {style}"], flush=True)
-        spreads.append(own["independent_log_sd"])
-        architectures.setdefault(architecture, {}).update(fitting.prefixed(style, own))
-    if only:
-        default = known["default"]
-    else:
-        if family == "mla_decode":
-            by_style["vllm_late"] = own_of(architectures["ada"], "vllm_late")
-        default = start | SPREAD | {"independent_log_sd": max(spreads)}
-        for style, constants in by_style.items():
-            default |= fitting.prefixed(style, constants, start)
-    tables = [TABLES[family], *([GENERATION] if family == "mla_decode" else [])]
-    return {
-        "format": 1,
-        "card": fitting.card(
-            "python lab/fit_mla.py",
-            [table.path for table in tables],
-            "newest version of each engine per device; one pair of heads and batch size in"
-            " four, by hash, held out and scored",
-            scores,
-        ),
-        "default": default,
-        "architectures": architectures,
-        "fallback": ATTENTION_FALLBACK,
-    }
+class Mla(Fitter[Groups]):
+    """One family: ``mla_prefill`` or ``mla_decode``."""
 
+    split = (
+        "newest version of each engine per device; one pair of heads and batch size in four, by "
+        "hash, held out and scored"
+    )
 
-def transfer(family: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What every architecture would get without its rows, and the scores of its held-out rows."""
-    groups = grouped(family)
-    start = {n: p[0] for n, p in PRIORS[family].items()} | FIXED[family]
-    shipped = json.loads((fitting.PHYSICS / f"{family}.json").read_text())
-    bodies: dict[str, Any] = {}
-    scores: dict[str, Any] = {}
-    for out in sorted({architecture for architecture, _ in groups}):
-        others = {key: group for key, group in groups.items() if key[0] != out}
-        default = start | SPREAD
+    def __init__(self, family: str) -> None:
+        self.group = family
+        late = [GENERATION.path] if family == "mla_decode" else []
+        self.data = (TABLES[family].path, *late)
+        self.begin = {n: p[0] for n, p in PRIORS[family].items()} | FIXED[family]
+
+    def rows(self, data: Path) -> Groups:
+        groups = dict(grouped(data, self.group))
+        if self.group == "mla_decode":
+            groups["ada", LATE] = late_rows(data)
+        return groups
+
+    def fit(self, rows: Groups) -> Body:
+        by_style: Tables = {}
+        for style in sorted({style for _, style in rows} - {LATE}):
+            by_style[style] = self.begin
+            if style in UNMEASURED:
+                keys = of_kernel(measured_alone(rows), style, UNMEASURED[style])
+                by_style[style] = self._fitted(rows, keys, self.begin, ROWS_PER_FIT, STEPS)
+                print(self.group, style, flush=True)
+        architectures: Tables = {}
         spreads = []
-        for (architecture, style), group in groups.items():
-            if architecture != out:
+        for (architecture, style), group in rows.items():
+            parts = held_out(group, False)
+            start = by_style["vllm" if style == LATE else style]
+            own = fit(self.group, parts, start, ROWS_PER_FIT, STEPS)
+            own["independent_log_sd"] = log_sd(parts, own)
+            spreads.append(own["independent_log_sd"])
+            architectures.setdefault(architecture, {}).update(fitting.prefixed(style, own))
+        if self.group == "mla_decode":
+            by_style[LATE] = own_of(architectures["ada"], LATE)
+        default = self.begin | SPREAD | {"independent_log_sd": max(spreads)}
+        for style, constants in by_style.items():
+            default |= fitting.prefixed(style, constants, self.begin)
+        return fitting.body(default, architectures, ATTENTION_FALLBACK)
+
+    def _fitted(
+        self, rows: Groups, keys: Sequence[Key], start: Constants, count: int, steps: int,
+        *, warm: bool = False,
+    ) -> Constants:  # fmt: skip
+        parts = [part for key in keys for part in held_out(rows[key], False)]
+        return fit(self.group, parts, start, count, steps, warm=warm)
+
+    def scores(self, rows: Groups, body: Body) -> dict[str, Any]:
+        found = {}
+        for (architecture, style), group in rows.items():
+            table = self.begin | own_of(body["architectures"][architecture], style)
+            found[f"{architecture} {style}"] = score(held_out(group), table)
+        for name, figures in found.items():
+            print(self.group, name, figures, flush=True)
+        return found
+
+    def without(self, rows: Groups, architecture: str, body: Body) -> Body:
+        """Each style from the rows of the other architectures that say most about it."""
+        alone = measured_alone(rows)
+        others = {key: group for key, group in alone.items() if key[0] != architecture}
+        default = self.begin | SPREAD
+        spreads = []
+        for (own, style), group in alone.items():
+            if own != architecture:
                 continue
             keys = of_kernel(others, style, kernel_of(group))
-            parts = [part for key in keys for part in held_out(groups[key], False)]
-            c = fit(family, parts, start, ROWS_PER_TRANSFER, STEPS_PER_TRANSFER, warm=True)
-            spreads.append(log_sd(parts, c))
-            default |= fitting.prefixed(style, c, start)
-            scores[f"{out} {style}"] = score(held_out(group), c)
-            print(family, out, style, keys, scores[f"{out} {style}"], flush=True)
+            c = self._fitted(
+                rows, keys, self.begin, ROWS_PER_TRANSFER, STEPS_PER_TRANSFER, warm=True
+            )
+            spreads.append(log_sd([p for key in keys for p in held_out(rows[key], False)], c))
+            default |= fitting.prefixed(style, c, self.begin)
+            print(self.group, own, style, keys, score(held_out(group), c), flush=True)
         default["independent_log_sd"] = max(spreads)
-        kept = {k: v for k, v in shipped["architectures"].items() if k != out}
-        bodies[out] = {"default": default, "architectures": kept, "fallback": {}}
-    return bodies, scores
+        kept = {name: t for name, t in body["architectures"].items() if name != architecture}
+        return fitting.body(default, kept)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fit and compare, write nothing")
-    parser.add_argument("--family", choices=list(TABLES))
-    parser.add_argument("--only", default="", help="architecture to fit, others stay")
-    parser.add_argument("--warm", action="store_true", help="start from the file's constants")
-    parser.add_argument("--transfer", action="store_true", help="leave out each architecture")
-    options = parser.parse_args()
-    if options.transfer:
-        scores = {}
-        for family in TABLES:
-            bodies, scores[family] = transfer(family)
-            fitting.write_json(fitting.HELD_OUT / f"{family}.json", bodies)
-        fitting.write_json(RESULTS, scores)
-        return
-    for family in [options.family] if options.family else list(TABLES):
-        made = fit_family(family, options.only, warm=options.warm)
-        fitting.write_json(fitting.PHYSICS / f"{family}.json", made, check=options.check)
+def measured_alone(rows: Groups) -> Groups:
+    """Groups of kernels that were timed alone, not inside whole blocks."""
+    return {key: group for key, group in rows.items() if key[1] != LATE}
 
 
 if __name__ == "__main__":
-    main()
+    for name in TABLES:
+        Mla(name).run()

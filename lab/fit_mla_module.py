@@ -1,30 +1,26 @@
 """Fits the constants of latent-attention blocks and writes catalog/physics/mla_module.json.
 
-    python lab/fit_mla_module.py [--check] [--transfer]
+    python -m lab.fit_mla_module
 
-Run after fit_gemm.py, fit_streaming.py and fit_mla.py: a block's parts take their own families'
-times, and only factors on them are fitted here. Reads the aiconfigurator tables of blocks
-(SILICAST_DATA or ../shared/data), the newest version of each engine on each device. One pair of
-heads and batch size in four, by hash, is held out and scored. ``--transfer`` writes the constants
-that every architecture would get without its rows, validation/scorecard/held_out/
-mla_module.json. Deterministic.
+A block's parts take their own families' times, and only factors on them are fitted here. Reads the
+aiconfigurator tables of blocks, the newest version of each engine on each device. One pair of heads
+and batch size in four, by hash, is held out and scored. Deterministic.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lab import fitting
+from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Key, Prior, Tables
 from silicast.kernels.mla_module import MlaModule
 from silicast.validation.scorecard.rows import MeasuredRows, held_out, newest, subsample
-from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.mla import BLOCKS, mla_rows
 
 ROWS_PER_CAMPAIGN = 300
@@ -106,99 +102,95 @@ START = {
 }  # fmt: skip
 
 
-def grouped() -> tuple[dict[Key, list[Blocks]], dict[Key, list[Blocks]]]:
-    """Rows to fit and held-out ones of every architecture and style."""
-    fitted: dict[Key, list[Blocks]] = {}
-    held: dict[Key, list[Blocks]] = {}
-    for table in BLOCKS:
-        every = list(mla_rows(data_folder(), table))
-        recent = {id(part) for part in newest(every)}
-        for part in every:
-            style = MlaModule().style(part.batch.variant, part.hardware)
-            if id(part) not in recent and not style.startswith(EARLY):
-                continue
-            key = (part.hardware.architecture, style)
-            free = part.take(~part.held_out)
-            few = free.take(subsample(len(free), ROWS_PER_CAMPAIGN))
-            fitted.setdefault(key, []).append(Blocks.of(few))
-            held.setdefault(key, []).extend(Blocks.of(rows) for rows in held_out([part]))
-    return dict(sorted(fitted.items())), held
+@dataclass(frozen=True)
+class Rows:
+    """Blocks to fit and held-out ones of every architecture and style."""
+
+    fitted: Mapping[Key, list[Blocks]]
+    held_out: Mapping[Key, list[Blocks]]
 
 
-def fitted_file() -> dict[str, Any]:
-    """The constants file."""
-    rows, held = grouped()
-    by_style = {
-        style: fit([p for k, g in rows.items() if k[1] == style for p in g], START,
-                   eager=style == EAGER)
-        for style in sorted({k[1] for k in rows})
-    }  # fmt: skip
-    default: dict[str, float] = START | SPREAD
+class MlaModules(Fitter[Rows]):
+    """Whole blocks of latent attention."""
+
+    group = "mla_module"
+    data = tuple(table.path for table in BLOCKS)
+    split = (
+        "newest version of each engine per device; one pair of heads and batch size in four, by "
+        "hash, held out and scored"
+    )
+
+    def rows(self, data: Path) -> Rows:
+        fitted: dict[Key, list[Blocks]] = {}
+        held: dict[Key, list[Blocks]] = {}
+        for table in BLOCKS:
+            every = list(mla_rows(data, table))
+            recent = {id(part) for part in newest(every)}
+            for part in every:
+                style = MlaModule().style(part.batch.variant, part.hardware)
+                if id(part) not in recent and not style.startswith(EARLY):
+                    continue
+                key = (part.hardware.architecture, style)
+                free = part.take(~part.held_out)
+                few = free.take(subsample(len(free), ROWS_PER_CAMPAIGN))
+                fitted.setdefault(key, []).append(Blocks.of(few))
+                held.setdefault(key, []).extend(Blocks.of(rows) for rows in held_out([part]))
+        return Rows(dict(sorted(fitted.items())), held)
+
+    def fit(self, rows: Rows) -> Body:
+        by_style = {
+            style: fit(of_style(rows.fitted, style), START, eager=style == EAGER)
+            for style in sorted({style for _, style in rows.fitted})
+        }
+        architectures: Tables = {}
+        spreads = []
+        for (architecture, style), parts in rows.fitted.items():
+            c = fit(parts, by_style[style], eager=style == EAGER)
+            c["independent_log_sd"] = log_sd(parts, c)
+            spreads.append(c["independent_log_sd"])
+            architectures.setdefault(architecture, {}).update(named(style, c))
+        return fitting.body(default_of(by_style, spreads), architectures, FALLBACK)
+
+    def scores(self, rows: Rows, body: Body) -> dict[str, Any]:
+        found = {}
+        for (architecture, style), parts in rows.held_out.items():
+            table = {**START, **fitting.own_of(body["architectures"][architecture], style)}
+            found[f"{architecture} {style}"] = fitting.shares(log_ratios(parts, table))
+        for name, figures in found.items():
+            print(name, figures, flush=True)
+        return found
+
+    def without(self, rows: Rows, architecture: str, body: Body) -> Body:
+        """The constants that an engine's blocks have on all others together, or any engine's of
+        that phase where it was timed nowhere else.
+        """
+        others = {key: found for key, found in rows.fitted.items() if key[0] != architecture}
+        by_style, spreads = {}, []
+        for style in sorted({style for _, style in rows.fitted}):
+            same = of_style(others, style)
+            phase = style.rpartition("_")[2]
+            parts = same or [p for k, g in others.items() if k[1].endswith(phase) for p in g]
+            by_style[style] = fit(parts, START, eager=style == EAGER and bool(same))
+            spreads.append(log_sd(parts, by_style[style]))
+            if scored := rows.held_out.get((architecture, style)):
+                figures = fitting.shares(log_ratios(scored, by_style[style]))
+                print(architecture, style, figures, flush=True)
+        kept = {name: t for name, t in body["architectures"].items() if name != architecture}
+        return fitting.body(default_of(by_style, spreads), kept)
+
+
+def of_style(groups: Mapping[Key, list[Blocks]], style: str) -> list[Blocks]:
+    """Blocks of a style, of every architecture."""
+    return [part for key, group in groups.items() if key[1] == style for part in group]
+
+
+def default_of(by_style: Mapping[str, Constants], spreads: Sequence[float]) -> Constants:
+    """Constants of architectures without measured blocks."""
+    default = START | SPREAD | {"independent_log_sd": max(spreads)}
     for style, constants in by_style.items():
         default |= named(style, constants)
-    architectures: Tables = {}
-    scores: dict[str, Any] = {}
-    spreads = []
-    for (architecture, style), parts in rows.items():
-        c = fit(parts, by_style[style], eager=style == EAGER)
-        c["independent_log_sd"] = log_sd(parts, c)
-        spreads.append(c["independent_log_sd"])
-        architectures.setdefault(architecture, {}).update(named(style, c))
-        ratios = log_ratios(held[architecture, style], c)
-        scores[f"{architecture} {style}"] = fitting.shares(ratios)
-        print(architecture, style, scores[f"{architecture} {style}"], flush=True)
-    default["independent_log_sd"] = max(spreads)
-    return {
-        "format": 1,
-        "card": fitting.card(
-            "python lab/fit_mla_module.py",
-            [table.path for table in BLOCKS],
-            "newest version of each engine per device; one pair of heads and batch size in"
-            " four, by hash, held out and scored",
-            scores,
-        ),
-        "default": default,
-        "architectures": architectures,
-        "fallback": FALLBACK,
-    }
-
-
-def transfer() -> dict[str, Any]:
-    """What every architecture would get without its rows: the constants that an engine's blocks
-    have on all others together, or any engine's of that phase where it was timed nowhere else.
-    """
-    shipped = json.loads((fitting.PHYSICS / "mla_module.json").read_text())
-    rows, held = grouped()
-    bodies: dict[str, Any] = {}
-    for out in sorted({architecture for architecture, _ in rows}):
-        others = {k: found for k, found in rows.items() if k[0] != out}
-        default: dict[str, float] = START | SPREAD
-        spreads = []
-        for style in sorted({style for _, style in rows}):
-            phase = style.rpartition("_")[2]
-            same = [p for k, found in others.items() if k[1] == style for p in found]
-            phased = [p for k, found in others.items() if k[1].endswith(phase) for p in found]
-            c = fit(same or phased, START, eager=style == EAGER and bool(same))
-            spreads.append(log_sd(same or phased, c))
-            default |= named(style, c)
-            if scored := held.get((out, style)):
-                print(out, style, fitting.shares(log_ratios(scored, c)), flush=True)
-        default["independent_log_sd"] = max(spreads)
-        kept = {k: v for k, v in shipped["architectures"].items() if k != out}
-        bodies[out] = {"default": default, "architectures": kept, "fallback": {}}
-    return bodies
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fit and compare, write nothing")
-    parser.add_argument("--transfer", action="store_true", help="leave out each architecture")
-    options = parser.parse_args()
-    if options.transfer:
-        fitting.write_json(fitting.HELD_OUT / "mla_module.json", transfer())
-    else:
-        fitting.write_json(fitting.PHYSICS / "mla_module.json", fitted_file(), check=options.check)
+    return default
 
 
 if __name__ == "__main__":
-    main()
+    MlaModules().run()

@@ -1,26 +1,25 @@
 """Fits the constants of dispatch and combine and writes catalog/physics/moe_exchange.json.
 
-    OPENBLAS_NUM_THREADS=1 python lab/fit_moe_exchange.py [--dry | --transfer]
+    python -m lab.fit_moe_exchange
 
 Per architecture, phase, path and library: a base, efficiency of the link and rate of one SM.
-``--transfer`` writes what each architecture would get if it had not been measured, to
-``validation/scorecard/held_out/moe_exchange.json``, and nothing else.
 Robust (soft L1) on log ratios; deterministic. Held-out layers are only scored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
 
 from lab import fitting
+from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Tables
 from silicast.kernels.moe_exchange import GRACE, PATHS, analyse_exchange, path_of
 from silicast.validation.scorecard.rows import MeasuredRows, held_out
-from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.moe_exchange import TABLES, exchange_rows
 
 START = {"base_s": 2e-5, "efficiency": 0.6, "sm_bytes_per_s": 2.5e10, "expert_bytes_per_s": 3e9,
@@ -83,42 +82,50 @@ def fit(parts: Sequence[MeasuredRows]) -> Constants:
     return found
 
 
-def main() -> None:
-    parts = exchange_rows(data_folder())
-    own: Tables = {}
-    for architecture in ("blackwell", "hopper"):
-        mine = held_out((p for p in parts if p.hardware.architecture == architecture), False)
-        table: Constants = {}
-        for phase in ("dispatch", "combine"):
-            for path in PATHS:
-                some = [
-                    p for p in mine
-                    if p.batch.family == phase and path_of(p.batch.variant.kernel) == path
-                ]  # fmt: skip
-                table |= fit(some) if some else {}
-        errors = np.concatenate([log_ratio(p, base_table() | table) for p in mine])
-        shared = (SHARED["device_log_sd"], SHARED["family_log_sd"])
-        table["independent_log_sd"] = fitting.own_log_sd(errors, shared, wider=UNSEEN)
-        own[architecture] = table
-    if fitting.asked("--transfer"):
-        bodies = {
-            left_out: body({name: table for name, table in own.items() if name != left_out})
-            for left_out in own
-        }
-        fitting.write_json(fitting.HELD_OUT / "moe_exchange.json", bodies)
-        return
-    scores = score(parts, own)
-    if not fitting.asked("--dry"):
-        about = fitting.card(
-            "python lab/fit_moe_exchange.py",
-            TABLES,
-            "one in four (hidden, topk, experts) is never fitted, between nodes and over "
-            "NVLink alone one in two pairs of tokens and nodes; scores are on those",
-            scores,
-            "between nodes: one adapter of 400 Gb/s a device (H100 and H200)",
-        )
-        content = {"format": 1, "card": about, **body(own)}
-        fitting.write_json(fitting.PHYSICS / "moe_exchange.json", content)
+class MoeExchange(Fitter[list[MeasuredRows]]):
+    """Dispatch and combine."""
+
+    group = "moe_exchange"
+    data = TABLES
+    split = (
+        "one in four (hidden, topk, experts) is never fitted, between nodes and over NVLink alone "
+        "one in two pairs of tokens and nodes; scores are on those"
+    )
+    notes = "between nodes: one adapter of 400 Gb/s a device (H100 and H200)"
+
+    def rows(self, data: Path) -> list[MeasuredRows]:
+        return exchange_rows(data)
+
+    def fit(self, rows: list[MeasuredRows]) -> Body:
+        return body({architecture: fit_one(rows, architecture) for architecture in ARCHITECTURES})
+
+    def scores(self, rows: list[MeasuredRows], body: Body) -> dict[str, Any]:
+        return score(rows, body["architectures"])
+
+    def without(self, rows: list[MeasuredRows], architecture: str, body: Body) -> Body:
+        return body_without(body, architecture)
+
+
+def fit_one(parts: Sequence[MeasuredRows], architecture: str) -> Constants:
+    """Constants of one architecture, from its own rows alone."""
+    mine = held_out((p for p in parts if p.hardware.architecture == architecture), False)
+    table: Constants = {}
+    for phase in ("dispatch", "combine"):
+        for path in PATHS:
+            some = [
+                p for p in mine
+                if p.batch.family == phase and path_of(p.batch.variant.kernel) == path
+            ]  # fmt: skip
+            table |= fit(some) if some else {}
+    errors = np.concatenate([log_ratio(p, base_table() | table) for p in mine])
+    shared = (SHARED["device_log_sd"], SHARED["family_log_sd"])
+    table["independent_log_sd"] = fitting.own_log_sd(errors, shared, wider=UNSEEN)
+    return table
+
+
+def body_without(found: Body, architecture: str) -> Body:
+    """The means of the other architectures."""
+    return body({a: table for a, table in found["architectures"].items() if a != architecture})
 
 
 def body(own: Tables) -> dict[str, Any]:
@@ -142,4 +149,4 @@ def score(parts: Sequence[MeasuredRows], own: Tables) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    MoeExchange().run()

@@ -1,30 +1,34 @@
 """Fits the kernels of sparse attention and writes catalog/physics/sparse.json.
 
-    python -m lab.fit_sparse [--dry] [--transfer]
+    python -m lab.fit_sparse
 
 Constants of every architecture that was measured, by coordinate descent on the mean |log ratio|
-of rows that are not held out, equal weight for every campaign. ``--transfer`` writes the constants
-that every architecture would get without its rows, held_out/sparse.json of the scorecard.
-Deterministic.
+of rows that are not held out, equal weight for every campaign. Deterministic.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lab import fitting
+from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Tables
-from silicast.kernels.physics import Physics, load_physics, replaced
+from silicast.kernels.physics import Physics, replaced
 from silicast.kernels.sparse_attention import style_of
 from silicast.kernels.sparse_constants import GROUP
 from silicast.validation.scorecard.rows import MeasuredRows
-from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.sparse import KERNELS, TABLES, sparse_rows
 
+SPLIT = (
+    "one in five shapes (batch, new tokens, past tokens) is never fitted on any device; scores are "
+    "on those"
+)
 ROWS = 400
 """Rows of each campaign that are fitted."""
 
@@ -147,21 +151,22 @@ def score(parts: Sequence[MeasuredRows], *, by_architecture: bool = False) -> Ta
     return {key: figures(np.concatenate(rows, axis=1)) for key, rows in sorted(found.items())}
 
 
-def body_without(architecture: str) -> dict[str, Any]:
+def body_without(architecture: str, body: Body) -> Body:
     """Constants that an architecture would get without its rows: geometric means of the others'.
 
     Sizes of tiles are the usual ones: they depend on an architecture's own matrix units.
     """
-    shipped = load_physics(GROUP)
-    others = [name for name in shipped.architectures if name != architecture]
-    tables = [shipped.constants(name) for name in others]
-    default = {name: mean_of([table[name] for table in tables]) for name in tables[0]}
+    tables = {
+        name: {**body["default"], **own}
+        for name, own in body["architectures"].items() if name != architecture
+    }  # fmt: skip
+    names = next(iter(tables.values()))
+    default = {name: mean_of([table[name] for table in tables.values()]) for name in names}
     for name in default:
         plain = name.replace(".compressed.", ".")
         if plain in FIXED:
             default[name] = START[plain]
-    kept = {name: dict(shipped.constants(name)) for name in others}
-    return {"default": fitting.rounded(default), "architectures": kept, "fallback": {}}
+    return {"default": fitting.rounded(default), "architectures": tables, "fallback": {}}
 
 
 def mean_of(values: Sequence[float]) -> float:
@@ -171,12 +176,12 @@ def mean_of(values: Sequence[float]) -> float:
     return fitting.geometric_mean(values)
 
 
-def transfer(parts: Sequence[MeasuredRows]) -> Tables:
+def transfer(parts: Sequence[MeasuredRows], body: Body) -> Tables:
     """Figures of every architecture's rows under the constants it would get without them."""
     found: Tables = {}
-    for architecture in load_physics(GROUP).architectures:
+    for architecture in body["architectures"]:
         own = [part for part in parts if part.hardware.architecture == architecture]
-        with replaced({GROUP: physics(body_without(architecture))}):
+        with replaced({GROUP: physics(body_without(architecture, body))}):
             found |= score(own, by_architecture=True)
     return dict(sorted(found.items()))
 
@@ -195,47 +200,44 @@ def physics(body: Mapping[str, Any]) -> Physics:
     return fitting.physics(fitting.card("", [], ""), body["default"], body["architectures"])
 
 
-def content(
-    script: str, names: Sequence[str], scores: Mapping[str, Any], body: Mapping[str, Any]
-) -> dict[str, Any]:
-    """A constants file with its card."""
-    card = fitting.card(
-        f"python benchmarks/{script}.py",
-        [TABLES[name].path for name in names],
-        "one in five shapes (batch, new tokens, past tokens) is never fitted on any "
-        "device; scores are on those",
-        scores,
-    )
-    return {"format": 1, "card": card, **body}
+@dataclass(frozen=True)
+class Rows:
+    """Those that may be fitted, and those held out."""
+
+    fitted: list[MeasuredRows]
+    held_out: list[MeasuredRows]
+
+    @classmethod
+    def of(cls, data: Path, names: Sequence[str], count: int, held: int) -> Rows:
+        """At most so many of each campaign of some tables."""
+        fitted = list(sparse_rows(data, names, count, held_out=False))
+        return cls(fitted, list(sparse_rows(data, names, held, held_out=True)))
 
 
-def rows_of(names: Sequence[str], count: int, *, held_out: bool) -> list[MeasuredRows]:
-    """Rows of some tables."""
-    return list(sparse_rows(data_folder(), names, count, held_out=held_out))
+class SparseKernels(Fitter[Rows]):
+    """The indexer, the selection, and attention over what was selected."""
 
+    group = GROUP
+    data = tuple(TABLES[name].path for name in KERNELS)
+    split = SPLIT
 
-def main() -> None:
-    """Fits, scores and writes."""
-    if fitting.asked("--transfer"):
-        bodies = {name: body_without(name) for name in load_physics(GROUP).architectures}
-        fitting.write_json(fitting.HELD_OUT / "sparse.json", bodies)
-        fitting.show("architecture held out", transfer(rows_of(KERNELS, ROWS, held_out=True)))
-        return
-    tables = fit(rows_of(KERNELS, ROWS, held_out=False))
-    if fitting.asked("--dry"):
-        return
-    held = rows_of(KERNELS, ROWS, held_out=True)
-    body = complete(tables)
-    with replaced({GROUP: physics(body)}):
-        scores = {
-            "held-out shapes": score(held),
-            "held-out shapes, other architecture's": transfer(held),
-        }
-    for title, found in scores.items():
-        fitting.show(title, found)
-    path = fitting.PHYSICS / "sparse.json"
-    fitting.write_json(path, content("fit_sparse", KERNELS, scores, body))
+    def rows(self, data: Path) -> Rows:
+        return Rows.of(data, KERNELS, ROWS, ROWS)
+
+    def fit(self, rows: Rows) -> Body:
+        return complete(fit(rows.fitted))
+
+    def scores(self, rows: Rows, body: Body) -> dict[str, Any]:
+        with replaced({GROUP: physics(body)}):
+            scores = {"held-out shapes": score(rows.held_out)}
+        scores["held-out shapes, other architecture's"] = transfer(rows.held_out, body)
+        for title, found in scores.items():
+            fitting.show(title, found)
+        return scores
+
+    def without(self, rows: Rows, architecture: str, body: Body) -> Body:
+        return body_without(architecture, body)
 
 
 if __name__ == "__main__":
-    main()
+    SparseKernels().run()

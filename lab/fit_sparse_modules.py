@@ -1,10 +1,6 @@
 """Fits the sparse attention modules and writes catalog/physics/sparse_modules.json.
 
-    python -m lab.fit_sparse_modules [--dry] [--only dsa_module] [--warm] [--transfer]
-
-``--warm`` starts from the constants that the file has, ``--only`` leaves other modules' alone.
-``--transfer`` writes the constants that every architecture would get without its rows,
-held_out/sparse_modules.json of the scorecard, and scores them.
+    python -m lab.fit_sparse_modules
 
 One problem an architecture, module, library and phase: what a library's own attention kernel takes
 (they are timed inside modules only), factors on kinds of parts, what is between the parts, and
@@ -15,25 +11,17 @@ held out, equal weight for every campaign. Deterministic.
 from __future__ import annotations
 
 import json
-import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lab import fitting
-from lab.fit_sparse import (
-    OWN_START,
-    body_without,
-    content,
-    mean_of,
-    physics,
-    rows_of,
-    score,
-    spread_of,
-)
+from lab.fit_sparse import OWN_START, SPLIT, Rows, mean_of, physics, score, spread_of
+from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Key, Tables
 from silicast.kernels.composite import Composite, is_decode
 from silicast.kernels.implementation import implementation_for
@@ -42,12 +30,11 @@ from silicast.kernels.sparse_attention import style_of
 from silicast.kernels.sparse_constants import GROUP, library_style, sparse_constants
 from silicast.kernels.sparse_constants import MODULES as GROUP_OF_MODULES
 from silicast.validation.scorecard.rows import Mask, MeasuredRows
-from silicast.validation.scorecard.suites.sparse import MODULES
+from silicast.validation.scorecard.suites.sparse import MODULES, TABLES
 from silicast.workload.op import OpBatch
 
 ROWS = 40
 """Rows of each campaign that are fitted."""
-ROWS_TO_TRANSFER = 6
 
 FACTORS = ("products.efficiency", "moves.efficiency", "attention.efficiency",
            "attention_narrow.efficiency")  # fmt: skip
@@ -149,9 +136,8 @@ def campaign(rows: MeasuredRows) -> Campaign:
 class Problem:
     """One architecture, module, library and phase."""
 
-    def __init__(self, group: Sequence[Campaign], *, decode: bool, dense: bool, warm: bool) -> None:
+    def __init__(self, group: Sequence[Campaign], *, decode: bool, dense: bool) -> None:
         self.group = group
-        self.warm = False
         # in an eager prefill the host's time hides what is between the large kernels
         self.alone = ALONE[1:] if dense and group[0].style.startswith(EAGER) else ALONE
         self.styles = sorted({one.style for one in group})
@@ -160,13 +146,8 @@ class Problem:
         architecture = group[0].rows.hardware.architecture
         self.kernels: dict[Key, Constants] = {}
         for family, style in sorted({x[:2] for one in group for x in one.nested}):
-            found = load_physics(GROUP_OF_MODULES).architectures.get(architecture, {})
-            known = warm and f"{family}.{style}.launch_s" in found
-            own = dict(
-                sparse_constants(family, architecture, style if known else style.partition("_")[0])
-            )
-            self.warm = known
-            if family == "sparse_attention" and not known:
+            own = dict(sparse_constants(family, architecture, style.partition("_")[0]))
+            if family == "sparse_attention":
                 own |= {"dense_efficiency": 0.4 if dense else 0.0, "entry_cycles": 5.0}
                 own |= {"padded": 0.0} if decode else {}
             for name, (least, most) in RANGES[family].items():
@@ -210,7 +191,7 @@ class Problem:
 
     def fit(self) -> float:
         """Tiles of the attention kernel first, then everything in turns."""
-        if not self.warm and any(family == "sparse_attention" for family, _ in self.kernels):
+        if any(family == "sparse_attention" for family, _ in self.kernels):
             self._tile()
         for step in (2.0, 1.4, 1.2, 1.1, 1.04):
             for _ in range(3):
@@ -309,7 +290,7 @@ def fit(parts: Sequence[MeasuredRows]) -> Tables:
     tables: Tables = defaultdict(dict)
     for (architecture, family, library, decode), group in sorted(groups.items()):
         dense = library in DENSE and not decode and family == "dsa_module"
-        problem = Problem(group, decode=decode, dense=dense, warm=fitting.asked("--warm"))
+        problem = Problem(group, decode=decode, dense=dense)
         found = problem.fit()
         print(f"{architecture:10s} {family:12s} {library:8s} {'gen' if decode else 'ctx'} "
               f"{len(group):4d} campaigns, mean |log| {found:.3f}", flush=True)  # fmt: skip
@@ -356,42 +337,31 @@ def complete(tables: Tables) -> dict[str, Any]:
     return fitting.body({**plain, **default, **medians}, tables)
 
 
-def transfer() -> None:
-    """Writes and scores what architectures get without their rows."""
-    shipped = load_physics(GROUP_OF_MODULES).architectures
-    bodies = {}
-    for out in shipped:
-        bodies[out] = complete({k: dict(v) for k, v in shipped.items() if k != out})
-    fitting.write_json(fitting.HELD_OUT / "sparse_modules.json", bodies)
-    rows = rows_of(MODULES, ROWS_TO_TRANSFER, held_out=True)
-    for out, body in bodies.items():
-        kernels = body_without(out) if out in load_physics(GROUP).architectures else None
-        changed = {GROUP_OF_MODULES: physics(body)}
-        with replaced(changed | ({GROUP: physics(kernels)} if kernels else {})):
-            fitting.show(out, score([p for p in rows if p.hardware.architecture == out]))
+class SparseModules(Fitter[Rows]):
+    """Whole modules of sparse attention."""
 
+    group = GROUP_OF_MODULES
+    data = tuple(TABLES[name].path for name in MODULES)
+    split = SPLIT
 
-def main() -> None:
-    """Fits, scores and writes."""
-    if fitting.asked("--transfer"):
-        transfer()
-        return
-    path = fitting.PHYSICS / "sparse_modules.json"
-    only = sys.argv[sys.argv.index("--only") + 1] if fitting.asked("--only") else ""
-    rows = rows_of(MODULES, ROWS, held_out=False)
-    tables = fit([part for part in rows if part.batch.family.startswith(only)])
-    if only:
-        kept = json.loads(path.read_text())["architectures"]
-        tables = {name: kept.get(name, {}) | tables.get(name, {}) for name in {*kept, *tables}}
-    if fitting.asked("--dry"):
-        return
-    body = complete(tables)
-    with replaced({GROUP_OF_MODULES: physics(body)}):
-        scores = score(rows_of(MODULES, ROWS, held_out=True))
+    def rows(self, data: Path) -> Rows:
+        return Rows.of(data, MODULES, ROWS, ROWS)
+
+    def fit(self, rows: Rows) -> Body:
+        # kernels inside modules start from those measured alone, not from what was shipped before
+        with replaced({GROUP_OF_MODULES: physics({"default": {}, "architectures": {}})}):
+            return complete(fit(rows.fitted))
+
+    def scores(self, rows: Rows, body: Body) -> dict[str, Any]:
+        with replaced({GROUP_OF_MODULES: physics(body)}):
+            scores = score(rows.held_out)
         fitting.show("held-out shapes", scores)
-    found = content("fit_sparse_modules", MODULES, {"held-out shapes": scores}, body)
-    fitting.write_json(path, found)
+        return {"held-out shapes": scores}
+
+    def without(self, rows: Rows, architecture: str, body: Body) -> Body:
+        kept = {name: own for name, own in body["architectures"].items() if name != architecture}
+        return complete(kept)
 
 
 if __name__ == "__main__":
-    main()
+    SparseModules().run()

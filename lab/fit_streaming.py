@@ -1,30 +1,28 @@
 """Estimates the constants of streaming kernels and writes catalog/physics/streaming.json.
 
-    python lab/fit_streaming.py            fit, score rows not used, write
-    python lab/fit_streaming.py --check    fit and compare with the committed file
-    python lab/fit_streaming.py --transfer each architecture from the others: held_out/
+    python -m lab.fit_streaming
 
 Few physical constants, shared by all architectures where they can be, are fitted jointly by robust
 least squares on log(estimate / measured), each with a weak prior around a datasheet-like guess.
 The sizes of the errors come from a third of the train rows, under constants of the other two.
-Needs SILICAST_DATA or ../shared/data. Deterministic; about a minute on one core.
+Deterministic.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from lab import fitting
+from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Parameter, Tables
 from lab.streaming_cases import Case, cases_of, error_sizes, score, summary
-from silicast.kernels.physics import load_physics
 from silicast.kernels.streaming import SCALAR
 from silicast.validation.scorecard.rows import Mask, MeasuredRows, held_out, one_in, some_of
-from silicast.validation.scorecard.suite import data_folder
-from silicast.validation.scorecard.suites.streaming import resolution_us, streaming_rows
+from silicast.validation.scorecard.suites.streaming import SOURCES, resolution_us, streaming_rows
 
 ROWS_PER_GROUP = 80
 THIRD_ROWS = 300
@@ -257,49 +255,49 @@ def spreads(train: Sequence[MeasuredRows]) -> Constants:
     return rounded(error_sizes(third, *fit(rest)))
 
 
-def transfer(everything: Sequence[MeasuredRows], errors: Mapping[str, float]) -> None:
-    """Each architecture under constants that none of its rows was fitted for; writes held_out/.
+class Streaming(Fitter[list[MeasuredRows]]):
+    """Kernels that stream their operands."""
 
-    Args:
-        errors: sizes of errors, which stay those of the constants in use.
-    """
-    bodies, summaries = {}, {}
-    for architecture in sorted({rows.hardware.architecture for rows in everything}):
-        out = [rows for rows in everything if rows.hardware.architecture == architecture]
-        others = [rows for rows in everything if rows.hardware.architecture != architecture]
-        cases = cases_of(held_out(others, False), TRANSFER_ROWS)
-        shared, own = with_defaults(cases, *fit(cases))
-        shared.update(errors)
-        fallback = {name: stand_in for name, stand_in in FALLBACK.items() if stand_in in own}
-        bodies[architecture] = {"default": shared, "architectures": own, "fallback": fallback}
-        held = some_of(out, lambda rows: rows.held_out | (rows.words["source"] != "neusight"))
-        summaries[architecture] = summary(score([Case.of(rows) for rows in held], shared, {}))
-    for architecture, figures in summaries.items():
-        print(architecture, figures)
-    fitting.write_physics(fitting.HELD_OUT / "streaming.json", bodies)
+    group = "streaming"
+    data = SOURCES[0].tables
+    split = SPLIT
+
+    def rows(self, data: Path) -> list[MeasuredRows]:
+        return streaming_rows(data)
+
+    def fit(self, rows: list[MeasuredRows]) -> Body:
+        train = held_out(rows, False)
+        shared, own = fitted(train, ROWS_PER_GROUP)
+        return body_of({**shared, **spreads(train)}, own)
+
+    def scores(self, rows: list[MeasuredRows], body: Body) -> dict[str, Any]:
+        cases = [Case.of(part) for part in held_out(rows)]
+        return summary(score(cases, body["default"], body["architectures"]))
+
+    def left_out(self, rows: list[MeasuredRows], body: Body) -> list[str]:
+        return sorted({part.hardware.architecture for part in rows})
+
+    def without(self, rows: list[MeasuredRows], architecture: str, body: Body) -> Body:
+        out = [part for part in rows if part.hardware.architecture == architecture]
+        others = [part for part in rows if part.hardware.architecture != architecture]
+        shared, own = fitted(held_out(others, False), TRANSFER_ROWS)
+        shared.update({name: body["default"][name] for name in ERRORS})
+        held = some_of(out, lambda part: part.held_out | (part.words["source"] != "neusight"))
+        print(architecture, summary(score([Case.of(part) for part in held], shared, {})))
+        return body_of(shared, own)
 
 
-def main() -> int:
-    """Fits, prints the scores of held-out rows, writes or compares the file."""
-    everything = streaming_rows(data_folder())
-    if fitting.asked("--transfer"):
-        table = load_physics("streaming").default
-        transfer(everything, {name: table[name] for name in ERRORS})
-        return 0
-    train = held_out(everything, False)
-    cases = cases_of(train, ROWS_PER_GROUP)
-    shared, own = with_defaults(cases, *fit(cases))
-    shared.update(spreads(train))
-    scores = score([Case.of(rows) for rows in held_out(everything)], shared, own)
-    about = fitting.card(
-        "python lab/fit_streaming.py",
-        sorted({r.words["source"] for r in everything}),
-        SPLIT,
-        summary(scores),
-    )
-    found, check = fitting.physics(about, shared, own, FALLBACK), fitting.asked("--check")
-    return not fitting.write_physics(fitting.PHYSICS / "streaming.json", found, check=check)
+def fitted(train: Sequence[MeasuredRows], count: int) -> tuple[Constants, Tables]:
+    """Constants of all and of each architecture, from about so many rows of each group."""
+    cases = cases_of(train, count)
+    return with_defaults(cases, *fit(cases))
+
+
+def body_of(shared: Constants, own: Tables) -> Body:
+    """The content of a file; architectures that nothing stands in for have the default."""
+    fallback = {name: stand_in for name, stand_in in FALLBACK.items() if stand_in in own}
+    return {"default": shared, "architectures": own, "fallback": fallback}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    Streaming().run()

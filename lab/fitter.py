@@ -1,0 +1,79 @@
+"""One way from measured rows to a file of constants, and to those of architectures left out.
+
+A family's script subclasses :class:`Fitter` and calls :meth:`Fitter.run`: rows are read once, the
+constants are fitted, scored on rows that were held out, and fitted again without each architecture.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from lab import fitting
+from silicast.validation.scorecard.suite import data_folder
+
+Rows = TypeVar("Rows")
+Body = dict[str, Any]
+"""``default``, ``architectures`` and ``fallback`` of a file of constants."""
+
+
+class Fitter(ABC, Generic[Rows]):
+    """Fits the constants of one group, ``catalog/physics/<group>.json``.
+
+    Attributes:
+        group: name of the file.
+        data: tables that its rows are from.
+        split: which rows are never fitted.
+        notes: what a reader of the card must know.
+    """
+
+    group: str
+    data: Sequence[str]
+    split: ClassVar[str]
+    notes: ClassVar[str] = ""
+
+    @abstractmethod
+    def rows(self, data: Path) -> Rows:
+        """All measured rows, those held out among them."""
+
+    @abstractmethod
+    def fit(self, rows: Rows) -> Body:
+        """The constants, from the rows that may be fitted."""
+
+    @abstractmethod
+    def scores(self, rows: Rows, body: Body) -> Mapping[str, Any]:
+        """Figures of rows that were held out, under these constants; for the card."""
+
+    @abstractmethod
+    def without(self, rows: Rows, architecture: str, body: Body) -> Body:
+        """The constants that an architecture would get if none of its rows were known.
+
+        Args:
+            body: of :meth:`fit`; tables that come from one architecture's rows alone may be kept.
+        """
+
+    def left_out(self, rows: Rows, body: Body) -> Sequence[str]:
+        """Architectures that are left out in turn: those with constants of their own."""
+        return sorted(body["architectures"])
+
+    def run(self) -> None:
+        """Fits, scores and writes the file, and the one of architectures left out."""
+        rows = self.rows(data_folder())
+        body = self.fit(rows)
+        scores = self.scores(rows, body)
+        command = f"python -m lab.{Path(_file(type(self))).stem}"
+        card = fitting.card(command, self.data, self.split, scores, self.notes)
+        content = {"format": 1, "card": card, **body}
+        fitting.write_json(fitting.PHYSICS / f"{self.group}.json", content)
+        bodies = {name: self.without(rows, name, body) for name in self.left_out(rows, body)}
+        if bodies:
+            fitting.write_json(fitting.HELD_OUT / f"{self.group}.json", bodies)
+
+
+def _file(kind: type) -> str:
+    """The file of a class."""
+    import inspect
+
+    return inspect.getfile(kind)
