@@ -31,6 +31,7 @@ SPLIT = (
     "One layer in four (shape without the batch), by hash, is never fitted on any device, in any "
     "format or pass. Error sizes: a third of the other layers, under constants of the rest."
 )
+STEPS_TO_TRANSFER = 15
 MODEL_SD = 0.15
 PRIOR_SD = 0.5
 TIGHT_SD = {"launch_s": 0.3, "dram_efficiency": 0.15, "l2_efficiency": 0.3, "resident_share": 0.2}
@@ -122,7 +123,7 @@ def tables(free: Sequence[Parameter], logs: F) -> tuple[Constants, Tables]:
     return fitting.moved(free, logs, {**FIXED, **ERRORS, **PER_ARCHITECTURE})
 
 
-def fit(cases: Sequence[Case]) -> tuple[Constants, Tables]:
+def fit(cases: Sequence[Case], steps: int = 60) -> tuple[Constants, Tables]:
     """Shared constants and those of each architecture."""
     names = parameters(cases)
     spread = np.array([TIGHT_SD.get(one.plain, PRIOR_SD) for one in names])
@@ -136,7 +137,7 @@ def fit(cases: Sequence[Case]) -> tuple[Constants, Tables]:
         lambda logs, i: cases[i].log_ratio(*tables(names, logs)) / noise[i],
         [len(case.rows) for case in cases], lambda j, i: names[j].touches(cases[i].architecture),
         np.zeros(len(names)), 1.0 / spread, begin=np.minimum(0.0, limit - 1e-6), ceiling=limit,
-        step=1e-3, max_nfev=60,
+        step=1e-3, max_nfev=steps,
     )  # fmt: skip
     shared, own = tables(names, found.x)
     return rounded(shared), {name: rounded(table) for name, table in own.items()}
@@ -214,7 +215,7 @@ class Conv2d(Fitter[list[MeasuredRows]]):
     def without(self, rows: list[MeasuredRows], architecture: str, body: Body) -> Body:
         train = held_out(rows, False)
         others = [case for case in cases(train) if case.architecture != architecture]
-        shared, own = fit(others)
+        shared, own = fit(others, STEPS_TO_TRANSFER)
         shared.update({name: body["default"][name] for name in ERRORS})
         default = with_defaults(shared, own)
         print(f"--- {architecture}, from the others")
