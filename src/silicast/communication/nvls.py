@@ -50,6 +50,10 @@ class Nvls(SwitchReduction):
     name = "nvls"
     not_added = NOT_ADDED
 
+    def supports(self, op: Collective, topology: Topology) -> bool:
+        """See :func:`usual_switch_reduces`."""
+        return usual_switch_reduces(op, topology)
+
 
 @register
 @final
@@ -62,3 +66,8 @@ class Multimem(SwitchReduction):
 def switch_reduces(op: Collective, topology: Topology) -> bool:
     """All-reduce inside one node whose switch can multicast."""
     return op == "all_reduce" and topology.multicast and topology.nodes == 1
+
+
+def usual_switch_reduces(op: Collective, topology: Topology) -> bool:
+    """Whether the usual library too may leave it to the switch."""
+    return topology.nvls and switch_reduces(op, topology)

@@ -11,6 +11,7 @@ from silicast.communication.algorithm import (
     Constants,
     register,
 )
+from silicast.communication.nvls import usual_switch_reduces
 from silicast.communication.protocol import MICRO, PROTOCOLS, fastest, protocol_time
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64
@@ -51,8 +52,8 @@ class ShortRing(CollectiveAlgorithm):
     name = "short_ring"
 
     def supports(self, op: Collective, topology: Topology) -> bool:
-        """All-reduce inside a node whose switch can reduce."""
-        return op == "all_reduce" and topology.multicast and topology.nodes == 1
+        """All-reduce inside a node whose switch reduces for the usual library."""
+        return usual_switch_reduces(op, topology)
 
     def traffic(self, op: Collective, size: F64, topology: Topology) -> F64:
         """As the ring's."""

@@ -38,6 +38,7 @@ class Topology:
         assumed_inter: the adapter was not stated but derived from the device's PCIe generation.
         uplink: one device's share of what joins pods, where participants are in several; its
             ``domain`` is the devices of a pod.
+        nvls: the usual library may let a switch reduce that can; engines turn that off.
     """
 
     device: Device
@@ -48,6 +49,7 @@ class Topology:
     inter: Link | None = None
     assumed_inter: bool = False
     uplink: Link | None = None
+    nvls: bool = True
 
     @staticmethod
     def of(
@@ -57,6 +59,7 @@ class Topology:
         gpus_per_node: int = 0,
         intra: str = "",
         inter: Link | None = None,
+        nvls: bool = True,
     ) -> Topology:
         """The usual topology of ``gpus`` such devices.
 
@@ -68,6 +71,7 @@ class Topology:
                 PCIe. Bridges ("nvlink_bridge") are optional extras, so they must be asked for.
             inter: each device's network adapter; None = one that its PCIe slot can feed
                 (200 Gb/s on generation 4, 400 Gb/s on generation 5).
+            nvls: False = without reductions in the switch by the usual library.
 
         Raises:
             SilicastError: ``gpus`` is below 1, or the device has no link to a peer.
@@ -85,7 +89,7 @@ class Topology:
         if uplink is not None and gpus <= max(uplink.domain, per_node):
             uplink = None
         between = inter if gpus > per_node else None
-        return Topology(device, gpus, per_node, link, fabric, between, assumed, uplink)
+        return Topology(device, gpus, per_node, link, fabric, between, assumed, uplink, nvls)
 
     @property
     def section(self) -> str:

@@ -171,6 +171,7 @@ class Engine(_Strict, frozen=True):
         operators: library of a framework's own operators, where a processor runs them in the
             thread that calls them; "" = it is no framework.
         collectives: library that carries out its collectives.
+        nvls: it lets the usual library reduce in an NVLink switch (NVLink SHARP).
         kernels: the kernel libraries it takes, by architecture and op family.
         parallel: its parallel plan where the user states none.
         fusion: neighbours that one kernel runs.
@@ -192,6 +193,7 @@ class Engine(_Strict, frozen=True):
     aliases: list[str] = []
     compiles: bool = False
     operators: str = ""
+    nvls: bool = True
     kernels: EngineKernels = EngineKernels()
     parallel: ParallelTable = ParallelTable()
     fusion: FusionTable = FusionTable()

@@ -8,6 +8,7 @@ option                 values                   what it does
                        "off"                    reach the device; "off" is eager, prefills too
 ``overlap``            true, false              second streams (shared experts beside routed ones)
 ``fused_all_reduce``   true, false              sums over ranks that also add and norm
+``nvls``               true, false              long sums over ranks are made in the NVLink switch
 ====================== ======================== ==================================================
 """
 
@@ -100,11 +101,16 @@ def _fused_all_reduce(engine: Engine, value: Any) -> Engine:
     return msgspec.structs.replace(engine, fusion=fusion)
 
 
+def _nvls(engine: Engine, value: Any) -> Engine:
+    return msgspec.structs.replace(engine, nvls=_yes_or_no("nvls", value))
+
+
 _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "async_scheduling": _async_scheduling,
     "cuda_graph": _cuda_graph,
     "overlap": _overlap,
     "fused_all_reduce": _fused_all_reduce,
+    "nvls": _nvls,
 }
 
 OPTIONS = tuple(_OPTIONS)

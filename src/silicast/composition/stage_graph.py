@@ -197,7 +197,9 @@ def topology(machine: Machine, op: Op, *, crosses: bool) -> Topology:
     links = machine.links
     network = Link("network", links.inter_node.bandwidth_bytes_per_s)
     per_node = 1 if crosses else max(links.domain, links.gpus_per_node)
-    return Topology.of(links.linked_device, gpus, gpus_per_node=per_node, inter=network)
+    return Topology.of(
+        links.linked_device, gpus, gpus_per_node=per_node, inter=network, nvls=machine.engine.nvls
+    )
 
 
 def device_name(machine: Machine, plan: Plan, stage: int = 0) -> str:

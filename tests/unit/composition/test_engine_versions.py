@@ -28,6 +28,7 @@ def test_versions_of_vllm(version: str, name: str, asynchronous: bool, fused: bo
 
 def test_what_a_version_lacks_is_named() -> None:
     assert lacking(find_engine("vllm"), "0.15") == ("fused_all_reduce",)
+    assert lacking(find_engine("vllm"), "0.10.1")[-1] == "nvls"
     assert lacking(find_engine("sglang"), "0.1") == ()
 
 

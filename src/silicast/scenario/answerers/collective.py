@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -16,6 +17,7 @@ from silicast.kernels.physics import load_physics
 from silicast.learning.tiers import Evidence
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.answerer import Answerer, ignored, refuse_unmodelled, register
+from silicast.scenario.chosen_engine import chosen_engine
 from silicast.scenario.decode import Scenario
 from silicast.scenario.measured import calibrated_by
 from silicast.scenario.resolve import cluster_of, device_of, evidence_of
@@ -44,10 +46,13 @@ class CollectiveAnswerer(Answerer):
         device = device_of(scenario)
         evidence = evidence_of(scenario, device)
         cluster = cluster_of(scenario, device)
+        engine = chosen_engine(scenario)[0] if scenario.engine is not None else None
         topology = topology_between(cluster, work.gpus)
+        if engine is not None:
+            topology = replace(topology, nvls=engine.nvls)
         found = collective_times(
             work.op, np.array([work.bytes], dtype=np.int64), work.gpus, topology,
-            work.implementation or "", work.launch or "graph", work.dtype,
+            work.implementation or (engine.collectives if engine else ""), work.launch or "graph", work.dtype,
             work.implementation_version or "", learned=evidence.learned,
             measured=evidence.collectives,
         )  # fmt: skip
@@ -59,7 +64,7 @@ class CollectiveAnswerer(Answerer):
         moved = work.bytes * _bus_factor(work.op, work.gpus) / 1e9
         bandwidth = Quantity(moved / latency.estimate, moved / latency.p95, moved / latency.p05)
         domain: Domain = "in"
-        warnings = ignored(scenario, "model", "engine", "precision", "parallel", "host", "limits")
+        warnings = ignored(scenario, "model", "precision", "parallel", "host", "limits")
         warnings += found.warnings
         warnings += _unused(scenario, found)
         if "inter_node" in cluster.assumed and topology.nodes > 1:
