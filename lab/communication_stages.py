@@ -121,10 +121,6 @@ def peer_pcie(rows: CollectiveRows) -> Mask:
     return nccl(rows) & (rows.op != "all_to_all") & (rows.gpus == 2) & (rows.device == "L40S")
 
 
-def shared_pcie(rows: CollectiveRows) -> Mask:
-    return (rows.launch == "graph") & (rows.gpus > 2) & (rows.device == "L40S")
-
-
 def peer_pcie_messages(rows: CollectiveRows) -> Mask:
     return nccl(rows) & (rows.op == "all_to_all") & (rows.gpus == 2) & (rows.device == "L40S")
 
@@ -203,7 +199,6 @@ def stages() -> list[Stage]:
             "multimem.base_us": (9, 2, 30), "multimem.nvls_efficiency": (0.5, 0.1, 0.95)}),
         Stage("pcie pair", ("ada",), peer_pcie, ring_constants("pcie", 3.5, 1.4)),
         Stage("pcie messages", ("ada",), peer_pcie_messages, message_constants("pcie", 3.5)),
-        Stage("pcie shared", ("ada",), shared_pcie, {"pcie.contention": (0.8, 0.01, 2)}),
         Stage("pcie kernels", ("ada",), pair_kernels,
               {"pair_one.base_us": (5, 1, 20), "pair_one.efficiency": (0.6, 0.1, 0.95)}),
         Stage("staged", ("ada",), staged, {

@@ -53,7 +53,7 @@ from silicast.validation.scorecard.suites.communication import predict as predic
 
 PATH = fitting.PHYSICS / "communication.json"
 COMMAND = ".venv/bin/python -m lab.fit_communication"
-HOSTS = 4
+SHARING_HOSTS = 1 / 4
 PULL = 0.03
 """Weight of a constant's log distance from its start: keeps what the rows do not decide."""
 
@@ -139,19 +139,21 @@ def means(found: Tables, default: Constants) -> Constants:
     """Defaults for architectures without data: geometric means over those with, times of kernels
     at one clock.
 
-    PCIe contention is the exception, for it belongs to the host: of the four measured (two with
-    L40S, Vidur's A100 and H100 with bridged pairs) one shares its paths and three do not. An
-    unknown host slows four devices by the geometric mean of that, whatever their architecture.
-    Single messages over PCIe were not measured: they reach what a pair's other operations reach.
+    What pairs of devices share over PCIe belongs to the host: of the four measured (two with L40S,
+    Vidur's A100 and H100 with bridged pairs) one makes them take turns and three do not. Single
+    messages over PCIe were not measured: they reach what a pair's other operations reach. Nor were
+    exchanges by way of host memory: they start like those to peers, at the rate of its ring.
     """
     result = {**default, "reference_clock_hz": REFERENCE_HZ, **starts_without(found)}
     for name in sorted({name for values in found.values() for name in values}):
         values = [found[a][name] * scale_of(a, name) for a in sorted(found) if name in found[a]]
         result[name] = float(f"{np.exp(np.mean(np.log(values))):.4g}")
-    four = (1.0 + 3.0 * found.get("ada", {}).get("pcie.contention", 1.0)) ** (1.0 / HOSTS)
-    result["pcie.contention"] = result["host.contention"] = float(f"{(four - 1.0) / 3.0:.4g}")
+    result["sharing_hosts"] = SHARING_HOSTS
     peers = result["pcie.p2p_efficiency"] / (1.0 + result["pcie.p2p_local_copy"])
     staged = result["host.simple_efficiency"] / (1.0 + result["host.simple_local_copy"] / 2.0)
+    for name in [name for name in result if name.startswith("pcie.p2p_")]:
+        result[name.replace("pcie.", "host.")] = result[name]
+    result["host.p2p_efficiency"] = float(f"{staged * (1.0 + result['pcie.p2p_local_copy']):.4g}")
     result["pcie.single_efficiency"] = float(f"{peers:.4g}")
     result["host.single_efficiency"] = float(f"{staged:.4g}")
     return result
@@ -181,10 +183,9 @@ def host_decides(rows: CollectiveRows, physics: Physics, estimate: F) -> Mask:
 
 
 def table_of(found: Tables, old: Constants) -> Physics:
-    """The constants file without a card; sharing of PCIe belongs to the host, not to Ada."""
+    """The constants file without a card."""
     default = means(found, old)
     own = {name: dict(values) for name, values in found.items()}
-    own.get("ada", {}).pop("pcie.contention", None)
     fallback = {name: other for name, other in FALLBACK.items() if other in own}
     return fitting.physics(_card({}), default, own, fallback)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
@@ -13,6 +14,7 @@ from silicast.communication.correction import Curve, Model, curve, shipped_curve
 from silicast.communication.features import Call
 from silicast.communication.library import usual_algorithms
 from silicast.communication.measured import MeasuredChange, measured_change
+from silicast.communication.ring import sharing
 from silicast.communication.selection import (
     Sections,
     Selection,
@@ -33,7 +35,10 @@ from silicast.kernels.physics import Physics, load_physics
 from silicast.learning.artefact import Artefact
 from silicast.workload.op import OpBatch
 
-SHARED_PCIE = "hosts differ several times over in what more than two devices reach over PCIe"
+SHARED_PCIE = (
+    "hosts differ several times over in what more than two devices reach over PCIe: "
+    "cluster.pcie_paths = own or shared says which kind this is"
+)
 
 
 @final
@@ -360,11 +365,13 @@ def shares_pcie(topology: Topology) -> bool:
 
 def _shared(measured: bool, topology: Topology, common: Constants) -> dict[str, float]:
     network, device = common["log_sd_network"], common["log_sd_device"]
+    share = sharing(topology, common)
+    host = math.sqrt(share * (1.0 - share)) * math.log(topology.turns)
     if not measured:
         device = common["log_sd_device_unmeasured"]
         if topology.fabric in {"pcie", "host"}:
             network = common["log_sd_network_pcie"]
-    return {"network": network, "device": device}
+    return {"network": math.hypot(network, host), "device": device}
 
 
 def _with_interval(
@@ -373,18 +380,28 @@ def _with_interval(
     estimate = np.maximum(found.time_s, bound)
     variance = sum(value * value for value in shared.values())
     spread = exp_fixed(Z90 * np.sqrt(variance + own * own))
-    warnings: tuple[str, ...] = ()
-    if topology.assumed_inter and topology.inter is not None:
-        gbit = topology.inter.bandwidth_bytes_per_s * 8e-9
-        warnings = (f"network between nodes not stated: {gbit:.0f} Gb/s per device assumed",)
-    if shares_pcie(topology):
-        warnings = (*warnings, SHARED_PCIE)
     return CollectiveTimes(
         estimate_s=estimate, p05_s=np.maximum(estimate / spread, bound), p95_s=estimate * spread,
         bound_s=bound, resource_s={"link": bound, "latency": found.latency_s}, shared_log_sd=shared,
         independent_log_sd=own, choice=tuple(map(found.names.__getitem__, found.picked.tolist())),
-        warnings=warnings,
+        warnings=network_warnings(topology),
     )  # fmt: skip
+
+
+def network_warnings(topology: Topology) -> tuple[str, ...]:
+    """What a reader must know of the links between the participants; none of one alone."""
+    found: list[str] = []
+    if topology.gpus == 1:
+        return ()
+    if topology.assumed_inter and topology.inter is not None:
+        gbit = topology.inter.bandwidth_bytes_per_s * 8e-9
+        found.append(f"network between nodes not stated: {gbit:.0f} Gb/s per device assumed")
+    if shares_pcie(topology) and not topology.paths:
+        found.append(SHARED_PCIE)
+    architecture = topology.device.architecture
+    if not load_physics("communication").is_measured(architecture):
+        found.append(f"no measured collectives of architecture {architecture}")
+    return tuple(found)
 
 
 def _nothing(count: int) -> CollectiveTimes:

@@ -7,7 +7,7 @@
     gpus, per_node, of_node               participants, devices of a node, share of it in use
     link_of_memory                        the link's datasheet rate over the device memory's
     mebibytes    of the message; only its range is kept, no tree reads it
-    op:NAME, algorithm:NAME, fabric:NAME, library:NAME, release:NAME      1 or 0
+    op:NAME, algorithm:NAME, fabric:NAME, library:NAME, release:NAME, paths:NAME      1 or 0
     integers, grace, between              formats the switch cannot add; hosts; groups of more nodes
 
 Shares and sizes are clipped: a message longer than all measured ones has the features of the
@@ -80,6 +80,8 @@ class Call:
             found.add("grace")
         if topology.inter is not None:
             found.add("between")
+        if topology.turns > 1.0:
+            found.add(f"paths:{topology.paths}")
         return frozenset(found)
 
 

@@ -82,7 +82,8 @@ def _times(
         network_hops = PASSES.get(op, 1) * (topology.nodes - 1)
         network = topology.network_rate * topology.local
         rate = min(rate, network * constants["network_efficiency"])
-    steps, kept = hops - network_hops, size * (1.0 / n)
+    steps = hops - network_hops
+    kept = size * (0.0 if op == "broadcast" else 1.0 / n)  # what arrives is passed on in place
     extra = network_hops * constants["network_step_us"] * MICRO
     return fastest(
         [
@@ -93,13 +94,17 @@ def _times(
 
 
 def contention(topology: Topology, constants: Constants) -> float:
-    """How many devices' worth of traffic the host's shared links carry, at least 1.
+    """How many times the traffic of one pair of devices the host's shared links carry, at least 1.
 
     NVLink fabrics have a path for every pair. Transfers over PCIe beyond a pair cross root
-    complexes, sockets or host memory that several devices share: with ``contention`` 1 all
-    n/2 x n/2 pairs between the two halves of the host take turns, with 0 none does.
+    complexes, sockets or host memory. Some hosts have a path for every pair, on others all n/2 x
+    n/2 pairs between their two halves take turns. A host that is not stated is taken at the
+    geometric mean of hosts, of which the share ``sharing_hosts`` makes them take turns.
     """
-    if topology.fabric not in {"pcie", "host"}:
-        return 1.0
-    half = topology.local / 2.0
-    return 1.0 + constants["contention"] * max(half * half - 1.0, 0.0)
+    return topology.turns ** sharing(topology, constants)
+
+
+def sharing(topology: Topology, constants: Constants) -> float:
+    """How likely pairs take turns: 0 or 1 where it is stated."""
+    stated = {"own": 0.0, "shared": 1.0}
+    return stated.get(topology.paths, constants["sharing_hosts"])

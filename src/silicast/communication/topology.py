@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 from silicast.core.errors import SilicastError, unknown_name, unsupported
+from silicast.hardware.cluster import Paths
 from silicast.hardware.device import UPLINK, Device, Link
 
 Fabric = Literal["switch", "mesh", "cube", "bridge", "pcie", "host"]
@@ -32,13 +33,16 @@ class Topology:
         link: the link inside a node.
         fabric: how that link joins the devices: "switch" (NVSwitch), "mesh" (NVLinks to every
             peer of a 4-GPU board), "cube" (NVLinks to neighbours of a hybrid cube mesh, DGX-1),
-            "bridge" (NVLinks between two), "pcie" (peers read each other), "host" (PCIe by way
+            "bridge" (NVLinks between two or
+            four), "pcie" (peers read each other), "host" (PCIe by way
             of host memory, as workstations do).
         inter: network adapter of each device, bytes/s and direction; None within one node.
         assumed_inter: the adapter was not stated but derived from the device's PCIe generation.
         uplink: one device's share of what joins pods, where participants are in several; its
             ``domain`` is the devices of a pod.
         nvls: the usual library may let a switch reduce that can; engines turn that off.
+        paths: of pairs of devices over the host's PCIe: "own" ones, "shared" ones, on which they
+            take turns, or "": not stated.
     """
 
     device: Device
@@ -50,6 +54,7 @@ class Topology:
     assumed_inter: bool = False
     uplink: Link | None = None
     nvls: bool = True
+    paths: Paths = ""
 
     @staticmethod
     def of(
@@ -60,6 +65,7 @@ class Topology:
         intra: str = "",
         inter: Link | None = None,
         nvls: bool = True,
+        paths: Paths = "",
     ) -> Topology:
         """The usual topology of ``gpus`` such devices.
 
@@ -72,6 +78,7 @@ class Topology:
             inter: each device's network adapter; None = one that its PCIe slot can feed
                 (200 Gb/s on generation 4, 400 Gb/s on generation 5).
             nvls: False = without reductions in the switch by the usual library.
+            paths: what the host's PCIe has for pairs of devices, where that is known.
 
         Raises:
             SilicastError: ``gpus`` is below 1, or the device has no link to a peer.
@@ -89,12 +96,20 @@ class Topology:
         if uplink is not None and gpus <= max(uplink.domain, per_node):
             uplink = None
         between = inter if gpus > per_node else None
-        return Topology(device, gpus, per_node, link, fabric, between, assumed, uplink, nvls)
+        return Topology(device, gpus, per_node, link, fabric, between, assumed, uplink, nvls, paths)
 
     @property
     def section(self) -> str:
         """Constants of the links inside a node: "pcie", "host" or "nvlink"."""
         return self.fabric if self.fabric in {"pcie", "host"} else "nvlink"
+
+    @property
+    def turns(self) -> float:
+        """Pairs of devices between the two halves of a node, which may take turns on the host's
+        PCIe; 1 where every pair has a path of its own by construction: NVLink, and two devices.
+        """
+        half = self.local / 2.0
+        return max(half * half, 1.0) if self.fabric in {"pcie", "host"} else 1.0
 
     @property
     def local(self) -> int:
@@ -133,15 +148,22 @@ class Topology:
         """
         if self.link.cube and self.fabric == "cube":
             return self.link.bandwidth_bytes_per_s * self.link.cube.share(self.local)
-        if self.fabric == "mesh":
-            return self.link.bandwidth_bytes_per_s * (self.local - 1) / (self.gpus_per_node - 1)
+        if self.fabric in {"mesh", "bridge"}:
+            return self.link.bandwidth_bytes_per_s * (self.local - 1) / (self._joined - 1)
         return self.link.bandwidth_bytes_per_s
+
+    @property
+    def _joined(self) -> int:
+        """Devices each of which has links of its own to every other."""
+        if self.fabric == "mesh":
+            return self.gpus_per_node
+        return min(bridged(self.link), self.gpus_per_node)
 
     @property
     def peer_rate(self) -> float:
         """Datasheet bytes/s and direction between two participants of a node, the best placed."""
-        if self.fabric == "mesh":
-            return self.link.bandwidth_bytes_per_s / (self.gpus_per_node - 1)
+        if self.fabric in {"mesh", "bridge"}:
+            return self.link.bandwidth_bytes_per_s / (self._joined - 1)
         if self.link.cube and self.fabric == "cube":
             return self.link.bandwidth_bytes_per_s * self.link.cube.share(2)
         return self.link.bandwidth_bytes_per_s
@@ -197,6 +219,11 @@ class Topology:
         return rate if self.uplink is None else min(rate, self.uplink.bandwidth_bytes_per_s)
 
 
+def bridged(link: Link) -> int:
+    """Devices that one bridge joins."""
+    return max(link.domain, 2)
+
+
 def _pcie(device: Device) -> Link:
     found = device.links.get("pcie")
     if found is None or found.bandwidth_bytes_per_s <= 0.0:
@@ -228,7 +255,8 @@ def _intra(device: Device, local: int, per_node: int, name: str) -> tuple[Link, 
     if link.cube is not None and per_node <= CUBE_BOARD:
         return link, "cube"
     if not link.switched:
-        return (link, "bridge") if local <= 2 else (_pcie(device), _pcie_fabric(device))
+        near = local <= bridged(link)
+        return (link, "bridge") if near else (_pcie(device), _pcie_fabric(device))
     if per_node in link.mesh_boards:
         return link, "mesh"
     return link, "switch"

@@ -9,8 +9,10 @@ from typing import final
 
 import numpy as np
 
+from silicast.composition.engine_lowering import COLLECTIVES
 from silicast.composition.executions import DIRECTIONS
 from silicast.composition.pipes import Resources, host_part
+from silicast.composition.stage_graph import topology
 from silicast.composition.step import StepModel, StepTimes
 from silicast.composition.uncertainty import Sum
 from silicast.core.numerics import F64
@@ -23,6 +25,7 @@ from silicast.workload.op import UNMODELLED
 
 LEAST_COVERED = 0.9
 """Share of the time of operations with a model below which a program is out of the domain."""
+NETWORK_ASSUMED = "network between nodes not stated: {} assumed"
 _SHOWN_NAMES = 6
 
 
@@ -284,7 +287,28 @@ def warnings_of(model: StepModel) -> tuple[str, ...]:
     formats = dict.fromkeys(node.op.variant.dtype for node in model.graph.nodes)
     said = (with_format(device, dtype)[1] for dtype in formats)
     found = dict.fromkeys(text for text in said if text)
-    return (*found, *stand_ins(device), *evidence.warnings(device), *model.caveats)
+    return (
+        *found, *stand_ins(device), *evidence.warnings(device), *_network_warnings(model),
+        *model.caveats,
+    )  # fmt: skip
+
+
+def _network_warnings(model: StepModel) -> tuple[str, ...]:
+    """What a reader must know of the links that the model's collectives use."""
+    calls = [key for key in model.timer.groups if key.family in COLLECTIVES]
+    if not calls:
+        return ()
+    from silicast.communication.collective import network_warnings
+
+    links = model.machine.links
+    found: dict[str, None] = {}
+    for key in calls:
+        assert isinstance(key.gpus, int)
+        used = topology(model.machine, key.gpus, crosses=key.crosses)
+        found |= dict.fromkeys(network_warnings(used))
+        if used.inter is not None and "inter_node" in links.assumed:
+            found[NETWORK_ASSUMED.format(links.inter_node.name)] = None
+    return tuple(found)
 
 
 def once(index: int, count: int) -> F64:

@@ -188,18 +188,17 @@ def _is_between(op: Op) -> bool:
     return op.family in _BETWEEN_PIECES or DECODE_KV in sizes or PREFILL_KV in sizes
 
 
-def topology(machine: Machine, op: Op, *, crosses: bool) -> Topology:
+def topology(machine: Machine, gpus: int, *, crosses: bool) -> Topology:
     """The links that a collective of the graph uses."""
     from silicast.communication.topology import Topology
 
-    gpus = op.dim("gpus")
-    assert isinstance(gpus, int)
     links = machine.links
     network = Link("network", links.inter_node.bandwidth_bytes_per_s)
     per_node = 1 if crosses else max(links.domain, links.gpus_per_node)
     return Topology.of(
-        links.linked_device, gpus, gpus_per_node=per_node, inter=network, nvls=machine.engine.nvls
-    )
+        links.linked_device, gpus, gpus_per_node=per_node, inter=network,
+        nvls=machine.engine.nvls, paths=links.pcie_paths,
+    )  # fmt: skip
 
 
 def device_name(machine: Machine, plan: Plan, stage: int = 0) -> str:

@@ -240,7 +240,9 @@ class Timer:
         if group.family in COLLECTIVES:
             from silicast.communication.collective import collective_batch_times
 
-            links = topology(self.machine, ops[0], crosses=group.crosses)
+            gpus = ops[0].dim("gpus")
+            assert isinstance(gpus, int)
+            links = topology(self.machine, gpus, crosses=group.crosses)
             known = self.machine.evidence
             found = collective_batch_times(
                 batch, links, learned=known.learned, measured=known.collectives

@@ -13,13 +13,15 @@ from silicast.hardware.systems import SystemEntry, networks, systems, usual_syst
 
 Joint = Literal["switched", "mesh", "pairwise", "pcie", "none"]
 
+Paths = Literal["", "own", "shared"]
+"""What pairs of devices have over their host's PCIe; "" = it is not stated."""
+
 _BRIDGES = frozenset({"nvlink_bridge", "xgmi_bridge"})
 
-_LINK_NAMES = {
-    "nvlink": "nvlink", "nvswitch": "nvlink", "nvlinkswitched": "nvlink",
-    "nvlinkbridge": "nvlink_bridge", "bridge": "nvlink_bridge", "pairwise": "nvlink_bridge",
-    "pairwisenvlink": "nvlink_bridge", "pcie": "pcie",
-}  # fmt: skip
+_SWITCHES = frozenset({"nvswitch", "nvlinkswitched", "nvlinkswitch", "switch"})
+_MESHES = frozenset({"mesh", "nvlinkmesh", "fullyconnected", "xgmimesh"})
+_PAIRS = frozenset({"nvlinkbridge", "bridge", "pairwise", "pairwisenvlink", "xgmibridge"})
+"""Words for how a link joins devices, whatever the board's usual way."""
 
 
 @final
@@ -58,6 +60,7 @@ class Cluster:
             as ``inter_node``.
         oversubscription: how many times what enters a pod's switches is more than its uplinks
             carry. Without pods every domain is one: the whole network carries so much less.
+        pcie_paths: of pairs of devices over the host's PCIe: of their "own", or "shared" ones.
         name: the system it was made from, or "".
         host: of each node.
         assumed: what was not stated and not in the catalog, for a warning.
@@ -77,6 +80,7 @@ class Cluster:
     pod: int = 0
     inter_pod: Network | None = None
     oversubscription: float = 1.0
+    pcie_paths: Paths = ""
 
     @property
     def uplink(self) -> Link | None:
@@ -144,6 +148,7 @@ def cluster_of(
     pod: int | None = None,
     inter_pod: str | Network | None = None,
     oversubscription: float | None = None,
+    pcie_paths: Paths = "",
 ) -> Cluster:
     """A cluster of ``device``; what is left out is as in the device's usual system.
 
@@ -159,6 +164,7 @@ def cluster_of(
         pod: devices below one switch, or one group of switches that run at full rate.
         inter_pod: the network between pods, as ``inter_node``.
         oversubscription: of the uplinks, at least 1.
+        pcie_paths: as in :class:`Cluster`.
 
     Raises:
         SilicastError: unknown system, link or network, or a count below 1; names the field.
@@ -182,7 +188,7 @@ def cluster_of(
         )
     per_node = gpus_per_node or entry.gpus_per_node
     stated = intra_node if intra_node is not None else entry.intra_node if system else None
-    link = _link(device, stated, entry.intra_node)
+    link = _link(device, stated, entry, per_node)
     domain = _domain(link, per_node, entry)
     network = _network(inter_node if inter_node is not None else entry.inter_node)
     above = inter_pod if inter_pod is not None else entry.inter_pod or None
@@ -197,7 +203,7 @@ def cluster_of(
         assumed=tuple(field for field in assumed if field != "inter_node" or inter_node is None),
         price_per_gpu_hour=price_per_gpu_hour, pod=pods,
         inter_pod=None if above is None else _network(above, "cluster.inter_pod"),
-        oversubscription=over,
+        oversubscription=over, pcie_paths=pcie_paths,
     )  # fmt: skip
 
 
@@ -228,16 +234,24 @@ def _system(device: Device, wanted: str) -> tuple[str, SystemEntry, tuple[str, .
     return "", entry, ("inter_node",)
 
 
-def _link(device: Device, wanted: str | Link | None, usual: str) -> Link | None:
+def _link(
+    device: Device, wanted: str | Link | None, entry: SystemEntry, per_node: int
+) -> Link | None:
     if isinstance(wanted, Link):
-        return wanted
+        return as_on_board(wanted, per_node)
     if wanted is None:
-        return device.links.get(usual) or device.links.get("pcie")
-    name = _LINK_NAMES.get(normalise(wanted), wanted)
-    if name in device.links:
-        return device.links[name]
-    if name == "nvlink" and "nvlink_bridge" in device.links:
-        return device.links["nvlink_bridge"]
+        return as_on_board(device.links.get(entry.intra_node) or device.links.get("pcie"), per_node)
+    word, fast = normalise(wanted), device.fabric_link
+    bridge = next((link for name, link in device.links.items() if name in _BRIDGES), None)
+    found: Link | None = device.links.get(word) or device.links.get(wanted)
+    if word in _SWITCHES:
+        found = replace(fast, mesh_boards=()) if fast and fast.switched else None
+    elif word in _MESHES:
+        found = fast and (fast if fast.mesh else meshed(fast))
+    elif word in _PAIRS or (word == "nvlink" and found is None):
+        found = bridge
+    if found is not None:
+        return found if word in _SWITCHES else as_on_board(found, per_node)
     raise SilicastError(
         f"{device.name} has no link {wanted!r}",
         field="cluster.intra_node",
@@ -245,11 +259,46 @@ def _link(device: Device, wanted: str | Link | None, usual: str) -> Link | None:
     )
 
 
+def described_link(device: Device, kind: str, bytes_per_s: float, *, switched: bool) -> Link:
+    """A link that a user describes; of a kind that the device has, it differs in bandwidth alone.
+
+    >>> from silicast.hardware.catalog import find_device
+    >>> described_link(find_device("H100"), "nvlink", 9e11, switched=True).multicast
+    True
+    >>> described_link(find_device("L40S"), "mesh", 5e10, switched=True).mesh
+    True
+    """
+    own = device.links.get(kind)
+    if own is None:
+        link = Link(kind, bytes_per_s, switched=switched)
+        return meshed(link) if normalise(kind) in _MESHES else link
+    link = replace(own, bandwidth_bytes_per_s=bytes_per_s)
+    return link if switched else replace(link, switched=False, multicast=False)
+
+
+def meshed(link: Link) -> Link:
+    """The link without a switch: a device's share of it goes to each peer of its board."""
+    return replace(link, switched=False, multicast=False, mesh=True, mesh_boards=())
+
+
+def as_on_board(link: Link | None, per_node: int) -> Link | None:
+    """The link on a board of ``per_node``: some have a mesh where larger ones have a switch.
+
+    >>> from silicast.hardware.catalog import find_device
+    >>> nvlink = find_device("H100").links["nvlink"]
+    >>> as_on_board(nvlink, 4).mesh, as_on_board(nvlink, 8).mesh
+    (True, False)
+    """
+    return meshed(link) if link is not None and per_node in link.mesh_boards else link
+
+
 def _domain(link: Link | None, per_node: int, entry: SystemEntry) -> int:
     if link is None or link.name == "pcie":
         return per_node
     if link.name in _BRIDGES:
         return min(per_node, link.domain or 2)
+    if link.mesh:
+        return per_node
     usual = entry.domain or link.domain
     if per_node < entry.gpus_per_node and usual <= entry.gpus_per_node:
         return per_node  # a smaller board than the usual one, with links of its own

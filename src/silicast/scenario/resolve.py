@@ -203,20 +203,23 @@ def cluster_of(scenario: Scenario, device: Device) -> Cluster:
         system=table.topology,
         gpus=table.gpus,
         gpus_per_node=table.gpus_per_node,
-        intra_node=_link(table.intra_node, "cluster.intra_node"),
+        intra_node=_link(device, table.intra_node, "cluster.intra_node"),
         inter_node=_network(table.inter_node, "cluster.inter_node"),
         host=host_of(scenario),
         price_per_gpu_hour=table.price_per_gpu_hour,
         pod=table.gpus_per_pod,
         inter_pod=_network(table.inter_pod, "cluster.inter_pod"),
         oversubscription=table.oversubscription,
+        pcie_paths=table.pcie_paths,
     )
 
 
-def _link(spec: str | LinkTable | None, field: str) -> str | Link | None:
+def _link(device: Device, spec: str | LinkTable | None, field: str) -> str | Link | None:
     if not isinstance(spec, LinkTable):
         return spec
-    return Link(spec.kind, _bandwidth(spec, field), switched=spec.switched)
+    from silicast.hardware.cluster import described_link
+
+    return described_link(device, spec.kind, _bandwidth(spec, field), switched=spec.switched)
 
 
 def _network(spec: str | LinkTable | None, field: str) -> str | Network | None:

@@ -53,6 +53,7 @@ class ClusterTable(Table, frozen=True):
     ``topology`` is a system of the catalog ("dgx-h100"); ``intra_node`` and ``inter_node`` name a
     link of the device and a network of the catalog, or describe them. ``gpus_per_pod`` devices
     share a level of the network, ``inter_pod`` joins pods, and ``oversubscription`` is of it.
+    ``pcie_paths`` is of the host: pairs of devices have their own over its PCIe, or take turns.
     """
 
     gpus: Gpus | None = None
@@ -63,6 +64,7 @@ class ClusterTable(Table, frozen=True):
     gpus_per_pod: Gpus | None = None
     inter_pod: Name | LinkTable | None = None
     oversubscription: Annotated[float, Meta(ge=1)] | None = None
+    pcie_paths: Literal["", "own", "shared"] = ""
     slow_gpus: SlowTable | None = None
     failures: FailureTable | None = None
     price_per_gpu_hour: NonNegative | None = None

@@ -16,6 +16,7 @@ from silicast.communication.algorithm import (
 from silicast.communication.topology import Topology
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
+from silicast.hardware.cluster import Paths
 from silicast.hardware.device import Link
 
 H100, L40S = find_device("H100"), find_device("L40S")
@@ -27,7 +28,7 @@ PLAIN = {
     **{f"{p}_efficiency": 1.0 for p in ("simple", "nvls", "p2p", "network", "single")},
     "network_efficiency": 1.0,
     "network_step_us": 0.0,
-    "contention": 0.0,
+    "sharing_hosts": 0.0,
 }
 """Constants under which only the link's bandwidth counts."""
 
@@ -101,10 +102,19 @@ def test_all_to_all_over_nodes_waits_for_each_adapter() -> None:
 
 
 def test_shared_pcie_slows_larger_groups() -> None:
-    constants = {**PLAIN, "contention": 1.0}
-    pair = algorithm("ring").times("all_gather", SIZE, Topology.of(L40S, 2), constants).time_s[0]
-    four = algorithm("ring").times("all_gather", SIZE, Topology.of(L40S, 4), constants).time_s[0]
-    assert four / pair == pytest.approx((3 / 4) / (1 / 2) * 4)  # 2 x 2 pairs take turns
+    def slower(paths: Paths) -> float:
+        pair, four = (
+            algorithm("ring").times(
+                "all_gather", SIZE, Topology.of(L40S, gpus, paths=paths),
+                {**PLAIN, "sharing_hosts": 0.5},
+            ).time_s[0]
+            for gpus in (2, 4)
+        )  # fmt: skip
+        return float(four / pair / ((3 / 4) / (1 / 2)))
+
+    assert slower("own") == pytest.approx(1)
+    assert slower("shared") == pytest.approx(4)  # 2 x 2 pairs take turns
+    assert slower("") == pytest.approx(2)  # half of the hosts make them
 
 
 def test_direct_reads_are_limited_by_blocks_peers_or_link() -> None:

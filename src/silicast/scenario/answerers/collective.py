@@ -9,6 +9,7 @@ import numpy as np
 
 from silicast.communication.collective import CollectiveTimes, collective_times
 from silicast.communication.topology import Topology
+from silicast.composition.breakdown import NETWORK_ASSUMED
 from silicast.composition.pipes import pipe_parts
 from silicast.core.prediction import Domain, Part, Quantity, to_picoseconds
 from silicast.hardware.cluster import Cluster
@@ -52,9 +53,9 @@ class CollectiveAnswerer(Answerer):
             topology = replace(topology, nvls=engine.nvls)
         found = collective_times(
             work.op, np.array([work.bytes], dtype=np.int64), work.gpus, topology,
-            work.implementation or (engine.collectives if engine else ""), work.launch or "graph", work.dtype,
-            work.implementation_version or "", learned=evidence.learned,
-            measured=evidence.collectives,
+            work.implementation or (engine.collectives if engine else ""),
+            work.launch or "graph", work.dtype, work.implementation_version or "",
+            learned=evidence.learned, measured=evidence.collectives,
         )  # fmt: skip
         estimate, low, high, bound = (
             float(row[0]) for row in (found.estimate_s, found.p05_s, found.p95_s, found.bound_s)
@@ -68,10 +69,9 @@ class CollectiveAnswerer(Answerer):
         warnings += found.warnings
         warnings += _unused(scenario, found)
         if "inter_node" in cluster.assumed and topology.nodes > 1:
-            warnings.append(f"network between nodes not stated: {cluster.inter_node.name} assumed")
+            warnings.append(NETWORK_ASSUMED.format(cluster.inter_node.name))
         if not load_physics("communication").is_measured(device.architecture):
             domain = "near"
-            warnings.append(f"no measured collectives of architecture {device.architecture}")
         return answer(
             metrics={"latency_us": latency.times(1e6), "bus_bandwidth_gbs": bandwidth},
             bound={"latency_us": bound * 1e6},
@@ -113,6 +113,7 @@ def topology_between(cluster: Cluster, gpus: int) -> Topology:
         gpus,
         gpus_per_node=max(min(cluster.domain, cluster.gpus), cluster.gpus_per_node),
         inter=Link("network", cluster.inter_node.bandwidth_bytes_per_s),
+        paths=cluster.pcie_paths,
     )
 
 

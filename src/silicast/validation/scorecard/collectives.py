@@ -22,6 +22,7 @@ from silicast.communication.training import Made, MeasuredCalls, train_collectiv
 from silicast.core.hashing import content_hash
 from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device
+from silicast.hardware.cluster import Paths
 from silicast.kernels.physics import Physics, load_physics
 from silicast.learning.boosting import Settings
 from silicast.validation.scorecard.rows import Labels, Mask
@@ -38,6 +39,9 @@ _DEVICES = {
     "a100_sxm": "A100", "h100_sxm": "H100", "h200_sxm": "H200", "b200_sxm": "B200",
     "gb200": "GB200", "l40s": "L40S",
 }  # fmt: skip
+_OWN_PATHS = frozenset({("L40S", "sglang", "0.5.12")})
+"""Campaigns (device, library, version) on a host whose PCIe has a path for every pair of devices.
+On the others' hosts pairs take turns: what eight devices reach over it there is a tenth."""
 _DTYPES = {"half": "fp16", "bfloat16": "bf16"}
 _LAUNCH = {"nccl-tests": "graph", "unknown": "graph"}
 
@@ -85,7 +89,8 @@ class CollectiveRows:
         for row, key in enumerate(zip(*(x.tolist() for x in columns), strict=True)):
             found[key].append(row)
         for (name, op, gpus, per_node, library, version, launch, dtype), rows in found.items():
-            topology = Topology.of(find_device(name), gpus, gpus_per_node=per_node)
+            paths: Paths = "own" if (name, library, version) in _OWN_PATHS else "shared"
+            topology = Topology.of(find_device(name), gpus, gpus_per_node=per_node, paths=paths)
             yield Call(op, topology, library, launch, dtype, version), np.array(rows)
 
     def fold(self) -> I64:
