@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import final
 
 from silicast.communication.algorithm import (
@@ -101,7 +102,7 @@ def contention(topology: Topology, constants: Constants) -> float:
     n/2 pairs between their two halves take turns. A host that is not stated is taken at the
     geometric mean of hosts, of which the share ``sharing_hosts`` makes them take turns.
     """
-    return topology.turns ** sharing(topology, constants)
+    return math.pow(topology.turns, sharing(topology, constants))
 
 
 def sharing(topology: Topology, constants: Constants) -> float:

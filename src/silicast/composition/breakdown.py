@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
@@ -17,15 +17,18 @@ from silicast.composition.step import StepModel, StepTimes
 from silicast.composition.uncertainty import Sum
 from silicast.core.numerics import F64
 from silicast.core.prediction import TIERS, Domain, Later, Part, Prediction, Tier, to_picoseconds
+from silicast.hardware.platforms import listed, runs_on
 from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.knowledge import stand_ins
 from silicast.workload.graph import Direction
+from silicast.workload.libraries import library
 from silicast.workload.op import UNMODELLED
 
 LEAST_COVERED = 0.9
 """Share of the time of operations with a model below which a program is out of the domain."""
 NETWORK_ASSUMED = "network between nodes not stated: {} assumed"
+ELSEWHERE = "{} does not run on {} but on {}: times are as if {} did"
 _SHOWN_NAMES = 6
 
 
@@ -288,9 +291,28 @@ def warnings_of(model: StepModel) -> tuple[str, ...]:
     said = (with_format(device, dtype)[1] for dtype in formats)
     found = dict.fromkeys(text for text in said if text)
     return (
-        *found, *stand_ins(device), *evidence.warnings(device), *_network_warnings(model),
-        *model.caveats,
+        *_elsewhere(model), *found, *stand_ins(device), *evidence.warnings(device),
+        *_network_warnings(model), *model.caveats,
     )  # fmt: skip
+
+
+def _elsewhere(model: StepModel) -> Iterator[str]:
+    """Remarks that the engine, or a library whose kernels it takes, does not run on the device."""
+    device, engine = model.machine.device, model.machine.engine
+    if not runs_on(device, engine.runs_on):
+        yield ELSEWHERE.format(engine.name, device.name, listed(engine.runs_on), "it")
+        return
+    if device.execution_model != "simt":  # kernels there are the device's own, whatever the name
+        return
+    taken: dict[str, list[str]] = {}
+    for key in model.timer.groups:
+        taken.setdefault(key.variant.library, []).append(key.family)
+    for name, families in taken.items():
+        if not runs_on(device, library(name).runs_on):
+            work = ", ".join(dict.fromkeys(families))
+            yield ELSEWHERE.format(
+                f"{name} ({work})", device.name, listed(library(name).runs_on), "its kernels"
+            )
 
 
 def _network_warnings(model: StepModel) -> tuple[str, ...]:

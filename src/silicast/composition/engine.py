@@ -171,6 +171,8 @@ class Engine(_Strict, frozen=True):
         operators: library of a framework's own operators, where a processor runs them in the
             thread that calls them; "" = it is no framework.
         collectives: library that carries out its collectives.
+        runs_on: places where it runs (:func:`~silicast.hardware.platforms.runs_on`); [] = anywhere.
+        options_on: option -> places where it means something; not listed = wherever it runs.
         nvls: it lets the usual library reduce in an NVLink switch (NVLink SHARP).
         kernels: the kernel libraries it takes, by architecture and op family.
         parallel: its parallel plan where the user states none.
@@ -194,6 +196,8 @@ class Engine(_Strict, frozen=True):
     compiles: bool = False
     operators: str = ""
     nvls: bool = True
+    runs_on: list[str] = []
+    options_on: dict[str, list[str]] = {}
     kernels: EngineKernels = EngineKernels()
     parallel: ParallelTable = ParallelTable()
     fusion: FusionTable = FusionTable()

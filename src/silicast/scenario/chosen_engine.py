@@ -7,6 +7,7 @@ from collections.abc import Collection
 from silicast.composition.engine import Engine
 from silicast.composition.machine import IN_LINE
 from silicast.hardware.device import Device
+from silicast.hardware.platforms import listed, runs_on
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import engine_of
 
@@ -38,16 +39,25 @@ def chosen_engine(scenario: Scenario, options: Collection[str] = ()) -> tuple[En
     return engine, _other_version(scenario, engine)
 
 
-def no_graphs(scenario: Scenario, device: Device) -> list[str]:
-    """A warning where captured graphs are asked for on a device without launches."""
-    stated = scenario.engine.options.get("cuda_graph") if scenario.engine is not None else None
-    if device.execution_model not in IN_LINE or stated in (None, False, "off"):
-        return []
-    said = (
-        f"engine.options.cuda_graph: {device.name} runs an operation in the thread that calls it: "
-        "there is nothing to capture, and the option changes nothing"
-    )
-    return [said]
+def options_elsewhere(scenario: Scenario, engine: Engine, device: Device) -> list[str]:
+    """Warnings about stated options that mean nothing on the device."""
+    stated = scenario.engine.options if scenario.engine is not None else {}
+    said = []
+    for name, value in stated.items():
+        places = engine.options_on.get(name, [])
+        if value in (False, "off"):
+            continue
+        if name == "cuda_graph" and device.execution_model in IN_LINE:
+            said.append(
+                f"engine.options.cuda_graph: {device.name} runs an operation in the thread that "
+                "calls it: there is nothing to capture, and the option changes nothing"
+            )
+        elif not runs_on(device, places):
+            said.append(
+                f"engine.options.{name}: {engine.name} has it on {listed(places)}, "
+                f"not on {device.name}"
+            )
+    return said
 
 
 def _other_version(scenario: Scenario, engine: Engine) -> list[str]:

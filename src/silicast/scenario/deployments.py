@@ -12,7 +12,7 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.scenario.answerer import not_yet, refuse_unmodelled
-from silicast.scenario.chosen_engine import chosen_engine, no_graphs
+from silicast.scenario.chosen_engine import chosen_engine, options_elsewhere
 from silicast.scenario.decode import Scenario, of_pool
 from silicast.scenario.measured import with_measured
 from silicast.scenario.resolve import (
@@ -124,7 +124,8 @@ def machine_of(
         clock_hz=raw.limits.clock_mhz * 1e6 if raw.limits.clock_mhz else None,
         evidence=evidence,
     )
-    return machine, [*limit_warnings(scenario), *said, *no_graphs(scenario, device), *measured]
+    said += options_elsewhere(scenario, engine, device)
+    return machine, [*limit_warnings(scenario), *said, *measured]
 
 
 def framework_of(scenario: Scenario, engine: Engine) -> tuple[Framework, list[str]]:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeGuard, final
 
+from silicast.composition.breakdown import ELSEWHERE
 from silicast.composition.pipes import kernel_pipes
 from silicast.core.errors import SilicastError, over_limit
 from silicast.core.prediction import Part, Quantity, Tier, to_picoseconds
 from silicast.hardware.device import Device
+from silicast.hardware.platforms import listed, runs_on
 from silicast.kernels.energy import UNMEASURED
 from silicast.kernels.formats import unmeasured_cache
 from silicast.kernels.implementation import Implementation
@@ -190,6 +192,10 @@ def _prepare(scenario: Scenario) -> _Prepared:
             "usual one"
         )
     facts = Facts.of(kernel.op.variant, device.architecture)
+    places = library(facts.library).runs_on
+    if not runs_on(device, places):
+        said = ELSEWHERE.format(facts.library, device.name, listed(places), "its kernels")
+        warnings.append(said)
     warnings += [
         remark.text
         for remark in library(facts.library).remarks

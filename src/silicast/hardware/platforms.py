@@ -1,0 +1,55 @@
+"""Where software runs, as its files state it: names of vendors, architectures and processors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from silicast.core.naming import normalise
+from silicast.core.releases import is_before
+from silicast.hardware.device import Device
+
+CPU = "cpu"
+LEAST = ">="
+
+
+def runs_on(device: Device, places: Sequence[str]) -> bool:
+    """Whether the device is among ``places``; software that states none runs anywhere.
+
+    Args:
+        device: an accelerator or a processor.
+        places: each the vendor of accelerators ("AMD"), one with the least compute capability
+            ("NVIDIA >= 8.0"), an architecture ("gaudi3"), or "cpu".
+
+    >>> from silicast.hardware.catalog import find_device
+    >>> [runs_on(find_device(name), ["NVIDIA >= 8.0"]) for name in ("V100", "A100", "MI300X")]
+    [False, True, False]
+    >>> runs_on(find_device("EPYC 9654"), ["AMD"]), runs_on(find_device("EPYC 9654"), ["cpu"])
+    (False, True)
+    """
+    return not places or any(_is(device, place) for place in places)
+
+
+def _is(device: Device, place: str) -> bool:
+    name, _, least = (part.strip() for part in place.partition(LEAST))
+    if device.execution_model == "vector_cpu":
+        return normalise(name) == CPU
+    if normalise(name) == normalise(device.architecture):
+        return True
+    if normalise(name) != normalise(device.vendor):
+        return False
+    capability = device.compute_capability
+    return not least or not capability or not is_before(capability, least)
+
+
+def listed(places: Sequence[str]) -> str:
+    """The places in words.
+
+    >>> listed(["NVIDIA >= 8.0", "AMD", "cpu"])
+    'NVIDIA (compute capability 8.0 on), AMD, CPUs'
+    """
+    found = []
+    for place in places:
+        name, _, least = (part.strip() for part in place.partition(LEAST))
+        capability = f" (compute capability {least} on)" if least else ""
+        found.append("CPUs" if normalise(name) == CPU else f"{name}{capability}")
+    return ", ".join(found)
