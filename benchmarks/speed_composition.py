@@ -206,7 +206,7 @@ def joined(states: Sequence[State]) -> BatchStates:
 def errors(model: StepModel, found: StepPrices, states: Sequence[State]) -> tuple[F64, float]:
     """Relative errors of passes, and the share of states whose clock is below boost."""
     off, below = [], 0
-    boost = model.machine.uncapped_device.clocks.boost_hz
+    boost = model.machine.boosted_device.clocks.boost_hz
     for start in range(0, len(states), 250):
         some = states[start : start + 250]
         batch = joined(some)

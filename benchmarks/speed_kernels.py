@@ -23,7 +23,7 @@ from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.static_batch import predict_static_batch
 from silicast.hardware.catalog import find_device
-from silicast.kernels.check import draw_batch, op_at, take
+from silicast.kernels.check import draw_batch, op_at
 from silicast.kernels.composite import Composite
 from silicast.kernels.implementation import families, implementation_for
 from silicast.learning import dispatch
@@ -123,7 +123,7 @@ def kernel_figures(family: str) -> dict[str, float]:
     model, device = implementation_for(family, "simt"), find_device(case_of(family)[0])
     assert model is not None
     batch = batch_of(family, ROWS)
-    ops = [op_at(take(batch, np.array([row])), 0) for row in range(OPS)]
+    ops = [op_at(batch.rows(np.array([row])), 0) for row in range(OPS)]
 
     def alone_s(op: Op) -> float:
         def call() -> None:
@@ -135,7 +135,7 @@ def kernel_figures(family: str) -> dict[str, float]:
     def many(evidence: Evidence) -> Callable[[], object]:
         return lambda: kernel_times(model, batch, device, evidence)
 
-    known = kernel_times(model, take(batch, np.arange(9)), device)
+    known = kernel_times(model, batch.rows(np.arange(9)), device)
     if known.learned is None and load_artefact(family) is not None:
         raise SystemExit(f"the correction of {family} does not hold for {batch.variant}")
     alone = float(np.median([alone_s(op) for op in ops]))

@@ -11,7 +11,7 @@ import numpy as np
 
 from lab import fitting
 from lab.fitting import Constants, F, Tables
-from silicast.kernels.moe import Columns, Setting, layer_of, selected, setting_with, throttled
+from silicast.kernels.moe import Columns, Setting, layer_of, selected, setting_with
 from silicast.kernels.moe_model import Layer, estimate
 from silicast.validation.scorecard.rows import MeasuredRows
 
@@ -80,7 +80,7 @@ def columns(part: MeasuredRows) -> Columns:
 def log_ratio(group: Group, constants: Mapping[str, float]) -> F:
     """log(estimate / measured)."""
     found = estimate(group.layer, group.setting.rates, constants)
-    return np.log(throttled(group.setting, group.layer, found) / group.seconds)
+    return np.log(with_exchange(group.setting, group.layer, found) / group.seconds)
 
 
 def plain(tables: Tables, architecture: str, style: str, dtype: str) -> Constants:

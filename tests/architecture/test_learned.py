@@ -70,6 +70,5 @@ def test_corrected_kernels_keep_the_promises(family: str, device: str) -> None:
 
 
 def _row(batch: OpBatch, row: int) -> OpBatch:
-    from silicast.kernels.check import take
 
-    return take(batch, np.array([row]))
+    return batch.rows(np.array([row]))

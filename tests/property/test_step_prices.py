@@ -50,7 +50,7 @@ def errors(case: Case, count: int, seed: int) -> list[float]:
     """Relative errors of prices of random states: of the pass, of each stage, of the clock."""
     found, rng = prices(case), np.random.default_rng(seed)
     model, off = found.model, []
-    boost = model.machine.uncapped_device.clocks.boost_hz
+    boost = model.machine.boosted_device.clocks.boost_hz
     for _ in range(0, count, 200):
         states = [random_state(rng) for _ in range(min(count, 200))]
         batch = joined(states)

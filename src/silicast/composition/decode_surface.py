@@ -58,17 +58,16 @@ DISTRIBUTIONS: tuple[Distribution, ...] = (
 
 def values_of(call: Call, device: Device) -> F64:
     """What one execution of each member of a call takes, shape (5 x members, rows): seconds, the
-    shares of cores and of memory, FLOPs of the matrix pipe, bytes of memory.
+    shares of cores and of memory, joules of the cores and of memory.
     """
     times = call.times
     assert isinstance(times, KernelTimes)
     seconds, demand = call.spread(times.estimate_s), times.analysis.demand
     moved = call.spread(demand.level_bytes["dram"])
     shares = np.minimum(moved / device.dram.bandwidth_bytes_per_s / seconds, 1.0)
-    flops = demand.pipe_work.get("tensor")
-    work = np.zeros_like(seconds) if flops is None else call.spread(flops)
+    core_j, memory_j = call.joules(device) or (np.zeros_like(seconds), np.zeros_like(seconds))
     return np.concatenate(
-        (seconds, call.spread(np.minimum(demand.waves, 1.0)), shares, work, moved)
+        (seconds, call.spread(np.minimum(demand.waves, 1.0)), shares, core_j, memory_j)
     )
 
 

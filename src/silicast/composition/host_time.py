@@ -21,7 +21,6 @@ from typing import TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.composition.clock import PHYSICS
 from silicast.composition.engine import Launch
 from silicast.composition.machine import Machine
 from silicast.composition.stage_graph import StageGraph
@@ -31,6 +30,7 @@ from silicast.core.numerics import F64, I64
 from silicast.kernels.physics import load_physics
 from silicast.workload.symbols import phase_of
 
+PHYSICS = "frameworks"
 Flags = NDArray[np.bool_]
 Number = TypeVar("Number", float, F64)
 _BACKWARD = 1

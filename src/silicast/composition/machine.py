@@ -72,8 +72,6 @@ class Machine:
         return replace(self.device, power_cap_w=self.power_w)
 
     @cached_property
-    def uncapped_device(self) -> Device:
-        """The device as kernels are timed in a pass, whose own clock law stands in for the
-        throttling that single kernels were timed with.
-        """
-        return replace(self.device, power_cap_w=None)
+    def boosted_device(self) -> Device:
+        """The device as kernels of a pass are timed: its limit slows the pass as a whole."""
+        return self.limited_device.in_state("boost")

@@ -16,6 +16,7 @@ from silicast.core.prediction import TIERS
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.physics import load_physics
+from silicast.kernels.power import drawn
 from silicast.workload.op import Dim, OpBatch, Variant
 from silicast.workload.symbols import Phase
 
@@ -74,6 +75,21 @@ class Call:
         """One value an evaluated size, over the states, shape (members, rows)."""
         return np.reshape(values, (-1, self.count))[self.ops][:, self.place]
 
+    def joules(self, device: Device) -> tuple[F64, F64] | None:
+        """What cores and main memory take for one execution, shape (members, rows) each; None where
+        no power limit is known.
+
+        Args:
+            device: at the clock of the times.
+        """
+        if device.power_cap_w is None or device.execution_model != "simt":
+            return None
+        assert isinstance(self.times, KernelTimes)
+        seconds, analytic_s = self.times.estimate_s, self.times.analytic_s
+        known_s = seconds if analytic_s is None else analytic_s
+        draw = drawn(self.times.analysis, self.group.variant.dtype, device, known_s)
+        return self.spread(draw.core_w * seconds), self.spread(draw.memory_w * seconds)
+
     @cached_property
     def bound_by(self) -> list[str]:
         """The resource that sets the bound of each evaluated size."""
@@ -95,7 +111,8 @@ class NodeTimes:
     Attributes:
         time_s: where a node runs alone; bound_s: its physical limit.
         independent: log sd of each node's own error; shared: per node, loadings on shared factors.
-        tensor_flops, dram_bytes: demand of each node, for the power state.
+        core_j, memory_j: energy of each node at the device's clock, for the power state.
+        dram_bytes: to and from main memory.
         tiers: of each node, as a place in ``core.prediction.TIERS``.
         shares: of cores, memory and links that each node takes alone.
         calls: the evaluations behind them.
@@ -106,7 +123,8 @@ class NodeTimes:
         self.device = device
         self.time_s, self.bound_s = np.zeros(shape), np.zeros(shape)
         self.independent = np.zeros(shape)
-        self.tensor_flops, self.dram_bytes = np.zeros(shape), np.zeros(shape)
+        self.core_j, self.memory_j = np.zeros(shape), np.zeros(shape)
+        self.dram_bytes = np.zeros(shape)
         self.tiers: I64 = np.full(shape, _ANALYTIC)
         self.shared: list[Mapping[str, float]] = [{}] * shape[0]
         self._fill, self._links = np.ones(shape), np.zeros(shape)
@@ -129,10 +147,10 @@ class NodeTimes:
             return
         demand = times.analysis.demand
         self._fill[where] = call.spread(np.minimum(demand.waves, 1.0))
-        if "tensor" in demand.pipe_work:
-            self.tensor_flops[where] = call.spread(demand.pipe_work["tensor"])
         if "dram" in demand.level_bytes:
             self.dram_bytes[where] = call.spread(demand.level_bytes["dram"])
+        if (joules := call.joules(self.device)) is not None:
+            self.core_j[where], self.memory_j[where] = joules
 
     @cached_property
     def shares(self) -> Shares:

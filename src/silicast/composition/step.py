@@ -17,7 +17,7 @@ from typing import final
 
 import numpy as np
 
-from silicast.composition.clock import busiest_format, held_clock
+from silicast.composition.clock import held_clock
 from silicast.composition.deployment import Deployment
 from silicast.composition.executions import DIRECTIONS
 from silicast.composition.fusion import Region
@@ -37,7 +37,6 @@ from silicast.composition.timeline import (
 )
 from silicast.composition.timer import Timer
 from silicast.composition.uncertainty import Uncertainty
-from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64, I64
 from silicast.workload.decoder import build_graph
 
@@ -106,7 +105,6 @@ class StepModel:
         machine: what it runs on.
         graph: its ops are the engine's.
         captured: numbers of tokens to which steps that replay a graph are padded.
-        matrix_format: in which its products are computed; "" = that of most of its work.
         caveats: what a reader must know.
         assumed: the model's structure was assumed in parts.
 
@@ -120,12 +118,11 @@ class StepModel:
         graph: StageGraph,
         *,
         captured: tuple[int, ...] = (),
-        matrix_format: str = "",
         caveats: Sequence[str] = (),
         assumed: bool = False,
     ) -> None:
         self.machine, self.graph, self.assumed = machine, graph, assumed
-        self.caveats, self.matrix_format = tuple(caveats), matrix_format
+        self.caveats = tuple(caveats)
         self.timer = Timer(machine, graph, captured)
         self.launches = HostLaunches(graph, machine, captured)
         replays = bool(captured) and machine.engine.launch.decode == "graph"
@@ -147,7 +144,6 @@ class StepModel:
             deployment.machine,
             graph,
             captured=policy.captured,
-            matrix_format=RECIPES[deployment.precision.recipe].compute,
             caveats=(*deployment.engine.caveats, *model.caveats),
             assumed=bool(model.assumed),
         )
@@ -163,7 +159,7 @@ class StepModel:
         Args:
             clock_hz: the cores' clock, None = boost (see :meth:`held_clock`).
         """
-        device = self.machine.uncapped_device
+        device = self.machine.boosted_device
         if clock_hz is not None and clock_hz != device.clocks.boost_hz:
             device = device.at_clock(clock_hz)
         return self._composed(self.timer.times(states, device), states)
@@ -178,7 +174,7 @@ class StepModel:
         """
         if clock_hz == boosted.clock_hz:
             return boosted
-        device = self.machine.uncapped_device.at_clock(clock_hz)
+        device = self.machine.boosted_device.at_clock(clock_hz)
         nodes = self.timer.at_clock(boosted.nodes, states, device, wanted)
         return self._composed(nodes, states)
 
@@ -284,24 +280,16 @@ class StepModel:
         Returns:
             Hertz; the boost clock where nothing limits it.
         """
-        flops, dram = self.demand(times, index)
-        dtype = self.matrix_format or self.busiest_format(times, index)
-        return held_clock(self.machine, dtype, float(times.total_s[index]), flops, dram)
+        return held_clock(self.machine, float(times.total_s[index]), *self.joules(times, index))
 
-    def demand(self, times: StepTimes, index: int) -> tuple[float, float]:
-        """FLOPs of the matrix pipe, and bytes to and from memory, of one state."""
-        tables = (times.nodes.tensor_flops, times.nodes.dram_bytes)
-        flops, dram = (
+    def joules(self, times: StepTimes, index: int) -> tuple[float, float]:
+        """What the cores and main memory take for one state at the clock of its times."""
+        tables = (times.nodes.core_j, times.nodes.memory_j)
+        core_j, memory_j = (
             float(rows_summed((table[:, index] * self.graph.counts)[:, None])[0])
             for table in tables
         )
-        return flops, dram
-
-    def busiest_format(self, times: StepTimes, index: int) -> str:
-        """The format in which most of a state's matrix work is computed."""
-        work = (times.nodes.tensor_flops[:, index] * self.graph.counts).tolist()
-        formats = (node.op.variant.dtype for node in self.graph.nodes)
-        return busiest_format(self.machine, zip(formats, work, strict=True))
+        return core_j, memory_j
 
 
 @lru_cache(maxsize=256)

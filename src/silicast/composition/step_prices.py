@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import final
 
@@ -26,19 +25,16 @@ from silicast.composition.host_time import host_work_s
 from silicast.composition.node_times import Call, NodeGroup
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel
-from silicast.composition.step_tables import BLOCK, FIRST, StepTables, one_state, remember
+from silicast.composition.step_tables import FIRST, StepTables, one_state, remember
 from silicast.composition.timeline import Launches, total_wait_s
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import ErrorFactors
 from silicast.hardware.device import Device
+from silicast.kernels.power import place_of, slower, weight_of
 from silicast.workload.op import Affine
 from silicast.workload.symbols import CROSS_KV, DECODE_KV, DECODE_LONGEST, PREFILL_KV, PREFILL_Q
 
-CLOCKS = (*(1.0 - step / 40.0 for step in range(21)), *(0.47 * 0.93**step for step in range(40)))
-"""Shares of the boost clock at which steps are evaluated: a kernel turns from memory to compute
-bound within a few percent.
-"""
 LONGEST_LEAP = 64
 """Steps of a run after which it is evaluated again, at the latest."""
 STRAIGHT = 0.002
@@ -132,8 +128,7 @@ class StepPrices:
         if any(group.on_encoder for group in model.timer.groups):
             raise SilicastError("steps behind an encoder", kind="not_yet", field="model")
         self.model, self.graph, self.timer = model, model.graph, model.timer
-        self._boost = model.machine.uncapped_device
-        self._devices = {0: self._boost}
+        self._boost = model.machine.boosted_device
         self._decodes: dict[tuple[int, ...], tuple[tuple[int, ...], Launches]] = {}
         self._errors: dict[tuple[int, ...], ErrorFactors] = {}
         self._parts: dict[bool, dict[str, list[tuple[NodeGroup, list[int]]]]] = {}
@@ -202,7 +197,8 @@ class StepPrices:
         hz = self._held_hz(sums, waits_s, work_s)
         share = hz / self._boost.clocks.boost_hz
         if share < 1.0:
-            place, weight = _between(share)
+            place = place_of(share)
+            weight = float(weight_of(place, share))  # type: ignore[arg-type]
             fast, slow = (self._at(at, step) for at in (place, place + 1))
             waits_s, *sums = (a + weight * (b - a) for a, b in zip(fast, slow, strict=True))
         return StepPrice(tuple(sums[:-2]), waits_s, work_s, hz)
@@ -277,7 +273,7 @@ class StepPrices:
         return _Step(prefill, decode_kv, tokens, elsewhere, values, seen, longest, launches, calls)
 
     def _at(self, place: int, step: _Step) -> list[float]:
-        """Waits, seconds of each stage, FLOPs and bytes at one clock of the grid."""
+        """Waits, seconds of each stage, joules of cores and of memory at one clock of the grid."""
         fixed = self._tables.at(
             place, step.values, step.tokens, step.elsewhere, prefill=bool(step.prefill)
         )
@@ -356,30 +352,11 @@ class StepPrices:
         pass_s = sum(sums[:-2]) + waits_s
         hidden = min(work_s, pass_s) if self._asynchronous else 0.0
         total_s = pass_s + self.gap_s + work_s - hidden
-        dtype = self.model.matrix_format or self._usual_format
-        return held_clock(self.model.machine, dtype, total_s, sums[-2], sums[-1])
-
-    @cached_property
-    def _usual_format(self) -> str:
-        """In which a decode step multiplies, where the model does not state it."""
-        state = one_state((), np.array([BLOCK]), -1)
-        return self.model.busiest_format(self.model.steps(state), 0)
+        return held_clock(self.model.machine, total_s, sums[-2], sums[-1])
 
     def _device(self, place: int) -> Device:
         """The device at a clock of the grid."""
-        if place not in self._devices:
-            hz = self._boost.clocks.boost_hz * CLOCKS[place]
-            self._devices[place] = self._boost.at_clock(hz)
-        return self._devices[place]
-
-
-def _between(share: float) -> tuple[int, float]:
-    """The faster of the two clocks of the grid around a share of the boost clock, and how far the
-    share is on the way to the slower one, in one over the clock.
-    """
-    place = max(n for n, clock in enumerate(CLOCKS[:-1]) if clock >= share)
-    high, low = 1.0 / CLOCKS[place], 1.0 / CLOCKS[place + 1]
-    return place, (1.0 / share - high) / (low - high)
+        return slower(self._boost, place)
 
 
 def _middle_state(key: tuple[int, ...]) -> BatchStates:

@@ -35,7 +35,7 @@ class Row:
     """Nodes of tables at the values of one step.
 
     Attributes:
-        sums: seconds of each stage, then FLOPs, then bytes.
+        sums: seconds of each stage, then joules of the cores, then of main memory.
         nodes_s: of one execution of every node of the graph, shape (nodes,).
     """
 
@@ -116,8 +116,8 @@ class StepTables:
             self.timer.fuse(nodes, values)
         for index, node in enumerate(self.graph.nodes):
             sums[node.stage] += nodes.time_s[index] * node.count
-            sums[-2] += nodes.tensor_flops[index] * node.count
-            sums[-1] += nodes.dram_bytes[index] * node.count
+            sums[-2] += nodes.core_j[index] * node.count
+            sums[-1] += nodes.memory_j[index] * node.count
         for number, value in enumerate(values.tolist()):
             table[value] = Row(tuple(sums[:, number].tolist()), nodes.time_s[:, number].copy())
 

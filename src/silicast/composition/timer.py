@@ -271,7 +271,7 @@ class Timer:
 
     def _timed(self, batch: OpBatch, device: Device) -> KernelTimes:
         implementation = self._model(batch.family, device)
-        boosted = self.machine.uncapped_device
+        boosted = self.machine.boosted_device
         known = self.machine.evidence
         times = in_whole_models(kernel_times(implementation, batch, boosted, known), known)
         if device.clocks.boost_hz == boosted.clocks.boost_hz:

@@ -14,6 +14,7 @@ import numpy as np
 
 from silicast.composition.activation_memory import alive_bytes
 from silicast.composition.breakdown import once
+from silicast.composition.clock import power_w
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine_lowering import COLLECTIVES
 from silicast.composition.executions import Execution
@@ -41,7 +42,6 @@ from silicast.composition.trace_events import (
     Trace,
     Track,
     in_layers,
-    power_w,
     sizes,
     stream_name,
 )
@@ -226,10 +226,8 @@ class StepDrawing:
 
     def _power(self, row: int, start_ps: int, total_ps: int) -> list[Sample]:
         """The board's power and clock, averages over the step."""
-        flops, dram = self.model.demand(self.times, row)
-        dtype = self.model.matrix_format or self.model.busiest_format(self.times, row)
         hz = self.times.clock_hz
-        watts = power_w(self.machine, dtype, total_ps * 1e-12, flops, dram, hz)
+        watts = power_w(self.machine, total_ps * 1e-12, *self.model.joules(self.times, row))
         process = device_name(self.machine, self.graph.plan)
         return [
             Sample(process, "power (W)", start_ps, {"board": round(watts, 3)}),

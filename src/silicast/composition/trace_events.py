@@ -10,11 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
-import numpy as np
-
-from silicast.composition.machine import Machine
-from silicast.kernels.formats import with_format
-from silicast.kernels.power import Activity, board_power, budget, energy_growth
 from silicast.workload.op import Dim, Op
 
 HOST = "host"
@@ -170,26 +165,3 @@ def summary(values: Sequence[int]) -> Any:
         return [int(value) for value in values]
     low, high = int(min(values)), int(max(values))
     return f"{len(values)} of {low}" if low == high else f"{len(values)} from {low} to {high}"
-
-
-def power_w(
-    machine: Machine, dtype: str, seconds: float, flops: float, dram_bytes: float, clock_hz: float
-) -> float:
-    """What the board draws on average over some work, at most its cap; watts.
-
-    Args:
-        dtype: format of the matrix products.
-        seconds: what the work takes.
-        flops: of the matrix pipe; dram_bytes: to and from memory.
-        clock_hz: that it runs at.
-    """
-    device, _ = with_format(machine.limited_device, dtype)
-    peak = device.peak_per_s(device.matrix_pipe(dtype), dtype)
-    # energy of an operation falls with the clock
-    growth = energy_growth(clock_hz / device.clocks.boost_hz)
-    busy = Activity(
-        tensor=np.float64(flops / seconds / peak * growth),
-        dtype=dtype,
-        dram=dram_bytes / seconds / device.dram.bandwidth_bytes_per_s,
-    )
-    return min(float(board_power(device, busy)), budget(device, dtype).cap_w)

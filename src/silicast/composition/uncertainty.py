@@ -30,7 +30,6 @@ from typing import Literal, final
 
 import numpy as np
 
-from silicast.composition.clock import power_state
 from silicast.composition.engine import Engine
 from silicast.composition.engine_lowering import COLLECTIVES
 from silicast.composition.error_correlation import (
@@ -164,7 +163,6 @@ class Uncertainty:
         placed = graph.nodes
         self.engine = machine.engine
         self._whole = machine.evidence.whole
-        self._power_state_log_sd = power_state(machine.device).log_sd
         self.assumed = assumed
         self.families = [node.op.family for node in placed]
         self._runs = np.array([node.count for node in placed], dtype=np.float64)
@@ -207,7 +205,6 @@ class Uncertainty:
             linear["experts"] = routed * known["experts_log_sd"] / whole
         if self.assumed:
             linear["structure"] = known["structure_log_sd"]
-        linear["power_state"] = self._power_state_log_sd
         causes = self._own(total, layout, whole)
         usual = known[f"{mode_of(self.engine)}.composition_log_sd"]
         causes[COMPOSITION] = usual if self._whole is None else self._whole.log_sd

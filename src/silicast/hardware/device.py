@@ -15,6 +15,7 @@ from typing import Literal, final
 from silicast.core.errors import unsupported
 
 ExecutionModel = Literal["simt", "systolic", "vector_cpu", "loop_nest"]
+PowerState = Literal["cool", "hot", "boost"]
 Scope = Literal["core", "partition", "device", "board"]
 
 UPLINK = "uplink"
@@ -195,6 +196,8 @@ class Device:
         compute: the compute tree, outermost level first.
         memory: memory levels by name.
         power_cap_w: default board power limit, None where not published.
+        power_state: how that limit slows what it runs: "cool" = as where a campaign measures one
+            kernel, "hot" = as after seconds of the same, "boost" = not at all.
         links: links by name; empty where it has none.
         default_gpus_per_node: devices in its usual server.
         default_host: the CPU that is part of its module (a host of the catalog), or "".
@@ -215,6 +218,7 @@ class Device:
     compute_capability: str = ""
     power_cap_w: float | None = None
     idle_power_w: float | None = None
+    power_state: PowerState = "cool"
     links: Mapping[str, Link] = field(default_factory=dict)
     default_gpus_per_node: int = 8
     default_host: str = ""
@@ -228,7 +232,7 @@ class Device:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.name, self.architecture, self.clocks, self.power_cap_w))
+        return hash((self.name, self.architecture, self.clocks, self.power_cap_w, self.power_state))
 
     @cached_property
     def core(self) -> ComputeLevel:
@@ -290,6 +294,10 @@ class Device:
         }
         clocks = Clocks(self.clocks.base_hz, hz, self.clocks.max_hz)
         return replace(self, clocks=clocks, memory=memory)
+
+    def in_state(self, state: PowerState) -> Device:
+        """The same device in another :attr:`power_state`."""
+        return self if state == self.power_state else replace(self, power_state=state)
 
     def matrix_pipe(self, dtype: str) -> str:
         """The pipe that multiplies matrices in ``dtype``: tensor cores, else FMA.

@@ -116,19 +116,6 @@ def draw_batch(
     )
 
 
-def take(batch: OpBatch, rows: NDArray[np.int64]) -> OpBatch:
-    """The ops of ``batch`` at ``rows``, in that order."""
-    dims = {name: values[rows] for name, values in batch.dims.items() if name not in batch.ragged}
-    if batch.offsets is None:
-        return OpBatch(batch.family, batch.variant, dims)
-    starts, ends = batch.offsets[rows], batch.offsets[rows + 1]
-    counts = ends - starts
-    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-    flat = np.repeat(starts - offsets[:-1], counts) + np.arange(offsets[-1])
-    ragged = {name: batch.dims[name][flat] for name in sorted(batch.ragged)}
-    return OpBatch(batch.family, batch.variant, {**ragged, **dims}, offsets, batch.ragged)
-
-
 def op_at(batch: OpBatch, row: int) -> Op:
     """One op of a batch."""
     dims: dict[str, Dim] = {}
@@ -202,10 +189,10 @@ def _check_order(
     where: str,
 ) -> None:
     order = rng.permutation(len(batch))
-    other = implementation.times(take(batch, order), device)
+    other = implementation.times(batch.rows(order), device)
     _require_same(_arrays(result), _arrays(other), order, f"{where}: another order", batch)
     half = np.sort(order[: max(1, len(batch) // 2)])
-    part = implementation.times(take(batch, half), device)
+    part = implementation.times(batch.rows(half), device)
     _require_same(_arrays(result), _arrays(part), half, f"{where}: half of the batch", batch)
 
 

@@ -255,7 +255,8 @@ def board_w(device: Device, c: Mapping[str, float]) -> BoardPower:
     pipe, compute = _matrix(device, Variant("bf16"))
     relative = c.get(f"relative_energy.fma.{compute}", 1.0) if pipe == "fma" else 1.0
     rate = NOMINAL["tensor"] * device.peak_per_s(pipe, compute)
-    static = c.get(f"static_w.{device.name}", c["static_share"] * device.power_cap_w)
+    built_w = as_built(device).power_cap_w or device.power_cap_w
+    static = c.get(f"static_w.{device.name}", c["static_share"] * built_w)
     return BoardPower(
         cap_w=device.power_cap_w,
         static_w=static,

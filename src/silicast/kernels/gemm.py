@@ -30,7 +30,6 @@ from silicast.kernels.gemm_constants import (
 from silicast.kernels.gemm_model import ROWS_PER_CHUNK, GemmRates, Steps, evaluate, stays_in_l2
 from silicast.kernels.gemm_tiles import Tiles, gemm_sizes, tiles_for
 from silicast.kernels.implementation import Analysis, Demand, Implementation, Lazy, register
-from silicast.kernels.power import Activity, campaign_clock_share
 from silicast.workload.op import Op, OpBatch, Variant
 
 COLUMNS = (
@@ -170,26 +169,12 @@ def estimate(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> tuple[F64,
     """Time as the variant's protocol measures it, and the best candidate's columns."""
     c = setting.constants
     time, best = expected(setting, m, n, k, batch)
-    if setting.device.power_cap_w is not None:  # a step sets its own clock and lifts the cap
-        time = time + _throttled_s(setting, 2.0 * m * n * k * batch, time, best)
     if setting.quantises:
         best["quantise"] = _quantise_s(setting, m * batch, k)
         time = time + best["quantise"]
     if setting.variant.launch == "stream":
         time = time + c["stream_launch_s"]
     return time, best
-
-
-def _throttled_s(setting: Setting, ops: F64, time: F64, best: Mapping[str, F64]) -> F64:
-    """What the power cap adds in a campaign that repeats the kernel."""
-    device = setting.device
-    activity = Activity(
-        tensor=ops / time / (setting.rates.core_rate * setting.rates.cores),
-        dtype=setting.recipe.compute,
-        dram=best["dram_bytes"] / time / setting.rates.dram,
-    )
-    share = campaign_clock_share(device, activity, time)
-    return best["tensor"] * (1.0 / share - 1.0)
 
 
 @register

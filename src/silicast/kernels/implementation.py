@@ -21,6 +21,7 @@ from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Domain, Tier
 from silicast.hardware.device import Device
+from silicast.kernels import power
 from silicast.kernels.formats import with_format
 from silicast.kernels.knowledge import (
     Quality,
@@ -97,7 +98,8 @@ class Analysis(Struct, frozen=True):
     """What a family's model says of a batch; arrays of shape (n,), seconds.
 
     Attributes:
-        time_s: the analytic estimate (before it is held above the bound).
+        time_s: the analytic estimate at the device's clock, as if no power limit slowed it (and
+            before it is held above the bound).
         bound_s: no kernel can be faster: useful work over peak rates at the largest clock, and
             compulsory bytes over peak bandwidth for the stated cache state.
         resource_s: resource ("tensor", "fma", "xu", "dram", "l2", "launch", ...) -> time that the
@@ -136,6 +138,7 @@ class KernelTimes:
         ceiling_s: what the quick kernels of such problems reached; None = not known or not asked.
         calibrated: weight of a user's calibration, 0..1 per row; None = there is none.
         scaled: the same of a calibration of another device.
+        clock_share: of the device's clock, what its power limit leaves; None = nothing limits it.
     """
 
     estimate_s: F64
@@ -153,6 +156,7 @@ class KernelTimes:
     ceiling_s: F64 | None = None
     calibrated: F64 | None = None
     scaled: F64 | None = None
+    clock_share: F64 | None = None
 
     def tiers(self) -> list[Tier]:
         """The tier of each row: the best whose correction had any weight."""
@@ -249,7 +253,15 @@ class Implementation(ABC):
                 time_s, matrix_seconds(analysis), analysis.demand.tasks, device.cores,
                 stream=batch.variant.launch == "stream",
             )  # fmt: skip
-        return Estimates(batch, xp.maximum(time_s, analysis.bound_s), analysis, shared)
+        time_s, share = xp.maximum(time_s, analysis.bound_s), None
+        if power.limits(device):
+            share = power.held_share(analysis, batch.variant.dtype, device, time_s)
+            if not xp.all_of(share >= 1.0):
+                time_s = time_s * power.slowdown(
+                    batch, shared.device, share, analysis.time_s,
+                    lambda rows, slow: self._analysed(rows, slow).time_s,
+                )  # fmt: skip
+        return Estimates(batch, xp.maximum(time_s, analysis.bound_s), analysis, shared, share)
 
     def _analysed(self, batch: OpBatch, device: Device) -> Analysis:
         if batch.numbers and not self.takes_numbers:
@@ -292,7 +304,8 @@ class Shared:
     """What all kernels of one variant on one device share.
 
     Attributes:
-        device: with the variant's format on some pipe; substitution: what was done to it.
+        device: with the variant's format on some pipe, and no power limit that slows it;
+            substitution: what was done to it.
         quality: of the libraries; is_plain: it changes nothing.
         log_sd: errors by factor; variance: of all of them.
         stand_ins: what a reader must know of unpublished numbers; warnings: with ``substitution``.
@@ -313,7 +326,7 @@ class Shared:
 @lru_cache(maxsize=4096)
 def shared_of(model: Implementation, variant: Variant, device: Device) -> Shared:
     """What kernels of a variant share on a device."""
-    device, said = with_format(device, variant.dtype)
+    device, said = with_format(device.in_state("boost"), variant.dtype)
     recipe = RECIPES.get(variant.dtype)
     compute = recipe.compute if recipe else variant.dtype
     log_sd = {
@@ -341,12 +354,14 @@ class Estimates(Struct, frozen=True):
         estimate_s: shape (n,), not below the bound.
         analysis: of the family's model.
         shared: what all of them share.
+        clock_share: see :class:`KernelTimes`.
     """
 
     batch: OpBatch
     estimate_s: F64
     analysis: Analysis
     shared: Shared
+    clock_share: F64 | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -365,6 +380,7 @@ class Estimates(Struct, frozen=True):
             estimate_s=self.estimate_s, p05_s=low, p95_s=high, bound_s=self.analysis.bound_s,
             shared_log_sd=dict(self.shared.log_sd), independent_log_sd=own, analysis=self.analysis,
             octaves_outside=octaves, warnings=self.warnings, measured=self.shared.measured,
+            clock_share=self.clock_share,
         )  # fmt: skip
 
     def independent_log_sd(self, octaves_outside: F64) -> F64:

@@ -28,7 +28,6 @@ from silicast.kernels.moe_features import shape_features, tile_features
 from silicast.kernels.moe_model import ROWS_AT_ONCE, Estimate, ExpertRates, Layer, Steps, estimate
 from silicast.kernels.moe_recipes import is_gated, style_of
 from silicast.kernels.physics import load_physics
-from silicast.kernels.power import Activity, campaign_clock_share
 from silicast.kernels.routing import busiest_loads, check_distribution, experts_used, histogram_name
 from silicast.workload.libraries import expert_styles
 from silicast.workload.op import Op, OpBatch, Variant
@@ -266,9 +265,9 @@ def layer_of(setting: Setting, size: Columns) -> Layer:
 
 
 def _analysis(setting: Setting, size: Columns, layer: Layer, found: Estimate) -> Analysis:
-    """Power, bound, demand and features around the estimate."""
+    """Bound, demand and features around the estimate."""
     c, rates, device = setting.constants, setting.rates, setting.device
-    time = throttled(setting, layer, found)
+    time = with_exchange(setting, layer, found)
     widths = _part_widths(rates)
     even = xp.ceil(size.tokens * size.topk / size.ep)
     bound_ops = 2.0 * even * layer.hidden * layer.inner * widths
@@ -353,22 +352,8 @@ def _part_widths(rates: ExpertRates) -> float:
     return {"w13": first, "w2": 1.0, "full": first + 1.0}[rates.part]
 
 
-def throttled(setting: Setting, layer: Layer, found: Estimate) -> F64:
-    """The time with what the power cap adds in a campaign that repeats the kernel, and with the
-    exchange between ranks where the kernel holds that too.
-    """
-    rates, time = setting.rates, found.time
-    if expert_styles()[setting.style].exchanges:
-        time = time + _exchange_s(setting, layer) * setting.constants["exchange_exposed"]
-    if rates.cache != "":
-        return time
-    ops = 2.0 * layer.assigned * layer.hidden * layer.inner * _part_widths(rates)
-    products = found.products
-    tensor, moved = (products.total(products.columns[x]) for x in ("tensor", "dram_bytes"))
-    activity = Activity(
-        tensor=ops / time / (rates.core_rate * rates.cores),
-        dtype=setting.recipe.compute,
-        dram=moved / time / rates.dram,
-    )
-    share = campaign_clock_share(setting.device, activity, time)
-    return time + tensor * (1.0 / share - 1.0)
+def with_exchange(setting: Setting, layer: Layer, found: Estimate) -> F64:
+    """The time with the exchange between ranks, where the kernel holds that too."""
+    if not expert_styles()[setting.style].exchanges:
+        return found.time
+    return found.time + _exchange_s(setting, layer) * setting.constants["exchange_exposed"]

@@ -1,112 +1,161 @@
-"""The clock that a board's power cap can hold: energy per operation, V-f law, heating.
+"""The clock that a board's power limit allows, by one law for all kinds of work.
 
-Power = idle + energy per operation x rate x (clock / reference) ** 5/3 + energy per byte x rate.
-The exponent is the square of the voltage, which falls with roughly the 0.83rd power of the clock
-in the upper range; with the rate itself, core power goes as clock ** 8/3
-(docs/explanation/power-and-energy.md). Below a floor the voltage stays, and core power goes as the
-clock alone.
+    power = idle + core energy / time x clock ** (8/3) + memory energy / time
+
+with the clock relative to the one that the time is of: rate goes with the clock, energy of an
+operation with the square of the voltage, which falls with about the 0.83rd power of the clock. From
+a floor down the voltage stays, and power of the cores goes with the clock alone
+(docs/explanation/power-and-energy.md).
+
+A device is in one of three states (:attr:`.Device.power_state`): a "cool" board has just begun, as
+where campaigns measure one kernel; a "hot" one has done the same for seconds, as in passes of whole
+models; at "boost" no limit binds: whoever mixes kernels asks for their times so, and slows the mix.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
 from silicast.core import xp
-from silicast.core.dtypes import recipe_for
+from silicast.core.dtypes import RECIPES
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
+from silicast.kernels.formats import with_format
 from silicast.kernels.physics import load_physics
+from silicast.workload.op import OpBatch
+
+if TYPE_CHECKING:
+    from silicast.kernels.implementation import Analysis
 
 PHYSICS = "power"
 
 MIN_CLOCK_SHARE = 0.1
 """No cap slows a board further down: below that, it would not run at all."""
+CLOCKS = (*(1.0 - step / 40.0 for step in range(21)), *(0.47 * 0.93**step for step in range(40)))
+"""Shares of the boost clock at which work is evaluated: a kernel turns from memory to compute bound
+within a few percent.
+"""
+_FALLING = tuple(-share for share in CLOCKS)
 
 
 @final
 @dataclass(frozen=True)
-class Activity:
-    """How busy a device is, averaged over milliseconds; arrays or numbers that broadcast.
+class Board:
+    """What a board's power limit leaves, and what its pipes and memory take of it, watts.
 
     Attributes:
-        tensor: operations per second over the peak at the boost clock, 0..1.
-        dtype: format of those operations; narrower ones cost less energy each.
-        dram: bytes per second over the datasheet bandwidth, 0..1.
-    """
-
-    tensor: F64 | float
-    dtype: str = "bf16"
-    dram: F64 | float = 0.0
-
-
-@final
-@dataclass(frozen=True)
-class Budget:
-    """Where a board's watts go, at its boost clock and full activity.
-
-    Attributes:
-        cap_w: the power limit; infinite where none is published.
+        limit_w: infinite where none is known.
         idle_w: without activity.
-        dram_w: of main memory at its datasheet bandwidth.
-        core_w: of the cores at the peak rate of the format.
-        heat_s: duration of a kernel at which a measurement campaign is half as hot as for ever.
-        floor: share of the boost clock below which voltage falls no further, 0..1.
+        matrix_w: of the matrix pipe, busy in a format at the largest clock; ``fma_w``: of FMA.
+        byte_j: energy of a byte of main memory.
+        heat_s: duration of a kernel at which a campaign that repeats it is half as hot as for ever.
+        floor: share of the clock below which voltage falls no further, 0..1.
     """
 
-    cap_w: float
+    limit_w: float
     idle_w: float
-    dram_w: float
-    core_w: float
+    matrix_w: float
+    fma_w: float
+    byte_j: float
     heat_s: float
-    floor: float = 0.0
+    floor: float
 
 
-@lru_cache(maxsize=512)
-def budget(device: Device, dtype: str) -> Budget:
-    """The budget of one board for operations in one format.
+@final
+@dataclass(frozen=True)
+class Draw:
+    """Watts of kernels at the clock of the device, limit or no limit; arrays of shape (n,).
+
+    Attributes:
+        core_w: what goes with the clock and the voltage of the cores.
+        memory_w: of main memory.
+    """
+
+    core_w: F64
+    memory_w: F64
+
+
+def limits(device: Device) -> bool:
+    """Whether a power limit may slow the device in its state."""
+    return (
+        device.power_cap_w is not None
+        and device.execution_model == "simt"
+        and device.power_state != "boost"
+    )
+
+
+@lru_cache(maxsize=1024)
+def board(device: Device, dtype: str) -> Board:
+    """A device's budget for work in a format or recipe.
 
     Where idle power is not published, a share of the cap stands in.
     """
-    return budget_from(device, dtype, load_physics(PHYSICS).constants(device.architecture))
+    return board_from(device, dtype, load_physics(PHYSICS).constants(device.architecture))
 
 
-def budget_from(device: Device, dtype: str, c: Mapping[str, float]) -> Budget:
-    """:func:`budget` under constants that are being fitted."""
-    compute = recipe_for(dtype).compute
-    relative = c.get(f"relative_energy.{compute}", 1.0)
-    floor_hz = c.get("floor_hz", 0.0)
-    energy = _operation_j(device, c, floor_hz) * relative
-    cap = math.inf if device.power_cap_w is None else device.power_cap_w
-    idle = device.idle_power_w
-    if idle is None:
-        idle = c["idle_share"] * (device.power_cap_w or 0.0)
-    return Budget(
-        cap_w=cap, idle_w=idle, dram_w=device.dram.bandwidth_bytes_per_s * c["dram_byte_j"],
-        core_w=device.peak_per_s(device.matrix_pipe(compute), compute) * energy,
-        heat_s=c["campaign_heat_s"], floor=min(floor_hz / device.clocks.boost_hz, 1.0),
+def board_from(device: Device, dtype: str, c: Mapping[str, float]) -> Board:
+    """:func:`board` under constants that are being fitted."""
+    recipe = RECIPES.get(dtype)
+    compute = recipe.compute if recipe else dtype
+    built_hz, own_hz = as_built(device).clocks.boost_hz, device.clocks.boost_hz
+    floor_hz = c["floor_share"] * built_hz
+    clock = max(own_hz, floor_hz) / c["reference_hz"]
+    fma_w = _full_rate(device) * c["fma_operation_j"] * energy_growth(clock)
+    return Board(
+        limit_w=math.inf if device.power_cap_w is None else device.power_cap_w,
+        idle_w=idle_w(device, c["idle_share"]),
+        matrix_w=_matrix_w(device, compute, c, clock) or fma_w, fma_w=fma_w,
+        byte_j=c["dram_byte_j"], heat_s=c["campaign_heat_s"],
+        floor=min(floor_hz / own_hz, 1.0),
     )  # fmt: skip
 
 
-def _operation_j(device: Device, c: Mapping[str, float], floor_hz: float) -> float:
-    """Energy of a 16-bit operation: of the architecture, or what the size of its cores suggests.
+def idle_w(device: Device, share: float) -> float:
+    """What a board draws without work: published, or a share of the limit that it was built for."""
+    if device.idle_power_w is not None:
+        return device.idle_power_w
+    return share * (as_built(device).power_cap_w or device.power_cap_w or 0.0)
+
+
+def _full_rate(device: Device) -> float:
+    """Operations per second of all FMA units at the largest clock, in 32 bits."""
+    return device.bound_per_s("fma", "fp32")
+
+
+def _matrix_w(device: Device, compute: str, c: Mapping[str, float], clock: float) -> float:
+    """Of busy matrix units; 0 where there are none for the format."""
+    try:
+        device, _ = with_format(device, compute)
+        pipe = device.matrix_pipe(compute)
+    except SilicastError:
+        return 0.0
+    if pipe != "tensor":
+        return 0.0
+    energy = _operation_j(device, c) * energy_growth(clock)
+    relative = c.get(f"relative_energy.{compute}", 1.0)
+    return device.bound_per_s(pipe, compute) * energy * relative
+
+
+def _operation_j(device: Device, c: Mapping[str, float]) -> float:
+    """Energy of a 16-bit operation at the reference clock: of the architecture, or what the size of
+    its cores suggests.
 
     Where nothing was measured: operands are fetched once for all that a core computes of them, so
     that wide cores spend less an operation.
     """
-    clock = max(device.clocks.boost_hz, floor_hz) / c["reference_hz"]
-    energy = c["operation_j"] * energy_growth(clock)
     exponent, rate = c.get("rate_exponent", 0.0), device.rate_per_core("tensor", "bf16")
     if exponent <= 0.0 or rate <= 0.0:
-        return energy
-    return float(energy * (c["reference_rate"] / rate) ** exponent)
+        return c["operation_j"]
+    return float(c["operation_j"] * (c["reference_rate"] / rate) ** exponent)
 
 
 def as_built(device: Device) -> Device:
@@ -121,7 +170,8 @@ def as_built(device: Device) -> Device:
 def voltage_hz(device: Device) -> float:
     """The clock whose voltage the device runs at: its boost clock, but not below the floor."""
     constants = load_physics(PHYSICS).constants(device.architecture)
-    return max(device.clocks.boost_hz, constants.get("floor_hz", 0.0))
+    floor = constants["floor_share"] * as_built(device).clocks.boost_hz
+    return max(device.clocks.boost_hz, floor)
 
 
 def energy_growth(clock: float) -> float:
@@ -130,66 +180,114 @@ def energy_growth(clock: float) -> float:
     return clock * half * math.sqrt(math.sqrt(half))
 
 
-def board_power(device: Device, activity: Activity) -> F64:
-    """Watts that ``activity`` would draw at the boost clock, cap or no cap."""
-    watts = budget(device, activity.dtype)
-    tensor = np.asarray(activity.tensor, dtype=np.float64)
-    return watts.idle_w + activity.dram * watts.dram_w + tensor * watts.core_w
-
-
-def sustained_clock(device: Device, activity: Activity, *, power_w: float | None = None) -> F64:
-    """The clock in hertz that the power cap allows under ``activity``, at most the boost clock.
-
-    A board without a known cap runs at its boost clock. The clock never falls below a tenth of it.
+def drawn(analysis: Analysis, dtype: str, device: Device, seconds: F64) -> Draw:
+    """What kernels draw at the clock of the device.
 
     Args:
-        device: the board; its boost clock is the one that ``activity`` refers to.
-        activity: what it does on average over some milliseconds.
-        power_w: a cap the user set, if below the board's own.
-
-    >>> from silicast.hardware.catalog import find_device
-    >>> h100 = find_device("H100-SXM-80GB")
-    >>> idle, busy = sustained_clock(h100, Activity(np.array([0.0, 0.9])))
-    >>> bool(idle == h100.clocks.boost_hz and busy < idle)
-    True
+        analysis: of the kernels at that clock.
+        dtype: format or recipe of their products.
+        seconds: that they take, shape (n,).
     """
-    return device.clocks.boost_hz * clock_share(device, activity, power_w=power_w)
+    own, spent = board(device, dtype), analysis.resource_s
+    rate = 1.0 / seconds
+    core: F64 = xp.full_like(rate, 0.0)
+    for name, watts in (("tensor", own.matrix_w), ("fma", own.fma_w)):
+        if name in spent:
+            core = core + xp.minimum(spent[name] * rate, 1.0) * watts
+    moved = analysis.demand.level_bytes.get("dram")
+    if moved is None:
+        return Draw(core, xp.full_like(rate, 0.0))
+    rate = xp.minimum(moved * rate, device.dram.bandwidth_bytes_per_s)
+    return Draw(core, rate * own.byte_j)
 
 
-def clock_share(device: Device, activity: Activity, *, power_w: float | None = None) -> F64:
-    """:func:`sustained_clock` over the boost clock."""
-    return share_within(budget(device, activity.dtype), activity, power_w=power_w)
+def clock_share(own: Board, core_w: F64, memory_w: F64) -> F64:
+    """The clock that is held over work of this draw for ever, over that which the draw is of.
 
-
-def share_within(watts: Budget, activity: Activity, *, power_w: float | None = None) -> F64:
-    """:func:`clock_share` of a board with the budget ``watts``."""
-    cap = watts.cap_w if power_w is None else min(watts.cap_w, power_w)
-    busy = xp.maximum(activity.tensor * watts.core_w, 1e-9)
+    Below a tenth no board is slowed.
+    """
+    busy = xp.maximum(core_w, 1e-9)
     every: F64 = xp.full_like(busy, 1.0)
-    if cap == math.inf:
+    if own.limit_w == math.inf:
         return every
-    left = (cap - watts.idle_w) - activity.dram * watts.dram_w
+    left = (own.limit_w - own.idle_w) - memory_w
     if xp.all_of(left >= busy):
         return every
     ratio = xp.maximum(left, 1e-9) / busy
     quarter = xp.sqrt(xp.sqrt(ratio))  # ratio ** 0.375 undoes clock ** (8/3)
     free = quarter * xp.sqrt(quarter)
-    if watts.floor > 0.0:  # from the floor down, power is in proportion to the clock
-        free = xp.minimum(free, ratio * watts.floor ** (-5.0 / 3.0))
+    if own.floor > 0.0:  # from the floor down, power is in proportion to the clock
+        free = xp.minimum(free, ratio * own.floor ** (-5.0 / 3.0))
     share: F64 = xp.minimum(xp.maximum(free, MIN_CLOCK_SHARE), 1.0)
     return share
 
 
-def campaign_clock_share(device: Device, activity: Activity, seconds: F64) -> F64:
-    """Clock over boost while one kernel is measured: short ones finish before the board is hot.
+def held_share(analysis: Analysis, dtype: str, device: Device, seconds: F64) -> F64:
+    """:func:`clock_share` of each kernel by itself, in the state of the device.
+
+    A cool board is heated by what it repeats: short kernels are done before it slows down.
+    """
+    own, draw = board(device, dtype), drawn(analysis, dtype, device, seconds)
+    share = clock_share(own, draw.core_w, draw.memory_w)
+    if device.power_state == "hot" or xp.all_of(share >= 1.0):
+        return share
+    heat = seconds / (seconds + own.heat_s)
+    found: F64 = 1.0 - heat * (1.0 - share)
+    return found
+
+
+def slowdown(
+    batch: OpBatch, device: Device, share: F64, time_s: F64, at: Callable[[OpBatch, Device], F64]
+) -> F64:
+    """How much longer kernels take at their shares of the clock, at least 1.
 
     Args:
-        device: the board.
-        activity: of the kernel at the boost clock.
-        seconds: duration of one kernel.
+        share: shape (n,).
+        time_s: at the device's clock.
+        at: times of some of them on a slower device; asked at the two clocks of :data:`CLOCKS`
+            around each share, between which time is a line in one over the clock.
     """
-    share = clock_share(device, activity)
+    if not isinstance(share, np.ndarray):
+        return _between_clocks(batch, device, share, time_s, at)
+    found = np.ones(len(share))
+    slow = np.flatnonzero(share < 1.0)
+    places = np.array([place_of(each) for each in share[slow].tolist()], dtype=np.int64)
+    for place in np.unique(places).tolist():
+        rows = slow[places == place]
+        found[rows] = _between_clocks(batch.rows(rows), device, share[rows], time_s[rows], at)
+    return found
+
+
+def _between_clocks(
+    batch: OpBatch, device: Device, share: F64, time_s: F64, at: Callable[[OpBatch, Device], F64]
+) -> F64:
+    """:func:`slowdown` of kernels between the same two clocks."""
+    place = place_of(share if not isinstance(share, np.ndarray) else float(share[0]))
     if xp.all_of(share >= 1.0):
-        return share
-    heat = seconds / (seconds + budget(device, activity.dtype).heat_s)
-    return 1.0 - heat * (1.0 - share)
+        return xp.full_like(time_s, 1.0)
+    weight = weight_of(place, share)
+    fast = time_s if place == 0 else at(batch, slower(device, place))
+    slow = at(batch, slower(device, place + 1))
+    found: F64 = xp.maximum((fast + weight * (slow - fast)) / time_s, 1.0)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def slower(device: Device, place: int) -> Device:
+    """The device at a clock of :data:`CLOCKS`, over its own."""
+    return device.at_clock(device.clocks.boost_hz * CLOCKS[place]) if place else device
+
+
+def place_of(share: float) -> int:
+    """The faster of the two clocks of :data:`CLOCKS` around a share.
+
+    >>> [CLOCKS[place_of(0.96) + step] for step in (0, 1)]
+    [0.975, 0.95]
+    """
+    return min(bisect_right(_FALLING, -share) - 1, len(CLOCKS) - 2)
+
+
+def weight_of(place: int, share: F64) -> F64:
+    """How far a share is on the way to the slower of two clocks, in one over the clock."""
+    high, low = 1.0 / CLOCKS[place], 1.0 / CLOCKS[place + 1]
+    return (1.0 / share - high) / (low - high)

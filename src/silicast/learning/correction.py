@@ -217,6 +217,7 @@ class Correction:
             analysis=found.analysis, octaves_outside=octaves, warnings=found.warnings,
             measured=found.shared.measured, learned=weight, analytic_s=found.estimate_s,
             ceiling_s=self._ceiling_s(found, bins, weight) if ceilings else None,
+            clock_share=found.clock_share,
         )  # fmt: skip
 
     def _placed(self, kernels: Kernels) -> tuple[U8, F64]:

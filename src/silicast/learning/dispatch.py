@@ -40,6 +40,7 @@ class KernelTime:
         energy_j: energy of one call, None where the device has no power model.
         ceiling_s: what the quick kernels of such problems reached, None = not known or not asked.
         waves: rounds of work that the device's cores go through; a fraction is a last, idle round.
+        clock_share: of the device's clock, what its power limit leaves.
         power_measured: power of kernels was measured on the device's architecture.
     """
 
@@ -60,6 +61,7 @@ class KernelTime:
     power_measured: bool = True
     ceiling_s: float | None = None
     waves: float = 0.0
+    clock_share: float = 1.0
 
 
 _memo: dict[tuple[Device, Evidence], dict[Op, KernelTime]] = {}
@@ -150,14 +152,17 @@ def _rows(
         times.domains(), times.tiers(),
         [None] * len(ops) if energy is None else energy.quantities(),
         [None] * len(ops) if times.ceiling_s is None else xp.tolist(times.ceiling_s),
-        xp.tolist(times.analysis.demand.waves), strict=True,
+        xp.tolist(times.analysis.demand.waves),
+        [1.0] * len(ops) if times.clock_share is None else xp.tolist(times.clock_share),
+        strict=True,
     )  # fmt: skip
     power_measured = energy is None or energy.measured
     return [
         KernelTime(
             op, estimate, low, high, bound, by, times.shared_log_sd, own, tier, choice,
             times.warnings, domain, times.measured, joules, power_measured, ceiling, waves,
+            share,
         )
-        for op, estimate, low, high, bound, by, own, choice, domain, tier, joules, ceiling, waves
-        in columns
+        for op, estimate, low, high, bound, by, own, choice, domain, tier, joules, ceiling, waves,
+        share in columns
     ]  # fmt: skip

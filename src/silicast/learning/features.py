@@ -152,12 +152,10 @@ def _column(name: str) -> Column:
 
 def all_names(model: Implementation, parts: Iterable[tuple[OpBatch, Device]]) -> tuple[str, ...]:
     """Features and marks that occur in any of ``parts``, in a fixed order."""
-    from silicast.kernels.check import take  # for training alone
-
     found: dict[str, None] = {}
     marked: set[str] = set()
     for batch, device in parts:
-        some = take(batch, np.arange(1))
+        some = batch.rows(np.arange(1))
         kernels = Kernels.of(model, model.times(some, device).analysis, some, device)
         found |= dict.fromkeys(kernels.names())
         marked |= kernels.own

@@ -141,10 +141,10 @@ def host_constant(
     Raises:
         SilicastError: nothing predicts such a quantity, or the engine is unknown.
     """
-    from silicast.composition.clock import PHYSICS
     from silicast.composition.engine import find_engine
     from silicast.composition.engine_options import with_options
     from silicast.composition.engine_versions import as_of
+    from silicast.composition.host_time import PHYSICS
     from silicast.composition.measured_host import (
         BETWEEN,
         GRAPH_LAUNCH,

@@ -8,7 +8,7 @@ from typing import Any, final
 
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.scenario.dtype_names import dtype_name
-from silicast.scenario.kernel_ops import CACHES, COMMON, LAUNCHES, OPS
+from silicast.scenario.kernel_ops import BOARDS, CACHES, COMMON, LAUNCHES, OPS
 from silicast.scenario.kernel_tables._spec import Lowering, OpSpec, Range
 from silicast.scenario.limits import MAX_BATCH
 from silicast.scenario.reading import shown
@@ -28,11 +28,13 @@ class KernelCase:
         op: what the kernel models see.
         words: textual properties that are no part of it ("distribution", "model", ...).
         warnings: of guesses.
+        board: its state, "" = the usual one (``kernel_ops.BOARDS``).
     """
 
     op: Op
     words: Mapping[str, object]
     warnings: tuple[str, ...] = ()
+    board: str = ""
 
 
 def kernel_case(table: Mapping[str, Any], field: str = "kernel") -> KernelCase:
@@ -91,7 +93,8 @@ class _Reader:
             flags=tuple(sorted(lowered.flags.items())),
         )
         op = Op.make(self.name, variant, **lowered.dims)
-        return KernelCase(op, lowered.words, tuple(lowered.warnings))
+        board = self._choice("board", BOARDS)
+        return KernelCase(op, lowered.words, tuple(lowered.warnings), board)
 
     def _singular(self, table: Mapping[str, Any]) -> dict[str, Any]:
         """``q_lens`` and ``kv_lens`` under the dimension's name; both at once are refused."""

@@ -13,9 +13,12 @@ from collections.abc import Mapping
 import silicast.scenario.kernel_tables as package
 from silicast.scenario.kernel_tables._spec import OpSpec
 
-COMMON = ("op", "dtype", "library", "library_version", "variant", "launch", "cache")
+COMMON = ("op", "dtype", "library", "library_version", "variant", "launch", "cache", "board")
 LAUNCHES = ("graph", "stream", "profiler")
 """Replayed, launched one by one, or the kernel's own duration as a profiler reports it."""
+BOARDS = ("cool", "hot")
+"""A board that has just begun, as where campaigns measure kernels one by one, or that has done the
+same for seconds, as in passes of whole models."""
 CACHES = ("cold", "warm", "between")
 """Operands come from memory, lie in L2 as far as they fit, or have seen a pass's other kernels run
 since they were used."""

@@ -184,6 +184,18 @@ class OpBatch(Struct, frozen=True):
         dims = {n: v if n in self.ragged else np.array([v]) for n, v in self.dims.items()}
         return OpBatch(self.family, self.variant, dims, self.offsets, self.ragged)
 
+    def rows(self, index: I64) -> OpBatch:
+        """The ops at some places, in that order."""
+        dims = {n: values[index] for n, values in self.dims.items() if n not in self.ragged}
+        if self.offsets is None:
+            return OpBatch(self.family, self.variant, dims)
+        starts, ends = self.offsets[index], self.offsets[index + 1]
+        counts = ends - starts
+        offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+        flat = np.repeat(starts - offsets[:-1], counts) + np.arange(offsets[-1])
+        ragged = {name: self.dims[name][flat] for name in sorted(self.ragged)}
+        return OpBatch(self.family, self.variant, {**ragged, **dims}, offsets, self.ragged)
+
     @staticmethod
     def single(op: Op) -> OpBatch:
         """One op as numbers: most kernel models take a fraction of the time for it.

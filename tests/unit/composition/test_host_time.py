@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silicast.composition.clock import PHYSICS
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.engine_options import with_options
-from silicast.composition.host_time import HostWork
+from silicast.composition.host_time import PHYSICS, HostWork
 from silicast.composition.machine import Machine
 from silicast.composition.program import predict_program
 from silicast.composition.states import BatchStates

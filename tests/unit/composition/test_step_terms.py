@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from silicast.composition import clock as clock_module
 from silicast.composition.breakdown import Breakdown
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
@@ -24,7 +23,6 @@ from silicast.hardware.cluster import Network, cluster_of
 from silicast.hardware.host import Host
 from silicast.kernels.engine_kernels import EngineKernels
 from silicast.kernels.physics import load_physics
-from silicast.kernels.power import Activity
 from silicast.workload.counting import activation_bytes
 from silicast.workload.models import find_model
 from silicast.workload.op import Variant
@@ -151,24 +149,14 @@ def test_a_domain_larger_than_a_node_joins_its_devices() -> None:
     assert rack.steps(states).total_s[0] < 0.9 * split.steps(states).total_s[0]
 
 
-def test_power_state_counts_matrix_work_and_memory_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Activity] = []
-
-    def law(device: object, activity: Activity) -> float:
-        del device
-        seen.append(activity)
-        return 1e12
-
-    monkeypatch.setattr(clock_module, "sustained_clock", law)
+def test_power_state_counts_matrix_work_and_memory_traffic() -> None:
     model = StepModel.of(deployment())
     times = model.steps(BatchStates.prefill([8192]).then(decode(*[500] * 4)))
-    model.held_clock(times, 0)
-    model.held_clock(times, 1)
-    prefill, step = seen
-    prefill_tensor, prefill_dram = prefill.tensor, prefill.dram
-    assert prefill_tensor > 0.4 > prefill_dram
-    step_tensor, step_dram = step.tensor, step.dram
-    assert step_dram > 0.5 > step_tensor
+    prefill, step = (model.joules(times, row) for row in (0, 1))
+    assert prefill[0] > 3 * prefill[1]
+    assert step[0] < step[1]
+    watts = sum(prefill) / float(times.total_s[0])
+    assert 300.0 < watts < 1000.0
 
 
 def error(model: StepModel, times: StepTimes) -> ErrorFactors:

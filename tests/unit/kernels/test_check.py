@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.check import check_kernel, draw_batch, op_at, take
+from silicast.kernels.check import check_kernel, draw_batch, op_at
 from silicast.kernels.implementation import Analysis, Implementation
 from silicast.kernels.rmsnorm import RmsNorm
 from silicast.workload.op import Op, OpBatch, Variant
@@ -135,7 +135,7 @@ def test_rows_of_a_ragged_batch_are_taken_with_their_sequences() -> None:
             Op.make("attention_prefill", q_lens=(9, 10), kv_lens=(11, 12), num_heads=32),
         ]
     )
-    taken = take(batch, np.array([2, 0]))
+    taken = batch.rows(np.array([2, 0]))
     assert [op_at(taken, row) for row in range(2)] == [op_at(batch, 2), op_at(batch, 0)]
     assert taken.offsets is not None
     assert taken.offsets.tolist() == [0, 2, 5]

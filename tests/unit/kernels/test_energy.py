@@ -10,7 +10,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.check import draw_batch, take
+from silicast.kernels.check import draw_batch
 from silicast.kernels.energy import (
     KernelEnergy,
     activity,
@@ -73,7 +73,7 @@ def test_a_row_is_the_same_alone_and_in_a_batch(family: str) -> None:
     batch = draw_batch(model, Variant("bf16"), 12, np.random.default_rng(5))
     _, many = energy_of(batch, H200)
     for row in range(12):
-        _, one = energy_of(take(batch, np.array([row])), H200)
+        _, one = energy_of(batch.rows(np.array([row])), H200)
         for name in ("estimate_j", "p05_j", "p95_j", "power_w"):
             assert getattr(one, name)[0] == getattr(many, name)[row]
 

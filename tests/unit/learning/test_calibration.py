@@ -10,7 +10,6 @@ from silicast.core.calibration import FORMAT, Calibration, Offset, Scope
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
-from silicast.kernels.check import take
 from silicast.kernels.gemm import Gemm
 from silicast.learning.calibration import Calibrator
 from silicast.learning.calibration_fit import MANY_ROWS, SOME_ROWS, fit_offset
@@ -76,7 +75,7 @@ def test_a_row_has_the_same_bits_in_any_batch(count: int) -> None:
     fresh = products(100, seed=7)
     whole = calibrator.times(Gemm.times(MODEL, fresh, DEVICE), MODEL, fresh, DEVICE)
     for row in (0, 41, 99):
-        one = take(fresh, np.array([row]))
+        one = fresh.rows(np.array([row]))
         alone = calibrator.times(Gemm.times(MODEL, one, DEVICE), MODEL, one, DEVICE)
         for name in ("estimate_s", "p05_s", "p95_s", "independent_log_sd"):
             assert getattr(alone, name)[0] == getattr(whole, name)[row]

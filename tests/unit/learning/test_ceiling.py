@@ -10,7 +10,7 @@ import pytest
 
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
-from silicast.kernels.check import default_variants, draw_batch, take
+from silicast.kernels.check import default_variants, draw_batch
 from silicast.kernels.implementation import Implementation, KernelTimes, implementation_for
 from silicast.learning.boosting import Settings, bin_tables, train_quantile
 from silicast.learning.ceiling import without_who
@@ -44,7 +44,7 @@ def test_ceilings_keep_above_the_bound_and_repeat_alone(device: str) -> None:
     found = asked(batch, device)
     assert found.ceiling_s is not None
     assert (found.ceiling_s >= found.bound_s).all()
-    alone = asked(take(batch, np.array([7])), device)
+    alone = asked(batch.rows(np.array([7])), device)
     assert alone.ceiling_s is not None
     assert alone.ceiling_s[0] == found.ceiling_s[7]
     # asking changes nothing else

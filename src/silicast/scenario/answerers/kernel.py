@@ -13,6 +13,7 @@ from silicast.core.errors import SilicastError, over_limit
 from silicast.core.prediction import Part, Quantity, Tier, to_picoseconds
 from silicast.hardware.device import Device
 from silicast.hardware.platforms import listed, runs_on
+from silicast.kernels import power
 from silicast.kernels.energy import UNMEASURED
 from silicast.kernels.formats import unmeasured_cache
 from silicast.kernels.implementation import Implementation
@@ -22,22 +23,17 @@ from silicast.learning.tiers import Evidence
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.answerer import Answerer, ignored, not_yet, refuse_unmodelled, register
 from silicast.scenario.decode import Scenario
-from silicast.scenario.held_clock import clock_only, held_device
 from silicast.scenario.measured import calibrated_by
 from silicast.scenario.reading import shown
-from silicast.scenario.resolve import (
-    device_of,
-    evidence_of,
-    find_any_device,
-    limit_warnings,
-    limited,
-)
+from silicast.scenario.resolve import device_of, evidence_of, limit_warnings
 from silicast.workload.libraries import library
 from silicast.workload.library_file import Facts
 from silicast.workload.op import Op
 
 MICRO = 1e6
 MILLI = 1e3
+NOT_MODELLED = "limits.power_w is not modelled on this device: its own clock is assumed"
+NOT_HELD = "limits.power_w cannot be held: the slowest clock, {:.0f} MHz, is assumed"
 MAX_WORK = 1 << 60
 MANY = 1024
 """From so many cases on the remembered times are dropped, so that a long batch stays small."""
@@ -66,7 +62,6 @@ class _Prepared:
     bound_only: bool
     evidence: Evidence
     warnings: list[str]
-    held_hz: float = 0.0
     limit_w: float = math.inf
     detailed: bool = False
 
@@ -203,16 +198,17 @@ def _prepare(scenario: Scenario) -> _Prepared:
     ]
     evidence = replace(evidence_of(scenario, device), ceilings=True)
     warnings += evidence.warnings(device)
-    held_hz, limit_w = 0.0, math.inf
+    limit_w = math.inf
+    if kernel.board == "hot" or (not kernel.board and raw.limits.power_w is not None):
+        device = device.in_state("hot")
     if raw.limits.power_w is not None:
-        board = limited(find_any_device(raw.device or "", scenario.folder), clock_only(raw.limits))
-        device, held_hz, said = held_device(kernel.op, board, device, evidence)
-        warnings += said
-        if not said:
+        if power.limits(device):
             limit_w = raw.limits.power_w
+        else:
+            warnings.append(NOT_MODELLED)
     return _Prepared(
         op=kernel.op, device=device, bound_only=raw.tier == "bound", evidence=evidence,
-        detailed=scenario.raw.why == "full", warnings=warnings, held_hz=held_hz, limit_w=limit_w,
+        detailed=scenario.raw.why == "full", warnings=warnings, limit_w=limit_w,
     )  # fmt: skip
 
 
@@ -284,6 +280,8 @@ def _answer(case: _Prepared, time: KernelTime) -> Answer:
         )
     elif time.domain != "in":
         warnings.append(f"sizes beyond the measured {case.op.family} kernels: interval widened")
+    if case.limit_w < math.inf and time.clock_share <= power.MIN_CLOCK_SHARE:
+        warnings.append(NOT_HELD.format(_clock_mhz(case, time)))
     metrics = {"latency_us": latency.times(MICRO)}
     if time.energy_j is not None and not case.bound_only:
         metrics["energy_mj"] = _within(time.energy_j, case.limit_w * time.p95_s).times(MILLI)
@@ -332,6 +330,12 @@ def _why(case: _Prepared, time: KernelTime, latency: Quantity) -> dict[str, Any]
     found["device"] = case.device.name
     if time.tier == "calibrated" and not case.bound_only:
         found |= calibrated_by(case.evidence, [case.op])
-    if case.held_hz:
-        found["clock_mhz"] = {"kernel": case.held_hz / 1e6}
+    if power.limits(case.device):
+        found["board"] = case.device.power_state
+    if time.clock_share < 1.0:
+        found["clock_mhz"] = {"kernel": _clock_mhz(case, time)}
     return found
+
+
+def _clock_mhz(case: _Prepared, time: KernelTime) -> float:
+    return case.device.clocks.boost_hz * time.clock_share / 1e6

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.check import take
 from silicast.kernels.implementation import Implementation, implementation_for
 from silicast.learning.training import MeasuredKernels
 from silicast.workload.op import OpBatch
@@ -78,7 +77,7 @@ class MeasuredRows:
             return self
         return replace(
             self,
-            batch=take(self.batch, rows),
+            batch=self.batch.rows(rows),
             seconds=self.seconds[rows],
             held_out=self.held_out[rows],
             noise=None if self.noise is None else self.noise[rows],

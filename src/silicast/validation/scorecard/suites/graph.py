@@ -10,9 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from silicast.composition.clock import PHYSICS as POWER_STATES
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.framework_pass import predict_framework_pass
@@ -21,7 +18,6 @@ from silicast.composition.program import predict_program
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction
 from silicast.hardware.catalog import find_device
-from silicast.kernels.physics import load_physics, replaced
 from silicast.validation.scorecard.model_suite import (
     NAN,
     Believed,
@@ -135,13 +131,6 @@ def answer(case: Case) -> dict[str, Believed]:
     return {"e2e_ms": believed(found.total, 1e3)}
 
 
-def _at_boost(chosen: Sequence[Case]) -> list[dict[str, Believed]]:
-    """Whole passes if no board were known to be throttled."""
-    known = load_physics(POWER_STATES)
-    with replaced({POWER_STATES: msgspec.structs.replace(known, architectures={})}):
-        return [answer(case) for case in chosen]
-
-
 def _from_op_graphs(data: Path, rows: Sequence[_Row]) -> list[dict[str, Believed]]:
     """The same passes out of NeuSight's own op graphs: what their graphs hold, in our kernels."""
     tables: dict[str, list[dict[str, Any]]] = {}
@@ -183,7 +172,6 @@ def _score(data: Path, limit: int | None) -> Iterator[Scored]:
     if plain:
         found = [answers[i] for i in plain]
         yield score_cases("plain_nvidia_ms", own, found, of="e2e_ms")
-        yield score_cases("plain_nvidia_at_boost_ms", own, _at_boost(own), of="e2e_ms")
     if steady:
         found = [answers[i] for i in steady]
         own = [quiet[i] for i in steady]
