@@ -20,6 +20,11 @@ FIGURES = {
     "silicast_there": "Silicast\nthere %",
 }  # fmt: skip
 """Figures shown for every competitor, in order."""
+BY_GROUP = {
+    "rows": "rows", "mean_ape": "mean APE %", "bias_pct": "bias %", "coverage_pct": "coverage %",
+    "median_width": "p95 / p05", "interval_score": "interval score",
+}  # fmt: skip
+"""Figures of each label of a group, in order."""
 _PARTIAL = ("mean_ape_where_answered", "silicast_there")
 """Figures shown only where a competitor left rows unanswered."""
 
@@ -88,8 +93,8 @@ def _headline(metric: Result) -> str:
     )
     if "interval_score" in ours:
         text += (
-            f", interval score {figure(ours['interval_score'])} (one width for all rows "
-            f"{figure(ours['constant_width_score'])})"
+            f", interval score {figure(ours['interval_score'])} (the best width "
+            f"for all rows alike {figure(ours['constant_width_score'])})"
         )
     noise = metric.get("noise_floor_pct")
     return text + (f", noise floor {figure(noise['mean'])} %" if noise else "")
@@ -111,12 +116,12 @@ def _competitors(metric: Result, shown: Sequence[str]) -> list[list[str]]:
 
 def _by_group(labels: Mapping[str, Result]) -> list[str]:
     names = list(dict.fromkeys(n for row in labels.values() for n in row["others_mean_ape"]))
-    headings = ["", "rows", "mean APE %", "bias %", "coverage %", *(f"{n} APE %" for n in names)]
+    headings = ["", *BY_GROUP.values(), *(f"{n} APE %" for n in names)]
     rows = [
         [
             label,
             figure(int(row["rows"])),
-            *(figure(row.get(key)) for key in ("mean_ape", "bias_pct", "coverage_pct")),
+            *(figure(row.get(key)) for key in list(BY_GROUP)[1:]),
             *(figure(row["others_mean_ape"].get(name)) for name in names),
         ]
         for label, row in labels.items()

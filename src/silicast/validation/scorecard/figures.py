@@ -60,8 +60,8 @@ def interval_figures(scored: Scored) -> dict[str, float]:
     """Coverage (%) and its deviation by chance, mean interval score and median width.
 
     The score is relative to the truth; ``constant_width_score`` is that of one factor around all
-    our estimates, chosen so that it covers as many of these very rows as our intervals do. Widths
-    that know which rows are uncertain score below it.
+    our estimates, the best there is for these very rows. Only widths that know which rows are
+    uncertain score below it.
     """
     low, high = scored.p05 / scored.measured, scored.p95 / scored.measured
     ok = np.isfinite(low) & np.isfinite(high)
@@ -72,11 +72,10 @@ def interval_figures(scored: Scored) -> dict[str, float]:
     if not ok.any():
         return found
     ratio = scored.estimate[ok] / scored.measured[ok]
-    factor = np.exp(np.quantile(np.abs(np.log(np.maximum(ratio, 1e-300))), coverage / 100.0))
     return {
         **found,
         "interval_score": _interval_score(low[ok], high[ok]),
-        "constant_width_score": _interval_score(ratio / factor, ratio * factor),
+        "constant_width_score": _best_constant_width(ratio),
         "median_width": float(np.median(high[ok] / low[ok])),
     }
 
@@ -85,6 +84,21 @@ def _interval_score(low: F64, high: F64) -> float:
     """The mean score of 90 % intervals of ratios to the truth: width, and 20 times what misses."""
     miss = np.maximum(low - 1.0, 0.0) + np.maximum(1.0 - high, 0.0)
     return float(np.mean(high - low + 20.0 * miss))
+
+
+WIDTHS = 200
+"""One-width intervals that are tried."""
+
+
+def _best_constant_width(ratio: F64) -> float:
+    """The least score that one factor around estimates reaches; ``ratio`` is theirs to the truth.
+
+    >>> round(_best_constant_width(np.array([1.0, 1.1])), 3)
+    0.2
+    """
+    apart = np.abs(np.log(np.maximum(ratio, 1e-300)))
+    factors = np.exp(np.unique(np.quantile(apart, np.linspace(0.0, 1.0, WIDTHS))))
+    return min(_interval_score(ratio / factor, ratio * factor) for factor in factors.tolist())
 
 
 SMALL_GROUP = 60

@@ -19,6 +19,7 @@ import msgspec
 
 from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
+from silicast.hardware.catalog import find_device
 from silicast.kernels.knowledge import PHYSICS as KNOWLEDGE
 from silicast.kernels.physics import Physics, load_physics, replaced
 from silicast.learning.artefact import Artefact, read_artefact
@@ -26,6 +27,7 @@ from silicast.learning.tiers import Evidence
 from silicast.validation.scorecard.suite import resting
 
 FOLDER = Path(__file__).parent / "held_out"
+JUDGED = "software_log_sd"
 SHORT = Path(__file__).parent / "held_out_sizes" / "communication.json"
 
 
@@ -93,17 +95,31 @@ def unmeasured(architecture: str, also: str = "") -> Iterator[None]:
 def unknown_architecture(architecture: str) -> Iterator[None]:
     """The same with no constants of the architecture at all.
 
-    Where none were fitted without it, its own are taken out, and those of architectures that were
-    never measured are used.
+    Where none were fitted without it, its own are taken out, those of its boards by name too, and
+    those of architectures that were never measured are used.
     """
     bare = {}
     for path in sorted((CATALOG / "physics").glob("*.json")):
         group, own = path.stem, load_physics(path.stem)
-        if group != KNOWLEDGE and architecture not in held_out(group):
-            others = {a: c for a, c in own.architectures.items() if a != architecture}
+        if architecture not in held_out(group):
+            others = {a: c for a, c in own.architectures.items() if not _is_of(a, architecture)}
+            if group == KNOWLEDGE and architecture in own.architectures:
+                # how far libraries of its maker may be off is no measurement of it
+                judged = own.architectures[architecture].get(JUDGED)
+                others |= {} if judged is None else {architecture: {JUDGED: judged}}
             bare[group] = msgspec.structs.replace(own, architectures=others)
     with unmeasured(architecture), replaced(bare):
         yield
+
+
+def _is_of(name: str, architecture: str) -> bool:
+    """Whether constants are an architecture's or one of its boards'."""
+    if name == architecture:
+        return True
+    try:
+        return find_device(name).architecture == architecture
+    except SilicastError:  # of a class of architectures
+        return False
 
 
 def constants_of_short_messages() -> Physics:

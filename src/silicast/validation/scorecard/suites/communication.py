@@ -36,20 +36,27 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
     line = _alpha_beta(fitted.seconds, predict(fitted)[-1])
     short = constants_of_short_messages(), corrections_of_short_messages()
     return [
-        _scored("latency_us", unseen, predict(unseen), line),
-        _scored("long_us", long, predict(long, *short), line),
-        _scored("unmeasured_us", unseen, _unmeasured(unseen), line),
+        scored("latency_us", unseen, predict(unseen), line),
+        scored("long_us", long, predict(long, *short), line),
+        scored("unmeasured_us", unseen, _unmeasured(unseen), line),
     ]
 
 
-def _scored(metric: str, rows: CollectiveRows, found: F64, line: tuple[float, float]) -> Scored:
+def scored(
+    metric: str, rows: CollectiveRows, found: F64, line: tuple[float, float] | None = None
+) -> Scored:
+    """Predictions of :func:`predict` beside what was measured, microseconds.
+
+    Args:
+        line: latency (s) and share of the link of the alpha-beta baseline.
+    """
     estimate, p05, p95, bound = found
-    alpha, share = line
+    others = {"alpha-beta": (line[0] + bound / line[1]) * US} if line else {}
     regimes = zip(rows.library, rows.launch, strict=True)
     message = ("to 32 KiB", "to 1 MiB", "to 32 MiB", "longer")
     return Scored(
         metric=metric, measured=rows.seconds * US, estimate=estimate * US, p05=p05 * US,
-        p95=p95 * US, roofline=bound * US, baselines={"alpha-beta": (alpha + bound / share) * US},
+        p95=p95 * US, roofline=bound * US, baselines=others,
         groups={
             "device": rows.device,
             "regime": np.array([f"{library} {launch}" for library, launch in regimes]),

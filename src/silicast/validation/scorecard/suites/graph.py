@@ -41,7 +41,7 @@ OP_GRAPHS = "neusight/opgraphs.parquet"
 METRICS = {"e2e_ms": "e2e", "forward_ms": "fw", "backward_ms": "bw"}
 """Metric -> the middle of its columns: meas_<>_ms, <peer>_<>_ms."""
 PEERS = ("neusight", "habitat", "micro")
-PLAIN, PARALLEL, OTHERS = "plain NVIDIA", "parallel", "others"
+PLAIN, PARALLEL, COMPILED, OTHERS = "plain NVIDIA", "parallel", "torch.compile", "others"
 _PARALLEL = {"dp4": {"dp": 4}, "tp4": {"tp": 4}, "pp4_1": {"pp": 4}}
 _UNSTEADY = frozenset(("P4", "T4"))
 """Boards of 75 W and less, whose clock is another one in every session."""
@@ -102,7 +102,7 @@ def _kind(row: _Row) -> str:
     if row["vendor"] != "nvidia":
         return str(row["gpu"])
     option = row["option"] or ""
-    return "torch.compile" if option == "fusion" else PARALLEL if option in _PARALLEL else PLAIN
+    return COMPILED if option == "fusion" else PARALLEL if option in _PARALLEL else PLAIN
 
 
 def _engine(row: _Row) -> str:
