@@ -45,6 +45,17 @@ UNCHANGED = (
     "ampere-ga10b", "rubin", "xe-hpc", "xe2-hpg", "xehpg",
 )  # fmt: skip
 """Architectures whose kernels were fitted under one energy for all: they keep it."""
+MFMA: Tables = {
+    "cdna": {"operation_j": 4.3e-12},
+    "cdna2": {"operation_j": 2.74e-12, "relative_energy.fp64": 4.0},
+}
+"""So that boards hold, under large products, the clock that rocBLAS' and hipBLASLt's tuning tables
+tell: of shapes that some give in GFLOP/s and others in percent of a peak, MI100 0.72 and MI210 0.80
+of the boost clock, in 16 and in 32 bits alike (lab/fit_gemm_mfma.py)."""
+MATRIX_FP32 = {"relative_energy.fp32": 4.0, "campaign_heat_s": 2e-5}
+"""Of both: an operation takes as much longer as it takes more energy, so that a pipe's watts do not
+depend on the format; and shares of the peak in the tables do not fall with a kernel's duration, from
+20 us on."""
 RATE = 2048.0
 RATE_EXPONENT = 0.43
 """Judged: wide cores spend less an operation; what Ada, Hopper and Blackwell show, nearly one
@@ -242,6 +253,8 @@ def write(
     as_fitted = {"operation_j": DEFAULT["operation_j"], "rate_exponent": 0.0}
     for architecture in {*UNCHANGED, *fitted}:
         fitted[architecture] = {**as_fitted, **fitted.get(architecture, {})}
+    for architecture, table in MFMA.items():
+        fitted[architecture] = {**as_fitted, **table, **MATRIX_FP32}
     about = fitting.card(
         "python lab/fit_power.py",
         [

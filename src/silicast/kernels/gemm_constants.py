@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from silicast.core.dtypes import BITS, RECIPES, Recipe
 from silicast.hardware.device import Device
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics import constants_of, load_physics, measured_constants
 
 PHYSICS = "gemm"
 
@@ -46,13 +46,17 @@ WIDENED_BEFORE = "dequant_bf16"
 """In a kernel's name: weights were converted when the model was loaded."""
 
 
+BATCHED = "batched"
+"""What a kernel of batched products is called whose library has no name for it."""
+
+
 def is_batched_call(kernel: str) -> bool:
     """Whether a kernel's name says that it is a call for a batch of products.
 
     >>> is_batched_call("sglang_torch_bmm"), is_batched_call("torch_flow")
     (True, False)
     """
-    return "bmm" in kernel
+    return "bmm" in kernel or kernel == BATCHED
 
 
 def run_as(recipe: Recipe, device: Device, kernel: str = "") -> Recipe:
@@ -86,10 +90,9 @@ def constants_for(
     On the FMA pipe a format without constants of its own runs in the kernels of fp32, where those
     were measured; fp64 does everywhere, for it has no others.
     """
-    physics = load_physics(PHYSICS)
     architecture = device.architecture
-    table = from_specification(physics.constants(architecture), device)
-    measured = "fp32.tensor_efficiency" in physics.architectures.get(architecture, {})
+    table = from_specification(constants_of(PHYSICS, architecture), device)
+    measured = "fp32.tensor_efficiency" in measured_constants(PHYSICS, architecture)
     if pipe != "fma" or recipe.name == "fp32" or not (measured or recipe.name == "fp64"):
         return selected(table, recipe, library, kernel)
     own = selected(table, recipe, library, kernel)
@@ -146,7 +149,7 @@ def queued(constants: Mapping[str, float], architecture: str) -> dict[str, float
     >>> queued(own, "pascal")["split_s"] < own["split_s"]
     True
     """
-    second = load_physics(PHYSICS).constants(architecture)["split_s"]
+    second = constants_of(PHYSICS, architecture)["split_s"]
     splits = {n: min(constants[n], second) for n in ("split_s", "narrow_split_s") if n in constants}
     return {**constants, **splits}
 
@@ -215,8 +218,7 @@ def measured_format(device: Device, recipe: Recipe) -> bool:
     [True, True, False, False]
     """
     pipe = device.matrix_pipe(recipe.compute)
-    table = load_physics(PHYSICS).architectures.get(device.architecture, {})
-    return _fitted_name(pipe, recipe) in table
+    return _fitted_name(pipe, recipe) in measured_constants(PHYSICS, device.architecture)
 
 
 def measured_anywhere(recipe: Recipe) -> bool:

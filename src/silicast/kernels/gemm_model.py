@@ -17,7 +17,7 @@ from silicast.core.dtypes import BITS, Recipe
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.device_rates import data_rate
-from silicast.kernels.gemm_constants import is_batched_call, widen_ops
+from silicast.kernels.gemm_constants import BATCHED, is_batched_call, widen_ops
 from silicast.kernels.gemm_tiles import Tiles
 from silicast.workload.libraries import ANY, library
 from silicast.workload.op import Variant
@@ -91,9 +91,9 @@ class GemmRates:
 
 
 def _campaign_copies(variant: Variant) -> tuple[float, float]:
-    if is_batched_call(variant.kernel):
-        return BATCHED_COPIES
     own = library(variant.library).campaign_copies
+    if is_batched_call(variant.kernel):
+        return own if min(own) > 1.0 and variant.kernel == BATCHED else BATCHED_COPIES
     return own if any(own) else library(ANY).campaign_copies
 
 

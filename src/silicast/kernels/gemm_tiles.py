@@ -29,6 +29,11 @@ _UMMA = (
     (16, 128, 3), (32, 128, 3), (64, 64, 3), (64, 128, 2), (128, 32, 3), (128, 64, 2),
     (128, 128, 1), (128, 192, 1), (192, 128, 1), (128, 256, 1), (256, 128, 1), (256, 256, 1),
 )  # fmt: skip
+_MFMA = (
+    (16, 64, 4), (16, 128, 4), (32, 32, 4), (32, 64, 4), (64, 32, 4), (32, 128, 3), (128, 32, 3),
+    (64, 64, 3), (64, 128, 2), (128, 64, 2), (128, 128, 1), (128, 256, 1), (256, 128, 1),
+    (256, 256, 1),
+)  # fmt: skip
 _SIMT = (
     (16, 64, 4), (32, 32, 8), (32, 64, 4), (64, 32, 4), (64, 64, 4), (32, 128, 3),
     (128, 32, 3), (64, 128, 2), (128, 64, 2), (128, 128, 2), (64, 256, 1), (256, 128, 1),
@@ -51,14 +56,23 @@ for up to 4 rows of 8-bit integers, 8 of weights alone)."""
 VECTOR_K_BYTES = 256.0
 """Depth of one step of a streaming kernel: 16 bytes for each of 16 threads along k."""
 
-FETCHED = {"mma.sync": (1.0, 1.0), "simt": (1.0, 1.0), "wgmma": (0.5, 0.25), "umma": (0.5, 0.25)}
+FETCHED = {
+    "mma.sync": (1.0, 1.0),
+    "simt": (1.0, 1.0),
+    "wgmma": (0.5, 0.25),
+    "umma": (0.5, 0.25),
+    "mfma": (1.0, 1.0),
+}
 """Share of a tile's operands that comes through L2, of tiles below and from 128 x 128 on: blocks in
 clusters of two and of four multicast the rest to each other."""
 
 NO_LIMIT = float(1 << 25)
 """A bound on rows, columns or batch that no product reaches."""
 
-_FAMILY = {"hopper": ("wgmma", _WGMMA), "blackwell": ("umma", _UMMA), "rubin": ("umma", _UMMA)}
+_FAMILY = {
+    "hopper": ("wgmma", _WGMMA), "blackwell": ("umma", _UMMA), "rubin": ("umma", _UMMA),
+    **dict.fromkeys(("cdna", "cdna2", "cdna3", "cdna4", "cdna5"), ("mfma", _MFMA)),
+}  # fmt: skip
 
 
 @final
@@ -130,7 +144,7 @@ def tiles_for(
         family, table, k_bytes = "mma.sync", _MMA_SYNC, 64.0
     else:
         family, table = _FAMILY.get(architecture, ("mma.sync", _MMA_SYNC))
-        k_bytes = 64.0 if family == "mma.sync" else 128.0
+        k_bytes = 64.0 if family in ("mma.sync", "mfma") else 128.0
     kept = tuple(row for row in table if row[0] >= smallest_m and row[1] >= smallest_n)
     if pipe == "fma" and narrow_rows > 0.0:
         return _with_narrow(kept, k_bytes, narrow_rows, skinny_rows)

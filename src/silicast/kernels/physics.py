@@ -80,6 +80,34 @@ def shipped_provenance(group: str) -> Provenance | None:
     return _shipped(group).card.provenance if has_physics(group) else None
 
 
+def constants_of(group: str, architecture: str) -> Mapping[str, float]:
+    """The constants of a group for an architecture.
+
+    Those of architectures that multiply with MFMA instructions are fitted apart and lie in
+    ``<group>_mfma.json``, where there is one.
+    """
+    return _known_by(group, architecture).constants(architecture)
+
+
+def measured_constants(group: str, architecture: str) -> Mapping[str, float]:
+    """What was measured on this very architecture; empty if nothing was.
+
+    >>> bool(measured_constants("gemm", "cdna3")), bool(measured_constants("gemm", "cdna4"))
+    (True, False)
+    """
+    return _known_by(group, architecture).architectures.get(architecture, {})
+
+
+def _known_by(group: str, architecture: str) -> Physics:
+    """The constants file of a group that is about an architecture."""
+    name = f"{group}_mfma"
+    if has_physics(name):
+        apart = load_physics(name)
+        if architecture in apart.architectures or architecture in apart.fallback:
+            return apart
+    return load_physics(group)
+
+
 def shared_errors(
     group: str, family: str, c: Mapping[str, float], device: Device
 ) -> dict[str, float]:

@@ -175,7 +175,7 @@ def xla_groups(data: Path) -> list[MeasuredRows]:
         if row["sm"] != "gfx942" or dtype is None or float(row["frac_of_peak"]) > 1.0:
             continue
         sizes = {side: int(row[side]) for side in ("m", "n", "k")}
-        op = Op.make("gemm", Variant(dtype=dtype), **sizes, batch=int(row["b"]))
+        op = Op.make("gemm", Variant(dtype=dtype, library="xla"), **sizes, batch=int(row["b"]))
         rows[dtype].append((op, float(row["us"]) * 1e-6, may_fit(op)))
     return [group_of(f"gemm {dtype} xla", "MI300X", found) for dtype, found in rows.items()]
 

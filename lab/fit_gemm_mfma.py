@@ -1,0 +1,309 @@
+"""Fits products of matrix units that take MFMA instructions; writes catalog/physics/gemm_mfma.json.
+
+    OPENBLAS_NUM_THREADS=1 python -m lab.fit_gemm_mfma [--check]
+
+Stages: 1. fp32 of CDNA and CDNA 2 from rocBLAS' tuning tables, which state each winner's speed as a
+share of the peak at a clock that the part holds; 2. 16-bit formats of CDNA 3 as XLA runs them; 3.
+its narrow formats; 4. aiter's tuned products, on top. The unnamed library is the untuned one. A
+narrow format of it reaches no larger share of its peak than 16 bits do: the board's power is the
+same. Rows marked held out are only scored. Deterministic; about two minutes on one core.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from lab import fitting
+from lab.fitting import Constants, F, Prior, Tables
+from silicast.core.dtypes import recipe_for
+from silicast.hardware.catalog import find_device
+from silicast.hardware.device import Clocks, Device
+from silicast.kernels.gemm import Setting, estimate
+from silicast.kernels.gemm_constants import selected
+from silicast.kernels.physics import load_physics
+from silicast.validation.scorecard.rows import MeasuredRows
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.kernel_choice import Tuned, tuned_rows
+from silicast.validation.scorecard.suites.mfma import aiter_groups
+from silicast.validation.scorecard.suites.other_vendors import xla_groups
+from silicast.workload.op import Variant
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of one device and variant.
+
+    Attributes:
+        sizes: m, n, k and batch, arrays of shape (rows,).
+        held: rows that are only scored.
+    """
+
+    name: str
+    device: Device
+    variant: Variant
+    sizes: tuple[F, F, F, F]
+    seconds: F
+    held: F
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def side(self, *, held: bool, most: int = 1 << 30) -> Part:
+        """The rows that are held out, or the others, evenly thinned."""
+        rows = np.flatnonzero(self.held == held)
+        rows = rows[:: max(1, len(rows) // most)]
+        m, n, k, batch = (column[rows] for column in self.sizes)
+        return replace(
+            self, sizes=(m, n, k, batch), seconds=self.seconds[rows], held=self.held[rows]
+        )
+
+    def log_ratio(self, table: Mapping[str, float]) -> F:
+        """log(estimate / measured)."""
+        recipe = recipe_for(self.variant.dtype)
+        constants = selected(table, recipe, self.variant.library, self.variant.kernel)
+        setting = Setting.of(self.variant, self.device, constants)
+        time, bound = estimate(setting, *self.sizes)[0], 0.0
+        found: F = np.log(np.maximum(time, bound) / self.seconds)
+        return found
+
+
+REFERENCE_HZ = {"cdna": 1.087e9, "cdna2": 1.4e9}
+"""The clock whose peak the tuning tables' shares refer to: of shapes that some tables give in
+GFLOP/s and others in percent (MI100: 30.0 TFLOP/s at 90 %; MI210: 35.6 at 93 %)."""
+CHIPS = {"arcturus": "MI100", "aldebaran_104cu": "MI210"}
+TABLED = ("fp32", "fp16")
+ROWS = 600
+"""Of a part, for a fit."""
+
+LOOP: dict[str, Prior] = {
+    "tensor_efficiency": (0.8, 0.3, 1.0), "operand_bytes_per_clock": (40.0, 15.0, 2000.0),
+    "step_s": (2e-7, 1e-8, 3e-6), "wave_s": (1e-6, 1e-8, 2e-5),
+    "store_bytes_per_clock": (6.0, 1.0, 100.0), "quantisation": (0.5, 0.05, 1.0),
+    "dram_efficiency": (0.7, 0.4, 0.95), "core_dram_bytes_per_s": (2e10, 3e9, 1e11),
+    "l2_efficiency": (0.8, 0.3, 1.0), "overlap_loss": (0.4, 0.1, 0.7),
+    "split_s": (5e-6, 1e-6, 1e-4), "launch_s": (3e-6, 1e-6, 1.5e-5),
+}  # fmt: skip
+"""Constants of one kernel: where a fit starts, and the range."""
+TABLE_LAUNCH: Prior = (5e-6, 1e-6, 3e-5)
+"""What the tables' client adds to each call; not kept."""
+FEW = ("tensor_efficiency", "step_s", "dram_efficiency", "launch_s")
+"""What some dozen rows of one (n, k) can tell; the rest is as of fp8_block's thousands of rows."""
+NO_SPLIT = 1.0
+"""Seconds: a kernel that does not split k (the table states one split for all of its rows)."""
+FEW_WEIGHT = 0.1
+FEW_ROWS, FEW_LOG_SD, LEAST_LOG_SD = 100, 0.12, 0.05
+"""Fewer rows than these tell nothing of how far off other shapes are."""
+AITER = ":aiter"
+BATCHED = "_bmm"
+
+FROM_OTHERS = ("quantise_s", "quantise_row_s", "quantise_bytes", "quantise_l2_share", "widen_ops")
+"""Constants of formats that are not fitted here and taken from NVIDIA's: streaming kernels'."""
+SPREAD = {
+    "device_log_sd": 0.06, "family_log_sd": 0.04, "unmeasured_device_log_sd": 0.25,
+    "unmeasured_format_log_sd": 0.3,
+}  # fmt: skip
+"""Judged: one campaign a format, and architectures that were not measured follow from one."""
+
+
+def tuning_tables(data: Path) -> list[Part]:
+    """Products of rocBLAS' tables, as if the board held the clock that they refer to."""
+    every = tuned_rows(data)
+    found = []
+    for chip, name in CHIPS.items():
+        board = find_device(name)
+        clock = REFERENCE_HZ[board.architecture]
+        device = replace(
+            board, clocks=Clocks(base_hz=0.0, boost_hz=clock, max_hz=clock), power_cap_w=None
+        )
+        for dtype in TABLED:
+            here = (every.chip == chip) & (every.dtype == dtype) & ~every.absolute
+            here &= (every.k >= 16) & (every.speed > 2.0) & (every.speed < 101.0)
+            found.append(_tabled(f"{name} {dtype} rocblas", device, every, here, dtype))
+    return found
+
+
+def _tabled(name: str, device: Device, every: Tuned, here: F, dtype: str) -> Part:
+    rows = every.take(np.flatnonzero(here))
+    sizes = rows.m, rows.n, rows.k, rows.batch
+    rate = rows.speed / 100.0 * device.peak_per_s("tensor", dtype)
+    seconds = 2.0 * rows.m * rows.n * rows.k * rows.batch / rate
+    return Part(name, device, Variant(dtype=dtype, cache="warm"), sizes, seconds, rows.unseen)
+
+
+def part_of(rows: MeasuredRows) -> Part:
+    """Rows of a table of times."""
+    dims = rows.batch.dims
+    m, n, k, batch = (dims[name].astype(np.float64) for name in ("m", "n", "k", "batch"))
+    return Part(
+        rows.words["group"], rows.hardware, rows.batch.variant, (m, n, k, batch), rows.seconds,
+        rows.held_out,
+    )  # fmt: skip
+
+
+def fit(
+    parts: Sequence[Part], table: Constants, priors: Mapping[str, Prior], weight: float = 0.02
+) -> Constants:
+    """The table with the constants of ``priors`` fitted on the rows that may be."""
+    some = [part.side(held=False, most=ROWS) for part in parts]
+    start = {**table, **{name: prior[0] for name, prior in priors.items()}}
+    return fitting.fit_within(
+        priors, lambda c: [part.log_ratio(c) for part in some], start, sum(map(len, some)),
+        weight=weight, steps=60,
+    )  # fmt: skip
+
+
+def priors_of(prefix: str, mark: str = "", names: Sequence[str] = tuple(LOOP)) -> dict[str, Prior]:
+    """Priors of a format's constants of one library."""
+    return {f"{prefix}{name}{mark}": LOOP[name] for name in names}
+
+
+def fit_tables(parts: Sequence[Part], start: Constants) -> Tables:
+    """Each architecture's own constants of the formats in the tuning tables."""
+    own: Tables = {}
+    for part in parts:
+        dtype = f"{part.variant.dtype}."
+        priors = priors_of(dtype) | {f"{dtype}launch_s": TABLE_LAUNCH}
+        found = fit([part], start, priors)
+        report(part, found)
+        kept = {n: found[n] for n in priors if not n.endswith("launch_s")}
+        kept[f"{dtype}independent_log_sd"] = spread(part, found)
+        own.setdefault(part.device.architecture, {}).update(kept)
+    return own
+
+
+def fit_untuned(parts: Sequence[Part], start: Constants) -> Constants:
+    """Products as a compiler calls the vendor's library: one set for 16 bits, and what differs."""
+    wide = [part for part in parts if part.variant.dtype in ("bf16", "fp16")]
+    table = fit(wide, start, {**LOOP, "fp16.tensor_efficiency": LOOP["tensor_efficiency"]})
+    for part in parts:
+        dtype = part.variant.dtype
+        if dtype not in ("bf16", "fp16"):
+            mark = f":{part.variant.library}" if dtype.startswith("fp8") else ""
+            around = around_of(table, f"{dtype}.", mark, lambda n: table[n], tuple(LOOP))
+            table = fit([part], table, around)
+    for part in parts:
+        dtype, library = part.variant.dtype, part.variant.library
+        mark = f":{library}" if dtype.startswith("fp8") else ""
+        prefix = "" if dtype == "bf16" else f"{dtype}."
+        table[f"{prefix}independent_log_sd{mark}"] = spread(part, table)
+        report(part, table)
+    return table
+
+
+def around_of(
+    table: Constants, prefix: str, mark: str, origin: Callable[[str], float], names: Sequence[str]
+) -> dict[str, Prior]:
+    """Priors that begin at another kernel's constants; those not fitted are set to them."""
+    found = {}
+    for name in LOOP:
+        full = f"{prefix}{name}{mark}"
+        table[full] = origin(name)
+        if name in names:
+            found[full] = (origin(name), *LOOP[name][1:])
+    return found
+
+
+def fit_aiter(parts: Sequence[Part], table: Constants) -> Constants:
+    """The tuned library's kernels: fp8_block first, the others around it."""
+    table = dict(table)
+    by_kind = {(part.variant.dtype, part.variant.kernel): part for part in parts}
+    block = by_kind["fp8_block", ""]
+    table = fit([block], table, around_of(table, "fp8_block.", AITER, table.__getitem__, tuple(LOOP)))
+
+    def tuned(name: str) -> float:
+        return table[f"fp8_block.{name}{AITER}"]
+
+    # weights laid out for the matrix units come past shared memory
+    shuffled = {"split_s": NO_SPLIT}
+    kinds = (
+        (("int8", "preshuffled"), "sq.", AITER, (*FEW, "operand_bytes_per_clock"), shuffled),
+        (("int8", "batched"), "sq.", AITER + BATCHED, FEW, {}),
+        (("bf16", "batched"), "", AITER, FEW, {}),
+    )
+    for kind, prefix, mark, names, given in kinds:
+        base = dict(table)
+        around = around_of(base, prefix, mark, tuned, names)
+        base |= {f"{prefix}{name}{mark}": value for name, value in given.items()}
+        table = fit([by_kind[kind]], base, around, FEW_WEIGHT)
+    for kind, prefix, mark in (
+        (("fp8_block", ""), "fp8_block.", AITER),
+        (("int8", "preshuffled"), "sq.", AITER), (("int8", "batched"), "sq.", AITER + BATCHED),
+        (("bf16", "batched"), "", AITER),
+    ):  # fmt: skip
+        table[f"{prefix}independent_log_sd{mark}"] = spread(by_kind[kind], table)
+        report(by_kind[kind], table)
+    # 8-bit floats run at the rate of 8-bit integers, in kernels of the same kind
+    for name in (*LOOP, "independent_log_sd"):
+        table[f"fp8.{name}{AITER}"] = table[f"sq.{name}{AITER}"]
+        table[f"fp8_block.{name}"] = table[f"fp8_block.{name}{AITER}"]  # nobody else has any
+        table.setdefault(f"sq.{name}", table[f"sq.{name}{AITER}"])
+    return table
+
+
+def spread(part: Part, table: Mapping[str, float]) -> float:
+    """Independent log sd: the 90 % error of training rows, a little wider for rows unseen."""
+    logs = part.side(held=False).log_ratio(table)
+    least = LEAST_LOG_SD if len(logs) > FEW_ROWS else FEW_LOG_SD
+    shared = (SPREAD["device_log_sd"], SPREAD["family_log_sd"])
+    return fitting.own_log_sd(logs, shared, wider=1.1, least=least)
+
+
+SCORES: dict[str, dict[str, float]] = {}
+
+
+def report(part: Part, table: Mapping[str, float]) -> None:
+    """Prints and keeps the figures of held-out rows."""
+    logs = part.side(held=True).log_ratio(table)
+    SCORES[part.name] = fitting.percent(logs, "rows", "mape", "median", "p90", "bias")
+    print(f"{part.name:60s}", SCORES[part.name], flush=True)
+
+
+def start_of() -> Constants:
+    """What is not fitted here, from the file of other architectures."""
+    others = load_physics("gemm").default
+    plain = {n: x for n, x in others.items() if "." not in n and ":" not in n}
+    kept = {
+        n: x for n, x in others.items()
+        if ":" not in n and n.rpartition(".")[2] in FROM_OTHERS or n.startswith("fp64_fma.")
+    }  # fmt: skip
+    eager = {n: others[n] for n in ("fp32.stream_launch_s", "fp32.stream_launch_log_sd")}
+    return {**plain, **kept, **eager, "page_miss_share": 0.0, **SPREAD}
+
+
+def main() -> int:
+    data = data_folder()
+    start = start_of()
+    old = fit_tables(tuning_tables(data), start)
+    table = fit_untuned([part_of(rows) for rows in xla_groups(data)], start)
+    table = fit_aiter([part_of(rows) for rows in aiter_groups(data)], table)
+    # fp32 of later parts: as of the nearest that was tabled
+    table |= {n: x for n, x in old["cdna2"].items() if n.startswith("fp32.")}
+    cdna3 = {n: x for n, x in table.items() if x != start.get(n) and not n.startswith("fp32.")}
+    about = fitting.card(
+        "OPENBLAS_NUM_THREADS=1 python -m lab.fit_gemm_mfma",
+        [
+            "kernels/amd_tensile_logic: rocBLAS, MI100 and MI210, fp32 and fp16",
+            "kernels/xla_gemm: gfx942 (MI300X)",
+            "kernels/aiter_gemm_mi300x",
+        ],
+        "one shape in four of the tuning tables, every second of XLA's and one (n, k) in three of "
+        "aiter's are not fitted; scores are on these",
+        {"held-out rows": SCORES},
+        "default: CDNA 3, which stands in for later parts",
+    )
+    own = {**old, "cdna3": cdna3}
+    content = {
+        "format": 1, "card": about,
+        **fitting.body(table, own, dict.fromkeys(("cdna4", "cdna5"), "cdna3")),
+    }  # fmt: skip
+    path = fitting.PHYSICS / "gemm_mfma.json"
+    return not fitting.write_json(path, content, check=fitting.asked("--check"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
