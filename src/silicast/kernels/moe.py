@@ -27,7 +27,7 @@ from silicast.kernels.moe_exchange import fabric_of
 from silicast.kernels.moe_features import shape_features, tile_features
 from silicast.kernels.moe_model import ROWS_AT_ONCE, Estimate, ExpertRates, Layer, Steps, estimate
 from silicast.kernels.moe_recipes import is_gated, style_of
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics import constants_of, measured_constants
 from silicast.kernels.routing import busiest_loads, check_distribution, experts_used, histogram_name
 from silicast.workload.libraries import expert_styles
 from silicast.workload.op import Op, OpBatch, Variant
@@ -113,7 +113,7 @@ def setting_of(variant: Variant, device: Device) -> Setting:
     Raises:
         SilicastError: unknown format, or one that the device does not multiply.
     """
-    return setting_with(variant, device, load_physics(PHYSICS).constants(device.architecture))
+    return setting_with(variant, device, constants_of(PHYSICS, device.architecture))
 
 
 def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -> Setting:
@@ -184,7 +184,7 @@ class Moe(Implementation):
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
         c = setting_of(variant, device).constants
-        known = load_physics(PHYSICS).is_measured(device.architecture)
+        known = bool(measured_constants(PHYSICS, device.architecture))
         return {
             "device": c["device_log_sd" if known else "unmeasured_device_log_sd"],
             "family:moe": c["family_log_sd"],

@@ -68,13 +68,13 @@ def aiter_groups(data: Path, limit: int | None = None) -> list[MeasuredRows]:
 
 
 def aiter_expert_groups(data: Path) -> list[MeasuredRows]:
-    """Layers of experts, a group a format; routing is balanced."""
+    """Layers of experts, a group a format; the tuner's tokens choose experts at random."""
     rows: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in read_records(data / EXPERTS):
         rows[EXPERT_FORMATS[row["q_type"]]].append(row)
     found = []
     for dtype, some in rows.items():
-        flags = (("balanced", True), ("gated", True))
+        flags = (("gated", True), ("uniform", True))
         variant = Variant(dtype=dtype, library=LIBRARY, flags=flags)
         ops = [
             Op.make(
