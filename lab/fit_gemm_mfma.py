@@ -89,6 +89,8 @@ LOOP: dict[str, Prior] = {
     "split_s": (5e-6, 1e-6, 1e-4), "launch_s": (3e-6, 1e-6, 1.5e-5),
 }  # fmt: skip
 """Constants of one kernel: where a fit starts, and the range."""
+SMEM_BYTES_PER_CLOCK = 128.0
+"""Of shared memory of all parts that are fitted."""
 TABLE_LAUNCH: Prior = (5e-6, 1e-6, 3e-5)
 """What the tables' client adds to each call; not kept."""
 FEW = ("tensor_efficiency", "step_s", "dram_efficiency", "launch_s")
@@ -96,6 +98,7 @@ FEW = ("tensor_efficiency", "step_s", "dram_efficiency", "launch_s")
 NO_SPLIT = 1.0
 """Seconds: a kernel that does not split k (the table states one split for all of its rows)."""
 FEW_WEIGHT = 0.1
+DEFAULT_LOG_SD = 0.15
 FEW_ROWS, FEW_LOG_SD, LEAST_LOG_SD = 100, 0.12, 0.05
 """Fewer rows than these tell nothing of how far off other shapes are."""
 AITER = ":aiter"
@@ -163,10 +166,10 @@ def priors_of(prefix: str, mark: str = "", names: Sequence[str] = tuple(LOOP)) -
 
 
 def fit_tables(parts: Sequence[Part], start: Constants) -> Tables:
-    """Each architecture's own constants of the formats in the tuning tables."""
+    """Each architecture's own constants of the formats in the tuning tables; fp16 is all 16 bits."""
     own: Tables = {}
     for part in parts:
-        dtype = f"{part.variant.dtype}."
+        dtype = "" if part.variant.dtype == "fp16" else f"{part.variant.dtype}."
         priors = priors_of(dtype) | {f"{dtype}launch_s": TABLE_LAUNCH}
         found = fit([part], start, priors)
         report(part, found)
@@ -176,23 +179,31 @@ def fit_tables(parts: Sequence[Part], start: Constants) -> Tables:
     return own
 
 
-def fit_untuned(parts: Sequence[Part], start: Constants) -> Constants:
+CHIP = ("dram_efficiency", "core_dram_bytes_per_s")
+"""The chip's, not a library's; larger operands than XLA's tell them."""
+
+
+def fit_untuned(parts: Sequence[Part], table: Constants) -> Constants:
     """Products as a compiler calls the vendor's library: one set for 16 bits, and what differs."""
     wide = [part for part in parts if part.variant.dtype in ("bf16", "fp16")]
-    table = fit(wide, start, {**LOOP, "fp16.tensor_efficiency": LOOP["tensor_efficiency"]})
+    priors = {name: prior for name, prior in LOOP.items() if name not in CHIP}
+    start = {**table, **{name: table[f"{name}{AITER}"] for name in CHIP}}
+    table = fit(wide, start, {**priors, "fp16.tensor_efficiency": LOOP["tensor_efficiency"]})
     for part in parts:
-        dtype = part.variant.dtype
+        dtype, mark = part.variant.dtype, _mark(part)
         if dtype not in ("bf16", "fp16"):
-            mark = f":{part.variant.library}" if dtype.startswith("fp8") else ""
-            around = around_of(table, f"{dtype}.", mark, lambda n: table[n], tuple(LOOP))
-            table = fit([part], table, around)
+            names = [name for name in LOOP if name not in CHIP]
+            table = fit([part], table, around_of(table, f"{dtype}.", mark, table.__getitem__, names))
     for part in parts:
-        dtype, library = part.variant.dtype, part.variant.library
-        mark = f":{library}" if dtype.startswith("fp8") else ""
-        prefix = "" if dtype == "bf16" else f"{dtype}."
-        table[f"{prefix}independent_log_sd{mark}"] = spread(part, table)
+        prefix = "" if part.variant.dtype == "bf16" else f"{part.variant.dtype}."
+        table[f"{prefix}independent_log_sd{_mark(part)}"] = spread(part, table)
         report(part, table)
     return table
+
+
+def _mark(part: Part) -> str:
+    """Formats narrower than 16 bits are one library's own: its runs went over the board's limit."""
+    return f":{part.variant.library}" if part.variant.dtype.startswith("fp8") else ""
 
 
 def around_of(
@@ -213,7 +224,7 @@ def fit_aiter(parts: Sequence[Part], table: Constants) -> Constants:
     table = dict(table)
     by_kind = {(part.variant.dtype, part.variant.kernel): part for part in parts}
     block = by_kind["fp8_block", ""]
-    table = fit([block], table, around_of(table, "fp8_block.", AITER, table.__getitem__, tuple(LOOP)))
+    table = fit([block], table, priors_of("fp8_block.", AITER))
 
     def tuned(name: str) -> float:
         return table[f"fp8_block.{name}{AITER}"]
@@ -272,18 +283,20 @@ def start_of() -> Constants:
         if ":" not in n and n.rpartition(".")[2] in FROM_OTHERS or n.startswith("fp64_fma.")
     }  # fmt: skip
     eager = {n: others[n] for n in ("fp32.stream_launch_s", "fp32.stream_launch_log_sd")}
-    return {**plain, **kept, **eager, "page_miss_share": 0.0, **SPREAD}
+    chip = {"page_miss_share": 0.0, "smem_bytes_per_clock": SMEM_BYTES_PER_CLOCK}
+    return {**plain, **kept, **eager, **chip, **SPREAD}
 
 
 def main() -> int:
     data = data_folder()
     start = start_of()
     old = fit_tables(tuning_tables(data), start)
-    table = fit_untuned([part_of(rows) for rows in xla_groups(data)], start)
-    table = fit_aiter([part_of(rows) for rows in aiter_groups(data)], table)
+    table = fit_aiter([part_of(rows) for rows in aiter_groups(data)], start)
+    table = fit_untuned([part_of(rows) for rows in xla_groups(data)], table)
+    cdna3 = {n: x for n, x in table.items() if x != start.get(n)}
+    default = {**start, **{n: table[n] for n in LOOP}, "independent_log_sd": DEFAULT_LOG_SD}
     # fp32 of later parts: as of the nearest that was tabled
-    table |= {n: x for n, x in old["cdna2"].items() if n.startswith("fp32.")}
-    cdna3 = {n: x for n, x in table.items() if x != start.get(n) and not n.startswith("fp32.")}
+    default |= {n: x for n, x in old["cdna2"].items() if n.startswith("fp32.")}
     about = fitting.card(
         "OPENBLAS_NUM_THREADS=1 python -m lab.fit_gemm_mfma",
         [
@@ -294,12 +307,12 @@ def main() -> int:
         "one shape in four of the tuning tables, every second of XLA's and one (n, k) in three of "
         "aiter's are not fitted; scores are on these",
         {"held-out rows": SCORES},
-        "default: CDNA 3, which stands in for later parts",
+        "default: CDNA 3's 16 bits and CDNA 2's fp32; CDNA 3 stands in for later parts",
     )
     own = {**old, "cdna3": cdna3}
     content = {
         "format": 1, "card": about,
-        **fitting.body(table, own, dict.fromkeys(("cdna4", "cdna5"), "cdna3")),
+        **fitting.body(default, own, dict.fromkeys(("cdna4", "cdna5"), "cdna3")),
     }  # fmt: skip
     path = fitting.PHYSICS / "gemm_mfma.json"
     return not fitting.write_json(path, content, check=fitting.asked("--check"))

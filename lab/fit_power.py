@@ -45,6 +45,10 @@ UNCHANGED = (
     "ampere-ga10b", "rubin", "xe-hpc", "xe2-hpg", "xehpg",
 )  # fmt: skip
 """Architectures whose kernels were fitted under one energy for all: they keep it."""
+RATE = 2048.0
+RATE_EXPONENT = 0.43
+"""Judged: wide cores spend less an operation; what Ada, Hopper and Blackwell show, nearly one
+process, is steeper."""
 MFMA: Tables = {
     "cdna": {"operation_j": 4.3e-12},
     "cdna2": {"operation_j": 2.74e-12, "relative_energy.fp64": 4.0},
@@ -56,10 +60,8 @@ MATRIX_FP32 = {"relative_energy.fp32": 4.0, "campaign_heat_s": 2e-5}
 """Of both: an operation takes as much longer as it takes more energy, so that a pipe's watts do not
 depend on the format; and shares of the peak in the tables do not fall with a kernel's duration, from
 20 us on."""
-RATE = 2048.0
-RATE_EXPONENT = 0.43
-"""Judged: wide cores spend less an operation; what Ada, Hopper and Blackwell show, nearly one
-process, is steeper."""
+CDNA4: Constants = {"rate_exponent": RATE_EXPONENT, "reference_rate": RATE}
+"""None of its kernels was fitted: its cores are twice as wide as CDNA 3's."""
 BOARDS = {"hopper": "H100-SXM-80GB", "ampere": "A100-SXM-80GB", "ada": "L40S",
           "blackwell": "B200-SXM-180GB"}  # fmt: skip
 GDDR = ("ada", "ampere-ga10x", "blackwell-rtx", "turing")
@@ -255,6 +257,7 @@ def write(
         fitted[architecture] = {**as_fitted, **fitted.get(architecture, {})}
     for architecture, table in MFMA.items():
         fitted[architecture] = {**as_fitted, **table, **MATRIX_FP32}
+    fitted["cdna4"] = {**as_fitted, **CDNA4}
     about = fitting.card(
         "python lab/fit_power.py",
         [

@@ -91,7 +91,7 @@ def constants_for(
     were measured; fp64 does everywhere, for it has no others.
     """
     architecture = device.architecture
-    table = from_specification(constants_of(PHYSICS, architecture), device)
+    table = _fed(from_specification(constants_of(PHYSICS, architecture), device), device)
     measured = "fp32.tensor_efficiency" in measured_constants(PHYSICS, architecture)
     if pipe != "fma" or recipe.name == "fp32" or not (measured or recipe.name == "fp64"):
         return selected(table, recipe, library, kernel)
@@ -131,6 +131,21 @@ def from_specification(table: Mapping[str, float], device: Device) -> dict[str, 
     if device.rate_per_core("tensor", "nvfp4") > 0.0:
         found |= {f"fp8_block.{n}": found[f"fp8.{n}"] for n in FED if f"fp8.{n}" in found}
     return found
+
+
+def _fed(table: dict[str, float], device: Device) -> dict[str, float]:
+    """Operands come faster from a shared memory that is faster than the one they were measured on.
+
+    Only tables that state that one ("smem_bytes_per_clock") follow it.
+    """
+    stated = table.pop("smem_bytes_per_clock", 0.0)
+    if stated <= 0.0 or "smem" not in device.memory:
+        return table
+    faster = device.memory["smem"].bandwidth_bytes_per_s / (stated * device.clocks.boost_hz)
+    if faster <= 1.0:
+        return table
+    wanted = "operand_bytes_per_clock"
+    return {n: x * faster if _plain(n) == wanted else x for n, x in table.items()}
 
 
 def _plain(name: str) -> str:

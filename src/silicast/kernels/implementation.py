@@ -32,7 +32,7 @@ from silicast.kernels.knowledge import (
     unknown_cap,
 )
 from silicast.kernels.measured_range import domain_of, extrapolation_log_sd, octaves_outside
-from silicast.kernels.physics import has_physics, load_physics
+from silicast.kernels.physics import has_physics, measured_constants
 from silicast.workload.op import Op, OpBatch, Variant
 
 
@@ -280,8 +280,8 @@ class Implementation(ABC):
         Families with constants per format say more than this default, which knows families only.
         """
         group = getattr(self, "group", self.family)
-        found = load_physics(group if has_physics(group) else "streaming")
-        return found.is_measured(device.architecture)
+        known = group if has_physics(group) else "streaming"
+        return bool(measured_constants(known, device.architecture))
 
     def configurations(self, op: Op, device: Device) -> Mapping[str, float]:  # noqa: ARG002
         """What libraries' own tuning tables make likely to run, label -> chance, the likeliest
