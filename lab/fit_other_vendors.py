@@ -6,8 +6,8 @@
 Writes catalog/physics/systolic.json from the layers and attention of Llama-3.1-8B that
 LLMServingSim profiled on a TPU v6e. Rows of every second block of 64 tokens (attention: every
 second batch size or chunk) are fitted, the others scored. Writes catalog/physics/knowledge.json:
-how much slower than the stand-in constants every second shape ran on MI100 (vector kernels), MI25,
-M40 and Arc Pro B60 (vLLM); the sizes of errors in it are judgement. catalog/physics/vector_cpu.json holds judgement
+how much slower than the stand-in constants every second shape ran on MI25, M40 and Arc Pro B60
+(vLLM); the sizes of errors in it are judgement. catalog/physics/vector_cpu.json holds judgement
 only: no table has kernels of a CPU. Needs SILICAST_DATA or ../shared/data. Deterministic; under a
 minute on one core.
 """
@@ -35,7 +35,6 @@ from silicast.kernels.physics import Physics, replaced
 from silicast.validation.scorecard.rows import MeasuredRows, held_out
 from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.other_vendors import (
-    amd_neusight_groups,
     b60_expert_groups,
     b60_groups,
     deepbench_groups,
@@ -128,13 +127,20 @@ OLD_LIBRARIES = {
     "maxwell": {"software_log_sd": JUDGED["software_log_sd"], "gemm.software_log_sd": 0.2},
 }
 """Products where libraries differ over the years that a part was used."""
-PRODUCTS_FITTED = {
-    "cdna": {"gemm.software_log_sd": 0.2, "gemm.fp32.software_log_sd": MEASURED_LOG_SD},
-    "cdna2": {"gemm.software_log_sd": 0.15, "gemm.fp32.software_log_sd": MEASURED_LOG_SD},
+VECTORS = ("elementwise", "layernorm", "softmax")
+FITTED_APART = {
+    "cdna": {
+        "gemm.software_log_sd": 0.2, "gemm.fp32.software_log_sd": MEASURED_LOG_SD,
+        **{f"{family}.software_log_sd": LEAST_LOG_SD for family in VECTORS},
+    },
+    "cdna2": {
+        "gemm.software_log_sd": 0.15, "gemm.fp32.software_log_sd": MEASURED_LOG_SD,
+        **{f"{family}.software_log_sd": 0.15 for family in VECTORS},
+    },
     "cdna3": {"gemm.software_log_sd": MEASURED_LOG_SD, "moe.software_log_sd": 0.15},
     "cdna4": {"gemm.software_log_sd": 0.15, "moe.software_log_sd": 0.25},
-}
-"""Architectures whose products have constants of their own (lab/fit_gemm_mfma.py)."""
+}  # fmt: skip
+"""Architectures whose kernels have constants of their own (lab/fit_*_mfma.py)."""
 SIBLINGS = {"xe2-hpg": ("xehpg", "xe-hpc")}
 """Architecture that was measured -> those that get half of its extra time."""
 
@@ -240,13 +246,13 @@ def knowledge(measured: Mapping[str, Sequence[MeasuredRows]]) -> Physics:
         tables[name] = {**tables.get(name, {}), **judged}
     tables[ARCHITECTURE] = {"software_log_sd": 0.1}
     tables["ampere-ga10b"] = tables["rubin"] = {"software_log_sd": RELATED_LOG_SD}
-    for name, judged in PRODUCTS_FITTED.items():
+    for name, judged in FITTED_APART.items():
         tables[name] = {"software_log_sd": JUDGED["software_log_sd"], **judged}
     for architecture, groups in measured.items():
         fitted = quality(groups)
         print(architecture, fitted)
         own = {f"{group.batch.family}.software_log_sd": MEASURED_LOG_SD for group in groups}
-        own |= OLD_LIBRARIES.get(architecture, {}) | PRODUCTS_FITTED.get(architecture, {})
+        own |= OLD_LIBRARIES.get(architecture, {})
         tables[architecture] = {"software_log_sd": JUDGED["software_log_sd"], **own, **fitted}
         half = {n: halved(n, v) for n, v in fitted.items() if not n.endswith("_log_sd")}
         for sibling in SIBLINGS.get(architecture, ()):
@@ -255,7 +261,6 @@ def knowledge(measured: Mapping[str, Sequence[MeasuredRows]]) -> Physics:
         "python lab/fit_other_vendors.py",
         [
             "aiconfigurator: b60, vLLM: products, attention in bf16, experts",
-            "neusight/kernels_amd: MI100, fp32",
             "kernels/deepbench: MI25, M40, fp32",
         ],
         "shapes with an even checksum are fitted, the others scored; error sizes are "
@@ -272,8 +277,8 @@ def measured_groups(data: Path) -> dict[str, list[MeasuredRows]]:
     """Architecture -> rows that estimate its libraries."""
     old = {group.device: group for group in deepbench_groups(data)}
     found = {
-        "cdna": amd_neusight_groups(data), "gcn5": [old["MI25"]],
-        "maxwell": [old["M40"]], "xe2-hpg": [*b60_groups(data), *b60_expert_groups(data)],
+        "gcn5": [old["MI25"]], "maxwell": [old["M40"]],
+        "xe2-hpg": [*b60_groups(data), *b60_expert_groups(data)],
     }  # fmt: skip
     # a source's own test split is scored alone
     return {architecture: held_out(groups, False) for architecture, groups in found.items()}

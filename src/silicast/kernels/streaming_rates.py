@@ -14,7 +14,7 @@ from typing import final
 
 from silicast.hardware.device import Device
 from silicast.kernels.device_rates import data_rate
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics import constants_of, measured_constants
 
 GROUP = "streaming"
 
@@ -112,7 +112,7 @@ class StreamingRates:
         l2_per_s = peak_l2_per_s * constant("l2_fraction")
         swept = capacity * constant("reread_share")
         matrix_rate, matrix_peak = _matrix_rates(device)
-        matrix_share = load_physics("gemm").constants(device.architecture)["tensor_efficiency"]
+        matrix_share = constants_of("gemm", device.architecture)["tensor_efficiency"]
         return StreamingRates(
             cores=device.cores,
             launch_s=constant("launch_cycles") * constant("launch_factor") / clock,
@@ -163,9 +163,8 @@ def _matrix_rates(device: Device) -> tuple[float, float]:
 @lru_cache(maxsize=4096)
 def rates_of(device: Device, family: str, style: str = "") -> StreamingRates:
     """A device under the constants of the catalog; errors widened where it was not measured."""
-    physics = load_physics(GROUP)
-    table = physics.constants(device.architecture)
-    known = physics.is_measured(device.architecture)
+    table = constants_of(GROUP, device.architecture)
+    known = measured_constants(GROUP, device.architecture)
     return StreamingRates.of(
         device, family, table, 1.0 if known else table["transfer_widening"], style
     )

@@ -1,0 +1,110 @@
+"""Fits the streaming kernels of CDNA; writes catalog/physics/streaming_mfma.json.
+
+    OPENBLAS_NUM_THREADS=1 python -m lab.fit_streaming_mfma [--check]
+
+From NeuSight's vector kernels of MI100 (train split, shapes with an even checksum): first those of
+one element, then what norms and softmax have of their own. CDNA 2 takes the same constants.
+Deterministic; under a minute on one core.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lab import fitting
+from lab.fitting import Constants, F, Prior
+from silicast.kernels.physics import load_physics
+from silicast.kernels.streaming import analyse_stream
+from silicast.kernels.streaming_rates import GROUP, StreamingRates
+from silicast.validation.scorecard.rows import MeasuredRows, held_out
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.other_vendors import amd_neusight_groups
+
+RANGES = {
+    "stream_dispatch_s": 4.0, "stream_record_s": 4.0, "launch_cycles": 6.0, "dram_fraction": 2.0,
+    "l2_fraction": 6.0, "slot_s": 10.0, "core_bytes_per_clock": 6.0, "pipe_fraction": 4.0,
+    "block_bytes_per_clock": 6.0, "trip_cycles": 6.0, "reduction_cycles": 6.0,
+    "scatter_share": 20.0, "core_headroom": 2.0, "resident_from": 4.0, "resident_to": 4.0,
+}  # fmt: skip
+"""Constant -> how many times smaller or larger than other devices' it may be."""
+OF_ALL = (
+    "stream_dispatch_s", "stream_record_s", "launch_cycles", "dram_fraction", "l2_fraction",
+    "slot_s", "core_bytes_per_clock", "pipe_fraction", "resident_from", "resident_to",
+)  # fmt: skip
+OF_FAMILY = (
+    "stream_dispatch_s", "stream_record_s", "dram_fraction", "l2_fraction", "slot_s",
+    "core_bytes_per_clock", "block_bytes_per_clock", "trip_cycles", "reduction_cycles",
+)  # fmt: skip
+STAGES: Mapping[str, tuple[str, ...]] = {
+    "elementwise": OF_ALL,
+    "layernorm": tuple(f"layernorm.{name}" for name in OF_FAMILY),
+    "softmax": tuple(f"softmax.{name}" for name in (*OF_FAMILY, "scatter_share")),
+}
+WEIGHT = 0.01
+
+
+def log_ratio(rows: MeasuredRows, table: Mapping[str, float]) -> F:
+    """Log of predicted over measured time; predictions are never below the bound."""
+    model: Any = rows.model
+    batch = rows.batch
+    rates = StreamingRates.of(rows.hardware, batch.family, table)
+    found = analyse_stream(model.stream(batch.dims, batch.variant), batch.variant, rates)
+    ratio: F = np.log(np.maximum(found.time_s, found.bound_s) / rows.seconds)
+    return ratio
+
+
+def priors_of(names: Sequence[str], table: Mapping[str, float]) -> dict[str, Prior]:
+    """Where each constant starts, and how far it may go."""
+    found = {}
+    for name in names:
+        start, far = table.get(name, 1.0), RANGES[name.rpartition(".")[2]]
+        found[name] = (start, start / far, start * far)
+    return found
+
+
+def main() -> int:
+    every = [
+        part for part in amd_neusight_groups(data_folder()) if part.batch.family in STAGES
+    ]
+    others = load_physics(GROUP).default
+    table: Constants = dict(others)
+    scores = {}
+    for family, names in STAGES.items():
+        parts = [part for part in every if part.batch.family == family]
+        train = held_out(parts, False)
+        priors = priors_of(names, table)
+        start = {**table, **{name: prior[0] for name, prior in priors.items()}}
+        table = fitting.fit_within(
+            priors, lambda c, train=train: [log_ratio(part, c) for part in train], start,
+            sum(map(len, train)), weight=WEIGHT, steps=100,
+        )  # fmt: skip
+        for part in held_out(parts):
+            kind = ",".join(name for name, _ in part.batch.variant.flags) or family
+            scores[f"MI100 {kind}"] = fitting.percent(
+                log_ratio(part, table), "rows", "mape", "median", "p90", "bias"
+            )
+            print(f"MI100 {kind:12s}", scores[f"MI100 {kind}"], flush=True)
+    logs = np.concatenate([log_ratio(part, table) for part in held_out(every, False)])
+    shared = (table["device_log_sd"], table["family_log_sd"])
+    table["own_log_sd"] = fitting.own_log_sd(logs, shared, wider=1.1)
+    table["eager_error"] = 1.0
+    own = {name: x for name, x in table.items() if x != others.get(name)}
+    print(fitting.rounded(own))
+    about = fitting.card(
+        "OPENBLAS_NUM_THREADS=1 python -m lab.fit_streaming_mfma",
+        ["neusight/kernels_amd: MI100, fp32, train split"],
+        "every second shape is not fitted; scores are on these", {"held-out shapes": scores},
+    )  # fmt: skip
+    content = {
+        "format": 1, "card": about, **fitting.body(others, {"cdna": own}, {"cdna2": "cdna"}),
+    }  # fmt: skip
+    path = fitting.PHYSICS / "streaming_mfma.json"
+    return not fitting.write_json(path, content, check=fitting.asked("--check"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
