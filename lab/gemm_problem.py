@@ -66,7 +66,7 @@ def predict(rows: MeasuredRows, table: Mapping[str, float]) -> F:
     flat = from_specification(table, device)
     constants = selected(flat, recipe_of(rows), variant.library, variant.kernel)
     setting = Setting.of(variant, device, constants)
-    return estimate(setting, *sizes_of(rows))[0]
+    return estimate(setting, *sizes_of(rows))[0] * fitting.slowdowns(rows)
 
 
 def log_ratio(rows: MeasuredRows, table: Mapping[str, float]) -> F:

@@ -11,7 +11,7 @@ import numpy as np
 
 from lab import fitting
 from lab.fitting import Constants, F, Tables
-from silicast.kernels.moe import Columns, Setting, layer_of, selected, setting_with
+from silicast.kernels.moe import Columns, Setting, layer_of, selected, setting_with, with_exchange
 from silicast.kernels.moe_model import Layer, estimate
 from silicast.validation.scorecard.rows import MeasuredRows
 
@@ -30,7 +30,7 @@ SPREAD = {"device_log_sd": 0.06, "family_log_sd": 0.05, "unmeasured_device_log_s
 
 @dataclass(frozen=True)
 class Group:
-    """Rows that share a setting: device, style, format, part and gate."""
+    """Rows that share a setting: device, style, format, part and gate; ``seconds`` at boost."""
 
     setting: Setting
     architecture: str
@@ -56,7 +56,7 @@ def grouped(parts: Sequence[MeasuredRows]) -> Styles:
     for items in found.values():
         setting = items[0][0]
         layer = joined([layer_of(one, columns(part)) for one, part in items])
-        seconds = np.concatenate([part.seconds for _, part in items])
+        seconds = np.concatenate([part.seconds / fitting.slowdowns(part) for _, part in items])
         styles[setting.style].append(Group(setting, setting.device.architecture, layer, seconds))
     return dict(sorted(styles.items()))
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from silicast.composition.clock import power_state
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.framework_pass import predict_framework_pass
@@ -129,13 +128,3 @@ def test_experts_in_a_loop_wait_for_the_host() -> None:
     loop = asked("switchxl4", Framework(), weights="fp32", batch=1)
     host = next(child for child in loop.total.part.children if child.name == "host")
     assert host.exposed_ps > 24 * 4 * 20e6, "four experts in 24 layers, a trip each at least"
-
-
-def test_a_board_whose_campaigns_contradict_each_other() -> None:
-    state = power_state(find_device("P4"))
-    assert 0.3 < state.clock_share < 1.0
-    assert state.log_sd > 0
-    assert power_state(find_device("V100-PCIE-32GB")).log_sd == 0
-    held = asked(device="P4", weights="fp32", framework=Framework())
-    assert held.clock_hz == pytest.approx(state.clock_share * find_device("P4").clocks.boost_hz)
-    assert "power_state" in held.total.error.loadings

@@ -73,8 +73,8 @@ def test_more_work_never_raises_the_clock() -> None:
         share(BUDGET, np.full(400, 400.0), np.linspace(0.0, 500.0, 400)),
     ):
         assert (np.diff(held) <= 0).all()
-        assert held[0] == 1.0
         assert np.diff(held).min() > -0.1
+    assert float(share(BUDGET, 250.0, 20.0)) == 1.0
 
 
 def test_the_law_agrees_with_itself_at_another_clock() -> None:
@@ -139,7 +139,7 @@ def test_a_hot_board_is_slower_than_a_cool_one_the_more_the_shorter_the_kernel()
     model = implementation_for("gemm", "simt")
     assert model is not None
     ratio = []
-    for size in (2048, 4096, 16384):
+    for size in (4096, 6144, 16384):
         batch = OpBatch.of([product(size=size)])
         boost, cool, hot = (
             float(model.times(batch, H100.in_state(state)).estimate_s[0])

@@ -1,0 +1,167 @@
+"""One power law: a kernel alone, in a program and in an engine's step slows down alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from silicast.composition.deployment import Deployment
+from silicast.composition.engine import find_engine
+from silicast.composition.machine import Machine
+from silicast.composition.program import predict_program
+from silicast.composition.states import BatchStates
+from silicast.composition.step import StepModel
+from silicast.core.numerics import F64
+from silicast.hardware.catalog import find_device
+from silicast.hardware.device import Device
+from silicast.kernels import power
+from silicast.kernels.implementation import implementation_for
+from silicast.learning.dispatch import time_of
+from silicast.learning.tiers import kernel_times
+from silicast.workload.graph import Block, Graph, Node
+from silicast.workload.models import find_model
+from silicast.workload.op import Op, OpBatch, Variant
+from silicast.workload.plan import Plan
+from silicast.workload.precision import Precision
+
+FEW = settings(max_examples=60, deadline=None)
+BOARDS = {
+    **{name: find_device(name) for name in ("L4", "L40S", "T4", "P4", "A40", "H100")},
+    "H100 under a limit": replace(find_device("H100"), power_cap_w=350.0),
+}
+SIXTEEN = {"T4": "fp16", "P4": "fp16"}
+"""Formats of boards that have no bf16."""
+
+
+@lru_cache(maxsize=64)
+def machine(board: str) -> Machine:
+    """The board under an engine whose host takes no time."""
+    engine = find_engine("torch-eager")
+    host = msgspec.structs.replace(
+        engine.host, dispatch_us=0.0, between_us=0.0, step_us=0.0, gap_us=0.0
+    )
+    table = msgspec.structs.replace(engine.launch, prefill="graph", decode="graph")
+    return Machine(BOARDS[board], msgspec.structs.replace(engine, host=host, launch=table))
+
+
+@st.composite
+def ops(draw: st.DrawFn, sixteen: str) -> Op:
+    """Kernels that take long enough to heat a board."""
+    size = st.integers(2048, 16384)
+    kind = draw(st.sampled_from(("product", "product fp32", "prefill", "decode", "norm")))
+    if kind.startswith("product"):
+        dtype = "fp32" if kind.endswith("fp32") else sixteen
+        return Op.make("gemm", Variant(dtype), m=draw(size), n=draw(size), k=draw(size), batch=1)
+    heads = {"num_heads": 32, "num_kv_heads": 8, "head_dim": 128}
+    if kind == "prefill":
+        length = draw(size)
+        variant = Variant(sixteen, flags=(("causal", True),))
+        return Op.make("attention_prefill", variant, q_len=(length,), kv_len=(length,), **heads)
+    if kind == "decode":
+        length = draw(size)
+        return Op.make("attention_decode", Variant(sixteen), kv_len=length, batch=64, **heads)
+    return Op.make("rmsnorm", Variant(sixteen), tokens=draw(size), hidden=8192, residual=0)
+
+
+@st.composite
+def kernels(draw: st.DrawFn) -> tuple[str, Op]:
+    board = draw(st.sampled_from(sorted(BOARDS)))
+    return board, draw(ops(SIXTEEN.get(board, "bf16")))
+
+
+def alone(op: Op, device: Device) -> float:
+    return time_of(op, device).estimate_s
+
+
+@given(kernels())
+@FEW
+def test_a_kernel_takes_as_long_in_a_program_as_on_a_hot_board(drawn: tuple[str, Op]) -> None:
+    board, op = drawn
+    nodes = tuple(Node(f"n{i}", op, output_bytes=1 << 20) for i in range(3))
+    found = predict_program(machine(board), Graph("same", (Block("forward", nodes),)))
+    inside, run = found.times.nodes.time_s[0, 0], found.model.graph.nodes[0].op
+    assert inside == pytest.approx(alone(run, BOARDS[board].in_state("hot")), rel=5e-3)
+
+
+@given(kernels())
+@FEW
+def test_boost_is_quickest_and_a_hot_board_slowest(drawn: tuple[str, Op]) -> None:
+    board, op = drawn
+    boost, cool, hot = (
+        alone(op, BOARDS[board].in_state(state)) for state in ("boost", "cool", "hot")
+    )
+    assert boost <= cool <= hot * (1.0 + 1e-12)
+    assert hot <= boost / power.MIN_CLOCK_SHARE
+
+
+@given(kernels(), st.floats(0.4, 1.0))
+@FEW
+def test_a_lower_limit_never_makes_a_kernel_quicker(drawn: tuple[str, Op], share: float) -> None:
+    board, op = drawn
+    device = BOARDS[board].in_state("hot")
+    assert device.power_cap_w is not None
+    weak = replace(device, power_cap_w=share * device.power_cap_w)
+    assert alone(op, weak) >= alone(op, device) * (1.0 - 1e-12)
+
+
+@given(st.lists(kernels(), min_size=2, max_size=6))
+@FEW
+def test_a_kernel_is_slowed_alike_alone_and_in_a_batch(drawn: list[tuple[str, Op]]) -> None:
+    board = drawn[0][0]
+    groups: dict[tuple[str, Variant], list[Op]] = {}
+    for _, op in (each for each in drawn if SIXTEEN.get(each[0]) == SIXTEEN.get(board)):
+        groups.setdefault((op.family, op.variant), []).append(op)
+    for (family, _), same in groups.items():
+        model = implementation_for(family, "simt")
+        assert model is not None
+        for state in ("cool", "hot"):
+            device = BOARDS[board].in_state(state)
+            many = kernel_times(model, OpBatch.of(same), device)
+            for row, op in enumerate(same):
+                one = kernel_times(model, OpBatch.single(op), device)
+                assert many.estimate_s[row] == one.estimate_s
+
+
+@pytest.mark.parametrize("board", ["L4", "L40S", "A40", "H100", "H100 under a limit"])
+def test_every_kernel_of_a_step_is_slowed_by_the_law_of_kernels(board: str) -> None:
+    deployment = Deployment.of(
+        model=find_model("Llama-3.1-8B"), device=BOARDS[board], engine=find_engine("vllm"),
+        plan=Plan(), precision=Precision.of(recipe="bf16"),
+    )  # fmt: skip
+    model = StepModel.of(deployment)
+    states = BatchStates.prefill([8192])
+    boosted = model.steps(states)
+    hz = model.held_clock(boosted, 0)
+    held = model.at_clock(boosted, states, hz, np.zeros(1, dtype=np.int64))
+    device = model.machine.boosted_device
+    share = hz / device.clocks.boost_hz
+    joules = sum(model.joules(boosted, 0))
+    assert share < 1.0 or joules / float(boosted.total_s[0]) < BOARDS[board].power_cap_w  # type: ignore[operator]
+    checked = 0
+    for call in boosted.nodes.calls:
+        if call.batch is None or share == 1.0:
+            continue
+        found = implementation_for(call.batch.family, "simt")
+        assert found is not None
+        batch, analysis_s = call.batch, call.times.analysis.time_s  # type: ignore[union-attr]
+
+        def at(rows: OpBatch, slow: Device, model=found) -> F64:  # type: ignore[no-untyped-def]
+            return model.times(rows, slow).analysis.time_s
+
+        factor = power.slowdown(
+            batch, device, np.full(len(batch), share) if not batch.numbers else share,  # type: ignore[arg-type]
+            analysis_s, at,
+        )  # fmt: skip
+        for place, index in enumerate(call.members):
+            own = np.ravel(factor)[int(call.ops[place]) * call.count]
+            assert held.nodes.time_s[index, 0] == pytest.approx(
+                boosted.nodes.time_s[index, 0] * own, rel=5e-3
+            )
+            checked += 1
+    assert checked > 5 or share == 1.0
