@@ -207,7 +207,8 @@ class Breakdown:
         once = weighted.sum(axis=1)
         own = np.divide(spread, once, out=np.zeros_like(once), where=once > 0.0)
         tiers = nodes.tiers[:, self._typical]
-        return Sum(exposed, own, nodes.shared, tiers, between + waited, waited)
+        heat = self.model.machine.state_log_sd(self.times.clock_hz)
+        return Sum(exposed, own, nodes.shared, tiers, between + waited, waited, heat)
 
     def prediction(
         self, part: Part, *, direction: Direction | None = None, caveats: Sequence[str] = ()

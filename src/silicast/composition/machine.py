@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, final
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, final
 from silicast.composition.engine import Engine
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
+from silicast.kernels import power
 from silicast.learning.tiers import ALL_SHIPPED, Evidence
 
 if TYPE_CHECKING:
@@ -75,3 +77,9 @@ class Machine:
     def boosted_device(self) -> Device:
         """The device as kernels of a pass are timed: its limit slows the pass as a whole."""
         return self.limited_device.in_state("boost")
+
+    def state_log_sd(self, clock_hz: float) -> float:
+        """Log sd of a pass at a clock that the power limit holds, or the user's own."""
+        most = min(self.device.clocks.boost_hz, self.clock_hz or math.inf)
+        share = min(clock_hz / most, 1.0)
+        return power.state_log_sd(share, self.device)

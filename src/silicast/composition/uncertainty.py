@@ -83,6 +83,7 @@ class Sum:
         shared: per node, loadings on shared factors; nodes of one call have one and the same.
         tiers: of each node, as a place in ``core.prediction.TIERS``, shape (nodes,).
         host_s: host time that the device waits for; launch_s: the part that launches kernels.
+        state_log_sd: of the power state that the device is in.
     """
 
     seconds: F64
@@ -91,6 +92,7 @@ class Sum:
     tiers: I64
     host_s: float = 0.0
     launch_s: float = 0.0
+    state_log_sd: float = 0.0
 
 
 @final
@@ -197,6 +199,7 @@ class Uncertainty:
         if HOST in measured:
             host = min(host, known["measured.host_log_sd"])
             launch = None if launch is None else min(launch, known["measured.host_log_sd"])
+        linear["power_state"] = total.state_log_sd * (whole - total.host_s) / whole
         linear[HOST] = total.host_s * host / whole
         if launch is not None:
             linear[HOST] += total.launch_s * (launch - host) / whole

@@ -395,9 +395,16 @@ class Estimates(Struct, frozen=True):
         return own
 
     def interval(self, estimate_s: F64, variance: F64) -> tuple[F64, F64]:
-        """5 % and 95 % quantiles of an estimate whose log has a variance; not below the bound."""
+        """5 % and 95 % quantiles of an estimate whose log has a variance; not below the bound.
+
+        Where a power limit slows the kernel, another day's board may be slower still.
+        """
         spread = exp_fixed(Z90 * xp.sqrt(variance))
-        return xp.maximum(estimate_s / spread, self.analysis.bound_s), estimate_s * spread
+        low = xp.maximum(estimate_s / spread, self.analysis.bound_s)
+        if self.clock_share is not None and not xp.all_of(self.clock_share >= 1.0):
+            heat = power.state_log_sd(self.clock_share, self.shared.device)
+            spread = exp_fixed(Z90 * xp.sqrt(variance + heat * heat))
+        return low, estimate_s * spread
 
 
 BLOCK = 1 << 15

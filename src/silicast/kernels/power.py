@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, TypeVar, final
 
 import numpy as np
 
@@ -44,6 +44,7 @@ CLOCKS = (*(1.0 - step / 40.0 for step in range(21)), *(0.47 * 0.93**step for st
 """Shares of the boost clock at which work is evaluated: a kernel turns from memory to compute bound
 within a few percent.
 """
+N = TypeVar("N", float, F64)
 _FALLING = tuple(-share for share in CLOCKS)
 
 
@@ -234,6 +235,13 @@ def held_share(analysis: Analysis, dtype: str, device: Device, seconds: F64) -> 
     heat = seconds / (seconds + own.heat_s)
     found: F64 = 1.0 - heat * (1.0 - share)
     return found
+
+
+def state_log_sd(share: N, device: Device) -> N:
+    """Log sd of times upwards: campaigns of different days slow a board further the more its limit
+    slows it.
+    """
+    return load_physics(PHYSICS).constants(device.architecture)["state_spread"] * (1.0 - share)
 
 
 def slowdown(
