@@ -3,10 +3,12 @@
     python lab/fit_power.py [--dry] [--transfer]
 
 Large products keep the tensor cores busy at a nearly constant share of their clock, so their
-throughput gives the clock that the board held. Free per architecture: energy per operation, heating
-time of a campaign, and that share (pulled weakly to 0.9; it goes into the card only, for the models
-of kernels have their own). Fused-MoE products of two Ada boards give the clock below which the
-voltage stays constant; those of four boards are predicted as a check.
+throughput gives the clock that the board held: cool, in campaigns that measure kernels, and hot,
+where a meter showed it at its limit. Free per architecture: energy per operation, heating time of a
+cool campaign, and that share (pulled weakly to 0.9; it goes into the card only, for the models of
+kernels have their own). Fused-MoE products of two Ada boards give the clock below which the voltage
+stays constant; those of four boards are predicted as a check. Pascal's energy of an FMA is from the
+train split of NeuSight's P4 and P100.
 """
 
 from __future__ import annotations
@@ -22,10 +24,13 @@ from lab import fitting
 from lab.fitting import Constants, F, Tables
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.power import Activity, budget_from, share_within
+from silicast.kernels.implementation import Estimates
+from silicast.kernels.physics import load_physics
+from silicast.kernels.power import Draw, board_from, clock_share, drawn
 from silicast.validation.scorecard.rows import MeasuredRows, least_hashed
 from silicast.validation.scorecard.suite import data_folder
-from silicast.validation.scorecard.suites.gemm import bf16_rows, vidur_rows
+from silicast.validation.scorecard.suites.energy import power_rows
+from silicast.validation.scorecard.suites.gemm import bf16_rows, fp32_rows, vidur_rows
 from silicast.validation.scorecard.suites.moe import layer_held_out, pipeweave_rows
 
 ASSUMED = {
@@ -36,9 +41,30 @@ ASSUMED = {
     "relative_energy.nvfp4": 0.3,
     "relative_energy.mxfp4": 0.3,
     "relative_energy.tf32": 2.0,
-    "relative_energy.fp32": 8.0,  # fused multiply-adds outside the tensor cores
+    "relative_energy.fp32": 4.0,  # in matrix units
+    "fma_operation_j": 1.2e-11,
+    "floor_share": 0.5,
+    "state_spread": 0.8,
 }
+"""The last three: an operation of the FMA units in 16 to 12 nm, at 1.7 GHz; how far cores' voltage
+falls; and what campaigns of different days differ by, log sd over the share of the clock that the
+limit takes: L20 and L40S to RTX 6000 Ada 0.7, L40S 0.9, H200 0.2, B200 0.6, GB200 1.0, P4 1.3."""
 DEFAULT = {**ASSUMED, "operation_j": 1.5e-12, "reference_hz": 1.7e9, "campaign_heat_s": 1e-3}
+FMA_J = {
+    "ampere": 9e-12, "ampere-ga10x": 9e-12, "hopper": 5.9e-12, "blackwell": 6.3e-12, "ada": 7e-12,
+    "blackwell-rtx": 7e-12,
+}  # fmt: skip
+"""Energy of an operation of the FMA units at the reference clock. Hopper's and Blackwell's are a
+core's own power over its 256 operations a clock, and eight operations of matrix units, both metered
+(lab/fit_energy.py); the others are assumed: an RTX 4090 takes most of its limit for them."""
+PASCAL: Constants = {"floor_share": 1.0, "campaign_heat_s": 0.3, "reference_hz": 1.113e9}
+"""Its clocks are near the lowest voltage. The heating time is judged: NeuSight's campaigns of P4
+differ (its README), and kernels are predicted for the one that was not throttled. One kernel of
+0.3 s, repeated some ten times, takes as long as a heat sink to warm up."""
+PASCAL_BOARDS = ("P4", "P100-PCIE-16GB")
+FMA_SCAN = np.geomspace(1e-11, 6e-11, 37)
+THROTTLED_HEAT_S = 0.01
+"""Heating time in P4's throttled train rows: the best of 0.01 to 1."""
 GDDR_BYTE_J = 8e-11
 UNCHANGED = (
     "volta", "pascal", "maxwell", "turing", "gcn5", "cdna", "cdna2", "cdna3", "cdna4",
@@ -58,15 +84,16 @@ tell: of shapes that some give in GFLOP/s and others in percent of a peak, MI100
 of the boost clock, in 16 and in 32 bits alike (lab/fit_gemm_mfma.py)."""
 MATRIX_FP32 = {"relative_energy.fp32": 4.0, "campaign_heat_s": 2e-5}
 """Of both: an operation takes as much longer as it takes more energy, so that a pipe's watts do not
-depend on the format; and shares of the peak in the tables do not fall with a kernel's duration, from
-20 us on."""
+depend on the format; and shares of the peak in the tables do not fall with a kernel's duration,
+from 20 us on."""
 CDNA4: Constants = {"rate_exponent": RATE_EXPONENT, "reference_rate": RATE}
 """None of its kernels was fitted: its cores are twice as wide as CDNA 3's."""
 BOARDS = {"hopper": "H100-SXM-80GB", "ampere": "A100-SXM-80GB", "ada": "L40S",
           "blackwell": "B200-SXM-180GB"}  # fmt: skip
-GDDR = ("ada", "ampere-ga10x", "blackwell-rtx", "turing")
+GDDR = ("ada", "ampere-ga10x", "blackwell-rtx", "turing", "pascal")
 TENSOR_PULL = 30.0
-HOT_S = 1.0
+FEW = 20
+"""Fewer rows at the limit say little of a campaign."""
 DRAM_SHARE = 0.2
 """Activity of main memory assumed under large products."""
 CHECKED = {
@@ -92,12 +119,27 @@ def reached(rows: MeasuredRows) -> F:
     return share
 
 
-def held_share(device: Device, constants: Mapping[str, float], utilisation: float, seconds: F) -> F:
-    """Clock share of kernels of this duration, by the law of kernels/power.py."""
-    watts = budget_from(device, "bf16", constants)
-    share = share_within(watts, Activity(utilisation, "bf16", DRAM_SHARE))
-    held: F = np.asarray(1.0 - seconds / (seconds + watts.heat_s) * (1.0 - share))
+def held_share(
+    device: Device, constants: Mapping[str, float], utilisation: float, seconds: F | None = None
+) -> F:
+    """Clock share of kernels of this duration on a cool board, by the law of kernels/power.py.
+
+    Args:
+        seconds: None = a hot board.
+    """
+    own = board_from(device, "bf16", constants)
+    core_w = own.matrix_w * utilisation * (device.clocks.boost_hz / device.clocks.max_hz)
+    memory_w = DRAM_SHARE * device.dram.bandwidth_bytes_per_s * own.byte_j
+    share = clock_share(own, np.array([core_w]), np.array([memory_w]))
+    if seconds is None:
+        return share
+    held: F = 1.0 - seconds / (seconds + own.heat_s) * (1.0 - share)
     return held
+
+
+def at_limit(rows: MeasuredRows) -> MeasuredRows:
+    """Large products of a board that the meter shows at its limit."""
+    return busy(rows.take(rows.values["watts"] >= 0.95 * rows.values["cap_w"]))
 
 
 def at_clock(energy: float, reference_hz: float, hz: float) -> float:
@@ -111,19 +153,22 @@ def constants_of(architecture: str, **own: float) -> Constants:
     return {**ASSUMED, **dram, **own}
 
 
-def fit(parts: list[MeasuredRows], reference_hz: float) -> tuple[float, float, float]:
+def fit(
+    parts: list[MeasuredRows], hot: list[MeasuredRows], reference_hz: float
+) -> tuple[float, float, float]:
     """Energy at the reference clock, heating time and tensor share of one architecture."""
     start = np.log([1.5e-12, 1e-3, 0.9])
 
     def residuals(logs: F) -> F:
         energy, heat_s, tensor = np.exp(logs)
         found = []
-        for rows in parts:
+        for rows in (*parts, *hot):
             constants = constants_of(
                 rows.hardware.architecture,
                 operation_j=energy, reference_hz=reference_hz, campaign_heat_s=heat_s,
             )  # fmt: skip
-            share = held_share(rows.hardware, constants, tensor, rows.seconds)
+            seconds = rows.seconds if "watts" not in rows.values else None
+            share = held_share(rows.hardware, constants, tensor, seconds)
             found.append(np.log(reached(rows) / (tensor * share)))
         pull = (logs - start) * np.array([3.0, 2.0, TENSOR_PULL])
         return np.concatenate([*found, pull])
@@ -141,8 +186,8 @@ def moe_reached(rows: MeasuredRows) -> float:
     return float(np.quantile(share[d["tokens"] * d["topk"] >= 512 * d["experts"]], 0.9))
 
 
-def floor_hz(products: Mapping[str, MeasuredRows], constants: Mapping[str, float]) -> float:
-    """The clock below which voltage stays, from a board far over its limit.
+def floor_share(products: Mapping[str, MeasuredRows], constants: Mapping[str, float]) -> float:
+    """The share of the boost clock below which voltage stays, from a board far over its limit.
 
     With the tensor share that the other board's kernel reaches, power in proportion to the clock
     below the floor is the limit at the clock that this one's kernel reaches.
@@ -152,10 +197,35 @@ def floor_hz(products: Mapping[str, MeasuredRows], constants: Mapping[str, float
         for rows in (products[gpu] for gpu in FLOOR_BOARDS)
     )
     device = find_device(FLOOR_BOARDS[1])
-    watts = budget_from(device, "bf16", constants)
-    left = watts.cap_w - watts.idle_w - DRAM_SHARE * watts.dram_w
-    growth = left / (capped * watts.core_w)
-    return float(growth**0.6 * device.clocks.boost_hz) if capped < free else 0.0
+    own = board_from(device, "bf16", constants)
+    memory_w = DRAM_SHARE * device.dram.bandwidth_bytes_per_s * own.byte_j
+    core_w = own.matrix_w * (device.clocks.boost_hz / device.clocks.max_hz)
+    growth = (own.limit_w - own.idle_w - memory_w) / (capped * core_w)
+    return float(growth**0.6) if capped < free else constants["floor_share"]
+
+
+def pascal_fma_j(parts: list[MeasuredRows]) -> float:
+    """Energy of an FMA that brings products nearest to what throttled boards measured."""
+    timed: list[tuple[MeasuredRows, Estimates, Draw]] = []
+    base = constants_of("pascal", operation_j=DEFAULT["operation_j"], **PASCAL)
+    base["campaign_heat_s"] = THROTTLED_HEAT_S
+    for rows in parts:
+        found = rows.model.estimates(rows.batch, rows.hardware.in_state("boost"))
+        timed.append(
+            (rows, found, drawn(found.analysis, "fp32", rows.hardware, found.estimate_s))
+        )  # fmt: skip
+    shipped = load_physics("power").constants("pascal")["fma_operation_j"]
+    errors = []
+    for energy in FMA_SCAN:
+        left = []
+        for rows, found, draw in timed:
+            own = board_from(rows.hardware, "fp32", {**base, "fma_operation_j": float(energy)})
+            share = clock_share(own, draw.core_w * (energy / shipped), draw.memory_w)
+            held = 1.0 - rows.seconds / (rows.seconds + own.heat_s) * (1.0 - share)
+            ratio = np.abs(np.log(found.estimate_s / held / rows.seconds))
+            left.append(float(np.minimum(ratio, 1.0).mean()))
+        errors.append(np.mean(left))
+    return float(FMA_SCAN[int(np.argmin(errors))])
 
 
 def moe_check(
@@ -170,7 +240,7 @@ def moe_check(
         device, measured = find_device(gpu), moe_reached(products[gpu])
         constants = constants_of(device.architecture, **fitted[device.architecture])
         busy_share = tensor[device.architecture]
-        share = float(held_share(device, constants, busy_share, np.array([HOT_S]))[0])
+        share = float(held_share(device, constants, busy_share)[0])
         found[gpu] = {
             "board": status, "measured_p90": round(measured, 3), "clock_share": round(share, 3),
             "tensor_share": round(busy_share, 3), "predicted": round(share * busy_share, 3),
@@ -187,19 +257,33 @@ def main() -> None:
         groups.setdefault(rows.hardware.architecture, []).append(busy(rows))
     vidur = [rows for rows in vidur_rows(data, 20_000) if rows.device == "A40"]
     groups["ampere-ga10x"] = [busy(rows) for rows in vidur]
+    hot: dict[str, list[MeasuredRows]] = {}
+    for rows in power_rows(data, "gemm", 20_000, held_out=False):
+        if rows.batch.variant.dtype == "bf16" and len(large := at_limit(rows)) >= FEW:
+            hot.setdefault(rows.hardware.architecture, []).append(large)
     products = {rows.device: rows for rows in pipeweave_rows(data)}
     fitted: Tables = {}
     tensor: dict[str, float] = {}
     for architecture, parts in sorted(groups.items()):
         reference = find_device(parts[0].device).clocks.boost_hz
-        energy, heat_s, tensor[architecture] = fit(parts, reference)
+        energy, heat_s, tensor[architecture] = fit(parts, hot.get(architecture, []), reference)
         fitted[architecture] = {
             "operation_j": energy, "reference_hz": reference, "campaign_heat_s": heat_s,
         }  # fmt: skip
         print(architecture, {n: float(f"{v:.3g}") for n, v in fitted[architecture].items()})
     ada = constants_of("ada", **fitted["ada"])
-    fitted["ada"]["floor_hz"] = floor_hz(products, ada)
-    print("ada floor", f"{fitted['ada']['floor_hz'] / 1e6:.0f} MHz")
+    fitted["ada"]["floor_share"] = floor_share(products, ada)
+    print("ada floor", f"{fitted['ada']['floor_share']:.3f}")
+    trained = [
+        least_hashed(rows.take(~rows.held_out), 600)
+        for rows in fp32_rows(data) if rows.device in PASCAL_BOARDS and (~rows.held_out).any()
+    ]  # fmt: skip
+    fitted["pascal"] = {
+        **PASCAL, "operation_j": at_clock(
+            DEFAULT["operation_j"], DEFAULT["reference_hz"], PASCAL["reference_hz"]
+        ), "fma_operation_j": pascal_fma_j(trained),
+    }  # fmt: skip
+    print("pascal", fitted["pascal"])
     check = moe_check(products, fitted, tensor)
     for gpu, figures in check.items():
         print(f"{gpu:14}", figures)
@@ -213,6 +297,8 @@ def main() -> None:
         "operation_j": blend, "reference_hz": workstation,
         "campaign_heat_s": workshop["campaign_heat_s"],
     }  # fmt: skip
+    for architecture, energy in FMA_J.items():
+        fitted[architecture]["fma_operation_j"] = energy
     if fitting.asked("--transfer"):
         write_transfer(fitted)
         return
@@ -264,6 +350,8 @@ def write(
             "kernels/aic_gemm_bf16_repeats.parquet: shapes with every dimension >= 2048",
             "serving/vidur_linear_ops.parquet: A40, 2048 tokens or more",
             "pipeweave/kernel_moe_w13.parquet: L20 and RTX 6000 Ada, for the floor",
+            "aiconfigurator/gemm.parquet: bf16, 95 % of the power limit and more",
+            "neusight/kernels_nvidia.parquet: P4 and P100, train split",
         ],
         "one in five (n, k) pairs and one in five layers of experts never fitted; of "
         "pipeweave/kernel_moe_w13 L20 and RTX 6000 Ada say the floor, A40 and H20 are only "
@@ -274,11 +362,11 @@ def write(
                 name: round(value, 3) for name, value in tensor.items()
             },
         },
-        "idle share, DRAM energy and the relative energies are assumed "
+        "idle share, DRAM energy, the relative energies and those of FMA units but Pascal's, "
+        "state_spread and Pascal's heating time are assumed or judged "
         "from general knowledge; blackwell-rtx is the geometric mean of ada and blackwell; "
         "ampere-ga10x stays at the start of its fit (A40's cap does not bind in it); turing "
-        "has GDDR's energy a byte and else the default; pascal has the default, HBM's, "
-        "although P4 has GDDR5",
+        "and pascal have GDDR's energy a byte, although P100 has HBM",
     )
     content = {"format": 1, "card": about, **fitting.body(default, fitted)}
     fitting.write_json(fitting.PHYSICS / "power.json", content)
