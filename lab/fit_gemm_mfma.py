@@ -193,7 +193,9 @@ def fit_untuned(parts: Sequence[Part], table: Constants) -> Constants:
         dtype, mark = part.variant.dtype, _mark(part)
         if dtype not in ("bf16", "fp16"):
             names = [name for name in LOOP if name not in CHIP]
-            table = fit([part], table, around_of(table, f"{dtype}.", mark, table.__getitem__, names))
+            table = fit(
+                [part], table, around_of(table, f"{dtype}.", mark, table.__getitem__, names)
+            )
     for part in parts:
         prefix = "" if part.variant.dtype == "bf16" else f"{part.variant.dtype}."
         table[f"{prefix}independent_log_sd{_mark(part)}"] = spread(part, table)
@@ -280,7 +282,7 @@ def start_of() -> Constants:
     plain = {n: x for n, x in others.items() if "." not in n and ":" not in n}
     kept = {
         n: x for n, x in others.items()
-        if ":" not in n and n.rpartition(".")[2] in FROM_OTHERS or n.startswith("fp64_fma.")
+        if (":" not in n and n.rpartition(".")[2] in FROM_OTHERS) or n.startswith("fp64_fma.")
     }  # fmt: skip
     eager = {n: others[n] for n in ("fp32.stream_launch_s", "fp32.stream_launch_log_sd")}
     chip = {"page_miss_share": 0.0, "smem_bytes_per_clock": SMEM_BYTES_PER_CLOCK}

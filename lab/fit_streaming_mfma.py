@@ -67,9 +67,7 @@ def priors_of(names: Sequence[str], table: Mapping[str, float]) -> dict[str, Pri
 
 
 def main() -> int:
-    every = [
-        part for part in amd_neusight_groups(data_folder()) if part.batch.family in STAGES
-    ]
+    every = [part for part in amd_neusight_groups(data_folder()) if part.batch.family in STAGES]
     others = load_physics(GROUP).default
     table: Constants = dict(others)
     scores = {}
