@@ -259,7 +259,8 @@ def slowdown(
         return _between_clocks(batch, device, share, time_s, at)
     found = np.ones(len(share))
     slow = np.flatnonzero(share < 1.0)
-    places = np.array([place_of(each) for each in share[slow].tolist()], dtype=np.int64)
+    places = np.searchsorted(_FALLING, -share[slow], side="right") - 1
+    places = np.minimum(places, len(CLOCKS) - 2)
     for place in np.unique(places).tolist():
         rows = slow[places == place]
         found[rows] = _between_clocks(batch.rows(rows), device, share[rows], time_s[rows], at)

@@ -87,5 +87,6 @@ def test_twice_the_tokens_are_four_times_the_work(library: str, device: str) -> 
     dtype = "fp16" if device == "T4" else "bf16"
     ops = [Op(op.family, op.dims, Variant(dtype, dtype, library, flags=(("causal", False),)))
            for op in ops]  # fmt: skip
-    short, long = (seconds(op, find_device(device)) for op in ops)
+    free = find_device(device).in_state("boost")  # the longer is slowed more where a limit binds
+    short, long = (seconds(op, free) for op in ops)
     assert 3.4 < long / short < 4.4
