@@ -17,6 +17,7 @@ import numpy as np
 from silicast.core.compiled import read_toml
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
+from silicast.hardware.device import PowerState
 from silicast.kernels.implementation import KernelTimes
 from silicast.learning.tiers import ALL_SHIPPED, Evidence, kernel_times
 from silicast.validation.scorecard.rows import Labels, MeasuredRows
@@ -35,9 +36,13 @@ def resting(on: Evidence) -> Iterator[None]:
         EVIDENCE.reset(token)
 
 
-def predicted(rows: MeasuredRows) -> KernelTimes:
-    """Times of measured kernels, on the evidence that suites are scored with."""
-    return kernel_times(rows.model, rows.batch, rows.hardware, EVIDENCE.get())
+def predicted(rows: MeasuredRows, state: PowerState = "cool") -> KernelTimes:
+    """Times of measured kernels, on the evidence that suites are scored with.
+
+    Args:
+        state: in which the board was.
+    """
+    return kernel_times(rows.model, rows.batch, rows.hardware.in_state(state), EVIDENCE.get())
 
 
 @final

@@ -160,9 +160,11 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
 
 
 def _load(data: Path, count: int, *, long: bool) -> list[Timed]:
-    """Rows with our times; short ones of single kernels only (blocks repeat too seldom)."""
+    """Rows with our times on hot boards, which long calls are measured on; short ones of single
+    kernels only (blocks repeat too seldom).
+    """
     return [
-        (rows, predicted(rows))
+        (rows, predicted(rows, "hot" if long else "cool"))
         for name in (TABLES if long else LONG_S)
         for rows in power_rows(
             data, name, count if name in LONG_S else max(count // 4, 1), held_out=True, long=long
