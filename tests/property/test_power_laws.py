@@ -21,7 +21,7 @@ from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels import power
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.implementation import Implementation, implementation_for
 from silicast.learning.dispatch import time_of
 from silicast.learning.tiers import kernel_times
 from silicast.workload.graph import Block, Graph, Node
@@ -151,7 +151,7 @@ def test_every_kernel_of_a_step_is_slowed_by_the_law_of_kernels(board: str) -> N
         assert found is not None
         batch, analysis_s = call.batch, call.times.analysis.time_s  # type: ignore[union-attr]
 
-        def at(rows: OpBatch, slow: Device, model=found) -> F64:  # type: ignore[no-untyped-def]
+        def at(rows: OpBatch, slow: Device, model: Implementation = found) -> F64:
             return model.times(rows, slow).analysis.time_s
 
         factor = power.slowdown(
