@@ -57,8 +57,8 @@ FMA_J = {
 """Energy of an operation of the FMA units at the reference clock. Hopper's and Blackwell's are a
 core's own power over its 256 operations a clock, and eight operations of matrix units, both metered
 (lab/fit_energy.py); the others are assumed: an RTX 4090 takes most of its limit for them."""
-PASCAL: Constants = {"floor_share": 1.0, "campaign_heat_s": 0.3, "reference_hz": 1.113e9}
-"""Its clocks are near the lowest voltage. The heating time is judged: NeuSight's campaigns of P4
+PASCAL: Constants = {"floor_hz": 1.6e9, "reference_hz": 1.6e9, "campaign_heat_s": 0.3}
+"""Assumed: up to that clock its voltage is the lowest. The heating time is judged: NeuSight's campaigns of P4
 differ (its README), and kernels are predicted for the one that was not throttled. One kernel of
 0.3 s, repeated some ten times, takes as long as a heat sink to warm up."""
 PASCAL_BOARDS = ("P4", "P100-PCIE-16GB")

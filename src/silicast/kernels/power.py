@@ -108,7 +108,7 @@ def board_from(device: Device, dtype: str, c: Mapping[str, float]) -> Board:
     recipe = RECIPES.get(dtype)
     compute = recipe.compute if recipe else dtype
     built_hz, own_hz = as_built(device).clocks.boost_hz, device.clocks.boost_hz
-    floor_hz = c["floor_share"] * built_hz
+    floor_hz = _floor_hz(built_hz, c)
     clock = max(own_hz, floor_hz) / c["reference_hz"]
     fma_w = _full_rate(device) * c["fma_operation_j"] * energy_growth(clock)
     return Board(
@@ -171,8 +171,13 @@ def as_built(device: Device) -> Device:
 def voltage_hz(device: Device) -> float:
     """The clock whose voltage the device runs at: its boost clock, but not below the floor."""
     constants = load_physics(PHYSICS).constants(device.architecture)
-    floor = constants["floor_share"] * as_built(device).clocks.boost_hz
-    return max(device.clocks.boost_hz, floor)
+    floor_hz = _floor_hz(as_built(device).clocks.boost_hz, constants)
+    return max(device.clocks.boost_hz, floor_hz)
+
+
+def _floor_hz(boost_hz: float, c: Mapping[str, float]) -> float:
+    """The clock below which voltage stays: a share of the board's, or the architecture's own."""
+    return max(c["floor_share"] * boost_hz, c.get("floor_hz", 0.0))
 
 
 def energy_growth(clock: float) -> float:
