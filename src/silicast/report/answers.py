@@ -191,12 +191,13 @@ def balance_line(why: Mapping[str, Any]) -> str:
 
 
 def clock_line(why: Mapping[str, Any]) -> str:
-    """The clock that the power limit holds."""
+    """The clock that the power limit holds, and the state of the board."""
     clocks = why.get("clock_mhz")
     if not isinstance(clocks, Mapping):
         return ""
     held = [f"{float(mhz):,.0f} MHz in {phase}" for phase, mhz in clocks.items()]
-    return f"clock held: {', '.join(dict.fromkeys(held))}"
+    state = f", {why['board']} board" if "board" in why else ""
+    return f"clock held: {', '.join(dict.fromkeys(held))}{state}"
 
 
 def explanation(
