@@ -74,6 +74,7 @@ class EncoderAttention(Fitter[Mapping[Key, list[MeasuredRows]]]):
     """Attention of encoders, over prefill's constants."""
 
     group = "attention_encoder"
+    capped = True
     data = (ENCODER.path,)
     split = "newest campaign of every engine; 13 of 36 head geometries never fitted"
 

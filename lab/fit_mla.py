@@ -151,6 +151,7 @@ def log_sd(parts: Parts, c: Mapping[str, float]) -> float:
 class Mla(Fitter[Groups]):
     """One family: ``mla_prefill`` or ``mla_decode``."""
 
+    capped = True
     split = (
         "newest version of each engine per device; one pair of heads and batch size in four, by "
         "hash, held out and scored"

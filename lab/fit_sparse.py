@@ -218,6 +218,7 @@ class SparseKernels(Fitter[Rows]):
     """The indexer, the selection, and attention over what was selected."""
 
     group = GROUP
+    capped = True
     data = tuple(TABLES[name].path for name in KERNELS)
     split = SPLIT
 

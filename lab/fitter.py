@@ -27,12 +27,15 @@ class Fitter(ABC, Generic[Rows]):
         data: tables that its rows are from.
         split: which rows are never fitted.
         notes: what a reader of the card must know.
+        capped: whether power limits slow its rows: it is fitted without them first, and then as
+            they slow what was found.
     """
 
     group: str
     data: Sequence[str]
     split: ClassVar[str]
     notes: ClassVar[str] = ""
+    capped: ClassVar[bool] = False
 
     @abstractmethod
     def rows(self, data: Path) -> Rows:
@@ -61,7 +64,15 @@ class Fitter(ABC, Generic[Rows]):
     def run(self) -> None:
         """Fits, scores and writes the file, and the one of architectures left out."""
         rows = self.rows(data_folder())
-        body = self.fit(rows)
+        if not self.capped:
+            self._write(rows, self.fit(rows))
+            return
+        with fitting.at_boost():
+            first = self.fit(rows)
+        with fitting.under(self.group, first):
+            self._write(rows, self.fit(rows))
+
+    def _write(self, rows: Rows, body: Body) -> None:
         scores = self.scores(rows, body)
         command = f"python -m lab.{Path(_file(type(self))).stem}"
         card = fitting.card(command, self.data, self.split, scores, self.notes)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from scipy.optimize import least_squares
 from silicast.core.catalog import CATALOG
 from silicast.core.files import write_atomically
 from silicast.core.prediction import Z90
-from silicast.kernels.physics import Physics, PhysicsCard
+from silicast.kernels.physics import Physics, PhysicsCard, replaced
 from silicast.validation.scorecard import held_out
 from silicast.validation.scorecard.rows import MeasuredRows
 
@@ -45,12 +46,43 @@ ATTENTION_FALLBACK = {
 _SLOWDOWNS: dict[int, tuple[MeasuredRows, F]] = {}
 
 
+@contextmanager
+def at_boost() -> Iterator[None]:
+    """Inside, no board is slowed by its power limit: the first of two fits, which tells how much
+    the limit slows them. The second one stands in :func:`under`.
+    """
+    _AT_BOOST.append(True)
+    _SLOWDOWNS.clear()
+    try:
+        yield
+    finally:
+        _AT_BOOST.pop()
+        _SLOWDOWNS.clear()
+
+
+_AT_BOOST: list[bool] = []
+
+
+@contextmanager
+def under(group: str, found: Mapping[str, Any]) -> Iterator[None]:
+    """Inside, kernels have the constants of a first fit, whatever was shipped before."""
+    about = card("", [], "")
+    known = physics(about, found["default"], found["architectures"], found["fallback"])
+    _SLOWDOWNS.clear()
+    with replaced({group: known}):
+        yield
+    _SLOWDOWNS.clear()
+
+
 def slowdowns(rows: MeasuredRows) -> F:
-    """How much longer rows take on a board with a power limit than on one at boost, by the shipped
-    constants: models under fit say what the latter takes, and measured boards were of the former.
+    """How much longer rows take on a board with a power limit than on one at boost, under the
+    constants in use: models under fit say what the latter takes, and measured boards were of the
+    former.
 
     Computed once for a set of rows: what is fitted moves it by less than it moves a time.
     """
+    if _AT_BOOST:
+        return np.ones(len(rows))
     known = _SLOWDOWNS.get(id(rows))
     if known is None or known[0] is not rows:
         free, held = (
