@@ -58,6 +58,7 @@ class MemoryTable(_Strict, frozen=True):
     """``[memory.<level>]``: give the capacity in one unit, the bandwidth of one instance in one.
 
     ``peak_bytes_per_clock`` is what the wires carry, for bounds; left out = the bandwidth.
+    ``bus_bits`` and ``data_rate_gbit_per_s`` (of one pin) check the bandwidth, no more.
     """
 
     scope: Scope
@@ -68,6 +69,8 @@ class MemoryTable(_Strict, frozen=True):
     bandwidth_bytes_per_clock: float | None = None
     peak_bytes_per_clock: float | None = None
     latency_ns: float | None = None
+    bus_bits: float | None = None
+    data_rate_gbit_per_s: float | None = None
     technology: str = ""
     inline_ecc: bool = False
 

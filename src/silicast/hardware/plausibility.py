@@ -13,6 +13,7 @@ from typing import Literal, final
 
 from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError
+from silicast.hardware.contradictions import contradictions
 from silicast.hardware.device import Device
 from silicast.hardware.device_file import ComputeTable, CubeTable, DeviceFile, MemoryTable, build
 
@@ -71,7 +72,8 @@ def require_plausible(table: DeviceFile, *, file: str = "") -> Device:
         raise SilicastError(
             f"expected {problem.expected}, found {problem.found}",
             field=problem.field,
-            hint="docs/reference/devices.md lists the limits",
+            hint=f"correct {problem.field}, or what it is compared with; docs/reference/devices.md "
+            "lists the limits",
             file=file,
         )
     return build(table)
@@ -213,23 +215,11 @@ def _memory(path: str, name: str, level: MemoryTable) -> Iterator[Problem]:
     )
     yield from _outside(f"{path}.peak_bytes_per_clock", level.peak_bytes_per_clock, (0.01, 1e6))
     yield from _outside(f"{path}.latency_ns", level.latency_ns, LATENCY_NS)
+    yield from _outside(f"{path}.bus_bits", level.bus_bits, (1, 1 << 17))
+    yield from _outside(f"{path}.data_rate_gbit_per_s", level.data_rate_gbit_per_s, (0.01, 1000.0))
 
 
 def _relations(table: DeviceFile, device: Device) -> Iterator[Problem]:
-    clocks = table.clocks
-    if (clocks.base_mhz or 0.0) > clocks.boost_mhz:
-        yield Problem(
-            "clocks.base_mhz", f"at most the boost clock, {clocks.boost_mhz:g}",
-            f"{clocks.base_mhz:g}",
-        )  # fmt: skip
-    if clocks.max_mhz is not None and clocks.max_mhz < clocks.boost_mhz:
-        yield Problem(
-            "clocks.max_mhz", f"at least the boost clock, {clocks.boost_mhz:g}",
-            f"{clocks.max_mhz:g}",
-        )  # fmt: skip
-    cap, idle = table.power.cap_w, table.power.idle_w
-    if cap is not None and idle is not None and idle >= cap:
-        yield Problem("power.idle_w", f"below the cap, {cap:g}", f"{idle:g}")
     for name, link in table.links.items():
         if link.multicast and not link.switched:
             yield Problem(f"links.{name}.multicast", "false, or switched = true as well", "true")
@@ -244,6 +234,8 @@ def _relations(table: DeviceFile, device: Device) -> Iterator[Problem]:
             "nothing",
         )  # fmt: skip
     yield from _rates(device)
+    for field, expected, found in contradictions(table, device):
+        yield Problem(field, expected, found)
 
 
 def _capability(table: DeviceFile) -> Iterator[Problem]:
