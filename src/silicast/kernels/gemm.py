@@ -18,6 +18,7 @@ from silicast.core import xp
 from silicast.core.dtypes import BITS, Recipe, recipe_for
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
+from silicast.kernels.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
 from silicast.kernels.formats import with_format
 from silicast.kernels.gemm_choice import is_tuned, likeliest
 from silicast.kernels.gemm_constants import (
@@ -256,14 +257,16 @@ def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analys
     forced = xp.maximum(moved - device.l2.capacity_bytes, fetched)
     arithmetic = ops / device.bound_per_s(setting.pipe, setting.recipe.compute)
     memory = forced / device.dram.bandwidth_bytes_per_s
+    inner = device.cores * device.clocks.max_hz * L2_BYTES_PER_CLOCK_AND_CORE
     demand = _demand(setting, best)
     labels = setting.tiles.labels
     return Analysis(
         time_s=time,
-        bound_s=xp.maximum(arithmetic, memory),
+        bound_s=xp.maximum(xp.maximum(arithmetic, memory), moved / inner),
         resource_s={
             setting.pipe: arithmetic,
             "dram": memory,
+            "l2": moved / inner,
             "launch": xp.full_like(time, setting.constants["launch_s"]),
         },
         demand=demand,

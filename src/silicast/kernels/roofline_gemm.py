@@ -73,9 +73,10 @@ class RooflineGemm(RooflineKernel):
         out = m * n * (BITS[recipe.output] / 8.0)
         reads = blocked_reads(a, b, m, n, rates.chip_bytes)
         none = xp.full_like(m, 0.0)
-        packed = none  # whoever calls a library directly lets it choose the layout
+        packed, passes = none, none + 1.0  # who calls a library directly lets it choose the layout
         if library(batch.variant.library).allocates_results:
             packed = self.packed(device, m, n, products, a + b)
+            passes = self.passes(device, m, n)
         converted = none
         if batch.variant.flag("includes_quantize") and recipe.quantizes:
             converted = m * k * products
@@ -95,7 +96,7 @@ class RooflineGemm(RooflineKernel):
                 serial_s=fill_s,
                 tasks=xp.ceil(m / 256.0) * xp.ceil(n / 256.0) * products,
                 fresh_bytes=b * products if self.fetches_weights else 0.0,
-                dram_passes=self.passes(device, m, n),
+                dram_passes=passes,
                 packed_bytes=packed * products,
             ),
             rates,

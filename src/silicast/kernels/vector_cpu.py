@@ -98,7 +98,9 @@ class CpuGemm(RooflineGemm):
         return xp.where(xp.minimum(m, n) > 1.0, each * bytes_, 0.0)
 
     def passes(self, device: Device, m: F64, n: F64) -> F64:
-        """See :class:`RooflineGemm`: products with a vector are slower than a stream."""
+        """See :class:`RooflineGemm`: products with a vector of operands as they are, slower than a
+        stream.
+        """
         c = load_physics(GROUP).constants(device.architecture)
         return xp.where(xp.minimum(m, n) > 1.0, 1.0, c["vector_passes"])
 

@@ -3,6 +3,10 @@
 The correction is exp(w x trees), w = 1 among the rows it was trained on and falling to 0 over
 :data:`FADE_OCTAVES` beyond their range in any feature, so that far outside the analytic model
 speaks alone. Nothing is corrected below its bound.
+
+What a size leaves over of a multiple of 8, 32 or 128 has no octaves: where only whole multiples
+were measured, a size beside one is corrected as its neighbour, so that an aligned size does not
+lose to an odd one by what was learned of it alone; but it is as uncertain as uncorrected.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from functools import lru_cache
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silicast.core import xp
 from silicast.core.numerics import F64, I64, exp_fixed
@@ -20,7 +25,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.implementation import Estimates, Implementation, KernelTimes, shared_of
 from silicast.kernels.measured_range import octaves_outside
 from silicast.learning.artefact import Artefact, Trained, load_artefact
-from silicast.learning.features import WHO, Columns, Kernels, columns_of, marks
+from silicast.learning.features import WHO, Columns, Kernels, columns_of, is_left_over, marks
 from silicast.learning.forest import ForestSums
 from silicast.learning.oblivious import (
     I16,
@@ -36,6 +41,8 @@ from silicast.learning.oblivious import (
 from silicast.workload.op import OpBatch, Variant
 
 FADE_OCTAVES = 1.0
+TWINS = {"fp16": "bf16"}
+"""Format -> another whose kernels are the same, at the same rate, and measured more finely."""
 FAMILY_LOG_SD = 0.01
 """What all devices of a family are off together: they were learned from, each on its own."""
 OTHER_RELEASE = 1.25
@@ -73,7 +80,7 @@ def correction_for(
     Nothing was learned of a style or format of the cache that no training row had; a library may be
     new, for rows without one were learned from too.
     """
-    trained = artefact and artefact.find(device.architecture, variant.dtype)
+    trained = artefact and _trained(artefact, variant, device)
     if artefact is None or trained is None:
         return None
     own, names = marks(model, variant, device), artefact.names(trained)
@@ -81,6 +88,19 @@ def correction_for(
         return None
     errors = _Errors.of(trained, model, variant, device, named=_is_named(own, names))
     return Correction.of(artefact, trained, own, model.ragged, errors)
+
+
+def _trained(artefact: Artefact, variant: Variant, device: Device) -> Trained | None:
+    """The correction for a variant: of its format, or of one whose kernels are the same.
+
+    Rows of the other format count more, but for those who ask for the library that this one's rows
+    are of: else what a campaign was off would look like a format that is slower than its twin.
+    """
+    own = artefact.find(device.architecture, variant.dtype)
+    twin = artefact.find(device.architecture, TWINS.get(variant.dtype, ""))
+    if twin is None or (own and f"library:{variant.library}" in artefact.names(own)):
+        return own
+    return twin
 
 
 @final
@@ -148,6 +168,7 @@ class Correction:
     Attributes:
         columns: features that differ from row to row.
         bins: their tables of bins; ranges: codes between which each lies, shape (rows, 2).
+        whole: rows that say what a size leaves over of a multiple.
         marks: bins of all features, 0 but where a mark is, shape (F, 1).
         beyond: steps by which a mark lies outside its range, 0 = none does.
         sums: of the correction, and of the log of a row's sd over a usual one's.
@@ -160,6 +181,7 @@ class Correction:
     columns: Columns
     bins: U8
     ranges: I16
+    whole: list[int]
     marks: U8
     beyond: int
     sums: ForestSums
@@ -186,8 +208,9 @@ class Correction:
         mark = np.array([[_CODE_OF_ONE * (name in own)] for name in names])
         ranges, bins = artefact.ranges(trained), forest.common.bins
         outside = np.where(is_mark, _outside(mark, ranges), 0)
+        whole = [place for place, row in enumerate(rows.tolist()) if is_left_over(names[row])]
         return Correction(
-            columns=columns, bins=bins[rows], ranges=ranges[rows].astype(np.int16),
+            columns=columns, bins=bins[rows], ranges=ranges[rows].astype(np.int16), whole=whole,
             marks=binned(bins, mark) * is_mark, beyond=max(int(outside.max()), 0),
             sums=ForestSums(forest, artefact.spread(trained)), ceiling=artefact.ceiling(trained),
             who=[row for row, name in enumerate(names) if name.startswith(WHO)], errors=errors,
@@ -201,7 +224,7 @@ class Correction:
             ceilings: say too what the quick kernels of such problems reached.
         """
         kernels = Kernels(found.analysis, found.batch, self.ragged, self.own)
-        bins, weight = self._placed(kernels)
+        bins, weight, known = self._placed(kernels)
         log_factor, log_apart = self.sums.of_bins(bins)
         if found.batch.numbers:
             log_factor, log_apart = log_factor.item(), log_apart.item()
@@ -209,7 +232,7 @@ class Correction:
         estimate = xp.maximum(found.estimate_s * exp_fixed(weight * log_factor), bound_s)
         octaves = octaves_outside(found.batch)
         analytic = found.independent_log_sd(octaves)
-        apart = self.errors.independent_log_sd(analytic, weight, exp_fixed(log_apart))
+        apart = self.errors.independent_log_sd(analytic, weight * known, exp_fixed(log_apart))
         low, high = found.interval(estimate, self.errors.variance + apart * apart)
         return KernelTimes(
             estimate_s=estimate, p05_s=low, p95_s=high, bound_s=bound_s,
@@ -220,17 +243,19 @@ class Correction:
             clock_share=found.clock_share,
         )  # fmt: skip
 
-    def _placed(self, kernels: Kernels) -> tuple[U8, F64]:
-        """Bins of all features, shape (F, n), and the correction's weight, shape (n,)."""
+    def _placed(self, kernels: Kernels) -> tuple[U8, F64, F64]:
+        """Bins of all features, shape (F, n), the correction's weight, shape (n,), and 1 where all
+        that sizes leave over was measured, else 0.
+        """
         count = len(kernels.batch)
         bins = np.repeat(self.marks, count, axis=1)
         if kernels.batch.numbers:
             found = codes(np.array(self.columns.values(kernels))).reshape(-1, 1)
             bins[self.columns.rows] = binned(self.bins, found)
-            farthest = int(_outside(found, self.ranges).max(initial=self.beyond))
-            return bins, xp.maximum(1.0 - farthest * _PER_STEP, 0.0)
+            known, beyond = self._range_of(found)
+            return bins, xp.maximum(1.0 - beyond.item() * _PER_STEP, 0.0), float(known.item())
         values = [leading_bits(np.asarray(x)) for x in self.columns.values(kernels)]
-        weight = np.empty(count)
+        weight, known = np.empty(count), np.empty(count)
         for start in range(0, count, _ROWS):
             part = slice(start, start + _ROWS)
             bits = np.empty((len(values), min(_ROWS, count - start)), dtype=np.int16)
@@ -238,9 +263,18 @@ class Correction:
                 bits[row] = value[part] if len(value) == count else value
             found = clipped(bits)
             bins[self.columns.rows, part] = binned(self.bins, found)
-            beyond = _outside(found, self.ranges).max(axis=0, initial=self.beyond)
+            known[part], beyond = self._range_of(found)
             weight[part] = _weight(beyond)
-        return bins, weight
+        return bins, weight, known
+
+    def _range_of(self, found: I16) -> tuple[NDArray[np.bool_], I64]:
+        """Whether what sizes leave over was measured, and the steps by which the other features lie
+        outside their ranges; each of shape (n,).
+        """
+        outside = _outside(found, self.ranges)
+        known = ~(outside[self.whole] > 0).any(axis=0)
+        outside[self.whole] = 0
+        return known, outside.max(axis=0, initial=self.beyond)
 
     def _ceiling_s(self, found: Estimates, bins: U8, weight: F64) -> F64 | None:
         """Times that the quick kernels of such problems reached, whoever provides them; between

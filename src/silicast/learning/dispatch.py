@@ -41,6 +41,8 @@ class KernelTime:
         ceiling_s: what the quick kernels of such problems reached, None = not known or not asked.
         waves: rounds of work that the device's cores go through; a fraction is a last, idle round.
         clock_share: of the device's clock, what its power limit leaves.
+        memory_s: what memory needs for the bytes that the model expects it to move; the bound
+            counts only those that no cache could keep.
         power_measured: power of kernels was measured on the device's architecture.
     """
 
@@ -62,6 +64,7 @@ class KernelTime:
     ceiling_s: float | None = None
     waves: float = 0.0
     clock_share: float = 1.0
+    memory_s: float = 0.0
 
 
 _memo: dict[tuple[Device, Evidence], dict[Op, KernelTime]] = {}
@@ -154,15 +157,24 @@ def _rows(
         [None] * len(ops) if times.ceiling_s is None else xp.tolist(times.ceiling_s),
         xp.tolist(times.analysis.demand.waves),
         [1.0] * len(ops) if times.clock_share is None else xp.tolist(times.clock_share),
-        strict=True,
+        _memory_s(times, device, len(ops)), strict=True,
     )  # fmt: skip
     power_measured = energy is None or energy.measured
     return [
         KernelTime(
             op, estimate, low, high, bound, by, times.shared_log_sd, own, tier, choice,
             times.warnings, domain, times.measured, joules, power_measured, ceiling, waves,
-            share,
+            share, memory,
         )
         for op, estimate, low, high, bound, by, own, choice, domain, tier, joules, ceiling, waves,
-        share in columns
+        share, memory in columns
     ]  # fmt: skip
+
+
+def _memory_s(times: KernelTimes, device: Device, count: int) -> list[float]:
+    moved = times.analysis.demand.level_bytes.get("dram")
+    if moved is None:
+        return [0.0] * count
+    rate = device.dram.bandwidth_bytes_per_s
+    found = zip(xp.tolist(moved), xp.tolist(times.estimate_s), strict=True)
+    return [min(each / rate, time) for each, time in found]

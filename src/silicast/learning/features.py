@@ -36,6 +36,8 @@ from silicast.workload.op import OpBatch, Variant
 
 LEFT_OVERS = (32, 128)
 """Powers of two of which a dimension's remainder is a feature."""
+ODD = "_odd"
+"""End of the names of a family's own features of that kind."""
 LEFT_OUT = {"window": 0}
 """Dimension -> what it is where an op leaves it out; 1 for all others."""
 MARKS = frozenset(("style", "library", "release", "kv", "flag", "stream"))
@@ -139,6 +141,16 @@ def columns_of(names: tuple[str, ...]) -> Columns:
         others=tuple(_column(name) for _, name in kinds[""]),
         marks=tuple(kinds["mark"]),
     )
+
+
+def is_left_over(name: str) -> bool:
+    """Whether a feature is what a size leaves over of a multiple.
+
+    >>> is_left_over("over32:k"), is_left_over("x:n_odd"), is_left_over("x:padding")
+    (True, True, False)
+    """
+    kind, _, of = name.partition(":")
+    return kind in _LEFT_OVER or (kind == "x" and of.endswith(ODD))
 
 
 def _column(name: str) -> Column:

@@ -13,6 +13,7 @@ from silicast.report.numbers import Shown, percent, rounded, split_metric
 from silicast.report.tables import listing
 from silicast.report.uncertainty import uncertainty_line, uncertainty_table
 from silicast.report.why import (
+    FAR_FROM_BOUND,
     bound_words,
     cause_of,
     ceiling,
@@ -150,6 +151,9 @@ def notes(answer: Answer) -> list[str]:
         limit = bound_words(str(why["bound_by"]))
         if cause_of(why) == "latency":
             lines.append(f"too short to use the device: at {reached} of what {limit} would allow")
+        elif float(why["of_bound"]) < FAR_FROM_BOUND <= float(why.get("of_memory", 0.0)):
+            memory = f"{percent(float(why['of_memory']))} of what {bound_words('dram')} would allow"
+            lines.append(f"at {memory}, and {reached} of its bound, were its operands in the cache")
         else:
             lines.append(f"at {reached} of what {limit} would allow")
         lines += [line for line in (ceiling_line(why), balance_line(why)) if line]

@@ -38,6 +38,8 @@ WORTH_A_LINE = 0.01
 """Of a kernel's time, what a pipe must take to have a line; ten times that if it is hidden."""
 
 FAR_FROM_BOUND = 0.2
+LONGEST_SHORT_MS = 0.1
+"""A kernel that takes longer is not short: start, first operands and drain take 2 to 10 us."""
 
 Node = Mapping[str, Any]
 
@@ -234,19 +236,30 @@ def cause_of(leaf: Node) -> str:
     """What a part's time is spent on: what bounds it, or "latency" where it is far from its bound.
 
     A kernel at less than a fifth of its bound is too small to use the device: it takes as long as
-    it takes to start, to fetch the first operands and to finish.
+    it takes to start, to fetch the first operands and to finish. One that runs for many times as
+    long as that, or whose bytes keep the memory busy, or a transfer over links that are slow, is
+    none of these: it is inefficient.
+
+    >>> short = {"exposed_ms": 0.004, "of_bound": 0.1, "bound_by": "tensor"}
+    >>> cause_of(short), cause_of({**short, "exposed_ms": 4.0})
+    ('latency', 'tensor')
     """
-    if "of_bound" in leaf and float(leaf["of_bound"]) < FAR_FROM_BOUND:
+    limit = str(leaf.get("bound_by", ""))
+    if limit == "link" or "of_bound" not in leaf:
+        return limit or "other"
+    once_ms = (float(leaf["exposed_ms"]) + float(leaf.get("hidden_ms", 0.0))) / leaf.get("count", 1)
+    busy = max(float(leaf["of_bound"]), float(leaf.get("of_memory", 0.0)))
+    if busy < FAR_FROM_BOUND and once_ms < LONGEST_SHORT_MS:
         return "latency"
-    return str(leaf.get("bound_by", "")) or "other"
+    return limit or "other"
 
 
 def time_by_cause(tree: Node) -> list[tuple[str, float]]:
     """Share of a tree's exposed time by the cause of its leaves, largest first.
 
-    >>> time_by_cause({"name": "x", "exposed_ms": 2.0, "share": 1.0, "parts": [
-    ...     {"name": "a", "exposed_ms": 1.5, "share": 0.75, "bound_by": "dram"},
-    ...     {"name": "b", "exposed_ms": 0.5, "share": 0.25, "bound_by": "xu", "of_bound": 0.1}]})
+    >>> time_by_cause({"name": "x", "exposed_ms": 0.02, "share": 1.0, "parts": [
+    ...     {"name": "a", "exposed_ms": 0.015, "share": 0.75, "bound_by": "dram"},
+    ...     {"name": "b", "exposed_ms": 0.005, "share": 0.25, "bound_by": "xu", "of_bound": 0.1}]})
     [('dram', 0.75), ('latency', 0.25)]
     """
     whole = float(tree["exposed_ms"])

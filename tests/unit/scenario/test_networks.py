@@ -9,6 +9,7 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.hardware.index import DEVICES
+from silicast.report.why import cause_of
 from silicast.scenario.answer import Answer
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
@@ -150,3 +151,10 @@ def test_a_switch_that_a_board_has_not_is_refused() -> None:
         answered(LONG_SUM, device="A40", cluster={"intra_node": "nvswitch"})
     assert caught.value.field == "cluster.intra_node"
     assert "nvlink_bridge" in caught.value.hint
+
+
+def test_a_long_sum_is_never_too_short_for_its_links() -> None:
+    case = {**LONG_SUM, "workload": {**LONG_SUM["workload"], "bytes": 512 << 20}}
+    for device in ("L40S", "RTX 4090", "H100"):
+        found = answered(case, device=device, cluster={"pcie_paths": "shared"})
+        assert cause_of(found.why) == "link"

@@ -319,6 +319,8 @@ def _why(case: _Prepared, time: KernelTime, latency: Quantity) -> dict[str, Any]
     found = why_tree(part)
     if time.waves > 0.0:
         found["waves"] = round(time.waves, 4)
+    if time.memory_s > 0.0:
+        found["of_memory"] = round(time.memory_s / time.estimate_s, 4)
     likely = implementation_of(case.op, case.device).configurations(case.op, case.device)
     if likely:
         found["configuration"] = next(iter(likely))

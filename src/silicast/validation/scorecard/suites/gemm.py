@@ -239,10 +239,10 @@ def vidur_rows(data: Path, count: int = 4000) -> list[MeasuredRows]:
         here = c["gpu"] == gpu
         m, n, k = (x[here].astype(np.int64) for x in (c["num_tokens"], n_all, k_all))
         seconds = c["median_ms"][here].astype(np.float64) * 1e-3
+        variant = Variant(dtype="fp16", library="sarathi")
         found.append(
-            _rows(device, Variant(dtype="fp16"), (m, n, k), seconds, weight_held_out(n, k), count,
-                  source="vidur")
-        )  # fmt: skip
+            _rows(device, variant, (m, n, k), seconds, weight_held_out(n, k), count, source="vidur")
+        )
     return found
 
 
