@@ -52,6 +52,7 @@ class Work:
             whose on-chip memory is filled by software.
         packed_bytes: copied on chip before the units start, which nothing overlaps.
         dram_passes: time at memory over that of a stream of the same bytes.
+        blocks: shares of the products that one unit each makes; None = any split is even.
     """
 
     matrix_ops: F64
@@ -67,6 +68,7 @@ class Work:
     fresh_bytes: F64 | float = 0.0
     packed_bytes: F64 | float = 0.0
     dram_passes: F64 | float = 1.0
+    blocks: F64 | None = None
 
 
 @final
@@ -183,8 +185,12 @@ def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
     stays = _stays(lasting, rates, variant.cache)
     dram_bytes = xp.maximum(work.moved_bytes - stays * lasting, 0.0)
     chip_s_per_byte = _chip_s_per_byte(total, rates)
+    awake = _awake(work, total, rates)
+    matrix_s = _over(work.matrix_issued, rates.matrix_per_s)
+    if work.blocks is not None:  # units that are awake wait for the last block
+        matrix_s = matrix_s * (xp.ceil(work.blocks / awake) * awake / work.blocks)
     parts = {
-        rates.pipe: _over(work.matrix_issued, rates.matrix_per_s),
+        rates.pipe: matrix_s,
         "vector": _over(work.vector_ops, rates.vector_per_s),
         "special": _over(work.special_ops, rates.special_per_s),
         "dram": dram_bytes * work.dram_passes / rates.dram_per_s,
@@ -195,7 +201,6 @@ def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
         fresh = work.write_bytes * (work.write_bytes >= rates.fresh_from_bytes)
         fresh_s = fresh * rates.fresh_s_per_byte
     packed_s = work.packed_bytes * chip_s_per_byte
-    awake = _awake(work, total, rates)
     busy_s = smooth_max([seconds * rates.units / awake for seconds in parts.values()])
     fork_s = rates.fork_s * (awake > 1.0)
     launch_s = rates.launch_s + (rates.stream_launch_s if variant.launch == "stream" else 0.0)
@@ -231,11 +236,11 @@ def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
 
 
 def _awake(work: Work, total: F64, rates: Rates) -> F64:
-    """Units that work: one for little data, one more for every :attr:`Rates.thread_bytes`."""
+    """Units that work: one for each :attr:`Rates.thread_bytes` that is begun."""
     if rates.thread_bytes <= 0.0:
         return xp.full_like(total, rates.units)
     size = xp.maximum(total, work.matrix_ops / OPERATIONS_A_BYTE)
-    awake: F64 = xp.minimum(xp.maximum(xp.floor(size / rates.thread_bytes), 1.0), rates.units)
+    awake: F64 = xp.minimum(xp.maximum(xp.ceil(size / rates.thread_bytes), 1.0), rates.units)
     return awake
 
 

@@ -52,6 +52,10 @@ class RooflineGemm(RooflineKernel):
     ) -> tuple[F64, F64]:
         """Operations issued, idle units included, at the peak rate; and seconds of filling."""
 
+    def blocks(self, m: F64, n: F64, batch: F64) -> F64 | None:  # noqa: ARG002
+        """Shares of the result that one unit each makes; None = any split is even."""
+        return None
+
     def packed(self, device: Device, m: F64, n: F64, batch: F64, bytes_: F64) -> F64:  # noqa: ARG002
         """Bytes moved to lay out operands of ``bytes_`` for the units, of one product."""
         return xp.full_like(m, 0.0)
@@ -98,6 +102,7 @@ class RooflineGemm(RooflineKernel):
                 fresh_bytes=b * products if self.fetches_weights else 0.0,
                 dram_passes=passes,
                 packed_bytes=packed * products,
+                blocks=self.blocks(m, n, products),
             ),
             rates,
             batch.variant,

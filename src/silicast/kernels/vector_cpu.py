@@ -84,12 +84,13 @@ class CpuGemm(RooflineGemm):
     def issued(
         self, device: Device, dtype: str, m: F64, n: F64, k: F64, batch: F64
     ) -> tuple[F64, F64]:
-        """See :class:`RooflineGemm`: padding, and cores that wait for the last block."""
-        cores = float(device.cores)
-        blocks = xp.ceil(m / BLOCK_ROWS) * xp.ceil(n / BLOCK_COLUMNS) * batch
-        imbalance = xp.ceil(blocks / cores) * cores / blocks
-        issued = padded_ops(device, dtype, m, n, k) * batch * imbalance
-        return issued, xp.full_like(m, 0.0)
+        """See :class:`RooflineGemm`: padding."""
+        return padded_ops(device, dtype, m, n, k) * batch, xp.full_like(m, 0.0)
+
+    def blocks(self, m: F64, n: F64, batch: F64) -> F64:
+        """See :class:`RooflineGemm`."""
+        found: F64 = xp.ceil(m / BLOCK_ROWS) * xp.ceil(n / BLOCK_COLUMNS) * batch
+        return found
 
     def packed(self, device: Device, m: F64, n: F64, batch: F64, bytes_: F64) -> F64:
         """See :class:`RooflineGemm`: panels are copied, but for products with a vector."""
