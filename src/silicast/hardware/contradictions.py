@@ -105,8 +105,11 @@ def _memory(table: DeviceFile, device: Device) -> Iterator[Finding]:
         )
     shared = device.memory["smem"].bandwidth_bytes_per_s / device.clocks.boost_hz
     if shared > SHARED_BYTES_PER_CLOCK:
-        most = f"at most {SHARED_BYTES_PER_CLOCK:g} of one core"
-        yield "memory.smem.bandwidth_bytes_per_clock", most, f"{shared:g}"
+        yield (
+            "memory.smem.bandwidth_bytes_per_clock",
+            f"at most {SHARED_BYTES_PER_CLOCK:g} of one core",
+            f"{shared:g}",
+        )
 
 
 def _rates(table: DeviceFile, device: Device) -> Iterator[Finding]:

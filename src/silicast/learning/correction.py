@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import final
+from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from silicast.core import xp
 from silicast.core.numerics import F64, I64, exp_fixed
@@ -252,8 +251,9 @@ class Correction:
         if kernels.batch.numbers:
             found = codes(np.array(self.columns.values(kernels))).reshape(-1, 1)
             bins[self.columns.rows] = binned(self.bins, found)
-            known, beyond = self._range_of(found)
-            return bins, xp.maximum(1.0 - beyond.item() * _PER_STEP, 0.0), float(known.item())
+            one, beyond = self._range_of(found)
+            whole: Any = one.item()
+            return bins, xp.maximum(1.0 - beyond.item() * _PER_STEP, 0.0), whole
         values = [leading_bits(np.asarray(x)) for x in self.columns.values(kernels)]
         weight, known = np.empty(count), np.empty(count)
         for start in range(0, count, _ROWS):
@@ -267,14 +267,15 @@ class Correction:
             weight[part] = _weight(beyond)
         return bins, weight, known
 
-    def _range_of(self, found: I16) -> tuple[NDArray[np.bool_], I64]:
-        """Whether what sizes leave over was measured, and the steps by which the other features lie
-        outside their ranges; each of shape (n,).
+    def _range_of(self, found: I16 | I64) -> tuple[F64, I64]:
+        """1 where what sizes leave over was measured, else 0, and the steps by which the other
+        features lie outside their ranges; each of shape (n,).
         """
         outside = _outside(found, self.ranges)
-        known = ~(outside[self.whole] > 0).any(axis=0)
+        known: F64 = np.where((outside[self.whole] > 0).any(axis=0), 0.0, 1.0)
         outside[self.whole] = 0
-        return known, outside.max(axis=0, initial=self.beyond)
+        beyond: I64 = outside.max(axis=0, initial=self.beyond)
+        return known, beyond
 
     def _ceiling_s(self, found: Estimates, bins: U8, weight: F64) -> F64 | None:
         """Times that the quick kernels of such problems reached, whoever provides them; between

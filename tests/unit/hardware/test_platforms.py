@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from silicast.composition.engine import engine_index
+from silicast.composition.engine import Engine, engine_index
 from silicast.composition.engine_options import OPTIONS
 from silicast.core.naming import normalise
 from silicast.hardware.catalog import device_index, find_device
@@ -14,6 +14,7 @@ from silicast.hardware.platforms import CPU, LEAST, runs_on
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
 from silicast.workload.libraries import libraries
+from silicast.workload.library_file import Library
 
 DEVICES = [find_device(name) for name in device_index().names]
 KNOWN = {normalise(name) for each in DEVICES for name in (each.vendor, each.architecture)} | {CPU}
@@ -21,7 +22,8 @@ KNOWN = {normalise(name) for each in DEVICES for name in (each.vendor, each.arch
 
 def test_every_place_is_a_vendor_an_architecture_or_a_processor() -> None:
     engines = [engine_index().get(name) for name in engine_index().names]
-    for each in (*engines, *libraries()):
+    files: list[Engine | Library] = [*engines, *libraries()]
+    for each in files:
         for place in each.runs_on:
             assert normalise(place.partition(LEAST)[0]) in KNOWN, (each.name, place)
         assert not each.runs_on or each.sources["runs_on"], each.name
