@@ -91,6 +91,9 @@ LOOP: dict[str, Prior] = {
 """Constants of one kernel: where a fit starts, and the range."""
 SMEM_BYTES_PER_CLOCK = 128.0
 """Of shared memory of all parts that are fitted."""
+ALONE = {"alone_from_k": 64.0, "alone_to_k": 512.0}
+"""Depth from which problems in the tables are of single products: of those for rows by columns,
+one in twelve at k = 64, two in three from 96 to 320, nine in ten from 450 on."""
 TABLE_LAUNCH: Prior = (5e-6, 1e-6, 3e-5)
 """What the tables' client adds to each call; not kept."""
 FEW = ("tensor_efficiency", "step_s", "dram_efficiency", "launch_s")
@@ -174,6 +177,7 @@ def fit_tables(parts: Sequence[Part], start: Constants) -> Tables:
         found = fit([part], start, priors)
         report(part, found)
         kept = {n: found[n] for n in priors if not n.endswith("launch_s")}
+        kept |= {f"{dtype}{name}": k for name, k in ALONE.items()}
         kept[f"{dtype}independent_log_sd"] = spread(part, found)
         own.setdefault(part.device.architecture, {}).update(kept)
     return own

@@ -122,24 +122,43 @@ def _fold(rows: list[Any]) -> F64:
 def _expected_chunk(
     setting: Setting, m: F64, n: F64, k: F64, batch: F64
 ) -> tuple[F64, dict[str, F64]]:
-    found = evaluate(m, n, k, batch, setting.tiles, setting.steps, setting.rates, setting.constants)
-    near = found.time.min(axis=0) / found.time
-    closeness = near * near
-    for _ in range(3):
-        closeness *= closeness
-    weighted = closeness * found.time
+    c, every = setting.constants, (setting.tiles, setting.steps, setting.rates)
+    found = evaluate(m, n, k, batch, *every, c)
+    time, near = _expectation(found.time, found.time)
+    alone_from, alone_to = c.get("alone_from_k", 0.0), c.get("alone_to_k", 0.0)
+    if alone_to > alone_from and xp.any_of((batch > 1.0) & (k > alone_from)):
+        alone = evaluate(m, n, k, batch / batch, *every, c).time
+        share = xp.minimum(xp.maximum((k - alone_from) / (alone_to - alone_from), 0.0), 1.0)
+        share = share[0] if isinstance(share, np.ndarray) else share
+        time = time + share * (_expectation(found.time, alone)[0] - time)
     if not isinstance(m, np.ndarray):
         only = int(found.time.argmin())
         one: dict[str, Any] = {name: getattr(found, name).item(only) for name in COLUMNS}
         one |= {"best": only, "near": near[:, 0].tolist()}
-        return _fold(weighted[:, 0].tolist()) / _fold(closeness[:, 0].tolist()), one
-    time = _fold(list(weighted)) / _fold(list(closeness))
+        return time.item(), one
     fastest = found.time.argmin(axis=0)
     place = fastest * len(fastest) + np.arange(len(fastest))
     best = {name: getattr(found, name).take(place) for name in COLUMNS}
     best["best"] = fastest.astype(np.float64)
     best["near"] = near
     return time, best
+
+
+def _expectation(times: F64, deciding: F64) -> tuple[F64, F64]:
+    """Expected time of each row, shape (rows,), and how near each candidate is to the best.
+
+    Args:
+        times: of every candidate, shape (candidates, rows).
+        deciding: the times that the library chooses by. Those of the products themselves; but
+            tables of tuned kernels hold few batches, so that a deep one gets the kernel of a
+            single product of its size.
+    """
+    near = deciding.min(axis=0) / deciding
+    closeness = near * near
+    for _ in range(3):
+        closeness *= closeness
+    time: F64 = _fold(list(closeness * times)) / _fold(list(closeness))
+    return time, near
 
 
 def expected(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> tuple[F64, dict[str, F64]]:
