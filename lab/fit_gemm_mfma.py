@@ -20,13 +20,14 @@ import numpy as np
 
 from lab import fitting
 from lab.fitting import Constants, F, Prior, Tables
+from lab.gemm_problem import log_ratio
 from silicast.core.dtypes import recipe_for
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Clocks, Device
 from silicast.kernels.gemm import Setting, estimate
 from silicast.kernels.gemm_constants import selected
 from silicast.kernels.physics import load_physics
-from silicast.validation.scorecard.rows import MeasuredRows
+from silicast.validation.scorecard.rows import Mask, MeasuredRows
 from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.kernel_choice import Tuned, tuned_rows
 from silicast.validation.scorecard.suites.mfma import aiter_groups
@@ -41,6 +42,7 @@ class Part:
     Attributes:
         sizes: m, n, k and batch, arrays of shape (rows,).
         held: rows that are only scored.
+        rows: the same as a table has them, where the device is one of the catalog.
     """
 
     name: str
@@ -48,7 +50,8 @@ class Part:
     variant: Variant
     sizes: tuple[F, F, F, F]
     seconds: F
-    held: F
+    held: Mask
+    rows: MeasuredRows | None = None
 
     def __len__(self) -> int:
         return len(self.seconds)
@@ -59,16 +62,17 @@ class Part:
         rows = rows[:: max(1, len(rows) // most)]
         m, n, k, batch = (column[rows] for column in self.sizes)
         return replace(
-            self, sizes=(m, n, k, batch), seconds=self.seconds[rows], held=self.held[rows]
-        )
+            self, sizes=(m, n, k, batch), seconds=self.seconds[rows], held=self.held[rows],
+            rows=None if self.rows is None else self.rows.take(rows),
+        )  # fmt: skip
 
     def log_ratio(self, table: Mapping[str, float]) -> F:
         """log(estimate / measured)."""
-        recipe = recipe_for(self.variant.dtype)
-        constants = selected(table, recipe, self.variant.library, self.variant.kernel)
+        if self.rows is not None:
+            return log_ratio(self.rows, table)
+        constants = selected(table, recipe_for(self.variant.dtype), self.variant.library)
         setting = Setting.of(self.variant, self.device, constants)
-        time, bound = estimate(setting, *self.sizes)[0], 0.0
-        found: F = np.log(np.maximum(time, bound) / self.seconds)
+        found: F = np.log(estimate(setting, *self.sizes)[0] / self.seconds)
         return found
 
 
@@ -133,7 +137,7 @@ def tuning_tables(data: Path) -> list[Part]:
     return found
 
 
-def _tabled(name: str, device: Device, every: Tuned, here: F, dtype: str) -> Part:
+def _tabled(name: str, device: Device, every: Tuned, here: Mask, dtype: str) -> Part:
     rows = every.take(np.flatnonzero(here))
     sizes = rows.m, rows.n, rows.k, rows.batch
     rate = rows.speed / 100.0 * device.peak_per_s("tensor", dtype)
@@ -147,7 +151,7 @@ def part_of(rows: MeasuredRows) -> Part:
     m, n, k, batch = (dims[name].astype(np.float64) for name in ("m", "n", "k", "batch"))
     return Part(
         rows.words["group"], rows.hardware, rows.batch.variant, (m, n, k, batch), rows.seconds,
-        rows.held_out,
+        rows.held_out, rows,
     )  # fmt: skip
 
 
@@ -169,7 +173,7 @@ def priors_of(prefix: str, mark: str = "", names: Sequence[str] = tuple(LOOP)) -
 
 
 def fit_tables(parts: Sequence[Part], start: Constants) -> Tables:
-    """Each architecture's own constants of the formats in the tuning tables; fp16 is all 16 bits."""
+    """Each architecture's own constants of the formats in the tuning tables; fp16 tells 16 bits."""
     own: Tables = {}
     for part in parts:
         dtype = "" if part.variant.dtype == "fp16" else f"{part.variant.dtype}."
@@ -237,7 +241,7 @@ def fit_aiter(parts: Sequence[Part], table: Constants) -> Constants:
 
     # weights laid out for the matrix units come past shared memory
     shuffled = {"split_s": NO_SPLIT}
-    kinds = (
+    kinds: tuple[tuple[tuple[str, str], str, str, Sequence[str], Constants], ...] = (
         (("int8", "preshuffled"), "sq.", AITER, (*FEW, "operand_bytes_per_clock"), shuffled),
         (("int8", "batched"), "sq.", AITER + BATCHED, FEW, {}),
         (("bf16", "batched"), "", AITER, FEW, {}),

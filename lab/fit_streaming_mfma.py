@@ -66,6 +66,14 @@ def priors_of(names: Sequence[str], table: Mapping[str, float]) -> dict[str, Pri
     return found
 
 
+def fit(parts: Sequence[MeasuredRows], priors: Mapping[str, Prior], start: Constants) -> Constants:
+    """All constants, those of ``priors`` fitted."""
+    return fitting.fit_within(
+        priors, lambda c: [log_ratio(part, c) for part in parts], start, sum(map(len, parts)),
+        weight=WEIGHT, steps=100,
+    )  # fmt: skip
+
+
 def main() -> int:
     every = [part for part in amd_neusight_groups(data_folder()) if part.batch.family in STAGES]
     others = load_physics(GROUP).default
@@ -76,10 +84,7 @@ def main() -> int:
         train = held_out(parts, False)
         priors = priors_of(names, table)
         start = {**table, **{name: prior[0] for name, prior in priors.items()}}
-        table = fitting.fit_within(
-            priors, lambda c, train=train: [log_ratio(part, c) for part in train], start,
-            sum(map(len, train)), weight=WEIGHT, steps=100,
-        )  # fmt: skip
+        table = fit(train, priors, start)
         for part in held_out(parts):
             kind = ",".join(name for name, _ in part.batch.variant.flags) or family
             scores[f"MI100 {kind}"] = fitting.percent(

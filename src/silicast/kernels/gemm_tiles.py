@@ -30,9 +30,9 @@ _UMMA = (
     (128, 128, 1), (128, 192, 1), (192, 128, 1), (128, 256, 1), (256, 128, 1), (256, 256, 1),
 )  # fmt: skip
 _MFMA = (
-    (16, 16, 8), (16, 64, 4), (64, 16, 4), (16, 128, 4), (32, 32, 4), (32, 64, 4), (64, 32, 4), (32, 128, 3), (128, 32, 3),
-    (64, 64, 3), (64, 128, 2), (128, 64, 2), (128, 128, 1), (128, 256, 1), (256, 128, 1),
-    (256, 256, 1),
+    (16, 16, 8), (16, 64, 4), (64, 16, 4), (16, 128, 4), (32, 32, 4), (32, 64, 4), (64, 32, 4),
+    (32, 128, 3), (128, 32, 3), (64, 64, 3), (64, 128, 2), (128, 64, 2), (128, 128, 1),
+    (128, 256, 1), (256, 128, 1), (256, 256, 1),
 )  # fmt: skip
 _SIMT = (
     (16, 64, 4), (32, 32, 8), (32, 64, 4), (64, 32, 4), (64, 64, 4), (32, 128, 3),
@@ -69,7 +69,7 @@ clusters of two and of four multicast the rest to each other."""
 NO_LIMIT = float(1 << 25)
 """A bound on rows, columns or batch that no product reaches."""
 
-_FAMILY = {
+_FAMILY: dict[str, tuple[str, tuple[tuple[int, int, int], ...]]] = {
     "hopper": ("wgmma", _WGMMA), "blackwell": ("umma", _UMMA), "rubin": ("umma", _UMMA),
     **dict.fromkeys(("cdna", "cdna2", "cdna3", "cdna4", "cdna5"), ("mfma", _MFMA)),
 }  # fmt: skip
@@ -139,7 +139,7 @@ def tiles_for(
     'mma.sync 256x128'
     """
     if pipe == "fma":
-        family, table, k_bytes = "simt", _SIMT, 32.0
+        family, table, k_bytes = "simt", tuple(_SIMT), 32.0
     elif compute == "fp64":
         family, table, k_bytes = "mma.sync", _MMA_SYNC, 64.0
     else:
