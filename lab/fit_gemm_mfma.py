@@ -258,11 +258,11 @@ def fit_aiter(parts: Sequence[Part], table: Constants) -> Constants:
     ):  # fmt: skip
         table[f"{prefix}independent_log_sd{mark}"] = spread(by_kind[kind], table)
         report(by_kind[kind], table)
-    # 8-bit floats run at the rate of 8-bit integers, in kernels of the same kind
+    # 8-bit floats run at the rate of 8-bit integers, in kernels that split k as fp8_block's do
     for name in (*LOOP, "independent_log_sd"):
         table[f"fp8.{name}{AITER}"] = table[f"sq.{name}{AITER}"]
         table[f"fp8_block.{name}"] = table[f"fp8_block.{name}{AITER}"]  # nobody else has any
-        table.setdefault(f"sq.{name}", table[f"sq.{name}{AITER}"])
+    table[f"fp8.split_s{AITER}"] = tuned("split_s")
     return table
 
 
@@ -303,6 +303,8 @@ def main() -> int:
     old = fit_tables(tuning_tables(data), start)
     table = fit_aiter([part_of(rows) for rows in aiter_groups(data)], start)
     table = fit_untuned([part_of(rows) for rows in xla_groups(data)], table)
+    # of its rows in bf16 none needs a split; the tuner would take the vendor's kernel there
+    table[f"split_s{AITER}"] = min(table[f"split_s{AITER}"], table["split_s"])
     cdna3 = {n: x for n, x in table.items() if x != start.get(n)}
     default = {**start, **{n: table[n] for n in LOOP}, "independent_log_sd": DEFAULT_LOG_SD}
     # fp32 of later parts: as of the nearest that was tabled

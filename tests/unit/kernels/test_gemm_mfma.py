@@ -1,0 +1,82 @@
+"""Products on matrix units that take MFMA instructions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from silicast.core.dtypes import RECIPES
+from silicast.hardware.catalog import find_device
+from silicast.kernels.gemm import Gemm
+from silicast.kernels.gemm_constants import constants_for
+from silicast.kernels.physics import constants_of, load_physics, measured_constants
+from silicast.validation.scorecard.suites.mfma import experts_held_out, products_held_out
+from silicast.workload.op import Op, OpBatch, Variant
+
+LATER = ("MI300X", "MI325X", "MI308X", "MI350X", "MI355X")
+
+
+def drawn(rows: int, seed: int, *, batch: int = 1) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(seed)
+    sizes = {side: random.integers(1, 1 << random.integers(4, 15), rows) for side in "mnk"}
+    return {**sizes, "batch": random.integers(1, batch + 1, rows)}
+
+
+def seconds(sizes: dict[str, np.ndarray], device: str, **variant: str) -> np.ndarray:
+    batch = OpBatch("gemm", Variant(**variant), sizes)
+    return Gemm().times(batch, find_device(device)).estimate_s
+
+
+@pytest.mark.parametrize("device", LATER)
+@pytest.mark.parametrize("dtype", ["fp8", "fp8_block", "int8"])
+def test_eight_bits_are_at_most_about_twice_as_fast_as_sixteen(device: str, dtype: str) -> None:
+    """The pipe is twice as wide, operands are half as large, and nothing else changes."""
+    for seed in range(20):
+        sizes = drawn(50, seed)
+        wide = seconds(sizes, device, dtype="bf16", cache="cold")
+        narrow = seconds(sizes, device, dtype=dtype, cache="cold")
+        assert (wide < 2.3 * narrow).all()
+
+
+@pytest.mark.parametrize("device", ["MI100", "MI210", "MI250"])
+def test_a_batch_of_products_is_each_of_them_to_the_bit(device: str) -> None:
+    sizes = drawn(40, 1, batch=600)
+    together = seconds(sizes, device, dtype="fp32")
+    for row in range(40):
+        one = {name: int(column[row]) for name, column in sizes.items()}
+        op = OpBatch.single(Op.make("gemm", Variant(dtype="fp32"), **one))
+        assert Gemm().times(op, find_device(device)).estimate_s == together[row]
+
+
+def test_deep_batches_run_the_kernel_of_a_single_product() -> None:
+    """Which suits one product that is too small for the device, not hundreds of them."""
+    many = {name: np.array([size]) for name, size in zip("mnk", (64, 512, 512), strict=True)}
+    tall = {**many, "m": np.array([64 * 512]), "batch": np.array([1])}
+    batched = seconds({**many, "batch": np.array([512])}, "MI100", dtype="fp32")
+    assert batched[0] > 3.0 * seconds(tall, "MI100", dtype="fp32")[0]
+
+
+def test_constants_are_those_of_the_architecture_or_its_stand_in() -> None:
+    assert measured_constants("gemm", "cdna3")
+    assert not measured_constants("gemm", "cdna4")
+    assert constants_of("gemm", "cdna4") == constants_of("gemm", "cdna3")
+    assert constants_of("gemm", "hopper") == load_physics("gemm").constants("hopper")
+    assert constants_of("moe", "cdna4") != load_physics("moe").constants("cdna4")
+    assert constants_of("streaming", "cdna2") == constants_of("streaming", "cdna")
+
+
+def test_operands_come_faster_from_a_faster_shared_memory() -> None:
+    old, new = (
+        constants_for(find_device(name), RECIPES["bf16"])["operand_bytes_per_clock"]
+        for name in ("MI300X", "MI355X")
+    )
+    assert new == pytest.approx(2.0 * old)
+
+
+def test_rows_of_a_shape_are_on_one_side() -> None:
+    n = np.repeat(np.arange(128, 16384, 128), 2)
+    k = np.tile([1024, 5120], len(n) // 2)
+    held = products_held_out(n, k)
+    assert (held == products_held_out(n[::-1], k[::-1])[::-1]).all()
+    assert 0.2 < held.mean() < 0.45
+    assert 0.2 < experts_held_out(n, k, k // 8, k // 128).mean() < 0.45
