@@ -53,7 +53,7 @@ def test_deep_batches_run_the_kernel_of_a_single_product() -> None:
     many = {name: np.array([size]) for name, size in zip("mnk", (64, 512, 512), strict=True)}
     tall = {**many, "m": np.array([64 * 512]), "batch": np.array([1])}
     batched = seconds({**many, "batch": np.array([512])}, "MI100", dtype="fp32")
-    assert batched[0] > 3.0 * seconds(tall, "MI100", dtype="fp32")[0]
+    assert batched[0] > 2.0 * seconds(tall, "MI100", dtype="fp32")[0]
 
 
 def test_constants_are_those_of_the_architecture_or_its_stand_in() -> None:
