@@ -20,19 +20,20 @@ import numpy as np
 
 from lab import fitting
 from lab.fitting import Constants, F, Prior, Tables
-from lab.gemm_problem import log_ratio
 from silicast.core.dtypes import recipe_for
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Clocks, Device
-from silicast.kernels.gemm import Setting, estimate
+from silicast.kernels import power
+from silicast.kernels.gemm import Setting, analyse_rows, estimate
 from silicast.kernels.gemm_constants import selected
+from silicast.kernels.implementation import Analysis
 from silicast.kernels.physics import load_physics
 from silicast.validation.scorecard.rows import Mask, MeasuredRows
 from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.kernel_choice import Tuned, tuned_rows
 from silicast.validation.scorecard.suites.mfma import aiter_groups
 from silicast.validation.scorecard.suites.other_vendors import xla_groups
-from silicast.workload.op import Variant
+from silicast.workload.op import OpBatch, Variant
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,31 @@ class Part:
     def log_ratio(self, table: Mapping[str, float]) -> F:
         """log(estimate / measured)."""
         if self.rows is not None:
-            return log_ratio(self.rows, table)
+            return np.log(held_seconds(self.rows, table) / self.rows.seconds)
         constants = selected(table, recipe_for(self.variant.dtype), self.variant.library)
         setting = Setting.of(self.variant, self.device, constants)
         found: F = np.log(estimate(setting, *self.sizes)[0] / self.seconds)
         return found
+
+
+def held_seconds(rows: MeasuredRows, table: Mapping[str, float]) -> F:
+    """Seconds under a flat table of constants at the clock that the board's power limit leaves."""
+    device, variant = rows.hardware, rows.batch.variant
+    constants = selected(table, recipe_for(variant.dtype), variant.library, variant.kernel)
+
+    def analysed(batch: OpBatch, at: Device) -> Analysis:
+        m, n, k, count = (batch.dims[x].astype(np.float64) for x in ("m", "n", "k", "batch"))
+        return analyse_rows(Setting.of(variant, at, constants), m, n, k, count)
+
+    found = analysed(rows.batch, device)
+    time = np.maximum(found.time_s, found.bound_s)
+    if not power.limits(device):
+        return time
+    share = power.held_share(found, variant.dtype, device, time)
+    slower: F = power.slowdown(
+        rows.batch, device, share, found.time_s, lambda some, at: analysed(some, at).time_s
+    )
+    return time * slower
 
 
 REFERENCE_HZ = {"cdna": 1.087e9, "cdna2": 1.4e9}

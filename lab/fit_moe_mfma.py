@@ -4,23 +4,25 @@
 
 From the tuned layers of aiter on MI300X that are not held out. There are few, so that only what
 differs most between libraries is fitted; the rest stands at where the fit of others starts, and a
-prior holds all of it. Seconds on one core. Deterministic.
+prior holds all of it. A minute on one core. Deterministic.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
+
+import numpy as np
 
 from lab import fitting
 from lab.fitting import Constants, F, Prior
-from lab.moe_groups import SPREAD, START, Group, grouped, log_ratio
-from silicast.kernels.moe import selected
-from silicast.validation.scorecard.rows import held_out
+from lab.moe_groups import SPREAD, START
+from silicast.kernels.physics import replaced
+from silicast.validation.scorecard.rows import MeasuredRows, held_out
 from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.mfma import aiter_expert_groups
 
-STYLE = "ck"
+STYLE, ARCHITECTURE = "ck", "cdna3"
 PRIORS: dict[str, Prior] = {
     "around_s": (5e-6, 5e-7, 4e-5), "ramp_s": (5e-6, 5e-7, 4e-5),
     "core_dram_bytes_per_s": (2e10, 3e9, 1e11), "quantisation": (0.5, 0.05, 1.0),
@@ -38,33 +40,37 @@ LEAST_LOG_SD = 0.12
 """So few layers tell little of how far off others are."""
 
 
-def off(group: Group, table: Mapping[str, float]) -> F:
-    """Log of predicted over measured time."""
-    return log_ratio(group, selected(table, STYLE, group.dtype))
+def off(parts: Sequence[MeasuredRows], table: Constants) -> list[F]:
+    """Log of predicted over measured time of each part, at the clock that the board holds."""
+    body = fitting.physics(fitting.card("", [], ""), table, {ARCHITECTURE: table})
+    with replaced({"moe_mfma": body}):
+        return [
+            np.log(part.model.times(part.batch, part.hardware).estimate_s / part.seconds)
+            for part in parts
+        ]
 
 
 def main() -> int:
     parts = aiter_expert_groups(data_folder())
-    train = grouped(held_out(parts, False))[STYLE]
-    rows = sum(len(group.seconds) for group in train)
-    dtypes = sorted({group.dtype for group in train})
+    train, test = held_out(parts, False), held_out(parts)
+    dtypes = sorted({part.batch.variant.dtype for part in parts})
     priors = {
         **PRIORS, **{f"{STYLE}.{d}.{n}": prior for d in dtypes for n, prior in OF_FORMAT.items()}
     }  # fmt: skip
     base: Constants = {**START, **SPREAD, "skewed_log_sd": 0.1, "independent_log_sd": 0.15}
     start = {**base, **{name: prior[0] for name, prior in priors.items()}}
     table = fitting.fit_within(
-        priors, lambda c: [off(group, c) for group in train], start, rows, weight=WEIGHT, steps=100
+        priors, lambda c: off(train, c), start, sum(map(len, train)), weight=WEIGHT, steps=40
     )
     shared = (SPREAD["device_log_sd"], SPREAD["family_log_sd"])
-    for group in train:
-        table[f"{STYLE}.{group.dtype}.independent_log_sd"] = fitting.own_log_sd(
-            off(group, table), shared, wider=1.1, least=LEAST_LOG_SD
+    for part, logs in zip(train, off(train, table), strict=True):
+        table[f"{STYLE}.{part.batch.variant.dtype}.independent_log_sd"] = fitting.own_log_sd(
+            logs, shared, wider=1.1, least=LEAST_LOG_SD
         )
-    scores = {}
-    for held in grouped(held_out(parts))[STYLE]:
-        logs = off(held, table)
-        scores[f"MI300X {held.dtype}"] = fitting.percent(logs, "rows", "mape", "median", "bias")
+    scores = {
+        part.words["group"]: fitting.percent(logs, "rows", "mape", "median", "bias")
+        for part, logs in zip(test, off(test, table), strict=True)
+    }
     print(scores)
     # a format that was not measured: as the wider one of those that were
     table |= {n: table[f"{STYLE}.bf16.{n}"] for n in OF_FORMAT}
@@ -76,7 +82,7 @@ def main() -> int:
     own = {n: x for n, x in table.items() if x != base.get(n)}
     content = {
         "format": 1, "card": about,
-        **fitting.body(table, {"cdna3": own}, dict.fromkeys(("cdna4", "cdna5"), "cdna3")),
+        **fitting.body(table, {ARCHITECTURE: own}, dict.fromkeys(("cdna4", "cdna5"), ARCHITECTURE)),
     }  # fmt: skip
     path = fitting.PHYSICS / "moe_mfma.json"
     return not fitting.write_json(path, content, check=fitting.asked("--check"))
