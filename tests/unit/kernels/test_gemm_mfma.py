@@ -22,8 +22,8 @@ def drawn(rows: int, seed: int, *, batch: int = 1) -> dict[str, np.ndarray]:
     return {**sizes, "batch": random.integers(1, batch + 1, rows)}
 
 
-def seconds(sizes: dict[str, np.ndarray], device: str, **variant: str) -> np.ndarray:
-    batch = OpBatch("gemm", Variant(**variant), sizes)
+def seconds(sizes: dict[str, np.ndarray], device: str, dtype: str, cache: str = "") -> np.ndarray:
+    batch = OpBatch("gemm", Variant(dtype=dtype, cache=cache), sizes)
     return Gemm().times(batch, find_device(device)).estimate_s
 
 
