@@ -11,6 +11,7 @@ same. Rows marked held out are only scored. Deterministic; about two minutes on 
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -66,6 +67,14 @@ class Part:
             self, sizes=(m, n, k, batch), seconds=self.seconds[rows], held=self.held[rows],
             rows=None if self.rows is None else self.rows.take(rows),
         )  # fmt: skip
+
+    def batches(self) -> Part:
+        """The rows of more than one product."""
+        several = np.flatnonzero(self.sizes[3] > 1.0)
+        m, n, k, batch = (column[several] for column in self.sizes)
+        return replace(
+            self, sizes=(m, n, k, batch), seconds=self.seconds[several], held=self.held[several]
+        )
 
     def log_ratio(self, table: Mapping[str, float]) -> F:
         """log(estimate / measured)."""
@@ -193,6 +202,17 @@ def priors_of(prefix: str, mark: str = "", names: Sequence[str] = tuple(LOOP)) -
     return {f"{prefix}{name}{mark}": LOOP[name] for name in names}
 
 
+def unlike(part: Part, table: Constants, prefix: str) -> float:
+    """Log sd of batches for not knowing by which problem the library looks them up: half of what
+    lies between the kernel of a single product and their own. Tables hold winners alone.
+    """
+    some = part.side(held=False, most=ROWS)
+    never = {n: x for n, x in table.items() if not n.startswith(f"{prefix}alone_")}
+    always = {**table, f"{prefix}alone_from_k": 0.0, f"{prefix}alone_to_k": 1.0}
+    between = some.log_ratio(always) - some.log_ratio(never)
+    return 0.5 * math.sqrt(float(np.mean(between * between)))
+
+
 def fit_tables(parts: Sequence[Part], start: Constants) -> Tables:
     """Each architecture's own constants of the formats in the tuning tables; fp16 tells 16 bits."""
     own: Tables = {}
@@ -204,6 +224,9 @@ def fit_tables(parts: Sequence[Part], start: Constants) -> Tables:
         kept = {n: found[n] for n in priors if not n.endswith("launch_s")}
         kept |= {f"{dtype}{name}": k for name, k in ALONE.items()}
         kept[f"{dtype}independent_log_sd"] = spread(part, found)
+        kept[f"{dtype}batched_log_sd"] = math.hypot(
+            spread(part.batches(), found), unlike(part.batches(), {**found, **kept}, dtype)
+        )
         own.setdefault(part.device.architecture, {}).update(kept)
     return own
 

@@ -292,7 +292,7 @@ def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analys
         features=Lazy(
             lambda: _features(setting, best, demand, {"m": m, "n": n, "k": k}, ops, moved)
         ),
-        independent_log_sd=_independent_log_sd(setting, time),
+        independent_log_sd=_independent_log_sd(setting, time, batch),
         choice=lambda: [labels[int(index)] for index in xp.tolist(best["best"])],
     )  # fmt: skip
 
@@ -325,13 +325,16 @@ def _features(
     return found
 
 
-def _independent_log_sd(setting: Setting, time: F64) -> F64:
-    """Of each row; a call from the host adds the host's own spread, by its share of the time."""
+def _independent_log_sd(setting: Setting, time: F64, batch: F64) -> F64:
+    """Of each row; batches may be less certain, and a call from the host adds the host's own
+    spread, by its share of the time.
+    """
     c = setting.constants
-    own = c["independent_log_sd"]
+    own: F64 = xp.full_like(time, c["independent_log_sd"])
+    if (batched := c.get("batched_log_sd", 0.0)) > 0.0:
+        own = xp.where(batch > 1.0, xp.maximum(own, batched), own)
     if setting.variant.launch != "stream":
-        alike: F64 = xp.full_like(time, own)
-        return alike
+        return own
     host = c["stream_launch_log_sd"] * (c["stream_launch_s"] / time)
     found: F64 = xp.maximum(xp.sqrt(own * own + host * host), own)
     return found
