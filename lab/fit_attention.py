@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lab import fitting
+from lab.attention_pool import Pool
 from lab.fitting import ATTENTION_FALLBACK, Constants, Key, Prior, Tables, log_ratios, own_of
 from silicast.kernels.attention_schemes import scheme_for
 from silicast.validation.scorecard.rows import MeasuredRows, checksum_one_in, held_out, newest
@@ -62,11 +64,11 @@ PRIORS: dict[str, dict[str, Prior]] = {
 FIXED: dict[str, dict[str, float]] = {
     "attention_prefill": {
         "merge_s": 2e-6, "split_tiles": 2.0, "append_launch_cycles": 1.7e3,
-        "independent_log_sd": 0.2,
+        "independent_log_sd": 0.2, "tensor_exponent": 1.0,
     },
     "attention_decode": {
         "append_launch_cycles": 1.7e3, "split_tiles": 2.0, "plan_ctas": 2.0, "widened_bytes": 0.0,
-        "independent_log_sd": 0.2,
+        "independent_log_sd": 0.2, "tensor_exponent": 1.0,
     },
 }  # fmt: skip
 TABLES = {"attention_prefill": PREFILL, "attention_decode": DECODE}
@@ -141,16 +143,47 @@ def fit(
     return fitting.fit_rows(PRIORS[family], parts, start, rows, steps=60)
 
 
-def read_groups(family: str) -> Groups:
-    """All campaigns of a family."""
+def caller_of(part: MeasuredRows) -> str:
+    """Whose constants the rows' kernels have."""
+    return scheme_for(part.batch.variant, part.hardware).caller
+
+
+def read_groups(family: str) -> tuple[Groups, Groups]:
+    """The newest campaigns of a family, and all that were timed without the write to the cache."""
     data = data_folder()
-    parts = newest(decoder_rows(data, TABLES[family], ROWS_PER_DEVICE))
+    every = list(decoder_rows(data, TABLES[family], ROWS_PER_DEVICE))
+    parts = newest(every)
     parts += [part for part in library_rows(data, family) if part.device in SINGLE]
-    return fitting.by_key(parts, lambda x: scheme_for(x.batch.variant, x.hardware).caller)
+    without = [part for part in every if scheme_for(part.batch.variant, part.hardware).omitted]
+    return fitting.by_key(parts, caller_of), fitting.by_key(without, caller_of)
+
+
+APPEND_LAUNCHES = np.geomspace(1e3, 1e4, 24)
+"""Launches of the write to the cache that are tried, clock cycles."""
+
+
+def append_launches(fitted: Mapping[Key, Constants], without: Groups) -> Constants:
+    """Caller -> the launch of its write to the cache: the median over architectures of what sets
+    campaigns apart that were timed with it (``fitted``) and without.
+    """
+    best: dict[str, list[float]] = {}
+    for (architecture, caller), group in without.items():
+        known = fitted.get((architecture, caller))
+        rows = fitting.sample(held_out(group, False), ROWS_PER_TRANSFER)
+        if known is None:
+            continue
+        off = [
+            np.abs(log_ratios(rows, {**known, "append_launch_cycles": float(cycles)})).clip(max=0.5)
+            for cycles in APPEND_LAUNCHES
+        ]
+        best.setdefault(caller, []).append(
+            float(APPEND_LAUNCHES[int(np.argmin([one.mean() for one in off]))])
+        )
+    return fitting.rounded({caller: float(np.median(each)) for caller, each in best.items()})
 
 
 def fit_groups(
-    family: str, groups: Groups, rows: int
+    family: str, groups: Groups, without: Groups, rows: int
 ) -> tuple[dict[str, float], Tables, dict[Key, Constants]]:
     """Default constants, those by architecture, and what was fitted by (architecture, caller)."""
     start = {n: p[0] for n, p in PRIORS[family].items()} | FIXED[family]
@@ -160,11 +193,22 @@ def fit_groups(
         parts = [part for k, group in free.items() if k[1] == caller for part in group]
         by_caller[caller] = fit(family, parts, start, rows)
     fitted: dict[Key, Constants] = {}
-    for key, group in free.items():  # "ada" comes before "hopper"
-        prior = by_caller[key[1]]
+    append: Constants = {}
+    # Launches of calls without the write to the cache follow those of calls with it.
+    for key in sorted(free, key=lambda key: (_timed_without(free[key]), key)):
+        prior = dict(by_caller[key[1]])
         if key[1] == "flashinfer" and ("ada", "sglang") in fitted:  # few rows: drawn to Ada's
             prior = _bare(fitted["ada", "sglang"], start)
-        fitted[key] = fit(family, group, prior, rows)
+        if _timed_without(free[key]) and not append:
+            append = append_launches(fitted, without)
+        if key[1] in append:
+            prior["append_launch_cycles"] = append[key[1]]
+        fitted[key] = fit(family, free[key], prior, rows)
+    append = append or append_launches(fitted, without)
+    fitted = {
+        key: {**found, "append_launch_cycles": append.get(key[1], start["append_launch_cycles"])}
+        for key, found in sorted(fitted.items())
+    }
     spread = {
         key: round(fitting.own_log_sd(log_ratios(group, fitted[key]), SPREAD, wider=1.1,
                               least=0.03), 3)
@@ -173,20 +217,27 @@ def fit_groups(
     default = dict(start) | {"family_log_sd": SPREAD[0], "device_log_sd": SPREAD[1]}
     default["unmeasured_widening"] = 6.0
     default["independent_log_sd"] = round(max(spread.values()), 3)
-    for caller, constants in by_caller.items():
-        default |= fitting.prefixed(caller, constants, start)
+    every = [part for group in groups.values() for part in group]
+    pool = Pool(family, every, PRIORS[family], start, append)
+    for name, constants in pool.tables(SPREAD).items():
+        default |= fitting.prefixed(name, constants, start)
     architectures: Tables = {}
     for (architecture, caller), constants in fitted.items():
         own = {**constants, "independent_log_sd": spread[architecture, caller]}
         architectures.setdefault(architecture, {}).update(fitting.prefixed(caller, own))
-    _bare_libraries(family, architectures, default)
+    _bare_libraries(family, architectures)
     return default, architectures, fitted
+
+
+def _timed_without(parts: Sequence[MeasuredRows]) -> bool:
+    """Whether calls were timed without the write to the cache."""
+    return any(scheme_for(part.batch.variant, part.hardware).omitted for part in parts)
 
 
 def fit_family(family: str) -> dict[str, Any]:
     """The constants file of one family."""
-    groups = read_groups(family)
-    default, architectures, fitted = fit_groups(family, groups, ROWS_PER_FIT[family])
+    groups, without = read_groups(family)
+    default, architectures, fitted = fit_groups(family, groups, without, ROWS_PER_FIT[family])
     scores = {
         ".".join(key): fitting.shares(log_ratios(held_out(group), fitted[key]))
         for key, group in groups.items()
@@ -206,44 +257,38 @@ def fit_family(family: str) -> dict[str, Any]:
     }
 
 
-STAND_IN = {
-    "attention_prefill": {
-        "ada": "ampere", "ampere": "ada", "hopper": "blackwell", "blackwell": "hopper",
-    },
-    "attention_decode": {},
-}  # fmt: skip
-"""Whose prefill constants stand in for an architecture: that with the same kind of main loop, in
-which warps issue matrix products themselves or hand them to an asynchronous unit. Decode streams
-memory alike everywhere, and takes what fits all others."""
-
-
 def transfer(family: str) -> dict[str, Any]:
-    """Architecture -> constants fitted without a row of it, and who stands in for it."""
-    groups = read_groups(family)
+    """Architecture -> constants fitted without a row of it."""
+    groups, without = read_groups(family)
     found = {}
     for unseen in sorted({k[0] for k in groups}):
-        rest = {k: g for k, g in groups.items() if k[0] != unseen}
-        default, architectures, _ = fit_groups(family, rest, ROWS_PER_TRANSFER)
+        rest, early = (
+            {k: g for k, g in every.items() if k[0] != unseen} for every in (groups, without)
+        )
+        default, architectures, _ = fit_groups(family, rest, early, ROWS_PER_TRANSFER)
         fallback = {k: v for k, v in ATTENTION_FALLBACK.items() if v != unseen}
-        fallback |= {k: v for k, v in STAND_IN[family].items() if k == unseen}
         found[unseen] = {
             "default": default, "architectures": architectures, "fallback": fallback
         }  # fmt: skip
-        print(family, unseen, transfer_score(groups, unseen, found[unseen]), flush=True)
+        print(family, unseen, transfer_score(groups, unseen, default), flush=True)
     return found
 
 
-def transfer_score(groups: Groups, unseen: str, body: Mapping[str, Any]) -> Constants:
+def transfer_score(groups: Groups, unseen: str, default: Constants) -> Constants:
     """Mean APE on the held-out rows of the architecture, by caller and in all."""
-    name = body["fallback"].get(unseen, "")
-    constants = {**body["default"], **body["architectures"].get(name, {})}
     found, every = {}, []
     for (architecture, caller), group in groups.items():
         if architecture == unseen and (rows := held_out(group)):
-            plain = {k: v for k, v in constants.items() if "." not in k}
-            every.append(log_ratios(rows, plain | own_of(constants, caller)))
+            every.append(np.concatenate([_off(part, default) for part in rows]))
             found[caller] = fitting.shares(every[-1])["mape"]
     return {**found, "all": fitting.shares(np.concatenate(every))["mape"]}
+
+
+def _off(part: MeasuredRows, default: Constants) -> NDArray[np.float64]:
+    """Log ratios under the constants that an unmeasured architecture gets."""
+    scheme = scheme_for(part.batch.variant, part.hardware)
+    plain = {k: v for k, v in default.items() if "." not in k}
+    return fitting.log_ratio(part, plain | own_of(default, f"{scheme.caller}/{scheme.mainloop}"))
 
 
 SINGLE = ("H20",)
@@ -269,13 +314,14 @@ TRANSFER_LOG_SD = 0.2
 """Added for bare libraries, fitted on equal lengths or not at all: an allowance, not measured."""
 
 
-def _bare(constants: Mapping[str, float], fixed: Mapping[str, float]) -> Constants:
+def _bare(constants: Mapping[str, float], fixed: Mapping[str, float] = {}) -> Constants:
     """Constants of an engine's call less its append kernel."""
-    launch = constants["launch_cycles"] - fixed["append_launch_cycles"]
+    append = {**fixed, **constants}["append_launch_cycles"]
+    launch = constants["launch_cycles"] - append
     return {**constants, **fitting.rounded({"launch_cycles": launch})}
 
 
-def _bare_libraries(family: str, architectures: Tables, default: Mapping[str, float]) -> None:
+def _bare_libraries(family: str, architectures: Tables) -> None:
     """Adds the bare libraries that were not fitted themselves."""
     for architecture, library, *usual in BARE:
         source, engine = MAIN_LOOP.get((family, architecture, library), usual)
@@ -285,7 +331,7 @@ def _bare_libraries(family: str, architectures: Tables, default: Mapping[str, fl
         fitted = f"{library}.launch_cycles" in own
         found = own_of(own, library) if fitted else own_of(architectures[source], engine)
         if not fitted:
-            found = _bare(found, default)
+            found = _bare(found)
         spread = float(np.hypot(found["independent_log_sd"], TRANSFER_LOG_SD))
         found["independent_log_sd"] = round(spread, 3)
         own |= fitting.prefixed(library, found)

@@ -13,7 +13,7 @@ from typing import ClassVar, final
 from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.attention_kernel import DECODE_LENGTHS, HEADS, AttentionKernel
+from silicast.kernels.attention_kernel import DECODE_LENGTHS, HEADS, AttentionKernel, tensor_rate
 from silicast.kernels.attention_memory import attention_bound, prefill_traffic
 from silicast.kernels.attention_prefill import attention_constants
 from silicast.kernels.attention_schemes import Scheme, decode_tasks, scheme_for, style_of
@@ -143,7 +143,9 @@ class _Decode:
         merge_s = xp.where(self.split, c["merge_s"] + partial / inner, 0.0)
         self.launch_s = c["launch_cycles"] / clock
         launch = self.launch_s * xp.where(
-            self.scalar, c["scalar_launch"], c["narrow_launch"] if self.narrow else 1.0
+            self.scalar,
+            c["scalar_launch"],
+            c["narrow_launch"] if self.narrow and self.scheme.casts else 1.0,
         )
         omitted = self.scheme.omitted * c["append_launch_cycles"] / clock
         launch = xp.maximum(launch - omitted, 0.25 * launch)
@@ -166,8 +168,8 @@ class _Decode:
         """Core cycles for one key and value: products, softmax, conversion of narrow formats."""
         c, device = self.c, self.device
         width = self.work.spread(self.width)
-        rate = device.rate_per_core(self.pipe, self.dtype)
-        mma = 4.0 * self.rows * width / (rate * c["tensor_efficiency"])
+        rate = tensor_rate(device, self.pipe, self.dtype, c)
+        mma = 4.0 * self.rows * width / rate
         xu, fma = softmax_rates(device)
         softmax = self.rows * (1.0 / xu + c["softmax_ops"] / fma)
         convert = 2.0 * width * c["convert_ops"] / fma if self.narrow else 0.0

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, final
 
+from silicast.core.dtypes import BITS
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Implementation
 from silicast.kernels.physics import shared_errors
@@ -22,6 +23,24 @@ HEADS: Mapping[str, tuple[int, int]] = {
     "num_heads": (1, 1 << 12), "num_kv_heads": (1, 1 << 12), "head_dim": (8, 1024),
     "window": (0, 1 << 24),
 }  # fmt: skip
+
+
+TENSOR_BITS_PER_CLOCK = 16_384
+"""Operations x operand bits a clock and core at which ``tensor_efficiency`` is stated: 1,024 of 16
+bits (Ada); it sets the scale of the constant, not the model."""
+
+
+def tensor_rate(device: Device, pipe: str, dtype: str, c: Mapping[str, float]) -> float:
+    """Matrix operations per clock and core that an attention kernel reaches.
+
+    Of a matrix unit that is *n* times faster a kernel gains *n* to the power ``tensor_exponent``:
+    shared memory, exponentials and the instructions that feed the unit do not grow with it, and
+    kernels with warps' own instructions cannot use all of the newer units.
+    """
+    rate = device.rate_per_core(pipe, dtype)
+    usual = TENSOR_BITS_PER_CLOCK / BITS[dtype]
+    found: float = c["tensor_efficiency"] * usual * (rate / usual) ** c["tensor_exponent"]
+    return min(found, rate)
 
 
 class AttentionKernel(Implementation):

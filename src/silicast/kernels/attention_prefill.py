@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from silicast.core import xp
 from silicast.core.numerics import F64, I64, ceil_div, smooth_max
 from silicast.hardware.device import Device
-from silicast.kernels.attention_kernel import HEADS, PREFILL_LENGTHS, AttentionKernel
+from silicast.kernels.attention_kernel import HEADS, PREFILL_LENGTHS, AttentionKernel, tensor_rate
 from silicast.kernels.attention_memory import Traffic, attention_bound, prefill_traffic
 from silicast.kernels.attention_schemes import (
     Scheme,
@@ -91,24 +91,29 @@ class AttentionPrefill(AttentionKernel):
 def attention_constants(group: str, device: Device, scheme: Scheme) -> Mapping[str, float]:
     """Constants of an architecture with those of the caller ("vllm.launch_cycles") put over them.
 
-    Encoders have some of their own besides: kernels tuned for other widths, no cache to look up.
+    Of an architecture without its own they are those that fit the same call with the same matrix
+    instruction elsewhere ("vllm/mma.launch_cycles"). Encoders have some of their own besides:
+    kernels tuned for other widths, no cache to look up.
     """
-    return _constants(group, device.architecture, scheme.caller, scheme.encoder)
+    return _constants(group, device.architecture, scheme.caller, scheme.mainloop, scheme.encoder)
 
 
 @cache
-def _constants(group: str, architecture: str, caller: str, encoder: bool) -> Mapping[str, float]:
-    found = _of_caller(group, architecture, caller)
+def _constants(
+    group: str, architecture: str, caller: str, mainloop: str, encoder: bool
+) -> Mapping[str, float]:
+    found = _of_caller(group, architecture, caller, mainloop)
     if encoder and group == "attention_prefill":
-        return {**found, **_of_caller(ENCODER, architecture, caller)}
+        return {**found, **_of_caller(ENCODER, architecture, caller, mainloop)}
     return found
 
 
-def _of_caller(group: str, architecture: str, caller: str) -> dict[str, float]:
-    found = load_physics(group).constants(architecture)
-    prefix = caller + "."
-    own = {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)}
-    return {**{k: v for k, v in found.items() if "." not in k}, **own}
+def _of_caller(group: str, architecture: str, caller: str, mainloop: str) -> dict[str, float]:
+    every = load_physics(group).constants(architecture)
+    found = {k: v for k, v in every.items() if "." not in k}
+    for prefix in (f"{caller}/{mainloop}.", f"{caller}."):
+        found |= {k.removeprefix(prefix): v for k, v in every.items() if k.startswith(prefix)}
+    return found
 
 
 @final
@@ -244,7 +249,8 @@ class PrefillModel:
         memory_s = xp.maximum(traffic.dram_s, l2_s)
         together = xp.maximum(core_s, memory_s) + c["serial"] * xp.minimum(core_s, memory_s)
         self.launch_s = c["launch_cycles"] / clock
-        launch = self.launch_s * (c["narrow_launch"] if traffic.kv_bytes < 2.0 else 1.0)
+        casts = traffic.kv_bytes < 2.0 and self.scheme.casts
+        launch = self.launch_s * (c["narrow_launch"] if casts else 1.0)
         omitted_s = self.scheme.omitted * c["append_launch_cycles"] / clock
         launch = max(launch - omitted_s, 0.25 * launch)
         time_s = launch + together + traffic.append_s + merge_s
@@ -267,7 +273,7 @@ class PrefillModel:
         c, device = self.c, self.device
         width = self.work.spread(self.width)
         scores = xp.float64(self.rows * self.tile_kv)
-        rate = device.rate_per_core(self.pipe, self.dtype) * c["tensor_efficiency"]
+        rate = tensor_rate(device, self.pipe, self.dtype, c)
         if self.dtype == "fp8":
             rate = rate * c["fp8_efficiency"]
         mma = 4.0 * scores * padded_width(self.scheme, width) / rate * self._width_factor(width)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from silicast.core import xp
 from silicast.core.numerics import F64, I64, ceil_div
+from silicast.core.releases import is_before
 from silicast.hardware.device import Device
 from silicast.kernels.engine_kernels import kernels_of
 from silicast.workload.libraries import first_rule, kernel_rule, library
@@ -40,6 +41,7 @@ class Scheme:
         omitted: kernels that the engine's call holds and this one does not (append, RoPE).
         visits_masked: tiles wholly outside a window are looked at and skipped one by one.
         encoder: every query sees every key, and there is no cache: a vision or text encoder.
+        casts: operands of 8 bits take kernels of their own.
     """
 
     library: str
@@ -62,6 +64,7 @@ class Scheme:
     widens_cache: bool = False
     single_head_kernel: bool = False
     encoder: bool = False
+    casts: bool = False
 
 
 def resolve_library(library: str, kernel: str, architecture: str) -> str:
@@ -103,9 +106,11 @@ def _scheme(variant: Variant, architecture: str) -> Scheme:
     calls = call.holds(_CALL, "append") and not kernel.own_constants
     caller = variant.library if calls else name
     causal = variant.flag("causal", default=True)  # else there is no cache to add to
-    appends = variant.flag("append", default=causal and call.holds(_CALL, "append"))
+    timed = library(variant.library).attention_call
+    late = not is_before(variant.version, timed.appends_from)
+    appends = variant.flag("append", default=causal and late and call.holds(_CALL, "append"))
     rotates = variant.flag("rope", default=causal and call.holds(_CALL, "rope"))
-    usual, around = kernels_of(caller), library(caller).attention_call
+    around = library(caller).attention_call
     return Scheme(
         library=name, caller=caller, mainloop=kernel.mainloop, packs=kernel.packs,
         packs_single=kernel.packs_single or architecture in around.packs_single,
@@ -113,12 +118,13 @@ def _scheme(variant: Variant, architecture: str) -> Scheme:
         small_tiles=kernel.small_tiles, decode_rows=kernel.decode_rows,
         most_splits=kernel.most_splits, packs_groups=kernel.packs_groups,
         widths=tuple(kernel.widths), appends=appends, rotates=rotates,
-        omitted=int(usual.holds(_CALL, "append") and not appends)
-        + int(usual.holds(_CALL, "rope") and not rotates),
-        visits_masked=name in library(variant.library).attention_call.visits_masked,
+        omitted=int(call.holds(_CALL, "append") and not appends)
+        + int(call.holds(_CALL, "rope") and not rotates),
+        visits_masked=name in timed.visits_masked,
         widens_cache=around.widens_cache and not kernel.plans,
         single_head_kernel=around.single_head_kernel,
         encoder=not (causal or appends),
+        casts=name in timed.casts and not is_before(variant.version, timed.casts_from),
     )  # fmt: skip
 
 

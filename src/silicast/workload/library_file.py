@@ -187,12 +187,18 @@ class AttentionCall(_Strict, frozen=True):
             does not take.
         visits_masked: libraries whose kernels, as it calls them, look at tiles wholly outside a
             window and skip them one by one.
+        casts: libraries before whose kernels it casts to 8 bits, or widens, in kernels of its own.
+        appends_from, casts_from: releases from which on a timed call holds the write of new keys
+            and values, and these casts; "" = all. A release that is not stated is a late one.
     """
 
     packs_single: list[str] = []
     widens_cache: bool = False
     single_head_kernel: bool = False
     visits_masked: list[str] = []
+    casts: list[str] = []
+    appends_from: str = ""
+    casts_from: str = ""
 
 
 @final
