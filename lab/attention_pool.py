@@ -1,4 +1,4 @@
-"""Constants of attention kernels for architectures that nobody measured: one fit over all that were.
+"""Attention constants for architectures that nobody measured: one fit over all that were.
 
 Each campaign (architecture, caller, library) weighs the same, whatever its rows, and constants are
 shared by what decides them: those of a main loop by its matrix instruction and library, the launch
@@ -9,7 +9,7 @@ How strongly, and the exponents of the tensor rate, were chosen by leaving archi
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -23,6 +23,7 @@ ROWS = 160
 """Of each campaign."""
 STEPS = 14
 CALL = frozenset(("launch_cycles", "scalar_launch"))
+NARROW = "narrow_launch"
 MEMORY = frozenset(("l2_usable", "l2_fade", "l2_efficiency", "dram_efficiency", "serial"))
 PULL = {"attention_prefill": 0.3, "attention_decode": 1.5}
 PULL_OF_MEMORY = {"attention_prefill": 10.0, "attention_decode": 8.0}
@@ -45,6 +46,8 @@ BARE_OF = {"flashinfer": "sglang", "fa2": "vllm", "fa3": "sglang"}
 
 Cell = tuple[str, str, str, str]
 """Architecture, caller, kind of library, kind of matrix instruction."""
+Shared = tuple[str, ...]
+"""What campaigns have in common that share a constant."""
 
 
 def kind(library: str) -> str:
@@ -72,15 +75,20 @@ def _kinds(scheme: Scheme) -> tuple[str, str]:
     return kind(scheme.library), issue(scheme.mainloop)
 
 
-def _shared_by(name: str, cell: tuple[str, str, str]) -> Hashable:
-    """Campaigns with the same result have a constant in common; ``cell`` without architecture."""
-    caller, library, how = cell
+def _shared_by(family: str, name: str, caller: str, library: str, how: str) -> Shared:
+    """Campaigns with the same result have a constant in common.
+
+    A decode step's launches are those of the engine's call. Those of a prefill differ by kernel
+    too: main loops with asynchronous products set up descriptors and schedules first.
+    """
+    if name == "widened_bytes" or (family == "attention_decode" and name in (*CALL, NARROW)):
+        return (caller,)
     if name in CALL:
         return (how, caller)
-    return (library, caller) if name == "narrow_launch" else (how, library)
+    return (library, caller) if name == NARROW else (how, library)
 
 
-_Found = dict[tuple[str, Hashable], float]
+_Found = dict[tuple[str, Shared], float]
 
 
 class Pool:
@@ -94,25 +102,29 @@ class Pool:
         self, family: str, parts: Sequence[MeasuredRows], priors: Mapping[str, Prior],
         start: Mapping[str, float], append: Mapping[str, float],
     ) -> None:  # fmt: skip
+        self.family = family
         self.start = {**start, **PHYSICAL[family]}
         self.append = append
         every = cells(held_out(parts, False))
         self.cells = {cell: fitting.sample(group, ROWS) for cell, group in every.items()}
         self.callers = sorted({cell[1:] for cell in self.cells})
-        self.found = self._fit(family, dict(priors))
+        self.found = self._fit(dict(priors))
+
+    def _shared(self, name: str, cell: Sequence[str]) -> Shared:
+        return _shared_by(self.family, name, *cell)
 
     def _fixed(self, caller: str, library: str) -> Constants:
         known = self.append.get(caller, self.start["append_launch_cycles"])
         exponent = EXPONENT.get(library, EXPONENT[""])
         return {**self.start, "append_launch_cycles": known, "tensor_exponent": exponent}
 
-    def _fit(self, family: str, priors: dict[str, Prior]) -> _Found:
+    def _fit(self, priors: dict[str, Prior]) -> _Found:
         keys = list(
-            dict.fromkeys((n, _shared_by(n, cell[1:])) for cell in self.cells for n in priors)
+            dict.fromkeys((n, self._shared(n, cell[1:])) for cell in self.cells for n in priors)
         )
         place = {key: i for i, key in enumerate(keys)}
         groups = [
-            (parts, self._fixed(*cell[1:3]), [place[n, _shared_by(n, cell[1:])] for n in priors])
+            (parts, self._fixed(*cell[1:3]), [place[n, self._shared(n, cell[1:])] for n in priors])
             for cell, parts in self.cells.items()
         ]
         low, high = (np.log([priors[name][side] for name, _ in keys]) for side in (1, 2))
@@ -124,11 +136,11 @@ class Pool:
             own = dict(zip(priors, np.exp(logs[places]).tolist(), strict=True))
             return fitting.log_ratios(parts, {**fixed, **own})
 
-        more = PULL_OF_MEMORY[family]
+        more = PULL_OF_MEMORY[self.family]
         strength = [
             more if n in MEMORY else 2.0 if n == "tensor_efficiency" else 1.0 for n, _ in keys
         ]
-        pull = np.array(strength) * PULL[family] * np.sqrt(sum(counts) / len(keys))
+        pull = np.array(strength) * PULL[self.family] * np.sqrt(sum(counts) / len(keys))
         found = fitting.fit_by_groups(
             errors, counts, lambda j, i: j in groups[i][2], first, pull, step=1e-3,
             bounds=(low, high), f_scale=0.1, max_nfev=STEPS,
@@ -139,7 +151,7 @@ class Pool:
         """Of a call, measured or not: each constant of the campaigns most alike."""
         found = self._fixed(caller, library)
         for name in dict.fromkeys(name for name, _ in self.found):
-            wanted = _shared_by(name, (caller, library, how))
+            wanted = self._shared(name, (caller, library, how))
             likeness = {key: _likeness(key[1], wanted) for key in self.found if key[0] == name}
             best = max(likeness.values())
             alike = [self.found[key] for key, much in likeness.items() if much == best]
@@ -179,8 +191,7 @@ class Pool:
         )
 
 
-def _likeness(key: Hashable, wanted: Hashable) -> float:
+def _likeness(key: Shared, wanted: Shared) -> float:
     """How much two campaigns have in common: the instruction, then the caller, then the library."""
-    assert isinstance(key, tuple) and isinstance(wanted, tuple)
     weights = {"inline": 2.0, "asynchronous": 2.0, "flash": 1.0, "trtllm": 1.0, "triton": 1.0}
     return sum(weights.get(word, 3.0) for word in key if word in wanted)

@@ -154,7 +154,9 @@ def read_groups(family: str) -> tuple[Groups, Groups]:
     every = list(decoder_rows(data, TABLES[family], ROWS_PER_DEVICE))
     parts = newest(every)
     parts += [part for part in library_rows(data, family) if part.device in SINGLE]
-    without = [part for part in every if scheme_for(part.batch.variant, part.hardware).omitted]
+    without = [
+        part for part in every if _timed_without([part]) and caller_of(part) in part.words.values()
+    ]
     return fitting.by_key(parts, caller_of), fitting.by_key(without, caller_of)
 
 

@@ -6,11 +6,14 @@ For each architecture and caller: the launch of a call without a cache, what a t
 causal one, and the cost of a step at three widths, over the constants of prefill
 (lab/fit_attention.py). Robust least squares (soft L1) on log ratios with a weak prior. Newest
 campaign of every engine; held-out head geometries are only scored. Deterministic. An architecture's
-constants come from its own rows alone: without them the geometric mean of the others stands in.
+constants come from its own rows alone: without them stands in what the others have in common,
+the geometric mean of launches, and of a width's cost the median of theirs and of none, so that a
+slow kernel of one architecture (TensorRT-LLM's for 72 on Blackwell) does not stand for all.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -67,7 +70,12 @@ def fit(parts: Sequence[MeasuredRows]) -> Constants:
 
 def defaults(tables: Tables) -> Constants:
     """Constants of architectures that nothing stands in for."""
-    return {**DEFAULT, **SHARED, **fitting.rounded(fitting.means(tables.values()))}
+    found = fitting.means(tables.values())
+    for name in found:
+        if (plain := name.rpartition(".")[2]) in DEFAULT:
+            known = [table[name] for table in tables.values() if name in table]
+            found[name] = statistics.median([*known, DEFAULT[plain]])
+    return {**DEFAULT, **SHARED, **fitting.rounded(found)}
 
 
 class EncoderAttention(Fitter[Mapping[Key, list[MeasuredRows]]]):

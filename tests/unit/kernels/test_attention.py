@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.kernels.attention_decode import AttentionDecode
-from silicast.kernels.attention_prefill import AttentionPrefill
+from silicast.kernels.attention_kernel import tensor_rate
+from silicast.kernels.attention_prefill import AttentionPrefill, attention_constants
 from silicast.kernels.attention_schemes import resolve_library, scheme_for
 from silicast.kernels.check import check_kernel
 from silicast.kernels.implementation import KernelTimes
+from silicast.kernels.physics import load_physics
+from silicast.validation.scorecard.held_out import unknown_architecture
 from silicast.workload.op import Dim, Op, OpBatch, Variant
 
 DEVICES = ("A100-SXM-80GB", "H100-SXM-80GB", "B200", "L40S", "RTX PRO 6000 S", "T4")
@@ -137,6 +142,60 @@ def test_appending_to_the_cache_is_part_of_an_engines_call() -> None:
 
     moved = 2 * 2 * 64 * 512 * 8 * 128 * 2  # keys and values read and written in two bytes
     assert engine(append=True) - engine(append=False) > moved / 3352e9
+
+
+@pytest.mark.parametrize("device", ["H100", "B200", "L40S"])
+def test_early_releases_of_vllm_were_timed_without_the_write_to_the_cache(device: str) -> None:
+    def short(release: str, append: bool | None = None) -> float:
+        flags = () if append is None else (("append", append),)
+        variant = Variant("bf16", "bf16", "vllm", release, flags=flags)
+        dims = {"batch": 1, "kv_len": 16, "num_heads": 32, "num_kv_heads": 8, "head_dim": 128}
+        batch = OpBatch.of([Op.make("attention_decode", variant, **dims)])
+        return float(AttentionDecode().analyse(batch, find_device(device)).time_s[0])
+
+    assert short("0.22.0") == short("0.24.0", append=False)
+    assert short("") == short("0.24.0") == short("0.22.0", append=True)
+    assert 1e-6 < short("0.24.0") - short("0.22.0") < 4e-6
+
+
+def test_casts_to_eight_bits_are_timed_by_release_and_library() -> None:
+    def casts(library: str, release: str, device: str) -> bool:
+        return scheme_for(Variant("bf16", "fp8", library, release), find_device(device)).casts
+
+    assert casts("sglang", "0.5.14", "B200")
+    assert casts("sglang", "", "B200")
+    assert not casts("sglang", "0.5.10", "B200")
+    assert casts("vllm", "0.24.0", "H100")
+    assert not casts("vllm", "0.24.0", "B200")  # kernels that take narrow caches as they are
+
+
+def test_a_faster_matrix_unit_never_costs_and_gains_no_more_than_its_share() -> None:
+    constants = {"tensor_efficiency": 0.6, "tensor_exponent": 0.9}
+    rates = []
+    for name in ("L40S", "A100-SXM-80GB", "H100", "B200"):
+        device = find_device(name)
+        pipe = device.matrix_pipe("bf16")
+        rates.append(
+            (device.rate_per_core(pipe, "bf16"), tensor_rate(device, pipe, "bf16", constants))
+        )
+    for (slow, reached), (fast, more) in itertools.pairwise(rates):
+        assert slow < fast
+        assert reached < more < reached * fast / slow
+        assert more <= fast
+
+
+def test_an_unmeasured_architecture_takes_the_class_of_kernel_that_runs_there() -> None:
+    """Not the engine's name alone: vLLM runs another kernel with each matrix instruction."""
+    pooled = load_physics("attention_prefill").default
+    with unknown_architecture("hopper"):
+        variant = Variant("bf16", "bf16", "vllm")
+        h100 = find_device("H100")
+        used = attention_constants("attention_prefill", h100, scheme_for(variant, h100))
+        without = load_physics("attention_prefill").default
+        assert used["launch_cycles"] == without["vllm/wgmma.launch_cycles"]
+        assert used["launch_cycles"] != without["vllm/mma.launch_cycles"]
+    assert {f"{engine}/{loop}.launch_cycles" for engine in ("vllm", "sglang", "trtllm")
+            for loop in ("mma", "wgmma", "tcgen05")} <= set(pooled)  # fmt: skip
 
 
 def test_unmeasured_architectures_get_wider_intervals() -> None:
