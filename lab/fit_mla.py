@@ -61,6 +61,7 @@ FIXED: dict[str, dict[str, float]] = {
         "append_launch_s": 2e-6, "merge_s": 2e-6, "split_tiles": 2.0, "window_steps": 0.3,
         "masked_step": 0.5, "widened_bytes": 0.0, "convert_ops": 4.0, "step_64": 1.0,
         "step_256": 1.0, "fp8_step_64": 1.0, "fp8_step_192": 1.0, "fp8_step_256": 1.0,
+        "tensor_exponent": 1.0,
         "independent_log_sd": 0.2,
     },
     "mla_decode": {"append_launch_s": 2e-6, "independent_log_sd": 0.2},
