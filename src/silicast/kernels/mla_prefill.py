@@ -196,7 +196,7 @@ def _scheme(variant: Variant, device: Device, *, absorbed: bool) -> Scheme:
         library=scheme.label, caller=scheme.style.constants, mainloop=scheme.mainloop,
         packs=absorbed, packs_single=absorbed, longest_first=scheme.mainloop != "mma",
         splits=absorbed and scheme.mainloop == "wgmma", small_tiles=tiles.small_tiles,
-        widths=tuple(tiles.widths),
+        widths=tuple(tiles.widths), casts=True,
     )  # fmt: skip
 
 
