@@ -2,10 +2,10 @@
 
     OPENBLAS_NUM_THREADS=1 python -m lab.fit_moe [--dry] [--transfer]
 
-One problem a style of kernel and architecture, and one a style for architectures without
-measurements; some constants are of each number format. Robust (soft L1) on log ratios; priors pull
-every constant to its start. Deterministic. Rows marked held out are never fitted, only scored.
-``--transfer`` also fits without each architecture and writes
+One problem a style of kernel and architecture, and one of all together for architectures without
+measurements (lab/moe_pooled.py); some constants are of each number format. Robust (soft L1) on log
+ratios; priors pull every constant to its start. Deterministic. Rows marked held out are never
+fitted, only scored. ``--transfer`` also fits without each architecture and writes
 validation/scorecard/held_out/moe.json.
 """
 
@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from lab import fitting
+from lab import fitting, moe_pooled
 from lab.fitting import Constants, F, Parameter, Tables
 from lab.moe_groups import SPREAD, START, Group, Styles, evaluate, grouped, log_ratio, plain
+from silicast.kernels.moe import GROWTHS, grown
 from silicast.validation.scorecard.rows import MeasuredRows, held_out
 from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.moe import (
@@ -39,7 +40,9 @@ ROWS = 160
 STYLE_START = {
     "triton.foreign_share": 0.9, "triton_sglang.foreign_share": 0.9,
     "triton_sglang_early.foreign_share": 0.9, "triton_sglang_early.smallest_tile": 16.0,
-    "marlin.foreign_share": 0.5,
+    "oai_triton.foreign_share": 0.9, "oai_triton_trtllm.foreign_share": 0.9,
+    "marlin.foreign_share": 0.9, "marlin_early.foreign_share": 0.9,
+    "marlin_int4.foreign_share": 0.9,
     "oai_triton.smallest_tile": 16.0, "oai_triton_trtllm.smallest_tile": 16.0,
     "triton.smallest_tile": 16.0, "triton_sglang.smallest_tile": 16.0,
     "ada.resident_share": 0.95,
@@ -71,6 +74,8 @@ PRIOR_SD = {
     "resident_share": 0.2, "l2_efficiency": 0.4, "middle_passes": 0.5, "step_s": 0.7,
 }  # fmt: skip
 PRIOR_WEIGHT = 0.25
+POOLED_STEPS = 5
+"""Further ones change constants of unmeasured architectures by less than these are known."""
 
 
 def parameters(groups: Sequence[Group]) -> list[Parameter]:
@@ -122,8 +127,7 @@ def fit(styles: Styles, steps: int = 20, *, without: str | None = None) -> Table
 
     An architecture's constants are fitted on its own rows alone. What an unmeasured one gets is
     fitted on the rows of all: constants make up for each other, so that a mean of each would not
-    belong together. A style that ran on one architecture alone is there half-way (geometrically)
-    between its own constants and those of its kin.
+    belong together.
 
     Args:
         without: an architecture that is treated as unmeasured; its rows are not looked at, and
@@ -134,19 +138,15 @@ def fit(styles: Styles, steps: int = 20, *, without: str | None = None) -> Table
         head, _ = name.split(".")
         if head in styles:
             tables[""][name] = value
-    kin: dict[str, list[Group]] = defaultdict(list)
-    for style, groups in styles.items():
-        seen = [g for g in groups if g.architecture != without]
-        kin[kin_of(style)] += seen
-        own = sorted({g.architecture for g in seen})
-        if without is None:
-            for architecture in own:
-                mine = [g for g in seen if g.architecture == architecture]
+    seen = {
+        style: [g for g in groups if g.architecture != without] for style, groups in styles.items()
+    }
+    if without is None:
+        for style, groups in styles.items():
+            for architecture in sorted({g.architecture for g in groups}):
+                mine = [g for g in groups if g.architecture == architecture]
                 keep(tables, architecture, style, mine, solve(mine, steps))
-        if len(own) > 1:
-            keep(tables, "", style, seen, solve(seen, steps))
-    for groups in kin.values():
-        with_kin(tables, groups, steps)
+    for_any(tables, seen, {style: {g.dtype for g in groups} for style, groups in styles.items()})
     for table in tables.values():  # what was only measured in an early version stands in
         for name, value in list(table.items()):
             style, dot, rest = name.partition(".")
@@ -155,21 +155,25 @@ def fit(styles: Styles, steps: int = 20, *, without: str | None = None) -> Table
     return tables
 
 
-def with_kin(tables: Tables, groups: Sequence[Group], steps: int) -> None:
-    """Constants for any architecture of the styles of one kin that ran on one alone."""
-    alone = {g.setting.style: 0 for g in groups if f"{g.setting.style}.step_s" not in tables[""]}
-    several = len({g.architecture for g in groups}) > 1
-    related = dict(zip(*solve(groups, steps), strict=True)) if alone and several else {}
-    for style in alone:
-        mine = [g for g in groups if g.setting.style == style]
-        free, values = solve(mine, steps)
-        half = [math.sqrt(x * related.get(p, x)) for p, x in zip(free, values, strict=True)]
-        keep(tables, "", style, mine, (free, np.array(half)))
-
-
-def kin_of(style: str) -> str:
-    """The make that a style is of, whoever calls it."""
-    return style.removeprefix("flashinfer_").partition("_")[0]
+def for_any(tables: Tables, seen: Styles, dtypes: Mapping[str, set[str]]) -> None:
+    """Adds the constants of an architecture that was not measured, also of styles that ran on that
+    one alone: these have what others of their make have.
+    """
+    groups = [group for found in seen.values() for group in found]
+    starts = {style: {n: start_of(style, "", n) for n in START} for style in dtypes}
+    of_format = frozenset((*FORMAT, *UNPACKED))
+    names = tuple(dict.fromkeys((*SHARED, *OWN, *FORMAT, *UNPACKED, *EXCHANGED)))
+    pooled = moe_pooled.fit(
+        groups, [starts[g.setting.style] for g in groups], names, of_format, CEILING, POOLED_STEPS
+    )
+    table = tables[""]
+    for style in sorted(dtypes):
+        for dtype in sorted(dtypes[style]):
+            for name, value in pooled.constants(style, dtype, starts[style]).items():
+                prefix = f"{style}.{dtype}." if name in of_format else f"{style}."
+                high = math.inf if name in GROWTHS.values() else CEILING.get(name, math.inf)
+                table[prefix + name] = min(value, high)
+        spread(style, seen[style], tables, "")
 
 
 def keep(
@@ -179,11 +183,13 @@ def keep(
     groups: Sequence[Group],
     found: tuple[list[Parameter], F],
 ) -> None:
-    """Writes constants of one style on one architecture ("" = any other) into the tables."""
+    """Writes constants of one style on one architecture into the tables."""
     table = tables.setdefault(architecture, {})
     for p, value in zip(*found, strict=True):
         prefix = f"{style}.{p.of}." if p.of else f"{style}."
         table[prefix + p.name] = min(float(value), CEILING.get(p.name, math.inf))
+        if p.of:  # what the default constants grow with is in the fitted ones
+            table |= {prefix + name: 0.0 for name in GROWTHS}
     spread(style, groups, tables, architecture)
 
 
@@ -193,7 +199,7 @@ def spread(style: str, groups: Sequence[Group], tables: Tables, architecture: st
     shared = (SPREAD[device], SPREAD["family_log_sd"])
     errors: dict[str, list[F]] = defaultdict(list)
     for group in groups:
-        table = plain(tables, architecture, style, group.dtype)
+        table = grown(plain(tables, architecture, style, group.dtype), group.setting.rates)
         errors[group.dtype].append(log_ratio(group, table))
     for dtype, found in errors.items():
         own = fitting.own_log_sd(np.concatenate(found), shared, wider=UNSEEN)
@@ -225,7 +231,7 @@ def transfer(parts: Sequence[MeasuredRows], tables: Tables) -> dict[str, Any]:
     bodies: dict[str, Any] = {}
     few = grouped([part.take(np.arange(0, len(part), 3)) for part in parts])
     for held in ("ampere", "ampere-ga10x", "ada", "hopper", "blackwell"):
-        unknown = with_defaults(fit(few, steps=10, without=held))
+        unknown = with_defaults(fit(few, without=held))
         mine = {
             style: [g for g in groups if g.architecture == held] for style, groups in few.items()
         }

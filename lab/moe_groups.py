@@ -11,8 +11,18 @@ import numpy as np
 
 from lab import fitting
 from lab.fitting import Constants, F, Tables
-from silicast.kernels.moe import Columns, Setting, layer_of, selected, setting_with, with_exchange
+from silicast.kernels.moe import (
+    PHYSICS,
+    Columns,
+    Setting,
+    grown,
+    layer_of,
+    selected,
+    setting_with,
+    with_exchange,
+)
 from silicast.kernels.moe_model import Layer, estimate
+from silicast.kernels.physics import replaced
 from silicast.validation.scorecard.rows import MeasuredRows
 
 START = {
@@ -26,6 +36,9 @@ START = {
     "l2_bytes_per_clock_per_core": 32.0, "exchange_exposed": 0.3,
 }  # fmt: skip
 SPREAD = {"device_log_sd": 0.06, "family_log_sd": 0.05, "unmeasured_device_log_sd": 0.2}
+BASE = {**START, **SPREAD, "independent_log_sd": 0.2, "skewed_log_sd": 0.1}
+UNFITTED = fitting.physics(fitting.card("", [], ""), BASE)
+"""What the power limit does is told from these, so that a fit never rests on an earlier one."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +60,16 @@ Styles = dict[str, list[Group]]
 
 def grouped(parts: Sequence[MeasuredRows]) -> Styles:
     """Groups by style; the layers do not depend on the constants and are built once."""
-    base = {**START, **SPREAD, "independent_log_sd": 0.2, "skewed_log_sd": 0.1}
     found: dict[tuple[Any, ...], list[tuple[Setting, MeasuredRows]]] = defaultdict(list)
     for part in parts:
-        setting = setting_with(part.batch.variant, part.hardware, base)
+        setting = setting_with(part.batch.variant, part.hardware, BASE)
         found[part.device, setting.style, setting.rates].append((setting, part))
     styles: Styles = defaultdict(list)
     for items in found.values():
         setting = items[0][0]
         layer = joined([layer_of(one, columns(part)) for one, part in items])
-        seconds = np.concatenate([part.seconds / fitting.slowdowns(part) for _, part in items])
+        with replaced(dict.fromkeys((PHYSICS, f"{PHYSICS}_mfma"), UNFITTED)):
+            seconds = np.concatenate([part.seconds / fitting.slowdowns(part) for _, part in items])
         styles[setting.style].append(Group(setting, setting.device.architecture, layer, seconds))
     return dict(sorted(styles.items()))
 
@@ -100,7 +113,9 @@ def evaluate(
     found = {}
     for style, groups in styles.items():
         for group in groups:
-            table = plain(tables, group.architecture, style, group.dtype)
+            table = grown(
+                plain(tables, group.architecture, style, group.dtype), group.setting.rates
+            )
             sd = log_sd(table["independent_log_sd"], device)
             part = "" if group.setting.rates.part == "full" else f" {group.setting.rates.part}"
             gate = "" if group.setting.rates.gated else " ungated"

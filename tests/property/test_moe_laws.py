@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -67,6 +69,32 @@ def test_a_wider_layer_takes_no_less(tokens: int, topk: int, dtype: str, kernel:
     ]  # fmt: skip
     times = Moe().times(OpBatch.of(ops), DEVICES[0]).estimate_s
     assert times[0] <= times[1] <= times[2]
+
+
+@given(
+    st.integers(0, 15),
+    st.integers(3, 8),
+    st.integers(1, 8),
+    st.integers(1, 32),
+    st.sampled_from(["moe_torch_flow_cutlass", "vllm_fused_moe", "sglang_flashinfer_trtllm_moe"]),
+    st.sampled_from(["H100", "L40S", "B200"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_fp8_experts_lose_to_bf16_by_no_more_than_quantising(
+    tokens: int, experts: int, topk: int, width: int, kernel: str, name: str
+) -> None:
+    """On architectures that nobody measured, where a format's constants come from other campaigns
+    than another's."""
+    device = find_device(name)
+    device = replace(device, architecture="unheard of")
+    op = Op.make(
+        "moe", Variant(dtype="bf16", kernel=kernel), tokens=1 << tokens, experts=1 << experts,
+        topk=topk, hidden=4096, intermediate=256 * width,
+    )  # fmt: skip
+    narrow = Op(op.family, Variant(dtype="fp8", kernel=kernel), op.dims)
+    wide_s, narrow_s = (float(Moe().times(OpBatch.of([x]), device).estimate_s[0])
+                        for x in (op, narrow))  # fmt: skip
+    assert narrow_s <= 1.15 * wide_s
 
 
 @given(st.lists(st.integers(0, 50), min_size=4, max_size=4).filter(any), st.integers(1, 4096))

@@ -39,6 +39,9 @@ SURELY_HIT = 0.35
 """Share of the experts that an even router would use which any of the skewed ones uses too: the
 bound must hold for every draw of a distribution, not for the expected one."""
 
+GROWTHS = {"tensor_growth": "tensor_efficiency", "around_growth": "around_s"}
+"""Powers of a device's properties -> the constant that they change."""
+
 _OTHER_FLAGS = frozenset({"w13", "w2", "full", "gated"})
 
 
@@ -127,10 +130,37 @@ def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -
     rates = ExpertRates.of(
         device, recipe, pipe, style, variant, constants["l2_bytes_per_clock_per_core"]
     )
+    constants = grown(constants, rates)
     return Setting(
         recipe=recipe, pipe=pipe, style=style, distribution=distribution_of(variant), rates=rates,
         steps=Steps.of(rates, constants), device=device, constants=constants,
     )  # fmt: skip
+
+
+def grown(constants: Mapping[str, float], rates: ExpertRates) -> dict[str, float]:
+    """Constants of architectures that were not measured, for the rates of a device.
+
+    A constant that goes with another property has its value where that is at its reference, and a
+    power of it; without one, or on architectures that were measured, it stays. A share of a rate
+    is at most 1.
+    """
+    found = dict(constants)
+    for name, base in growth_bases(rates).items():
+        power = constants.get(name, 0.0)
+        if power:
+            found[GROWTHS[name]] *= base**power
+    found["tensor_efficiency"] = min(found["tensor_efficiency"], 1.0)  # a share
+    return found
+
+
+def growth_bases(rates: ExpertRates) -> dict[str, float]:
+    """What :data:`GROWTHS` are powers of: a core's operations a clock over those of an A100's in 16
+    bits, and the clock over a usual one.
+    """
+    return {
+        "tensor_growth": rates.core_rate / rates.clock_hz / 2048.0,
+        "around_growth": rates.clock_hz / 1.75e9,
+    }
 
 
 def selected(table: Mapping[str, float], style: str, dtype: str) -> dict[str, float]:

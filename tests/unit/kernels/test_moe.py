@@ -10,9 +10,18 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.moe import Moe, distribution_of, moe_flags, selected, setting_of
+from silicast.kernels.moe import (
+    GROWTHS,
+    Moe,
+    distribution_of,
+    grown,
+    moe_flags,
+    selected,
+    setting_of,
+)
 from silicast.kernels.moe_model import SIZES, Layer, candidates
 from silicast.kernels.moe_recipes import stored, style_of
+from silicast.kernels.physics import load_physics
 from silicast.kernels.routing import busiest_loads
 from silicast.learning.dispatch import time_of
 from silicast.workload.op import Op, OpBatch, Variant
@@ -231,3 +240,32 @@ def test_a_kernel_with_the_exchange_waits_for_the_links() -> None:
 
     assert seconds(slow, 32) > 1.2 * seconds(device, 32)
     assert seconds(slow, 1) == seconds(device, 1), "one rank sends nothing"
+
+
+def test_constants_grow_with_rates_where_nothing_was_measured() -> None:
+    rates = setting_of(Variant(dtype="bf16"), H100).rates
+    table = {"tensor_efficiency": 0.6, "around_s": 1e-5}
+    assert grown(table, rates) == table
+    # 4,096 operations a clock and core, twice an A100's; 1.98 GHz over 1.75
+    found = grown({**table, "tensor_growth": -0.5, "around_growth": -1.0}, rates)
+    assert found["tensor_efficiency"] == pytest.approx(0.6 / 2**0.5)
+    assert found["around_s"] == pytest.approx(1e-5 * 1.75e9 / rates.clock_hz)
+    slow = replace(rates, core_rate=rates.core_rate / 64)
+    most = grown({**table, "tensor_growth": -0.5}, slow)
+    assert most["tensor_efficiency"] == 1.0
+
+
+def test_shares_of_a_rate_do_not_rise_with_it() -> None:
+    """A part whose matrix rate alone grows gains something of it, and at most all; constants of an
+    architecture that was measured hold for it as they are.
+    """
+    physics = load_physics("moe")
+    powers = [x for name, x in physics.default.items() if name.endswith("tensor_growth")]
+    assert powers
+    assert all(-1.0 < x <= 0.0 for x in powers)
+    own = [
+        x for table in physics.architectures.values() for name, x in table.items()
+        if name.rpartition(".")[2] in GROWTHS
+    ]  # fmt: skip
+    assert own
+    assert set(own) == {0.0}
