@@ -20,6 +20,7 @@ import numpy as np
 
 from lab.fitting import Constants, F
 from lab.moe_groups import Group, log_ratio
+from silicast.core.numerics import I64
 from silicast.kernels.moe import GROWTHS, growth_bases
 
 MAKES = {
@@ -125,7 +126,7 @@ class _Problem:
             self.mean.append(mean)
         return self.place[level]
 
-    def _terms(self, group: Group, of_format: frozenset[str]) -> tuple[F, F]:
+    def _terms(self, group: Group, of_format: frozenset[str]) -> tuple[I64, F]:
         """Places and a matrix from what stands there to logs of constants; the last row is the
         campaign's factor.
         """
@@ -148,7 +149,7 @@ class _Problem:
         matrix = np.zeros((len(self.names) + 1, len(places)))
         for row, place, x in found:
             matrix[row, places.index(place)] += x
-        return np.array(places), matrix
+        return np.array(places, dtype=np.int64), matrix
 
     def constants(self, i: int, logs: F) -> Constants:
         """Of a group, from the logs on top of its start."""
@@ -163,7 +164,9 @@ class _Problem:
                 enumerate(self.terms)]  # fmt: skip
 
     def of_group(self, i: int, logs: F) -> F:
-        return log_ratio(self.groups[i], self.constants(i, logs)) + logs[-1]
+        """The same of one group."""
+        found: F = log_ratio(self.groups[i], self.constants(i, logs)) + logs[-1]
+        return found
 
     def held(self, p: F) -> F:
         """With slopes of makes that do not rise: no share of a rate grows with the rate."""

@@ -91,7 +91,7 @@ def test_fp8_experts_lose_to_bf16_by_no_more_than_quantising(
         "moe", Variant(dtype="bf16", kernel=kernel), tokens=1 << tokens, experts=1 << experts,
         topk=topk, hidden=4096, intermediate=256 * width,
     )  # fmt: skip
-    narrow = Op(op.family, Variant(dtype="fp8", kernel=kernel), op.dims)
+    narrow = Op(op.family, op.dims, Variant(dtype="fp8", kernel=kernel))
     wide_s, narrow_s = (float(Moe().times(OpBatch.of([x]), device).estimate_s[0])
                         for x in (op, narrow))  # fmt: skip
     assert narrow_s <= 1.15 * wide_s
