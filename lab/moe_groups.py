@@ -68,7 +68,7 @@ def grouped(parts: Sequence[MeasuredRows]) -> Styles:
     for items in found.values():
         setting = items[0][0]
         layer = joined([layer_of(one, columns(part)) for one, part in items])
-        with replaced(dict.fromkeys((PHYSICS, f"{PHYSICS}_mfma"), UNFITTED)):
+        with replaced({PHYSICS: UNFITTED}):
             seconds = np.concatenate([part.seconds / fitting.slowdowns(part) for _, part in items])
         styles[setting.style].append(Group(setting, setting.device.architecture, layer, seconds))
     return dict(sorted(styles.items()))
