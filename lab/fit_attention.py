@@ -1,19 +1,16 @@
 """Fits the constants of attention prefill and decode and writes catalog/physics/attention_*.json.
 
-    python lab/fit_attention.py [--check] [--transfer] [--family attention_prefill]
+    python -m lab.fit_attention
 
-Reads the aiconfigurator attention tables (SILICAST_DATA or ../shared/data), newest version of each
-engine on each device, at most 20,000 rows a device. One head geometry (heads, key-value heads,
-width) in four is held out by hash and never fitted; scores are on those rows. Deterministic.
-
-With --transfer it writes validation/scorecard/held_out/attention_*.json instead: for every
-architecture what its devices get if no row of it was ever seen.
+Reads the aiconfigurator attention tables, newest version of each engine on each device, at most
+20,000 rows a device. One head geometry (heads, key-value heads, width) in four is held out by hash
+and never fitted; scores are on those rows. Deterministic.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +19,10 @@ from numpy.typing import NDArray
 
 from lab import fitting
 from lab.attention_pool import Pool
+from lab.fitter import Body, Fitter
 from lab.fitting import ATTENTION_FALLBACK, Constants, Key, Prior, Tables, log_ratios, own_of
 from silicast.kernels.attention_schemes import scheme_for
 from silicast.validation.scorecard.rows import MeasuredRows, checksum_one_in, held_out, newest
-from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.attention import DECODE, PREFILL, decoder_rows
 from silicast.validation.scorecard.tables import mean_of_repeats, ops, read_records
 from silicast.workload.op import Variant
@@ -148,16 +145,33 @@ def caller_of(part: MeasuredRows) -> str:
     return scheme_for(part.batch.variant, part.hardware).caller
 
 
-def read_groups(family: str) -> tuple[Groups, Groups]:
+@dataclass(frozen=True)
+class Campaigns:
     """The newest campaigns of a family, and all that were timed without the write to the cache."""
-    data = data_folder()
-    every = list(decoder_rows(data, TABLES[family], ROWS_PER_DEVICE))
-    parts = newest(every)
-    parts += [part for part in library_rows(data, family) if part.device in SINGLE]
-    without = [
-        part for part in every if _timed_without([part]) and caller_of(part) in part.words.values()
-    ]
-    return fitting.by_key(parts, caller_of), fitting.by_key(without, caller_of)
+
+    newest: Groups
+    without: Groups
+
+    @classmethod
+    def of(cls, data: Path, family: str) -> Campaigns:
+        """Those of the tables, and of the bare libraries that were measured."""
+        every = list(decoder_rows(data, TABLES[family], ROWS_PER_DEVICE))
+        parts = newest(every)
+        parts += [part for part in library_rows(data, family) if part.device in SINGLE]
+        without = [
+            part
+            for part in every
+            if _timed_without([part]) and caller_of(part) in part.words.values()
+        ]
+        return cls(fitting.by_key(parts, caller_of), fitting.by_key(without, caller_of))
+
+    def but(self, architecture: str) -> Campaigns:
+        """All but those of an architecture."""
+        kept = (
+            {key: group for key, group in groups.items() if key[0] != architecture}
+            for groups in (self.newest, self.without)
+        )
+        return Campaigns(*kept)
 
 
 APPEND_LAUNCHES = np.geomspace(1e3, 1e4, 24)
@@ -184,10 +198,8 @@ def append_launches(fitted: Mapping[Key, Constants], without: Groups) -> Constan
     return fitting.rounded({caller: float(np.median(each)) for caller, each in best.items()})
 
 
-def fit_groups(
-    family: str, groups: Groups, without: Groups, rows: int
-) -> tuple[dict[str, float], Tables, dict[Key, Constants]]:
-    """Default constants, those by architecture, and what was fitted by (architecture, caller)."""
+def fit_groups(family: str, groups: Groups, without: Groups, rows: int) -> tuple[Constants, Tables]:
+    """Default constants, and those by architecture."""
     start = {n: p[0] for n, p in PRIORS[family].items()} | FIXED[family]
     free = {key: held_out(group, False) for key, group in groups.items()}
     by_caller: Tables = {}
@@ -228,7 +240,7 @@ def fit_groups(
         own = {**constants, "independent_log_sd": spread[architecture, caller]}
         architectures.setdefault(architecture, {}).update(fitting.prefixed(caller, own))
     _bare_libraries(family, architectures)
-    return default, architectures, fitted
+    return default, architectures
 
 
 def _timed_without(parts: Sequence[MeasuredRows]) -> bool:
@@ -236,44 +248,46 @@ def _timed_without(parts: Sequence[MeasuredRows]) -> bool:
     return any(scheme_for(part.batch.variant, part.hardware).omitted for part in parts)
 
 
-def fit_family(family: str) -> dict[str, Any]:
-    """The constants file of one family."""
-    groups, without = read_groups(family)
-    default, architectures, fitted = fit_groups(family, groups, without, ROWS_PER_FIT[family])
-    scores = {
-        ".".join(key): fitting.shares(log_ratios(held_out(group), fitted[key]))
-        for key, group in groups.items()
-    }
-    return {
-        "format": 1,
-        "card": fitting.card(
-            "python lab/fit_attention.py",
-            [TABLES[family].path, INFERSIM],
-            "newest version of each engine per device; one head geometry in four, by hash,"
-            " held out and scored",
-            scores,
-        ),
-        "default": default,
-        "architectures": architectures,
-        "fallback": ATTENTION_FALLBACK,
-    }
+class Attention(Fitter[Campaigns]):
+    """One family: ``attention_prefill`` or ``attention_decode``."""
 
+    capped = True
+    split = (
+        "newest version of each engine per device; one head geometry in four, by hash, held out "
+        "and scored"
+    )
 
-def transfer(family: str) -> dict[str, Any]:
-    """Architecture -> constants fitted without a row of it."""
-    groups, without = read_groups(family)
-    found = {}
-    for unseen in sorted({k[0] for k in groups}):
-        rest, early = (
-            {k: g for k, g in every.items() if k[0] != unseen} for every in (groups, without)
-        )
-        default, architectures, _ = fit_groups(family, rest, early, ROWS_PER_TRANSFER)
-        fallback = {k: v for k, v in ATTENTION_FALLBACK.items() if v != unseen}
-        found[unseen] = {
-            "default": default, "architectures": architectures, "fallback": fallback
-        }  # fmt: skip
-        print(family, unseen, transfer_score(groups, unseen, default), flush=True)
-    return found
+    def __init__(self, family: str) -> None:
+        self.group = family
+        self.data = (TABLES[family].path, INFERSIM)
+
+    def rows(self, data: Path) -> Campaigns:
+        return Campaigns.of(data, self.group)
+
+    def fit(self, rows: Campaigns) -> Body:
+        return self._body(rows, ROWS_PER_FIT[self.group], ATTENTION_FALLBACK)
+
+    def _body(self, rows: Campaigns, count: int, fallback: Mapping[str, str]) -> Body:
+        default, own = fit_groups(self.group, rows.newest, rows.without, count)
+        return {"default": default, "architectures": own, "fallback": dict(fallback)}
+
+    def scores(self, rows: Campaigns, body: Body) -> dict[str, Any]:
+        found = {}
+        for key, group in rows.newest.items():
+            own = body["default"] | own_of(body["architectures"][key[0]], key[1])
+            found[".".join(key)] = fitting.shares(log_ratios(held_out(group), own))
+            print(self.group, *key, found[".".join(key)], flush=True)
+        return found
+
+    def left_out(self, rows: Campaigns, body: Body) -> list[str]:
+        return sorted({architecture for architecture, _ in rows.newest})
+
+    def without(self, rows: Campaigns, architecture: str, body: Body) -> Body:
+        fallback = {k: v for k, v in ATTENTION_FALLBACK.items() if v != architecture}
+        found = self._body(rows.but(architecture), ROWS_PER_TRANSFER, fallback)
+        figures = transfer_score(rows.newest, architecture, found["default"])
+        print(self.group, architecture, figures, flush=True)
+        return found
 
 
 def transfer_score(groups: Groups, unseen: str, default: Constants) -> Constants:
@@ -339,19 +353,6 @@ def _bare_libraries(family: str, architectures: Tables) -> None:
         own |= fitting.prefixed(library, found)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="compare with the committed files")
-    parser.add_argument("--transfer", action="store_true", help="leave architectures out")
-    parser.add_argument("--family", choices=sorted(PRIORS), help="only this one")
-    wanted = parser.parse_args()
-    for family in [wanted.family] if wanted.family else list(PRIORS):
-        made = transfer(family) if wanted.transfer else fit_family(family)
-        folder = fitting.HELD_OUT if wanted.transfer else fitting.PHYSICS
-        fitting.write_json(folder / f"{family}.json", made, check=wanted.check)
-        for name, entry in made.get("card", {}).get("scores", {}).items():
-            print(f"{family:18s} {name:20s}", " ".join(f"{k}={v}" for k, v in entry.items()))
-
-
 if __name__ == "__main__":
-    main()
+    for name in PRIORS:
+        Attention(name).run()

@@ -1,12 +1,11 @@
 """Fits the constants of expert layers and writes catalog/physics/moe.json.
 
-    OPENBLAS_NUM_THREADS=1 python -m lab.fit_moe [--dry] [--transfer]
+    python -m lab.fit_moe
 
 One problem a style of kernel and architecture, and one of all together for architectures without
 measurements (lab/moe_pooled.py); some constants are of each number format. Robust (soft L1) on log
 ratios; priors pull every constant to its start. Deterministic. Rows marked held out are never
-fitted, only scored. ``--transfer`` also fits without each architecture and writes
-validation/scorecard/held_out/moe.json.
+fitted, only scored.
 """
 
 from __future__ import annotations
@@ -14,16 +13,18 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lab import fitting, moe_pooled
+from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Parameter, Tables
 from lab.moe_groups import SPREAD, START, Group, Styles, evaluate, grouped, log_ratio, plain
-from silicast.kernels.moe import GROWTHS, grown
+from silicast.kernels.moe import GROWTHS, PHYSICS, grown
 from silicast.validation.scorecard.rows import MeasuredRows, held_out
-from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.moe import (
     fused_rows,
     layer_rows,
@@ -223,78 +224,75 @@ def with_defaults(tables: Tables) -> Tables:
     return {**tables, "": {**common, **SPREAD}}
 
 
-def transfer(parts: Sequence[MeasuredRows], tables: Tables) -> dict[str, Any]:
-    """Every architecture predicted from constants fitted on the others; writes held_out/moe.json:
-    the others' own constants, and those of an unknown architecture.
-    """
-    found: dict[str, Any] = {}
-    bodies: dict[str, Any] = {}
-    few = grouped([part.take(np.arange(0, len(part), 3)) for part in parts])
-    for held in ("ampere", "ampere-ga10x", "ada", "hopper", "blackwell"):
-        unknown = with_defaults(fit(few, without=held))
-        mine = {
-            style: [g for g in groups if g.architecture == held] for style, groups in few.items()
-        }
-        scores = evaluate(mine, unknown, "unmeasured_device_log_sd")
-        fitting.show(f"{held} held out", scores, 62)
-        found |= scores
-        others = {name: table for name, table in tables.items() if name != held}
-        bodies[held] = body({**others, "": unknown[""]}, FALLBACK if held != "ada" else {})
-    fitting.write_json(fitting.HELD_OUT / "moe.json", bodies)
-    return found
-
-
-def body(tables: Tables, fallback: dict[str, str]) -> dict[str, Any]:
+def body_of(tables: Tables, fallback: Mapping[str, str]) -> Body:
     """Default and architectures as the file has them."""
     return fitting.body({**tables[""], "skewed_log_sd": SKEWED_LOG_SD}, tables, fallback)
 
 
-def main() -> None:
-    data = data_folder()
-    layers, first, wide, unnamed, fused = (
-        {held: held_out(parts, held) for held in (False, True)}
-        for parts in (layer_rows(data), pipeweave_rows(data), wide_rows(data),
-                      wide_rows(data, named=False), fused_rows(data))
-    )  # fmt: skip
-    parts = [
-        *thinned(layers[False], ROWS),
-        *(sample(part, 1200) for part in first[False]),
-        *(sample(part, 60) for part in wide[False]),
-        *fused[False],
-        *(sample(part, 60) for part in unnamed[False]),
-    ]
-    styles = grouped(parts)
-    tables = with_defaults(fit(styles))
-    fitting.show("fitted", evaluate(styles, tables), 62)
-    unseen = [*thinned(layers[True], 120), *(sample(part, 600) for part in first[True])]
-    held = grouped([*unseen, *fused[True]])
-    scores: dict[str, Any] = {"held-out layers": evaluate(held, tables)}
-    fitting.show("held-out layers", scores["held-out layers"], 62)
-    if fitting.asked("--transfer"):
-        scores["architecture held out"] = transfer(parts, tables)
-    if not fitting.asked("--dry"):
-        write(tables, scores)
+@dataclass(frozen=True)
+class Rows:
+    """Those that are fitted, as rows and by style, and those held out by style."""
+
+    fitted: list[MeasuredRows]
+    styles: Styles
+    held_out: Styles
 
 
-def write(tables: Tables, scores: dict[str, Any]) -> None:
-    about = fitting.card(
-        "python -m lab.fit_moe --transfer",
-        [
-            "aiconfigurator/moe.parquet (subsample of every campaign)",
-            "pipeweave/kernel_moe_w13.parquet",
-            "aiconfigurator/wideep_context_moe.parquet, wideep_generation_moe.parquet",
-            "aiconfigurator/dsv4_megamoe_module.parquet",
-        ],
-        "one in five layers (experts, topk, hidden, intermediate) is never fitted on "
-        "any device, nor one in five shares of the others on a rank (layer, ep, tp; of w13 "
-        "tokens and layer; wide and fused with the exchange: tokens and ranks); scores are on "
-        "those",
-        scores,
-        "an architecture without data has constants fitted on the rows of all",
+class Experts(Fitter[Rows]):
+    """Layers of experts."""
+
+    group = PHYSICS
+    data = (
+        "aiconfigurator/moe.parquet (subsample of every campaign)",
+        "pipeweave/kernel_moe_w13.parquet",
+        "aiconfigurator/wideep_context_moe.parquet, wideep_generation_moe.parquet",
+        "aiconfigurator/dsv4_megamoe_module.parquet",
     )
-    content = {"format": 1, "card": about, **body(tables, FALLBACK)}
-    fitting.write_json(fitting.PHYSICS / "moe.json", content)
+    split = (
+        "one in five layers (experts, topk, hidden, intermediate) is never fitted on any device, "
+        "nor one in five shares of the others on a rank (layer, ep, tp; of w13 tokens and layer; "
+        "wide and fused with the exchange: tokens and ranks); scores are on those"
+    )
+    notes = "an architecture without data has constants fitted on the rows of all"
+
+    def rows(self, data: Path) -> Rows:
+        layers, first, wide, unnamed, fused = (
+            {held: held_out(parts, held) for held in (False, True)}
+            for parts in (layer_rows(data), pipeweave_rows(data), wide_rows(data),
+                          wide_rows(data, named=False), fused_rows(data))
+        )  # fmt: skip
+        fitted = [
+            *thinned(layers[False], ROWS),
+            *(sample(part, 1200) for part in first[False]),
+            *(sample(part, 60) for part in wide[False]),
+            *fused[False],
+            *(sample(part, 60) for part in unnamed[False]),
+        ]
+        held = [*thinned(layers[True], 120), *(sample(part, 600) for part in first[True])]
+        return Rows(fitted, grouped(fitted), grouped([*held, *fused[True]]))
+
+    def fit(self, rows: Rows) -> Body:
+        return body_of(with_defaults(fit(rows.styles)), FALLBACK)
+
+    def scores(self, rows: Rows, body: Body) -> dict[str, Any]:
+        found = evaluate(rows.held_out, {"": body["default"], **body["architectures"]})
+        fitting.show("held-out layers", found, 62)
+        return {"held-out layers": found}
+
+    def without(self, rows: Rows, architecture: str, body: Body) -> Body:
+        """The others' own constants, and those of an unknown architecture fitted on the others."""
+        few = grouped([part.take(np.arange(0, len(part), 3)) for part in rows.fitted])
+        unknown = with_defaults(fit(few, without=architecture))
+        mine = {
+            style: [group for group in groups if group.architecture == architecture]
+            for style, groups in few.items()
+        }
+        scores = evaluate(mine, unknown, "unmeasured_device_log_sd")
+        fitting.show(f"{architecture} held out", scores, 62)
+        others = {name: own for name, own in body["architectures"].items() if name != architecture}
+        fallback = {name: other for name, other in FALLBACK.items() if other != architecture}
+        return body_of({**others, "": unknown[""]}, fallback)
 
 
 if __name__ == "__main__":
-    main()
+    Experts().run()

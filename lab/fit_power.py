@@ -58,9 +58,9 @@ FMA_J = {
 core's own power over its 256 operations a clock, and eight operations of matrix units, both metered
 (lab/fit_energy.py); the others are assumed: an RTX 4090 takes most of its limit for them."""
 PASCAL: Constants = {"floor_hz": 1.6e9, "reference_hz": 1.6e9, "campaign_heat_s": 0.3}
-"""Assumed: up to that clock its voltage is the lowest. The heating time is judged: NeuSight's campaigns of P4
-differ (its README), and kernels are predicted for the one that was not throttled. One kernel of
-0.3 s, repeated some ten times, takes as long as a heat sink to warm up."""
+"""Assumed: up to that clock its voltage is the lowest. The heating time is judged: NeuSight's
+campaigns of P4 differ (its README), and kernels are predicted for the one that was not throttled.
+One kernel of 0.3 s, repeated some ten times, takes as long as a heat sink to warm up."""
 PASCAL_BOARDS = ("P4", "P100-PCIE-16GB")
 FMA_SCAN = np.geomspace(1e-11, 6e-11, 37)
 THROTTLED_HEAT_S = 0.01
