@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from lab.fitting import Constants, Tables
 from lab.gemm_problem import (
     PRIOR_SD,
+    QUANTISE,
     ROWS_PER_DEVICE,
     STEPS,
     Problem,
@@ -46,7 +47,6 @@ class Format:
 KERNEL = ("extra_s", "operand_bytes_per_clock", "quantise_l2_share")
 LOOP = ("step_s", "split_s")
 STORE = ("store_bytes_per_clock",)
-QUANTISE = ("quantise_s", "quantise_row_s", "quantise_bytes")
 CHIP = ("tensor_efficiency", "launch_s", "quantisation")
 PLUGIN = {"extra_s": 5e-6, "step_s": 1.4e-7, "split_s": 1e-5, "widen_ops": 1.0}
 FORMATS = (

@@ -16,6 +16,7 @@ from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.kernels.gemm import Setting, estimate
 from silicast.kernels.gemm_constants import (
+    NEAREST,
     SCALED,
     SIXTEEN_BITS,
     TYPICAL_OPS,
@@ -24,6 +25,7 @@ from silicast.kernels.gemm_constants import (
     run_as,
     selected,
 )
+from silicast.kernels.gemm_tiles import fetches_in_bulk
 from silicast.validation.scorecard.rows import MeasuredRows, held_out, least_hashed
 
 SPREAD = {
@@ -41,6 +43,13 @@ PRIOR_SD = {
 DEFAULT_PRIOR_SD = 1.0
 PRIOR_WEIGHT = 0.6
 ROWS_PER_DEVICE = 900
+SAME_KIND = 3.0
+SCHEDULING = ("quantisation", "l2_efficiency")
+"""What comes of how kernels hand out their blocks; an architecture whose kernels fetch operands the
+same way counts so many times."""
+QUANTISE = ("quantise_s", "quantise_row_s", "quantise_bytes")
+UNLIKE_OTHERS = ("int4_wo", "int8_wo", "sq")
+"""Recipes that borrow no other's constants."""
 NOT_AVERAGED = ("ampere-ga10x",)
 """Its launch, step and store rate are copies of Ada's."""
 STEPS = 200
@@ -211,26 +220,95 @@ def middle(own: Tables, names: Sequence[str]) -> Constants:
     return fitting.means({n: table[n] for n in names if n in table} for table in own.values())
 
 
-def scaled(own: Tables, common: Mapping[str, float], parts: Sequence[MeasuredRows]) -> Constants:
-    """Geometric means, over the architectures of ``parts``, of constants in units of the device.
+def scaled(
+    own: Tables, common: Mapping[str, float], parts: Sequence[MeasuredRows], bulk: bool
+) -> Constants:
+    """Constants of an architecture that nobody measured, from those that were: one vote each.
 
-    What :func:`silicast.kernels.gemm_constants.from_specification` turns back. Of formats that
-    only one architecture has, there is nothing to compare.
+    Those that :data:`~silicast.kernels.gemm_constants.SCALED` names are in units of the device;
+    :func:`silicast.kernels.gemm_constants.from_specification` turns them back.
+
+    Args:
+        parts: rows of the architectures that are averaged.
+        bulk: whether its kernels fetch operands in bulk (:func:`fetches_in_bulk`). A library's
+            kernels are taken from architectures of that kind alone where there is one; how blocks
+            are scheduled weighs :data:`SAME_KIND` there; all else is a fact of chips.
     """
     devices: dict[str, set[str]] = {}
     for part in parts:
         devices.setdefault(architecture_of(part), set()).add(part.device)
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[tuple[bool, float]]] = {}
     for architecture, names in sorted(devices.items()):
         if architecture in NOT_AVERAGED:
             continue
         chips = [find_device(name) for name in sorted(names)]
         clock = fitting.geometric_mean(chip.clocks.boost_hz for chip in chips)
         size = max(chips[0].rate_per_core("tensor", x) for x in SIXTEEN_BITS) / TYPICAL_OPS
+        alike = fetches_in_bulk(architecture) == bulk
         for name, value in own.get(architecture, {}).items():
-            for by, (plain, power) in SCALED.items():
-                if name.rpartition(".")[2].partition(":")[0] == plain and name in common:
-                    unit = clock if plain.endswith("_s") else 1.0
-                    new = name.replace(plain, by)
-                    found.setdefault(new, []).append(value * unit / size**power)
-    return {name: fitting.geometric_mean(values) for name, values in sorted(found.items())}
+            plain = name.rpartition(".")[2].partition(":")[0]
+            if name not in common or name.startswith("fp32.") or "log_sd" in name:
+                continue
+            new, unit = name, 1.0
+            for by, (given, power) in SCALED.items():
+                if plain == given:
+                    new, unit = name.replace(plain, by), size**-power
+                    unit *= clock if plain.endswith("_s") else 1.0
+            found.setdefault(new, []).append((alike, value * unit))
+    return {name: _pooled(name, values) for name, values in sorted(found.items())}
+
+
+def _pooled(name: str, values: Sequence[tuple[bool, float]]) -> float:
+    other = 1.0
+    if name.rpartition(".")[2] in SCHEDULING:
+        other = 1.0 / SAME_KIND
+    elif ":" in name and any(alike for alike, _ in values):
+        other = 0.0
+    weights = [1.0 if alike else other for alike, _ in values]
+    logs = (w * math.log(value) for w, (_, value) in zip(weights, values, strict=True))
+    return math.exp(sum(logs) / sum(weights))
+
+
+def borrowed(common: Mapping[str, float], libraries: Sequence[str]) -> Constants:
+    """What recipes that were fitted nowhere take from those that were, for each library.
+
+    Before the product: the median over libraries of the recipe that they borrow, as those kernels
+    are each library's own. Around it, where they borrow none: the mean of what the library adds to
+    the recipes that were fitted.
+    """
+    found = {}
+    fitted = sorted({name.partition(".")[0] for name in common if ".tensor_efficiency" in name})
+    for recipe, before in NEAREST.items():
+        values = {
+            n: [common[f"{before}.{n}:{x}"] for x in libraries if f"{before}.{n}:{x}" in common]
+            for n in QUANTISE
+        }
+        if recipe in fitted or not all(values.values()):
+            continue
+        for n, each in values.items():
+            found |= {f"{recipe}.{n}:{x}": float(np.median(each)) for x in libraries}
+    for recipe in UNLIKE_OTHERS:
+        for library in libraries:
+            added = [
+                common[f"{x}.quantise_s:{library}"] + common.get(f"{x}.extra_s", 0.0)
+                for x in fitted if f"{x}.quantise_s:{library}" in common
+            ]  # fmt: skip
+            if added and f"{recipe}.step_s" not in common:
+                found[f"{recipe}.extra_s:{library}"] = fitting.geometric_mean(added)
+    return found
+
+
+def kernels_of(near: Mapping[str, float], libraries: Sequence[str]) -> Constants:
+    """fp8 and nvfp4 of an architecture whose instructions are those of ``near``.
+
+    Libraries write new kernels for it: each gets the median of theirs.
+    """
+    found = {}
+    for n in sorted({name for name in near if name.startswith("fp8.") and "bmm" not in name}):
+        head, colon, _ = n.partition(":")
+        each = [near[f"{head}:{x}"] for x in libraries if f"{head}:{x}" in near] if colon else []
+        for recipe in ("fp8", "nvfp4"):
+            new = head.replace("fp8", recipe)
+            marked = [f"{new}:{x}" for x in libraries] if colon else [new]
+            found |= dict.fromkeys(marked, float(np.median(each)) if colon else near[n])
+    return found

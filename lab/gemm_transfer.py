@@ -33,6 +33,7 @@ from lab.gemm_problem import architecture_of, label, log_ratio
 from silicast.core.dtypes import recipe_for
 from silicast.core.prediction import Z90
 from silicast.kernels.gemm_constants import SIXTEEN_BITS, selected
+from silicast.kernels.gemm_tiles import fetches_in_bulk
 from silicast.validation.scorecard.rows import MeasuredRows, least_hashed
 
 ROWS, STEPS = 250, 40
@@ -61,11 +62,13 @@ def fit_tensor(rest: Groups, held: str) -> tuple[Constants, Tables]:
     return fit_bmm(rest["bmm"], common, own, ROWS, STEPS)
 
 
-def report_held(parts: Sequence[MeasuredRows], found: Mapping[str, Any]) -> Tables:
+def report_held(
+    parts: Sequence[MeasuredRows], found: Mapping[str, Any], stand_in: str
+) -> Tables:
     """Mean error, bias and coverage of the interval on all rows of an architecture, in percent."""
     scores = {}
     for part in parts:
-        table = {**found["default"], **found["architectures"][STAND_IN]}
+        table = {**found["default"], **found["architectures"][stand_in]}
         logs = log_ratio(least_hashed(part, SCORED), table)
         variant = part.batch.variant
         recipe = recipe_for(variant.dtype)
@@ -97,9 +100,10 @@ def hold_out_all() -> None:
         common, own = known if held in FMA_ONLY else fit_tensor(rest, held)
         common, own = fit_fp32(rest["fp32"], common, own, ROWS)
         own = with_stand_in(common, own, rest["bf16"])
+        stand_in = STAND_IN[fetches_in_bulk(held)]
         if held in MONOLITHIC:  # a fact of the chip, not fitted
-            own[STAND_IN]["resident_share"] = MONOLITHIC_L2
-        found[held] = body(common, own, {held: STAND_IN})
+            own[stand_in]["resident_share"] = MONOLITHIC_L2
+        found[held] = body(common, own, {held: stand_in})
         mine = [p for parts in groups.values() for p in parts if architecture_of(p) == held]
-        report_held(mine, found[held])
+        report_held(mine, found[held], stand_in)
     fitting.write_json(fitting.HELD_OUT / "gemm.json", found)

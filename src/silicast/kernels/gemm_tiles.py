@@ -75,6 +75,15 @@ _FAMILY: dict[str, tuple[str, tuple[tuple[int, int, int], ...]]] = {
 }  # fmt: skip
 
 
+def fetches_in_bulk(architecture: str) -> bool:
+    """Whether its matrix kernels fetch operands by asynchronous bulk copies (wgmma, UMMA).
+
+    >>> fetches_in_bulk("rubin"), fetches_in_bulk("ada")
+    (True, False)
+    """
+    return architecture in _FAMILY
+
+
 @final
 @dataclass(frozen=True)
 class Tiles:
