@@ -209,7 +209,7 @@ def read_all() -> dict[str, list[MeasuredRows]]:
     return {
         "bf16": bf16_rows(data),
         "vidur": vidur_rows(data),
-        "narrow": quantised_rows(data, tuple(form.dtype for form in FORMATS))
+        "narrow": quantised_rows(data, tuple(form.dtype for form in FORMATS), early=True)
         + pipeweave_rows(data),
         "bmm": bmm_rows(data),
         "fp32": fp32_rows(data),

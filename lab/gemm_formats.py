@@ -14,6 +14,7 @@ from lab.gemm_problem import (
     Problem,
     add_spread,
     architecture_of,
+    maker,
     middle,
     solve,
     training,
@@ -81,7 +82,7 @@ def fit_format(
     """One recipe's constants on top of ``common`` and ``own``."""
     d = form.dtype
     mine = [part for part in parts if part.batch.variant.dtype == d]
-    libraries = sorted({p.batch.variant.library for p in mine})
+    libraries = sorted({maker(p) for p in mine})
     marked = [
         (f"{d}.{n}:{x}", n) for x in libraries for n in form.of_library + form.both
         if not (n.startswith("quantise") and not _quantised(mine, x))
@@ -100,7 +101,7 @@ def fit_format(
             found = own[a].get(borrowed, common.get(borrowed, own[a].get(plain, common[plain])))
             start[a][full] = form.start.get(plain, found)
     free = tuple(full for full, _ in shared), tuple(full for full, _ in names)
-    there = {(architecture_of(part), part.batch.variant.library) for part in mine}
+    there = {(architecture_of(part), maker(part)) for part in mine}
     problem = Problem(training(mine, rows), *free, base, own, start, PRIOR_SD)
     common, fitted = solve(problem, steps)
     for a, table in fitted.items():  # a library's constants where it was not measured: the others'
@@ -127,7 +128,7 @@ def fit_bmm(
             if part.batch.variant.dtype == dtype and WIDENED_BEFORE not in part.batch.variant.kernel
         ]  # fmt: skip
         added = f"{prefix}extra_s:bmm"
-        libraries = sorted({part.batch.variant.library for part in mine})
+        libraries = sorted({maker(part) for part in mine})
         free = [f"fp8.{n}:{x}_bmm" for x in libraries for n in QUANTISE] if prefix else []
         base = {**common, added: common[f"{prefix}extra_s"] + 1.5e-6}
         for name in free:
@@ -144,4 +145,4 @@ def fit_bmm(
 
 
 def _quantised(parts: Sequence[MeasuredRows], library: str) -> bool:
-    return any(part.batch.variant.flags for part in parts if part.batch.variant.library == library)
+    return any(part.batch.variant.flags for part in parts if maker(part) == library)

@@ -22,6 +22,7 @@ from silicast.kernels.gemm_constants import (
     TYPICAL_OPS,
     WIDENED_BEFORE,
     from_specification,
+    maker_of,
     run_as,
     selected,
 )
@@ -60,6 +61,10 @@ def architecture_of(rows: MeasuredRows) -> str:
     return rows.hardware.architecture
 
 
+def maker(rows: MeasuredRows) -> str:
+    return maker_of(rows.batch.variant, architecture_of(rows))
+
+
 def recipe_of(rows: MeasuredRows) -> Recipe:
     variant = rows.batch.variant
     return run_as(recipe_for(variant.dtype), rows.hardware, variant.kernel)
@@ -73,7 +78,7 @@ def predict(rows: MeasuredRows, table: Mapping[str, float]) -> F:
     """Seconds under a flat table of constants, "recipe.name" entries included."""
     device, variant = rows.hardware, rows.batch.variant
     flat = from_specification(table, device)
-    constants = selected(flat, recipe_of(rows), variant.library, variant.kernel)
+    constants = selected(flat, recipe_of(rows), maker(rows), variant.kernel)
     setting = Setting.of(variant, device, constants)
     return estimate(setting, *sizes_of(rows))[0] * fitting.slowdowns(rows)
 
@@ -153,7 +158,7 @@ def score(rows: MeasuredRows, table: Mapping[str, float]) -> Constants:
     plain = roof / rows.seconds
     plain = plain / np.median(plain)
     errors = np.abs(np.exp(logs) - 1.0)
-    sd = selected(table, recipe, variant.library, variant.kernel)["independent_log_sd"]
+    sd = selected(table, recipe, maker(rows), variant.kernel)["independent_log_sd"]
     width = Z90 * math.sqrt(sd**2 + SPREAD["device_log_sd"] ** 2 + SPREAD["family_log_sd"] ** 2)
     return {
         "rows": len(rows),
@@ -176,7 +181,7 @@ def label(rows: MeasuredRows) -> str:
     name = f"{source} {rows.device} {variant.dtype}"
     if WIDENED_BEFORE in variant.kernel:
         name = f"{name} as bf16"
-    return f"{name} {variant.library}".strip()
+    return f"{name} {maker(rows)}".strip()
 
 
 def report(title: str, parts: Sequence[MeasuredRows], common: Constants, own: Tables) -> Tables:
@@ -200,9 +205,9 @@ def add_spread(
     for architecture in sorted({architecture_of(part) for part in parts}):
         table = {**common, **own.setdefault(architecture, {})}
         mine = [part for part in parts if architecture_of(part) == architecture]
-        errors: dict[str, list[F]] = {p.batch.variant.library: [] for p in mine}
+        errors: dict[str, list[F]] = {maker(p): [] for p in mine}
         for part in mine:
-            errors[part.batch.variant.library].append(log_ratio(part, table))
+            errors[maker(part)].append(log_ratio(part, table))
         bmm = f"_{suffix}" if suffix else ""
         marks = {f":{library}{bmm}": found for library, found in errors.items() if library}
         marks[f":{suffix}" if suffix else ""] = [one for found in errors.values() for one in found]

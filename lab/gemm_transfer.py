@@ -29,7 +29,7 @@ from lab.fit_gemm import (
 )
 from lab.fitting import Constants, Tables
 from lab.gemm_formats import FORMATS, fit_bmm, fit_format
-from lab.gemm_problem import architecture_of, label, log_ratio
+from lab.gemm_problem import architecture_of, label, log_ratio, maker
 from silicast.core.dtypes import recipe_for
 from silicast.core.prediction import Z90
 from silicast.kernels.gemm_constants import SIXTEEN_BITS, selected
@@ -72,7 +72,7 @@ def report_held(
         logs = log_ratio(least_hashed(part, SCORED), table)
         variant = part.batch.variant
         recipe = recipe_for(variant.dtype)
-        own = selected(table, recipe, variant.library, variant.kernel)
+        own = selected(table, recipe, maker(part), variant.kernel)
         known = any(
             f"{recipe.name}.tensor_efficiency" in t for t in found["architectures"].values()
         )

@@ -23,9 +23,11 @@ from silicast.kernels.formats import with_format
 from silicast.kernels.gemm_choice import is_tuned, likeliest
 from silicast.kernels.gemm_constants import (
     constants_for,
+    maker_of,
     measured_anywhere,
     measured_format,
     queued,
+    rule_of,
     run_as,
 )
 from silicast.kernels.gemm_model import ROWS_PER_CHUNK, GemmRates, Steps, evaluate, stays_in_l2
@@ -73,7 +75,8 @@ class Setting:
 def _setting(variant: Variant, device: Device) -> Setting:
     recipe = run_as(recipe_for(variant.dtype), device, variant.kernel)
     pipe = device.matrix_pipe(recipe.compute)
-    constants = constants_for(device, recipe, variant.library, pipe, variant.kernel)
+    maker = maker_of(variant, device.architecture)
+    constants = constants_for(device, recipe, maker, pipe, variant.kernel)
     if pipe == "fma" and variant.launch != "stream":
         constants = queued(constants, device.architecture)
     return _make_setting(variant, device, constants)
@@ -86,6 +89,7 @@ def _make_setting(variant: Variant, device: Device, constants: Mapping[str, floa
         device.architecture, pipe, constants["smallest_tile_m"], constants["smallest_tile_n"],
         compute=recipe.compute, narrow_rows=constants.get("narrow_rows", 0.0),
         skinny_rows=constants.get("skinny_rows", 0.0),
+        small_tile_rows=rule_of(variant, device.architecture).small_tile_rows,
     )  # fmt: skip
     rates = GemmRates.of(device, recipe, pipe, variant, constants)
     return Setting(

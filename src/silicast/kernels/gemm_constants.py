@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from silicast.core.dtypes import BITS, RECIPES, Recipe
 from silicast.hardware.device import Device
 from silicast.kernels.physics import constants_of, load_physics, measured_constants
+from silicast.workload.libraries import kernel_rule
+from silicast.workload.library_file import Facts, KernelRule
+from silicast.workload.op import Variant
 
 PHYSICS = "gemm"
 
@@ -22,6 +25,8 @@ SAME_PRODUCT = frozenset({"fp8_static", "int8"})
 
 NEAREST: Mapping[str, str] = {"nvfp4": "fp8", "mxfp4": "fp8"}
 """Recipe -> the one that applies to it where neither it nor what it borrows was fitted anywhere."""
+
+NO_RULE = KernelRule(op=["gemm"])
 
 SIXTEEN_BITS = ("bf16", "fp16")
 
@@ -80,6 +85,23 @@ def run_as(recipe: Recipe, device: Device, kernel: str = "") -> Recipe:
         if device.rate_per_core(pipe, wide) == rate:
             return recipe.weight_only(wide)
     return recipe
+
+
+def rule_of(variant: Variant, architecture: str) -> KernelRule:
+    """What is known of a library's products beside its constants: how it chooses tiles.
+
+    Its style, where a release has kernels of its own, replaces the library's name in theirs.
+    """
+    return kernel_rule("gemm", Facts.of(variant, architecture)) or NO_RULE
+
+
+def maker_of(variant: Variant, architecture: str) -> str:
+    """Whose constants hold: the library's, or those of one release's kernels.
+
+    >>> maker_of(Variant("fp8_block", library="sglang", version="0.5.10"), "blackwell")
+    'sglang_early'
+    """
+    return rule_of(variant, architecture).style or variant.library
 
 
 def constants_for(

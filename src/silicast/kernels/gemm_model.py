@@ -255,6 +255,8 @@ def evaluate(
     if tiles.most_side is not None and tiles.most_batch is not None:
         taken = (xp.minimum(m, n) <= tiles.most_side) & (batch <= tiles.most_batch)
         time = np.where(taken, time, time * NOT_TAKEN)
+    if tiles.most_rows is not None:
+        time = np.where(m <= tiles.most_rows, time, time * NOT_TAKEN)
     return Candidates(time, blocks, block_steps, per_core, tensor, l2, dram, chain, dram_bytes)
 
 

@@ -66,6 +66,9 @@ FETCHED = {
 """Share of a tile's operands that comes through L2, of tiles below and from 128 x 128 on: blocks in
 clusters of two and of four multicast the rest to each other."""
 
+LARGE_TILE = 128.0
+"""Rows of the tiles that libraries keep to where they choose by the rows of the product alone."""
+
 NO_LIMIT = float(1 << 25)
 """A bound on rows, columns or batch that no product reaches."""
 
@@ -100,6 +103,7 @@ class Tiles:
         narrow: which candidates are made for few rows or columns; None where none is.
         most_side, most_batch: the largest product that each takes: its rows or columns, whichever
             are fewer, and products in a batch; None likewise.
+        most_rows: the most rows of a product that each takes; None where any.
     """
 
     family: str
@@ -112,6 +116,7 @@ class Tiles:
     narrow: F64 | None = None
     most_side: F64 | None = None
     most_batch: F64 | None = None
+    most_rows: F64 | None = None
 
     @cached_property
     def near_names(self) -> tuple[str, ...]:
@@ -129,6 +134,7 @@ def tiles_for(
     compute: str = "",
     narrow_rows: float = 0.0,
     skinny_rows: float = 0.0,
+    small_tile_rows: float = 0.0,
 ) -> Tiles:
     """The candidates of one architecture on the tensor or the FMA pipe.
 
@@ -141,6 +147,7 @@ def tiles_for(
         narrow_rows: up to so many rows or columns FMA kernels for few of them exist besides,
             whatever the smallest tile; 0 = none.
         skinny_rows: up to so many, kernels that stream past them are used too.
+        small_tile_rows: products of more rows run in tiles of at least 128; 0 = in any.
 
     >>> tiles_for("hopper", "tensor").labels[-1]
     'wgmma 256x128'
@@ -159,7 +166,10 @@ def tiles_for(
         return _with_narrow(kept, k_bytes, narrow_rows, skinny_rows)
     if pipe == "tensor" and skinny_rows > 0.0:
         return _with_few(family, kept, k_bytes, skinny_rows)
-    return _tiles(family, kept, k_bytes, tuple(f"{family} {m}x{n}" for m, n, _ in kept))
+    found = _tiles(family, kept, k_bytes, tuple(f"{family} {m}x{n}" for m, n, _ in kept))
+    if small_tile_rows <= 0.0:
+        return found
+    return replace(found, most_rows=np.where(found.m < LARGE_TILE, small_tile_rows, NO_LIMIT))
 
 
 def _tiles(

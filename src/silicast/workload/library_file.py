@@ -119,6 +119,7 @@ class KernelRule(Rule, frozen=True, kw_only=True):
         style: of the kernel, as constants and corrections name it.
         suffix: appended to names of constants that are made of several words.
         instead_of: styles that the rules before have chosen and that this rule replaces.
+        small_tile_rows: most rows of a matrix product in tiles of fewer than 128; 0 = any.
     """
 
     op: list[str]
@@ -126,6 +127,7 @@ class KernelRule(Rule, frozen=True, kw_only=True):
     style: str = ""
     suffix: str = ""
     instead_of: list[str] = []
+    small_tile_rows: int = 0
 
 
 @final

@@ -15,6 +15,7 @@ import numpy as np
 
 from silicast.core.dtypes import recipe_for
 from silicast.core.numerics import F64, I64
+from silicast.kernels.gemm_constants import maker_of
 from silicast.kernels.implementation import KernelTimes
 from silicast.learning.boosting import Settings
 from silicast.validation.scorecard.held_out import unmeasured
@@ -60,6 +61,11 @@ STATIC: Campaigns = {"trtllm": ("1.3.0rc15",), "sglang": ("0.5.12",)}
 """The only ones of static scales (L40S)."""
 PLUGIN: Campaigns = {"trtllm": ("1.0.0",)}
 """The only one of integer formats (A100): plugins of TensorRT, timed as layers of an engine."""
+EARLY: Mapping[str, Campaigns] = {
+    "fp8_block": {"trtllm": ("1.3.0rc15", "1.3.0rc17"), "sglang": ("0.5.10",)},
+}
+"""Campaigns of earlier releases that are read where the library says that its kernels were others
+(``kernels`` of ``catalog/libraries``)."""
 CAMPAIGNS: Mapping[str, Campaigns] = {
     "fp8": NEWEST, "fp8_block": NEWEST, "nvfp4": NEWEST, "fp8_static": STATIC,
     "int4_wo": PLUGIN, "int8_wo": PLUGIN, "sq": PLUGIN,
@@ -137,10 +143,20 @@ PRODUCTS = Table("gemm", ("gemm_dtype",), ("m", "n", "k"), _products)
 
 
 def quantised_rows(
-    data: Path, dtypes: Sequence[str] = ("fp8", "fp8_block"), count: int = 4000
-) -> list[MeasuredRows]:
-    """One campaign of every backend, per device and recipe; dynamic scales are in the time."""
-    wanted = {(x, backend, v) for x in dtypes for backend, vs in CAMPAIGNS[x].items() for v in vs}
+    data: Path, dtypes: Sequence[str] = ("fp8", "fp8_block"), count: int = 4000, *,
+    early: bool = False,
+) -> list[MeasuredRows]:  # fmt: skip
+    """One campaign of every backend, per device and recipe; dynamic scales are in the time.
+
+    Args:
+        early: read those of :data:`EARLY` too.
+    """
+    read_of = {x: [CAMPAIGNS[x], EARLY.get(x, {}) if early else {}] for x in dtypes}
+    wanted = {
+        (x, backend, version)
+        for x, tables in read_of.items()
+        for table in tables for backend, versions in table.items() for version in versions
+    }  # fmt: skip
     versions = sorted({version for _, _, version in wanted})
     filters = [("gemm_dtype", "in", list(dtypes)), ("version", "in", versions)]
     read = {}
@@ -148,14 +164,26 @@ def quantised_rows(
     for part in read_table(data, PRODUCTS, words=words, filters=filters):
         variant = part.batch.variant
         read[part.device, variant.dtype, variant.library, variant.version] = part
-    return [
-        least_hashed(read[device, dtype, backend, version], count)
+    found = [
+        read[device, dtype, backend, version]
         for device in AIC_DEVICES.values()
         for dtype in dtypes
-        for backend, versions in CAMPAIGNS[dtype].items()
+        for table in read_of[dtype]
+        for backend, versions in table.items()
         for version in versions
         if (device, dtype, backend, version) in read
     ]
+    return [least_hashed(part, count) for part in found if _newest(part) or _kernels_changed(part)]
+
+
+def _newest(part: MeasuredRows) -> bool:
+    variant = part.batch.variant
+    return variant.version in CAMPAIGNS[variant.dtype][variant.library]
+
+
+def _kernels_changed(part: MeasuredRows) -> bool:
+    variant = part.batch.variant
+    return maker_of(variant, part.hardware.architecture) != variant.library
 
 
 def _per_head(words: Words, s: Sizes) -> list[Ops]:
@@ -288,7 +316,8 @@ TICKS_S = 20e-6
 
 def _scored_rows(data: Path, limit: int | None) -> Rows:
     count = ROWS_PER_TABLE if limit is None else max(60, limit // 3)
-    quantised = quantised_rows(data, tuple(CAMPAIGNS), count=count)
+    read = quantised_rows(data, tuple(CAMPAIGNS), count=count, early=True)
+    quantised = [part for part in read if _newest(part)]
     metrics = {
         "bf16_us": bf16_rows(data, count),
         "fp16_us": vidur_rows(data, count),
@@ -296,6 +325,7 @@ def _scored_rows(data: Path, limit: int | None) -> Rows:
             f"{dtype}_us": [part for part in quantised if part.batch.variant.dtype == dtype]
             for dtype in CAMPAIGNS
         },
+        "fp8_block_early_us": [part for part in read if not _newest(part)],
         "fp8_scaled_mm_us": pipeweave_rows(data, count),
         "bmm_us": bmm_rows(data, ("bf16",)),
         "bmm_fp8_us": bmm_rows(data, ("fp8",)),
