@@ -271,7 +271,9 @@ def _split(
     fold = results * (8.0 / (rates.l2 * FOLD_L2_SHARE))
     work = deep * steps.alone_s
     splits = work / fold
+    splits += 0.25
     np.sqrt(splits, out=splits)
+    splits += 0.5
     np.minimum(splits, deep / SPLIT_MIN_STEPS, out=splits)
     np.minimum(splits, steps.slots / blocks, out=splits)
     np.floor(splits, out=splits)
@@ -283,7 +285,7 @@ def _split(
     gain = work - work / splits
     split = gain > folding
     splits = np.where(split, splits, 1.0)
-    return blocks * splits, np.ceil(deep / splits), np.where(split, folding, 0.0)
+    return blocks * splits, deep / splits, np.where(split, folding, 0.0)
 
 
 def _page_misses(
