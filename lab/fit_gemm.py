@@ -138,16 +138,20 @@ def fit_bf16(
 def fit_ga10x(
     parts: Sequence[MeasuredRows], common: Constants, own: Tables
 ) -> tuple[Constants, Tables]:
-    """Ampere's workstation chips from Vidur's A40, starting at Ada, their close relative."""
+    """Ampere's workstation chips from Vidur's A40, starting at Ada, their close relative; at the
+    stand-in where Ada is held out.
+    """
     names = ("tensor_efficiency", "dram_efficiency", "quantisation", "l2_efficiency")
-    base = {"ampere-ga10x": dict(own["ada"])}
+    near = own["ada"] if "ada" in own else {"resident_share": MONOLITHIC_L2}
+    base = {"ampere-ga10x": dict(near)}
     mine = [part for part in parts if part.device == "A40"]
     problem = Problem(training(mine, 1500), (), names, common, base, {}, PRIOR_SD)
     _, fitted = solve(problem)
     own = {**own, **fitted}
     common, own = add_spread(training(mine), common, own, "")
     # Stand-in for other chips with mma.sync and one small L2 slice per core: between the two.
-    own["mma_sync"] = middle({a: own[a] for a in ("ada", "ampere-ga10x")}, list(own["ada"]))
+    if "ada" in own:
+        own["mma_sync"] = middle({a: own[a] for a in ("ada", "ampere-ga10x")}, list(own["ada"]))
     others = [part for part in training(parts) if part.device != "A40"]
     biases = [float(np.median(log_ratio(p, {**common, **own[architecture_of(p)]}))) for p in others]
     common["fp16.borrowed_log_sd"] = math.sqrt(sum(x * x for x in biases) / len(biases))
@@ -229,7 +233,7 @@ def main() -> None:
     scores |= report("batched calls", rows["bmm"], common, own)
     common, own = fit_fp32(rows["fp32"], common, own)
     scores |= report("fp32", rows["fp32"], common, own)
-    own = with_stand_in(common, own, rows["bf16"])
+    own = with_stand_in(common, own, rows["bf16"] + rows["vidur"])
     for architecture, table in {"shared": common, **own}.items():
         print(architecture, fitting.rounded(table))
     if not fitting.asked("--dry"):

@@ -51,8 +51,9 @@ same way counts so many times."""
 QUANTISE = ("quantise_s", "quantise_row_s", "quantise_bytes")
 UNLIKE_OTHERS = ("int4_wo", "int8_wo", "sq")
 """Recipes that borrow no other's constants."""
-NOT_AVERAGED = ("ampere-ga10x",)
-"""Its launch, step and store rate are copies of Ada's."""
+COPIES = {"ampere-ga10x": ("tensor_efficiency", "dram_efficiency", "quantisation")}
+"""Architectures whose other constants are copies, or of a chip too unlike others to be averaged
+(its L2 of 6 MB): only these of theirs are."""
 STEPS = 200
 """Of the solver, where a fit is not asked to be quick."""
 
@@ -244,8 +245,6 @@ def scaled(
         devices.setdefault(architecture_of(part), set()).add(part.device)
     found: dict[str, list[tuple[bool, float]]] = {}
     for architecture, names in sorted(devices.items()):
-        if architecture in NOT_AVERAGED:
-            continue
         chips = [find_device(name) for name in sorted(names)]
         clock = fitting.geometric_mean(chip.clocks.boost_hz for chip in chips)
         size = max(chips[0].rate_per_core("tensor", x) for x in SIXTEEN_BITS) / TYPICAL_OPS
@@ -253,6 +252,8 @@ def scaled(
         for name, value in own.get(architecture, {}).items():
             plain = name.rpartition(".")[2].partition(":")[0]
             if name not in common or name.startswith("fp32.") or "log_sd" in name:
+                continue
+            if name not in COPIES.get(architecture, (name,)):
                 continue
             new, unit = name, 1.0
             for by, (given, power) in SCALED.items():

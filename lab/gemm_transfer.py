@@ -52,9 +52,9 @@ def without(groups: Groups, held: str) -> Groups:
 
 
 def fit_tensor(rest: Groups, held: str) -> tuple[Constants, Tables]:
-    """All stages but fp32, on ``rest``; Ampere's workstation chips need Ada's constants."""
+    """All stages but fp32, on ``rest``."""
     common, own = fit_bf16(rest["bf16"], ROWS, STEPS)
-    if held not in MONOLITHIC:
+    if held != "ampere-ga10x":
         common, own = fit_ga10x(rest["vidur"], common, own)
     for form in FORMATS:
         if any(part.batch.variant.dtype == form.dtype for part in rest["narrow"]):
@@ -99,7 +99,7 @@ def hold_out_all() -> None:
         rest = without(groups, held)
         common, own = known if held in FMA_ONLY else fit_tensor(rest, held)
         common, own = fit_fp32(rest["fp32"], common, own, ROWS)
-        own = with_stand_in(common, own, rest["bf16"])
+        own = with_stand_in(common, own, rest["bf16"] + rest["vidur"])
         stand_in = STAND_IN[fetches_in_bulk(held)]
         if held in MONOLITHIC:  # a fact of the chip, not fitted
             own[stand_in]["resident_share"] = MONOLITHIC_L2

@@ -37,7 +37,7 @@ TYPICAL_OPS = 1024.0
 SCALED: Mapping[str, tuple[str, float]] = {
     "launch_clocks": ("launch_s", 0.0),
     "step_clocks": ("step_s", -1.0 / 3.0),
-    "store_per_clock": ("store_bytes_per_clock", 2.0 / 3.0),
+    "store_per_clock": ("store_bytes_per_clock", 0.8),
 }
 """Scaled constant -> the one that it gives, and the power of a core's operations per clock that it
 grows with. Latencies are clocks of the core; results are to the operations that make them as a
