@@ -92,6 +92,8 @@ def rule_of(variant: Variant, architecture: str) -> KernelRule:
 
     Its style, where a release has kernels of its own, replaces the library's name in theirs.
     """
+    if is_batched_call(variant.kernel):
+        return NO_RULE
     return kernel_rule("gemm", Facts.of(variant, architecture)) or NO_RULE
 
 
