@@ -268,7 +268,7 @@ def _pooled(name: str, values: Sequence[tuple[bool, float]]) -> float:
     other = 1.0
     if name.rpartition(".")[2] in SCHEDULING:
         other = 1.0 / SAME_KIND
-    elif ":" in name and any(alike for alike, _ in values):
+    elif ":" in name and "bmm" not in name and any(alike for alike, _ in values):
         other = 0.0
     weights = [1.0 if alike else other for alike, _ in values]
     logs = (w * math.log(value) for w, (_, value) in zip(weights, values, strict=True))

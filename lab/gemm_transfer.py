@@ -62,9 +62,7 @@ def fit_tensor(rest: Groups, held: str) -> tuple[Constants, Tables]:
     return fit_bmm(rest["bmm"], common, own, ROWS, STEPS)
 
 
-def report_held(
-    parts: Sequence[MeasuredRows], found: Mapping[str, Any], stand_in: str
-) -> Tables:
+def report_held(parts: Sequence[MeasuredRows], found: Mapping[str, Any], stand_in: str) -> Tables:
     """Mean error, bias and coverage of the interval on all rows of an architecture, in percent."""
     scores = {}
     for part in parts:

@@ -11,10 +11,17 @@ from silicast.core.dtypes import RECIPES
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.gemm import Gemm
-from silicast.kernels.gemm_constants import SCALED, constants_for, from_specification, selected
+from silicast.kernels.gemm_constants import (
+    SCALED,
+    constants_for,
+    from_specification,
+    maker_of,
+    selected,
+)
+from silicast.kernels.gemm_tiles import tiles_for
 from silicast.kernels.physics import load_physics
 from silicast.validation.scorecard.held_out import held_out, unmeasured
-from silicast.workload.op import OpBatch, Variant
+from silicast.workload.op import Op, OpBatch, Variant
 
 A100, H100, B200, L40S = (find_device(x) for x in ("A100", "H100", "B200", "L40S"))
 SIZES = {
@@ -97,3 +104,33 @@ def test_features_of_candidates_are_shares_of_the_fastest(device: Device) -> Non
         alone = OpBatch("gemm", Variant(), {name: x[row : row + 1] for name, x in SIZES.items()})
         one = Gemm().analyse(alone, device).features
         assert all(one[name][0] == features[name][row] for name in features)
+
+
+def test_a_faster_matrix_unit_alone_gains_less_than_its_rate() -> None:
+    batch = OpBatch.of([Op.make("gemm", Variant("nvfp4"), m=8192, n=8192, k=8192)])
+    b300 = find_device("B300")
+    gain = (Gemm().times(batch, B200).estimate_s / Gemm().times(batch, b300).estimate_s)[0]
+    rates = (device.rate_per_core("tensor", "nvfp4") for device in (b300, B200))
+    ratio = next(rates) / next(rates)
+    assert 1.0 < gain < 0.95 * ratio
+
+
+def test_libraries_that_choose_tiles_by_rows_pad_the_second_tile() -> None:
+    few, many = (tiles_for("hopper", "tensor", small_tile_rows=x).most_rows for x in (128.0, 0.0))
+    assert many is None
+    assert few is not None
+    assert few.min() == 128.0
+    sizes = {"m": np.array([128, 129]), "n": np.array([16384] * 2), "k": np.array([4096] * 2)}
+    by_rows, free = (
+        Gemm().analyse(OpBatch("gemm", Variant("fp8", library=x), sizes), H100).time_s
+        for x in ("vllm", "trtllm")
+    )
+    assert by_rows[1] / by_rows[0] > free[1] / free[0]
+
+
+def test_releases_with_other_kernels_have_constants_of_their_own() -> None:
+    early, late = (Variant("fp8_block", library="sglang", version=x) for x in ("0.5.10", "0.5.14"))
+    assert maker_of(early, "blackwell") == "sglang_early"
+    assert maker_of(late, "blackwell") == maker_of(early, "hopper") == "sglang"
+    slow, quick = (Gemm().times(OpBatch("gemm", x, SIZES), B200).estimate_s for x in (early, late))
+    assert (slow > quick).all()

@@ -62,7 +62,7 @@ STATIC: Campaigns = {"trtllm": ("1.3.0rc15",), "sglang": ("0.5.12",)}
 PLUGIN: Campaigns = {"trtllm": ("1.0.0",)}
 """The only one of integer formats (A100): plugins of TensorRT, timed as layers of an engine."""
 EARLY: Mapping[str, Campaigns] = {
-    "fp8_block": {"trtllm": ("1.3.0rc15", "1.3.0rc17"), "sglang": ("0.5.10",)},
+    "fp8_block": {"trtllm": ("1.3.0rc15", "1.3.0rc17"), "sglang": ("0.5.10",)}
 }
 """Campaigns of earlier releases that are read where the library says that its kernels were others
 (``kernels`` of ``catalog/libraries``)."""
