@@ -256,7 +256,8 @@ def write(common: Constants, own: Tables, scores: dict[str, Any]) -> None:
         "OPENBLAS_NUM_THREADS=1 python -m lab.fit_gemm",
         [
             "kernels/aic_gemm_bf16_repeats.parquet (medians of campaigns)",
-            "aiconfigurator/gemm.parquet (fp8, fp8_block, nvfp4: newest of each backend)",
+            "aiconfigurator/gemm.parquet (fp8, fp8_block, nvfp4: newest of each backend; fp8_block on "
+            "Blackwell: earlier ones too)",
             "aiconfigurator/gemm.parquet (fp8_static, int4_wo, int8_wo, sq: the only one)",
             "aiconfigurator/mla_bmm.parquet (newest of each backend)",
             "pipeweave/kernel_gemm_fp8.parquet (train split)",
