@@ -142,7 +142,7 @@ def fit_ga10x(
     stand-in where Ada is held out.
     """
     names = ("tensor_efficiency", "dram_efficiency", "quantisation", "l2_efficiency")
-    near = own["ada"] if "ada" in own else {"resident_share": MONOLITHIC_L2}
+    near = own.get("ada", {"resident_share": MONOLITHIC_L2})
     base = {"ampere-ga10x": dict(near)}
     mine = [part for part in parts if part.device == "A40"]
     problem = Problem(training(mine, 1500), (), names, common, base, {}, PRIOR_SD)
@@ -256,8 +256,8 @@ def write(common: Constants, own: Tables, scores: dict[str, Any]) -> None:
         "OPENBLAS_NUM_THREADS=1 python -m lab.fit_gemm",
         [
             "kernels/aic_gemm_bf16_repeats.parquet (medians of campaigns)",
-            "aiconfigurator/gemm.parquet (fp8, fp8_block, nvfp4: newest of each backend; fp8_block on "
-            "Blackwell: earlier ones too)",
+            "aiconfigurator/gemm.parquet (fp8, fp8_block, nvfp4: newest of each backend)",
+            "aiconfigurator/gemm.parquet (fp8_block on Blackwell: kernels of earlier releases)",
             "aiconfigurator/gemm.parquet (fp8_static, int4_wo, int8_wo, sq: the only one)",
             "aiconfigurator/mla_bmm.parquet (newest of each backend)",
             "pipeweave/kernel_gemm_fp8.parquet (train split)",

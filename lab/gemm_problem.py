@@ -282,7 +282,7 @@ def borrowed(common: Mapping[str, float], libraries: Sequence[str]) -> Constants
     are each library's own. Around it, where they borrow none: the mean of what the library adds to
     the recipes that were fitted.
     """
-    found = {}
+    found: Constants = {}
     fitted = sorted({name.partition(".")[0] for name in common if ".tensor_efficiency" in name})
     for recipe, before in NEAREST.items():
         values = {
@@ -309,7 +309,7 @@ def kernels_of(near: Mapping[str, float], libraries: Sequence[str]) -> Constants
 
     Libraries write new kernels for it: each gets the median of theirs.
     """
-    found = {}
+    found: Constants = {}
     for n in sorted({name for name in near if name.startswith("fp8.") and "bmm" not in name}):
         head, colon, _ = n.partition(":")
         each = [near[f"{head}:{x}"] for x in libraries if f"{head}:{x}" in near] if colon else []

@@ -81,10 +81,10 @@ _FAMILY: dict[str, tuple[str, tuple[tuple[int, int, int], ...]]] = {
 def fetches_in_bulk(architecture: str) -> bool:
     """Whether its matrix kernels fetch operands by asynchronous bulk copies (wgmma, UMMA).
 
-    >>> fetches_in_bulk("rubin"), fetches_in_bulk("ada")
-    (True, False)
+    >>> fetches_in_bulk("rubin"), fetches_in_bulk("ada"), fetches_in_bulk("cdna3")
+    (True, False, False)
     """
-    return architecture in _FAMILY
+    return architecture in _FAMILY and _FAMILY[architecture][0] in ("wgmma", "umma")
 
 
 @final
