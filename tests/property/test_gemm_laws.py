@@ -78,7 +78,7 @@ def test_demand_covers_the_work(m: int, n: int, k: int) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", ["fp16", "fp8", "fp32"])
 def test_one_more_row_column_or_element_wins_only_a_stated_dip(device: str, dtype: str) -> None:
-    """Libraries choose tiles and splits in steps: 5 % along k, 20 % along m and n, one in 100."""
+    """Libraries choose tiles and splits in steps: 5 % along k, 25 % along m and n, one in 100."""
     rng = np.random.default_rng(5)
     sizes = {
         name: np.exp(rng.uniform(np.log(low), np.log(40_000.0), 2000)).astype(np.int64)
@@ -88,7 +88,7 @@ def test_one_more_row_column_or_element_wins_only_a_stated_dip(device: str, dtyp
         sizes[name][:1400] = sizes[name][:1400] // 64 * 64 + 64
     board, variant = find_device(device), Variant(dtype=dtype)
     before = MODEL.times(OpBatch("gemm", variant, sizes), board).estimate_s
-    for name, dip in (("m", 0.2), ("n", 0.2), ("k", 0.05)):
+    for name, dip in (("m", 0.25), ("n", 0.25), ("k", 0.05)):
         more = {**sizes, name: sizes[name] + 1}
         ratio = MODEL.times(OpBatch("gemm", variant, more), board).estimate_s / before
         assert ratio.min() >= 1.0 - dip, name
