@@ -1,23 +1,25 @@
 """Fits the constants of dense matrix products and writes catalog/physics/gemm.json.
 
-    OPENBLAS_NUM_THREADS=1 python -m lab.fit_gemm [--dry] [--transfer]
+    python -m lab.fit_gemm
 
 Stages: 1. bf16 campaigns: constants shared by all architectures together with a few of each;
-2. each narrow format on top; 3. fp32 on FMA pipes on top, then its kernels for few rows. --dry
-writes nothing; --transfer instead fits every architecture's stand-in without its rows
-(lab/gemm_transfer.py). Robust (soft L1) on log ratios; priors pull every constant to its
-start. Deterministic. Rows marked held out are never fitted, only scored.
+2. each narrow format on top; 3. fp32 on FMA pipes on top, then its kernels for few rows. Every
+architecture's stand-in is fitted without its rows as well (lab/gemm_transfer.py). Robust (soft L1)
+on log ratios; priors pull every constant to its start. Deterministic. Rows marked held out are
+never fitted, only scored.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lab import fitting
+from lab.fitter import Body, Fitter
 from lab.fitting import Constants, Tables
 from lab.gemm_formats import FORMATS, fit_bmm, fit_format
 from lab.gemm_problem import (
@@ -40,7 +42,6 @@ from lab.gemm_problem import (
 )
 from silicast.kernels.gemm_tiles import fetches_in_bulk
 from silicast.validation.scorecard.rows import MeasuredRows
-from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.gemm import (
     bf16_rows,
     bmm_rows,
@@ -207,39 +208,6 @@ def fit_narrow(parts: Sequence[MeasuredRows], common: Constants, own: Tables) ->
     return solve(problem)[0]
 
 
-def read_all() -> dict[str, list[MeasuredRows]]:
-    """Rows of every stage of the fit."""
-    data = data_folder()
-    return {
-        "bf16": bf16_rows(data),
-        "vidur": vidur_rows(data),
-        "narrow": quantised_rows(data, tuple(form.dtype for form in FORMATS), early=True)
-        + pipeweave_rows(data),
-        "bmm": bmm_rows(data),
-        "fp32": fp32_rows(data),
-    }
-
-
-def main() -> None:
-    rows = read_all()
-    common, own = fit_bf16(rows["bf16"])
-    scores = report("bf16", rows["bf16"], common, own)
-    common, own = fit_ga10x(rows["vidur"], common, own)
-    scores |= report("another laboratory, fp16", rows["vidur"], common, own)
-    for form in FORMATS:
-        common, own = fit_format(form, rows["narrow"], common, own)
-    scores |= report("narrow formats", rows["narrow"], common, own)
-    common, own = fit_bmm(rows["bmm"], common, own)
-    scores |= report("batched calls", rows["bmm"], common, own)
-    common, own = fit_fp32(rows["fp32"], common, own)
-    scores |= report("fp32", rows["fp32"], common, own)
-    own = with_stand_in(common, own, rows["bf16"] + rows["vidur"])
-    for architecture, table in {"shared": common, **own}.items():
-        print(architecture, fitting.rounded(table))
-    if not fitting.asked("--dry"):
-        write(common, own, {"held-out shapes": scores})
-
-
 def with_stand_in(common: Constants, own: Tables, parts: Sequence[MeasuredRows]) -> Tables:
     """And what architectures get of whose tensor cores nothing was fitted: scaled constants."""
     libraries = sorted({name.partition(":")[2] for name in common if ".step_s:" in name})
@@ -251,38 +219,81 @@ def with_stand_in(common: Constants, own: Tables, parts: Sequence[MeasuredRows])
     return {**own, **stand_in, **unknown}
 
 
-def write(common: Constants, own: Tables, scores: dict[str, Any]) -> None:
-    about = fitting.card(
-        "OPENBLAS_NUM_THREADS=1 python -m lab.fit_gemm",
-        [
-            "kernels/aic_gemm_bf16_repeats.parquet (medians of campaigns)",
-            "aiconfigurator/gemm.parquet (fp8, fp8_block, nvfp4: newest of each backend)",
-            "aiconfigurator/gemm.parquet (fp8_block on Blackwell: kernels of earlier releases)",
-            "aiconfigurator/gemm.parquet (fp8_static, int4_wo, int8_wo, sq: the only one)",
-            "aiconfigurator/mla_bmm.parquet (newest of each backend)",
-            "pipeweave/kernel_gemm_fp8.parquet (train split)",
-            "serving/vidur_linear_ops.parquet (A40; other devices only scored)",
-            "neusight/kernels_nvidia.parquet (linear, bmm; train split, >= 0.1 ms)",
-        ],
-        "one in five (n, k) pairs is never fitted (aiconfigurator); the sources' own "
-        "train splits elsewhere; scores are on rows that were not fitted",
-        scores,
-        "an architecture without data has the geometric mean of the others; NVIDIA's "
-        "have the means of scaled constants",
+Groups = dict[str, list[MeasuredRows]]
+"""Rows of every stage of the fit, those held out among them."""
+
+
+class Products(Fitter[Groups]):
+    """Dense matrix products."""
+
+    group = "gemm"
+    capped = True
+    data = (
+        "kernels/aic_gemm_bf16_repeats.parquet (medians of campaigns)",
+        "aiconfigurator/gemm.parquet (fp8, fp8_block, nvfp4: newest of each backend)",
+        "aiconfigurator/gemm.parquet (fp8_block on Blackwell: kernels of earlier releases)",
+        "aiconfigurator/gemm.parquet (fp8_static, int4_wo, int8_wo, sq: the only one)",
+        "aiconfigurator/mla_bmm.parquet (newest of each backend)",
+        "pipeweave/kernel_gemm_fp8.parquet (train split)",
+        "serving/vidur_linear_ops.parquet (A40; other devices only scored)",
+        "neusight/kernels_nvidia.parquet (linear, bmm; train split, >= 0.1 ms)",
     )
-    content = {"format": 1, "card": about, **body(common, own, FALLBACK)}
-    fitting.write_json(fitting.PHYSICS / "gemm.json", content)
+    split = (
+        "one in five (n, k) pairs is never fitted (aiconfigurator); the sources' own train splits "
+        "elsewhere; scores are on rows that were not fitted"
+    )
+    notes = (
+        "an architecture without data has the geometric mean of the others; NVIDIA's have the "
+        "means of scaled constants"
+    )
+
+    def __init__(self) -> None:
+        self.known: tuple[Constants, Tables] | None = None
+
+    def rows(self, data: Path) -> Groups:
+        return {
+            "bf16": bf16_rows(data),
+            "another laboratory, fp16": vidur_rows(data),
+            "narrow formats": quantised_rows(data, tuple(f.dtype for f in FORMATS), early=True)
+            + pipeweave_rows(data),
+            "batched calls": bmm_rows(data),
+            "fp32": fp32_rows(data),
+        }
+
+    def fit(self, rows: Groups) -> Body:
+        common, own = fit_bf16(rows["bf16"])
+        common, own = fit_ga10x(rows["another laboratory, fp16"], common, own)
+        for form in FORMATS:
+            common, own = fit_format(form, rows["narrow formats"], common, own)
+        common, own = fit_bmm(rows["batched calls"], common, own)
+        common, own = fit_fp32(rows["fp32"], common, own)
+        own = with_stand_in(common, own, rows["bf16"] + rows["another laboratory, fp16"])
+        return body(common, own, FALLBACK)
+
+    def scores(self, rows: Groups, body: Body) -> dict[str, Any]:
+        found: Tables = {}
+        for title, parts in rows.items():
+            found |= report(title, parts, body["default"], body["architectures"])
+        return {"held-out shapes": found}
+
+    def left_out(self, rows: Groups, body: Body) -> tuple[str, ...]:
+        from lab.gemm_transfer import MONOLITHIC
+
+        return (*MONOLITHIC, "ampere", "blackwell", "hopper", *FMA_ONLY)
+
+    def without(self, rows: Groups, architecture: str, body: Body) -> Body:
+        from lab import gemm_transfer
+
+        if architecture in FMA_ONLY and self.known is None:
+            self.known = gemm_transfer.fit_tensor(rows, "")
+        known = self.known if architecture in FMA_ONLY else None
+        return gemm_transfer.hold_out(rows, architecture, known)
 
 
-def body(common: Constants, own: Tables, fallback: dict[str, str]) -> dict[str, Any]:
+def body(common: Constants, own: Tables, fallback: dict[str, str]) -> Body:
     """Default, architectures and fallback of a constants file."""
     return fitting.body({**common, **SPREAD, **HOST_SPREAD}, own, fallback)
 
 
 if __name__ == "__main__":
-    if fitting.asked("--transfer"):
-        from lab.gemm_transfer import hold_out_all
-
-        hold_out_all()
-    else:
-        main()
+    Products().run()

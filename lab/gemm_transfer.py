@@ -1,10 +1,6 @@
 """Constants of every architecture as if it were unmeasured: fits without its rows.
 
-    OPENBLAS_NUM_THREADS=1 python -m lab.fit_gemm --transfer
-
-Writes held_out/gemm.json of the scorecard, one set of constants an architecture, which the suites
-of whole architectures held out rest on, and prints how far they are off on all of its rows. Fewer
-rows and steps than the shipped fit.
+What suite ``unseen`` rests on; see lab/fit_gemm.py. Fewer rows and steps than the shipped fit.
 """
 
 from __future__ import annotations
@@ -15,18 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from lab import fitting
 from lab.fit_gemm import (
-    FMA_ONLY,
     MONOLITHIC_L2,
     STAND_IN,
+    Groups,
     body,
     fit_bf16,
     fit_fp32,
     fit_ga10x,
-    read_all,
     with_stand_in,
 )
+from lab.fitter import Body
 from lab.fitting import Constants, Tables
 from lab.gemm_formats import FORMATS, fit_bmm, fit_format
 from lab.gemm_problem import architecture_of, label, log_ratio, maker
@@ -39,8 +34,6 @@ from silicast.validation.scorecard.rows import MeasuredRows, least_hashed
 ROWS, STEPS = 250, 40
 SCORED = 800
 MONOLITHIC = ("ada", "ampere-ga10x")
-
-Groups = dict[str, list[MeasuredRows]]
 
 
 def without(groups: Groups, held: str) -> Groups:
@@ -55,11 +48,11 @@ def fit_tensor(rest: Groups, held: str) -> tuple[Constants, Tables]:
     """All stages but fp32, on ``rest``."""
     common, own = fit_bf16(rest["bf16"], ROWS, STEPS)
     if held != "ampere-ga10x":
-        common, own = fit_ga10x(rest["vidur"], common, own)
+        common, own = fit_ga10x(rest["another laboratory, fp16"], common, own)
     for form in FORMATS:
-        if any(part.batch.variant.dtype == form.dtype for part in rest["narrow"]):
-            common, own = fit_format(form, rest["narrow"], common, own, ROWS, STEPS)
-    return fit_bmm(rest["bmm"], common, own, ROWS, STEPS)
+        if any(part.batch.variant.dtype == form.dtype for part in rest["narrow formats"]):
+            common, own = fit_format(form, rest["narrow formats"], common, own, ROWS, STEPS)
+    return fit_bmm(rest["batched calls"], common, own, ROWS, STEPS)
 
 
 def report_held(parts: Sequence[MeasuredRows], found: Mapping[str, Any], stand_in: str) -> Tables:
@@ -87,21 +80,21 @@ def report_held(parts: Sequence[MeasuredRows], found: Mapping[str, Any], stand_i
     return scores
 
 
-def hold_out_all() -> None:
-    """Every architecture that was measured, in turn."""
-    groups = read_all()
-    found = {}
-    known = fit_tensor(groups, "")
-    for held in (*MONOLITHIC, "ampere", "blackwell", "hopper", *FMA_ONLY):
-        print(f"== {held} held out whole", flush=True)
-        rest = without(groups, held)
-        common, own = known if held in FMA_ONLY else fit_tensor(rest, held)
-        common, own = fit_fp32(rest["fp32"], common, own, ROWS)
-        own = with_stand_in(common, own, rest["bf16"] + rest["vidur"])
-        stand_in = STAND_IN[fetches_in_bulk(held)]
-        if held in MONOLITHIC:  # a fact of the chip, not fitted
-            own[stand_in]["resident_share"] = MONOLITHIC_L2
-        found[held] = body(common, own, {held: stand_in})
-        mine = [p for parts in groups.values() for p in parts if architecture_of(p) == held]
-        report_held(mine, found[held], stand_in)
-    fitting.write_json(fitting.HELD_OUT / "gemm.json", found)
+def hold_out(groups: Groups, held: str, known: tuple[Constants, Tables] | None) -> Body:
+    """The constants of an architecture without its rows.
+
+    Args:
+        known: of tensor cores, for an architecture that has none and moves none of them.
+    """
+    print(f"== {held} held out whole", flush=True)
+    rest = without(groups, held)
+    common, own = fit_tensor(rest, held) if known is None else known
+    common, own = fit_fp32(rest["fp32"], common, own, ROWS)
+    own = with_stand_in(common, own, rest["bf16"] + rest["another laboratory, fp16"])
+    stand_in = STAND_IN[fetches_in_bulk(held)]
+    if held in MONOLITHIC:  # a fact of the chip, not fitted
+        own[stand_in]["resident_share"] = MONOLITHIC_L2
+    found = body(common, own, {held: stand_in})
+    mine = [p for parts in groups.values() for p in parts if architecture_of(p) == held]
+    report_held(mine, found, stand_in)
+    return found
