@@ -16,10 +16,13 @@ existed). Of each kind:
 * variants: the same correlation between two variants of one family and format on one device, for
   sizes less than half an octave apart, divided by that within one variant.
 
-Devices of one architecture ("sister"): corrections that were learned on other devices of it. Their
-cards give the error on a device that was left out; the median over those with three devices or
-more is used, because one or two devices often hold the same chip. The rest is as of "known", and
-the share of all families as of "unmeasured".
+Boards of which only others of the architecture were measured ("sister"): how alike their errors are
+is as of "known", the share of all families as of "unmeasured". How large errors are there stands
+in ``catalog/physics/unseen.json``.
+
+Boards as a whole: what models on one board are off together beyond what their kernels explain, by
+whether the board's kernels were measured; from the other suites' rows of whole models, as measured
+and as if the architecture were unknown.
 
 Calibrated: the residual after 200 rows of a family on the device, from the committed results of
 suite ``calibrated``.
@@ -44,16 +47,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from lab import fitting
+from lab.unseen_models import NONE, board_spreads, boards_of_models
 from silicast.core.catalog import CATALOG
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics import forget_files, load_physics
+from silicast.kernels.unseen import SPREADS
 from silicast.learning.tiers import Evidence
-from silicast.validation.scorecard.held_out import unmeasured
+from silicast.validation.scorecard.held_out import held_out, unmeasured
 from silicast.validation.scorecard.rows import MeasuredRows, shares_of
 from silicast.validation.scorecard.suite import data_folder, predicted, resting, suites
 from silicast.validation.scorecard.suites.intervals import OF_MODELS
@@ -250,14 +256,6 @@ def calibrated() -> dict[str, float]:
     }
 
 
-def sister() -> dict[str, float]:
-    """Log sd of the common error of a family's kernels on a device without training rows."""
-    cards = [json.loads(path.read_bytes()) for path in sorted((CATALOG / "learned").glob("*.json"))]
-    trained = [one for card in cards for one in card["trained"]]
-    found = np.median([one["device_log_sd"] for one in trained if len(one["devices"]) >= 3])
-    return {"sister.device_log_sd": round(float(found), 4)}
-
-
 def host_spread(data: Path) -> float:
     """Log sd of a model's host time around the line through the other models' on its machine."""
     rows = read_records(data / "serving/vidur_cpu_overheads.parquet", blob=VINTAGE)
@@ -343,7 +341,7 @@ def main() -> None:
             f"{r:.2f}": round(float(c), 3) for r, c in zip(middle, correlations(parts), strict=True)
         }
         print(kind, scores[kind], default[f"{kind}.device_share"], alike, reach, flush=True)
-    default |= calibrated() | sister()
+    default |= calibrated()
     for name in ("alike", "reach_octaves", "variants"):
         default[f"sister.{name}"] = default[f"known.{name}"]
     default["sister.device_share"] = default["unmeasured.device_share"]
@@ -355,6 +353,8 @@ def main() -> None:
     default["serving.composition_log_sd"] = round(sums["log_sd"], 4)
     scores["composition of engines, by rows of the other sources"] = serving_spread()
     print(scores["composition of engines, by rows of the other sources"])
+    default |= NONE
+    without = {name: dict(default) for name in held_out(SPREADS)}
     about = fitting.card(
         "lab/fit_uncertainty.py",
         ["all kernel tables", "serving/vidur_cpu_overheads", "neusight/model_e2e"],
@@ -362,9 +362,28 @@ def main() -> None:
         scores,
         "see the benchmark",
     )
-    found = fitting.physics({**about, "date": "2026-11-22"}, dict(sorted(default.items())))
+    write(about, default, without)
+    boards = boards_of_models(data)
+    default |= board_spreads(boards)
+    for architecture, body in without.items():
+        body.update(board_spreads(one for one in boards if one.architecture != architecture))
+    print(write(about, default, without))
+
+
+def write(
+    about: Mapping[str, Any], default: dict[str, float], without: Mapping[str, dict[str, float]]
+) -> dict[str, float]:
+    """Both files: with all that is known, and without each architecture; the first's constants."""
+    found = fitting.physics({**about, "date": "2026-11-22"}, fitting.rounded(default))
     fitting.write_physics(fitting.PHYSICS / "uncertainty.json", found)
-    print(found.default)
+    bodies = {
+        architecture: {"default": fitting.rounded(body), "architectures": {}}
+        for architecture, body in sorted(without.items())
+    }
+    fitting.write_json(fitting.HELD_OUT / "uncertainty.json", bodies)
+    forget_files()
+    held_out.cache_clear()
+    return found.default
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     .venv/bin/python lab/measured_ranges.py
 
 Writes ``catalog/physics/ranges.json``: smallest and largest value of each dimension per family over
-the open tables. How much an interval widens per factor of two beyond them is judged, not fitted.
+the open tables, and the boards that were measured, with the rows of each family and format. How
+much an interval widens per factor of two beyond the sizes is judged, not fitted.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import numpy as np
 from lab import fitting
 from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.conv2d import conv_rows
+from silicast.validation.scorecard.suites.mfma import aiter_expert_groups, aiter_groups
+from silicast.validation.scorecard.suites.other_vendors import all_groups
 from silicast.validation.scorecard.suites.streaming import NEUSIGHT
 from silicast.validation.scorecard.tables import AIC, read_columns
+from silicast.validation.scorecard.training import ONE_METRIC, by_metric_and_device
 
 LOG_SD_PER_OCTAVE = 0.1
 LATENT = ("context_mla", "generation_mla", "mla_context_module", "mla_generation_module")
@@ -109,6 +113,21 @@ def convolutions() -> dict[str, np.ndarray]:
     return {**found, "groups": np.ones(1, dtype=np.int64)}
 
 
+def boards() -> fitting.Tables:
+    """Board -> family (and format, where formats are reported apart) -> rows that may be fitted."""
+    found: fitting.Tables = {}
+    data = data_folder()
+    rows = [part for parts in by_metric_and_device(data).values() for part in parts]
+    for part in (*rows, *all_groups(data), *aiter_groups(data), *aiter_expert_groups(data)):
+        count = int((~part.held_out).sum())
+        if count:
+            family, dtype = part.batch.family, part.batch.variant.dtype
+            name = family if family in ONE_METRIC else f"{family}.{dtype}"
+            own = found.setdefault(part.hardware.name, {})
+            own[name] = own.get(name, 0.0) + count
+    return {name: dict(sorted(found[name].items())) for name in sorted(found)}
+
+
 def main() -> None:
     default = {"log_sd_per_octave": LOG_SD_PER_OCTAVE}
     for family, dims in sizes().items():
@@ -129,7 +148,8 @@ def main() -> None:
         "extents of all open rows; nothing is fitted",
         notes="log_sd_per_octave is judged: an error of 10 % for each factor of two outside",
     )
-    fitting.write_physics(fitting.PHYSICS / "ranges.json", fitting.physics(about, default))
+    found = fitting.physics(about, default, boards())
+    fitting.write_physics(fitting.PHYSICS / "ranges.json", found)
 
 
 if __name__ == "__main__":

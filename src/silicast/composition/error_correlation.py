@@ -24,28 +24,32 @@ from silicast.composition.stage_graph import StageNode
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS
 from silicast.hardware.device import Device
+from silicast.kernels.formats import with_format
+from silicast.kernels.implementation import implementation_for
 from silicast.kernels.physics import load_physics
-from silicast.learning.artefact import load_artefact
+from silicast.kernels.unseen import Seen, seen_of
 from silicast.workload.op import Affine, Dim, Op
 
 GROUP = "uncertainty"
 Knowledge = Literal["learned", "sister", "known", "unmeasured"]
 KNOWLEDGE: tuple[Knowledge, ...] = ("learned", "sister", "known", "unmeasured")
-"""From most to least: corrections learned on the device, or on others of its architecture; its
-constants alone; neither.
+"""From most to least: corrections learned on the device; it or another of its architecture measured
+at all; neither.
 """
 
 
-def knowledge_of(factors: Mapping[str, float], tier: int, *, seen: bool = True) -> Knowledge:
-    """What a kernel's time rests on: its shared factors say whether libraries of its architecture
-    were ever measured.
+def knowledge_of(factors: Mapping[str, float], tier: int, seen: Seen = "board") -> Knowledge:
+    """What a kernel's time rests on.
 
     Args:
-        seen: corrections were learned on the very device.
+        factors: that it shares; one of software says that its maker's libraries were not measured.
+        seen: what was measured of it.
     """
     if tier > TIERS.index("analytic"):
-        return "learned" if seen or TIERS[tier] != "cross-device" else "sister"
-    return "unmeasured" if any(name.startswith("software:") for name in factors) else "known"
+        return "sister" if seen == "sister" and TIERS[tier] == "cross-device" else "learned"
+    if seen in ("format", "nothing") or any(name.startswith("software:") for name in factors):
+        return "unmeasured"
+    return "sister" if seen == "sister" else "known"
 
 
 @final
@@ -99,17 +103,20 @@ class Pairs:
         return found
 
 
-def is_seen(device: Device, op: Op) -> bool:
-    """Whether corrections of an op's family and format were learned on the device, or not at all.
+def seen_of_op(device: Device, op: Op) -> Seen:
+    """What was measured of an op on a device.
 
     >>> from silicast.hardware.catalog import find_device
     >>> op = Op.make("gemm", m=8, n=4096, k=4096)
-    >>> is_seen(find_device("H100"), op), is_seen(find_device("H20"), op)
-    (True, False)
+    >>> [seen_of_op(find_device(name), op) for name in ("H100", "H20", "Rubin")]
+    ['board', 'sister', 'format']
     """
-    artefact = load_artefact(op.family)
-    trained = artefact.find(device.architecture, op.variant.dtype) if artefact else None
-    return trained is None or device.name in trained.devices
+    model = implementation_for(op.family, device.execution_model)
+    if model is None or model.execution_model != "simt":
+        return "board"
+    runs, _ = with_format(device, op.variant.dtype)
+    measured = model.is_measured(op.variant, runs)
+    return seen_of(op.family, op.variant.dtype, device, measured=measured)
 
 
 def distances(sizes: Sequence[Sequence[tuple[str, Dim]]]) -> F64:

@@ -16,8 +16,8 @@ of what a device's kernels share is shared by all families come from residuals o
 (``lab/fit_uncertainty.py``), for each kind of knowledge: learned on the architecture, its
 constants known, or neither.
 
-Beside kernels there are the host, the links, and composition itself: what a step takes that is
-none of its kernels, which depends on the way of execution.
+Beside kernels there are the board as a whole, the host, the links, and composition itself: what a
+step takes that is none of its kernels, which depends on the way of execution.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from silicast.composition.error_correlation import (
     Knowledge,
     Pairs,
     constants,
-    is_seen,
     knowledge_of,
     octaves_of,
+    seen_of_op,
     symbol_of,
 )
 from silicast.composition.machine import Machine
@@ -54,6 +54,8 @@ OF_DEVICE = frozenset(("device", "software"))
 OF_KERNELS = frozenset((*OF_DEVICE, "family", "campaign"))
 """Factors that measuring a family's kernels on the device does away with."""
 HOST, NETWORK, COMPOSITION = "host", "network", "composition"
+BOARD = "board"
+"""What models on one board are off together beyond what their kernels explain."""
 ALL_KERNELS = "kernels"
 """The measurement of some kernels of every family."""
 MOST_LAYOUTS = 256
@@ -174,7 +176,7 @@ class Uncertainty:
             first, of_node = _shapes(placed, _octaves)
         self._shape = np.array(of_node, dtype=np.int64)
         kinds = {(n.op.family, n.op.variant.dtype): n.op for n in first}
-        seen = {kind: is_seen(machine.device, op) for kind, op in kinds.items()}
+        seen = {kind: seen_of_op(machine.device, op) for kind, op in kinds.items()}
         self._seen = [seen[node.op.family, node.op.variant.dtype] for node in placed]
         self._shape_families = [node.op.family for node in first]
         self._pairs = Pairs.of(first)
@@ -265,10 +267,12 @@ class Uncertainty:
             call.append(places.setdefault(key, len(spreads)))
             if call[-1] < len(spreads):
                 continue
-            knowledge = knowledge_of(factors, tier, seen=seen)
-            spread = split(factors, family, knowledge)
-            spreads.append(_after(spread, family, measured))
+            knowledge = knowledge_of(factors, tier, seen)
+            spread = _after(split(factors, family, knowledge), family, measured)
+            spreads.append(spread)
             if factors or TIERS[tier] != "analytic":  # else it does not run
+                whole = "learned" if _is_measured(family, measured) else knowledge
+                spread[BOARD] = constants()[f"{whole}.board_log_sd"]
                 known[family] = max(known.get(family, knowledge), knowledge, key=KNOWLEDGE.index)
         names = tuple(sorted({name for spread in spreads for name in spread}))
         loadings = [[spread.get(name, 0.0) for spread in spreads] for name in names]
@@ -346,8 +350,6 @@ def split(factors: Mapping[str, float], family: str, knowledge: Knowledge) -> di
     ['family:gemm', 'device', 'device:gemm']
     """
     of_device = math.fsum(v * v for n, v in factors.items() if _kind(n) in OF_DEVICE)
-    if knowledge == "sister" and of_device > 0.0:
-        of_device = max(of_device, constants()["sister.device_log_sd"] ** 2)
     found = {n: v for n, v in factors.items() if _kind(n) not in OF_DEVICE}
     if of_device > 0.0:
         everywhere = constants()[f"{knowledge}.device_share"]

@@ -70,7 +70,7 @@ class AttentionKernel(Implementation):
     @final
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
-        return shared_errors(self.family, self.family, self.constants(variant, device), device)
+        return shared_errors(self.family, self.constants(variant, device))
 
     @final
     def flops(self, op: Op) -> int:

@@ -61,7 +61,7 @@ class Composite(Implementation):
 
     Class attributes:
         group: constants file; its names are "efficiency", "module_s" and the errors
-            "independent_log_sd", "device_log_sd", "family_log_sd", "unmeasured_widening".
+            "independent_log_sd", "device_log_sd", "family_log_sd".
             "<part>.efficiency" is a factor on one part. A prefix "<style>." puts a constant over
             the plain one for rows of that style (:meth:`constants_styles`).
     """
@@ -143,7 +143,7 @@ class Composite(Implementation):
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
         c = self.constants(variant, device)
-        found = shared_errors(self.group, self.family, c, device)
+        found = shared_errors(self.family, c)
         if any(with_format(device, name)[1] for name in _formats(self, variant, device)):
             found["format"] = substitute_error(device)
         return found

@@ -62,11 +62,7 @@ class Conv2d(Implementation):
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
         c = setting_of(variant, device).c
-        measured = self.is_measured(variant, device)
-        return {
-            "device": c["device_log_sd" if measured else "unmeasured_device_log_sd"],
-            "family:conv2d": c["family_log_sd"],
-        }
+        return {"device": c["device_log_sd"], "family:conv2d": c["family_log_sd"]}
 
     def is_measured(self, variant: Variant, device: Device) -> bool:
         """See :meth:`Implementation.is_measured`: by the pipe that multiplies the format."""

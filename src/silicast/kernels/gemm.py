@@ -96,16 +96,12 @@ def _make_setting(variant: Variant, device: Device, constants: Mapping[str, floa
         recipe=recipe, pipe=pipe, constants=constants, tiles=tiles, rates=rates,
         steps=Steps.of(tiles, rates, constants), quantises=_quantises(variant, recipe),
         device=device, variant=variant, measured=measured_format(device, recipe),
-        shared_log_sd=_shared_log_sd(device, recipe, constants),
+        shared_log_sd=_shared_log_sd(recipe, constants),
     )  # fmt: skip
 
 
-def _shared_log_sd(device: Device, recipe: Recipe, c: Mapping[str, float]) -> Mapping[str, float]:
-    measured = measured_format(device, recipe)
-    found = {
-        "device": c.get("device_log_sd" if measured else "unmeasured_device_log_sd", 0.0),
-        "family:gemm": c.get("family_log_sd", 0.0),
-    }
+def _shared_log_sd(recipe: Recipe, c: Mapping[str, float]) -> Mapping[str, float]:
+    found = {"device": c.get("device_log_sd", 0.0), "family:gemm": c.get("family_log_sd", 0.0)}
     borrowed = c.get("borrowed_log_sd", 0.0)
     if not measured_anywhere(recipe):
         borrowed = c.get("unmeasured_format_log_sd", 0.0)

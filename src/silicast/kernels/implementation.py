@@ -33,6 +33,7 @@ from silicast.kernels.knowledge import (
 )
 from silicast.kernels.measured_range import domain_of, extrapolation_log_sd, octaves_outside
 from silicast.kernels.physics import has_physics, measured_constants
+from silicast.kernels.unseen import SEEN, Unseen, unseen_errors
 from silicast.workload.op import Op, OpBatch, Variant
 
 
@@ -308,6 +309,7 @@ class Shared:
             substitution: what was done to it.
         quality: of the libraries; is_plain: it changes nothing.
         log_sd: errors by factor; variance: of all of them.
+        unseen: what is not known of the board.
         stand_ins: what a reader must know of unpublished numbers; warnings: with ``substitution``.
         measured: kernels of this family and format were measured on this architecture.
     """
@@ -318,6 +320,7 @@ class Shared:
     is_plain: bool
     log_sd: Mapping[str, float]
     variance: float
+    unseen: Unseen
     stand_ins: tuple[str, ...]
     warnings: tuple[str, ...]
     measured: bool
@@ -329,8 +332,11 @@ def shared_of(model: Implementation, variant: Variant, device: Device) -> Shared
     device, said = with_format(device.in_state("boost"), variant.dtype)
     recipe = RECIPES.get(variant.dtype)
     compute = recipe.compute if recipe else variant.dtype
+    known, unseen = model.is_measured(variant, device), SEEN
+    if model.execution_model == "simt":
+        unseen = unseen_errors(model.family, variant.dtype, device, measured=known)
     log_sd = {
-        **model.shared_log_sd(variant, device),
+        **unseen.shared(model.shared_log_sd(variant, device), model.family),
         **knowledge_errors(device, model.family, compute),
     }
     if said:
@@ -339,9 +345,9 @@ def shared_of(model: Implementation, variant: Variant, device: Device) -> Shared
     quality = software_quality(device, model.family, compute)
     return Shared(
         device=device, substitution=substitution, quality=quality, is_plain=quality.is_plain,
-        log_sd=log_sd, variance=sum(value * value for value in log_sd.values()),
+        log_sd=log_sd, variance=sum(value * value for value in log_sd.values()), unseen=unseen,
         stand_ins=stand_ins(device), warnings=(*substitution, *stand_ins(device)),
-        measured=not (said or unknown_cap(device)) and model.is_measured(variant, device),
+        measured=not (said or unknown_cap(device)) and known,
     )  # fmt: skip
 
 
@@ -385,10 +391,12 @@ class Estimates(Struct, frozen=True):
 
     def independent_log_sd(self, octaves_outside: F64) -> F64:
         """Of each row, log sd: wider outside the sizes that were measured."""
-        own = self.analysis.independent_log_sd
+        own, bound_s = self.analysis.independent_log_sd, self.analysis.bound_s
         quality = self.shared.quality
         if quality.independent_log_sd > 0.0:
             own = xp.full_like(own, quality.independent_log_sd)
+        else:
+            own = self.shared.unseen.independent_log_sd(own, bound_s, self.estimate_s)
         if xp.any_of(octaves_outside):
             extra = extrapolation_log_sd(octaves_outside)
             own = xp.sqrt(own * own + extra * extra)

@@ -27,7 +27,7 @@ from silicast.kernels.moe_exchange import fabric_of
 from silicast.kernels.moe_features import shape_features, tile_features
 from silicast.kernels.moe_model import ROWS_AT_ONCE, Estimate, ExpertRates, Layer, Steps, estimate
 from silicast.kernels.moe_recipes import is_gated, style_of
-from silicast.kernels.physics import constants_of, measured_constants
+from silicast.kernels.physics import constants_of
 from silicast.kernels.routing import busiest_loads, check_distribution, experts_used, histogram_name
 from silicast.workload.libraries import expert_styles
 from silicast.workload.op import Op, OpBatch, Variant
@@ -214,11 +214,7 @@ class Moe(Implementation):
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
         c = setting_of(variant, device).constants
-        known = bool(measured_constants(PHYSICS, device.architecture))
-        return {
-            "device": c["device_log_sd" if known else "unmeasured_device_log_sd"],
-            "family:moe": c["family_log_sd"],
-        }
+        return {"device": c["device_log_sd"], "family:moe": c["family_log_sd"]}
 
     def flops(self, op: Op) -> int:
         """2 x assignments x hidden x width of each product; of the busiest rank, evenly routed."""

@@ -135,11 +135,7 @@ class Exchange(Implementation):
         """See :meth:`Implementation.shared_log_sd`."""
         del variant  # the same for all
         c = constants_of(device)
-        known = load_physics(PHYSICS).is_measured(device.architecture)
-        return {
-            "device": c["device_log_sd" if known else "unmeasured_device_log_sd"],
-            f"family:{self.family}": c["family_log_sd"],
-        }
+        return {"device": c["device_log_sd"], f"family:{self.family}": c["family_log_sd"]}
 
     @final
     def style(self, variant: Variant, device: Device) -> str:  # noqa: ARG002

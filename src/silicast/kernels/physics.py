@@ -17,7 +17,6 @@ import msgspec
 
 from silicast.core.catalog import CATALOG
 from silicast.core.provenance import Provenance
-from silicast.hardware.device import Device
 
 
 @final
@@ -64,6 +63,9 @@ class Physics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return architecture in self.architectures
 
 
+NO_CONSTANTS = Physics(1, PhysicsCard([], "", "", ""), {}, {})
+
+
 @cache
 def has_physics(group: str) -> bool:
     """Whether there is a constants file of that name."""
@@ -108,15 +110,9 @@ def _known_by(group: str, architecture: str) -> Physics:
     return load_physics(group)
 
 
-def shared_errors(
-    group: str, family: str, c: Mapping[str, float], device: Device
-) -> dict[str, float]:
-    """Log sd of the errors that all kernels of a family share, by factor; the device's is wider
-    where the group's constants were not measured on its architecture.
-    """
-    measured = load_physics(group).is_measured(device.architecture)
-    wider = 1.0 if measured else c["unmeasured_widening"]
-    return {f"family:{family}": c["family_log_sd"], "device": c["device_log_sd"] * wider}
+def shared_errors(family: str, c: Mapping[str, float]) -> dict[str, float]:
+    """Log sd of the errors that all kernels of a family share, by factor."""
+    return {f"family:{family}": c["family_log_sd"], "device": c["device_log_sd"]}
 
 
 @contextmanager
@@ -146,6 +142,13 @@ _RESTING = tuple(f"silicast.{x}." for x in ("kernels", "communication", "learnin
 def _shipped(group: str) -> Physics:
     path = CATALOG / "physics" / f"{group}.json"
     return msgspec.json.decode(path.read_bytes(), type=Physics)
+
+
+def forget_files() -> None:
+    """Reads the files of constants anew: for a process that has written some."""
+    _shipped.cache_clear()
+    has_physics.cache_clear()
+    _forget()
 
 
 def _forget() -> None:

@@ -144,9 +144,8 @@ class RecurrentMixer(Implementation):
         """See :meth:`Implementation.shared_log_sd`."""
         settings = [setting_of(self.family, kind, variant, device) for kind in kinds_of(variant)]
         c = settings[0].constants
-        known = all(setting.measured for setting in settings)
         return {
-            f"device:{device.name}": c["device_log_sd" if known else "unmeasured_device_log_sd"],
+            f"device:{device.name}": c["device_log_sd"],
             f"family:{self.family}": c["family_log_sd"],
         }
 

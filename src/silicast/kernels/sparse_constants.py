@@ -52,9 +52,9 @@ def library_style(batch: OpBatch) -> str:
 
 
 def sparse_errors(family: str, device: Device) -> Mapping[str, float]:
-    """Log sd of the errors that all kernels of a family make; wider on unmeasured architectures."""
+    """Log sd of the errors that all kernels of a family make."""
     c = sparse_constants(family, device.architecture)
-    return shared_errors(GROUP, family, c, device)
+    return shared_errors(family, c)
 
 
 def memory_bounds(

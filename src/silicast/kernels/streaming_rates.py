@@ -14,7 +14,7 @@ from typing import final
 
 from silicast.hardware.device import Device
 from silicast.kernels.device_rates import data_rate
-from silicast.kernels.physics import constants_of, measured_constants
+from silicast.kernels.physics import constants_of
 
 GROUP = "streaming"
 
@@ -80,11 +80,7 @@ class StreamingRates:
 
     @staticmethod
     def of(
-        device: Device,
-        family: str,
-        table: Mapping[str, float],
-        widening: float = 1.0,
-        style: str = "",
+        device: Device, family: str, table: Mapping[str, float], style: str = ""
     ) -> StreamingRates:
         """A device under the constants of its architecture.
 
@@ -92,7 +88,6 @@ class StreamingRates:
             device: the device.
             family: kernel family.
             table: constants of the architecture.
-            widening: factor on shared errors where the architecture itself was not measured.
             style: of the family's kernels, where it tells some apart.
         """
         memory = "gddr" if device.dram.technology.startswith("GDDR") else "hbm"
@@ -143,8 +138,8 @@ class StreamingRates:
             xu_peak_per_s=device.bound_per_s("xu", "fp32"),
             matrix_per_s=matrix_rate * matrix_share,
             matrix_peak_per_s=matrix_peak,
-            device_log_sd=constant("device_log_sd") * widening,
-            family_log_sd=constant("family_log_sd") * widening,
+            device_log_sd=constant("device_log_sd"),
+            family_log_sd=constant("family_log_sd"),
             own_log_sd=constant("own_log_sd"),
             small_log_sd=constant("small_log_sd"),
             eager_error=constant("eager_error"),
@@ -162,9 +157,5 @@ def _matrix_rates(device: Device) -> tuple[float, float]:
 
 @lru_cache(maxsize=4096)
 def rates_of(device: Device, family: str, style: str = "") -> StreamingRates:
-    """A device under the constants of the catalog; errors widened where it was not measured."""
-    table = constants_of(GROUP, device.architecture)
-    known = measured_constants(GROUP, device.architecture)
-    return StreamingRates.of(
-        device, family, table, 1.0 if known else table["transfer_widening"], style
-    )
+    """A device under the constants of the catalog."""
+    return StreamingRates.of(device, family, constants_of(GROUP, device.architecture), style)

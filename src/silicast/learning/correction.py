@@ -23,6 +23,7 @@ from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Estimates, Implementation, KernelTimes, shared_of
 from silicast.kernels.measured_range import octaves_outside
+from silicast.kernels.unseen import SEEN
 from silicast.learning.artefact import Artefact, Trained, load_artefact
 from silicast.learning.features import WHO, Columns, Kernels, columns_of, is_left_over, marks
 from silicast.learning.forest import ForestSums
@@ -127,17 +128,16 @@ class _Errors:
         Args:
             named: rows of the very release (or library) were learned from.
         """
-        known = device.name in trained.devices
-        learned = {
-            "device": trained.shared_log_sd if known else trained.device_log_sd,
-            "family": FAMILY_LOG_SD,
-        }
-        analytic = shared_of(model, variant, device).log_sd
+        shared_by_all = shared_of(model, variant, device)
+        analytic, unseen = shared_by_all.log_sd, shared_by_all.unseen
+        learned = {"family": FAMILY_LOG_SD}
+        if unseen == SEEN:
+            learned["device"] = trained.shared_log_sd
         shared = {
             name: min(learned.get(name.partition(":")[0], value), value)
             for name, value in analytic.items()
         }
-        left = trained.log_sd
+        left = trained.log_sd * unseen.widening
         if not named:
             left = max(left, trained.blank_log_sd, trained.release_log_sd)
             if trained.campaign_log_sd:

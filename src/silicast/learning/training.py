@@ -234,20 +234,67 @@ def _joined(tables: Sequence[_Table]) -> _Table:
 
 
 def _unseen(table: _Table, fit: NDArray[np.bool_], devices: list[str], settings: Settings) -> float:
-    """How far trees of the other devices are off on one that they never saw; 0 with one device."""
-    worst = 0.0
-    if len(devices) < 2:
-        return worst
+    """How far trees of the other devices are off on one that they never saw, at worst; 0 with one
+    device.
+    """
+    found = _left_out(table, fit, len(devices), settings)
+    return max((float(abs(np.median(left))) for left in found.values()), default=0.0)
+
+
+def _left_out(
+    table: _Table, fit: NDArray[np.bool_], devices: int, settings: Settings
+) -> dict[int, F64]:
+    """Number of a device -> logs of predicted over measured time of its rows that are held out,
+    by trees of the other devices.
+    """
+    found: dict[int, F64] = {}
+    if devices < 2:
+        return found
     quick = replace(settings, trees=max(20, settings.trees // 4))
-    for number in range(len(devices)):
+    for number in range(devices):
         other = fit & (table.device != number)
         here = table.held_out & (table.device == number) & ~table.blank
         if int(other.sum()) < MIN_ROWS or not here.any():
             continue
         trees = train(table.columns[:, other], table.target[other], settings=quick)
-        left = trees.evaluate(table.columns[:, here]) - table.target[here]
-        worst = max(worst, float(abs(np.median(left))))
-    return worst
+        found[number] = trees.evaluate(table.columns[:, here]) - table.target[here]
+    return found
+
+
+@final
+@dataclass(frozen=True)
+class LeftOut:
+    """Logs of predicted over measured time of a device's rows that are held out, shape (n,).
+
+    Attributes:
+        unseen: by corrections that were learned on the other devices of the architecture; seen: by
+            those that were learned on all of them, in the same way.
+    """
+
+    unseen: F64
+    seen: F64
+
+
+def devices_left_out(
+    model: Implementation, parts: Sequence[MeasuredKernels], settings: Settings = Settings()
+) -> dict[str, LeftOut]:
+    """Each device of ``parts``, which are of one architecture and format, as if not measured."""
+    devices = sorted({part.device for part in parts})
+    names = all_names(model, [(part.batch, find_device(part.device)) for part in parts])
+    releases = sorted({_release(part) for part in parts})
+    table = _joined([_table(model, part, names, devices, releases) for part in parts])
+    fit = ~table.held_out
+    found = _left_out(table, fit, len(devices), settings)
+    if not found:
+        return {}
+    quick = replace(settings, trees=max(20, settings.trees // 4))
+    trees = train(table.columns[:, fit], table.target[fit], settings=quick)
+    left = trees.evaluate(table.columns) - table.target
+    scored = table.held_out & ~table.blank
+    return {
+        devices[number]: LeftOut(unseen, left[scored & (table.device == number)])
+        for number, unseen in found.items()
+    }
 
 
 def _ranges(columns: F64) -> NDArray[np.int64]:

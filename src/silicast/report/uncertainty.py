@@ -22,6 +22,7 @@ OF_KERNELS = {
 
 WORDS = {
     "device": "all kernels on this device",
+    "board": "models on this board beyond what their kernels explain",
     "host": "the host's time",
     "network": "links between devices",
     "composition": "what a step takes beside kernels and host",

@@ -12,7 +12,7 @@ import pytest
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
-from silicast.composition.error_correlation import distances, is_seen, knowledge_of
+from silicast.composition.error_correlation import distances, knowledge_of
 from silicast.composition.machine import Machine
 from silicast.composition.stage_graph import StageGraph
 from silicast.composition.static_batch import predict_static_batch
@@ -96,24 +96,22 @@ def test_what_a_device_shares_is_mostly_a_family_s() -> None:
 
 def test_unmeasured_libraries_are_another_kind_of_knowledge() -> None:
     assert knowledge_of({"device": 0.1}, LEARNED) == "learned"
+    assert knowledge_of({"device": 0.1}, LEARNED, "sister") == "sister"
+    assert knowledge_of({"device": 0.1}, TIERS.index("calibrated"), "sister") == "learned"
     assert knowledge_of({"device": 0.1}, KNOWN) == "known"
+    assert knowledge_of({"device": 0.1}, KNOWN, "sister") == "sister"
+    assert knowledge_of({"device": 0.1}, KNOWN, "format") == "unmeasured"
     assert knowledge_of({"software:rubin": 0.3}, KNOWN) == "unmeasured"
 
 
-def test_a_sister_device_may_be_off_all_together() -> None:
-    h20 = replace(MACHINE, device=find_device("H20"))
-    assert is_seen(MACHINE.device, gemm(4096))
-    assert not is_seen(h20.device, gemm(4096))
-    assert is_seen(find_device("Rubin"), gemm(4096))  # nothing was learned of its architecture
-    total = sum_of([1.0], [0.05], {"device": 0.01}, tier=LEARNED)
-    ours, theirs = (Uncertainty(nodes(gemm(4096)), each).of(total) for each in (MACHINE, h20))
-    shared = math.hypot(theirs.loadings["device"], theirs.loadings["device:gemm"])
-    assert shared == pytest.approx(CONSTANTS["sister.device_log_sd"])
-    assert ours.loadings["device:gemm"] == pytest.approx(0.01)
-    calibrated = replace(total, tiers=np.full(1, TIERS.index("calibrated")))
-    assert Uncertainty(nodes(gemm(4096)), h20).of(calibrated) == Uncertainty(
-        nodes(gemm(4096)), MACHINE
-    ).of(calibrated)
+def test_neighbours_are_as_alike_as_what_was_measured_of_the_device_says() -> None:
+    total = sum_of([1.0, 1.0], [0.1, 0.1], {"device": 0.01})
+    for name, kind in (("H100", "known"), ("H20", "sister"), ("Rubin", "unmeasured")):
+        two = nodes(gemm(4096), gemm(16384))
+        found = Uncertainty(two, replace(MACHINE, device=find_device(name))).of(total)
+        alike, reach = CONSTANTS[f"{kind}.alike"], CONSTANTS[f"{kind}.reach_octaves"]
+        expected = 0.05 * math.sqrt(2.0 + 2.0 * alike * math.exp(-2.0 / reach))
+        assert found.causes["shapes:gemm"] == pytest.approx(expected)
 
 
 def test_composition_depends_on_the_way_of_execution() -> None:

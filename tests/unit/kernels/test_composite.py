@@ -27,7 +27,6 @@ CONSTANTS = {
     "independent_log_sd": 0.1,
     "device_log_sd": 0.05,
     "family_log_sd": 0.05,
-    "unmeasured_widening": 2.0,
 }
 
 

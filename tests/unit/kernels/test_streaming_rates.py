@@ -59,12 +59,3 @@ def test_no_rate_is_above_that_of_its_bound(
 ) -> None:
     peak, reached = peak_and_reached(rates_of(find_device(name), "softmax"))
     assert 0.0 < reached <= peak
-
-
-def test_an_architecture_without_rows_is_in_more_doubt() -> None:
-    physics = load_physics(GROUP)
-    unknown = find_device("RTX-5090")
-    assert not physics.is_measured(unknown.architecture)
-    found, known = rates_of(unknown, "rmsnorm"), rates_of(H100, "rmsnorm")
-    assert found.device_log_sd > known.device_log_sd
-    assert found.own_log_sd == known.own_log_sd

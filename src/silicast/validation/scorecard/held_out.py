@@ -22,6 +22,7 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.kernels.knowledge import PHYSICS as KNOWLEDGE
 from silicast.kernels.physics import Physics, load_physics, replaced
+from silicast.kernels.unseen import BOARDS
 from silicast.learning.artefact import Artefact, read_artefact
 from silicast.learning.tiers import Evidence
 from silicast.validation.scorecard.suite import resting
@@ -87,6 +88,8 @@ def unmeasured(architecture: str, also: str = "") -> Iterator[None]:
         if body is not None:
             rule = body.fallback.get(architecture)
             found[group] = _physics(group, _without(body, also, rule) if also else body)
+    # which boards were measured is forgotten too
+    found[BOARDS] = _bare(BOARDS, architecture, also)
     with replaced(found), resting(Evidence(learned=False)):
         yield
 
@@ -100,16 +103,26 @@ def unknown_architecture(architecture: str) -> Iterator[None]:
     """
     bare = {}
     for path in sorted((CATALOG / "physics").glob("*.json")):
-        group, own = path.stem, load_physics(path.stem)
+        group = path.stem
         if architecture not in held_out(group):
-            others = {a: c for a, c in own.architectures.items() if not _is_of(a, architecture)}
-            if group == KNOWLEDGE and architecture in own.architectures:
-                # how far libraries of its maker may be off is no measurement of it
-                judged = own.architectures[architecture].get(JUDGED)
-                others |= {} if judged is None else {architecture: {JUDGED: judged}}
-            bare[group] = msgspec.structs.replace(own, architectures=others)
+            bare[group] = _bare(group, architecture)
     with unmeasured(architecture), replaced(bare):
         yield
+
+
+def _bare(group: str, *architectures: str) -> Physics:
+    """Constants of a group without what some architectures and their boards have for their own."""
+    own = load_physics(group)
+    others = {
+        name: table
+        for name, table in own.architectures.items()
+        if not any(_is_of(name, architecture) for architecture in architectures)
+    }
+    if group == KNOWLEDGE:
+        # how far libraries of its maker may be off is no measurement of it
+        judged = {a: own.architectures.get(a, {}).get(JUDGED) for a in architectures}
+        others |= {a: {JUDGED: value} for a, value in judged.items() if value is not None}
+    return msgspec.structs.replace(own, architectures=others)
 
 
 def _is_of(name: str, architecture: str) -> bool:

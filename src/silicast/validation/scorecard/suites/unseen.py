@@ -184,25 +184,32 @@ def _steps(data: Path, limit: int | None, on: Callable[[str], bool]) -> Iterator
             yield replace(scored, metric="engine_step_ms").take(np.flatnonzero(mine))
 
 
-ABOVE_KERNELS: tuple[Scores, ...] = (
-    _Runs({f"static_batch_{name}": name for name in end_to_end.METRICS}, end_to_end.cases),
+OF_MODELS: tuple[tuple[Scores, str], ...] = (
+    (_Runs({f"static_batch_{n}": n for n in end_to_end.METRICS}, end_to_end.cases), "bf16"),
     *(
-        _Runs(
-            {f"graph_{name}_ms": "e2e_ms"}, graph.cases, graph.answer,
-            lambda case, sets=sets: case.labels["set"] in sets,  # type: ignore[misc]
+        (
+            _Runs(
+                {f"graph_{name}_ms": "e2e_ms"}, graph.cases, graph.answer,
+                lambda case, sets=sets: case.labels["set"] in sets,  # type: ignore[misc]
+            ),
+            "fp32",
         )
         for name, sets in {
             "plain_nvidia": {graph.PLAIN}, "mi100": {"MI100"},
             "parallel_or_compiled": {graph.PARALLEL, graph.COMPILED},
         }.items()
     ),
-    _Runs(
-        {"tpot_consistent_ms": "tpot_ms"}, silicon_sample.cases, silicon_sample.answer,
-        lambda case: case.labels["repeats"] != "contradictory",
+    (
+        _Runs(
+            {"tpot_consistent_ms": "tpot_ms"}, silicon_sample.cases, silicon_sample.answer,
+            lambda case: case.labels["repeats"] != "contradictory",
+        ),
+        "bf16",
     ),
-    _steps,
-    _collectives,
+    (_steps, "bf16"),
 )  # fmt: skip
+"""Sources of whole models, and the format of most of their products."""
+ABOVE_KERNELS: tuple[Scores, ...] = (*(score for score, _ in OF_MODELS), _collectives)
 """What is measured above the kernel."""
 
 
