@@ -131,7 +131,7 @@ class _Errors:
         shared_by_all = shared_of(model, variant, device)
         analytic, unseen = shared_by_all.log_sd, shared_by_all.unseen
         learned = {"family": FAMILY_LOG_SD}
-        if unseen == SEEN:
+        if unseen == SEEN and device.name in trained.devices:
             learned["device"] = trained.shared_log_sd
         shared = {
             name: min(learned.get(name.partition(":")[0], value), value)

@@ -16,6 +16,7 @@ from silicast.kernels.attention_schemes import resolve_library, scheme_for
 from silicast.kernels.check import check_kernel
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.physics import load_physics
+from silicast.learning.tiers import kernel_times
 from silicast.validation.scorecard.held_out import unknown_architecture
 from silicast.workload.op import Dim, Op, OpBatch, Variant
 
@@ -199,9 +200,15 @@ def test_an_unmeasured_architecture_takes_the_class_of_kernel_that_runs_there() 
 
 
 def test_unmeasured_architectures_get_wider_intervals() -> None:
-    measured = prefill("L40S", batch=1, q_len=2048, kv_len=2048)
-    unmeasured = prefill("RTX PRO 6000 S", batch=1, q_len=2048, kv_len=2048)
-    assert unmeasured.shared_log_sd["device"] > 4 * measured.shared_log_sd["device"]
+    op = Op.make(
+        "attention_prefill", Variant(flags=(("causal", True),)), batch=1, q_len=2048, kv_len=2048,
+        num_heads=32, num_kv_heads=8, head_dim=128, window=0,
+    )  # fmt: skip
+    measured, unmeasured = (
+        kernel_times(AttentionPrefill(), OpBatch.of([op]), find_device(name))
+        for name in ("L40S", "RTX PRO 6000 S")
+    )
+    assert unmeasured.shared_log_sd["device"] > measured.shared_log_sd["device"]
     assert unmeasured.p95_s[0] / unmeasured.p05_s[0] > 1.2 * measured.p95_s[0] / measured.p05_s[0]
 
 

@@ -129,8 +129,10 @@ def test_the_power_cap_slows_large_products_whatever_the_cache() -> None:
 
 def test_devices_without_data_say_so_in_their_interval() -> None:
     other = find_device("RTX PRO 6000 Blackwell Server")
-    known, unknown = (MODEL.shared_log_sd(Variant(), x)["device"] for x in (H100, other))
-    assert unknown > 2 * known
+    batch = OpBatch.of([Op.make("gemm", m=64, n=4096, k=4096)])
+    known, unknown = (MODEL.times(batch, device) for device in (H100, other))
+    assert unknown.shared_log_sd["device"] > known.shared_log_sd["device"]
+    assert unknown.p95_s / unknown.estimate_s > 1.1 * known.p95_s / known.estimate_s
 
 
 def test_formats_that_the_device_lacks_are_refused() -> None:

@@ -10,6 +10,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
+from silicast.kernels.implementation import shared_of
 from silicast.kernels.moe import (
     GROWTHS,
     Moe,
@@ -220,7 +221,7 @@ def test_tiles_are_limited_by_the_style() -> None:
 
 def test_unmeasured_architectures_are_less_certain() -> None:
     rtx = find_device("RTX PRO 6000 S")
-    there, here = (Moe().shared_log_sd(layer(64).variant, x)["device"] for x in (rtx, H100))
+    there, here = (shared_of(Moe(), layer(64).variant, x).log_sd["device"] for x in (rtx, H100))
     assert there > here
 
 

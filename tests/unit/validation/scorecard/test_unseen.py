@@ -16,7 +16,7 @@ BOARDS = ("H20", "A100", "H100", "P4", "A100")
 FACTS: dict[str, Callable[[str], bool]] = {
     "gemm": lambda board: load_physics("gemm").is_measured(find_device(board).architecture),
     "learned": lambda _: EVIDENCE.get().learned,
-    "clock": lambda _: "P4" in load_physics("frameworks").architectures,
+    "board": lambda _: "P4" in load_physics("ranges").architectures,
 }
 
 
@@ -40,8 +40,8 @@ def test_each_architecture_is_unknown_where_it_is_scored_and_known_beside_it() -
 
 
 def test_constants_of_a_board_by_name_are_gone_with_its_architecture_only() -> None:
-    assert "P4" in load_physics("frameworks").architectures, "another board, then"
-    scored = {each.metric: each for each in unseen(facts, Path(), None)}["clock"]
+    assert "P4" in load_physics("ranges").architectures
+    scored = {each.metric: each for each in unseen(facts, Path(), None)}["board"]
     own = scored.groups["architecture"] == find_device("P4").architecture
     assert own.sum() == 1
     assert scored.estimate[own].tolist() == [1.0]
