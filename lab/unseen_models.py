@@ -3,8 +3,10 @@
 
 Boards of the sources of whole models, as they are and as if their architecture were unknown. With e
 the logs of measured over predicted time of a source's rows on a board, and v their variance as
-predicted without this factor, its square is the mean of e^2 - v over the boards of one kind of
-knowledge, each board and source counting alike (method of moments); 0 where that is negative.
+predicted without this factor, its square is what the mean of e^2 exceeds that of v by, over the
+boards of one kind of knowledge, each board and source counting alike (method of moments); 0 where
+it does not. The median stands for the mean of squares, as it does for normal errors: one board
+whose physics is wrong would set the width of all.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ from silicast.hardware.catalog import find_device
 from silicast.validation.scorecard.suite import Scored
 from silicast.validation.scorecard.suites.unseen import OF_MODELS, unseen
 from silicast.workload.op import Op, Variant
+
+MEDIAN_OF_SQUARES = 0.4549
+"""Of a normal error, over their mean."""
 
 
 @final
@@ -77,16 +82,19 @@ def _boards(scored: Scored, dtype: str, *, known: bool) -> Iterator[Board]:
 
 def board_spreads(boards: Iterable[Board]) -> Constants:
     """Kind of knowledge -> log sd of a board as a whole."""
-    excess: dict[str, list[float]] = defaultdict(list)
+    kinds: dict[str, list[Board]] = defaultdict(list)
     for board in boards:
-        excess[board.knowledge].append(board.square - board.variance)
-    found = {kind: _root(excess[kind]) for kind in ("known", "sister", "unmeasured")}
+        kinds[board.knowledge].append(board)
+    found = {kind: _beyond(kinds[kind]) for kind in ("known", "sister", "unmeasured")}
     found["learned"] = found["known"]
     return {f"{kind}.board_log_sd": found[kind] for kind in KNOWLEDGE}
 
 
-def _root(squares: Sequence[float]) -> float:
-    return math.sqrt(max(float(np.mean(squares)), 0.0)) if squares else 0.0
+def _beyond(boards: Sequence[Board]) -> float:
+    if not boards:
+        return 0.0
+    square = float(np.median([board.square for board in boards])) / MEDIAN_OF_SQUARES
+    return math.sqrt(max(square - float(np.median([board.variance for board in boards])), 0.0))
 
 
 NONE = board_spreads(())
