@@ -31,6 +31,7 @@ from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.physics import load_physics
+from silicast.kernels.power import as_built
 
 BOARDS = "ranges"
 SPREADS = "unseen"
@@ -88,10 +89,11 @@ def _architecture(board: str) -> str:
 @lru_cache(maxsize=1024)
 def octaves_to_measured(family: str, dtype: str, device: Device) -> float:
     """From a board to the nearest measured one of its architecture: Euclidean, in factors of two
-    of matrix rate, bandwidth and power cap; 0 where it has none.
+    of matrix rate, bandwidth and power cap; 0 where it has none. A user's limits change no board.
     """
     twins = _of_architecture(family, dtype, device.architecture)
-    return min((octaves_between(device, find_device(name)) for name in twins), default=0.0)
+    board = as_built(device)
+    return min((octaves_between(board, find_device(name)) for name in twins), default=0.0)
 
 
 def octaves_between(one: Device, other: Device) -> float:

@@ -181,13 +181,12 @@ def test_trees_that_learned_on_other_constants_are_refused(
     monkeypatch.setattr("silicast.learning.artefact.folder", lambda: tmp_path)
     for content, accepted in (("0123456789abcdef", True), ("another", False)):
         known = Provenance("", "", {}, {"physics/gemm": content})
-        parts = {
-            one.key: Learned(
-                artefact.trees(one), artefact.ceiling(one), artefact.spread(one),
-                artefact.ranges(one),
-            )
-            for one in artefact.card.trained
-        }  # fmt: skip
+        parts = {}
+        for one in artefact.card.trained:
+            ceiling = artefact.ceiling(one)
+            assert ceiling is not None
+            trees, spread = artefact.trees(one), artefact.spread(one)
+            parts[one.key] = Learned(trees, ceiling, spread, artefact.ranges(one))
         about = msgspec.structs.replace(artefact.card, provenance=known)
         write_artefact(tmp_path / "gemm.json", about, parts)
         load_artefact.cache_clear()
