@@ -146,6 +146,10 @@ def _seconds(
     return found.estimate_s, [f"{topology.fabric} {name}" for name in found.choice]
 
 
+LEARNED_DIP = 0.05
+"""Wider links may have been measured where narrower ones were not: corrections set in."""
+
+
 @given(operations, groups, devices, libraries, st.floats(1.0, 8.0), st.sampled_from([2, 4, 8]))
 @settings(deadline=None, max_examples=100)
 def test_more_bandwidth_is_never_slower(
@@ -157,11 +161,14 @@ def test_more_bandwidth_is_never_slower(
     }
     wider = replace(device, links=links)
     network = Link("network", 25e9)
-    slow, fast = (
-        _seconds(op, gpus, each, library, gpus_per_node=per_node, inter=network)[0]
-        for each in (device, wider)
-    )
-    assert (fast <= slow * (1 + 1e-9)).all()
+    for learned, dip in ((False, 1e-9), (True, LEARNED_DIP)):
+        slow, fast = (
+            _seconds(
+                op, gpus, each, library, learned=learned, gpus_per_node=per_node, inter=network
+            )[0]
+            for each in (device, wider)
+        )
+        assert (fast <= slow * (1 + dip)).all()
 
 
 @given(operations, st.integers(2, 15), devices, libraries, paths, st.booleans())

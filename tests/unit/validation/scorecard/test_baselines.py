@@ -70,7 +70,13 @@ def test_wave_scaling_follows_bandwidth_where_memory_decides() -> None:
     wanted = MeasuredRows(few.batch, "H200", few.seconds, few.held_out)
     h100, h200 = (find_device(name).dram.bandwidth_bytes_per_s for name in ("H100", "H200"))
     found = WaveScaling(MODEL, [few]).seconds(wanted)
-    assert found == pytest.approx(few.seconds * h100 / h200, rel=0.05)
+    fills = [
+        MODEL.times(few.batch, find_device(name)).analysis.demand.occupancy
+        for name in ("H100", "H200")
+    ]
+    same = fills[0] == fills[1]  # where both boards run as many blocks a core
+    assert same.sum() >= 6
+    assert found[same] == pytest.approx((few.seconds * h100 / h200)[same], rel=0.05)
 
 
 @pytest.mark.parametrize("way", [NeuSight, RawShapes])
