@@ -5,6 +5,9 @@
     python -m lab.artefacts --check           say what is stale and why; status 1 if anything is
     python -m lab.artefacts --from-nothing    remove every artefact first
     python -m lab.artefacts --jobs 2          stages at a time
+    python -m lab.artefacts --accept power sparse     a change of code that moves no number: runs
+                                              these stages again, and if they make the same
+                                              numbers accepts the code for all others
 
 Stages and their order stand in ``lab/chain.toml``. What a stage reads is observed while it runs and
 written into the cards of what it makes, as hashes of its code, its tables and the constants that it
@@ -49,6 +52,7 @@ from silicast.core.provenance import Provenance
 from silicast.validation.scorecard.suite import data_folder
 
 AGAIN = "run `make artefacts`"
+OTHER_CODE = "the code that makes"
 _WRITING = threading.Lock()
 """Stages that run side by side write into one file of held-out provenance."""
 
@@ -80,8 +84,8 @@ def reasons(name: str, data: Path | None) -> list[str]:
             continue
         if known.content != content(artefact):
             found.append(f"{artefact} was changed by hand")
-        if known.code != code_hash(stage.modules):
-            found.append(f"the code that makes {artefact} changed")
+        if code_hash(stage.modules) not in (known.code, known.accepted):
+            found.append(f"{OTHER_CODE} {artefact} changed")
         found += [f"{one} that {artefact} rests on {why}" for one, why in _moved(known, data)]
     return found
 
@@ -231,6 +235,41 @@ def make(wanted: set[str], jobs: int) -> list[str]:
     return lacking
 
 
+def accept(sample: set[str]) -> None:
+    """Accepts changed code for numbers that it does not move, as a sample of stages shows.
+
+    Stages that are stale for another reason stay so. A card then states both hashes: of the code
+    that made its numbers, and of that which was accepted.
+
+    Raises:
+        SilicastError: no stage is named, or one of those named makes other numbers.
+    """
+    if not sample:
+        raise SilicastError("names no stage", field="--accept", hint="name stages to run again")
+    changed = [
+        name
+        for name in stages()
+        if (why := reasons(name, data_folder())) and all(x.startswith(OTHER_CODE) for x in why)
+    ]
+    for name in (one for one in stages() if one in sample):
+        earlier = {artefact: content(artefact) for artefact in stages()[name].makes}
+        run_stage(name)
+        moved = [one for one, value in earlier.items() if content(one) != value]
+        if moved:
+            raise SilicastError(
+                f"stage {name} makes other numbers: {', '.join(moved)}", field="--accept",
+                hint=AGAIN,
+            )  # fmt: skip
+        print(f"{name}: the same numbers", flush=True)
+    for name in changed:
+        code = code_hash(stages()[name].modules)
+        for artefact in stages()[name].makes:
+            known = provenance_of(artefact)
+            if known is not None and known.code != code:
+                again = msgspec.structs.replace(known, accepted=code)
+                _write_card(artefact, again, _dated(artefact))
+
+
 def remove_all() -> None:
     """Removes every artefact, to make all of them from measured tables alone."""
     for name in stages():
@@ -246,12 +285,16 @@ def main() -> int:
     parser.add_argument("stages", nargs="*", help="stages or artefacts; default: all")
     parser.add_argument("--check", action="store_true", help="only say what is stale and why")
     parser.add_argument("--from-nothing", action="store_true", help="remove all artefacts first")
+    parser.add_argument("--accept", action="store_true", help="code changed, numbers did not")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="stages at a time")
     options = parser.parse_args()
     try:
         wanted = with_stages(options.stages) or set(stages())
         if options.check:
             return _report(stale(_data_if_there()))
+        if options.accept:
+            accept(with_stages(options.stages))
+            return 0
         if options.from_nothing:
             remove_all()
         lacking = make(wanted, options.jobs)

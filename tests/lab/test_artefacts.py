@@ -142,6 +142,36 @@ def test_a_date_moves_only_with_the_numbers(small: Path) -> None:
     assert json.loads(path.read_text())["card"]["date"] == "1999-12-31"
 
 
+def test_code_that_moves_no_number_is_accepted_by_a_sample(small: Path) -> None:
+    artefacts.make(set(chain.stages()), 1)
+    before = made(small)
+    for name in ("lab_a.py", "lab_b.py"):
+        with (small / name).open("a") as file:
+            file.write("pass\n")
+    assert list(artefacts.stale(None)) == ["first", "second"]
+    artefacts.accept({"first"})
+    assert artefacts.stale(None) == {}
+    first, second = (artefacts.provenance_of(f"physics/{name}") for name in "ab")
+    assert first is not None
+    assert second is not None
+    assert (first.accepted, second.accepted != "") == ("", True)
+    assert second.accepted != second.code
+    artefacts.accept({"second"})
+    assert json.loads(made(small)["b.json"])["default"] == json.loads(before["b.json"])["default"]
+
+
+def test_code_that_moves_a_number_is_not_accepted(small: Path) -> None:
+    artefacts.make(set(chain.stages()), 1)
+    with (small / "lab_a.py").open("a") as file:
+        file.write(
+            "made['default']['x'] += 1.0\n(folder / 'a.json').write_text(json.dumps(made))\n"
+        )
+    with pytest.raises(SilicastError, match="stage first makes other numbers: physics/a"):
+        artefacts.accept({"first"})
+    with pytest.raises(SilicastError, match="names no stage"):
+        artefacts.accept(set())
+
+
 def test_an_order_that_was_not_declared_is_said(small: Path) -> None:
     chain.CHAIN.write_text(CHAIN.replace('after = ["first"]\n', ""))
     chain.stages.cache_clear()

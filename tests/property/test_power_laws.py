@@ -165,3 +165,28 @@ def test_every_kernel_of_a_step_is_slowed_by_the_law_of_kernels(board: str) -> N
             )
             checked += 1
     assert checked > 5 or share == 1.0
+
+
+@FEW
+@given(
+    st.sampled_from(["H100", "A100", "B200", "L40S", "MI300X"]),
+    st.floats(0.25, 1.0),
+    st.integers(12, 17),
+)
+def test_a_limit_slows_streams_at_most_in_proportion(name: str, share: float, rows: int) -> None:
+    """Slowed alike, cores and memory draw in proportion: no lower clock than that is ever needed."""
+    device = find_device(name)
+    assert device.power_cap_w is not None
+    known = power.board(device, "bf16")
+    limit_w = max(share * device.power_cap_w, 1.2 * known.idle_w)
+    limited = replace(device, power_cap_w=limit_w, idle_power_w=known.idle_w)
+    op = Op.make("rmsnorm", Variant("bf16"), tokens=1 << rows, hidden=8192, residual=0)
+    model = implementation_for("rmsnorm", "simt")
+    assert model is not None
+    batch = OpBatch.single(op)
+    free, held = (
+        float(kernel_times(model, batch, each.in_state("hot")).estimate_s)
+        for each in (device, limited)
+    )
+    budget = (device.power_cap_w - known.idle_w) / (limit_w - known.idle_w)
+    assert free * (1 - 1e-9) <= held <= free * max(budget, 1.0) * 1.02

@@ -10,6 +10,7 @@ from silicast.kernels.power import board, clock_share
 TOLERANCE = 0.005
 """A clock this close to boost is boost."""
 _ANY = "fp32"
+"""Limit, idle power and floor of a board are the same in every format."""
 
 
 def held_clock(machine: Machine, seconds: float, core_j: float, memory_j: float) -> float:

@@ -48,6 +48,7 @@ from silicast.composition.trace_events import (
 from silicast.composition.training_step import TrainingStep
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import to_picoseconds
+from silicast.kernels.power import limits
 from silicast.workload.eager import Framework
 from silicast.workload.symbols import CROSS_KV, DECODE_KV, PREFILL_KV, PREFILL_Q
 
@@ -225,14 +226,13 @@ class StepDrawing:
         return {name: values for name, values in lengths.items() if values}
 
     def _power(self, row: int, start_ps: int, total_ps: int) -> list[Sample]:
-        """The board's power and clock, averages over the step."""
-        hz = self.times.clock_hz
-        watts = power_w(self.machine, total_ps * 1e-12, *self.model.joules(self.times, row))
+        """The board's clock and, where it is modelled, power: averages over the step."""
         process = device_name(self.machine, self.graph.plan)
-        return [
-            Sample(process, "power (W)", start_ps, {"board": round(watts, 3)}),
-            Sample(process, "clock (MHz)", start_ps, {"cores": hz / 1e6}),
-        ]
+        clock = Sample(process, "clock (MHz)", start_ps, {"cores": self.times.clock_hz / 1e6})
+        if not limits(self.machine.limited_device):  # no model of its power
+            return [clock]
+        watts = power_w(self.machine, total_ps * 1e-12, *self.model.joules(self.times, row))
+        return [Sample(process, "power (W)", start_ps, {"board": round(watts, 3)}), clock]
 
 
 def _picoseconds(seconds: F64, begin: int, end: int) -> list[int]:

@@ -16,9 +16,11 @@ class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         code: hash of the code that made them, without comments and docstrings.
         data: measured table, relative to the data folder -> hash of its bytes.
         constants: artefact that was read (``physics/gemm``) -> hash of its numbers.
+        accepted: hash of later code that was found to make the same numbers; "" = none.
     """
 
     content: str
     code: str
     data: dict[str, str]
     constants: dict[str, str]
+    accepted: str = ""

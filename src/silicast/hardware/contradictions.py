@@ -139,14 +139,21 @@ def _power(table: DeviceFile, device: Device) -> Iterator[Finding]:
     if idle is not None and idle >= cap:
         yield "power.idle_w", f"below the cap, {cap:g}", f"{idle:g}"
     clock = device.clocks.boost_hz * device.cores
+    beyond = []
     for pipe in ("tensor", "fma"):
         for dtype, bits in BITS.items():
             rate = device.rate_per_core(pipe, dtype)
             most = OPS_TIMES_BITS_PER_JOULE / bits * cap / clock
             if rate > most:
-                where = f"on {device.cores} cores at {device.clocks.boost_hz * 1e-6:g} MHz"
-                expected = f"at most {most:.3g} a clock {where} within {cap:g} W"
-                yield pipe_path(table, pipe, dtype), expected, f"{rate:g}"
+                beyond.append((pipe, dtype, rate, most))
+    if len(beyond) > 1:  # one wrong limit is likelier than several wrong rates
+        least = cap * max(rate / most for *_, rate, most in beyond)
+        yield "power.cap_w", f"at least {least:.3g} for the rates of the pipes", f"{cap:g}"
+        return
+    for pipe, dtype, rate, most in beyond:
+        where = f"on {device.cores} cores at {device.clocks.boost_hz * 1e-6:g} MHz"
+        expected = f"at most {most:.3g} a clock {where} within {cap:g} W"
+        yield pipe_path(table, pipe, dtype), expected, f"{rate:g}"
     stated = device.dram.bandwidth_bytes_per_s
     if stated > BYTES_PER_JOULE * cap:
         yield (

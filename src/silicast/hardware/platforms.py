@@ -10,6 +10,7 @@ from silicast.hardware.device import Device
 
 CPU = "cpu"
 LEAST = ">="
+MOST_LISTED = 4
 
 
 def runs_on(device: Device, places: Sequence[str]) -> bool:
@@ -52,4 +53,5 @@ def listed(places: Sequence[str]) -> str:
         name, _, least = (part.strip() for part in place.partition(LEAST))
         capability = f" (compute capability {least} on)" if least else ""
         found.append("CPUs" if normalise(name) == CPU else f"{name}{capability}")
-    return ", ".join(found)
+    more = len(found) - MOST_LISTED
+    return ", ".join(found) if more < 2 else f"{', '.join(found[:MOST_LISTED])} and {more} others"

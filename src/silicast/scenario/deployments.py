@@ -11,11 +11,13 @@ from silicast.composition.machine import Machine
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
+from silicast.kernels import power
 from silicast.scenario.answerer import not_yet, refuse_unmodelled
 from silicast.scenario.chosen_engine import chosen_engine, options_elsewhere
 from silicast.scenario.decode import Scenario, of_pool
 from silicast.scenario.measured import with_measured
 from silicast.scenario.resolve import (
+    POWER_NOT_MODELLED,
     cluster_of,
     device_of,
     evidence_of,
@@ -125,6 +127,8 @@ def machine_of(
         evidence=evidence,
     )
     said += options_elsewhere(scenario, engine, device)
+    if raw.limits.power_w is not None and not power.limits(machine.limited_device):
+        said.append(POWER_NOT_MODELLED)
     return machine, [*limit_warnings(scenario), *said, *measured]
 
 

@@ -53,6 +53,9 @@ def find_any_device(spec: str | dict[str, Any], folder: Path, field: str = "devi
         raise _placed(error, field) from None
 
 
+POWER_NOT_MODELLED = "limits.power_w is not modelled on this device: its own clock is assumed"
+
+
 def limited(device: Device, limits: LimitsTable) -> Device:
     """A device under power and clock limits; limits above its own change nothing.
 
@@ -73,8 +76,8 @@ def limited(device: Device, limits: LimitsTable) -> Device:
             device = device.at_clock(hz)
         clocks = replace(device.clocks, max_hz=min(device.clocks.max_hz, hz))
         device = replace(device, clocks=clocks)
-    if limits.power_w is not None and not _above_power(device, limits):
-        idle_w = _idle_w(device)
+    if limits.power_w is not None and not above_power(device, limits):
+        idle_w = board_idle_w(device)
         if limits.power_w <= idle_w:
             raise SilicastError(
                 f"{limits.power_w:g} W, but {device.name} takes about {idle_w:.3g} W without work",
@@ -82,7 +85,7 @@ def limited(device: Device, limits: LimitsTable) -> Device:
                 hint=f"at most the board's own {device.power_cap_w or math.inf:g} W, in watts",
             )
         unknowns = tuple(path for path in device.unknowns if path != NO_CAP)
-        device = replace(device, power_cap_w=limits.power_w, unknowns=unknowns)
+        device = replace(device, power_cap_w=limits.power_w, idle_power_w=idle_w, unknowns=unknowns)
     return device
 
 
@@ -93,7 +96,7 @@ def limit_warnings(scenario: Scenario) -> list[str]:
     if raw.device is None or raw.limits == LimitsTable():
         return said
     device, limits = find_any_device(raw.device, scenario.folder), raw.limits
-    if limits.power_w is not None and _above_power(device, limits):
+    if limits.power_w is not None and above_power(device, limits):
         said.append(
             f"limits.power_w = {limits.power_w:g} changes nothing: the board's own limit is "
             f"{device.power_cap_w:g} W"
@@ -107,18 +110,17 @@ def limit_warnings(scenario: Scenario) -> list[str]:
     return said
 
 
-def _above_power(device: Device, limits: LimitsTable) -> bool:
-    return device.power_cap_w is not None and (limits.power_w or 0.0) > device.power_cap_w
-
-
-def _idle_w(device: Device) -> float:
-    """Power of the board without work; where it is not published, a share of its limit."""
-    if device.idle_power_w is not None:
-        return device.idle_power_w
+def board_idle_w(device: Device) -> float:
+    """What the board draws without work; a user's limit does not change it."""
     from silicast.kernels.physics import load_physics
+    from silicast.kernels.power import PHYSICS, idle_w
 
-    share = load_physics("power").constants(device.architecture)["idle_share"]
-    return share * (device.power_cap_w or 0.0)
+    return idle_w(device, load_physics(PHYSICS).constants(device.architecture)["idle_share"])
+
+
+def above_power(device: Device, limits: LimitsTable) -> bool:
+    """Whether a power limit is above the board's own, so that it changes nothing."""
+    return device.power_cap_w is not None and (limits.power_w or 0.0) > device.power_cap_w
 
 
 def model_of(scenario: Scenario) -> ModelConfig:
@@ -210,7 +212,7 @@ def cluster_of(scenario: Scenario, device: Device) -> Cluster:
         pod=table.gpus_per_pod,
         inter_pod=_network(table.inter_pod, "cluster.inter_pod"),
         oversubscription=table.oversubscription,
-        pcie_paths=table.pcie_paths,
+        pcie_paths=table.pcie_paths or "",
     )
 
 

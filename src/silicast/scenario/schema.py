@@ -64,7 +64,7 @@ class ClusterTable(Table, frozen=True):
     gpus_per_pod: Gpus | None = None
     inter_pod: Name | LinkTable | None = None
     oversubscription: Annotated[float, Meta(ge=1)] | None = None
-    pcie_paths: Literal["", "own", "shared"] = ""
+    pcie_paths: Literal["own", "shared"] | None = None
     slow_gpus: SlowTable | None = None
     failures: FailureTable | None = None
     price_per_gpu_hour: NonNegative | None = None

@@ -9,16 +9,18 @@ import numpy as np
 
 from silicast.communication.collective import CollectiveTimes, collective_times
 from silicast.communication.topology import Topology
-from silicast.composition.breakdown import NETWORK_ASSUMED
+from silicast.composition.breakdown import ELSEWHERE, NETWORK_ASSUMED
+from silicast.composition.engine import Engine
 from silicast.composition.pipes import pipe_parts
 from silicast.core.prediction import Domain, Part, Quantity, to_picoseconds
 from silicast.hardware.cluster import Cluster
-from silicast.hardware.device import Link
+from silicast.hardware.device import Device, Link
+from silicast.hardware.platforms import listed, runs_on
 from silicast.kernels.physics import load_physics
 from silicast.learning.tiers import Evidence
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.answerer import Answerer, ignored, refuse_unmodelled, register
-from silicast.scenario.chosen_engine import chosen_engine
+from silicast.scenario.chosen_engine import chosen_engine, options_elsewhere
 from silicast.scenario.decode import Scenario
 from silicast.scenario.measured import calibrated_by
 from silicast.scenario.resolve import cluster_of, device_of, evidence_of
@@ -68,6 +70,8 @@ class CollectiveAnswerer(Answerer):
         warnings = ignored(scenario, "model", "precision", "parallel", "host", "limits")
         warnings += found.warnings
         warnings += _unused(scenario, found)
+        if engine is not None:
+            warnings += _elsewhere(scenario, engine, device)
         if "inter_node" in cluster.assumed and topology.nodes > 1:
             warnings.append(NETWORK_ASSUMED.format(cluster.inter_node.name))
         if not load_physics("communication").is_measured(device.architecture):
@@ -90,6 +94,14 @@ def _calibrated(
     if found.calibrated is None or float(found.calibrated[0]) <= 0.0:
         return {}
     return calibrated_by(evidence, [Op.make(work.op, Variant(dtype=work.dtype))])
+
+
+def _elsewhere(scenario: Scenario, engine: Engine, device: Device) -> list[str]:
+    """Remarks that the engine, or one of its options, does not exist on the device."""
+    said = options_elsewhere(scenario, engine, device)
+    if not runs_on(device, engine.runs_on):
+        said.append(ELSEWHERE.format(engine.name, device.name, listed(engine.runs_on), "it"))
+    return said
 
 
 def _unused(scenario: Scenario, found: CollectiveTimes) -> list[str]:

@@ -25,14 +25,20 @@ from silicast.scenario.answerer import Answerer, ignored, not_yet, refuse_unmode
 from silicast.scenario.decode import Scenario
 from silicast.scenario.measured import calibrated_by
 from silicast.scenario.reading import shown
-from silicast.scenario.resolve import device_of, evidence_of, limit_warnings
+from silicast.scenario.resolve import (
+    POWER_NOT_MODELLED,
+    above_power,
+    device_of,
+    evidence_of,
+    find_any_device,
+    limit_warnings,
+)
 from silicast.workload.libraries import library
 from silicast.workload.library_file import Facts
 from silicast.workload.op import Op
 
 MICRO = 1e6
 MILLI = 1e3
-NOT_MODELLED = "limits.power_w is not modelled on this device: its own clock is assumed"
 NOT_HELD = "limits.power_w cannot be held: the slowest clock, {:.0f} MHz, is assumed"
 MAX_WORK = 1 << 60
 MANY = 1024
@@ -181,14 +187,14 @@ def _prepare(scenario: Scenario) -> _Prepared:
     warnings = [*ignored(scenario, *UNUSED), *kernel.warnings]
     warnings += [f"{name} is not modelled and changes nothing" for name in kernel.words]
     warnings += limit_warnings(scenario)
+    facts = Facts.of(kernel.op.variant, device.architecture)
+    places = library(facts.library).runs_on
     if name := unmodelled_library(kernel.op, device):
         warnings.append(
             f"library {name} has no model of its own for {kernel.op.family}: it counts as the "
             "usual one"
         )
-    facts = Facts.of(kernel.op.variant, device.architecture)
-    places = library(facts.library).runs_on
-    if not runs_on(device, places):
+    elif not runs_on(device, places):
         said = ELSEWHERE.format(facts.library, device.name, listed(places), "its kernels")
         warnings.append(said)
     warnings += [
@@ -199,13 +205,15 @@ def _prepare(scenario: Scenario) -> _Prepared:
     evidence = replace(evidence_of(scenario, device), ceilings=True)
     warnings += evidence.warnings(device)
     limit_w = math.inf
-    if kernel.board == "hot" or (not kernel.board and raw.limits.power_w is not None):
+    built = find_any_device(raw.device, scenario.folder) if raw.device is not None else device
+    binds = raw.limits.power_w is not None and not above_power(built, raw.limits)
+    if kernel.board == "hot" or (not kernel.board and binds):
         device = device.in_state("hot")
     if raw.limits.power_w is not None:
         if power.limits(device):
             limit_w = raw.limits.power_w
         else:
-            warnings.append(NOT_MODELLED)
+            warnings.append(POWER_NOT_MODELLED)
     return _Prepared(
         op=kernel.op, device=device, bound_only=raw.tier == "bound", evidence=evidence,
         detailed=scenario.raw.why == "full", warnings=warnings, limit_w=limit_w,
