@@ -119,7 +119,7 @@ def run_stage(name: str) -> list[str]:
     for command in stage.commands:
         for kind, names in _traced(name, command).items():
             seen[kind].update(names)
-    read_first = seen["constants"] - set(stage.makes)
+    read_first = seen["constants"] - set(stage.makes) - set(stage.also_reads)
     made_by = code_hash(stage.modules)
     tables = {table: table_hash(data_folder() / table) for table in sorted(seen["data"])}
     constants = {artefact: content(artefact) for artefact in sorted(read_first)}

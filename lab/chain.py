@@ -40,12 +40,14 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         makes: artefacts that they write.
         after: stages whose artefacts they read.
         code: further modules that decide what they find, beside what they import.
+        also_reads: artefacts that are made later, or beside it, and that it opens nevertheless.
     """
 
     commands: list[str]
     makes: list[str]
     after: list[str] = []
     code: list[str] = []
+    also_reads: list[str] = []
 
     @property
     def modules(self) -> list[str]:
