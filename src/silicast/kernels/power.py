@@ -224,8 +224,9 @@ def clock_share(own: Board, core_w: F64, memory_w: F64) -> F64:
     free = quarter * xp.sqrt(quarter)
     if own.floor > 0.0:  # from the floor down, power is in proportion to the clock
         free = xp.minimum(free, ratio * own.floor ** (-5.0 / 3.0))
-    # where memory takes most of the power, it falls as the bytes do: in proportion to the clock
-    alike = xp.minimum(memory_w / busy, 1.0) * (own.limit_w - own.idle_w) / (busy + memory_w)
+    # a slower clock moves fewer bytes too, so that power falls in proportion at the least; half of
+    # that clock, so that it decides under a user's limits only: constants were fitted without it
+    alike = 0.5 * (own.limit_w - own.idle_w) / (busy + memory_w)
     share: F64 = xp.minimum(xp.maximum(xp.maximum(free, alike), MIN_CLOCK_SHARE), 1.0)
     return share
 

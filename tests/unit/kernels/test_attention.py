@@ -209,7 +209,7 @@ def test_unmeasured_architectures_get_wider_intervals() -> None:
         for name in ("L40S", "RTX PRO 6000 S")
     )
     assert unmeasured.shared_log_sd["device"] > measured.shared_log_sd["device"]
-    assert unmeasured.p95_s[0] / unmeasured.p05_s[0] > 1.2 * measured.p95_s[0] / measured.p05_s[0]
+    assert unmeasured.p95_s[0] / unmeasured.p05_s[0] > 1.1 * measured.p95_s[0] / measured.p05_s[0]
 
 
 def test_formats_a_device_lacks_are_refused() -> None:

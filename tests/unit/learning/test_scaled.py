@@ -10,11 +10,14 @@ import pytest
 from silicast.core.calibration import FORMAT, Calibration, Offset, Scope
 from silicast.hardware.catalog import find_device
 from silicast.kernels.gemm import Gemm
+from silicast.kernels.physics import load_physics
 from silicast.learning.calibration import Calibrator
 from silicast.learning.correction import learned_times
 from silicast.learning.scaled import ScaledCalibrator, alike
 from silicast.workload.op import OpBatch, Variant
 
+CARRIED = load_physics("calibration").default["carried_other"]
+"""Share of an error that carries over to other architectures, as it was fitted."""
 SIZES = np.array([1, 16, 128, 1024, 4096], dtype=np.int64)
 BATCH = OpBatch("gemm", Variant(), dict.fromkeys(("m", "n", "k"), SIZES))
 
@@ -29,18 +32,20 @@ def moved(have: str, wanted: str, offset: float) -> np.ndarray:
     before = learned_times(model, BATCH, device)
     after = scaled(have, offset).times(before, model, BATCH, device)
     sisters = find_device(have).architecture == device.architecture
-    assert after.tiers() == (["scaled"] * len(SIZES) if sisters else before.tiers())
+    carried = sisters or CARRIED > 0.0
+    assert after.tiers() == (["scaled"] * len(SIZES) if carried else before.tiers())
     assert (after.p05_s <= after.estimate_s).all()
     assert (after.estimate_s <= after.p95_s).all()
     assert (after.bound_s <= after.p05_s).all()
     return np.log(after.estimate_s / before.estimate_s)
 
 
-def test_sisters_share_most_of_it_strangers_nothing() -> None:
+def test_sisters_share_most_of_it_strangers_next_to_nothing() -> None:
     sister, stranger = moved("H100", "H200-SXM", 0.3), moved("A100", "H200-SXM", 0.3)
     assert (sister > 0.15).all()
     assert (sister < 0.3).all()
-    assert (stranger == 0.0).all()
+    assert (stranger <= CARRIED * 0.3).all()
+    assert CARRIED < 0.15
 
 
 @pytest.mark.parametrize("wanted", ["H200-SXM", "B200", "A100", "L40S"])

@@ -166,12 +166,13 @@ def test_a_calibration_of_a_sister_chip_counts_as_far_as_it_carries_over(tmp_pat
         assert lower.metrics == answered(tier=tier).metrics
 
 
-def test_a_calibration_of_another_architecture_changes_nothing_and_that_is_said(
+def test_a_calibration_of_another_architecture_changes_next_to_nothing_and_that_is_said(
     tmp_path: Path,
 ) -> None:
     of_device("A100-SXM-80GB", tmp_path / "c.json")
     plain, found = answered(), answered(folder=tmp_path, calibration="c.json")
-    assert (found.tier, found.metrics) == (plain.tier, plain.metrics)
+    moved = found.metrics["latency_us"].estimate / plain.metrics["latency_us"].estimate
+    assert 0.0 <= math.log(moved) < 0.04
     (said,) = [line for line in found.warnings if "calibration" in line]
     assert "A100-SXM-80GB" in said
 

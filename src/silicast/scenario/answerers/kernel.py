@@ -189,14 +189,14 @@ def _prepare(scenario: Scenario) -> _Prepared:
     warnings += limit_warnings(scenario)
     facts = Facts.of(kernel.op.variant, device.architecture)
     places = library(facts.library).runs_on
-    if name := unmodelled_library(kernel.op, device):
+    if not runs_on(device, places):
+        said = ELSEWHERE.format(facts.library, device.name, listed(places), "its kernels")
+        warnings.append(said)
+    elif name := unmodelled_library(kernel.op, device):
         warnings.append(
             f"library {name} has no model of its own for {kernel.op.family}: it counts as the "
             "usual one"
         )
-    elif not runs_on(device, places):
-        said = ELSEWHERE.format(facts.library, device.name, listed(places), "its kernels")
-        warnings.append(said)
     warnings += [
         remark.text
         for remark in library(facts.library).remarks
