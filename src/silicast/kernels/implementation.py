@@ -32,7 +32,7 @@ from silicast.kernels.knowledge import (
     unknown_cap,
 )
 from silicast.kernels.measured_range import domain_of, extrapolation_log_sd, octaves_outside
-from silicast.kernels.physics import has_physics, measured_constants
+from silicast.kernels.physics import has_physics, is_measured
 from silicast.kernels.unseen import SEEN, Unseen, unseen_errors
 from silicast.workload.op import Op, OpBatch, Variant
 
@@ -282,7 +282,7 @@ class Implementation(ABC):
         """
         group = getattr(self, "group", self.family)
         known = group if has_physics(group) else "streaming"
-        return bool(measured_constants(known, device.architecture))
+        return is_measured(known, device.architecture)
 
     def configurations(self, op: Op, device: Device) -> Mapping[str, float]:  # noqa: ARG002
         """What libraries' own tuning tables make likely to run, label -> chance, the likeliest

@@ -100,6 +100,15 @@ def measured_constants(group: str, architecture: str) -> Mapping[str, float]:
     return _known_by(group, architecture).architectures.get(architecture, {})
 
 
+def is_measured(group: str, architecture: str) -> bool:
+    """Whether this very architecture was measured; all of its constants may be the usual ones.
+
+    >>> is_measured("sparse", "hopper"), is_measured("sparse", "volta")
+    (True, False)
+    """
+    return _known_by(group, architecture).is_measured(architecture)
+
+
 def _known_by(group: str, architecture: str) -> Physics:
     """The constants file of a group that is about an architecture."""
     name = f"{group}_mfma"
