@@ -75,7 +75,7 @@ def test_no_measured_row_of_newest_campaigns_is_far_below_its_bound(data: Path) 
 def test_cards_say_what_was_fitted() -> None:
     for family in ("attention_prefill", "attention_decode"):
         physics = load_physics(family)
-        assert physics.card.command == "python lab/fit_attention.py"
+        assert physics.card.command == "python -m lab.fit_attention"
         for name, score in physics.card.scores.items():
             assert score["mape"] < 0.30, name
         for architecture in ("ampere", "ada", "hopper", "blackwell"):

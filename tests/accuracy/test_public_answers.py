@@ -20,6 +20,7 @@ from silicast.app.cli import main
 from silicast.kernels.check import op_at
 from silicast.kernels.energy import kernel_energy
 from silicast.scenario.kernel_table_of import kernel_table_of
+from silicast.validation.scorecard import collectives as collectives_source
 from silicast.validation.scorecard.collectives import CollectiveRows, read_collectives
 from silicast.validation.scorecard.kernel_suite import KernelScore
 from silicast.validation.scorecard.model_suite import Believed, Case, answered
@@ -43,6 +44,7 @@ LIMIT = 400
 """So many rows are read at least."""
 
 KERNELS: Mapping[str, Sequence[str]] = {
+    "aiter": ["products_us", "experts_us"],
     "attention-decode": ["latency_us"],
     "attention-lengths": ["latency_us"],
     "attention-prefill": ["latency_us"],
@@ -51,7 +53,7 @@ KERNELS: Mapping[str, Sequence[str]] = {
     "encoder-attention": ["latency_us"],
     "gemm": [
         "bf16_us", "fp16_us", "fp8_us", "fp8_block_us", "nvfp4_us", "fp8_static_us", "int4_wo_us",
-        "int8_wo_us", "sq_us", "fp8_scaled_mm_us", "bmm_us", "bmm_fp8_us", "fp32_us",
+        "int8_wo_us", "sq_us", "fp8_block_early_us", "fp8_scaled_mm_us", "bmm_us", "bmm_fp8_us", "fp32_us",
     ],
     "gemm-transfer": ["fp16_shape_us", "fp16_shape_short_us"],
     "linear_attention": ["gdn_us", "kda_us", "mamba2_us"],
@@ -167,6 +169,12 @@ def collectives(data: Path) -> CollectiveRows:
     return rows.take(~rows.fitted)
 
 
+def paths_of(rows: CollectiveRows, place: int) -> str:
+    """What the scorecard states of the host of a campaign."""
+    campaign = tuple(str(x[place]) for x in (rows.device, rows.library, rows.version))
+    return "own" if campaign in collectives_source._OWN_PATHS else "shared"
+
+
 @pytest.mark.parametrize("kind", ["plain", "GB200", "versioned"])
 def test_collectives(kind: str, collectives: CollectiveRows, tmp_path: Path) -> None:
     unversioned, grace = collectives.version == "", collectives.device == "GB200"
@@ -180,7 +188,10 @@ def test_collectives(kind: str, collectives: CollectiveRows, tmp_path: Path) -> 
         [
             {
                 "task": "collective", "device": str(rows.device[i]),
-                "cluster": {"gpus": int(rows.per_node[i]), "gpus_per_node": int(rows.per_node[i])},
+                "cluster": {
+                    "gpus": int(rows.per_node[i]), "gpus_per_node": int(rows.per_node[i]),
+                    "pcie_paths": paths_of(rows, i),
+                },
                 "workload": {
                     "op": str(rows.op[i]), "bytes": int(rows.size[i]), "gpus": int(rows.gpus[i]),
                     "dtype": str(rows.dtype[i]), "implementation": str(rows.library[i]),
