@@ -53,7 +53,8 @@ KERNELS: Mapping[str, Sequence[str]] = {
     "encoder-attention": ["latency_us"],
     "gemm": [
         "bf16_us", "fp16_us", "fp8_us", "fp8_block_us", "nvfp4_us", "fp8_static_us", "int4_wo_us",
-        "int8_wo_us", "sq_us", "fp8_block_early_us", "fp8_scaled_mm_us", "bmm_us", "bmm_fp8_us", "fp32_us",
+        "int8_wo_us", "sq_us", "fp8_block_early_us",
+        "fp8_scaled_mm_us", "bmm_us", "bmm_fp8_us", "fp32_us",
     ],
     "gemm-transfer": ["fp16_shape_us", "fp16_shape_short_us"],
     "linear_attention": ["gdn_us", "kda_us", "mamba2_us"],
