@@ -1,4 +1,4 @@
-"""Device memory of a static batch: weights, KV cache, activations and framework, per device."""
+"""Device memory: weights, KV cache, activations and framework, per device."""
 
 from __future__ import annotations
 
@@ -93,3 +93,18 @@ def static_batch_memory(
         framework=round(deployment.machine.framework_gb * GB),
         usable=round(deployment.device.dram.capacity_bytes * engine.memory.usable_fraction),
     )
+
+
+def cache_capacity_bytes(deployment: Deployment, step_tokens: int, sequences: int) -> int:
+    """Bytes that an engine may fill with its KV cache on one device; below 0 = the rest alone does
+    not fit.
+
+    Args:
+        step_tokens: new tokens of its largest step; ``sequences``: rows of logits of that step.
+    """
+    model, plan, policy = deployment.model, deployment.plan, deployment.policy
+    precision, memory = deployment.precision, deployment.engine.memory
+    usable = round(deployment.device.dram.capacity_bytes * memory.usable_fraction)
+    weights = weight_bytes(model, plan, precision, policy=policy)
+    results = activation_bytes(model, plan, precision, step_tokens, sequences, policy)
+    return usable - weights - results - round(deployment.machine.framework_gb * GB)
