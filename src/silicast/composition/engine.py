@@ -160,6 +160,28 @@ class MemoryTable(_Strict, frozen=True):
     process_gb: float = 0.0
 
 
+class ServingTable(_Strict, frozen=True):
+    """How requests are scheduled, on the reference host where it is about times.
+
+    Attributes:
+        policy: name of a scheduling policy (:mod:`silicast.serving.engines`).
+        max_sequences: most that run at once, by default.
+        front_us: from the client's call until the scheduler knows the request: HTTP, templates.
+        front_token_us: on top, per token of the prompt: tokenising.
+        back_us: from the end of a step until the client has its token: text, streaming.
+        prefix_caching: prompts that begin alike share blocks by default.
+        options: further numbers of the policy, by the engine's own names.
+    """
+
+    policy: str
+    max_sequences: int
+    front_us: float = 0.0
+    front_token_us: float = 0.0
+    back_us: float = 0.0
+    prefix_caching: bool = False
+    options: dict[str, float] = {}
+
+
 @final
 class Engine(_Strict, frozen=True):
     """One engine.
@@ -176,6 +198,7 @@ class Engine(_Strict, frozen=True):
         nvls: it lets the usual library reduce in an NVLink switch (NVLink SHARP).
         kernels: the kernel libraries it takes, by architecture and op family.
         parallel: its parallel plan where the user states none.
+        serving: how it schedules requests; None = it serves none.
         fusion: neighbours that one kernel runs.
         overlap: nodes on a second stream, in steps that replay a graph.
         since: option -> the version that first had it on; earlier ones run without.
@@ -200,6 +223,7 @@ class Engine(_Strict, frozen=True):
     options_on: dict[str, list[str]] = {}
     kernels: EngineKernels = EngineKernels()
     parallel: ParallelTable = ParallelTable()
+    serving: ServingTable | None = None
     fusion: FusionTable = FusionTable()
     overlap: list[OverlapTable] = []
     since: dict[str, str] = {}

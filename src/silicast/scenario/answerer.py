@@ -62,7 +62,7 @@ class Answerer(ABC):
 
 UNMODELLED = {
     "capacity": "capacity search", "plan": "search over parallel plans",
-    "serving": "serving simulation", "workflow": "workflows over pools",
+    "workflow": "workflows over pools",
 }  # fmt: skip
 """Task that no model answers yet -> what is missing."""
 _REGISTRY: dict[str, Answerer] = {}

@@ -35,8 +35,9 @@ class ReplicaSpec:
     Attributes:
         prices: of its steps; ``policy``: class of the schedulers.
         limits: of each group; ``groups``: of attention_dp.
-        front_ns: from sending a request until the engine can schedule it; ``back_ns``: from the end
-            of a step until the client has its token.
+        front_ns: from sending a request until the engine can schedule it; ``front_token_ns``: on
+            top, per token of the prompt.
+        back_ns: from the end of a step until the client has its token.
     """
 
     prices: StepPrices
@@ -45,6 +46,7 @@ class ReplicaSpec:
     layout: KvLayout
     groups: int = 1
     front_ns: int = 0
+    front_token_ns: int = 0
     back_ns: int = 0
 
 
@@ -168,7 +170,8 @@ class Simulation:
     def _send(self, request: int, now_ns: int) -> None:
         self._in_flight += 1
         self.records.sent_ns[request] = now_ns
-        front = self._specs[0].front_ns
+        spec = self._specs[0]
+        front = spec.front_ns + spec.front_token_ns * int(self.requests.input_tokens[request])
         heapq.heappush(self._events, (now_ns + front, _ARRIVE, request))
 
     def _finished(self, request: int, now_ns: int) -> None:
