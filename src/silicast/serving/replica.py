@@ -145,7 +145,11 @@ class Replica:
             return False
         single = self.stepper.in_flight == 1
         if single and not any(plan.prefill for plan in plans):
+            if self._arrived:  # the step after the next one sees them
+                until_ns = self._arrived[0][0]
             self._work.append(self._stretch(plans, until_ns))
+            for came_ns, _, group in self._arrived:
+                self._cut(came_ns, group)
         else:
             self._work.append(self._step(plans, decided_ns))
         self._log(self._work[-1])
