@@ -239,13 +239,14 @@ def stepper() -> dict[str, float]:
 
     def serve() -> int:
         one, steps = Stepper(shared), 0
+        cached = np.zeros(0, dtype=np.int64)
         for number in range(200):
-            one.admit(str(number), 300 + number)
-            one.advance({str(number): 300 + number})
-            one.run(20)
+            prompt = 300 + number
+            one.step([(prompt, prompt)], cached)
+            cached = np.append(cached + 1, prompt)[-32:]
+            one.take(one.run(cached, 20), 20)
+            cached = cached + 20
             steps += 21
-            if number >= 32:
-                one.finish(str(number - 32))
         return steps
 
     steps = serve()

@@ -102,7 +102,7 @@ class Stepper:
 
     def step(
         self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1,
-        not_before_ns: int = 0,
+        decided_ns: int = 0,
     ) -> Step:  # fmt: skip
         """Runs one step.
 
@@ -110,7 +110,8 @@ class Stepper:
             prefill: (new tokens, past plus new tokens) of each sequence in prefill.
             decode_kv: cached tokens, without the new one, of each decoding sequence.
             elsewhere: new tokens of the other groups of attention_dp; -1 = as many each.
-            not_before_ns: when its inputs are known, with several steps in flight.
+            decided_ns: when its inputs are known, with several steps in flight; the host's work
+                begins then.
 
         Raises:
             ValueError: an empty step.
@@ -118,7 +119,8 @@ class Stepper:
         if not prefill and not len(decode_kv):
             raise ValueError("an empty step")
         price = self.prices.price(prefill, decode_kv, elsewhere)
-        start = max(self._start_ns(to_ns(price.work_s)), not_before_ns)
+        work = to_ns(price.work_s)
+        start = max(self._start_ns(work), decided_ns + self._gap_ns + work if decided_ns else 0)
         end = start + to_ns(price.waits_s)
         if self.in_flight == 1:
             end = start + to_ns(price.pass_s)

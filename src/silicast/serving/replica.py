@@ -31,6 +31,7 @@ class _Work:
         plans: of each group.
         run: of a stretch; None = one step.
         steps: that will be taken of it.
+        queues: sequences that run and wait, and blocks in use, as it began.
     """
 
     plans: list[StepPlan]
@@ -38,6 +39,7 @@ class _Work:
     end_ns: int
     run: Run | None = None
     steps: int = 1
+    queues: tuple[int, int, int] = (0, 0, 0)
 
 
 @final
@@ -92,18 +94,21 @@ class Replica:
         if self._work:
             self._cut(now_ns, group)
 
+    @property
+    def ready(self) -> bool:
+        """Whether a step could start now."""
+        return len(self._work) < self.stepper.in_flight
+
     def wake(self, now_ns: int, until_ns: int) -> None:
-        """Starts a step if none is under way that must end first.
+        """Starts what can start.
 
         Args:
             until_ns: the next arrival that is known; a stretch needs to go no further. -1 = none.
         """
-        stepper = self.stepper
-        while len(self._work) < stepper.in_flight:
-            if not self._work:
-                stepper.idle_until(now_ns)
-            if not self._begin(now_ns, until_ns):
-                return
+        if not self._work:
+            self.stepper.idle_until(now_ns)
+        while self.ready and self._begin(now_ns, until_ns):
+            pass
 
     def end(self, now_ns: int, until_ns: int) -> None:
         """The oldest step under way ends: tokens come out, and the next step is decided."""
@@ -119,7 +124,7 @@ class Replica:
         if not begun and not self._work:
             self.stepper.idle_until(now_ns)
             self._begin(now_ns, until_ns)
-        while len(self._work) < self.stepper.in_flight and self._begin(now_ns, until_ns):
+        while self.ready and self._begin(now_ns, until_ns):
             pass
 
     def _last_start_ns(self, work: _Work) -> int:
@@ -152,7 +157,7 @@ class Replica:
                 self._cut(came_ns, group)
         else:
             self._work.append(self._step(plans, decided_ns))
-        self._log(self._work[-1])
+        self._work[-1].queues = self._queues()
         return True
 
     def _heaviest(self, plans: list[StepPlan]) -> int:
@@ -191,6 +196,8 @@ class Replica:
         """Decode steps until something is to be decided."""
         own, stepper = self.sequences, self.stepper
         most = 1 << 40
+        if any(group.waiting for group, _ in self._ended):
+            most = 1  # what ended gives its place back for the decision after this one
         for plan, group, scheduler in zip(plans, self.groups, self.schedulers, strict=True):
             if plan.decode:
                 left = int((self._goals[plan.decode] - own.made[plan.decode]).min())
@@ -228,6 +235,7 @@ class Replica:
     def _results(self, work: _Work) -> list[tuple[Group, int]]:
         """What a step brings; returns the sequences that ended."""
         own, records, ended = self.sequences, self._records, []
+        self._log(work)
         if work.run is not None:
             self.stepper.take(work.run, work.steps)
         for plan, group in zip(work.plans, self.groups, strict=True):
@@ -286,13 +294,16 @@ class Replica:
             self._finish(request, end_ns + self._back_ns)
         return [(group, request) for request in done.tolist()]
 
+    def _queues(self) -> tuple[int, int, int]:
+        groups = self.groups
+        return (
+            sum(len(group.running) for group in groups),
+            sum(len(group.waiting) for group in groups) + len(self._arrived),
+            sum(group.limits.blocks - group.free for group in groups),
+        )
+
     def _log(self, work: _Work) -> None:
-        plans = work.plans
-        used = sum(group.limits.blocks - group.free for group in self.groups)
-        self._records.log.rows.append((
-            self.number, work.start_ns, work.end_ns, work.steps,
-            sum(len(plan.decode) for plan in plans),
-            sum(new for plan in plans for _, new in plan.prefill),
-            sum(len(group.running) for group in self.groups),
-            sum(len(group.waiting) for group in self.groups) + len(self._arrived), used,
-        ))  # fmt: skip
+        decoding = sum(len(plan.decode) for plan in work.plans)
+        filling = sum(new for plan in work.plans for _, new in plan.prefill)
+        row = (self.number, work.start_ns, work.end_ns, work.steps, decoding, filling)
+        self._records.log.rows.append(row + work.queues)

@@ -210,8 +210,6 @@ def scheduler_named(name: str) -> type[Scheduler]:
             if error.name != module:
                 raise
             raise SilicastError(
-                f"no scheduling policy {name!r}",
-                kind="unknown_name",
-                field="engine.serving.policy",
+                f"no scheduling policy {name!r}", kind="unknown_name", field="engine.serving.policy"
             ) from None
     return _REGISTRY[name]

@@ -1,7 +1,7 @@
 """Requests meet replicas: the event loop.
 
-Events are of three kinds: a client may send a request, the request reaches an engine, a step ends.
-They are taken in order of time; at the same time in that order, then by number.
+Events are of five kinds: a client has its answer, a client may send a request, the request reaches
+an engine, an idle engine starts, a step ends. They are taken in order of time; at the same time in that order, then by number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from silicast.serving.replica import Replica
 from silicast.serving.requests import Requests
 from silicast.serving.scheduler import Group, Limits, Scheduler, Sequences
 
-_SEND, _ARRIVE, _END = 0, 1, 2
+_DONE, _SEND, _ARRIVE, _WAKE, _END = range(5)
 Router = Callable[[int, Sequence[Replica]], int]
 """Request and replicas -> which one serves it."""
 
@@ -90,16 +90,20 @@ class Simulation:
             if not events:
                 break
             now, kind, number = heapq.heappop(events)
-            if kind == _SEND:
+            if kind == _DONE:
+                self._answered(number, now)
+            elif kind == _SEND:
                 self._ready_to_send(number, now)
             elif kind == _ARRIVE:
                 replica = self.replicas[self._router(number, self.replicas)]
                 replica.arrive(number, now)
-                self._push_cut(replica)
-                if replica.next_ns < 0:
-                    self._arrivals_at(now, replica)
-                    replica.wake(now, self._next_arrival_ns())
-                    self._push(replica)
+                if replica.ready:
+                    heapq.heappush(events, (now, _WAKE, replica.number))
+                self._push(replica)
+            elif kind == _WAKE:
+                replica = self.replicas[number]
+                replica.wake(now, self._next_arrival_ns())
+                self._push(replica)
             else:
                 replica = self.replicas[number]
                 if replica.next_ns != now:
@@ -127,21 +131,6 @@ class Simulation:
             heapq.heappush(self._events, (int(arrival[request]), _SEND, request))
             self._next += 1
 
-    def _arrivals_at(self, now: int, replica: Replica) -> None:
-        """All that arrive at the same time are there before an idle engine decides."""
-        self._open_until(now)
-        while self._events and self._events[0][:2] <= (now, _ARRIVE):
-            _, kind, number = heapq.heappop(self._events)
-            if kind == _SEND:
-                self._ready_to_send(number, now)
-            else:
-                chosen = self.replicas[self._router(number, self.replicas)]
-                chosen.arrive(number, now)
-                if chosen is not replica and chosen.next_ns < 0:
-                    chosen.wake(now, -1)
-                    self._push(chosen)
-            self._open_until(now)
-
     def _next_arrival_ns(self) -> int:
         """The next request that is known to come; -1 = none."""
         found = -1
@@ -158,8 +147,6 @@ class Simulation:
         if replica.next_ns >= 0:
             heapq.heappush(self._events, (replica.next_ns, _END, replica.number))
 
-    _push_cut = _push
-
     def _ready_to_send(self, request: int, now_ns: int) -> None:
         limit = self.requests.concurrency
         if limit and self._in_flight >= limit:
@@ -174,7 +161,10 @@ class Simulation:
         front = spec.front_ns + spec.front_token_ns * int(self.requests.input_tokens[request])
         heapq.heappush(self._events, (now_ns + front, _ARRIVE, request))
 
-    def _finished(self, request: int, now_ns: int) -> None:
+    def _finished(self, request: int, time_ns: int) -> None:
+        heapq.heappush(self._events, (time_ns, _DONE, request))
+
+    def _answered(self, request: int, now_ns: int) -> None:
         self._in_flight -= 1
         for later in self._later.get(request, ()):
             time_ns = now_ns + int(self.requests.pause_ns[later])

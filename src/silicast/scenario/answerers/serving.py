@@ -68,9 +68,7 @@ def requests_of(work: ServingWorkload, seed: int) -> Requests:
     return Requests.of(arrival, lengths[0], lengths[1], clients)
 
 
-def _answer(
-    records: Records, deployment: Deployment, blocks: int, warnings: list[str]
-) -> Answer:
+def _answer(records: Records, deployment: Deployment, blocks: int, warnings: list[str]) -> Answer:
     decode, prefill = _typical(records, deployment)
     metrics: dict[str, Quantity] = {}
     bound: dict[str, float] = {}

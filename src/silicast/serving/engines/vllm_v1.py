@@ -22,6 +22,7 @@ class VllmV1(Scheduler):
     """Unified token budget, chunked prefill, preemption by recomputation."""
 
     name: ClassVar[str] = "vllm-v1"
+    _preempted = False
 
     def schedule(self) -> StepPlan:
         """See :class:`~silicast.serving.scheduler.Scheduler`."""
@@ -48,7 +49,12 @@ class VllmV1(Scheduler):
                 budget -= new
         if not preempted:
             self._admit(plan, budget)
+        self._preempted = preempted
         return plan
+
+    def steady(self, plan: StepPlan) -> int:  # noqa: ARG002
+        """See :class:`~silicast.serving.scheduler.Scheduler`: the next step may admit again."""
+        return 0 if self._preempted else 1 << 40
 
     def _decode(self, plan: StepPlan, decoding: list[int]) -> int:
         """Gives each a token; returns how many have one."""
