@@ -20,6 +20,7 @@ from typing import final
 import numpy as np
 
 from silicast.composition.deployment import Deployment
+from silicast.composition.paced import Prices
 from silicast.composition.step import step_model
 from silicast.composition.step_prices import RunPrice, StepPrice, StepPrices
 from silicast.core.numerics import I64
@@ -79,7 +80,7 @@ class Stepper:
     True
     """
 
-    def __init__(self, prices: StepPrices, now_ns: int = 0) -> None:
+    def __init__(self, prices: Prices, now_ns: int = 0) -> None:
         self.prices, self.now_ns, self.started_ns = prices, now_ns, now_ns
         self.in_flight = prices.graph.stages
         self._gap_ns = to_ns(prices.gap_s)

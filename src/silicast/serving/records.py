@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import final
 
 import numpy as np
@@ -44,6 +45,13 @@ class Gaps:
         self._arrays = [(found, summed)]
         return found, summed
 
+    def stretched(self, factor: float) -> Gaps:
+        """The same gaps, all longer by a factor."""
+        values, counts = self.table()
+        found = Gaps()
+        found._arrays.append((np.rint(values * factor).astype(np.int64), counts))  # noqa: SLF001
+        return found
+
     def _flush(self) -> None:
         if self._values:
             self._arrays.append((np.array(self._values), np.array(self._counts)))
@@ -55,13 +63,14 @@ class StepLog:
     """Steps of one replica, as a timeline of runs of alike steps.
 
     Attributes:
-        rows: (start_ns, end_ns, steps, sequences in decode, new tokens of prompts, running,
-            waiting, blocks in use, ``core_j`` aside); a row of several steps is a run of decode.
+        rows: of :data:`COLUMNS`; a row of several steps is a run of decode. ``prefill_tokens`` are
+            new tokens of ``prompts``, of which ``past_tokens`` were there; ``cached_tokens`` those
+            of the sequences in decode before the first step.
     """
 
     COLUMNS = (
         "replica", "start_ns", "end_ns", "steps", "decoding", "prefill_tokens", "running",
-        "waiting", "blocks",
+        "waiting", "blocks", "prompts", "past_tokens", "cached_tokens",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -94,6 +103,16 @@ class Records:
         self.reused = np.zeros(count, dtype=np.int64)
         self.gaps, self.log = Gaps(), StepLog()
         self.end_ns = 0
+
+    def stretched(self, factor: float) -> Records:
+        """The same run with a clock that goes slower by a factor; steps aside."""
+        found = copy(self)
+        for name in ("sent_ns", "scheduled_ns", "first_ns", "done_ns"):
+            times: I64 = getattr(self, name)
+            later = np.where(times < 0, times, np.rint(times * factor).astype(np.int64))
+            setattr(found, name, later)
+        found.gaps, found.end_ns = self.gaps.stretched(factor), round(self.end_ns * factor)
+        return found
 
     @property
     def finished(self) -> I64:

@@ -304,6 +304,10 @@ class Replica:
 
     def _log(self, work: _Work) -> None:
         decoding = sum(len(plan.decode) for plan in work.plans)
-        filling = sum(new for plan in work.plans for _, new in plan.prefill)
+        prompts = [pair for plan in work.plans for pair in plan.prefill]
+        filling = sum(new for _, new in prompts)
+        cached = self.sequences.cached
+        past = sum(int(cached[request]) for request, _ in prompts)
+        there = sum(int(cached[plan.decode].sum()) for plan in work.plans if plan.decode)
         row = (self.number, work.start_ns, work.end_ns, work.steps, decoding, filling)
-        self._records.log.rows.append(row + work.queues)
+        self._records.log.rows.append((*row, *work.queues, len(prompts), past, there))

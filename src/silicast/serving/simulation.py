@@ -13,7 +13,7 @@ from typing import final
 
 import numpy as np
 
-from silicast.composition.step_prices import StepPrices
+from silicast.composition.paced import Prices
 from silicast.composition.stepper import Stepper
 from silicast.core.errors import SilicastError
 from silicast.serving.kv_pool import KvLayout
@@ -40,7 +40,7 @@ class ReplicaSpec:
         back_ns: from the end of a step until the client has its token.
     """
 
-    prices: StepPrices
+    prices: Prices
     policy: type[Scheduler]
     limits: Limits
     layout: KvLayout

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 
-from silicast.composition.breakdown import Breakdown
-from silicast.composition.deployment import Deployment
-from silicast.composition.states import BatchStates
-from silicast.composition.step_tables import one_state
 from silicast.core.errors import SilicastError
-from silicast.core.prediction import Prediction, Quantity
-from silicast.scenario.answer import Answer, answer, why_tree
+from silicast.scenario.answer import Answer
 from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.decode import Scenario
-from silicast.scenario.deployments import deployment_of, description
+from silicast.scenario.deployments import deployment_of
+from silicast.scenario.simulated import Simulated
 from silicast.scenario.workloads import ServingWorkload
 from silicast.serving.deploy import replica_spec
 from silicast.serving.metrics import rates, statistics_ms
 from silicast.serving.records import Records
 from silicast.serving.requests import Requests
 from silicast.serving.simulation import Simulation
+from silicast.serving.step_mix import columns
 
 PER_CLIENT = 10
 """Requests of each client where a scenario states no number."""
@@ -43,8 +40,23 @@ class ServingAnswerer(Answerer):
         deployment, warnings = deployment_of(scenario)
         spec = replica_spec(deployment)
         requests = requests_of(work, scenario.raw.seed or 0)
-        records = Simulation(requests, [spec]).run()
-        return _answer(records, deployment, spec.limits.blocks, warnings)
+
+        def metrics_of(records: Records) -> dict[str, float]:
+            return metrics_of_run(records, spec.limits.blocks, deployment.plan.gpus)
+
+        found = Simulated(deployment, spec, lambda specs: Simulation(requests, specs).run())
+        return found.answer(metrics_of, warnings)
+
+
+def metrics_of_run(records: Records, blocks: int, gpus: int) -> dict[str, float]:
+    """Every metric of a simulation."""
+    found = {**statistics_ms(records), **rates(records)}
+    found["output_tokens_per_s_per_gpu"] = found["output_tokens_per_s"] / gpus
+    found["preemptions"] = float(records.sequences.preemptions.sum())
+    start, end, used = columns(records.log.table(), "start_ns", "end_ns", "blocks")
+    spans = end - start
+    found["kv_utilisation"] = float((used * spans).sum() / max(int(spans.sum()), 1) / blocks)
+    return found
 
 
 def requests_of(work: ServingWorkload, seed: int) -> Requests:
@@ -66,59 +78,3 @@ def requests_of(work: ServingWorkload, seed: int) -> Requests:
     else:
         raise SilicastError("this arrival", kind="not_yet", field="workload.arrival.kind")
     return Requests.of(arrival, lengths[0], lengths[1], clients)
-
-
-def _answer(records: Records, deployment: Deployment, blocks: int, warnings: list[str]) -> Answer:
-    decode, prefill = _typical(records, deployment)
-    metrics: dict[str, Quantity] = {}
-    bound: dict[str, float] = {}
-    error = {"ttft": prefill, "tpot": decode, "itl": decode, "e2e": decode}
-    for name, value in statistics_ms(records).items():
-        metrics[name] = _spread(value, error[name.partition("_")[0]])
-    slower = _spread(1.0, decode)
-    for name, value in rates(records).items():
-        metrics[name] = Quantity(value, value / slower.p95, value / slower.p05)
-    per_gpu = 1.0 / deployment.plan.gpus
-    metrics["output_tokens_per_s_per_gpu"] = metrics["output_tokens_per_s"].times(per_gpu)
-    table = records.log.table()
-    metrics["preemptions"] = Quantity.exact(float(records.sequences.preemptions.sum()))
-    spans = table[:, 2] - table[:, 1]
-    used = float((table[:, 8] * spans).sum() / max(spans.sum(), 1) / blocks)
-    metrics["kv_utilisation"] = Quantity.exact(used)
-    domain = "in" if decode.domain == prefill.domain == "in" else decode.domain
-    why: dict[str, Any] = why_tree(decode.part)
-    why["deployment"] = description(
-        deployment.machine, deployment.model.name, deployment.plan.gpus, deployment.precision.label
-    )
-    return answer(
-        metrics=metrics, bound=bound, tier=decode.tier, domain=domain,
-        warnings=[*decode.warnings, *warnings], why=why,
-    )  # fmt: skip
-
-
-def _spread(value: float, like: Prediction) -> Quantity:
-    """A value whose relative error is that of a predicted time."""
-    time = like.latency_s
-    return Quantity(value, value * time.p05 / time.estimate, value * time.p95 / time.estimate)
-
-
-def _typical(records: Records, deployment: Deployment) -> tuple[Prediction, Prediction]:
-    """Predictions of a decode step and of a prefill as they occurred in the middle."""
-    from silicast.composition.step import step_model
-
-    requests, table = records.requests, records.log.table()
-    weights = (table[:, 2] - table[:, 1]) * (table[:, 4] > 0)
-    decoding = int((table[:, 4] * weights).sum() / max(int(weights.sum()), 1)) or 1
-    each = max(decoding // deployment.plan.attention_dp, 1)
-    prompt = int(np.median(requests.input_tokens))
-    cached = np.full(each, prompt + int(np.median(requests.output_tokens)) // 2)
-    model = step_model(deployment)
-
-    def predicted(state: BatchStates) -> Prediction:
-        times = model.steps(state)
-        times = model.at_clock(times, state, model.held_clock(times, 0), np.zeros(1, np.int64))
-        found = Breakdown(model, times, np.ones(1))
-        return found.prediction(found.part("step"))
-
-    none = np.zeros(0, dtype=np.int64)
-    return predicted(one_state((), cached, -1)), predicted(one_state([(prompt, prompt)], none, -1))
