@@ -150,7 +150,9 @@ def main(draws: int, count: int) -> None:
                 if each in drawn:
                     drawn[each].append(value)
         prices.draw = {}
-        seeds = [metrics_of(simulate([spec], traffic(seed, count, **case))) for seed in range(1, 16)]
+        seeds = [
+            metrics_of(simulate([spec], traffic(seed, count, **case))) for seed in range(1, 16)
+        ]
         spread = seed_spread(found.records)
         print(f"{name}: {len(found.records.log.rows)} rows of the log")
         for each in SHOWN:

@@ -12,9 +12,11 @@ from silicast.composition.step_prices import RunPrice, StepPrice
 from silicast.core.numerics import F64, I64
 from silicast.serving.kv_pool import KvLayout
 from silicast.serving.records import Records
+from silicast.serving.replica import Role
 from silicast.serving.requests import Requests
 from silicast.serving.scheduler import Limits, scheduler_named
-from silicast.serving.simulation import ReplicaSpec, Simulation
+from silicast.serving.routers import ROUTERS
+from silicast.serving.simulation import KvLink, ReplicaSpec, Simulation
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,20 @@ class ServingCase:
     replicas: int = 1
     front_ns: int = 0
     back_ns: int = 0
+    decoders: int = 0
+    router: str = "round_robin"
 
     def simulation(self) -> Simulation:
-        spec = ReplicaSpec(
-            self.prices, scheduler_named(self.policy), self.limits, KvLayout.plain(16),
-            groups=self.groups, front_ns=self.front_ns, back_ns=self.back_ns,
-        )  # fmt: skip
-        return Simulation(self.requests, [spec] * self.replicas)
+        def spec(role: Role) -> ReplicaSpec:
+            return ReplicaSpec(
+                self.prices, scheduler_named(self.policy), self.limits, KvLayout.plain(16),
+                groups=self.groups, front_ns=self.front_ns, back_ns=self.back_ns, role=role,
+            )  # fmt: skip
+
+        specs = [spec("prefill" if self.decoders else "")] * self.replicas
+        specs += [spec("decode")] * self.decoders
+        link = KvLink(1e9, 20_000, 16_384)
+        return Simulation(self.requests, specs, ROUTERS[self.router], 1, link)
 
     def run(self) -> Records:
         return self.simulation().run()
@@ -109,4 +118,6 @@ def random_case(seed: int, policies: Sequence[str] = ("vllm-v1",)) -> ServingCas
         replicas=int(rng.integers(2, 4)) if rng.random() < 0.3 else 1,
         front_ns=int(rng.choice([0, 3_000_000])),
         back_ns=int(rng.choice([0, 1_000_000])),
+        decoders=int(rng.integers(1, 3)) if rng.random() < 0.2 else 0,
+        router=str(rng.choice(list(ROUTERS))),
     )

@@ -106,5 +106,8 @@ class PacedPrices:
         """See :meth:`~silicast.composition.step_prices.StepPrices.run`."""
         found, by = self._prices.run(decode_kv, steps, elsewhere), self._pace.decode
         return replace(
-            found, stages_s=found.stages_s * by, waits_s=found.waits_s * by, work_s=found.work_s * by
+            found,
+            stages_s=found.stages_s * by,
+            waits_s=found.waits_s * by,
+            work_s=found.work_s * by,
         )

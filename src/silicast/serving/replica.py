@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Literal, final
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from silicast.core.numerics import I64
 from silicast.serving.records import Records
 from silicast.serving.scheduler import Group, Scheduler, Sequences, StepPlan
 
+Role = Literal["", "prefill", "decode"]
+"""What a replica does; "" = both."""
 NOTHING: I64 = np.zeros(0, dtype=np.int64)
 FIRST_LEAP = 2
 
@@ -49,8 +51,11 @@ class Replica:
     Args:
         number: of it; ``groups``: one of each group of attention_dp.
         goals: output tokens of every request, which no scheduler sees.
-        finish: called as ``finish(request, end_ns)`` when the last token is there.
         back_ns: from the end of a step to the client.
+        finish: called as ``finish(request, end_ns)`` when the last token is there.
+        role: what it does.
+        hand_over: called as ``hand_over(request, self, end_ns)`` when a prompt is complete, where
+            nothing is decoded.
     """
 
     def __init__(
@@ -62,12 +67,16 @@ class Replica:
         records: Records,
         back_ns: int,
         finish: Callable[[int, int], None],
+        role: Role = "",
+        hand_over: Callable[[int, Replica, int], None] | None = None,
     ) -> None:
         self.number, self.stepper, self.schedulers = number, stepper, list(schedulers)
         self.groups = [each.group for each in schedulers]
         self.sequences: Sequences = self.groups[0].sequences
         self._goals, self._records, self._back_ns = goals, records, back_ns
-        self._finish = finish
+        self._finish, self.role, self._hand_over = finish, role, hand_over
+        self._handed: dict[int, tuple[Group, int]] = {}
+        self._joining: deque[tuple[Group, int]] = deque()
         self._arrived: deque[tuple[int, int, Group]] = deque()
         self._work: deque[_Work] = deque()
         self._ended: list[tuple[Group, int]] = []
@@ -82,17 +91,26 @@ class Replica:
 
     def arrive(self, request: int, now_ns: int) -> None:
         """A request comes to the engine; its group is the one with the fewest sequences."""
-        group = min(self.groups, key=lambda each: len(each.waiting) + len(each.running))
-        if len(self.groups) > 1:  # those that no step has seen yet count too
+        group = self.groups[0]
+        if len(self.groups) > 1:
             counts = {id(each): len(each.waiting) + len(each.running) for each in self.groups}
-            for _, _, each in self._arrived:
+            coming = [each for _, _, each in self._arrived] + [each for each, _ in self._joining]
+            for each in coming:
                 counts[id(each)] += 1
             group = min(self.groups, key=lambda each: counts[id(each)])
         self._arrived.append((now_ns, request, group))
         self._records.replica[request] = self.number
-        self.outstanding += 1
+        if self.role == "decode":  # it was counted when it was chosen, and has its first token
+            self._token_ns[request] = now_ns
+        else:
+            self.outstanding += 1
         if self._work:
             self._cut(now_ns, group)
+
+    def moved(self, request: int) -> None:
+        """The cache of a sequence is elsewhere: its blocks are free."""
+        group, blocks = self._handed.pop(request)
+        group.free += blocks
 
     @property
     def ready(self) -> bool:
@@ -140,7 +158,11 @@ class Replica:
         """Decides and starts the next step; False if there is nothing to run."""
         while self._arrived and self._arrived[0][0] <= decided_ns:
             _, request, group = self._arrived.popleft()
-            group.waiting.append(request)
+            if self.role == "decode":
+                self._joining.append((group, request))
+            else:
+                group.waiting.append(request)
+        self._join()
         for group, request in self._ended:  # takes part no more, and its blocks are held
             group.flying.add(request)
         plans = [each.schedule() for each in self.schedulers]
@@ -159,6 +181,17 @@ class Replica:
             self._work.append(self._step(plans, decided_ns))
         self._work[-1].queues = self._queues()
         return True
+
+    def _join(self) -> None:
+        """Sequences whose prompts were computed elsewhere run as soon as there is room."""
+        own = self.sequences
+        while self._joining:
+            group, request = self._joining[0]
+            room = len(group.running) < group.limits.sequences
+            if not room or not group.grow(request, int(own.cached[request])):
+                return
+            self._joining.popleft()
+            group.running.append(request)
 
     def _heaviest(self, plans: list[StepPlan]) -> int:
         """The group that all others wait for."""
@@ -196,12 +229,13 @@ class Replica:
         """Decode steps until something is to be decided."""
         own, stepper = self.sequences, self.stepper
         most = 1 << 40
-        if any(group.waiting for group, _ in self._ended):
+        if self._ended and (self._joining or any(group.waiting for group, _ in self._ended)):
             most = 1  # what ended gives its place back for the decision after this one
-        for plan, group, scheduler in zip(plans, self.groups, self.schedulers, strict=True):
+        for plan, scheduler in zip(plans, self.schedulers, strict=True):
+            most = min(most, 1 + scheduler.steady(plan))
             if plan.decode:
                 left = int((self._goals[plan.decode] - own.made[plan.decode]).min())
-                most = min(most, left, 1 + scheduler.steady(plan))
+                most = min(most, left)
         plan = plans[self._heaviest(plans)]
         elsewhere = -1
         if len(plans) > 1:
@@ -225,7 +259,8 @@ class Replica:
         if work.run is None or work.steps < 2:
             return
         scheduler = self.schedulers[self.groups.index(group)]
-        if scheduler.in_order and group.waiting:
+        before = self._joining if self.role == "decode" else group.waiting
+        if scheduler.in_order and before:
             return  # it waits behind others that cannot start
         times = work.run.start_ns if self.stepper.asynchronous else work.run.end_ns
         steps = int(np.searchsorted(times[: work.steps], now_ns)) + 1
@@ -256,6 +291,8 @@ class Replica:
                 own.made[rows] += 1
                 self._token_ns[rows] = work.end_ns
                 ended += self._done(rows, group, work.end_ns)
+                if self.role == "prefill":
+                    self._hand(rows[own.made[rows] < self._goals[rows]], group, work.end_ns)
             if plan.decode:
                 rows = np.array(plan.decode)
                 ends = work.run.end_ns[: work.steps] if work.run is not None else None
@@ -271,6 +308,17 @@ class Replica:
                 self._token_ns[rows] = work.end_ns
                 ended += self._done(rows, group, work.end_ns)
         return ended
+
+    def _hand(self, rows: I64, group: Group, end_ns: int) -> None:
+        """Complete prompts leave; their blocks are held until their caches have moved."""
+        assert self._hand_over is not None
+        held = self.sequences.held
+        for request in rows.tolist():
+            group.running.remove(request)
+            self._handed[request] = (group, int(held[request]))
+            held[request] = 0
+            self.outstanding -= 1
+            self._hand_over(request, self, end_ns)
 
     def _gap(self, rows: I64, end_ns: int) -> None:
         """Gaps of sequences that have a further token."""

@@ -1,13 +1,14 @@
 """Requests meet replicas: the event loop.
 
-Events are of five kinds: a client has its answer, a client may send a request, the request reaches
-an engine, an idle engine starts, a step ends. They are taken in order of time; at the same time in that order, then by number.
+Events are of six kinds: a client has its answer, a client may send a request, a cache has moved from
+a replica that prefills to one that decodes, a request reaches an engine, an idle engine starts, a
+step ends. They are taken in order of time; at the same time in that order, then by number.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -18,13 +19,12 @@ from silicast.composition.stepper import Stepper
 from silicast.core.errors import SilicastError
 from silicast.serving.kv_pool import KvLayout
 from silicast.serving.records import Records
-from silicast.serving.replica import Replica
+from silicast.serving.replica import Replica, Role
 from silicast.serving.requests import Requests
+from silicast.serving.routers import LeastLoaded, RoundRobin, Router
 from silicast.serving.scheduler import Group, Limits, Scheduler, Sequences
 
-_DONE, _SEND, _ARRIVE, _WAKE, _END = range(5)
-Router = Callable[[int, Sequence[Replica]], int]
-"""Request and replicas -> which one serves it."""
+_DONE, _SEND, _MOVED, _ARRIVE, _WAKE, _END = range(6)
 
 
 @final
@@ -48,29 +48,61 @@ class ReplicaSpec:
     front_ns: int = 0
     front_token_ns: int = 0
     back_ns: int = 0
+    role: Role = ""
+
+
+@final
+@dataclass(frozen=True)
+class KvLink:
+    """What caches move over between replicas, of each rank.
+
+    A replica sends one cache at a time, and takes in one at a time; they wait in order.
+
+    Attributes:
+        block_bytes: of a rank's block of the cache.
+    """
+
+    bytes_per_s: float
+    latency_ns: int
+    block_bytes: int
+
+    def time_ns(self, blocks: int) -> int:
+        """One cache alone."""
+        return self.latency_ns + round(blocks * self.block_bytes / self.bytes_per_s * 1e9)
 
 
 @final
 class Simulation:
-    """Requests on replicas of one kind.
+    """Requests on replicas.
 
     Args:
-        specs: one a replica.
-        router: chooses; None = in turn.
+        specs: one a replica; where some only decode, the others' caches move to them.
+        router: class of what chooses a replica; ``seed``: of its choices.
+        link: between replicas of different roles.
 
     Raises:
         SilicastError: a request can never run.
     """
 
     def __init__(
-        self, requests: Requests, specs: Sequence[ReplicaSpec], router: Router | None = None
+        self,
+        requests: Requests,
+        specs: Sequence[ReplicaSpec],
+        router: type[Router] = RoundRobin,
+        seed: int = 0,
+        link: KvLink | None = None,
     ) -> None:
         self.requests = requests
         self.sequences = Sequences(requests.input_tokens, requests.output_tokens)
         self.records = Records(requests, self.sequences)
-        self._router = router or _in_turn()
-        self._specs = list(specs)
+        self._specs, self._link = list(specs), link
+        self._router = router(requests, seed)
+        self._decode_router = LeastLoaded(requests)
         self.replicas = [self._replica(number, spec) for number, spec in enumerate(specs)]
+        self._entries = [each for each in self.replicas if each.role != "decode"]
+        self._decoders = [each for each in self.replicas if each.role == "decode"]
+        self._sends_ns, self._takes_ns = [0] * len(specs), [0] * len(specs)
+        self._moving: dict[int, tuple[Replica, Replica]] = {}
         self._events: list[tuple[int, int, int]] = []
         self._order = np.argsort(requests.arrival_ns, kind="stable").tolist()
         self._next = 0
@@ -95,11 +127,12 @@ class Simulation:
             elif kind == _SEND:
                 self._ready_to_send(number, now)
             elif kind == _ARRIVE:
-                replica = self.replicas[self._router(number, self.replicas)]
-                replica.arrive(number, now)
-                if replica.ready:
-                    heapq.heappush(events, (now, _WAKE, replica.number))
-                self._push(replica)
+                self._arrive(self._router.choose(number, self._entries), number, now)
+            elif kind == _MOVED:
+                source, target = self._moving.pop(number)
+                source.moved(number)
+                self._arrive(target, number, now)
+                self._wake(source, now)  # it has room again
             elif kind == _WAKE:
                 replica = self.replicas[number]
                 replica.wake(now, self._next_arrival_ns())
@@ -117,6 +150,28 @@ class Simulation:
             )
         self.records.end_ns = int(self.records.done_ns.max())
         return self.records
+
+    def _arrive(self, replica: Replica, request: int, now_ns: int) -> None:
+        replica.arrive(request, now_ns)
+        self._wake(replica, now_ns)
+
+    def _wake(self, replica: Replica, now_ns: int) -> None:
+        if replica.ready:
+            heapq.heappush(self._events, (now_ns, _WAKE, replica.number))
+        self._push(replica)
+
+    def _hand_over(self, request: int, source: Replica, now_ns: int) -> None:
+        """A prompt is complete where nothing is decoded: its cache moves."""
+        assert self._link is not None
+        target = self._decode_router.choose(request, self._decoders)
+        target.outstanding += 1
+        start = max(now_ns, self._sends_ns[source.number], self._takes_ns[target.number])
+        blocks = source.groups[0].layout.of_one(int(self.sequences.cached[request]))
+        end = start + self._link.time_ns(blocks)
+        self._sends_ns[source.number] = self._takes_ns[target.number] = end
+        self.records.first_ns[request] = end + self._specs[target.number].back_ns
+        self._moving[request] = (source, target)
+        heapq.heappush(self._events, (end, _MOVED, request))
 
     def _open_until(self, time_ns: int) -> None:
         """Adds sends up to a time, so that the heap stays small."""
@@ -157,7 +212,7 @@ class Simulation:
     def _send(self, request: int, now_ns: int) -> None:
         self._in_flight += 1
         self.records.sent_ns[request] = now_ns
-        spec = self._specs[0]
+        spec = self._specs[self._entries[0].number]
         front = spec.front_ns + spec.front_token_ns * int(self.requests.input_tokens[request])
         heapq.heappush(self._events, (now_ns + front, _ARRIVE, request))
 
@@ -183,25 +238,27 @@ class Simulation:
             self.records,
             spec.back_ns,
             self._finished,
+            spec.role,
+            self._hand_over,
         )
 
     def _check(self) -> None:
         """Refuses what can never run."""
-        limits, layout = self._specs[0].limits, self._specs[0].layout
-        longest = int((self.requests.input_tokens + self.requests.output_tokens).max())
-        if layout.of_one(longest) > limits.blocks:
+        decodes = {spec.role for spec in self._specs}
+        if ("prefill" in decodes) != ("decode" in decodes) or not self._entries:
             raise SilicastError(
-                f"the longest request has {longest} tokens and needs {layout.of_one(longest)} "
-                f"blocks of the KV cache, which has {limits.blocks}",
-                field="workload",
-                hint="shorter requests, more or larger devices, or a smaller KV format",
+                "pools that only prefill need pools that decode, and the reverse", field="pools"
             )
-
-
-def _in_turn() -> Router:
-    turn = iter(range(1 << 62))
-
-    def chosen(request: int, replicas: Sequence[Replica]) -> int:  # noqa: ARG001
-        return next(turn) % len(replicas)
-
-    return chosen
+        if self._decoders and self._link is None:
+            raise SilicastError("nothing joins prefill and decode", field="links")
+        for spec in self._specs:
+            prompts, outputs = self.requests.input_tokens, self.requests.output_tokens
+            longest = int((prompts if spec.role == "prefill" else prompts + outputs).max())
+            blocks = spec.layout.of_one(longest)
+            if blocks > spec.limits.blocks:
+                raise SilicastError(
+                    f"the longest request has {longest} tokens and needs {blocks} blocks of the KV "
+                    f"cache, which has {spec.limits.blocks}",
+                    field="workload",
+                    hint="shorter requests, more or larger devices, or a smaller KV format",
+                )

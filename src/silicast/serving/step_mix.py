@@ -59,7 +59,9 @@ def mix_of(table: I64, kind: Kind, groups: int = 1) -> Mix | None:
         return None
     seen = cached + decoding * (steps - 1) // 2  # in the middle of a run
     numbers = np.stack([prompts, new, past, decoding, seen])[:, rows]
-    _, place = np.unique(np.searchsorted(_POWERS, numbers, side="right"), axis=1, return_inverse=True)
+    _, place = np.unique(
+        np.searchsorted(_POWERS, numbers, side="right"), axis=1, return_inverse=True
+    )
     place = place.reshape(-1)
     spans, counts = (end - start)[rows].astype(np.float64), steps[rows].astype(np.float64)
     spent = np.bincount(place, weights=spans)

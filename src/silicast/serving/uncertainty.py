@@ -125,7 +125,8 @@ class Consists:
         }
         self._values = {
             "ttft": (first - sent).astype(np.float64),
-            "tpot": (done - first)[many] / np.maximum(records.requests.output_tokens[rows] - 1, 1)[many],
+            "tpot": (done - first)[many]
+            / np.maximum(records.requests.output_tokens[rows] - 1, 1)[many],
             "e2e": (done - sent).astype(np.float64),
         }
         self._parts = {
@@ -232,7 +233,9 @@ def intervals(
             found[name] = _around(values, rest, least)
         elif clients_wait and name.endswith("_per_s"):
             spread = math.exp(Z90 * error.of(consists.of_span()).log_sd)
-            found[name] = Quantity(value, min(value / spread, *values), max(value * spread, *values))
+            found[name] = Quantity(
+                value, min(value / spread, *values), max(value * spread, *values)
+            )
         else:
             found[name] = Quantity(value, min(values), max(values))
     return _ordered(found)
