@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeGuard, final
 
 from silicast.composition.breakdown import ELSEWHERE
+from silicast.composition.clock import not_held
 from silicast.composition.pipes import kernel_pipes
 from silicast.core.errors import SilicastError, over_limit
 from silicast.core.prediction import Part, Quantity, Tier, to_picoseconds
@@ -39,7 +40,6 @@ from silicast.workload.op import Op
 
 MICRO = 1e6
 MILLI = 1e3
-NOT_HELD = "limits.power_w cannot be held: the slowest clock, {:.0f} MHz, is assumed"
 MAX_WORK = 1 << 60
 MANY = 1024
 """From so many cases on the remembered times are dropped, so that a long batch stays small."""
@@ -288,8 +288,8 @@ def _answer(case: _Prepared, time: KernelTime) -> Answer:
         )
     elif time.domain != "in":
         warnings.append(f"sizes beyond the measured {case.op.family} kernels: interval widened")
-    if case.limit_w < math.inf and time.clock_share <= power.MIN_CLOCK_SHARE:
-        warnings.append(NOT_HELD.format(_clock_mhz(case, time)))
+    if case.limit_w < math.inf:
+        warnings += not_held(time.clock_share, case.device.clocks.boost_hz)
     metrics = {"latency_us": latency.times(MICRO)}
     if time.energy_j is not None and not case.bound_only:
         metrics["energy_mj"] = _within(time.energy_j, case.limit_w * time.p95_s).times(MILLI)
