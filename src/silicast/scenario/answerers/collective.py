@@ -49,7 +49,7 @@ class CollectiveAnswerer(Answerer):
         device = device_of(scenario)
         evidence = evidence_of(scenario, device)
         cluster = cluster_of(scenario, device)
-        engine = chosen_engine(scenario)[0] if scenario.engine is not None else None
+        engine, said = chosen_engine(scenario) if scenario.engine is not None else (None, [])
         topology = topology_between(cluster, work.gpus)
         if engine is not None:
             topology = replace(topology, nvls=engine.nvls)
@@ -68,7 +68,7 @@ class CollectiveAnswerer(Answerer):
         bandwidth = Quantity(moved / latency.estimate, moved / latency.p95, moved / latency.p05)
         domain: Domain = "in"
         warnings = ignored(scenario, "model", "precision", "parallel", "host", "limits")
-        warnings += found.warnings
+        warnings += [*said, *found.warnings]
         warnings += _unused(scenario, found)
         if engine is not None:
             warnings += _elsewhere(scenario, engine, device)
