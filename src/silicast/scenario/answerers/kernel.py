@@ -33,6 +33,7 @@ from silicast.scenario.resolve import (
     evidence_of,
     find_any_device,
     limit_warnings,
+    namesake_warnings,
 )
 from silicast.workload.libraries import library
 from silicast.workload.library_file import Facts
@@ -186,7 +187,7 @@ def _prepare(scenario: Scenario) -> _Prepared:
     check_sizes(kernel.op, implementation_of(kernel.op, device))
     warnings = [*ignored(scenario, *UNUSED), *kernel.warnings]
     warnings += [f"{name} is not modelled and changes nothing" for name in kernel.words]
-    warnings += limit_warnings(scenario)
+    warnings += [*namesake_warnings(device), *limit_warnings(scenario)]
     facts = Facts.of(kernel.op.variant, device.architecture)
     places = library(facts.library).runs_on
     if not runs_on(device, places):
