@@ -22,8 +22,22 @@ from silicast.kernels.implementation import implementation_for
 from silicast.learning.tiers import Evidence, kernel_times
 from silicast.workload.op import OpBatch, Variant
 
-DIP, RARE, SWITCH = 0.03, 1 / 20, 0.6
-"""Largest usual dip; share of draws with a larger one; largest of all."""
+DIP, RARE = 0.03, 1 / 20
+"""Largest usual dip; share of draws with a larger one."""
+LARGEST = {
+    "simt": {
+        "gemm": 0.373, "attention_prefill": 0.235, "attention_decode": 0.151, "moe": 0.108,
+        "rmsnorm": 0.143, "layernorm": 0.179, "aligned": 0.228, "copies": 0.201, "wider": 0.026,
+    },
+    "vector_cpu": {
+        "gemm": 0.255, "attention_prefill": 0.547, "attention_decode": 0.484, "rmsnorm": 0.125,
+        "layernorm": 0.001, "aligned": 0.361, "copies": 0.249, "wider": 0.002,
+    },
+}  # fmt: skip
+"""Largest dips of 3,000 draws of each law (seeds 0 to 249), by execution model: of more work in a
+family, and of the other laws. Where none stands there was no dip at all."""
+MARGIN = 0.02
+"""By how much a dip may exceed the largest that was drawn."""
 START_S = 25e-6
 """The start of a kernel, which was measured apart for formats: 2 to 5 us, on Intel's GPUs 20."""
 FEW = 16
@@ -120,12 +134,14 @@ def _draws(
             return
 
 
-def _holds(dips: list[np.ndarray], most: float = SWITCH) -> None:
-    """``dips``: by how much of the time of less work more work takes less."""
-    every = np.concatenate(dips)
+def _holds(law: str, dips: list[tuple[Device, np.ndarray]]) -> None:
+    """``dips``: by how much of the time of less work more work takes less, on a device."""
+    every = np.concatenate([each for _, each in dips])
     allowed = max(RARE, FEW / len(every))
     assert (every > DIP).mean() <= allowed, f"{(every > DIP).mean():.1%} of {len(every)}"
-    assert every.max() <= most
+    for device, each in dips:
+        most = LARGEST.get(device.execution_model, {}).get(law, 0.0) + MARGIN
+        assert each.max() <= most, (device.name, law)
 
 
 @pytest.mark.parametrize("family", list(FAMILIES))
@@ -138,8 +154,8 @@ def test_more_work_takes_no_less_time(family: str, seed: int) -> None:
             grown = {other: sizes[other] * 2 for other in (name, *TOGETHER.get(name, ()))}
             grown = {**sizes, **grown}
             more = _seconds(family, variant, device, grown, learned=learned).estimate_s
-            dips.append(1.0 - more / less)
-    _holds(dips)
+            dips.append((device, 1.0 - more / less))
+    _holds(family, dips)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -151,8 +167,8 @@ def test_an_aligned_size_does_not_lose_to_an_odd_one(seed: int) -> None:
             for more in (1, 8, 33):
                 odd = {**sizes, name: sizes[name] + more}
                 other = _seconds("gemm", variant, device, odd, learned=learned).estimate_s
-                dips.append(1.0 - other / aligned)
-    _holds(dips)
+                dips.append((device, 1.0 - other / aligned))
+    _holds("aligned", dips)
 
 
 WIDER = (("fp32", "tf32"), ("fp32", "bf16"), ("fp32", "fp16"), ("tf32", "bf16"))
@@ -177,9 +193,9 @@ def test_a_wider_format_is_not_quicker(wide: str, narrow: str, seed: int) -> Non
             continue
         found = _seconds("gemm", variant, device, sizes, learned=learned)
         if fast >= slow and found.measured == quick.measured:
-            dips.append(1.0 - (found.estimate_s + START_S) / quick.estimate_s)
+            dips.append((device, 1.0 - (found.estimate_s + START_S) / quick.estimate_s))
     if dips:
-        _holds(dips)
+        _holds("wider", dips)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -214,12 +230,12 @@ def test_copies_and_cold_caches_cost(seed: int) -> None:
             changed.append(replace(variant, flags=(("includes_quantize", True),)))
         for other in changed:
             more = _seconds("gemm", other, device, sizes, learned=False).estimate_s
-            dips.append(1.0 - more / bare)
+            dips.append((device, 1.0 - more / bare))
         two = {**sizes, "batch": np.full(ROWS, 2)}
         more = _seconds("gemm", variant, device, two, learned=learned).estimate_s
         less = _seconds("gemm", variant, device, sizes, learned=learned).estimate_s
-        dips.append(1.0 - more / less)
-    _holds(dips)
+        dips.append((device, 1.0 - more / less))
+    _holds("copies", dips)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -33,9 +33,8 @@ class Topology:
         link: the link inside a node.
         fabric: how that link joins the devices: "switch" (NVSwitch), "mesh" (NVLinks to every
             peer of a 4-GPU board), "cube" (NVLinks to neighbours of a hybrid cube mesh, DGX-1),
-            "bridge" (NVLinks between two or
-            four), "pcie" (peers read each other), "host" (PCIe by way
-            of host memory, as workstations do).
+            "bridge" (NVLinks between two or four), "pcie" (peers read each other), "host" (PCIe by
+            way of host memory, as workstations do).
         inter: network adapter of each device, bytes/s and direction; None within one node.
         assumed_inter: the adapter was not stated but derived from the device's PCIe generation.
         uplink: one device's share of what joins pods, where participants are in several; its

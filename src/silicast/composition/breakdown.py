@@ -9,6 +9,7 @@ from typing import final
 
 import numpy as np
 
+from silicast.composition.clock import not_held
 from silicast.composition.engine_lowering import COLLECTIVES
 from silicast.composition.executions import DIRECTIONS
 from silicast.composition.pipes import Resources, host_part
@@ -266,13 +267,20 @@ class Breakdown:
 
     def warnings(self) -> tuple[str, ...]:
         """Fallbacks that a reader must know."""
-        missing = self.coverage.unmodelled
+        usual, missing = (*self._not_held(), *warnings_of(self.model)), self.coverage.unmodelled
         if not missing:
-            return warnings_of(self.model)
+            return usual
         names = ", ".join(f"{name} x{n}" for name, n in list(missing.items())[:_SHOWN_NAMES])
         more = f" and {len(missing) - _SHOWN_NAMES} more" if len(missing) > _SHOWN_NAMES else ""
         said = f"no model of {names}{more}: their bytes and launches are counted, no more"
-        return (said, *warnings_of(self.model))
+        return (said, *usual)
+
+    def _not_held(self) -> tuple[str, ...]:
+        """A remark where no clock holds the power limit that the user set."""
+        if self.model.machine.power_w is None:
+            return ()
+        boost_hz = self.model.machine.boosted_device.clocks.boost_hz
+        return not_held(self.times.clock_hz / boost_hz, boost_hz)
 
 
 def domain_of(model: StepModel) -> Domain:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 
 from silicast.composition.machine import Machine
-from silicast.kernels.power import board, clock_share
+from silicast.kernels.power import MIN_CLOCK_SHARE, board, clock_share
 
 TOLERANCE = 0.005
 """A clock this close to boost is boost."""
+ROUNDING = 1e-9
 _ANY = "fp32"
 """Limit, idle power and floor of a board are the same in every format."""
+NOT_HELD = "limits.power_w cannot be held: the slowest clock, {:.0f} MHz, is assumed"
 
 
 def held_clock(machine: Machine, seconds: float, core_j: float, memory_j: float) -> float:
@@ -28,6 +30,22 @@ def held_clock(machine: Machine, seconds: float, core_j: float, memory_j: float)
         share = float(clock_share(own, core_j / seconds, memory_j / seconds))  # type: ignore[arg-type]
     hz = min(share * boost, math.inf if machine.clock_hz is None else machine.clock_hz)
     return hz if hz < boost * (1.0 - TOLERANCE) else boost
+
+
+def not_held(share: float, boost_hz: float) -> tuple[str, ...]:
+    """A remark where a user's power limit asks for less than the slowest clock; or nothing.
+
+    Args:
+        share: of ``boost_hz``, the clock that is held.
+
+    >>> not_held(0.1, 1.83e9)
+    ('limits.power_w cannot be held: the slowest clock, 183 MHz, is assumed',)
+    >>> not_held(0.2, 1.83e9)
+    ()
+    """
+    if share > MIN_CLOCK_SHARE * (1.0 + ROUNDING):
+        return ()
+    return (NOT_HELD.format(boost_hz * share / 1e6),)
 
 
 def power_w(machine: Machine, seconds: float, core_j: float, memory_j: float) -> float:

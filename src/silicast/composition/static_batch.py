@@ -15,7 +15,15 @@ from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel, StepTimes, step_model
 from silicast.composition.uncertainty import narrowed_sum
 from silicast.core.numerics import F64, I64
-from silicast.core.prediction import ErrorFactors, Later, Part, Prediction, Quantity, worst_domain
+from silicast.core.prediction import (
+    ErrorFactors,
+    Later,
+    Part,
+    Prediction,
+    Quantity,
+    said_by,
+    worst_domain,
+)
 
 if TYPE_CHECKING:
     from silicast.workload.eager import Framework
@@ -95,6 +103,7 @@ def predict_static_batch(
         error=ErrorFactors.of_sum([(time, own) for time, own, _ in halves]),
         narrowed=Later(lambda: narrowed_sum(halves)),
         domain=worst_domain((first.domain, rest.domain)),
+        warnings=said_by(longer, first, rest),
     )
     evaluated = (prefill_steps, decode_steps)
     return StaticBatch(first, step, total, memory, (prefill_hz, decode_hz), evaluated)

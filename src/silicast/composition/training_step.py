@@ -12,7 +12,7 @@ from silicast.composition.framework_pass import predict_framework_pass
 from silicast.composition.program import GB, ProgramPass, predict_program
 from silicast.composition.uncertainty import narrowed_sum
 from silicast.core.dtypes import BITS
-from silicast.core.prediction import Domain, ErrorFactors, Later, Part, Prediction
+from silicast.core.prediction import Domain, ErrorFactors, Later, Part, Prediction, said_by
 from silicast.kernels.optimizer import optimizer_bytes, optimizer_flags
 from silicast.kernels.physics import load_physics
 from silicast.workload.backward import Recompute, Training
@@ -201,7 +201,13 @@ def with_update(passes: Prediction, update: Prediction, name: str) -> Prediction
     part = Part.group(name, (replace(passes.part, name="forward_and_backward"), update.part))
     both = [(each.part.exposed_ps, each.error, each.narrowed) for each in (passes, update)]
     error = ErrorFactors.of_sum([(time, each) for time, each, _ in both])
-    return replace(passes, part=part, error=error, narrowed=Later(lambda: narrowed_sum(both)))
+    return replace(
+        passes,
+        part=part,
+        error=error,
+        warnings=said_by(passes, update),
+        narrowed=Later(lambda: narrowed_sum(both)),
+    )
 
 
 def unmeasured_backward(found: Prediction, dtype: str) -> Prediction:

@@ -273,3 +273,8 @@ def weakest_tier(tiers: Iterable[Tier]) -> Tier:
 def worst_domain(domains: Iterable[Domain]) -> Domain:
     """The domain of a whole is that of its farthest part."""
     return max(domains, key=DOMAINS.index, default="in")
+
+
+def said_by(*predictions: Prediction) -> tuple[str, ...]:
+    """All warnings of the parts of a whole, each once, in order."""
+    return tuple(dict.fromkeys(text for each in predictions for text in each.warnings))

@@ -50,7 +50,8 @@ def device_of(value: str | Mapping[str, Any]) -> Device:
 
 def device_from(data: Mapping[str, Any], *, file: str = "") -> Device:
     """A device from the decoded content of a device file; with a field ``base``, that device of
-    the catalog with the given fields changed.
+    the catalog with the given fields changed. One that carries the name of a device of the catalog
+    is that one if it says the same, else another (:mod:`.namesake`).
 
     Raises:
         SilicastError: a field is missing, unknown or of the wrong type, or a number cannot be
@@ -59,6 +60,19 @@ def device_from(data: Mapping[str, Any], *, file: str = "") -> Device:
     >>> fast = device_from({"base": "H100", "memory": {"dram": {"bandwidth_gb_per_s": 6000}}})
     >>> fast.name, fast.cores, fast.dram.bandwidth_bytes_per_s
     ('H100-SXM-80GB (changed)', 132, 6000000000000.0)
+    """
+    stated = _described(data, file)
+    names = device_names()
+    if stated.name not in names or names.get(stated.name).missing:
+        return stated
+    from silicast.hardware.namesake import unless_changed
+
+    return unless_changed(stated, _load_once(names.get(stated.name).file))
+
+
+def _described(data: Mapping[str, Any], file: str) -> Device:
+    """The device that a table describes, whatever others of its name are; raises as
+    :func:`device_from`.
     """
     try:
         complete = with_base(data)
@@ -130,7 +144,7 @@ def device_index() -> NameIndex[Device]:
     found: dict[str, Device] = {}
     claimed: dict[str, tuple[str, Path]] = {}
     for path in device_files():
-        device = load_device_file(path)
+        device = _catalog_file(path)
         names = dict.fromkeys(normalise(name) for name in (device.name, *device.aliases))
         for key in names:
             if key in claimed:
@@ -166,7 +180,12 @@ def _own_names() -> frozenset[str]:
 
 @cache
 def _load_once(file: str) -> Device:
-    return load_device_file(DEVICES / file)
+    return _catalog_file(DEVICES / file)
+
+
+def _catalog_file(path: Path) -> Device:
+    """The device in a file that the catalog itself holds; raises as :func:`load_device_file`."""
+    return _described(read_device_file(path), str(path))
 
 
 def _catalog_device(entry: Entry, name: str) -> Device:

@@ -206,6 +206,7 @@ class Device:
         sources: dotted field path -> where the number is from.
         unknowns: dotted paths of numbers that nobody has published: what stands there is derived
             from a relative or from other figures, and predictions are the less certain for it.
+        differs: where its table carries the name of a board of the catalog, in what it differs.
     """
 
     name: str
@@ -226,6 +227,7 @@ class Device:
     aliases: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     unknowns: tuple[str, ...] = ()
+    differs: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
         return self._hash

@@ -32,6 +32,7 @@ from silicast.scenario.answerer import answerer_for
 from silicast.scenario.decode import Scenario, decode, with_calibrations
 from silicast.scenario.limits import MAX_BATCH_BYTES, MAX_JSON_BYTES
 from silicast.scenario.reading import parse_json
+from silicast.scenario.switches import remarked
 
 WINDOW = 4096
 """Lines whose answers are held at once."""
@@ -161,7 +162,8 @@ def _answers(task: str, scenarios: list[Scenario]) -> list[Reply]:
     """Replies without ids; a defect in one case costs that case only."""
     answerer = answerer_for(task)
     try:
-        return [_reply(row) for row in answerer.answer_many(scenarios)]
+        found = answerer.answer_many(scenarios)
+        return [_reply(row) for row in remarked(answerer, scenarios, found)]
     except Exception as error:
         if len(scenarios) == 1:
             return [_defect(error, None)]

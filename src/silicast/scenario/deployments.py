@@ -24,6 +24,7 @@ from silicast.scenario.resolve import (
     host_of,
     limit_warnings,
     model_of,
+    namesake_warnings,
     plan_of,
 )
 from silicast.workload.model import ModelConfig
@@ -129,7 +130,7 @@ def machine_of(
     said += options_elsewhere(scenario, engine, device)
     if raw.limits.power_w is not None and not power.limits(machine.limited_device):
         said.append(POWER_NOT_MODELLED)
-    return machine, [*limit_warnings(scenario), *said, *measured]
+    return machine, [*namesake_warnings(device), *limit_warnings(scenario), *said, *measured]
 
 
 def framework_of(scenario: Scenario, engine: Engine) -> tuple[Framework, list[str]]:

@@ -110,6 +110,23 @@ def limit_warnings(scenario: Scenario) -> list[str]:
     return said
 
 
+NAMESAKE = (
+    "device {}: not the board of the catalog that has this name, but one of {} that nobody "
+    "measured; it differs in {}"
+)
+MOST_SHOWN = 6
+"""Fields of such a device that are named."""
+
+
+def namesake_warnings(device: Device) -> list[str]:
+    """A remark where a table describes another board than the one whose name it carries."""
+    if not device.differs:
+        return []
+    more = len(device.differs) - MOST_SHOWN
+    fields = "; ".join(device.differs[:MOST_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    return [NAMESAKE.format(device.name, device.architecture, fields)]
+
+
 def board_idle_w(device: Device) -> float:
     """What the board draws without work; a user's limit does not change it."""
     from silicast.kernels.physics import load_physics

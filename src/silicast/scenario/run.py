@@ -9,6 +9,7 @@ from silicast.scenario.answer import Answer, Reply, identity_of, refusal, with_i
 from silicast.scenario.answerer import answerer_for
 from silicast.scenario.decode import Scenario, decode, load
 from silicast.scenario.reading import Tree
+from silicast.scenario.switches import remarked
 
 
 def run(scenario: Scenario) -> Answer:
@@ -17,7 +18,9 @@ def run(scenario: Scenario) -> Answer:
     Raises:
         SilicastError: it cannot be answered.
     """
-    found = answerer_for(scenario.raw.task).answer(scenario)
+    answerer = answerer_for(scenario.raw.task)
+    (found,) = remarked(answerer, [scenario], [answerer.answer(scenario)])
+    assert isinstance(found, Answer)
     answered = with_id(found, scenario.raw.id)
     assert isinstance(answered, Answer)
     return answered

@@ -12,6 +12,7 @@ import pytest
 
 import silicast
 from silicast.core.errors import SilicastError
+from silicast.hardware.index import DEVICES, device_names
 from tests.architecture.source_tree import ROOT
 
 GUIDE = ROOT / "docs" / "how-to" / "add-a-device.md"
@@ -76,3 +77,48 @@ def test_the_bad_field_is_named_inline_and_in_a_file(
         silicast.infer(device=str(path), **BATCH)
     assert caught.value.field == field
     assert caught.value.file == str(path)
+
+
+GEMM: dict[str, Any] = {"op": "gemm", "m": 4096, "n": 4096, "k": 4096, "dtype": "bf16"}
+SUM: dict[str, Any] = {"op": "all_reduce", "bytes": 1 << 24, "gpus": 8}
+TASKS: list[dict[str, Any]] = [
+    {"task": "kernel", "workload": {"kernel": GEMM}},
+    {"task": "kernel", "workload": {"kernel": {**GEMM, "board": "hot"}}},
+    {"task": "collective", "workload": SUM},
+    {"task": "inference", "model": "Llama-3.1-8B", "workload": {"batch": 2, "input_len": 64,
+                                                                "output_len": 4}},
+]  # fmt: skip
+
+
+def _h100(**power: float) -> dict[str, Any]:
+    """The catalog's own table of an H100, with some numbers changed."""
+    table = tomllib.loads((DEVICES / device_names().get("H100").file).read_text(encoding="utf-8"))
+    return {**table, "power": {**table["power"], **power}}
+
+
+@pytest.mark.parametrize("case", TASKS)
+def test_a_table_of_a_measured_board_is_that_board(case: dict[str, Any]) -> None:
+    assert silicast.predict(case, device=_h100()) == silicast.predict(case, device="H100")
+
+
+@pytest.mark.parametrize("case", TASKS)
+def test_other_numbers_under_its_name_are_another_board(case: dict[str, Any]) -> None:
+    """Nothing is known of it by its name: it answers as one that nobody has heard of."""
+    found = silicast.predict(case, device=_h100(cap_w=600.0))
+    (said,) = [line for line in found.warnings if "not the board of the catalog" in line]
+    assert "power.cap_w = 600.0, not 700.0" in said
+    assert "hopper" in said
+    unheard = {**_h100(cap_w=600.0), "name": "X1", "aliases": [], "usual_system": "dgx-h100"}
+    other = silicast.predict(case, device=unheard)
+    assert found.metrics == other.metrics
+    assert (found.tier, found.domain) == (other.tier, other.domain)
+    assert found.metrics != silicast.predict(case, device="H100").metrics
+
+
+def test_a_board_that_nobody_measured_has_wider_intervals() -> None:
+    for case in TASKS[::3]:
+        changed, board = (
+            next(iter(silicast.predict(case, device=device).metrics.values()))
+            for device in (_h100(cap_w=699.0), "H100")
+        )
+        assert changed.p95 / changed.p05 > 1.02 * board.p95 / board.p05

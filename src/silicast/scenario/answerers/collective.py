@@ -23,7 +23,7 @@ from silicast.scenario.answerer import Answerer, ignored, refuse_unmodelled, reg
 from silicast.scenario.chosen_engine import chosen_engine, options_elsewhere
 from silicast.scenario.decode import Scenario
 from silicast.scenario.measured import calibrated_by
-from silicast.scenario.resolve import cluster_of, device_of, evidence_of
+from silicast.scenario.resolve import cluster_of, device_of, evidence_of, namesake_warnings
 from silicast.scenario.workloads import CollectiveWorkload
 from silicast.workload.op import Op, Variant
 
@@ -49,7 +49,7 @@ class CollectiveAnswerer(Answerer):
         device = device_of(scenario)
         evidence = evidence_of(scenario, device)
         cluster = cluster_of(scenario, device)
-        engine = chosen_engine(scenario)[0] if scenario.engine is not None else None
+        engine, said = chosen_engine(scenario) if scenario.engine is not None else (None, [])
         topology = topology_between(cluster, work.gpus)
         if engine is not None:
             topology = replace(topology, nvls=engine.nvls)
@@ -68,7 +68,7 @@ class CollectiveAnswerer(Answerer):
         bandwidth = Quantity(moved / latency.estimate, moved / latency.p95, moved / latency.p05)
         domain: Domain = "in"
         warnings = ignored(scenario, "model", "precision", "parallel", "host", "limits")
-        warnings += found.warnings
+        warnings += [*namesake_warnings(device), *said, *found.warnings]
         warnings += _unused(scenario, found)
         if engine is not None:
             warnings += _elsewhere(scenario, engine, device)

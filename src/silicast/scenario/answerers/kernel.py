@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeGuard, final
 
 from silicast.composition.breakdown import ELSEWHERE
+from silicast.composition.clock import not_held
 from silicast.composition.pipes import kernel_pipes
 from silicast.core.errors import SilicastError, over_limit
 from silicast.core.prediction import Part, Quantity, Tier, to_picoseconds
@@ -32,6 +33,7 @@ from silicast.scenario.resolve import (
     evidence_of,
     find_any_device,
     limit_warnings,
+    namesake_warnings,
 )
 from silicast.workload.libraries import library
 from silicast.workload.library_file import Facts
@@ -39,7 +41,6 @@ from silicast.workload.op import Op
 
 MICRO = 1e6
 MILLI = 1e3
-NOT_HELD = "limits.power_w cannot be held: the slowest clock, {:.0f} MHz, is assumed"
 MAX_WORK = 1 << 60
 MANY = 1024
 """From so many cases on the remembered times are dropped, so that a long batch stays small."""
@@ -186,7 +187,7 @@ def _prepare(scenario: Scenario) -> _Prepared:
     check_sizes(kernel.op, implementation_of(kernel.op, device))
     warnings = [*ignored(scenario, *UNUSED), *kernel.warnings]
     warnings += [f"{name} is not modelled and changes nothing" for name in kernel.words]
-    warnings += limit_warnings(scenario)
+    warnings += [*namesake_warnings(device), *limit_warnings(scenario)]
     facts = Facts.of(kernel.op.variant, device.architecture)
     places = library(facts.library).runs_on
     if not runs_on(device, places):
@@ -288,8 +289,8 @@ def _answer(case: _Prepared, time: KernelTime) -> Answer:
         )
     elif time.domain != "in":
         warnings.append(f"sizes beyond the measured {case.op.family} kernels: interval widened")
-    if case.limit_w < math.inf and time.clock_share <= power.MIN_CLOCK_SHARE:
-        warnings.append(NOT_HELD.format(_clock_mhz(case, time)))
+    if case.limit_w < math.inf:
+        warnings += not_held(time.clock_share, case.device.clocks.boost_hz)
     metrics = {"latency_us": latency.times(MICRO)}
     if time.energy_j is not None and not case.bound_only:
         metrics["energy_mj"] = _within(time.energy_j, case.limit_w * time.p95_s).times(MILLI)

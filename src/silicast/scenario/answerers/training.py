@@ -70,7 +70,7 @@ def step_of(scenario: Scenario) -> tuple[TrainingStep, Deployment, Batch, list[s
 def _refuse(scenario: Scenario, work: TrainingWorkload) -> None:
     """What a step of one device does not have, or no model answers yet."""
     degrees = scenario.raw.parallel
-    for name in ("tp", "pp", "dp", "ep", "cp", "attention_dp", "virtual_stages"):
+    for name in ("tp", "pp", "dp", "ep", "cp", "etp", "attention_dp", "virtual_stages"):
         if (getattr(degrees, name) or 1) > 1:
             raise not_yet("training on several devices", f"parallel.{name}")
     cluster = scenario.raw.cluster

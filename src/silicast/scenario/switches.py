@@ -1,0 +1,134 @@
+"""Switches that a scenario turns on and that change nothing about its answer.
+
+A switch that is on and means nothing here (a reduction in an NVLink switch on a board without one,
+a state of the board where there is no power model) is remarked. Whether it does is asked of the
+answers: the scenario is answered again with each other value, and where all answers are the same
+the switch changes nothing. So no task and no switch needs a rule of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from silicast.core.errors import SilicastError
+from silicast.scenario.answer import Answer
+from silicast.scenario.decode import Scenario
+from silicast.scenario.reading import shown
+
+if TYPE_CHECKING:
+    from silicast.scenario.answerer import Answerer
+
+SWITCHES: Mapping[str, tuple[Any, ...]] = {
+    "engine.options.async_scheduling": (True, False),
+    "engine.options.attention": ("math", "fused"),
+    "engine.options.cuda_graph": ("full", "piecewise", "off"),
+    "engine.options.fused_all_reduce": (True, False),
+    "engine.options.nvls": (True, False),
+    "engine.options.overlap": (True, False),
+    "cluster.pcie_paths": ("own", "shared"),
+    "cluster.price_per_gpu_hour": (0.0,),
+    "parallel.schedule": ("1f1b", "gpipe"),
+    "parallel.zero": (0, 1, 3),
+    "precision.attention": ("bf16", "fp8"),
+    "precision.experts": ("bf16", "fp8"),
+    "precision.group_size": (32, 128),
+    "precision.kv_cache": ("bf16", "fp8"),
+    "workload.overlap": (True, False),
+    "kernel.board": ("cool", "hot"),
+}
+"""Field -> values of it. Whoever turns one off gets what they asked for,
+also where there is none.
+"""
+OFF = (None, False, "", 0, "off", "cool")
+IDLE = "{} = {} changes nothing here: with {} the answer is the same"
+
+
+def remarked(
+    answerer: Answerer, scenarios: Sequence[Scenario], found: Sequence[Answer | SilicastError]
+) -> list[Answer | SilicastError]:
+    """Answers with a remark for each switch that is on and changes nothing.
+
+    Args:
+        answerer: what gave the answers.
+        scenarios, found: each and its answer.
+    """
+    replies = list(found)
+    waiting = [
+        (row, field, [value for value in SWITCHES[field] if value != stated], stated)
+        for row, scenario in enumerate(scenarios)
+        for field, stated in _stated(scenario)
+        if isinstance(found[row], Answer) and not _is_remarked(found[row], field)
+    ]
+    place = 0
+    while waiting:
+        others = answerer.answer_many(
+            [
+                _with(scenarios[row], _path(field), values[place])
+                for row, field, values, _ in waiting
+            ]
+        )
+        same = [
+            each
+            for each, other in zip(waiting, others, strict=True)
+            if _alike(found[each[0]], other)
+        ]
+        place += 1
+        for row, field, values, stated in same:
+            if place == len(values):
+                said = IDLE.format(field, shown(stated), " or ".join(map(shown, values)))
+                replies[row] = _saying(replies[row], said)
+        waiting = [each for each in same if place < len(each[2])]
+    return replies
+
+
+def _stated(scenario: Scenario) -> Iterator[tuple[str, Any]]:
+    """Switches that a scenario turns on, and their values."""
+    if scenario.kernel is not None:
+        if scenario.kernel.board not in OFF:
+            yield "kernel.board", scenario.kernel.board
+        return
+    for field in SWITCHES:
+        value: Any = scenario
+        for name in _path(field):
+            value = value.get(name) if isinstance(value, dict) else getattr(value, name, None)
+        if value not in OFF:
+            yield field, value
+
+
+def _path(field: str) -> tuple[str, ...]:
+    """Where a field stands in a :class:`Scenario`."""
+    table, *rest = field.split(".")
+    return (table, *rest) if table in ("kernel", "workload") else ("raw", table, *rest)
+
+
+def _with(table: Any, path: Sequence[str], value: Any) -> Any:
+    """A copy of a table with another value at a path."""
+    name, *rest = path
+    if isinstance(table, dict):
+        return {**table, name: _with(table[name], rest, value) if rest else value}
+    inner = _with(getattr(table, name), rest, value) if rest else value
+    if isinstance(table, msgspec.Struct):
+        return msgspec.structs.replace(table, **{name: inner})
+    return dataclasses.replace(table, **{name: inner})
+
+
+def _is_remarked(found: Answer | SilicastError, field: str) -> bool:
+    """Whether an answer says something about a switch already."""
+    return isinstance(found, Answer) and any(field in said for said in found.warnings)
+
+
+def _alike(one: Answer | SilicastError, other: Answer | SilicastError) -> bool:
+    """Whether two answers say the same; what cannot be answered is another thing."""
+    if not isinstance(one, Answer) or not isinstance(other, Answer):
+        return False
+    return (one.metrics, one.bound) == (other.metrics, other.bound)
+
+
+def _saying(found: Answer | SilicastError, said: str) -> Answer | SilicastError:
+    if not isinstance(found, Answer):
+        return found
+    return msgspec.structs.replace(found, warnings=[*found.warnings, said])

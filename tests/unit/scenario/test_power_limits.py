@@ -1,0 +1,63 @@
+"""Power limits that no clock holds: every task that has one says so in the same words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import silicast
+
+SAID = "limits.power_w cannot be held: the slowest clock, 183 MHz, is assumed"
+PROMPTS: dict[str, Any] = {"batch": 4, "input_len": 1024, "output_len": 4}
+CASES: dict[str, dict[str, Any]] = {
+    "kernel": {"task": "kernel",
+               "workload": {"kernel": {"op": "gemm", "m": 8192, "n": 8192, "k": 8192}}},
+    "engine": {"task": "inference", "model": "Llama-3.1-8B", "workload": PROMPTS},
+    "framework": {"task": "inference", "model": "gpt2", "engine": "torch-eager",
+                  "workload": PROMPTS | {"input_len": 512}},
+    "graph": {"task": "graph", "model": "gpt2", "engine": "torch-compile",
+              "workload": {"mode": "inference", "batch": 32, "seq_len": 1024}},
+    "graph training": {"task": "graph", "model": "gpt2",
+                       "workload": {"mode": "training", "batch": 32, "seq_len": 1024,
+                                    "optimizer": "adamw"}},
+    "training": {"task": "training", "model": "gpt2",
+                 "workload": {"micro_batch": 8, "global_batch": 8, "seq_len": 1024}},
+}  # fmt: skip
+
+
+def said(name: str, watts: float | None, **fields: Any) -> list[str]:
+    limits = {} if watts is None else {"limits": {"power_w": watts}}
+    found = silicast.predict(CASES[name], device="H100", **limits, **fields)
+    return [line for line in found.warnings if "cannot be held" in line]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_limit_that_no_clock_holds_is_said_once(name: str) -> None:
+    assert said(name, 107.0) == [SAID]
+    assert said(name, 300.0) == said(name, 699.0) == said(name, None) == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_tighter_limit_is_not_held_either(name: str) -> None:
+    told = [bool(said(name, watts)) for watts in (107.0, 120.0, 140.0, 160.0, 200.0, 250.0)]
+    assert told == sorted(told, reverse=True)
+    assert told[0]
+    assert not told[-1]
+
+
+def test_a_phase_is_enough() -> None:
+    """The limit holds in decode steps, not in the prefill."""
+    case = {**CASES["engine"], "workload": {**PROMPTS, "output_len": 512}}
+    found = silicast.predict(case, device="H100", limits={"power_w": 150.0})
+    clocks = found.why["clock_mhz"]
+    assert clocks["prefill"] == pytest.approx(183.0) != clocks["decode"]
+    assert found["total_ms"].estimate > 2.0 * found["prefill_ms"].estimate
+    assert [line for line in found.warnings if "cannot be held" in line] == [SAID]
+
+
+def test_a_limit_on_the_clock_moves_the_slowest_one() -> None:
+    limits = {"power_w": 107.0, "clock_mhz": 1000}
+    for name in ("kernel", "graph"):
+        found = silicast.predict(CASES[name], device="H100", limits=limits)
+        assert any("the slowest clock, 100 MHz, is assumed" in line for line in found.warnings)
