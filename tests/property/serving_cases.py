@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
 from silicast.composition.step_prices import RunPrice, StepPrice
-from silicast.core.numerics import F64, I64
+from silicast.core.numerics import I64
 from silicast.serving.kv_pool import KvLayout
 from silicast.serving.records import Records
 from silicast.serving.replica import Role
@@ -35,7 +36,7 @@ class PlainPrices:
     gap_s: float = 5e-5
     asynchronous: bool = True
     stages: int = 1
-    graph: SimpleNamespace = field(init=False)
+    graph: Any = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "graph", SimpleNamespace(stages=self.stages))
@@ -54,8 +55,8 @@ class PlainPrices:
         zeros = np.zeros(steps)
         return RunPrice(each[None, :], zeros, self.work_s, zeros + 1e9)
 
-    def _pass_s(self, tokens: int, cached: I64) -> F64:
-        found: F64 = self.step_s + self.token_s * tokens + self.cached_s * cached
+    def _pass_s(self, tokens: int, cached: I64) -> Any:
+        found = self.step_s + self.token_s * tokens + self.cached_s * cached
         return found
 
 

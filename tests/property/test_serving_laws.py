@@ -58,7 +58,7 @@ def check_conserved(case: ServingCase) -> None:
     for replica in simulation.replicas:
         for group in replica.groups:
             assert group.free == case.limits.blocks
-            assert not (group.waiting or group.running or group.filling or group.flying)
+            assert not any((group.waiting, group.running, group.filling, group.flying))
     sent, scheduled, first, done = times(records)
     assert (requests.arrival_ns <= sent).all()
     assert (sent + case.front_ns < scheduled).all()

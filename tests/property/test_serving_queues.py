@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from silicast.core.numerics import F64, I64
+from silicast.core.numerics import I64
 from silicast.serving.kv_pool import KvLayout
 from silicast.serving.records import Records
 from silicast.serving.requests import Requests
@@ -85,7 +85,7 @@ def off(count: int, load: float, servers: int, exponential_lengths: bool, seed: 
     mean_s = (1000.0 if exponential_lengths else 1.0) * STEP_NS * 1e-9
     arrival = poisson(rng, count, load * servers / mean_s)
     records = served(arrival, steps, servers)
-    waits: F64 = (records.scheduled_ns - arrival) * 1e-9 / mean_s
+    waits = (records.scheduled_ns - arrival) * 1e-9 / mean_s
     return float(waits.mean()) / mean_wait_steps(load, servers, exponential_lengths) - 1.0
 
 

@@ -182,7 +182,11 @@ class ColocationTable(Table, frozen=True):
 
 
 class RawScenario(Table, frozen=True):
-    """A scenario as it is written; tables whose type depends on others are decoded after it."""
+    """A scenario as it is written; tables whose type depends on others are decoded after it.
+
+    ``router`` chooses the replica of a request: "round_robin", "random", "least_loaded", "session",
+    "prefix_aware"; left out, replicas of ``parallel.dp`` are chosen by load and pools in turn.
+    """
 
     task: Task
     format: Literal[1] = 1
@@ -198,6 +202,7 @@ class RawScenario(Table, frozen=True):
     engine: Name | EngineTable | None = None
     pools: dict[str, Any] | None = None
     links: dict[str, Any] | None = None
+    router: Name | None = None
     speculative: SpeculativeTable | None = None
     lora: LoraTable | None = None
     colocation: ColocationTable | None = None

@@ -1,8 +1,9 @@
 """Requests meet replicas: the event loop.
 
-Events are of six kinds: a client has its answer, a client may send a request, a cache has moved from
-a replica that prefills to one that decodes, a request reaches an engine, an idle engine starts, a
-step ends. They are taken in order of time; at the same time in that order, then by number.
+Events are of six kinds: a client has its answer, a client may send a request, a cache has moved
+from a replica that prefills to one that decodes, a request reaches an engine, an idle engine
+starts, a step ends. They are taken in order of time, at the same time in this order, then by
+number.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ class Simulation:
         """Runs until every request is answered."""
         events, requests = self._events, self.requests
         while True:
-            self._open_until(events[0][0] if events else -1)
+            self._open()
             if not events:
                 break
             now, kind, number = heapq.heappop(events)
@@ -173,8 +174,8 @@ class Simulation:
         self._moving[request] = (source, target)
         heapq.heappush(self._events, (end, _MOVED, request))
 
-    def _open_until(self, time_ns: int) -> None:
-        """Adds sends up to a time, so that the heap stays small."""
+    def _open(self) -> None:
+        """Adds sends up to the next event, so that the heap stays small."""
         arrival = self.requests.arrival_ns
         while self._next < len(self._order):
             request = self._order[self._next]
