@@ -56,7 +56,11 @@ def workloads(draw: st.DrawFn) -> dict[str, Any]:
     }  # fmt: skip
     if all(isinstance(found[name], int) for name in ("input_len", "output_len")):
         found["range_ratio"] = draw(st.floats(0.0, 1.0))
-    prefix = [None, {"length": 1, "groups": 3}, {"length": 1, "cache": False}]
+    prefix: list[dict[str, Any] | None] = [
+        None,
+        {"length": 1, "groups": 3},
+        {"length": 1, "cache": False},
+    ]
     if draw(st.booleans()):
         found["sessions"] = {"turns": draw(st.integers(1, 6)), "think_time_s": 0.5}
     else:

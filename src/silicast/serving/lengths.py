@@ -61,8 +61,9 @@ def lengths(kind: str, count: int, numbers: Numbers, random: np.random.Generator
 def in_range(length: int, ratio: float, count: int, random: np.random.Generator) -> I64:
     """Lengths from ``ratio`` x ``length`` (rounded down, at least 1) to ``length``, all as likely.
 
-    So do the random data sets of SGLang's ``bench_serving`` and of InferenceX's client. ``vllm
-    bench serve`` means another thing by the same word: from (1 - ratio) to (1 + ratio) x length.
+    So does the random data set of SGLang's ``bench_serving`` (``compute_random_lens``, 0.5.23).
+    ``vllm bench serve`` means another thing by the same word: from (1 - ratio) to (1 + ratio) x
+    length (``RandomDataset``, 0.19.0).
 
     >>> in_range(1024, 1.0, 2, stream(0, INPUTS)).tolist()
     [1024, 1024]

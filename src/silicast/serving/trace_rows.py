@@ -12,7 +12,7 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn, final
 
@@ -146,22 +146,17 @@ def read_rows(rows: Iterable[tuple[int, Row]], columns: Columns, rule: Rule) -> 
 
 
 @final
-@dataclass
 class _Trace:
     """What was read so far."""
 
-    columns: Columns
-    rule: Rule
-    times: array[int] = field(default_factory=lambda: array("q"))
-    inputs: array[int] = field(default_factory=lambda: array("q"))
-    outputs: array[int] = field(default_factory=lambda: array("q"))
-    segments: array[int] = field(default_factory=lambda: array("q"))
-    tokens: array[int] = field(default_factory=lambda: array("q"))
-    ends: array[int] = field(default_factory=lambda: array("q", [0]))
-    prefixes: dict[str, int] = field(default_factory=dict)
-    rows: int = 0
-    bad: Counter[str] = field(default_factory=Counter)
-    first_bad: tuple[int, _BadRowError] | None = None
+    def __init__(self, columns: Columns, rule: Rule) -> None:
+        self.columns, self.rule = columns, rule
+        self.times, self.inputs, self.outputs = (array("q") for _ in range(3))
+        self.segments, self.tokens, self.ends = array("q"), array("q"), array("q", [0])
+        self.prefixes: dict[str, int] = {}
+        self.rows = 0
+        self.bad: Counter[str] = Counter()
+        self.first_bad: tuple[int, _BadRowError] | None = None
 
     def add(self, number: int, row: Row) -> None:
         """Takes one row, or notes why not."""
@@ -266,11 +261,7 @@ class _Trace:
         )
 
     def _counted(self, what: str) -> str:
-        """How many rows are bad, and why.
-
-        >>> _Trace(Columns("", 1, "a", "b"), Rule(), rows=5, bad=Counter(x=2))._counted("bad")
-        '2 of 5 rows are bad (2 x)'
-        """
+        """How many rows are bad, and why."""
         each = ", ".join(f"{count} {wrong}" for wrong, count in self.bad.most_common(6))
         return f"{self.bad.total()} of {self.rows} rows are {what} ({each})"
 

@@ -116,7 +116,7 @@ def test_block_hashes_become_what_prompts_share(tmp_path: Path) -> None:
 
 
 def test_prefixes_have_a_name_and_a_length(tmp_path: Path) -> None:
-    row = {"arrival_s": 0, "input_len": 50, "output_len": 5}
+    row: dict[str, Any] = {"arrival_s": 0, "input_len": 50, "output_len": 5}
     rows = [{**row, "prefix": "a", "prefix_len": 20}, row, {**row, "prefix": "b"}]
     content = read_trace(jsonl(tmp_path, rows), Rule(prefix_tokens=400)).requests.content
     assert content is not None

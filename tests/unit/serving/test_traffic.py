@@ -66,6 +66,7 @@ def test_an_exact_rate_ends_when_the_mean_rate_says() -> None:
     """``get_request`` of `vllm bench serve` scales its delays to end at requests / rate."""
     assert arrivals(300, 4.0, 9, exact_rate=True)[-1] == 75_000_000_000
     assert arrivals(300, 4.0, 9)[-1] != 75_000_000_000
+    assert arrivals(60, 4.0, burst=25, exact_rate=True)[-1] == 15_000_000_000
 
 
 def test_arrivals_beyond_any_run_are_refused() -> None:
