@@ -135,3 +135,15 @@ def test_trace_files_start_at_the_folder_of_the_scenario(tmp_path: Path) -> None
 )
 def test_errors_name_their_field(workload: dict[str, Any], field: str) -> None:
     assert error_of({**LENGTHS, **workload}).field == f"workload.{field}"
+
+
+def test_an_answer_warns_of_what_was_left_out() -> None:
+    from silicast.scenario.answerers.serving import ServingAnswerer
+
+    rows = [[0.0, 100, 10], [0.5, 200, 20], [0.4, 100, 10]]
+    tree = {
+        "task": "serving", "device": "H100", "model": "Llama-3.1-8B", "engine": "vllm",
+        "workload": {"arrival": {"kind": "trace", "rows": rows, "bad_rows": "skip"}},
+    }  # fmt: skip
+    answer = ServingAnswerer().answer(decode(tree))
+    assert any("1 of 3 rows are left out" in warning for warning in answer.warnings)
