@@ -17,8 +17,10 @@ SECOND_NS = 1_000_000_000
 class Content:
     """What prompts and outputs consist of, as far as others share it.
 
-    A prompt is a chain of segments; two prompts begin alike as far as their chains name the same
-    segments, and within the first that differs not at all.
+    A prompt is a chain of segments, each the first so many tokens of the text that its identity
+    names. Two prompts begin alike as far as their chains name the same segments. Of the first
+    segment that differs they share nothing, or, where both name one text and take different
+    lengths of it, the shorter length.
 
     Attributes:
         segments: identities, of all prompts one after the other; int64.
