@@ -132,18 +132,22 @@ class SloTable(Table, frozen=True):
     ttft_mean_ms: Positive | None = None
     ttft_p50_ms: Positive | None = None
     ttft_p90_ms: Positive | None = None
+    ttft_p95_ms: Positive | None = None
     ttft_p99_ms: Positive | None = None
     tpot_mean_ms: Positive | None = None
     tpot_p50_ms: Positive | None = None
     tpot_p90_ms: Positive | None = None
+    tpot_p95_ms: Positive | None = None
     tpot_p99_ms: Positive | None = None
     itl_mean_ms: Positive | None = None
     itl_p50_ms: Positive | None = None
     itl_p90_ms: Positive | None = None
+    itl_p95_ms: Positive | None = None
     itl_p99_ms: Positive | None = None
     e2e_mean_ms: Positive | None = None
     e2e_p50_ms: Positive | None = None
     e2e_p90_ms: Positive | None = None
+    e2e_p95_ms: Positive | None = None
     e2e_p99_ms: Positive | None = None
 
 
