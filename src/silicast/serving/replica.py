@@ -90,6 +90,7 @@ class Replica:
             group = min(self.groups, key=lambda each: counts[id(each)])
         self._arrived.append((now_ns, request, group))
         self._records.replica[request] = self.number
+        self._records.arrived_ns[request] = now_ns
         self.outstanding += 1
         if self._work:
             self._cut(now_ns, group)

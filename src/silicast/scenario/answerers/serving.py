@@ -13,18 +13,18 @@ from silicast.composition.step_tables import one_state
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction, Quantity
 from silicast.scenario.answer import Answer, answer, why_tree
-from silicast.scenario.answerer import Answerer, register
+from silicast.scenario.answerer import Answerer, not_yet, register
 from silicast.scenario.decode import Scenario
-from silicast.scenario.deployments import deployment_of, description
+from silicast.scenario.deployments import description, pools_of
+from silicast.scenario.served import Served
 from silicast.scenario.workloads import ServingWorkload
 from silicast.serving.deploy import replica_spec
-from silicast.serving.metrics import rates, statistics_ms
 from silicast.serving.records import Records
 from silicast.serving.requests import Requests
-from silicast.serving.simulation import Simulation
 
 PER_CLIENT = 10
 """Requests of each client where a scenario states no number."""
+OPEN = 1000
 
 
 @register
@@ -38,20 +38,50 @@ class ServingAnswerer(Answerer):
 
     def answer(self, scenario: Scenario) -> Answer:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
-        work = scenario.workload
-        assert isinstance(work, ServingWorkload)
-        deployment, warnings = deployment_of(scenario)
-        spec = replica_spec(deployment)
-        requests = requests_of(work, scenario.raw.seed or 0)
-        records = Simulation(requests, [spec]).run()
-        return _answer(records, deployment, spec.limits.blocks, warnings)
+        return prepared(scenario).answer()
+
+
+@final
+class Prepared:
+    """A serving scenario, ready to run.
+
+    Attributes:
+        served: its requests on its replicas; what was observed once :meth:`answer` was called.
+    """
+
+    def __init__(self, served: Served, warnings: list[str]) -> None:
+        self.served, self._warnings = served, warnings
+
+    def answer(self) -> Answer:
+        """Simulates, and answers."""
+        self.served.simulate()
+        return _answer(self.served, self._warnings)
+
+
+def prepared(scenario: Scenario) -> Prepared:
+    """Requests and replicas of a scenario.
+
+    Raises:
+        SilicastError: it cannot be simulated.
+    """
+    work = scenario.workload
+    assert isinstance(work, ServingWorkload)
+    (pool, *others) = pools_of(scenario).values()
+    if others:
+        raise not_yet("several pools", "pools")
+    cluster = scenario.raw.cluster
+    served = Served(
+        pool.deployment, replica_spec(pool.deployment), requests_of(work, scenario.raw.seed or 0),
+        pool.count, work.slo, cluster.price_per_gpu_hour if cluster else None,
+    )  # fmt: skip
+    return Prepared(served, [*pool.warnings])
 
 
 def requests_of(work: ServingWorkload, seed: int) -> Requests:
     """The requests of a workload."""
     rng = np.random.default_rng(seed)
     clients = work.arrival.concurrency or 0
-    count = work.requests or max(PER_CLIENT * clients, 1)
+    count = work.requests or PER_CLIENT * clients or OPEN
     if not isinstance(work.input_len, int) or not isinstance(work.output_len, int):
         raise SilicastError("distributions", kind="not_yet", field="workload.input_len")
     lengths = []
@@ -68,30 +98,26 @@ def requests_of(work: ServingWorkload, seed: int) -> Requests:
     return Requests.of(arrival, lengths[0], lengths[1], clients)
 
 
-def _answer(records: Records, deployment: Deployment, blocks: int, warnings: list[str]) -> Answer:
+def _answer(served: Served, warnings: list[str]) -> Answer:
+    records, deployment = served.records, served.deployment
     decode, prefill = _typical(records, deployment)
     metrics: dict[str, Quantity] = {}
-    bound: dict[str, float] = {}
     error = {"ttft": prefill, "tpot": decode, "itl": decode, "e2e": decode}
-    for name, value in statistics_ms(records).items():
-        metrics[name] = _spread(value, error[name.partition("_")[0]])
     slower = _spread(1.0, decode)
-    for name, value in rates(records).items():
-        metrics[name] = Quantity(value, value / slower.p95, value / slower.p05)
-    per_gpu = 1.0 / deployment.plan.gpus
-    metrics["output_tokens_per_s_per_gpu"] = metrics["output_tokens_per_s"].times(per_gpu)
-    table = records.log.table()
-    metrics["preemptions"] = Quantity.exact(float(records.sequences.preemptions.sum()))
-    spans = table[:, 2] - table[:, 1]
-    used = float((table[:, 8] * spans).sum() / max(spans.sum(), 1) / blocks)
-    metrics["kv_utilisation"] = Quantity.exact(used)
+    for name, value in served.metrics_of(records).items():
+        if (latency := name.partition("_")[0]) in error:
+            metrics[name] = _spread(value, error[latency])
+        elif "_per_s" in name:
+            metrics[name] = Quantity(value, value / slower.p95, value / slower.p05)
+        else:
+            metrics[name] = Quantity.exact(value)
     domain = "in" if decode.domain == prefill.domain == "in" else decode.domain
-    why: dict[str, Any] = why_tree(decode.part)
+    why: dict[str, Any] = why_tree(decode.part) | served.why()
     why["deployment"] = description(
-        deployment.machine, deployment.model.name, deployment.plan.gpus, deployment.precision.label
+        deployment.machine, deployment.model.name, served.gpus, deployment.precision.label
     )
     return answer(
-        metrics=metrics, bound=bound, tier=decode.tier, domain=domain,
+        metrics=metrics, bound={}, tier=decode.tier, domain=domain,
         warnings=[*decode.warnings, *warnings], why=why,
     )  # fmt: skip
 
