@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -23,7 +23,8 @@ from silicast.serving.requests import Requests
 from silicast.serving.simulation import ReplicaSpec, Simulation
 from silicast.serving.use import device_use, limited_by, step_shares
 
-LATENCIES = ("ttft", "tpot", "itl", "e2e")
+if TYPE_CHECKING:
+    from silicast.composition.trace_events import Trace
 
 
 @final
@@ -106,6 +107,14 @@ class Served:
         if any(metrics.get(n, 0.0) > limit for n, limit in objective(self.slo).items() if "mean" in n):
             return 0.0
         return goodput_per_s(records, limits_a_request(self.slo))
+
+    def trace(self) -> Trace:
+        """The timeline of what was simulated."""
+        from silicast.serving.trace import trace_of
+
+        return trace_of(
+            self.records, self.deployment, self.spec.limits.blocks * self.spec.groups, self.replicas
+        )
 
     def why(self) -> dict[str, Any]:
         """What held requests back, how steps were filled, and where the knee is."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from silicast.serving.deploy import replica_spec
 from silicast.serving.records import Records
 from silicast.serving.requests import Requests
 
+if TYPE_CHECKING:
+    from silicast.composition.trace_events import Trace
+
 PER_CLIENT = 10
 """Requests of each client where a scenario states no number."""
 OPEN = 1000
@@ -39,6 +42,12 @@ class ServingAnswerer(Answerer):
     def answer(self, scenario: Scenario) -> Answer:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
         return prepared(scenario).answer()
+
+    def trace(self, scenario: Scenario) -> Trace:
+        """See :class:`~silicast.scenario.answerer.Answerer`: steps and requests."""
+        served = prepared(scenario).served
+        served.simulate()
+        return served.trace()
 
 
 @final
