@@ -66,6 +66,11 @@ class Served:
         """Requests that are answered in the run under way."""
         return len(self._current.records.finished) if self._current is not None else 0
 
+    @property
+    def finished(self) -> int:
+        """Requests that were answered in the first run, as far as it came."""
+        return len(self._first.finished) if self._first is not None else 0
+
     def simulate(self, specs: Sequence[ReplicaSpec] = ()) -> Records:
         """The requests on other replicas, by default on the deployment's own.
 
@@ -116,13 +121,26 @@ class Served:
             self.records, self.deployment, self.spec.limits.blocks * self.spec.groups, self.replicas
         )
 
+    def exposition(self) -> str:
+        """What the engine would export after the run, as Prometheus scrapes it.
+
+        Raises:
+            SilicastError: its metrics are not known.
+        """
+        from silicast.serving.exported import exposition, metric_names
+
+        names = metric_names(self.deployment.engine.name)
+        blocks = self.spec.limits.blocks * self.spec.groups * self.replicas
+        return exposition(self.records, names, self.deployment.model.name, blocks)
+
     def why(self) -> dict[str, Any]:
         """What held requests back, how steps were filled, and where the knee is."""
         records, spec = self.records, self.spec
         prompt = int(np.median(self.requests.input_tokens))
         knee = estimated_knee(spec, self.requests, self.replicas)
         found: dict[str, Any] = {
-            "requests": {"sent": len(self.requests), "answered": len(records.finished)},
+            "requests": {"sent": len(self.requests), "answered": len(records.finished)}
+            | self._offered(),
             "queued": limited_by(records, spec.limits, spec.groups, spec.layout.of_one(prompt)),
             "batch": {n: round(v, 6) for n, v in step_shares(records).items()},
             "engine_limits": {
@@ -137,6 +155,15 @@ class Served:
         if self.slo is not None:
             found["slo"] = self._verdicts(self.slo)
         return found
+
+    def _offered(self) -> dict[str, float]:
+        """Requests a second that come, where clients do not wait for answers."""
+        arrivals = self.requests.arrival_ns
+        span_ns = int(arrivals.max() - arrivals.min())
+        waits = self.requests.concurrency or int(self.requests.after.max()) >= 0
+        if waits or not span_ns:
+            return {}
+        return {"offered_per_s": round((len(arrivals) - 1) * 1e9 / span_ns, 6)}
 
     def _verdicts(self, slo: SloTable) -> dict[str, dict[str, Any]]:
         """Statistic -> its limit, its value and whether it is kept."""
