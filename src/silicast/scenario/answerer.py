@@ -46,7 +46,7 @@ class Answerer(ABC):
         raise not_yet(
             f"a timeline of task {scenario.raw.task}",
             "task",
-            "tasks with one: inference, graph, training",
+            "tasks with one: inference, graph, serving, training",
         )
 
     def answer_many(self, scenarios: Sequence[Scenario]) -> list[Answer | SilicastError]:

@@ -2,7 +2,9 @@
 
 TTFT is the time from sending a request to its first token; TPOT = (E2E - TTFT) / (tokens - 1), of
 requests with two tokens and more; ITL is each gap between two tokens of a request. Throughput
-counts everything from the first request sent to the last token.
+counts everything from the first request sent to the last token. Of a simulation that was
+interrupted, requests that were answered count. docs/reference/serving-metrics.md says which tool
+means the same.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from silicast.core.numerics import F64, I64
 from silicast.serving.records import Records
 
 QUANTILES: Mapping[str, float] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+NANO = 1e-9
 
 
 def statistics_ms(records: Records) -> dict[str, float]:
@@ -32,17 +35,109 @@ def statistics_ms(records: Records) -> dict[str, float]:
     return found
 
 
+def span_s(records: Records) -> float:
+    """From the first request sent to the last token, seconds."""
+    rows = records.finished
+    return int(records.done_ns[rows].max() - records.sent_ns[rows].min()) * NANO
+
+
 def rates(records: Records) -> dict[str, float]:
     """Output tokens, all tokens and requests a second."""
     rows = records.finished
-    span_s = (records.end_ns - int(records.sent_ns[rows].min())) * 1e-9
+    seconds = span_s(records)
     output = int(records.requests.output_tokens[rows].sum())
     prompt = int(records.requests.input_tokens[rows].sum())
     return {
-        "output_tokens_per_s": output / span_s,
-        "total_tokens_per_s": (output + prompt) / span_s,
-        "requests_per_s": len(rows) / span_s,
+        "output_tokens_per_s": output / seconds,
+        "total_tokens_per_s": (output + prompt) / seconds,
+        "requests_per_s": len(rows) / seconds,
     }
+
+
+def goodput_per_s(records: Records, limits_ms: Mapping[str, float], slower: float = 1.0) -> float:
+    """Answered requests a second that keep every limit.
+
+    Args:
+        limits_ms: ``ttft``, ``tpot`` or ``e2e`` -> milliseconds that a request may take; ``itl``:
+            that its mean gap may take, which is its TPOT.
+        slower: factor by which all times are longer than simulated.
+    """
+    rows = records.finished
+    tokens = np.maximum(records.requests.output_tokens[rows] - 1, 1)
+    first, done, sent = records.first_ns[rows], records.done_ns[rows], records.sent_ns[rows]
+    each = (done - first) / tokens
+    taken = {"ttft": first - sent, "tpot": each, "itl": each, "e2e": done - sent}
+    good = np.ones(len(rows), dtype=bool)
+    for name, limit in limits_ms.items():
+        good &= taken[name] * (1e-6 * slower) <= limit
+    return int(good.sum()) / (span_s(records) * slower)
+
+
+def queue(records: Records) -> dict[str, float]:
+    """Requests that an engine knows of and has not begun: mean over time, and the most at once;
+    the mean wait of a request.
+    """
+    rows = np.flatnonzero((records.scheduled_ns >= 0) & (records.arrived_ns >= 0))
+    begun, come = records.scheduled_ns[rows], records.arrived_ns[rows]
+    waits = np.maximum(begun - come, 0)
+    moments = np.concatenate((begun, come))
+    change = np.repeat(np.array([-1, 1]), len(rows))
+    order = np.lexsort((change, moments))  # who leaves makes room for who comes
+    depth = np.cumsum(change[order])
+    return {
+        "queue_depth_mean": int(waits.sum()) * NANO / span_s(records),
+        "queue_depth_max": float(max(int(depth.max(initial=0)), 0)),
+        "queue_mean_ms": float(waits.mean()) * 1e-6 if len(rows) else 0.0,
+    }
+
+
+def kv_use(records: Records, blocks: int, block_tokens: int) -> dict[str, float]:
+    """Shares of the KV cache: in use, on average while steps run and at most; and, of what is in
+    use, the share that holds no token (the rest of last blocks).
+
+    Args:
+        blocks: of all groups and replicas together; ``block_tokens``: tokens of each.
+    """
+    log = records.log.columns()
+    spans = log["end_ns"] - log["start_ns"]
+    held_ns = float((log["blocks"] * spans).sum())
+    replicas = max(len(np.unique(log["replica"])), 1)
+    busy_ns = max(int(spans.sum()), 1) / replicas
+    most = int(log["blocks"].max(initial=0))
+    found = {
+        "kv_utilisation": min(held_ns / busy_ns / blocks, 1.0),
+        "kv_utilisation_max": min(most * replicas / blocks, 1.0),
+    }
+    if held_ns:
+        found["kv_fragmentation"] = min(_empty_ns(records, block_tokens) / held_ns, 1.0)
+    return found
+
+
+def _empty_ns(records: Records, block_tokens: int) -> float:
+    """Parts of blocks that hold no token, times how long; a sequence of so many tokens leaves
+    (-tokens) mod block_tokens of its last block empty, and grows evenly from its first token on.
+    """
+    rows = records.finished
+    first = records.requests.input_tokens[rows]
+    steps = np.maximum(records.requests.output_tokens[rows] - 1, 1)
+    lengths = records.done_ns[rows] - records.first_ns[rows]
+    empty = _emptiness(first + steps, block_tokens) - _emptiness(first, block_tokens)
+    return float((empty / steps * lengths).sum()) / block_tokens
+
+
+def _emptiness(tokens: I64, block_tokens: int) -> I64:
+    """The sum of (-t) mod block_tokens over t from 1 to ``tokens``.
+
+    >>> _emptiness(np.array([0, 3, 4, 5]), 4).tolist()
+    [0, 6, 6, 9]
+    """
+    whole, rest = tokens // block_tokens, tokens % block_tokens
+    found: I64 = (
+        whole * (block_tokens * (block_tokens - 1) // 2)
+        + rest * block_tokens
+        - rest * (rest + 1) // 2
+    )
+    return found
 
 
 def _statistics(name: str, values: F64) -> dict[str, float]:

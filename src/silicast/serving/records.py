@@ -80,14 +80,18 @@ class StepLog:
         """Rows of :data:`COLUMNS`, shape (rows, columns)."""
         return np.array(self.rows, dtype=np.int64).reshape(-1, len(self.COLUMNS))
 
+    def columns(self) -> dict[str, I64]:
+        """The same by name, each of shape (rows,)."""
+        return dict(zip(self.COLUMNS, self.table().T, strict=True))
+
 
 @final
 class Records:
     """Everything observed in one simulation; int64 arrays of shape (requests,), -1 = not yet.
 
     Attributes:
-        sent_ns: the client sends; ``scheduled_ns``: its first step starts; ``first_ns``: the client
-            has its first token; ``done_ns``: its last.
+        sent_ns: the client sends; ``arrived_ns``: its engine knows of it; ``scheduled_ns``: its
+            first step starts; ``first_ns``: the client has its first token; ``done_ns``: its last.
         replica: that served it.
         reused: prompt tokens found in a cache.
         gaps: between tokens of a sequence, of all.
@@ -97,9 +101,10 @@ class Records:
     def __init__(self, requests: Requests, sequences: Sequences) -> None:
         count = len(requests)
         self.requests, self.sequences = requests, sequences
-        self.sent_ns, self.scheduled_ns, self.first_ns, self.done_ns, self.replica = (
+        self.sent_ns, self.arrived_ns, self.scheduled_ns, self.first_ns, self.done_ns = (
             np.full(count, -1, dtype=np.int64) for _ in range(5)
         )
+        self.replica = np.full(count, -1, dtype=np.int64)
         self.reused = np.zeros(count, dtype=np.int64)
         self.gaps, self.log = Gaps(), StepLog()
         self.end_ns = 0

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 from silicast.core.errors import unmodelled
 from silicast.scenario.answer import Answer
-from silicast.scenario.answerer import Answerer, register
+from silicast.scenario.answerer import Answerer, not_yet, register
 from silicast.scenario.decode import Scenario
-from silicast.scenario.deployments import deployment_of
+from silicast.scenario.fleets import fleet_of
+from silicast.scenario.served import Served
 from silicast.scenario.simulated import Simulated
 from silicast.scenario.traffic import traffic_of
 from silicast.scenario.workloads import ServingWorkload
-from silicast.serving.deploy import replica_spec
-from silicast.serving.metrics import rates, statistics_ms
-from silicast.serving.records import Records
-from silicast.serving.simulation import Simulation
-from silicast.serving.step_mix import columns
+
+if TYPE_CHECKING:
+    from silicast.composition.trace_events import Trace
 
 
 @register
@@ -30,32 +29,57 @@ class ServingAnswerer(Answerer):
 
     def answer(self, scenario: Scenario) -> Answer:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
-        work = scenario.workload
-        assert isinstance(work, ServingWorkload)
-        deployment, warnings = deployment_of(scenario)
-        spec = replica_spec(deployment)
-        traffic = traffic_of(work, scenario.raw.seed or 0, scenario.folder)
-        requests = traffic.requests
-        if requests.content is not None:
-            raise unmodelled(
-                "prompts that begin alike",
-                "workload",
-                "prefix.cache = false has none of them reused",
-            )
+        return prepared(scenario).answer()
 
-        def metrics_of(records: Records) -> dict[str, float]:
-            return metrics_of_run(records, spec.limits.blocks, deployment.plan.gpus)
-
-        found = Simulated(deployment, spec, lambda specs: Simulation(requests, specs).run())
-        return found.answer(metrics_of, [*warnings, *traffic.remarks])
+    def trace(self, scenario: Scenario) -> Trace:
+        """See :class:`~silicast.scenario.answerer.Answerer`: steps and requests."""
+        served = prepared(scenario).served
+        served.simulate()
+        return served.trace()
 
 
-def metrics_of_run(records: Records, blocks: int, gpus: int) -> dict[str, float]:
-    """Every metric of a simulation."""
-    found = {**statistics_ms(records), **rates(records)}
-    found["output_tokens_per_s_per_gpu"] = found["output_tokens_per_s"] / gpus
-    found["preemptions"] = float(records.sequences.preemptions.sum())
-    start, end, used = columns(records.log.table(), "start_ns", "end_ns", "blocks")
-    spans = end - start
-    found["kv_utilisation"] = float((used * spans).sum() / max(int(spans.sum()), 1) / blocks)
-    return found
+@final
+class Prepared:
+    """A serving scenario, ready to run.
+
+    Attributes:
+        served: its requests on its replicas; what was observed once :meth:`answer` was called.
+    """
+
+    def __init__(self, served: Served, warnings: list[str]) -> None:
+        self.served, self._warnings = served, warnings
+
+    def answer(self) -> Answer:
+        """Simulates, and answers."""
+        served = self.served
+        found = Simulated(served.deployment, served.spec, served.simulate, served.replicas)
+        reply = found.answer(served.metrics_of, self._warnings)
+        reply.why.update(served.why())
+        return reply
+
+
+def prepared(scenario: Scenario) -> Prepared:
+    """Requests and replicas of a scenario.
+
+    Raises:
+        SilicastError: it cannot be simulated.
+    """
+    work = scenario.workload
+    assert isinstance(work, ServingWorkload)
+    fleet, warnings = fleet_of(scenario)
+    (pool, *others) = fleet.pools
+    if others:
+        raise not_yet("several pools", "pools")
+    traffic = traffic_of(work, scenario.raw.seed or 0, scenario.folder)
+    if traffic.requests.content is not None:
+        raise unmodelled(
+            "prompts that begin alike",
+            "workload",
+            "prefix.cache = false has none of them reused",
+        )
+    cluster = scenario.raw.cluster
+    served = Served(
+        pool.deployment, pool.spec, traffic.requests, pool.count, work.slo,
+        cluster.price_per_gpu_hour if cluster else None,
+    )  # fmt: skip
+    return Prepared(served, [*warnings, *traffic.remarks])

@@ -1,0 +1,212 @@
+"""A serving scenario ready to be simulated, and everything that its simulation tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from silicast.composition.deployment import Deployment
+from silicast.scenario.workloads import SloTable
+from silicast.serving.knee import estimated_knee
+from silicast.serving.metrics import (
+    QUANTILES,
+    goodput_per_s,
+    kv_use,
+    queue,
+    rates,
+    statistics_ms,
+)
+from silicast.serving.records import Records
+from silicast.serving.requests import Requests
+from silicast.serving.simulation import ReplicaSpec, Simulation
+from silicast.serving.use import device_use, limited_by, step_shares
+
+if TYPE_CHECKING:
+    from silicast.composition.trace_events import Trace
+
+
+@final
+class Served:
+    """Requests on replicas of a deployment.
+
+    Args:
+        spec: of each of ``replicas``.
+        slo: by which goodput is counted.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        spec: ReplicaSpec,
+        requests: Requests,
+        replicas: int = 1,
+        slo: SloTable | None = None,
+        price_per_gpu_hour: float | None = None,
+    ) -> None:
+        self.deployment, self.spec, self.requests = deployment, spec, requests
+        self.replicas, self.slo, self._price = replicas, slo, price_per_gpu_hour
+        self._current: Simulation | None = None
+        self._first: Records | None = None
+
+    @property
+    def records(self) -> Records:
+        """Of the first run; complete when it has ended.
+
+        Raises:
+            ValueError: none has begun.
+        """
+        if self._first is None:
+            raise ValueError("nothing was simulated yet")
+        return self._first
+
+    @property
+    def answered(self) -> int:
+        """Requests that are answered in the run under way."""
+        return len(self._current.records.finished) if self._current is not None else 0
+
+    @property
+    def finished(self) -> int:
+        """Requests that were answered in the first run, as far as it came."""
+        return len(self._first.finished) if self._first is not None else 0
+
+    def simulate(self, specs: Sequence[ReplicaSpec] = ()) -> Records:
+        """The requests on other replicas, by default on the deployment's own.
+
+        Raises:
+            SilicastError: a request can never run.
+        """
+        self._current = Simulation(self.requests, specs or [self.spec] * self.replicas)
+        if self._first is None:
+            self._first = self._current.records
+        return self._current.run()
+
+    @property
+    def gpus(self) -> int:
+        """Devices of all replicas."""
+        return self.deployment.plan.gpus * self.replicas
+
+    def metrics_of(self, records: Records) -> dict[str, float]:
+        """Every metric of a run."""
+        found = {**statistics_ms(records), **rates(records)}
+        found["output_tokens_per_s_per_gpu"] = found["output_tokens_per_s"] / self.gpus
+        if self.slo is not None:
+            found["goodput_per_s"] = self.goodput(records, found)
+        found["preemptions"] = float(records.sequences.preemptions.sum())
+        blocks = self.spec.limits.blocks * self.spec.groups * self.replicas
+        found |= kv_use(records, blocks, self.spec.layout.block_tokens)
+        found |= queue(records)
+        found |= device_use(records, self.deployment)
+        if self._price is not None:
+            hourly = self._price * self.gpus / 3600.0
+            found["cost_per_million_output_tokens"] = hourly * 1e6 / found["output_tokens_per_s"]
+        return found
+
+    def goodput(self, records: Records, metrics: Mapping[str, float]) -> float:
+        """Requests a second that keep the objective: a limit on a quantile is a limit on each
+        request, and while a mean is above its limit none counts.
+        """
+        if self.slo is None:
+            return metrics["requests_per_s"]
+        if any(metrics.get(n, 0.0) > limit for n, limit in objective(self.slo).items() if "mean" in n):
+            return 0.0
+        return goodput_per_s(records, limits_a_request(self.slo))
+
+    def trace(self) -> Trace:
+        """The timeline of what was simulated."""
+        from silicast.serving.trace import trace_of
+
+        return trace_of(
+            self.records, self.deployment, self.spec.limits.blocks * self.spec.groups, self.replicas
+        )
+
+    def exposition(self) -> str:
+        """What the engine would export after the run, as Prometheus scrapes it.
+
+        Raises:
+            SilicastError: its metrics are not known.
+        """
+        from silicast.serving.exported import exposition, metric_names
+
+        names = metric_names(self.deployment.engine.name)
+        blocks = self.spec.limits.blocks * self.spec.groups * self.replicas
+        return exposition(self.records, names, self.deployment.model.name, blocks)
+
+    def why(self) -> dict[str, Any]:
+        """What held requests back, how steps were filled, and where the knee is."""
+        records, spec = self.records, self.spec
+        prompt = int(np.median(self.requests.input_tokens))
+        knee = estimated_knee(spec, self.requests, self.replicas)
+        found: dict[str, Any] = {
+            "requests": {"sent": len(self.requests), "answered": len(records.finished)}
+            | self._offered(),
+            "queued": limited_by(records, spec.limits, spec.groups, spec.layout.of_one(prompt)),
+            "batch": {n: round(v, 6) for n, v in step_shares(records).items()},
+            "engine_limits": {
+                "sequences": spec.limits.sequences * spec.groups * self.replicas,
+                "step_tokens": spec.limits.step_tokens,
+                "kv_blocks": spec.limits.blocks * spec.groups * self.replicas,
+                "block_tokens": spec.layout.block_tokens,
+            },
+            "knee": {n: getattr(knee, n) for n in knee.__dataclass_fields__},
+        }
+        found["queued"] = {n: round(v, 6) for n, v in found["queued"].items()}
+        if self.slo is not None:
+            found["slo"] = self._verdicts(self.slo)
+        return found
+
+    def _offered(self) -> dict[str, float]:
+        """Requests a second that come, where clients do not wait for answers."""
+        arrivals = self.requests.arrival_ns
+        span_ns = int(arrivals.max() - arrivals.min())
+        waits = self.requests.concurrency or int(self.requests.after.max()) >= 0
+        if waits or not span_ns:
+            return {}
+        return {"offered_per_s": round((len(arrivals) - 1) * 1e9 / span_ns, 6)}
+
+    def _verdicts(self, slo: SloTable) -> dict[str, dict[str, Any]]:
+        """Statistic -> its limit, its value and whether it is kept."""
+        records = self.records
+        values = statistics_ms(records)
+        quantile = f"{slo.quantile * 100:g}"
+        own = {"ttft": records.ttft_s, "tpot": records.tpot_s, "e2e": records.e2e_s}
+        own["itl"] = records.tpot_s
+        found = {}
+        for name, limit in objective(slo).items():
+            latency, _, statistic = name.removesuffix("_ms").partition("_")
+            shown = name if statistic else f"{latency}_p{quantile}_ms"
+            value = values.get(name)
+            if not statistic:
+                seconds = own[latency]()
+                value = float(np.quantile(seconds, slo.quantile)) * 1e3 if len(seconds) else None
+            if value is not None:
+                found[shown] = {"limit": limit, "value": value, "kept": value <= limit}
+        return found
+
+
+def objective(slo: SloTable) -> dict[str, float]:
+    """The limits that an objective states, by its fields.
+
+    >>> objective(SloTable(ttft_ms=500.0, tpot_p99_ms=50.0))
+    {'ttft_ms': 500.0, 'tpot_p99_ms': 50.0}
+    """
+    return {
+        name: getattr(slo, name)
+        for name in slo.__struct_fields__
+        if name.endswith("_ms") and getattr(slo, name) is not None
+    }
+
+
+def limits_a_request(slo: SloTable) -> dict[str, float]:
+    """Latency -> the lowest limit on a request or on a quantile, milliseconds.
+
+    >>> limits_a_request(SloTable(ttft_ms=500.0, ttft_p99_ms=400.0, e2e_mean_ms=1.0))
+    {'ttft': 400.0}
+    """
+    found: dict[str, float] = {}
+    for name, limit in objective(slo).items():
+        latency, _, statistic = name.removesuffix("_ms").partition("_")
+        if not statistic or statistic in QUANTILES:
+            found[latency] = min(limit, found.get(latency, limit))
+    return found
