@@ -86,8 +86,8 @@ class Records:
     """Everything observed in one simulation; int64 arrays of shape (requests,), -1 = not yet.
 
     Attributes:
-        sent_ns: the client sends; ``scheduled_ns``: its first step starts; ``first_ns``: the client
-            has its first token; ``done_ns``: its last.
+        sent_ns: the client sends; ``arrived_ns``: the scheduler has it; ``scheduled_ns``: its first
+            step starts; ``first_ns``: the client has its first token; ``done_ns``: its last.
         replica: that served it.
         reused: prompt tokens found in a cache.
         gaps: between tokens of a sequence, of all.
@@ -97,9 +97,10 @@ class Records:
     def __init__(self, requests: Requests, sequences: Sequences) -> None:
         count = len(requests)
         self.requests, self.sequences = requests, sequences
-        self.sent_ns, self.scheduled_ns, self.first_ns, self.done_ns, self.replica = (
+        self.sent_ns, self.arrived_ns, self.scheduled_ns, self.first_ns, self.done_ns = (
             np.full(count, -1, dtype=np.int64) for _ in range(5)
         )
+        self.replica = np.full(count, -1, dtype=np.int64)
         self.reused = np.zeros(count, dtype=np.int64)
         self.gaps, self.log = Gaps(), StepLog()
         self.end_ns = 0
@@ -107,7 +108,7 @@ class Records:
     def stretched(self, factor: float) -> Records:
         """The same run with a clock that goes slower by a factor; steps aside."""
         found = copy(self)
-        for name in ("sent_ns", "scheduled_ns", "first_ns", "done_ns"):
+        for name in ("sent_ns", "arrived_ns", "scheduled_ns", "first_ns", "done_ns"):
             times: I64 = getattr(self, name)
             later = np.where(times < 0, times, np.rint(times * factor).astype(np.int64))
             setattr(found, name, later)
