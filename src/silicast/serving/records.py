@@ -112,7 +112,7 @@ class Records:
     def stretched(self, factor: float) -> Records:
         """The same run with a clock that goes slower by a factor; steps aside."""
         found = copy(self)
-        for name in ("sent_ns", "scheduled_ns", "first_ns", "done_ns"):
+        for name in ("sent_ns", "arrived_ns", "scheduled_ns", "first_ns", "done_ns"):
             times: I64 = getattr(self, name)
             later = np.where(times < 0, times, np.rint(times * factor).astype(np.int64))
             setattr(found, name, later)

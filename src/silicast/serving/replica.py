@@ -100,7 +100,6 @@ class Replica:
             group = min(self.groups, key=lambda each: counts[id(each)])
         self._arrived.append((now_ns, request, group))
         self._records.replica[request] = self.number
-        self._records.arrived_ns[request] = now_ns
         if self.role == "decode":  # it was counted when it was chosen, and has its first token
             self._token_ns[request] = now_ns
         else:

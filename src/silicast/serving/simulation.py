@@ -36,8 +36,8 @@ class ReplicaSpec:
     Attributes:
         prices: of its steps; ``policy``: class of the schedulers.
         limits: of each group; ``groups``: of attention_dp.
-        front_ns: from sending a request until the engine can schedule it; ``front_token_ns``: on
-            top, per token of the prompt.
+        front_ns: what an engine's one front process takes for a request, before it can be
+            scheduled; ``front_token_ns``: on top, per token of the prompt.
         back_ns: from the end of a step until the client has its token.
     """
 
@@ -109,6 +109,7 @@ class Simulation:
         self._next = 0
         self._in_flight = 0
         self._ready: list[int] = []
+        self._fronts = [0] * max(len(self._entries), 1)
         self._later: dict[int, list[int]] = {}
         for request, before in enumerate(requests.after.tolist()):
             if before >= 0:
@@ -128,6 +129,7 @@ class Simulation:
             elif kind == _SEND:
                 self._ready_to_send(number, now)
             elif kind == _ARRIVE:
+                self.records.arrived_ns[number] = now
                 self._arrive(self._router.choose(number, self._entries), number, now)
             elif kind == _MOVED:
                 source, target = self._moving.pop(number)
@@ -215,7 +217,9 @@ class Simulation:
         self.records.sent_ns[request] = now_ns
         spec = self._specs[self._entries[0].number]
         front = spec.front_ns + spec.front_token_ns * int(self.requests.input_tokens[request])
-        heapq.heappush(self._events, (now_ns + front, _ARRIVE, request))
+        through = max(self._fronts[0], now_ns) + front  # one request after the other
+        heapq.heapreplace(self._fronts, through)
+        heapq.heappush(self._events, (through, _ARRIVE, request))
 
     def _finished(self, request: int, time_ns: int) -> None:
         heapq.heappush(self._events, (time_ns, _DONE, request))

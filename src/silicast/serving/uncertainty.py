@@ -106,15 +106,14 @@ class Consists:
     """What each statistic of a simulation consists of.
 
     Args:
-        front_ns, front_token_ns, back_ns: of the engine, see
-            :class:`~silicast.serving.simulation.ReplicaSpec`.
+        back_ns: of the engine, see :class:`~silicast.serving.simulation.ReplicaSpec`.
     """
 
     def __init__(self, records: Records, spec: ReplicaSpec) -> None:
         self._records, self._table = records, records.log.table()
         self._spent = Spent(self._table)
         rows = records.finished
-        front = spec.front_ns + spec.front_token_ns * records.requests.input_tokens[rows]
+        front = records.arrived_ns[rows] - records.sent_ns[rows]
         many = records.requests.output_tokens[rows] > 1
         sent, first, done = records.sent_ns[rows], records.first_ns[rows], records.done_ns[rows]
         replica = records.replica[rows]

@@ -1,0 +1,204 @@
+"""TTFT, TPOT and throughput of serving runs under closed-loop traffic, on many devices and engines.
+
+A row is a run of a benchmark client that keeps so many requests in flight. Each is predicted as a
+user's scenario of task ``serving`` is: the same traffic, simulated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from silicast.core.errors import SilicastError
+from silicast.validation.scorecard.model_suite import (
+    NAN,
+    Believed,
+    Case,
+    answered,
+    score_cases,
+)
+from silicast.validation.scorecard.rows import subsample
+from silicast.validation.scorecard.suite import Scored, Suite
+from silicast.validation.scorecard.tables import read_records
+from silicast.workload.models import find_model
+
+TABLE = "aiconfigurator/silicon_sample.parquet"
+PEER = "aiconfigurator/aiconfigurator_predictions_0.12.0.parquet"
+CONTRADICTS = 1.3
+"""Repeats of one configuration that differ by more were not the same configuration."""
+RANGE_RATIO = 0.8
+"""InferenceX's client draws lengths evenly between this share of the nominal length and all of
+it."""
+SALT = 3
+"""The first with which every engine has a pair on either side."""
+METRICS = ("ttft_mean_ms", "tpot_mean_ms", "output_tokens_per_s")
+_DEVICES = {
+    "b200_sxm": "B200", "b300_sxm": "B300", "gb200": "GB200", "gb300": "GB300",
+    "h100_sxm": "H100", "h200_sxm": "H200",
+}  # fmt: skip
+_SAME = {"deepseek-ai/DeepSeek-V3": "deepseek-ai/DeepSeek-R1"}
+"""The source lists runs of the second under the name of the first too: the architecture is one."""
+_FORMATS = {"fp4": "nvfp4", "int4": "int4", "fp8": "fp8", "bf16": "bf16"}
+_QUANTISED = {"fp4": "NVFP4", "fp8": "FP8"}
+_CHECKPOINTS = {("meta-llama/Llama-3.1-70B", "fp4"): "Llama-3.3-70B-NVFP4"}
+_CONFIGURATION = (
+    "model_path", "system", "backend", "precision", "isl", "osl", "concurrency", "tp_size",
+    "attention_dp_size", "moe_tp_size", "moe_ep_size",
+)  # fmt: skip
+_FLAGS = ("flag_zero_parallel", "flag_tp_gt_node", "flag_disagg_incomplete")
+
+Row = dict[str, Any]
+
+
+def sane_rows(data: Path) -> list[Row]:
+    """Rows to score, sorted; see the suite's description."""
+    found: dict[tuple[Any, ...], Row] = {}
+    for row in read_records(data / TABLE, mode="agg"):
+        if (row["concurrency"] or 0) < 1 or any(row[flag] for flag in _FLAGS):
+            continue
+        row["model_path"] = _SAME.get(row["model_path"], row["model_path"])
+        key = (*_key(row), row["silicon_ttft_ms"], row["silicon_tpot_ms"])
+        if key not in found or row["id"] < found[key]["id"]:
+            found[key] = row
+    return sorted(found.values(), key=lambda row: tuple(map(str, (*_key(row), row["id"]))))
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in _CONFIGURATION)
+
+
+def _repeats(rows: Sequence[Row]) -> list[str]:
+    """Whether a configuration was run once, with one result, or with results that contradict."""
+    times: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+    for row in rows:
+        times[_key(row)].append(row["silicon_tpot_ms"])
+    kinds = []
+    for row in rows:
+        values = times[_key(row)]
+        agrees = max(values) <= CONTRADICTS * min(values)
+        kinds.append("one run" if len(values) == 1 else "agree" if agrees else "contradictory")
+    return kinds
+
+
+def cases(data: Path) -> list[Case]:
+    """One case a run."""
+    rows = sane_rows(data)
+    peers = {row["id"]: row for row in read_records(data / PEER)}
+    return [
+        _case(row, repeats, peers.get(row["id"], {}))
+        for row, repeats in zip(rows, _repeats(rows), strict=True)
+    ]
+
+
+def _case(row: Row, repeats: str, peer: Mapping[str, Any]) -> Case:
+    model, device = row["model_path"], _DEVICES[row["system"]]
+    clients, output = int(row["concurrency"]), int(row["osl"])
+    checkpoint, weights = _checkpoint(model, row["precision"])
+    # the other runs are NVIDIA's own, of one length each
+    inferencex = not row["silicon_data_source"].startswith("source_file=/")
+    workload: dict[str, Any] = {
+        "arrival": {"kind": "closed", "concurrency": clients},
+        "input_len": int(row["isl"]), "output_len": output,
+    }  # fmt: skip
+    if inferencex:
+        workload["range_ratio"] = RANGE_RATIO
+    scenario: dict[str, Any] = {
+        "task": "serving", "device": device, "model": checkpoint,
+        "engine": {"name": row["backend"], "version": row["backend_version"] or ""},
+        "parallel": {
+            "tp": int(row["tp_size"]), "pp": int(row["pp_size"] or 1),
+            "ep": int(row["moe_ep_size"] or 1), "attention_dp": int(row["attention_dp_size"] or 1),
+        },
+        "workload": workload,
+    }  # fmt: skip
+    if weights:
+        scenario["precision"] = {"weights": weights}
+    ttft, tpot = row["silicon_ttft_ms"], row["silicon_tpot_ms"]
+    mean_output = output * (1.0 + RANGE_RATIO) / 2.0 if inferencex else output
+    known = peer.get("aic_ttft_ms") or NAN, peer.get("aic_tpot_ms") or NAN
+    return Case(
+        scenario=scenario,
+        measured=dict(zip(METRICS, _of(clients, mean_output, ttft, tpot), strict=True)),
+        peers={
+            name: {"aiconfigurator": value}
+            for name, value in zip(METRICS, _of(clients, mean_output, *known), strict=True)
+        },
+        labels={
+            "device": device, "engine": row["backend"],
+            "model": f"{model.split('/')[-1]} {row['precision']}",
+            "concurrency": _band(clients), "traffic": f"{row['isl']} / {row['osl']}",
+            "engine and model": f"{row['backend']} {model.split('/')[-1]}",
+            "devices": f"{row['tp_size']}", "repeats": repeats,
+            "source": "InferenceX" if inferencex else "NVIDIA",
+            "pair": "train" if trains(model, device) else "held out",
+        },
+    )  # fmt: skip
+
+
+def _of(clients: int, output: float, ttft_ms: float, tpot_ms: float) -> tuple[float, float, float]:
+    """TTFT, TPOT, and the throughput that follows: it was not measured."""
+    return ttft_ms, tpot_ms, clients * output / (ttft_ms + (output - 1.0) * tpot_ms) * 1e3
+
+
+def _band(clients: int) -> str:
+    for most in (1, 4, 16, 64, 256):
+        if clients <= most:
+            return f"<= {most}"
+    return "> 256"
+
+
+def trains(model: str, device: str) -> bool:
+    """Whether engine constants may be fitted on the rows of a model on a device: a third of the
+    pairs, by a hash of their names. Checkpoints of one architecture are one model.
+    """
+    name = re.sub(r"-(NVFP4|FP8|Instruct)$", "", model.split("/")[-1])
+    name = re.sub(r"^DeepSeek-(V3\.1|V3|R1)$", "DeepSeek", name)
+    return hashlib.sha256(f"{name} {device} {SALT}".encode()).digest()[0] % 3 == 0
+
+
+def _checkpoint(name: str, stated: str | None) -> tuple[str, str]:
+    """The catalog's model with the formats that a run's precision means, and the format of weights
+    where none has them.
+    """
+    own = find_model(name).default_precision
+    wanted = _FORMATS.get(stated or "", "")
+    held = {own.linear.weights, own.expert.weights}
+    if not wanted or wanted in held or (wanted[-3:] == "fp4" and "mxfp4" in held):
+        return name, ""
+    plain = re.sub(r"-(FP8|Instruct)$", "", name)
+    listed = (_CHECKPOINTS.get((name, stated or "")), f"{plain}-{_QUANTISED.get(stated or '')}")
+    for other in filter(None, listed):
+        try:
+            find_model(other)
+        except SilicastError:
+            continue
+        return other, ""
+    return name, wanted
+
+
+def _score(data: Path, limit: int | None) -> list[Scored]:
+    """Rows of held-out pairs, and all sane rows that do not contradict each other."""
+    every = cases(data)
+    chosen = [every[i] for i in subsample(len(every), limit)]
+    answers = [answered(case) for case in chosen]
+    found = []
+    for name in METRICS:
+        kept = [i for i, case in enumerate(chosen) if case.labels["pair"] == "held out"]
+        found.append(_some(name, chosen, answers, kept, name))
+    return found
+
+
+def _some(
+    metric: str, every: Sequence[Case], answers: Sequence[Mapping[str, Believed]],
+    kept: Sequence[int], of: str,
+) -> Scored:  # fmt: skip
+    return score_cases(metric, [every[i] for i in kept], [answers[i] for i in kept], of=of)
+
+
+SUITES = (Suite("serving", (TABLE, PEER), _score),)
