@@ -312,7 +312,8 @@ def _serving(w: ServingWorkload, field: str) -> None:
         )
     if w.prefix is not None:
         require(
-            (w.prefix.hit_ratio is None) != (w.prefix.length is None),
+            (w.prefix.hit_ratio is not None) + (w.prefix.length is not None) == 1
+            or (w.prefix.hit_ratio is w.prefix.length is None and not w.prefix.cache),
             "expected either hit_ratio or length",
             f"{field}.prefix",
         )

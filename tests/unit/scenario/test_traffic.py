@@ -57,6 +57,13 @@ def test_users_hold_their_place_between_turns() -> None:
     assert (requests.concurrency, int((requests.after == -1).sum())) == (0, 4)
 
 
+def test_an_engine_may_keep_no_prefix() -> None:
+    sessions = {"arrival": CLOSED, **LENGTHS, "sessions": {"turns": 2}}
+    assert traffic(sessions).requests.content is not None
+    assert traffic({**sessions, "prefix": {"cache": False}}).requests.content is None
+    assert error_of({**sessions, "prefix": {}}).field == "workload.prefix"
+
+
 def test_a_ramp_and_a_burst_are_read() -> None:
     arrival = {**POISSON, "ramp_to_per_s": 200.0, "ramp": "exponential", "burst": 2}
     times = traffic({"arrival": arrival, **LENGTHS}).requests.arrival_ns
