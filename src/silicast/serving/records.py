@@ -105,7 +105,7 @@ class Records:
             np.full(count, -1, dtype=np.int64) for _ in range(5)
         )
         self.replica = np.full(count, -1, dtype=np.int64)
-        self.reused = np.zeros(count, dtype=np.int64)
+        self.reused = sequences.reused
         self.gaps, self.log = Gaps(), StepLog()
         self.end_ns = 0
 

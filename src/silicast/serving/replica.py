@@ -302,7 +302,7 @@ class Replica:
                 own.cached[rows] += work.steps
                 own.made[rows] += work.steps
                 if work.steps > 1:
-                    wanted = group.layout.of_tokens(own.cached[rows])
+                    wanted = np.maximum(group.layout.of_tokens(own.cached[rows]), own.held[rows])
                     group.free -= int((wanted - own.held[rows]).sum())
                     own.held[rows] = wanted
                 self._token_ns[rows] = work.end_ns
