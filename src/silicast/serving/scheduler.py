@@ -7,6 +7,7 @@ those that run, and the blocks that are free; never how long an output will be.
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
@@ -377,20 +378,25 @@ def register(cls: type[Scheduler]) -> type[Scheduler]:
     return cls
 
 
+def policies() -> list[str]:
+    """Names of all policies: the files of :mod:`silicast.serving.engines`."""
+    folder = importlib.import_module("silicast.serving.engines").__path__
+    return sorted(each.name.replace("_", "-") for each in pkgutil.iter_modules(folder))
+
+
 def scheduler_named(name: str) -> type[Scheduler]:
     """The policy of a name; its module is imported on first use.
 
     Raises:
         SilicastError: there is none.
     """
+    if name not in _REGISTRY and name in policies():
+        importlib.import_module(f"silicast.serving.engines.{name.replace('-', '_')}")
     if name not in _REGISTRY:
-        module = f"silicast.serving.engines.{name.replace('-', '_')}"
-        try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name != module:
-                raise
-            raise SilicastError(
-                f"no scheduling policy {name!r}", kind="unknown_name", field="engine.serving.policy"
-            ) from None
+        raise SilicastError(
+            f"no scheduling policy {name[:80]!r}",
+            kind="unknown_name",
+            field="engine.options.policy",
+            hint=f"known: {', '.join(policies())}",
+        )
     return _REGISTRY[name]
