@@ -6,7 +6,14 @@ import numpy as np
 
 from silicast.serving.kv_pool import KvLayout
 from silicast.serving.requests import Content
-from silicast.serving.scheduler import Group, Limits, Scheduler, Sequences, StepPlan, scheduler_named
+from silicast.serving.scheduler import (
+    Group,
+    Limits,
+    Scheduler,
+    Sequences,
+    StepPlan,
+    scheduler_named,
+)
 
 MOST_STEPS = 100_000
 
@@ -141,10 +148,8 @@ def shared_prompts(rng: np.random.Generator, prompt: np.ndarray) -> Content:
 
 
 def check_scheduler(policy: str, seed: int) -> None:
-    """Blocks are conserved, no limit is passed, and every request ends.
-
-    The longest output is known to a policy as its client's limit alone: with ends that come early
-    and ends that come later a step before either is decided alike.
+    """Blocks are conserved, no limit is passed, and every request ends, whether outputs come to
+    their limits or end before.
     """
     Engine(policy, seed).run()
     Engine(policy, seed, slack=40).run()
