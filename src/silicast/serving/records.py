@@ -49,7 +49,7 @@ class Gaps:
         """The same gaps, all longer by a factor."""
         values, counts = self.table()
         found = Gaps()
-        found._arrays.append((np.rint(values * factor).astype(np.int64), counts))  # noqa: SLF001
+        found._arrays.append((np.rint(values * factor).astype(np.int64), counts))
         return found
 
     def _flush(self) -> None:

@@ -110,7 +110,7 @@ class Replica:
     def moved(self, request: int) -> None:
         """The cache of a sequence is elsewhere: its blocks are free."""
         group, blocks = self._handed.pop(request)
-        group.free += blocks
+        group.handed(request, blocks)
 
     @property
     def ready(self) -> bool:
@@ -312,11 +312,9 @@ class Replica:
     def _hand(self, rows: I64, group: Group, end_ns: int) -> None:
         """Complete prompts leave; their blocks are held until their caches have moved."""
         assert self._hand_over is not None
-        held = self.sequences.held
         for request in rows.tolist():
             group.running.remove(request)
-            self._handed[request] = (group, int(held[request]))
-            held[request] = 0
+            self._handed[request] = (group, group.hand(request))
             self.outstanding -= 1
             self._hand_over(request, self, end_ns)
 

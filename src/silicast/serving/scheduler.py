@@ -186,6 +186,25 @@ class Group:
         own.held[request] = 0
         self.free += prefix.unpin(request)
 
+    def hand(self, request: int) -> int:
+        """A sequence goes on elsewhere; returns its own blocks, which stay until it has moved."""
+        own, prefix = self.sequences, self.prefix
+        blocks = int(own.held[request])
+        if prefix is not None:
+            self._settle(prefix)
+            if prefix.shares:
+                self.free += prefix.publish(request, int(own.cached[request]))
+            blocks -= prefix.blocks(request)
+        own.held[request] = 0
+        return blocks
+
+    def handed(self, request: int, blocks: int) -> None:
+        """It has moved: what :meth:`hand` returned is free."""
+        self.free += blocks
+        if self.prefix is not None:
+            self._settle(self.prefix)
+            self.free += self.prefix.unpin(request)
+
     def _settle(self, prefix: PrefixCache) -> None:
         """Blocks that were taken since are no longer cached."""
         if prefix.idle > self.free:

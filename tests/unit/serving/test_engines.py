@@ -18,7 +18,6 @@ from silicast.serving.scheduler import (
     policies,
     scheduler_named,
 )
-
 from tests.unit.serving.scheduler_laws import Engine, check_scheduler
 
 POLICIES = policies()
