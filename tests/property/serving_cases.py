@@ -15,8 +15,8 @@ from silicast.serving.kv_pool import KvLayout
 from silicast.serving.records import Records
 from silicast.serving.replica import Role
 from silicast.serving.requests import Requests
-from silicast.serving.scheduler import Limits, scheduler_named
 from silicast.serving.routers import ROUTERS
+from silicast.serving.scheduler import Limits, policies, scheduler_named
 from silicast.serving.simulation import KvLink, ReplicaSpec, Simulation
 
 
@@ -91,7 +91,7 @@ class ServingCase:
         return self.simulation().run()
 
 
-def random_case(seed: int, policies: Sequence[str] = ("vllm-v1",)) -> ServingCase:
+def random_case(seed: int, policies: Sequence[str] = tuple(policies())) -> ServingCase:
     """Traffic, limits and engine of one simulation."""
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 60))
@@ -113,7 +113,12 @@ def random_case(seed: int, policies: Sequence[str] = ("vllm-v1",)) -> ServingCas
             asynchronous=bool(rng.random() < 0.5),
             stages=stages,
         ),
-        Limits(int(rng.integers(1, 40)), int(rng.integers(8, 600)), blocks),
+        Limits(
+            int(rng.integers(1, 40)),
+            int(rng.integers(8, 600)),
+            blocks,
+            prefix_caching=bool(rng.random() < 0.5),
+        ),
         policy=str(rng.choice(list(policies))),
         groups=int(rng.integers(2, 4)) if rng.random() < 0.2 else 1,
         replicas=int(rng.integers(2, 4)) if rng.random() < 0.3 else 1,

@@ -20,7 +20,7 @@ def times(records: Records) -> list[I64]:
 def single_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stretches of decode are run one step at a time."""
 
-    def stretch(self: Replica, plans: list, until_ns: int) -> object:  # noqa: ARG001
+    def stretch(self: Replica, plans: list, until_ns: int) -> object:
         return self._step(plans, 0)
 
     monkeypatch.setattr(Replica, "_stretch", stretch)
@@ -85,7 +85,9 @@ def test_steps_of_a_replica_do_not_overlap_and_hold_what_they_may() -> None:
         table = records.log.table()
         assert (table[:, 8] <= case.limits.blocks * case.groups).all()
         assert (table[:, 6] <= case.limits.sequences * case.groups).all()
-        assert (table[:, 4] + table[:, 5] <= case.limits.step_tokens * case.groups).all()
+        tokens = table[:, 4] + table[:, 5]
+        alone = table[:, 9] <= case.groups  # prompts that are not cut may be longer than the budget
+        assert (alone | (tokens <= case.limits.step_tokens * case.groups)).all()
         if case.prices.stages == 1:
             for number in range(case.replicas):
                 rows = table[table[:, 0] == number]

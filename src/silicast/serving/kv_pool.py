@@ -88,11 +88,14 @@ class KvLayout:
         return int(self.of_tokens(np.array([tokens]))[0])
 
 
-def blocks_of(deployment: Deployment, layout: KvLayout, step_tokens: int, sequences: int) -> int:
+def blocks_of(
+    deployment: Deployment, layout: KvLayout, step_tokens: int, sequences: int, share: float = 0.0
+) -> int:
     """Blocks that fit beside weights, results of the largest step and what the engine takes.
 
     Args:
         step_tokens: most new tokens of one step; ``sequences``: most of one step.
+        share: of memory that the engine may fill; 0 = its default.
     """
-    free = cache_capacity_bytes(deployment, step_tokens, sequences)
+    free = cache_capacity_bytes(deployment, step_tokens, sequences, share)
     return max(free // layout.block_bytes, 0)

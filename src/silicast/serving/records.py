@@ -49,7 +49,7 @@ class Gaps:
         """The same gaps, all longer by a factor."""
         values, counts = self.table()
         found = Gaps()
-        found._arrays.append((np.rint(values * factor).astype(np.int64), counts))  # noqa: SLF001
+        found._arrays.append((np.rint(values * factor).astype(np.int64), counts))
         return found
 
     def _flush(self) -> None:
@@ -105,7 +105,7 @@ class Records:
             np.full(count, -1, dtype=np.int64) for _ in range(5)
         )
         self.replica = np.full(count, -1, dtype=np.int64)
-        self.reused = np.zeros(count, dtype=np.int64)
+        self.reused = sequences.reused
         self.gaps, self.log = Gaps(), StepLog()
         self.end_ns = 0
 

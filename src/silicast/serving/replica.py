@@ -110,7 +110,7 @@ class Replica:
     def moved(self, request: int) -> None:
         """The cache of a sequence is elsewhere: its blocks are free."""
         group, blocks = self._handed.pop(request)
-        group.free += blocks
+        group.handed(request, blocks)
 
     @property
     def ready(self) -> bool:
@@ -302,7 +302,7 @@ class Replica:
                 own.cached[rows] += work.steps
                 own.made[rows] += work.steps
                 if work.steps > 1:
-                    wanted = group.layout.of_tokens(own.cached[rows])
+                    wanted = np.maximum(group.layout.of_tokens(own.cached[rows]), own.held[rows])
                     group.free -= int((wanted - own.held[rows]).sum())
                     own.held[rows] = wanted
                 self._token_ns[rows] = work.end_ns
@@ -312,11 +312,9 @@ class Replica:
     def _hand(self, rows: I64, group: Group, end_ns: int) -> None:
         """Complete prompts leave; their blocks are held until their caches have moved."""
         assert self._hand_over is not None
-        held = self.sequences.held
         for request in rows.tolist():
             group.running.remove(request)
-            self._handed[request] = (group, int(held[request]))
-            held[request] = 0
+            self._handed[request] = (group, group.hand(request))
             self.outstanding -= 1
             self._hand_over(request, self, end_ns)
 

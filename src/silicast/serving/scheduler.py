@@ -7,8 +7,10 @@ those that run, and the blocks that are free; never how long an output will be.
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, final
 
@@ -17,6 +19,8 @@ import numpy as np
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
 from silicast.serving.kv_pool import KvLayout
+from silicast.serving.prefix_cache import PrefixCache
+from silicast.serving.requests import Content
 
 
 @final
@@ -38,7 +42,7 @@ class Limits:
     blocks: int
     model_tokens: int = 1 << 30
     prefix_caching: bool = False
-    options: dict[str, float] = field(default_factory=dict)
+    options: Mapping[str, float | str] = field(default_factory=dict)
 
 
 @final
@@ -47,17 +51,20 @@ class Sequences:
 
     Attributes:
         prompt: tokens of the prompt; ``limit``: of output, as the client states it at most.
+        content: what prompts share, if that is known.
         todo: tokens to be cached before the next one comes: the prompt, after a preemption with
             what was generated before.
-        cached: tokens whose keys and values are there; ``made``: generated; ``held``: blocks.
+        cached: tokens whose keys and values are there; ``made``: generated; ``held``: blocks to
+            which it refers, shared ones too.
+        reused: tokens of the prompt that were found in a cache.
     """
 
-    def __init__(self, prompt: I64, limit: I64) -> None:
+    def __init__(self, prompt: I64, limit: I64, content: Content | None = None) -> None:
         count = len(prompt)
-        self.prompt, self.limit = prompt, limit
+        self.prompt, self.limit, self.content = prompt, limit, content
         self.todo = prompt.copy()
-        self.cached, self.made, self.held, self.preemptions = (
-            np.zeros(count, dtype=np.int64) for _ in range(4)
+        self.cached, self.made, self.held, self.preemptions, self.reused = (
+            np.zeros(count, dtype=np.int64) for _ in range(5)
         )
 
 
@@ -87,7 +94,9 @@ class Group:
     Attributes:
         waiting: arrived, the first to be served first; ``running``: in order of admission.
         filling: those of ``running`` whose prompts are not complete, in that order.
-        free: blocks.
+        flying: those that a step under way holds.
+        free: blocks that can be had: unused ones, and cached ones to which nobody refers.
+        prefix: what earlier requests left; None = nothing is kept.
     """
 
     def __init__(self, sequences: Sequences, layout: KvLayout, limits: Limits) -> None:
@@ -97,6 +106,9 @@ class Group:
         self.filling: list[int] = []
         self.flying: set[int] = set()
         self.free = limits.blocks
+        self.prefix: PrefixCache | None = None
+        if limits.prefix_caching:
+            self.prefix = PrefixCache(sequences.content, sequences.prompt, layout)
 
     def grow(self, request: int, tokens: int) -> bool:
         """Takes the blocks for ``tokens`` cached tokens in all; False if they are not free."""
@@ -109,30 +121,118 @@ class Group:
             self.free -= more
         return True
 
-    def release(self, request: int) -> None:
-        """Gives back the blocks of a sequence."""
-        held = self.sequences.held
-        self.free += int(held[request])
-        held[request] = 0
+    def advance(self, requests: list[int]) -> bool:
+        """Takes the blocks for one more token of each; False, and none, if they are not free."""
+        own, rows = self.sequences, np.array(requests, dtype=np.int64)
+        wanted = np.maximum(self.layout.of_tokens(own.cached[rows] + 1), own.held[rows])
+        more = int((wanted - own.held[rows]).sum())
+        if more > self.free:
+            return False
+        own.held[rows] = wanted
+        self.free -= more
+        return True
 
-    def start(self, request: int) -> None:
-        """A sequence that waited runs; its prompt is not complete."""
-        self.running.append(request)
-        self.filling.append(request)
+    def lookup(self, request: int) -> tuple[int, int]:
+        """Tokens of a waiting request that are cached, and how many of their blocks others hold:
+        it needs the blocks of all its tokens, without those, to be free.
+        """
+        if self.prefix is None:
+            return 0, 0
+        self._settle(self.prefix)
+        return self.prefix.lookup(request, int(self.sequences.todo[request]))
 
-    def preempt(self, request: int) -> None:
-        """A running sequence loses its blocks and waits again, first in the queue; its prompt and
-        what it generated are computed again.
+    def start(self, request: int, reused: int = 0) -> None:
+        """A sequence that waited runs; its prompt is not complete.
+
+        Args:
+            reused: tokens of it that :meth:`lookup` has just found.
         """
         own = self.sequences
-        self.release(request)
+        self.running.append(request)
+        self.filling.append(request)
+        if reused and self.prefix is not None:
+            self.free -= self.prefix.pin(request, reused)
+            own.cached[request], own.held[request] = reused, self.layout.of_one(reused)
+        if not own.preemptions[request]:
+            own.reused[request] = reused
+
+    def publish(self, request: int, tokens: int) -> None:
+        """Others may use what is cached of the first ``tokens`` of a running sequence."""
+        prefix = self.prefix
+        if prefix is not None and prefix.shares:
+            self._settle(prefix)
+            self.free += prefix.publish(request, min(tokens, prefix.shared_tokens(request)))
+
+    def release(self, request: int, *, keep: bool = True) -> None:
+        """Gives back the blocks of a sequence.
+
+        Args:
+            keep: later ones may find what it has computed, until its blocks are needed.
+        """
+        own, prefix = self.sequences, self.prefix
+        held = int(own.held[request])
+        if prefix is not None and (prefix.shares or prefix.idle or prefix.blocks(request)):
+            self._leave(prefix, request, keep=keep)
+            return
+        self.free += held
+        own.held[request] = 0
+
+    def _leave(self, prefix: PrefixCache, request: int, *, keep: bool) -> None:
+        own = self.sequences
+        self._settle(prefix)
+        if keep:
+            self.free += prefix.publish(request, int(own.cached[request]))
+        self.free += int(own.held[request]) - prefix.blocks(request)
+        own.held[request] = 0
+        self.free += prefix.unpin(request)
+
+    def hand(self, request: int) -> int:
+        """A sequence goes on elsewhere; returns its own blocks, which stay until it has moved."""
+        own, prefix = self.sequences, self.prefix
+        blocks = int(own.held[request])
+        if prefix is not None:
+            self._settle(prefix)
+            if prefix.shares:
+                self.free += prefix.publish(request, int(own.cached[request]))
+            blocks -= prefix.blocks(request)
+        own.held[request] = 0
+        return blocks
+
+    def handed(self, request: int, blocks: int) -> None:
+        """It has moved: what :meth:`hand` returned is free."""
+        self.free += blocks
+        if self.prefix is not None:
+            self._settle(self.prefix)
+            self.free += self.prefix.unpin(request)
+
+    def _settle(self, prefix: PrefixCache) -> None:
+        """Blocks that were taken since are no longer cached."""
+        if prefix.idle > self.free:
+            prefix.evict(prefix.idle - self.free)
+
+    def preempt(self, request: int, *, keep: bool = True, last: bool = False) -> None:
+        """A running sequence loses its blocks and waits again; its prompt and what it generated
+        are computed again, but for what is still cached by then.
+
+        Args:
+            keep: as of :meth:`release`.
+            last: it waits behind all others; else before them.
+        """
+        own = self.sequences
+        if self.prefix is not None:
+            self._leave(self.prefix, request, keep=keep)
+        else:
+            self.release(request)
         self.running.remove(request)
         if request in self.filling:
             self.filling.remove(request)
         own.cached[request] = 0
         own.todo[request] = own.prompt[request] + own.made[request]
         own.preemptions[request] += 1
-        self.waiting.appendleft(request)
+        if last:
+            self.waiting.append(request)
+        else:
+            self.waiting.appendleft(request)
 
     def decoding(self) -> list[int]:
         """Running sequences whose prompts are complete and that no step under way holds."""
@@ -141,13 +241,25 @@ class Group:
         kept = self.flying.union(self.filling)
         return [each for each in self.running if each not in kept]
 
+    def promised(self) -> int:
+        """Blocks that running sequences would still take if each came to its limit."""
+        own, rows = self.sequences, np.array(self.running, dtype=np.int64)
+        final_ = self.layout.of_tokens(own.prompt[rows] + own.limit[rows])
+        return int(np.maximum(final_ - own.held[rows], 0).sum())
+
+    def wasted_tokens(self) -> int:
+        """Room of held blocks that holds no token: the ends of last blocks, and reservations."""
+        own, rows = self.sequences, np.array(self.running, dtype=np.int64)
+        return int((own.held[rows] * self.layout.block_tokens - own.cached[rows]).sum())
+
     def steps_to_full(self, decode: I64, most: int) -> int:
         """Decode steps, up to ``most``, for which blocks are free."""
         own, layout = self.sequences, self.layout
-        cached, held = own.cached[decode], int(own.held[decode].sum())
+        cached, held = own.cached[decode], own.held[decode]
 
         def fits(steps: int) -> bool:
-            return int(layout.of_tokens(cached + steps).sum()) - held <= self.free
+            more = np.maximum(layout.of_tokens(cached + steps) - held, 0)
+            return int(more.sum()) <= self.free
 
         if fits(most):
             return most
@@ -167,10 +279,12 @@ class Scheduler(ABC):
     """
 
     name: ClassVar[str]
-    in_order: ClassVar[bool] = True
+    in_order: bool = True
 
     def __init__(self, group: Group) -> None:
         self.group = group
+        self._preempted = False
+        self._watched: tuple[int, int] | None = None
 
     @abstractmethod
     def schedule(self) -> StepPlan:
@@ -182,7 +296,94 @@ class Scheduler(ABC):
         """Decode steps for which this plan of decode alone would be made again, unless a sequence
         arrives or ends; blocks aside.
         """
-        return 1 << 40
+        return 0 if self._preempted else 1 << 40
+
+    def number(self, option: str, default: float) -> float:
+        """A switch of the policy.
+
+        Raises:
+            SilicastError: it is a word.
+        """
+        value = self.group.limits.options.get(option, default)
+        if isinstance(value, str):
+            raise SilicastError(
+                f"expected a number, found {value[:40]!r}", field=f"engine.options.{option}"
+            )
+        return value
+
+    def word(self, option: str, *allowed: str) -> str:
+        """A switch whose values have names; the first is the default.
+
+        Raises:
+            SilicastError: another value.
+        """
+        value = self.group.limits.options.get(option, allowed[0])
+        if value not in allowed:
+            raise SilicastError(
+                f"expected {' or '.join(allowed)}, found {str(value)[:40]!r}",
+                field=f"engine.options.{option}",
+            )
+        return str(value)
+
+    def decode(self, plan: StepPlan) -> None:
+        """Every decoding sequence comes a token further; where a block is missing, the sequence
+        that was admitted last is preempted.
+        """
+        decoding = list(self.group.decoding())
+        if self.group.advance(decoding):
+            plan.decode = decoding
+            return
+        for request in decoding:
+            self.run(plan, request, 1, decodes=True)
+
+    def run(self, plan: StepPlan, request: int, new: int, *, decodes: bool = False) -> bool:
+        """A running sequence gets new tokens; False if it was preempted, now or before, since no
+        block was left.
+        """
+        group, own = self.group, self.group.sequences
+        if not own.held[request]:
+            return False
+        while not group.grow(request, int(own.cached[request]) + new):
+            last = next(each for each in reversed(group.running) if each not in group.flying)
+            if last in plan.decode:
+                plan.decode.remove(last)
+            plan.prefill = [pair for pair in plan.prefill if pair[0] != last]
+            group.preempt(last)
+            self._preempted = True
+            if last == request:
+                return False
+        if decodes:
+            plan.decode.append(request)
+        else:
+            plan.prefill.append((request, new))
+        return True
+
+    def admit(self, plan: StepPlan, new: int, reused: int = 0, hold: int = 0) -> None:
+        """The first that waits starts with ``new`` tokens, whose blocks are free.
+
+        Args:
+            reused: tokens of it that were found in the cache.
+            hold: tokens for which it takes blocks at once; 0 = for ``new`` alone.
+        """
+        group = self.group
+        request = group.waiting.popleft()
+        group.start(request, reused)
+        group.grow(request, hold or reused + new)
+        plan.prefill.append((request, new))
+
+    def decoded(self) -> int:
+        """Decode steps since :meth:`watch`: a plan may have been run many times."""
+        if self._watched is None:
+            return 0
+        request, made = self._watched
+        return int(self.group.sequences.made[request]) - made
+
+    def watch(self, plan: StepPlan) -> None:
+        """Counts the steps of a plan from now on."""
+        self._watched = None
+        if plan.decode:
+            first = plan.decode[0]
+            self._watched = (first, int(self.group.sequences.made[first]))
 
 
 _REGISTRY: dict[str, type[Scheduler]] = {}
@@ -196,20 +397,25 @@ def register(cls: type[Scheduler]) -> type[Scheduler]:
     return cls
 
 
+def policies() -> list[str]:
+    """Names of all policies: the files of :mod:`silicast.serving.engines`."""
+    folder = importlib.import_module("silicast.serving.engines").__path__
+    return sorted(each.name.replace("_", "-") for each in pkgutil.iter_modules(folder))
+
+
 def scheduler_named(name: str) -> type[Scheduler]:
     """The policy of a name; its module is imported on first use.
 
     Raises:
         SilicastError: there is none.
     """
+    if name not in _REGISTRY and name in policies():
+        importlib.import_module(f"silicast.serving.engines.{name.replace('-', '_')}")
     if name not in _REGISTRY:
-        module = f"silicast.serving.engines.{name.replace('-', '_')}"
-        try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name != module:
-                raise
-            raise SilicastError(
-                f"no scheduling policy {name!r}", kind="unknown_name", field="engine.serving.policy"
-            ) from None
+        raise SilicastError(
+            f"no scheduling policy {name[:80]!r}",
+            kind="unknown_name",
+            field="engine.options.policy",
+            hint=f"known: {', '.join(policies())}",
+        )
     return _REGISTRY[name]

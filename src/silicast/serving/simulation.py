@@ -94,7 +94,7 @@ class Simulation:
         link: KvLink | None = None,
     ) -> None:
         self.requests = requests
-        self.sequences = Sequences(requests.input_tokens, requests.output_tokens)
+        self.sequences = Sequences(requests.input_tokens, requests.output_tokens, requests.content)
         self.records = Records(requests, self.sequences)
         self._specs, self._link = list(specs), link
         self._router = router(requests, seed)

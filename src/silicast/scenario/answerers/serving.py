@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, final
 
-from silicast.core.errors import unmodelled
 from silicast.scenario.answer import Answer
 from silicast.scenario.answerer import Answerer, not_yet, register
 from silicast.scenario.decode import Scenario
@@ -71,12 +70,6 @@ def prepared(scenario: Scenario) -> Prepared:
     if others:
         raise not_yet("several pools", "pools")
     traffic = traffic_of(work, scenario.raw.seed or 0, scenario.folder)
-    if traffic.requests.content is not None:
-        raise unmodelled(
-            "prompts that begin alike",
-            "workload",
-            "prefix.cache = false has none of them reused",
-        )
     cluster = scenario.raw.cluster
     served = Served(
         pool.deployment, pool.spec, traffic.requests, pool.count, work.slo,
