@@ -58,6 +58,7 @@ def estimated_knee(spec: ReplicaSpec, requests: Requests, replicas: int = 1) -> 
     """
     prompt = max(round(float(requests.input_tokens.mean())), 1)
     more = max(float(requests.output_tokens.mean()) - 1.0, 0.0)
+    steps = more / spec.tokens_a_step
     middle = prompt + round(more / 2.0)
     limits, prices = spec.limits, spec.prices
     each = max(spec.layout.of_one(middle), 1)
@@ -69,7 +70,7 @@ def estimated_knee(spec: ReplicaSpec, requests: Requests, replicas: int = 1) -> 
         step_s = prices.gap_s + max(step.pass_s, step.work_s)
         if not prices.asynchronous:
             step_s = prices.gap_s + step.pass_s + step.work_s
-        rate = 1.0 / (prefill_s + more * step_s / flight)
+        rate = 1.0 / (prefill_s + steps * step_s / flight)
         found.append((rate * rate / flight, rate, flight))
     scale = spec.groups * replicas
     _, rate, flight = max(found)

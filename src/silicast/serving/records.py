@@ -96,6 +96,8 @@ class Records:
         reused: prompt tokens found in a cache.
         gaps: between tokens of a sequence, of all.
         log: steps.
+        verified: times that a step verified the drafts of a sequence; ``accepted``: tokens that
+            these brought, one each beside the drafted ones.
     """
 
     def __init__(self, requests: Requests, sequences: Sequences) -> None:
@@ -107,7 +109,7 @@ class Records:
         self.replica = np.full(count, -1, dtype=np.int64)
         self.reused = sequences.reused
         self.gaps, self.log = Gaps(), StepLog()
-        self.end_ns = 0
+        self.verified = self.accepted = self.end_ns = 0
 
     def stretched(self, factor: float) -> Records:
         """The same run with a clock that goes slower by a factor; steps aside."""

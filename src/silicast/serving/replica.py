@@ -17,6 +17,7 @@ from silicast.composition.stepper import Run, Stepper
 from silicast.core.numerics import I64
 from silicast.serving.records import Records
 from silicast.serving.scheduler import Group, Scheduler, Sequences, StepPlan
+from silicast.serving.speculation import Acceptance
 
 Role = Literal["", "prefill", "decode"]
 """What a replica does; "" = both."""
@@ -56,6 +57,7 @@ class Replica:
         role: what it does.
         hand_over: called as ``hand_over(request, self, end_ns)`` when a prompt is complete, where
             nothing is decoded.
+        accepted: how many drafted tokens a step adds; None = none are drafted.
     """
 
     def __init__(
@@ -69,12 +71,14 @@ class Replica:
         finish: Callable[[int, int], None],
         role: Role = "",
         hand_over: Callable[[int, Replica, int], None] | None = None,
+        accepted: Acceptance | None = None,
     ) -> None:
         self.number, self.stepper, self.schedulers = number, stepper, list(schedulers)
         self.groups = [each.group for each in schedulers]
         self.sequences: Sequences = self.groups[0].sequences
         self._goals, self._records, self._back_ns = goals, records, back_ns
         self._finish, self.role, self._hand_over = finish, role, hand_over
+        self._accepted = accepted
         self._handed: dict[int, tuple[Group, int]] = {}
         self._joining: deque[tuple[Group, int]] = deque()
         self._arrived: deque[tuple[int, int, Group]] = deque()
@@ -170,7 +174,7 @@ class Replica:
             group.flying.discard(request)
         if not any(plan.prefill or plan.decode for plan in plans):
             return False
-        single = self.stepper.in_flight == 1
+        single = self.stepper.in_flight == 1 and self._accepted is None
         if single and not any(plan.prefill for plan in plans):
             if self._arrived:  # the step after the next one sees them
                 until_ns = self._arrived[0][0]
@@ -299,8 +303,11 @@ class Replica:
                 self._gap(rows, work.end_ns if ends is None else int(ends[0]))
                 if ends is not None and work.steps > 1:
                     records.gaps.add_each(np.diff(ends), len(rows))
-                own.cached[rows] += work.steps
-                own.made[rows] += work.steps
+                tokens: int | I64 = work.steps
+                if self._accepted is not None:
+                    tokens = self._drawn(rows)
+                own.cached[rows] += tokens
+                own.made[rows] += tokens
                 if work.steps > 1:
                     wanted = np.maximum(group.layout.of_tokens(own.cached[rows]), own.held[rows])
                     group.free -= int((wanted - own.held[rows]).sum())
@@ -308,6 +315,15 @@ class Replica:
                 self._token_ns[rows] = work.end_ns
                 ended += self._done(rows, group, work.end_ns)
         return ended
+
+    def _drawn(self, rows: I64) -> I64:
+        """Tokens of a step with drafts; what goes beyond a request's end is dropped."""
+        assert self._accepted is not None
+        made = self.sequences.made[rows]
+        tokens = self._accepted.tokens(rows, made)
+        self._records.verified += len(rows)
+        self._records.accepted += int(tokens.sum())
+        return np.minimum(tokens, self._goals[rows] - made)
 
     def _hand(self, rows: I64, group: Group, end_ns: int) -> None:
         """Complete prompts leave; their blocks are held until their caches have moved."""

@@ -33,6 +33,8 @@ class Limits:
         step_tokens: most new tokens of one step.
         blocks: of the KV cache.
         model_tokens: longest sequence.
+        drafted: tokens that a step verifies for each decoding sequence beside the one it makes;
+            room for them is held while it decodes.
         prefix_caching: prompts that begin alike share blocks.
         options: further switches of the policy, by name.
     """
@@ -41,6 +43,7 @@ class Limits:
     step_tokens: int
     blocks: int
     model_tokens: int = 1 << 30
+    drafted: int = 0
     prefix_caching: bool = False
     options: Mapping[str, float | str] = field(default_factory=dict)
 
@@ -75,16 +78,18 @@ class StepPlan:
 
     Attributes:
         prefill: (request, new tokens).
-        decode: requests that come one token further.
+        decode: requests that come a token further, or several where some are drafted.
+        each: new tokens of each of the latter that the step looks at.
     """
 
     prefill: list[tuple[int, int]]
     decode: list[int]
+    each: int = 1
 
     @property
     def tokens(self) -> int:
         """New tokens of the step."""
-        return len(self.decode) + sum(new for _, new in self.prefill)
+        return len(self.decode) * self.each + sum(new for _, new in self.prefill)
 
 
 @final
@@ -122,9 +127,12 @@ class Group:
         return True
 
     def advance(self, requests: list[int]) -> bool:
-        """Takes the blocks for one more token of each; False, and none, if they are not free."""
+        """Takes the blocks for one more token of each, and for what is drafted; False, and none, if
+        they are not free.
+        """
         own, rows = self.sequences, np.array(requests, dtype=np.int64)
-        wanted = np.maximum(self.layout.of_tokens(own.cached[rows] + 1), own.held[rows])
+        tokens = own.cached[rows] + 1 + self.limits.drafted
+        wanted = np.maximum(self.layout.of_tokens(tokens), own.held[rows])
         more = int((wanted - own.held[rows]).sum())
         if more > self.free:
             return False
@@ -286,6 +294,10 @@ class Scheduler(ABC):
         self._preempted = False
         self._watched: tuple[int, int] | None = None
 
+    def empty(self) -> StepPlan:
+        """A plan without anything."""
+        return StepPlan([], [], 1 + self.group.limits.drafted)
+
     @abstractmethod
     def schedule(self) -> StepPlan:
         """What the next step runs; blocks are taken and sequences started or preempted. An empty
@@ -334,7 +346,7 @@ class Scheduler(ABC):
             plan.decode = decoding
             return
         for request in decoding:
-            self.run(plan, request, 1, decodes=True)
+            self.run(plan, request, plan.each, decodes=True)
 
     def run(self, plan: StepPlan, request: int, new: int, *, decodes: bool = False) -> bool:
         """A running sequence gets new tokens; False if it was preempted, now or before, since no

@@ -24,6 +24,7 @@ from silicast.serving.replica import Replica, Role
 from silicast.serving.requests import Requests
 from silicast.serving.routers import LeastLoaded, RoundRobin, Router
 from silicast.serving.scheduler import Group, Limits, Scheduler, Sequences
+from silicast.serving.speculation import Acceptance
 
 _DONE, _SEND, _MOVED, _ARRIVE, _WAKE, _END = range(6)
 
@@ -39,6 +40,7 @@ class ReplicaSpec:
         front_ns: what an engine's one front process takes for a request, before it can be
             scheduled; ``front_token_ns``: on top, per token of the prompt.
         back_ns: from the end of a step until the client has its token.
+        accepted: drafted tokens that a step adds; None = none are drafted.
     """
 
     prices: Prices
@@ -50,6 +52,12 @@ class ReplicaSpec:
     front_token_ns: int = 0
     back_ns: int = 0
     role: Role = ""
+    accepted: Acceptance | None = None
+
+    @property
+    def tokens_a_step(self) -> float:
+        """Tokens that a decoding sequence gains in a step, on average."""
+        return 1.0 if self.accepted is None else self.accepted.mean
 
 
 @final
@@ -245,6 +253,7 @@ class Simulation:
             self._finished,
             spec.role,
             self._hand_over,
+            spec.accepted,
         )
 
     def _check(self) -> None:
@@ -259,6 +268,7 @@ class Simulation:
         for spec in self._specs:
             prompts, outputs = self.requests.input_tokens, self.requests.output_tokens
             longest = int((prompts if spec.role == "prefill" else prompts + outputs).max())
+            longest += spec.limits.drafted
             blocks = spec.layout.of_one(longest)
             if blocks > spec.limits.blocks:
                 raise SilicastError(

@@ -31,7 +31,7 @@ class LightLlm(Scheduler):
     def schedule(self) -> StepPlan:
         """See :class:`~silicast.serving.scheduler.Scheduler`."""
         group = self.group
-        plan = StepPlan([], [])
+        plan = self.empty()
         self._left -= self.decoded()
         if self._left < 0:  # looks at an empty queue lie behind
             self._left %= self._period

@@ -22,7 +22,7 @@ class Orca(Scheduler):
     def schedule(self) -> StepPlan:
         """See :class:`~silicast.serving.scheduler.Scheduler`."""
         group, own = self.group, self.group.sequences
-        plan = StepPlan([], [])
+        plan = self.empty()
         self.decode(plan)
         while group.waiting and len(group.running) < group.limits.sequences:
             request = group.waiting[0]

@@ -28,9 +28,9 @@ class Sarathi(Scheduler):
     def schedule(self) -> StepPlan:
         """See :class:`~silicast.serving.scheduler.Scheduler`."""
         group, own = self.group, self.group.sequences
-        plan, self._preempted = StepPlan([], []), False
+        plan, self._preempted = self.empty(), False
         self.decode(plan)
-        budget = group.limits.step_tokens - len(plan.decode)
+        budget = group.limits.step_tokens - plan.tokens
         for request in list(group.filling):
             if request in group.flying or budget < 1:
                 continue

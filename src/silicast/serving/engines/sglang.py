@@ -54,7 +54,7 @@ class Sglang(Scheduler):
 
     def schedule(self) -> StepPlan:
         """See :class:`~silicast.serving.scheduler.Scheduler`."""
-        group, plan = self.group, StepPlan([], [])
+        group, plan = self.group, self.empty()
         self._arrive()
         if group.filling or (group.waiting and not self._full):
             self._prefill(plan)
@@ -92,7 +92,7 @@ class Sglang(Scheduler):
         group, own = self.group, self.group.sequences
         page = group.layout.block_tokens
         decoding = group.decoding()
-        chunk = group.limits.step_tokens - (len(decoding) if self._mixed else 0)
+        chunk = group.limits.step_tokens - (len(decoding) * plan.each if self._mixed else 0)
         reckoned = self._to_come([each for each in group.running if each not in group.filling])
         for request in list(group.filling):
             if request in group.flying:

@@ -22,7 +22,7 @@ class Static(Scheduler):
     def schedule(self) -> StepPlan:
         """See :class:`~silicast.serving.scheduler.Scheduler`."""
         group, own = self.group, self.group.sequences
-        plan = StepPlan([], [])
+        plan = self.empty()
         if group.running:
             self.decode(plan)
             return plan

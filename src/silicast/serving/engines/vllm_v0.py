@@ -28,7 +28,7 @@ class VllmV0(Scheduler):
     def schedule(self) -> StepPlan:
         """See :class:`~silicast.serving.scheduler.Scheduler`."""
         group, own = self.group, self.group.sequences
-        plan, self._preempted = StepPlan([], []), False
+        plan, self._preempted = self.empty(), False
         budget = group.limits.step_tokens
         while group.waiting and len(group.running) < group.limits.sequences:
             request = group.waiting[0]

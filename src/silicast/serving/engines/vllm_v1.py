@@ -34,13 +34,13 @@ class VllmV1(Scheduler):
     def schedule(self) -> StepPlan:
         """See :class:`~silicast.serving.scheduler.Scheduler`."""
         group, own = self.group, self.group.sequences
-        plan, self._preempted = StepPlan([], []), False
+        plan, self._preempted = self.empty(), False
         budget = group.limits.step_tokens
-        decoding = group.decoding()[:budget]
+        decoding = group.decoding()[: max(budget // plan.each, 1)]
         order = [each for each in group.filling if each not in group.flying]
         if len(order) < 2 and group.advance(decoding):  # the one in prefill was admitted last
             plan.decode = decoding
-            budget -= len(decoding)
+            budget -= plan.tokens
         else:
             order = [each for each in group.running if each not in group.flying]
         filling = set(group.filling)
@@ -48,7 +48,8 @@ class VllmV1(Scheduler):
             if budget < 1:
                 break
             if request not in filling:
-                budget -= self.run(plan, request, 1, decodes=True)
+                if budget >= plan.each or not plan.tokens:
+                    budget -= plan.each * self.run(plan, request, plan.each, decodes=True)
                 continue
             new = min(int(own.todo[request] - own.cached[request]), self._most, budget)
             if self.run(plan, request, new):
