@@ -34,6 +34,8 @@ from silicast.workload.model import ModelConfig
 
 LONG = 4096
 """Tokens of a context in which attention's arithmetic is set against what it reads."""
+REMEMBERED = 4096
+"""Host work of so many kinds of steps is remembered."""
 
 
 @final
@@ -179,6 +181,7 @@ class SpeculativePrices:
     ) -> None:
         self.target, self.drafter, self.drafts = target, drafter, drafts
         self.verified, self.share = verified, share
+        self._works: dict[tuple[int, int, int], float] = {}
 
     @property
     def graph(self) -> StageGraph:
@@ -205,13 +208,10 @@ class SpeculativePrices:
         Args:
             elsewhere: new tokens of the other groups of attention_dp, drafts included.
         """
-        found = self.target.price(prefill, decode_kv, elsewhere)
-        work_s = found.work_s
-        if len(decode_kv):
-            wide = self.target.price(prefill, self.rows(decode_kv), elsewhere)
-            found = max(found, wide, key=lambda each: each.pass_s)
+        found = self.target.price(prefill, self.rows(decode_kv), elsewhere)
         *before, last = found.stages_s
         last += self.drafting_s(prefill, decode_kv, elsewhere)
+        work_s = self._work_s(prefill, len(decode_kv))
         return replace(found, stages_s=(*before, last), work_s=work_s)
 
     def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
@@ -233,16 +233,31 @@ class SpeculativePrices:
     def drafting_s(
         self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
     ) -> float:
-        """All passes of the drafter in a step."""
+        """All passes of the drafter in a step; its sequences are taken as alike."""
         drafter = self.drafter
         if drafter is None:
             return 0.0
-        first = drafter.price(prefill, np.repeat(decode_kv // self.verified, self.verified), elsewhere)
+        sequences = len(decode_kv)
+        mean = int(decode_kv.sum()) // max(sequences, 1)
+        first = drafter.price(
+            prefill, np.full(sequences * self.verified, mean // self.verified), elsewhere
+        )
         found: float = first.pass_s + drafter.gap_s
         if self.drafts > 1:
-            ends = np.array([total for _, total in prefill], dtype=np.int64)
-            lengths = np.concatenate((decode_kv + self.drafts // 2, ends))
+            ends = sum(total for _, total in prefill)
+            sequences += len(prefill)
+            mean = (int(decode_kv.sum()) + ends) // sequences + self.drafts // 2
             beside = elsewhere // self.verified if elsewhere > 0 else elsewhere
-            later = drafter.price((), lengths, beside)
+            later = drafter.price((), np.full(sequences, mean), beside)
             found += (self.drafts - 1) * (later.pass_s + drafter.gap_s)
         return found
+
+    def _work_s(self, prefill: Sequence[tuple[int, int]], sequences: int) -> float:
+        """The host's work, which knows sequences and prompts, not drafts."""
+        key = (len(prefill), sum(new for new, _ in prefill), sequences)
+        if key not in self._works:
+            if len(self._works) >= REMEMBERED:
+                self._works.clear()
+            alike = np.ones(sequences, dtype=np.int64)
+            self._works[key] = self.target.price(prefill, alike).work_s
+        return self._works[key]
