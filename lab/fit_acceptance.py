@@ -83,9 +83,10 @@ def from_first(chosen: Sequence[Series], decay: float) -> fitting.F:
 
 
 def percent(logs: fitting.F) -> dict[str, float]:
-    """Mean absolute error and bias."""
+    """Rows, mean absolute error and bias."""
     away = np.expm1(logs) * 100.0
-    return {"mape": round(float(np.abs(away).mean()), 1), "bias": round(float(away.mean()), 1)}
+    error, bias = float(np.abs(away).mean()), float(away.mean())
+    return {"rows": len(logs), "mape": round(error, 1), "bias": round(bias, 1)}
 
 
 def main() -> None:
@@ -106,7 +107,8 @@ def main() -> None:
         known = from_first(others, decay)
         scores[f"other methods, own first rate and decay of {method}"] = percent(known)
     scores["all, own first rate at every place"] = percent(from_first(every, 1.0))
-    fitting.show("acceptance length, percent", scores)
+    for name, row in scores.items():
+        print(f"{name:60s} {row}")
     about = fitting.card(
         "lab/fit_acceptance.py",
         [TABLE],
