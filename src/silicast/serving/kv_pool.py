@@ -59,6 +59,8 @@ class KvLayout:
                 knots[middle] = found
                 open_spans += [(first, middle), (middle, last)]
         lengths = sorted(knots)
+        if all(knots[each] == token * each for each in lengths):
+            lengths = [0, LONGEST]
         blocks = [knots[each] * 1000 // unit for each in lengths]
         return KvLayout(size, unit, np.array(lengths), np.array(blocks))
 
