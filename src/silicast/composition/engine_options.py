@@ -237,6 +237,8 @@ POLICY_SWITCHES = (
 """Switches that the scheduling policies read, as they are."""
 
 ALIASES: Mapping[str, str] = {
+    "scheduler": "policy",
+    "chunk_tokens": "max_num_batched_tokens",
     "max_running_requests": "max_num_seqs",
     "max_batch_size": "max_num_seqs",
     "chunked_prefill_size": "max_num_batched_tokens",

@@ -6,8 +6,8 @@ The scheduler alone runs on step times from layer times that were measured on th
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast, final
@@ -21,10 +21,13 @@ from silicast.composition.host_time import host_work_s
 from silicast.composition.step_prices import RunPrice, StepPrice, StepPrices
 from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device
+from silicast.scenario.simulated import Simulated
 from silicast.serving.deploy import replica_spec
+from silicast.serving.metrics import statistics_ms
 from silicast.serving.records import Records
 from silicast.serving.requests import Requests
 from silicast.serving.simulation import ReplicaSpec, Simulation
+from silicast.serving.step_mix import columns
 from silicast.validation.scorecard.suite import EVIDENCE, Scored, Suite
 from silicast.workload.models import find_model
 
@@ -189,15 +192,13 @@ def specs(data: Path) -> tuple[ReplicaSpec, ReplicaSpec]:
     limits = json.loads(meta["engine_kwargs"][0].as_py())
     blocks = json.loads(meta["kv_cache"][0].as_py())["num_gpu_blocks"]
     own = replica_spec(deployment(), sequences=limits["max_num_seqs"], blocks=blocks)
-    import dataclasses
-
-    own = dataclasses.replace(
+    own = replace(
         own,
-        limits=dataclasses.replace(own.limits, step_tokens=limits["max_num_batched_tokens"]),
+        limits=replace(own.limits, step_tokens=limits["max_num_batched_tokens"]),
         front_ns=0, front_token_ns=0, back_ns=0,  # measured at the engine's core
     )  # fmt: skip
     measured = cast("StepPrices", ProfilePrices(data, own.prices))
-    return dataclasses.replace(own, prices=measured), own
+    return replace(own, prices=measured), own
 
 
 def replayed(data: Path, spec: ReplicaSpec) -> Records:
@@ -206,3 +207,86 @@ def replayed(data: Path, spec: ReplicaSpec) -> Records:
     arrival = rows["arrival_s"].combine_chunks().cast("int64").to_numpy()
     sizes = (rows[name].to_numpy().astype(np.int64) for name in ("input_toks", "output_toks"))
     return Simulation(Requests.of(arrival - arrival.min(), *sizes), [spec]).run()
+
+
+def _score(data: Path, limit: int | None) -> list[Scored]:
+    """Means and 99th percentiles, each request, and how many requests run at each second."""
+    rows = _rows(data, "vllm_requests")
+    queued, first, last, tokens = (
+        rows[name].to_numpy()
+        for name in ("queued_ts", "first_token_ts", "last_token_ts", "output_toks")
+    )
+    truth = {
+        "ttft": first - queued, "tpot": (last - first) / (tokens - 1), "e2e": last - queued,
+    }  # fmt: skip
+    peer = _rows(data, "sim_requests")
+    order = np.argsort(peer["request id"].to_numpy())
+    theirs = {
+        name: peer[column].to_numpy()[order] * 1e-9
+        for name, column in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "latency"))
+    }
+    found: list[Scored] = []
+    for name, spec in zip(("scheduler", "own"), specs(data), strict=True):
+        records = replayed(data, spec)
+        ours = {"ttft": records.ttft_s(), "tpot": records.tpot_s(), "e2e": records.e2e_s()}
+        width = _width(records, spec) if name == "own" else {}
+        for statistic, of in (("mean", np.mean), ("p99", lambda times: np.quantile(times, 0.99))):
+            each = [
+                [float(of(times[metric])) * 1e3 for metric in NAMES]  # type: ignore[operator]
+                for times in (truth, ours, theirs)
+            ]
+            found.append(_scored(f"{name}_{statistic}_ms", *map(np.array, each), NAMES, width))
+        for metric in NAMES:
+            chosen = np.arange(len(tokens))[: limit or None]
+            each = [times[metric][chosen] * 1e3 for times in (truth, ours, theirs)]
+            found.append(
+                _scored(f"{name}_each_{metric}_ms", *map(np.array, each), (metric,), width)
+            )
+        if name == "scheduler":
+            found += [_running(data, records)]
+    return found
+
+
+def _width(records: Records, spec: ReplicaSpec) -> dict[str, tuple[float, float]]:
+    """Relative p05 and p95 of the mean of each latency."""
+    simulated = Simulated(deployment(), spec, lambda _: records)
+    found = simulated.metrics(statistics_ms)
+    return {
+        name: (one.p05 / one.estimate, one.p95 / one.estimate)
+        for name in NAMES
+        for one in (found[f"{name}_mean_ms"],)
+    }
+
+
+def _scored(
+    metric: str, measured: F64, ours: F64, theirs: F64, names: Sequence[str],
+    width: Mapping[str, tuple[float, float]],
+) -> Scored:  # fmt: skip
+    labels = np.resize(np.array(names), measured.shape)  # one each, or one for all
+    low, high = (
+        np.array([width.get(str(name), (np.nan, np.nan))[side] for name in labels])
+        for side in (0, 1)
+    )
+    return Scored(
+        metric, measured=measured, estimate=ours, p05=ours * low, p95=ours * high,
+        peers={"LLMServingSim": theirs},
+        groups={"device": np.full(len(measured), DEVICE), "latency": labels},
+    )  # fmt: skip
+
+
+def _running(data: Path, records: Records) -> Scored:
+    """Requests that run, each second in which some do."""
+    series = _rows(data, "vllm_timeseries")
+    seconds, measured = (series[name].to_numpy().astype(float) for name in ("t", "running"))
+    start, running = columns(records.log.table(), "start_ns", "running")
+    ours = running[np.searchsorted(start, seconds * 1e9, side="right") - 1].astype(float)
+    ours = np.where(seconds * 1e9 < records.end_ns, ours, 0.0)
+    kept = measured > 0
+    nothing = np.full(int(kept.sum()), np.nan)
+    return Scored(
+        "scheduler_running", measured=measured[kept], estimate=ours[kept], p05=nothing, p95=nothing,
+        groups={"device": np.full(int(kept.sum()), DEVICE)},
+    )  # fmt: skip
+
+
+SUITES = (Suite("serving-replay", TABLES, _score, both_tiers=False),)
