@@ -85,7 +85,9 @@ def rates_table(metrics: Metrics) -> RenderableType:
     for name in RATES:
         if name in metrics:
             shown = Shown(name, metrics[name])
-            rows.append([split_metric(name)[0], shown.value, "" if shown.exact else shown.interval])
+            words = split_metric(name)[0]
+            words += " a device" if name.endswith("_per_gpu") else ""
+            rows.append([words, shown.value, "" if shown.exact else shown.interval])
     return listing(columns, rows)
 
 
