@@ -68,7 +68,7 @@ class CurveTable:
     def _mark(self, place: int) -> str:
         curve = self._curve
         if curve.saturated is not None and place >= curve.saturated:
-            return "saturated"
+            return "full"
         return "knee" if place == curve.knee else ""
 
 
