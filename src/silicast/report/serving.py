@@ -40,7 +40,10 @@ class LatencyTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draws it at the width that there is."""
+        spread: Sequence[str]
         spread = ("mean", "p90", "p99") if options.max_width >= WIDE else ("mean", "p99")
+        if all(each["p05"] == each["p95"] for each in self._metrics.values()):
+            spread = ()
         narrow = options.max_width < NARROW
         statistics = [name for name in STATISTICS if not (narrow and name == "p95")]
         columns = {"": "left"}
@@ -80,15 +83,16 @@ def partial_report(head: str, values: Mapping[str, float]) -> RenderableType:
 
 def rates_table(metrics: Metrics) -> RenderableType:
     """Throughput, one line each."""
-    columns = {"": "left", "estimate": "right", "90 % interval": "right"}
+    known = [name for name in RATES if name in metrics]
+    columns = {"": "left", "estimate": "right"}
+    if any(metrics[name]["p05"] != metrics[name]["p95"] for name in known):
+        columns["90 % interval"] = "right"
     rows = []
-    for name in RATES:
-        if name in metrics:
-            shown = Shown(name, metrics[name])
-            words = split_metric(name)[0]
-            words += " a device" if name.endswith("_per_gpu") else ""
-            rows.append([words, shown.value, "" if shown.exact else shown.interval])
-    return listing(columns, rows)
+    for name in known:
+        shown = Shown(name, metrics[name])
+        words = split_metric(name)[0] + (" a device" if name.endswith("_per_gpu") else "")
+        rows.append([words, shown.value, "" if shown.exact else shown.interval])
+    return listing(columns, [row[: len(columns)] for row in rows])
 
 
 def serving_lines(answer: Mapping[str, Any]) -> Iterator[str]:
