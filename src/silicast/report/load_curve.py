@@ -98,7 +98,8 @@ def curve_lines(curve: Curve) -> Iterator[str]:
             f"{knee['concurrency']:,.0f} in flight"
         )
     if curve.saturated is not None:
-        yield f"saturated from {answered[curve.saturated][0]:g} {unit} on: the queue grows without end"
+        first = answered[curve.saturated][0]
+        yield f"full: from {first:g} {unit} on the queue grows without end"
     for load, found in curve.points:
         if isinstance(found, SilicastError):
             yield f"{load:g} {unit}: {found}"
@@ -188,8 +189,15 @@ def write_plot(path: Path, curve: Curve, head: str) -> None:
     left, right = figure.subplots(1, 2)
     answered = curve.answered
     rates = [answer.metrics["requests_per_s"].estimate for _, answer in answered]
-    _draw(left, rates, [a for _, a in answered], {"e2e_mean_ms": "E2E mean", "e2e_p99_ms": "E2E p99"})
-    _draw(right, rates, [a for _, a in answered], {"ttft_p99_ms": "TTFT p99", "tpot_mean_ms": "TPOT mean"})
+    _draw(
+        left, rates, [a for _, a in answered], {"e2e_mean_ms": "E2E mean", "e2e_p99_ms": "E2E p99"}
+    )
+    _draw(
+        right,
+        rates,
+        [a for _, a in answered],
+        {"ttft_p99_ms": "TTFT p99", "tpot_mean_ms": "TPOT mean"},
+    )
     for axes in (left, right):
         if curve.knee is not None:
             axes.axvline(rates[curve.knee], color="0.5", linestyle=":", linewidth=1.0)
@@ -209,7 +217,9 @@ def write_plot(path: Path, curve: Curve, head: str) -> None:
         figure.savefig(file, format=path.suffix[1:], dpi=150, metadata=_undated(path))
 
 
-def _draw(axes: Any, rates: Sequence[float], answers: Sequence[Any], names: Mapping[str, str]) -> None:
+def _draw(
+    axes: Any, rates: Sequence[float], answers: Sequence[Any], names: Mapping[str, str]
+) -> None:
     for number, (name, label) in enumerate(names.items()):
         beliefs = [answer.metrics[name] for answer in answers]
         color = ("C0", "C1")[number]

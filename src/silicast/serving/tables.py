@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from silicast.core.numerics import F64, I64
-from silicast.serving.metrics import NANO
-from silicast.serving.records import Records
+from silicast.serving.records import Records, seconds
 
 REQUESTS: Mapping[str, str] = {
     "request": "number, in the order of arrival",
@@ -79,7 +78,7 @@ def steps_table(records: Records) -> dict[str, I64 | F64]:
 
 
 def _seconds(times_ns: I64) -> F64:
-    found: F64 = np.where(times_ns >= 0, times_ns * NANO, np.nan)
+    found: F64 = np.where(times_ns >= 0, seconds(times_ns), np.nan)
     return found
 
 
