@@ -105,14 +105,13 @@ class Curve:
         """
         if self.what != "rate":
             return None
-        for place, (load, answer) in enumerate(self.answered):
-            if load > answer.why["knee"]["most_per_s"]:
-                return place
-            sent = answer.why["requests"]["offered_per_s"]
-            wait = answer.metrics["e2e_mean_ms"].estimate * 1e-3
-            # the last requests are answered that much after they came
-            span = (answer.why["requests"]["sent"] - 1) / sent
-            if answer.metrics["requests_per_s"].estimate < FULL * sent * span / (span + wait):
+        found = self.answered
+        for place, (load, answer) in enumerate(found):
+            sent, count = (answer.why["requests"][name] for name in ("offered_per_s", "sent"))
+            span = (count - 1) / sent  # and the last ones are answered a little later
+            later = found[0][1].metrics["e2e_mean_ms"].estimate * 1e-3
+            kept = answer.metrics["requests_per_s"].estimate >= FULL * sent * span / (span + later)
+            if not kept or load > answer.why["knee"]["most_per_s"]:
                 return place
         return None
 

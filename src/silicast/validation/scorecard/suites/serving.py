@@ -16,13 +16,7 @@ from typing import Any
 import numpy as np
 
 from silicast.core.errors import SilicastError
-from silicast.validation.scorecard.model_suite import (
-    NAN,
-    Believed,
-    Case,
-    answered,
-    score_cases,
-)
+from silicast.validation.scorecard.model_suite import NAN, Believed, Case, answered, score_cases
 from silicast.validation.scorecard.rows import subsample
 from silicast.validation.scorecard.suite import Scored, Suite
 from silicast.validation.scorecard.tables import read_records
