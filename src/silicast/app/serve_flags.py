@@ -75,7 +75,10 @@ def serving_scenario(
             trace that is not there.
     """
     workload: dict[str, Any] = {"arrival": _arrival(asked, sweep)}
-    lengths = {"input_len": (asked.input_len, INPUT_LEN), "output_len": (asked.output_len, OUTPUT_LEN)}
+    lengths = {
+        "input_len": (asked.input_len, INPUT_LEN),
+        "output_len": (asked.output_len, OUTPUT_LEN),
+    }
     for name, (given, usual) in lengths.items():
         if given is not None or asked.trace is None:
             workload[name] = usual if given is None else given
@@ -92,9 +95,9 @@ def serving_scenario(
         scenario["parallel"] = parallel
     if (engine := _engine(asked)) is not None:
         scenario["engine"] = engine
-    precision = {"recipe": asked.dtype, "kv_cache": asked.kv_dtype}
-    if given := {name: value for name, value in precision.items() if value is not None}:
-        scenario["precision"] = given
+    formats = {"recipe": asked.dtype, "kv_cache": asked.kv_dtype}
+    if precision := {name: value for name, value in formats.items() if value is not None}:
+        scenario["precision"] = precision
     if asked.power_w is not None:
         scenario["limits"] = {"power_w": asked.power_w}
     if asked.replicas != 1:

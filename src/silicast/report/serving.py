@@ -25,7 +25,7 @@ RATES: Final = (
 )  # fmt: skip
 WAITS: Final = {
     "kv_cache": "the KV cache is full", "sequences": "as many sequences run as the engine lets",
-    "step_tokens": "a step has all the tokens it may have", "order": "a step is under way",
+    "step_tokens": "steps have all the tokens they may", "order": "a step is under way",
 }  # fmt: skip
 HARDLY: Final = 0.1
 """Share of the time in which requests may wait without anything to say of it."""
@@ -40,7 +40,10 @@ class LatencyTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draws it at the width that there is."""
+        spread: Sequence[str]
         spread = ("mean", "p90", "p99") if options.max_width >= WIDE else ("mean", "p99")
+        if all(each["p05"] == each["p95"] for each in self._metrics.values()):
+            spread = ()
         narrow = options.max_width < NARROW
         statistics = [name for name in STATISTICS if not (narrow and name == "p95")]
         columns = {"": "left"}
@@ -80,13 +83,16 @@ def partial_report(head: str, values: Mapping[str, float]) -> RenderableType:
 
 def rates_table(metrics: Metrics) -> RenderableType:
     """Throughput, one line each."""
-    columns = {"": "left", "estimate": "right", "90 % interval": "right"}
+    known = [name for name in RATES if name in metrics]
+    columns = {"": "left", "estimate": "right"}
+    if any(metrics[name]["p05"] != metrics[name]["p95"] for name in known):
+        columns["90 % interval"] = "right"
     rows = []
-    for name in RATES:
-        if name in metrics:
-            shown = Shown(name, metrics[name])
-            rows.append([split_metric(name)[0], shown.value, "" if shown.exact else shown.interval])
-    return listing(columns, rows)
+    for name in known:
+        shown = Shown(name, metrics[name])
+        words = split_metric(name)[0] + (" a device" if name.endswith("_per_gpu") else "")
+        rows.append([words, shown.value, "" if shown.exact else shown.interval])
+    return listing(columns, [row[: len(columns)] for row in rows])
 
 
 def serving_lines(answer: Mapping[str, Any]) -> Iterator[str]:
@@ -100,20 +106,24 @@ def serving_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     if "mfu" in values:
         read = values.get("memory_bandwidth_utilisation", 0.0)
         yield (
-            f"use of the devices: {percent(values['mfu'])} of peak FLOP/s (MFU), {percent(read)} of "
-            "memory bandwidth"
+            f"use of the devices: {percent(values['mfu'])} of peak FLOP/s (MFU), "
+            f"{percent(read)} of memory bandwidth"
         )
     if "power_w" in values:
-        each = values.get("energy_per_output_token_j")
-        spent = f", {rounded(each)} J an output token" if each is not None else ""
-        yield f"power: {rounded(values['power_w'])} W a device on average{spent}"
+        watts = Shown("power_w", answer["metrics"]["power_w"])
+        yield (
+            f"power: {watts.estimate} W a device on average ({watts.interval}), "
+            f"{rounded(values['energy_per_output_token_j'])} J an output token"
+        )
     if "cost_per_million_output_tokens" in values:
         yield f"cost: {rounded(values['cost_per_million_output_tokens'])} per million output tokens"
     if isinstance(why.get("queued"), Mapping):
         yield limit_line(why["queued"])
     if isinstance(why.get("knee"), Mapping):
         offered = why.get("requests", {}).get("offered_per_s")
-        yield knee_line(why["knee"], values.get("requests_per_s", 0.0) if offered is None else offered)
+        yield knee_line(
+            why["knee"], values.get("requests_per_s", 0.0) if offered is None else offered
+        )
 
 
 def slo_lines(verdicts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -131,15 +141,17 @@ def slo_lines(verdicts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 def limit_line(queued: Mapping[str, float]) -> str:
     """Why requests wait, the longest reason first.
 
-    >>> limit_line({"waiting": 0.75, "kv_cache": 0.5, "sequences": 0.0, "step_tokens": 0.25})
-    'requests wait 75 % of the time: the KV cache is full (50 %), a step has all the tokens it may have (25 %)'
+    >>> limit_line({"waiting": 0.75, "kv_cache": 0.5, "order": 0.25})
+    'requests wait 75 % of the time: the KV cache is full (50 %), a step is under way (25 %)'
     >>> limit_line({"waiting": 0.02, "order": 0.02})
-    'requests hardly wait (2.0 % of the time): a step takes what it takes, see below'
+    'requests hardly wait (2.0 % of the time): steps alone take the time'
     """
     waiting = float(queued["waiting"])
     if waiting < HARDLY:
-        return f"requests hardly wait ({percent(waiting)} of the time): a step takes what it takes, see below"
-    reasons = sorted(((float(queued.get(n, 0.0)), words) for n, words in WAITS.items()), reverse=True)
+        return f"requests hardly wait ({percent(waiting)} of the time): steps alone take the time"
+    reasons = sorted(
+        ((float(queued.get(n, 0.0)), words) for n, words in WAITS.items()), reverse=True
+    )
     said = [f"{words} ({percent(share)})" for share, words in reasons if share >= HARDLY * waiting]
     return f"requests wait {percent(waiting)} of the time: {', '.join(said)}"
 

@@ -85,7 +85,7 @@ def _rows(columns: Mapping[str, I64 | F64]) -> Iterator[list[list[Any]]]:
 
 def _values(values: I64 | F64) -> list[Any]:
     if values.dtype.kind != "f":
-        return values.tolist()
+        return list(values.tolist())
     return [None if math.isnan(v) else v for v in values.round(9).tolist()]
 
 

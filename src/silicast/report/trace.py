@@ -155,7 +155,10 @@ def _spans(spans: Sequence[Span], processes: Mapping[str, int]) -> list[Event]:
         both = {"cat": span.kind, "id": span.number, "name": span.name,
                 "pid": processes[span.process], "tid": 0}  # fmt: skip
         events.append(
-            ((start, 1, place), {"ph": "b", **both, "ts": microseconds(start), "args": dict(span.args)})
+            (
+                (start, 1, place),
+                {"ph": "b", **both, "ts": microseconds(start), "args": dict(span.args)},
+            )
         )
         # one without a length ends after it has begun
         events.append(

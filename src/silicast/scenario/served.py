@@ -9,15 +9,9 @@ import numpy as np
 
 from silicast.composition.deployment import Deployment
 from silicast.scenario.workloads import SloTable
+from silicast.serving.energy import power
 from silicast.serving.knee import estimated_knee
-from silicast.serving.metrics import (
-    QUANTILES,
-    goodput_per_s,
-    kv_use,
-    queue,
-    rates,
-    statistics_ms,
-)
+from silicast.serving.metrics import QUANTILES, goodput_per_s, kv_use, queue, rates, statistics_ms
 from silicast.serving.records import Records
 from silicast.serving.requests import Requests
 from silicast.serving.simulation import ReplicaSpec, Simulation
@@ -98,6 +92,7 @@ class Served:
         found |= kv_use(records, blocks, self.spec.layout.block_tokens)
         found |= queue(records)
         found |= device_use(records, self.deployment)
+        found |= power(records, self.deployment, self.spec.groups)
         if self._price is not None:
             hourly = self._price * self.gpus / 3600.0
             found["cost_per_million_output_tokens"] = hourly * 1e6 / found["output_tokens_per_s"]
@@ -109,7 +104,9 @@ class Served:
         """
         if self.slo is None:
             return metrics["requests_per_s"]
-        if any(metrics.get(n, 0.0) > limit for n, limit in objective(self.slo).items() if "mean" in n):
+        if any(
+            metrics.get(n, 0.0) > limit for n, limit in objective(self.slo).items() if "mean" in n
+        ):
             return 0.0
         return goodput_per_s(records, limits_a_request(self.slo))
 

@@ -16,8 +16,8 @@ from silicast.core.catalog import catalog_files
 from silicast.core.compiled import converted, read_toml
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
-from silicast.serving.metrics import NANO, kv_use, queue, rates
-from silicast.serving.records import Records
+from silicast.serving.metrics import kv_use, queue, rates
+from silicast.serving.records import Records, seconds
 from silicast.serving.use import step_shares
 
 FOLDER = "metric_names"
@@ -120,10 +120,10 @@ def _histogram(
 
 
 def _labels(labels: Mapping[str, str]) -> str:
-    """Labels in braces, their values escaped.
+    r"""Labels in braces, their values escaped.
 
     >>> _labels({"a": 'x"y'})
-    '{a="x\\\\"y"}'
+    '{a="x\\"y"}'
     """
     escaped = {
         name: value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
@@ -141,7 +141,7 @@ def _distribution(records: Records, of: str) -> tuple[F64, I64]:
     rows, requests = records.finished, records.requests
     if of == "itl_s":
         gaps, counts = records.gaps.table()
-        return gaps * NANO, counts
+        return seconds(gaps), counts
     if of == "step_tokens":
         log = records.log.columns()
         return (log["decoding"] + log["prefill_tokens"]).astype(np.float64), log["steps"]
@@ -158,7 +158,7 @@ def _distribution(records: Records, of: str) -> tuple[F64, I64]:
             "decode_s": (records.first_ns, records.done_ns),
             "inference_s": (records.scheduled_ns, records.done_ns),
         }[of]
-        values = (end - start)[rows] * NANO
+        values = seconds((end - start)[rows])
     return values, np.ones(len(values), dtype=np.int64)
 
 

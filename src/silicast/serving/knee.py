@@ -100,4 +100,6 @@ def _flights(most: int) -> list[int]:
     >>> _flights(8)
     [1, 2, 3, 4, 5, 6, 7, 8]
     """
-    return sorted({round(2.0 ** (i / 4.0)) for i in range(4 * most.bit_length())} & {*range(most)} | {most})
+    return sorted(
+        {round(2.0 ** (i / 4.0)) for i in range(4 * most.bit_length())} & {*range(most)} | {most}
+    )

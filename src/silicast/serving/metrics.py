@@ -14,10 +14,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from silicast.core.numerics import F64, I64
-from silicast.serving.records import Records
+from silicast.serving.records import NANO, Records, seconds
 
 QUANTILES: Mapping[str, float] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-NANO = 1e-9
 
 
 def statistics_ms(records: Records) -> dict[str, float]:
@@ -26,12 +25,12 @@ def statistics_ms(records: Records) -> dict[str, float]:
     """
     found: dict[str, float] = {}
     values = {"ttft": records.ttft_s(), "tpot": records.tpot_s(), "e2e": records.e2e_s()}
-    for name, seconds in values.items():
-        if len(seconds):
-            found |= _statistics(name, seconds * 1e3)
+    for name, each in values.items():
+        if len(each):
+            found |= _statistics(name, each * 1e3)
     gaps, counts = records.gaps.table()
     if len(gaps):
-        found |= _of_counts("itl", gaps * 1e-6, counts)
+        found |= _of_counts("itl", seconds(gaps) * 1e3, counts)
     return found
 
 
@@ -44,13 +43,13 @@ def span_s(records: Records) -> float:
 def rates(records: Records) -> dict[str, float]:
     """Output tokens, all tokens and requests a second."""
     rows = records.finished
-    seconds = span_s(records)
+    span = span_s(records)
     output = int(records.requests.output_tokens[rows].sum())
     prompt = int(records.requests.input_tokens[rows].sum())
     return {
-        "output_tokens_per_s": output / seconds,
-        "total_tokens_per_s": (output + prompt) / seconds,
-        "requests_per_s": len(rows) / seconds,
+        "output_tokens_per_s": output / span,
+        "total_tokens_per_s": (output + prompt) / span,
+        "requests_per_s": len(rows) / span,
     }
 
 

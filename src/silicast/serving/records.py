@@ -12,6 +12,12 @@ from silicast.serving.requests import Requests
 from silicast.serving.scheduler import Sequences
 
 _COMPACT = 1 << 16
+NANO = 1e-9
+
+
+def seconds(times_ns: I64) -> F64:
+    """Nanoseconds as seconds."""
+    return np.multiply(times_ns, NANO, dtype=np.float64)
 
 
 @final
@@ -130,14 +136,12 @@ class Records:
     def ttft_s(self) -> F64:
         """Time to the first token of the finished requests, seconds."""
         rows = self.finished
-        found: F64 = (self.first_ns[rows] - self.sent_ns[rows]) * 1e-9
-        return found
+        return seconds(self.first_ns[rows] - self.sent_ns[rows])
 
     def e2e_s(self) -> F64:
         """From sending to the last token."""
         rows = self.finished
-        found: F64 = (self.done_ns[rows] - self.sent_ns[rows]) * 1e-9
-        return found
+        return seconds(self.done_ns[rows] - self.sent_ns[rows])
 
     def tpot_s(self) -> F64:
         """Time per output token after the first, of the finished requests with two and more."""

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from silicast.core.numerics import F64, I64
-from silicast.serving.metrics import NANO
-from silicast.serving.records import Records
+from silicast.serving.records import Records, seconds
 
 REQUESTS: Mapping[str, str] = {
     "request": "number, in the order of arrival",
@@ -49,13 +48,13 @@ STEPS: Mapping[str, str] = {
 
 
 def requests_table(records: Records) -> dict[str, I64 | F64]:
-    """Columns of :data:`REQUESTS`, shape (requests,); NaN where something did not happen."""
-    requests, count = records.requests, len(records.requests)
+    """Columns of :data:`REQUESTS` of all requests that were sent; NaN = did not happen."""
+    requests, kept = records.requests, np.flatnonzero(records.sent_ns >= 0)
     tokens = requests.output_tokens - 1
     sent, first, done = records.sent_ns, records.first_ns, records.done_ns
     tpot = _between(first, done) / np.where(tokens > 0, tokens, 1)
     found: dict[str, Any] = {
-        "request": np.arange(count), "replica": records.replica,
+        "request": np.arange(len(requests)), "replica": records.replica,
         "input_tokens": requests.input_tokens, "output_tokens": requests.output_tokens,
         "cached_tokens": records.reused, "sent_s": _seconds(sent),
         "arrived_s": _seconds(records.arrived_ns), "scheduled_s": _seconds(records.scheduled_ns),
@@ -65,7 +64,7 @@ def requests_table(records: Records) -> dict[str, I64 | F64]:
         "tpot_ms": np.where(tokens > 0, tpot * 1e-6, np.nan),
         "e2e_ms": _between(sent, done) * 1e-6, "preemptions": records.sequences.preemptions,
     }  # fmt: skip
-    return found
+    return {name: values[kept] for name, values in found.items()}
 
 
 def steps_table(records: Records) -> dict[str, I64 | F64]:
@@ -79,7 +78,7 @@ def steps_table(records: Records) -> dict[str, I64 | F64]:
 
 
 def _seconds(times_ns: I64) -> F64:
-    found: F64 = np.where(times_ns >= 0, times_ns * NANO, np.nan)
+    found: F64 = np.where(times_ns >= 0, seconds(times_ns), np.nan)
     return found
 
 

@@ -1,4 +1,4 @@
-"""How much of a deployment a simulation used: FLOPs, memory traffic, and what held requests back."""
+"""How much of its devices a simulation used, and what held requests back."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from silicast.composition.deployment import Deployment
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64, I64
 from silicast.kernels.formats import with_format
-from silicast.serving.metrics import NANO, span_s
-from silicast.serving.records import Records
+from silicast.serving.metrics import span_s
+from silicast.serving.records import NANO, Records
 from silicast.serving.scheduler import Limits
 from silicast.workload.counting import (
     attention_flops,
@@ -65,7 +65,9 @@ def device_use(records: Records, deployment: Deployment) -> dict[str, float]:
     device, _ = with_format(deployment.device, compute)
     peak = device.peak_per_s(device.matrix_pipe(compute), compute) * plan.gpus
     found = {"mfu": min(model_flops(records, deployment) / (seconds * peak), 1.0)}
-    read = _bytes_read(records, deployment) / (seconds * deployment.device.dram.bandwidth_bytes_per_s)
+    read = _bytes_read(records, deployment) / (
+        seconds * deployment.device.dram.bandwidth_bytes_per_s
+    )
     return found | {"memory_bandwidth_utilisation": min(read, 1.0)}
 
 

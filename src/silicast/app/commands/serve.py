@@ -81,8 +81,11 @@ def _interrupted(scenario: Tree, served: Served, wanted: OutputFlags, *, json: b
         from silicast.report.serving import partial_report
 
         show(partial_report(title(scenario), served.metrics_of(served.records)))
-    warn(
-        f"interrupted: {count:,} of {len(served.requests):,} requests were answered; figures and "
-        "files are of these, without intervals"
-    )
+    if count == len(served.requests):
+        warn("interrupted after the last request: the figures have no intervals")
+    else:
+        warn(
+            f"interrupted: {count:,} of {len(served.requests):,} requests were answered; figures "
+            "and files are of these, without intervals"
+        )
     return status.INTERRUPTED

@@ -19,12 +19,7 @@ from silicast.core.errors import SilicastError
 from silicast.scenario.answerers.serving import prepared
 from silicast.scenario.decode import decode
 from silicast.scenario.simulated import Simulated
-from silicast.validation.scorecard.model_suite import (
-    NAN,
-    Believed,
-    Case,
-    score_cases,
-)
+from silicast.validation.scorecard.model_suite import NAN, Believed, Case, score_cases
 from silicast.validation.scorecard.rows import subsample
 from silicast.validation.scorecard.suite import EVIDENCE, Scored, Suite
 from silicast.validation.scorecard.tables import read_records

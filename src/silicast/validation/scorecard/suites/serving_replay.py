@@ -81,7 +81,9 @@ class ProfilePrices:
         self._machine = own.model.machine
         self._layers = find_model(MODEL).layers
         self._captured = np.array(self._machine.engine.launch.graph_batch_sizes)
-        layers = {name: _curve(data, "dense", "tokens", name) for name in (*_ONCE, *_TWICE, *_PER_LAYER)}
+        layers = {
+            name: _curve(data, "dense", "tokens", name) for name in (*_ONCE, *_TWICE, *_PER_LAYER)
+        }
         self._tokens = {
             "once": [layers[name] for name in _ONCE],
             "layer": [*(layers[name] for name in _PER_LAYER), *(2 * [layers[n] for n in _TWICE])],
@@ -93,12 +95,17 @@ class ProfilePrices:
         self._known: dict[tuple[int, int], float] = {}
 
     def price(
-        self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1  # noqa: ARG002
+        self,
+        prefill: Sequence[tuple[int, int]],
+        decode_kv: I64,
+        elsewhere: int = -1,  # noqa: ARG002
     ) -> StepPrice:
         """See :meth:`StepPrices.price`."""
         tokens = len(decode_kv) + sum(new for new, _ in prefill)
         sequences = len(decode_kv) + len(prefill)
-        us = self._dense_us(tokens, sequences) + self._layers * self._attention_us(prefill, decode_kv)
+        us = self._dense_us(tokens, sequences) + self._layers * self._attention_us(
+            prefill, decode_kv
+        )
         work_s = host_work_s(self._machine, sequences, tokens - len(decode_kv), transports=False)
         return StepPrice((us * 1e-6,), 0.0, work_s, 0.0)
 
