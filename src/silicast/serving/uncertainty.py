@@ -34,11 +34,9 @@ LATENCIES = ("ttft", "tpot", "itl", "e2e")
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 NEAR = 0.02
 """Requests within so many ranks, of all, of a quantile are looked at for what it consists of."""
-BLOCKS = 24
+BLOCKS = 8
 """Blocks of consecutive requests from which the spread by seed is estimated."""
 RESAMPLES = 100
-REACH = 3
-"""Blocks away from which a block may be replaced."""
 
 
 def paced(spec: ReplicaSpec, pace: Pace) -> ReplicaSpec:
@@ -262,15 +260,16 @@ def _ordered(found: dict[str, Quantity]) -> dict[str, Quantity]:
 def seed_spread(records: Records) -> dict[str, float]:
     """Log sd of each statistic over seeds: another draw of the same traffic.
 
-    A local block bootstrap: blocks of consecutive requests, which keep what neighbours have in
-    common, each replaced by one of the blocks near it, which keeps bursts and ramps where they are.
-    ITL is left out: its gaps are not kept by request.
+    A block bootstrap: blocks of consecutive requests, which keep what neighbours have in common,
+    are drawn with replacement; the burst with which clients start stays. Near saturation it sees
+    about half of what longer waves of load do. ITL is left out: gaps are not kept by request.
     """
     rows = records.finished
     if len(rows) < 2 * BLOCKS:
         return {}
     rng = np.random.Generator(np.random.PCG64(0))
-    draws = [_blocks_drawn(rng) for _ in range(max(min(RESAMPLES, 4_000_000 // len(rows)), 20))]
+    times = max(min(RESAMPLES, 4_000_000 // len(rows)), 20)
+    draws = [rng.integers(0, BLOCKS, BLOCKS) for _ in range(times)]
     rows = rows[np.argsort(records.sent_ns[rows], kind="stable")]
     tokens = records.requests.output_tokens[rows]
     first = records.first_ns[rows] - records.sent_ns[rows]
@@ -279,10 +278,12 @@ def seed_spread(records: Records) -> dict[str, float]:
     later = (whole - first)[many] / (tokens[many] - 1)
     found: dict[str, float] = {}
     for name, values in (("ttft", first), ("tpot", later), ("e2e", whole)):
-        if len(values) < BLOCKS:
+        start = min(records.requests.concurrency, len(values) // 2)
+        if len(values) < 2 * BLOCKS:
             continue
-        cut = np.array_split(values.astype(np.float64), BLOCKS)
-        drawn = [np.concatenate([cut[block] for block in draw]) for draw in draws]
+        cut = np.array_split(values[start:].astype(np.float64), BLOCKS)
+        burst = values[:start].astype(np.float64)
+        drawn = [np.concatenate([burst, *(cut[block] for block in draw)]) for draw in draws]
         found[f"{name}_mean_ms"] = _log_sd([float(each.mean()) for each in drawn])
         at = np.array([np.quantile(each, list(QUANTILES.values())) for each in drawn])
         for statistic, column in zip(QUANTILES, at.T, strict=True):
@@ -306,13 +307,6 @@ def _rates_spread(records: Records, draws: list[I64], e2e: float) -> dict[str, f
         sums = np.array([each.sum() for each in np.array_split(values, BLOCKS)])
         found[name] = _log_sd([float(sums[d].sum() / max(spans[d].sum(), 1)) for d in draws])
     return found
-
-
-def _blocks_drawn(rng: np.random.Generator) -> I64:
-    """For each block, one of those at most :data:`REACH` away."""
-    places = np.arange(BLOCKS) + rng.integers(-REACH, REACH + 1, BLOCKS)
-    drawn: I64 = np.abs(places)  # mirrored at both ends
-    return np.where(drawn >= BLOCKS, 2 * BLOCKS - 2 - drawn, drawn)
 
 
 def _log_sd(values: list[float]) -> float:
