@@ -61,7 +61,7 @@ class Answerer(ABC):
 
 
 UNMODELLED = {
-    "capacity": "capacity search", "plan": "search over parallel plans",
+    "plan": "search over parallel plans",
     "workflow": "workflows over pools",
 }  # fmt: skip
 """Task that no model answers yet -> what is missing."""

@@ -13,6 +13,7 @@ from typing import final
 
 import numpy as np
 
+from silicast.serving.metrics import rates
 from silicast.serving.objective import Objective
 from silicast.serving.records import Records
 from silicast.serving.requests import SECOND_NS, Requests
@@ -115,7 +116,9 @@ class Loads:
         """The requests at another rate."""
         arrival = self.requests.arrival_ns
         own = len(arrival) / max(int(arrival.max()), 1) * SECOND_NS
-        return replace(self.requests, arrival_ns=np.rint(arrival * (own / rate_per_s)).astype(np.int64))
+        return replace(
+            self.requests, arrival_ns=np.rint(arrival * (own / rate_per_s)).astype(np.int64)
+        )
 
     def of_clients(self, clients: int) -> Requests:
         """The requests of so many clients, each of whom waits for its answers."""
@@ -131,6 +134,17 @@ class Loads:
         nothing = np.zeros(len(chosen), dtype=np.int64)
         return replace(chosen, concurrency=1, arrival_ns=nothing)
 
+    def served_per_s(self) -> float:
+        """Requests a second where all come at once: hardly more can be carried."""
+        nothing = np.zeros(len(self.requests), dtype=np.int64)
+        burst = replace(self.requests, arrival_ns=nothing)
+        records = self.run_whole(burst, [self.spec] * self.replicas)
+        return rates(records)["requests_per_s"]
+
+    def run_whole(self, requests: Requests, specs: Sequence[ReplicaSpec]) -> Records:
+        """A run to its end, whatever the objective."""
+        return Simulation(requests, specs).run()
+
     def run(self, requests: Requests, specs: Sequence[ReplicaSpec] | None = None) -> Records:
         """A run to its end, or until the objective is broken for certain."""
         simulation = Simulation(requests, specs or [self.spec] * self.replicas)
@@ -145,12 +159,13 @@ class Loads:
 
     def most(
         self, load: Callable[[float], Requests], start: float, *, least: float, most: float,
-        whole: bool = False, spec: ReplicaSpec | None = None,
+        whole: bool = False, spec: ReplicaSpec | None = None, factor: float = 2.0,
     ) -> Bracket:  # fmt: skip
         """The largest load that is carried.
 
         Args:
             load: requests of it (:meth:`at_rate`, :meth:`of_clients`).
+            factor: between loads until one is carried and one not.
             spec: replicas at another pace: near the load that is known, and half as fine.
         """
 
@@ -160,12 +175,14 @@ class Loads:
                 self.tried[at] = met
             return met
 
-        near = {} if spec is None else {"factor": 1.15, "tolerance": 2.0 * TOLERANCE}
-        return bracketed(carries, start, least=least, most=most, whole=whole, **near)
+        factor, tolerance = (factor, TOLERANCE) if spec is None else (1.15, 2.0 * TOLERANCE)
+        return bracketed(
+            carries, start, least=least, most=most, whole=whole, factor=factor, tolerance=tolerance
+        )
 
 
 def users_that_fit(spec: ReplicaSpec, tokens: int, replicas: int = 1) -> int:
-    """Sequences of so many tokens that run at once: as the KV cache and the engine's limit allow."""
+    """Sequences of so many tokens that run at once: what the KV cache and the engine allow."""
     held = spec.limits.blocks // max(spec.layout.of_one(tokens), 1)
     return min(held, spec.limits.sequences) * spec.groups * replicas
 
