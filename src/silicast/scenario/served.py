@@ -10,14 +10,7 @@ import numpy as np
 from silicast.composition.deployment import Deployment
 from silicast.scenario.workloads import SloTable
 from silicast.serving.knee import estimated_knee
-from silicast.serving.metrics import (
-    QUANTILES,
-    goodput_per_s,
-    kv_use,
-    queue,
-    rates,
-    statistics_ms,
-)
+from silicast.serving.metrics import QUANTILES, goodput_per_s, kv_use, queue, rates, statistics_ms
 from silicast.serving.records import Records
 from silicast.serving.requests import Requests
 from silicast.serving.simulation import ReplicaSpec, Simulation

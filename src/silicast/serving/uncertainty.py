@@ -263,9 +263,12 @@ def seed_spread(records: Records) -> dict[str, float]:
     A block bootstrap: blocks of consecutive requests, which keep what neighbours have in common,
     are drawn with replacement; the burst with which clients start stays. Near saturation it sees
     about half of what longer waves of load do. ITL is left out: gaps are not kept by request.
+    Nothing where nothing is drawn (clients whose requests are all alike) or too little was run.
     """
-    rows = records.finished
-    if len(rows) < 2 * BLOCKS:
+    rows, requests = records.finished, records.requests
+    lengths = (requests.input_tokens, requests.output_tokens)
+    alike = all(int(each.min()) == int(each.max()) for each in lengths)
+    if len(rows) < 2 * BLOCKS or (requests.concurrency and alike):
         return {}
     rng = np.random.Generator(np.random.PCG64(0))
     times = max(min(RESAMPLES, 4_000_000 // len(rows)), 20)
