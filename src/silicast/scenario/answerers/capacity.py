@@ -25,6 +25,7 @@ class CapacityAnswerer(Answerer):
     """
 
     task: ClassVar[str] = "capacity"
+    searches: ClassVar[bool] = True
 
     def answer(self, scenario: Scenario) -> Answer:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
