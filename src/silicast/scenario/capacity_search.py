@@ -42,6 +42,7 @@ PER_CLIENT = 10
 LONG, SHORT = 20.0, 5.0
 """Answer times that requests should arrive for, and below which it is said that they do not."""
 MOST_GPUS = 1024
+MOST_REQUESTS = 10_000
 COARSE = 4
 """A long traffic is searched with this part of its requests first."""
 FEWEST = 200
@@ -139,11 +140,12 @@ class Search:
             count = max(PER_CLIENT * self._most_clients(traffic), REQUESTS)
         if traffic.arrival.kind != "trace":
             traffic = _with(traffic, requests=count)
+        self._stated = traffic
         return self._requests(traffic)
 
     def _requests(self, traffic: ServingWorkload) -> Requests:
         scenario = self._scenario
-        found = traffic_of(traffic, scenario.raw.seed or 0, scenario.folder)
+        found = traffic_of(traffic, scenario.raw.seed or 0, scenario.folder, "workload.traffic")
         if found.requests.content is not None:
             raise not_yet("capacity where prompts begin alike", "workload.traffic")
         return found.requests
@@ -164,8 +166,9 @@ class Search:
         if (alone.done_ns < 0).any() or self._objective.broken(alone):
             return self._none()
         if self.work.objective == "max_rate":
-            return self._highest_rate()
-        loads = self._loads = self._long_enough(float(alone.e2e_s().mean()))
+            return self._highest_rate(float(alone.e2e_s().mean()))
+        rate = self.work.traffic.arrival.rate_per_s or 0.0
+        loads = self._loads = self._long_enough(float(alone.e2e_s().mean()), rate)
         gpus = self.deployment.plan.gpus
         most = max((self.work.search.max_gpus or MOST_GPUS) // gpus, 1)
         bracket = self._fewest(most)
@@ -174,13 +177,13 @@ class Search:
             return Found(bracket, loads.requests, most, "search")
         return Found(bracket, loads.requests, replicas, "objective")
 
-    def _long_enough(self, e2e_s: float) -> Loads:
+    def _long_enough(self, e2e_s: float, rate_per_s: float) -> Loads:
         """The traffic with enough requests for queues to build up, where no number is stated."""
-        traffic = self.work.traffic
-        wanted = math.ceil(LONG * e2e_s * (traffic.arrival.rate_per_s or 0.0))
-        if traffic.requests is not None or wanted <= len(self._loads.requests):
+        wanted = min(math.ceil(LONG * e2e_s * rate_per_s), MOST_REQUESTS)
+        stated = self.work.traffic.requests is not None or self._stated.arrival.kind == "trace"
+        if stated or wanted <= len(self._loads.requests):
             return self._loads
-        return replace(self._loads, requests=self._requests(_with(traffic, requests=wanted)))
+        return replace(self._loads, requests=self._requests(_with(self._stated, requests=wanted)))
 
     def _fewest(self, most: int, spec: ReplicaSpec | None = None, start: int = 1) -> Bracket:
         """The fewest replicas: ``carried`` of them do and ``broken`` do not."""
@@ -202,16 +205,15 @@ class Search:
             low, high = (low, middle) if carries(middle) else (middle, high)
         return Bracket(float(high), float(low))
 
-    def _highest_rate(self) -> Found:
-        loads, coarse = self._loads, self._coarse()
-        near = coarse.most(
+    def _highest_rate(self, e2e_s: float) -> Found:
+        coarse = self._coarse()
+        bracket = coarse.most(
             coarse.at_rate, coarse.served_per_s(), least=LEAST_RATE, most=MOST_RATE, factor=1.5
         )
-        if coarse is loads or not near.carried:
-            bracket = near
-        else:
+        loads = self._loads = self._long_enough(e2e_s, bracket.carried)
+        if bracket.carried and loads.requests is not coarse.requests:
             bracket = loads.most(
-                loads.at_rate, near.carried, least=LEAST_RATE, most=MOST_RATE, factor=1.1
+                loads.at_rate, bracket.carried, least=LEAST_RATE, most=MOST_RATE, factor=1.1
             )
         if not bracket.carried:
             return self._none()
