@@ -21,7 +21,7 @@ from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.step import step_model
 from silicast.composition.step_prices import RunPrice, StepPrice, StepPrices
-from silicast.core.numerics import F64, I64
+from silicast.core.numerics import I64
 from silicast.core.prediction import ErrorFactors
 from silicast.hardware.catalog import find_device
 from silicast.scenario.simulated import Simulated
@@ -163,7 +163,7 @@ def main(draws: int, count: int) -> None:
             seen = float(np.std(np.log([one[each] for one in seeds]), ddof=1))
             print(
                 f"  {each:15s} draws {low:.3f} {high:.3f}  interval {ours[0]:.3f} {ours[1]:.3f}"
-                f"  inside {inside:.2f}  by 15 seeds {seen:.4f} jackknife {spread.get(each, 0.0):.4f}"
+                f"  inside {inside:.2f}  by 15 seeds {seen:.4f} blocks {spread.get(each, 0.0):.4f}"
             )
 
 

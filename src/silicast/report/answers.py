@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from silicast.report.capacity import capacity_parts
 from silicast.report.numbers import Shown, percent, rounded, split_metric
 from silicast.report.serving import serving_parts
 from silicast.report.tables import listing
@@ -81,6 +82,8 @@ def title(scenario: Mapping[str, Any]) -> str:
         words += _lengths(workload)
     if isinstance(workload, Mapping) and scenario.get("task") == "serving":
         words += _traffic(workload)
+    if isinstance(workload, Mapping) and scenario.get("task") == "capacity":
+        words += _carried(workload)
     return ", ".join(words)
 
 
@@ -91,6 +94,8 @@ def answer_report(scenario: Mapping[str, Any], answer: Answer) -> RenderableType
     parts.append(Text(""))
     if scenario.get("task") == "serving":
         parts += serving_parts(answer)
+    elif scenario.get("task") == "capacity":
+        parts += capacity_parts(answer)
     else:
         parts += [metrics_table(with_throughput(scenario, answer)), Text("")]
     parts += [Text(line) for line in notes(answer)]
@@ -321,6 +326,14 @@ def _lengths(workload: Mapping[str, Any]) -> Iterable[str]:
             yield f"{workload['input_len']:,} tokens in"
     if isinstance(workload.get("output_len"), int):
         yield f"{workload['output_len']:,} out"
+
+
+def _carried(workload: Mapping[str, Any]) -> Iterable[str]:
+    """The traffic of a capacity search; without what is searched for."""
+    traffic = workload.get("traffic")
+    if isinstance(traffic, Mapping):
+        searched = str(workload.get("objective")).startswith("max")
+        yield from _traffic({**traffic, "arrival": None} if searched else traffic)
 
 
 def _traffic(workload: Mapping[str, Any]) -> Iterable[str]:

@@ -25,9 +25,11 @@ class Answerer(ABC):
 
     Class attributes:
         task: as the contract names it.
+        searches: an answer takes many; what changes nothing about it is not asked with others.
     """
 
     task: ClassVar[str]
+    searches: ClassVar[bool] = False
 
     @abstractmethod
     def answer(self, scenario: Scenario) -> Answer:
@@ -61,7 +63,7 @@ class Answerer(ABC):
 
 
 UNMODELLED = {
-    "capacity": "capacity search", "plan": "search over parallel plans",
+    "plan": "search over parallel plans",
     "workflow": "workflows over pools",
 }  # fmt: skip
 """Task that no model answers yet -> what is missing."""

@@ -12,7 +12,6 @@ from silicast.composition.deployment import Deployment
 from silicast.composition.step import step_model
 from silicast.composition.step_tables import one_state
 from silicast.core.prediction import (
-    ErrorFactors,
     Part,
     Prediction,
     Quantity,
@@ -28,15 +27,7 @@ from silicast.scenario.uncertainty import uncertainty_of
 from silicast.serving.records import Records
 from silicast.serving.simulation import ReplicaSpec
 from silicast.serving.step_mix import Kind, breakdown_of, mix_of
-from silicast.serving.uncertainty import (
-    HOST,
-    Consists,
-    Metrics,
-    PaceError,
-    intervals,
-    paced,
-    seed_spread,
-)
+from silicast.serving.uncertainty import Consists, Metrics, PaceError, intervals, paced, seed_spread
 
 IDLE = "idle"
 """Time of the replicas in which no step runs, in the why tree."""
@@ -77,8 +68,7 @@ class Simulated:
     def error(self) -> PaceError:
         """Errors of the pace of steps and of the host."""
         errors = {kind: each.error for kind, each in self._steps.items()}
-        host = ErrorFactors({HOST: self._deployment.engine.host.log_sd})
-        return PaceError(errors, host, self._weights)
+        return PaceError(errors, self._weights, self._deployment.engine.host.log_sd)
 
     def metrics(self, metrics_of: Callable[[Records], Metrics]) -> dict[str, Quantity]:
         """Every metric with its interval."""

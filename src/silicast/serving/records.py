@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from typing import final
 
 import numpy as np
@@ -50,13 +49,6 @@ class Gaps:
         summed = np.bincount(place, weights=counts).astype(np.int64)
         self._arrays = [(found, summed)]
         return found, summed
-
-    def stretched(self, factor: float) -> Gaps:
-        """The same gaps, all longer by a factor."""
-        values, counts = self.table()
-        found = Gaps()
-        found._arrays.append((np.rint(values * factor).astype(np.int64), counts))
-        return found
 
     def _flush(self) -> None:
         if self._values:
@@ -116,16 +108,6 @@ class Records:
         self.reused = sequences.reused
         self.gaps, self.log = Gaps(), StepLog()
         self.verified = self.accepted = self.end_ns = 0
-
-    def stretched(self, factor: float) -> Records:
-        """The same run with a clock that goes slower by a factor; steps aside."""
-        found = copy(self)
-        for name in ("sent_ns", "arrived_ns", "scheduled_ns", "first_ns", "done_ns"):
-            times: I64 = getattr(self, name)
-            later = np.where(times < 0, times, np.rint(times * factor).astype(np.int64))
-            setattr(found, name, later)
-        found.gaps, found.end_ns = self.gaps.stretched(factor), round(self.end_ns * factor)
-        return found
 
     @property
     def finished(self) -> I64:

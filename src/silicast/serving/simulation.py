@@ -9,7 +9,7 @@ number.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -27,6 +27,8 @@ from silicast.serving.scheduler import Group, Limits, Scheduler, Sequences
 from silicast.serving.speculation import Acceptance
 
 _DONE, _SEND, _MOVED, _ARRIVE, _WAKE, _END = range(6)
+ASKED_EVERY = 64
+"""Steps between two questions whether to stop."""
 
 
 @final
@@ -124,9 +126,13 @@ class Simulation:
                 self._later.setdefault(before, []).append(request)
         self._check()
 
-    def run(self) -> Records:
-        """Runs until every request is answered."""
-        events, requests = self._events, self.requests
+    def run(self, stop: Callable[[int], bool] | None = None) -> Records:
+        """Runs until every request is answered.
+
+        Args:
+            stop: asked now and then with the time in ns; True = leave the rest undone.
+        """
+        events, requests, ends = self._events, self.requests, 0
         while True:
             self._open()
             if not events:
@@ -154,6 +160,10 @@ class Simulation:
                     continue  # the stretch was cut
                 replica.end(now, self._next_arrival_ns())
                 self._push(replica)
+                ends += 1
+                if stop is not None and ends % ASKED_EVERY == 0 and stop(now):
+                    self.records.end_ns = now
+                    return self.records
         unanswered = int((self.records.done_ns < 0).sum())
         if unanswered:
             raise SilicastError(

@@ -4,12 +4,13 @@ Two things make a statistic uncertain, and they are kept apart. *Model error*: t
 off from predicted ones, all steps of a kind together. *Seeds*: other requests of the same traffic
 would have given another value.
 
-Model error is a joint normal error of the log pace of decode steps, of steps with prompts and of
-the host, by their error factors. Where clients wait for answers, latencies are sums of steps that
-all stretch, and errors of sums are known. Where requests come by themselves, queues grow faster
-than steps: the run is repeated, with the same requests, at the two ends of the 90 % interval of
-the pace of all steps together, each kind as slow as it then is in the mean. What a statistic errs
-by apart from that (a first token hangs on prompts more than all steps do) is added as if linear.
+Model error is a joint normal error of the log pace of decode steps and of steps with prompts, by
+their error factors. Errors of sums are known, but queues grow faster than steps, and who meets whom
+in a step changes with the pace: the run is repeated, with the same requests, at the two ends of the
+90 % interval of the pace of all steps together, each kind as slow as it then is in the mean, with
+the host's constants as slow or quick. What a statistic errs by apart from that (a first token hangs
+on prompts more than all steps do) is added as in a sum, and no interval is narrower than if nothing
+queued. The host errs apart from steps: what it moves a latency by counts in quadrature.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import final
 import numpy as np
 
 from silicast.composition.paced import Pace, PacedPrices
-from silicast.core.numerics import F64, I64
+from silicast.core.numerics import I64
 from silicast.core.prediction import Z90, ErrorFactors, Quantity
 from silicast.serving.records import Records
 from silicast.serving.simulation import ReplicaSpec
@@ -30,12 +31,12 @@ from silicast.serving.step_mix import KINDS, Kind, Spent, columns
 
 Metrics = Mapping[str, float]
 LATENCIES = ("ttft", "tpot", "itl", "e2e")
-HOST = "host"
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 NEAR = 0.02
 """Requests within so many ranks, of all, of a quantile are looked at for what it consists of."""
-BLOCKS = 20
+BLOCKS = 8
 """Blocks of consecutive requests from which the spread by seed is estimated."""
+RESAMPLES = 100
 
 
 def paced(spec: ReplicaSpec, pace: Pace) -> ReplicaSpec:
@@ -56,49 +57,46 @@ class PaceError:
 
     Attributes:
         kinds: error of its steps' time, of the kinds that occurred.
-        host: of the engine's front and back.
         weights: share of all steps' time by kind.
+        host_log_sd: of the engine's front and back.
     """
 
     kinds: Mapping[Kind, ErrorFactors]
-    host: ErrorFactors
     weights: Mapping[Kind, float]
+    host_log_sd: float = 0.0
 
     @property
     def total(self) -> ErrorFactors:
         """Error of the time of all steps."""
-        return self.of({**self.weights})
+        return self.of(self.weights)
 
-    def of(self, shares: Mapping[Kind, float], host: float = 0.0) -> ErrorFactors:
-        """Error of a time that consists of so much of each kind and of the host; the rest, up to
-        1, is certain.
-        """
+    def of(self, shares: Mapping[Kind, float]) -> ErrorFactors:
+        """Error of a time that consists of so much of each kind; the rest, up to 1, is certain."""
         terms = [(share, self.kinds[kind]) for kind, share in shares.items() if kind in self.kinds]
-        rest = max(1.0 - math.fsum(share for share, _ in terms) - host, 0.0)
-        return ErrorFactors.of_sum([*terms, (host, self.host), (rest, ErrorFactors())])
+        rest = max(1.0 - math.fsum(share for share, _ in terms), 0.0)
+        return ErrorFactors.of_sum([*terms, (rest, ErrorFactors())])
 
-    def along(self, kind: Kind | None) -> float:
-        """Log pace of a kind (None = the host) where all steps together are one sd slow."""
-        total, sd = self.total.loadings, self.total.log_sd
-        if sd <= 0.0:
-            return 0.0
-        own = self.host if kind is None else self.kinds[kind]
-        shared = math.fsum(load * total.get(name, 0.0) for name, load in own.loadings.items())
-        if kind is not None:
-            shared += self.weights[kind] * own.independent**2
-        return shared / sd
+    def along(self, kind: Kind) -> float:
+        """Log pace of a kind where all steps together are one sd slow."""
+        total, own = self.total, self.kinds[kind]
+        shared = math.fsum(x * total.loadings.get(name, 0.0) for name, x in own.loadings.items())
+        both = shared + self.weights[kind] * own.independent**2
+        return both / total.log_sd if total.log_sd > 0.0 else 0.0
 
     def pace(self, deviations: float) -> Pace:
-        """Paces where all steps together are so many sd slow.
+        """Paces where all steps together, and the host, are so many sd slow.
 
         >>> one = ErrorFactors({"device": 0.1})
-        >>> PaceError({"decode": one}, ErrorFactors(), {"decode": 1.0}).pace(1.0).decode
+        >>> PaceError({"decode": one}, {"decode": 1.0}).pace(1.0).decode
         1.1051709180756477
         """
-        found: dict[str, float] = {
-            kind: math.exp(deviations * self.along(kind)) for kind in self.kinds
-        }
-        return Pace(**found, host=math.exp(deviations * self.along(None)))
+        found = {kind: math.exp(deviations * self.along(kind)) for kind in self.kinds}
+        return Pace(**found, host=math.exp(deviations * self.host_log_sd))
+
+    def of_host(self, share: float) -> tuple[float, float]:
+        """How far, in logs, a time of which so much is the host's moves down and up."""
+        spread = math.exp(Z90 * self.host_log_sd)
+        return -math.log1p(share * (1.0 / spread - 1.0)), math.log1p(share * (spread - 1.0))
 
 
 @final
@@ -106,11 +104,12 @@ class Consists:
     """What each statistic of a simulation consists of.
 
     Args:
-        back_ns: of the engine, see :class:`~silicast.serving.simulation.ReplicaSpec`.
+        front_ns, front_token_ns, back_ns: of the engine, see
+            :class:`~silicast.serving.simulation.ReplicaSpec`.
     """
 
     def __init__(self, records: Records, spec: ReplicaSpec) -> None:
-        self._records, self._table = records, records.log.table()
+        self._table = records.log.table()
         self._spent = Spent(self._table)
         rows = records.finished
         front = records.arrived_ns[rows] - records.sent_ns[rows]
@@ -124,8 +123,7 @@ class Consists:
         }
         self._values = {
             "ttft": (first - sent).astype(np.float64),
-            "tpot": (done - first)[many]
-            / np.maximum(records.requests.output_tokens[rows] - 1, 1)[many],
+            "tpot": (done - first)[many] / (records.requests.output_tokens[rows] - 1)[many],
             "e2e": (done - sent).astype(np.float64),
         }
         self._parts = {
@@ -158,13 +156,6 @@ class Consists:
         *spent, host, whole = parts.sum(axis=1).tolist()
         whole = max(whole, 1.0)
         return {kind: each / whole for kind, each in zip(KINDS, spent, strict=True)}, host / whole
-
-    def of_span(self) -> dict[Kind, float]:
-        """Shares of each kind of step in the time from the first request to the last token."""
-        records = self._records
-        span = records.end_ns - int(records.sent_ns[records.finished].min())
-        spent = self._spent.whole() / max(span, 1)
-        return dict(zip(KINDS, spent.tolist(), strict=True))
 
     def _of_gaps(self, statistic: str) -> dict[Kind, float]:
         """A gap is a step's period; sequences in decode have one each."""
@@ -209,34 +200,19 @@ def intervals(
         bound: metric -> its physical lower limit.
     """
     base = metrics_of(records)
-    clients_wait = records.requests.concurrency > 0 and not records.requests.arrival_ns.any()
-    if clients_wait:
-        spread = math.exp(Z90 * error.total.log_sd)
-        ends = [metrics_of(records.stretched(factor)) for factor in (spread, 1.0 / spread)]
-    else:
-        ends = [metrics_of(again(error.pace(deviations))) for deviations in (Z90, -Z90)]
+    ends = [metrics_of(again(error.pace(deviations))) for deviations in (Z90, -Z90)]
     found: dict[str, Quantity] = {}
     for name, value in base.items():
         values = [value, *(each.get(name, value) for each in ends)]
-        least = bound.get(name, 0.0)
         latency, statistic = _parsed(name)
-        if latency:
-            shares, host = consists.shares(latency, statistic)
-            own = error.of(shares, host)
-            if clients_wait:
-                found[name] = Quantity.around(value, own.log_sd, bound=least)
-                continue
-            known = math.fsum(share * error.along(kind) for kind, share in shares.items() if share)
-            known += host * error.along(None)
-            rest = Z90 * math.sqrt(max(own.variance - known * known, 0.0))
-            found[name] = _around(values, rest, least)
-        elif clients_wait and name.endswith("_per_s"):
-            spread = math.exp(Z90 * error.of(consists.of_span()).log_sd)
-            found[name] = Quantity(
-                value, min(value / spread, *values), max(value * spread, *values)
-            )
-        else:
+        if not latency:
             found[name] = Quantity(value, min(values), max(values))
+            continue
+        shares, host = consists.shares(latency, statistic)
+        own, moved = error.of(shares), error.of_host(host)
+        known = math.fsum(share * error.along(kind) for kind, share in shares.items() if share)
+        rest = Z90 * math.sqrt(max(own.variance - known * known, 0.0))
+        found[name] = _around(values, rest, Z90 * own.log_sd, moved, bound.get(name, 0.0))
     return _ordered(found)
 
 
@@ -247,12 +223,24 @@ def _parsed(name: str) -> tuple[str, str]:
     return (latency, statistic) if latency in LATENCIES and unit == "ms" else ("", "")
 
 
-def _around(values: list[float], rest: float, least: float) -> Quantity:
-    """An interval from the values at the two ends, and what is left in logs."""
+def _around(
+    values: list[float], rest: float, alone: float, host: tuple[float, float], least: float
+) -> Quantity:
+    """An interval around the first of ``values``, which the others, at both ends, are in.
+
+    Args:
+        rest: what is added in quadrature, in logs; ``alone``: the least width if nothing queued.
+        host: what the host moves below and above, in ``values`` already but not in quadrature.
+        least: physical limit.
+    """
     value, low, high = max(values[0], least), min(values), max(values)
-    if value <= 0.0 or low <= 0.0:
+    if low <= 0.0:
         return Quantity(value, max(low, least), max(high, value))
-    below, above = (math.hypot(math.log(each / value), rest) for each in (min(low, value), high))
+    steps = (abs(math.log(each / value)) for each in (min(low, value), high))
+    below, above = (
+        math.hypot(max(math.hypot(max(moved - own, 0.0), rest), alone), own)
+        for moved, own in zip(steps, host, strict=True)
+    )
     return Quantity(value, max(value * math.exp(-below), least), value * math.exp(above))
 
 
@@ -272,36 +260,58 @@ def _ordered(found: dict[str, Quantity]) -> dict[str, Quantity]:
 def seed_spread(records: Records) -> dict[str, float]:
     """Log sd of each statistic over seeds: another draw of the same traffic.
 
-    Blocks of consecutive requests, left out one at a time (a jackknife, which keeps what neighbours
-    have in common). ITL is left out: its gaps are not kept by request.
+    A block bootstrap: blocks of consecutive requests, which keep what neighbours have in common,
+    are drawn with replacement; the burst with which clients start stays. Near saturation it sees
+    about half of what longer waves of load do. ITL is left out: gaps are not kept by request.
+    Nothing where nothing is drawn (clients whose requests are all alike) or too little was run.
     """
-    rows = records.finished
-    rows = rows[np.argsort(records.sent_ns[rows], kind="stable")]
-    blocks = min(BLOCKS, len(rows) // 2)
-    if blocks < 2:
+    rows, requests = records.finished, records.requests
+    lengths = (requests.input_tokens, requests.output_tokens)
+    alike = all(int(each.min()) == int(each.max()) for each in lengths)
+    if len(rows) < 2 * BLOCKS or (requests.concurrency and alike):
         return {}
+    rng = np.random.Generator(np.random.PCG64(0))
+    times = max(min(RESAMPLES, 4_000_000 // len(rows)), 20)
+    draws = [rng.integers(0, BLOCKS, BLOCKS) for _ in range(times)]
+    rows = rows[np.argsort(records.sent_ns[rows], kind="stable")]
     tokens = records.requests.output_tokens[rows]
     first = records.first_ns[rows] - records.sent_ns[rows]
     whole = records.done_ns[rows] - records.sent_ns[rows]
-    later = (whole - first) / np.maximum(tokens - 1, 1)
-    of = np.arange(len(rows)) * blocks // len(rows)
+    many = tokens > 1
+    later = (whole - first)[many] / (tokens[many] - 1)
     found: dict[str, float] = {}
-    for name, values, kept in (
-        ("ttft", first, tokens > 0), ("tpot", later, tokens > 1), ("e2e", whole, tokens > 0),
-    ):  # fmt: skip
-        if not kept.any():
+    for name, values in (("ttft", first), ("tpot", later), ("e2e", whole)):
+        start = min(records.requests.concurrency, len(values) // 2)
+        if len(values) < 2 * BLOCKS:
             continue
-        left = [values[kept & (of != block)] for block in range(blocks)]
-        if all(len(each) for each in left):
-            found[f"{name}_mean_ms"] = _jackknife(np.array([each.mean() for each in left]))
-            at = np.array([np.quantile(each, list(QUANTILES.values())) for each in left])
-            for statistic, column in zip(QUANTILES, at.T, strict=True):
-                found[f"{name}_{statistic}_ms"] = _jackknife(column)
+        cut = np.array_split(values[start:].astype(np.float64), BLOCKS)
+        burst = values[:start].astype(np.float64)
+        drawn = [np.concatenate([burst, *(cut[block] for block in draw)]) for draw in draws]
+        found[f"{name}_mean_ms"] = _log_sd([float(each.mean()) for each in drawn])
+        at = np.array([np.quantile(each, list(QUANTILES.values())) for each in drawn])
+        for statistic, column in zip(QUANTILES, at.T, strict=True):
+            found[f"{name}_{statistic}_ms"] = _log_sd(column.tolist())
+    return found | _rates_spread(records, draws, found["e2e_mean_ms"])
+
+
+def _rates_spread(records: Records, draws: list[I64], e2e: float) -> dict[str, float]:
+    """The same of requests and tokens a second: of what arrived in a time, or where clients wait
+    for answers, of how long they did.
+    """
+    names = ("requests_per_s", "output_tokens_per_s", "total_tokens_per_s")
+    if records.requests.concurrency:
+        return dict.fromkeys(names, e2e)
+    rows = np.argsort(records.sent_ns, kind="stable")
+    times = np.array_split(records.sent_ns[rows], BLOCKS)
+    spans = np.diff(np.array([each[-1] for each in times]), prepend=int(times[0][0]))
+    prompts, outputs = records.requests.input_tokens[rows], records.requests.output_tokens[rows]
+    found = {}
+    for name, values in zip(names, (np.ones(len(rows)), outputs, prompts + outputs), strict=True):
+        sums = np.array([each.sum() for each in np.array_split(values, BLOCKS)])
+        found[name] = _log_sd([float(sums[d].sum() / max(spans[d].sum(), 1)) for d in draws])
     return found
 
 
-def _jackknife(left_out: F64) -> float:
-    """Log sd from statistics without a block each."""
-    mean, count = float(left_out.mean()), len(left_out)
-    squares = float(((left_out - mean) ** 2).sum())
-    return math.sqrt(squares * (count - 1) / count) / mean if mean > 0.0 else 0.0
+def _log_sd(values: list[float]) -> float:
+    """Sd of the logs; 0 where values are not above 0."""
+    return float(np.std(np.log(values), ddof=1)) if min(values) > 0.0 else 0.0
