@@ -157,7 +157,7 @@ def _traced(name: str, command: str) -> Mapping[str, list[str]]:
                 "PYTHONHASHSEED": "0",
             }  # fmt: skip
             done = subprocess.run(
-                [sys.executable, "-m", "lab.traced", str(record), *command.split()],
+                [sys.executable, "-m", "lab.traced", str(record), name, *command.split()],
                 cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, env=environment, check=False,
             )  # fmt: skip
         if done.returncode:
