@@ -178,6 +178,15 @@ def test_an_order_that_was_not_declared_is_said(small: Path) -> None:
     assert lacking == ["second reads physics/a: add 'first' to `after`"]
 
 
+def test_a_stage_does_not_see_what_is_made_after_it(small: Path) -> None:
+    assert chain.made_later("first") == {"physics/b"}
+    assert chain.made_later("second") == set()
+    loop = CHAIN.replace("[second]", 'also_reads = ["physics/b"]\n\n[second]')
+    chain.CHAIN.write_text(loop)
+    chain.stages.cache_clear()
+    assert chain.made_later("first") == set()
+
+
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
