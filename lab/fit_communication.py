@@ -286,7 +286,8 @@ def write_short(rows: CollectiveRows, old: Constants) -> float:
     seen = rows.take(rows.fitted & long)
     found = per_octave(seen, physics, artefact)
     print(f"log_sd_per_octave {found} on {len(seen)} rows")
-    fitting.write(SHORT, body_of(physics, {**physics.default, "log_sd_per_octave": found}))
+    default = {**physics.default, "log_sd_per_octave": found}
+    fitting.write(SHORT, fitting.body(default, physics.architectures, physics.fallback))
     return found
 
 
@@ -302,11 +303,6 @@ def per_octave(rows: CollectiveRows, physics: Physics, artefact: Artefact) -> fl
         if inside.mean() >= 0.9:
             return value
     return PER_OCTAVE[-1]
-
-
-def body_of(physics: Physics, default: Constants) -> Body:
-    """The constants without their card, with another default."""
-    return fitting.body(default, physics.architectures, physics.fallback)
 
 
 def widths(constants: Constants) -> Constants:
@@ -343,7 +339,7 @@ class Communication(Fitter[CollectiveRows]):
         }
         known = {**table.default, **own}
         doubt = {"log_sd_per_octave": write_short(rows, known)}
-        return body_of(table, {**known, **doubt})
+        return fitting.body({**known, **doubt}, table.architectures, table.fallback)
 
     def scores(self, rows: CollectiveRows, body: Body) -> Mapping[str, Any]:
         known = fitting.physics(NO_CARD, body["default"], body["architectures"], body["fallback"])
@@ -365,7 +361,10 @@ class Communication(Fitter[CollectiveRows]):
         known = msgspec.structs.replace(table, default={**table.default, **own})
         mine = rows.take(~rows.fitted & np.isin(rows.device, FITTED[architecture]))
         print(architecture, scores(mine, known)["all"])
-        return body_of(known, known.default)
+        return {
+            "default": known.default, "architectures": known.architectures,
+            "fallback": known.fallback,
+        }  # fmt: skip
 
 
 if __name__ == "__main__":
