@@ -112,7 +112,7 @@ def test_what_kept_requests_out_is_named() -> None:
         _row(30 * MS, 40 * MS, running=2, waiting=0),
     ]
     spec = SimpleNamespace(limits=Limits(4, 64, 100), groups=1)
-    shares = limited_by(found, spec, prompt_blocks=10)
+    shares = limited_by(found, spec, prompt_blocks=10)  # type: ignore[arg-type]
     assert shares == {
         "waiting": 0.75, "sequences": 0.25, "kv_cache": 0.25, "step_tokens": 0.25, "order": 0.0,
     }  # fmt: skip
