@@ -86,13 +86,10 @@ def prepared(scenario: Scenario) -> Prepared:
     work = scenario.workload
     assert isinstance(work, ServingWorkload)
     fleet, warnings = fleet_of(scenario)
-    (pool, *others) = fleet.pools
-    if others:
+    if len(fleet.pools) > 1:
         raise not_yet("several pools", "pools")
     traffic = traffic_of(work, scenario.raw.seed or 0, scenario.folder)
     cluster = scenario.raw.cluster
-    served = Served(
-        pool.deployment, pool.spec, traffic.requests, pool.count, work.slo,
-        cluster.price_per_gpu_hour if cluster else None,
-    )  # fmt: skip
+    price = cluster.price_per_gpu_hour if cluster else None
+    served = Served(fleet, traffic.requests, work.slo, price)
     return Prepared(served, [*warnings, *traffic.remarks])
