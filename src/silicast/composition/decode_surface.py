@@ -17,12 +17,18 @@ from typing import final
 
 import numpy as np
 
-from silicast.composition.node_times import Call, NodeGroup
-from silicast.composition.states import BatchStates
+from silicast.composition.call_values import (
+    CORNERS,
+    CallValues,
+    Clocks,
+    Corners,
+    LengthTable,
+    Values,
+    between,
+)
+from silicast.composition.node_times import NodeGroup
 from silicast.composition.timer import Timer
 from silicast.core.numerics import F64, I64
-from silicast.hardware.device import Device
-from silicast.kernels.implementation import KernelTimes
 from silicast.workload.symbols import DECODE_KV
 
 FAMILIES = frozenset(("attention_decode", "mla_decode"))
@@ -34,16 +40,11 @@ CELLS = 1 << 15
 """Cells that are remembered at most."""
 LEVELS = 4
 """Grids, each twice as fine as the one before it: finer ones serve where a cell has a jump."""
-TOLERANCE = 0.002
-"""Largest error, at the points where a cell is checked, of a step that decodes."""
 FEW = 16
 """Fewer sequences are evaluated: their split among the cores changes in jumps."""
-CORNERS = ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0))
 NEAR_CORNERS = ((0.15, 0.15), (0.15, 0.85), (0.85, 0.15), (0.85, 0.85))
 """Places in a cell where it is checked beside its middle: jumps lie near a corner as well."""
 
-Values = tuple[float, ...]
-Corners = Sequence[Values]
 Distribution = Callable[[F64], F64]
 
 ALIKE: Distribution = np.ones_like
@@ -56,21 +57,6 @@ DISTRIBUTIONS: tuple[Distribution, ...] = (
 """Quantiles -> lengths over their mean."""
 
 
-def values_of(call: Call, device: Device) -> F64:
-    """What one execution of each member of a call takes, shape (5 x members, rows): seconds, the
-    shares of cores and of memory, joules of the cores and of memory.
-    """
-    times = call.times
-    assert isinstance(times, KernelTimes)
-    seconds, demand = call.spread(times.estimate_s), times.analysis.demand
-    moved = call.spread(demand.level_bytes["dram"])
-    shares = np.minimum(moved / device.dram.bandwidth_bytes_per_s / seconds, 1.0)
-    core_j, memory_j = call.joules(device) or (np.zeros_like(seconds), np.zeros_like(seconds))
-    return np.concatenate(
-        (seconds, call.spread(np.minimum(demand.waves, 1.0)), shares, core_j, memory_j)
-    )
-
-
 @final
 class DecodeSurface:
     """One group of attention nodes.
@@ -78,8 +64,8 @@ class DecodeSurface:
     Args:
         timer: prices the grid.
         members: places of the nodes.
-        device: a place in the grid of clocks -> the device at that clock, 0 = boost.
-        rest_s: that place, sequences -> what all other nodes of a decode step take.
+        device: clocks.
+        rest_s: a place in the grid of clocks, sequences -> what all other nodes of a decode step take.
     """
 
     def __init__(
@@ -87,12 +73,12 @@ class DecodeSurface:
         timer: Timer,
         group: NodeGroup,
         members: Sequence[int],
-        device: Callable[[int], Device],
+        device: Clocks,
         rest_s: Callable[[int, int], float],
     ) -> None:
-        self.timer, self.group, self.members = timer, group, tuple(members)
-        self._device, self._rest_s = device, rest_s
-        self._runs = [timer.nodes[index].count for index in members]
+        self.members = tuple(members)
+        self._calls, self._rest_s = CallValues(timer, group, members, device), rest_s
+        self._alone = LengthTable(self._of_lengths)
         self._cells: dict[tuple[int, int, int, int, int], Corners | None] = {}
 
     @staticmethod
@@ -111,6 +97,10 @@ class DecodeSurface:
             cached: tokens of each sequence without the new one.
             tokens: of all sequences, the new ones included; ``longest``: of the longest.
         """
+        if len(cached) == 1:
+            return self._alone.at(place, longest)
+        if len(cached) < FEW:
+            return self._calls.of_one(place, (), cached)
         for level in range(LEVELS):
             number, step, right, up = _cell(len(cached), tokens, longest, level)
             key = (place, len(cached), number, step, level)
@@ -120,17 +110,15 @@ class DecodeSurface:
                 self._cells[key] = self._checked(*key)
             corners = self._cells[key]
             if corners:
-                return _mean(corners, right, up)
+                return between(corners, right, up)
             if corners is None:
                 break
-        return self._evaluated(place, [cached])[0]
+        return self._calls.of_one(place, (), cached)
 
     def _checked(
         self, place: int, count: int, number: int, step: int, level: int
     ) -> Corners | None:
         """The corners of a cell; () where a finer one may do, None where none does."""
-        if count < FEW:
-            return None
         below, above = (_total(count, each, level) for each in (number, number + 1))
         low, high = (_ratio(each, level) for each in (step, step + 1))
 
@@ -144,33 +132,20 @@ class DecodeSurface:
         found = self._evaluated(place, lists)
         rest_s, middle = self._rest_s(place, count), len(CORNERS)
         corners, others = found[:middle], found[middle : middle + len(DISTRIBUTIONS)]
-        if not all(self._is_near(others[0], each, rest_s) for each in others):
+        if not all(self._calls.is_near(others[0], each, rest_s) for each in others):
             return None
         for cached, exact in zip(lists[middle:], found[middle:], strict=True):
             *_, right, up = _cell(count, int(cached.sum()) + count, int(cached.max()) + 1, level)
-            if not self._is_near(_mean(corners, right, up), exact, rest_s):
+            if not self._calls.is_near(between(corners, right, up), exact, rest_s):
                 return ()
         return corners
 
-    def _is_near(self, found: Values, exact: Values, rest_s: float) -> bool:
-        """Whether the members' times are the same within the tolerance of a step."""
-        off_s, whole_s = 0.0, rest_s
-        for runs, one, other in zip(self._runs, found, exact, strict=False):
-            off_s, whole_s = off_s + runs * abs(one - other), whole_s + runs * other
-        return off_s <= TOLERANCE * whole_s
+    def _of_lengths(self, place: int, lengths: range) -> list[Values]:
+        return self._evaluated(place, [np.array([length - 1]) for length in lengths])
 
     def _evaluated(self, place: int, lists: Sequence[I64]) -> list[Values]:
         """The values of steps with the given cached tokens, by the full model."""
-        none = np.zeros(0, dtype=np.int64)
-        ends = np.cumsum([0, *(len(each) for each in lists)])
-        starts = np.zeros(len(ends), dtype=np.int64)
-        states = BatchStates(none, none, starts, np.concatenate(lists), ends)
-        boost, device = self._device(0), self._device(place)
-        rows = np.arange(len(lists))
-        call = self.timer.call(self.group, self.members, rows, states, {}, boost)
-        if place:
-            call = self.timer.slowed(call, device)
-        return [tuple(row) for row in values_of(call, device).T.tolist()]
+        return self._calls.of(place, [()] * len(lists), lists)
 
 
 def _sequences(count: int, tokens: int, ratio: float, of: Distribution) -> I64:
@@ -216,9 +191,3 @@ def _cell(count: int, tokens: int, longest: int, level: int) -> tuple[int, int, 
     step = int(math.log2(ratio) * (RATIOS_OF_OCTAVE << level))
     low, high = _ratio(step, level), _ratio(step + 1, level)
     return number, step, (tokens - below) / (above - below), (ratio - low) / (high - low)
-
-
-def _mean(corners: Corners, right: float, up: float) -> Values:
-    left, down = 1.0 - right, 1.0 - up
-    s, t, u, v = left * down, left * up, right * down, right * up
-    return tuple([a * s + b * t + c * u + d * v for a, b, c, d in zip(*corners, strict=True)])

@@ -3,14 +3,15 @@
 Most nodes of a step depend on its batch through one number: its tokens, its sequences. What they
 take is looked up in a table, filled by the full model in blocks of values as they occur, so that
 nothing is interpolated. Attention over cached tokens is a surface
-(:mod:`~silicast.composition.decode_surface`); attention in prefill is evaluated. Clock and power
-are a state of each step: its own mix of work sets the clock; below boost, times are taken between
-neighbouring clocks of a grid.
+(:mod:`~silicast.composition.decode_surface`), and so are prompts without a past
+(:mod:`~silicast.composition.prefill_surface`); sequences in prefill that have a past are evaluated.
+Clock and power are a state of each step: its own mix of work sets the clock; below boost, times are
+taken between neighbouring clocks of a grid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import final
@@ -18,11 +19,13 @@ from typing import final
 import numpy as np
 
 from silicast.composition.breakdown import Breakdown
+from silicast.composition.call_values import Values, values_of
 from silicast.composition.clock import held_clock
 from silicast.composition.concurrency import pair_s, slowdown
-from silicast.composition.decode_surface import DecodeSurface, values_of
+from silicast.composition.decode_surface import DecodeSurface
 from silicast.composition.host_time import host_work_s
 from silicast.composition.node_times import Call, NodeGroup
+from silicast.composition.prefill_surface import PrefillSurface
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel
 from silicast.composition.step_tables import FIRST, StepTables, one_state, remember
@@ -32,8 +35,8 @@ from silicast.core.numerics import F64, I64
 from silicast.core.prediction import ErrorFactors
 from silicast.hardware.device import Device
 from silicast.kernels.power import place_of, slower, weight_of
-from silicast.workload.op import Affine
-from silicast.workload.symbols import CROSS_KV, DECODE_KV, DECODE_LONGEST, PREFILL_KV, PREFILL_Q
+from silicast.workload.op import Affine, Op
+from silicast.workload.symbols import CROSS_KV, DECODE_KV, DECODE_LONGEST, PREFILL_KV, PREFILL_Q, PREFILL_TOKENS
 
 LONGEST_LEAP = 64
 """Steps of a run after which it is evaluated again, at the latest."""
@@ -134,6 +137,8 @@ class StepPrices:
         self._parts: dict[bool, dict[str, list[tuple[NodeGroup, list[int]]]]] = {}
         self._exact: dict[bool, list[tuple[NodeGroup, list[int]]]] = {}
         self._surfaces: list[DecodeSurface] = []
+        self._prefills: list[PrefillSurface] = []
+        self._runs = [(node.stage, node.count) for node in self.graph.nodes]
         for prefill in (False, True):
             self._split(prefill=prefill)
         self._tables = StepTables(model, self._parts, self._device)
@@ -153,22 +158,40 @@ class StepPrices:
         exact: list[tuple[NodeGroup, list[int]]] = []
         for group, members in self.timer.kinds(prefill=prefill):
             by_symbol: dict[str, list[int]] = {}
-            smooth: list[int] = []
+            smooth: dict[Op, list[int]] = {}
             for index in members:
                 if DecodeSurface.describes(self.timer, group, index):
-                    smooth.append(index)
+                    smooth.setdefault(self.graph.nodes[index].op, []).append(index)
                 else:
                     by_symbol.setdefault(self._symbol(index), []).append(index)
+            if not prefill:
+                self._surfaces += [
+                    DecodeSurface(self.timer, group, alike, self._device, self._rest_s)
+                    for alike in smooth.values()
+                ]
             for symbol, alike in by_symbol.items():
                 if symbol == "?":
-                    exact.append((group, alike))
+                    exact += self._lengthy(group, alike)
                 elif prefill or group.phase != "prefill":
                     parts.setdefault(symbol, []).append((group, alike))
-            if smooth and not prefill:
-                self._surfaces.append(
-                    DecodeSurface(self.timer, group, smooth, self._device, self._rest_s)
-                )
         self._parts[prefill], self._exact[prefill] = parts, exact
+
+    def _lengthy(
+        self, group: NodeGroup, members: Sequence[int]
+    ) -> Iterator[tuple[NodeGroup, list[int]]]:
+        """Nodes of several lengths, by op: those of prompts as surfaces, which are kept; the others
+        are given.
+        """
+        by_op: dict[Op, list[int]] = {}
+        for index in members:
+            by_op.setdefault(self.graph.nodes[index].op, []).append(index)
+        for alike in by_op.values():
+            if PrefillSurface.describes(self.timer, group, alike[0]):
+                self._prefills.append(
+                    PrefillSurface(self.timer, group, alike, self._device, self._prompts_rest_s)
+                )
+            else:
+                yield group, alike
 
     def _symbol(self, index: int) -> str:
         """The symbol of a node's sizes, "" = numbers alone, "?" = lengths, or several symbols."""
@@ -199,7 +222,8 @@ class StepPrices:
         if share < 1.0:
             place = place_of(share)
             weight = float(weight_of(place, share))  # type: ignore[arg-type]
-            fast, slow = (self._at(at, step) for at in (place, place + 1))
+            fast = self._at(place, step) if place else [waits_s, *sums]
+            slow = self._at(place + 1, step)
             waits_s, *sums = (a + weight * (b - a) for a, b in zip(fast, slow, strict=True))
         return StepPrice(tuple(sums[:-2]), waits_s, work_s, hz)
 
@@ -259,18 +283,30 @@ class StepPrices:
         exact = self._exact[starts]
         if not (starts or exact) and (known := self._decodes.get(key)):
             return _Step((), decode_kv, count, elsewhere, known[0], seen, longest, known[1], ())
-        state = one_state(prefill, decode_kv, elsewhere)
-        symbols, tokens = self.timer.symbols(state), int(state.tokens[0])
-        values = tuple(int(symbols[s][0]) if s else 0 for s in self._parts[starts])
+        symbols = self.timer.symbols_of_one(prefill, count, longest, elsewhere)
+        tokens = count + symbols[PREFILL_TOKENS]
+        values = tuple([symbols[s] if s else 0 for s in self._parts[starts]])
         launches = self.model.launches.of(tokens, prefill=starts, decode=count > 0)
-        calls = tuple(
-            self.timer.call(group, members, FIRST, state, symbols, self._boost)
-            for group, members in exact
-            if group.phase != "decode" or count
-        )
+        calls = self._called(exact, prefill, decode_kv, elsewhere) if exact else ()
         if not starts:
             remember(self._decodes, key, (values, launches))
         return _Step(prefill, decode_kv, tokens, elsewhere, values, seen, longest, launches, calls)
+
+    def _called(
+        self,
+        exact: Sequence[tuple[NodeGroup, list[int]]],
+        prefill: Sequence[tuple[int, int]],
+        decode_kv: I64,
+        elsewhere: int,
+    ) -> tuple[Call, ...]:
+        """The nodes that are evaluated for each step."""
+        state = one_state(prefill, decode_kv, elsewhere)
+        symbols = self.timer.symbols(state)
+        return tuple(
+            self.timer.call(group, members, FIRST, state, symbols, self._boost)
+            for group, members in exact
+            if group.phase != "decode" or len(decode_kv)
+        )
 
     def _at(self, place: int, step: _Step) -> list[float]:
         """Waits, seconds of each stage, joules of cores and of memory at one clock of the grid."""
@@ -278,38 +314,41 @@ class StepPrices:
             place, step.values, step.tokens, step.elsewhere, prefill=bool(step.prefill)
         )
         sums = list(fixed.sums)
-        parts: list[tuple[tuple[int, ...], Sequence[float]]] = [
-            (each.members, each.at(place, step.cached, step.seen, step.longest))
-            for each in (self._surfaces if step.longest else ())
-        ]
-        device = self._device(place)
-        for call in step.calls:
-            slowed = self.timer.slowed(call, device) if place else call
-            parts.append((tuple(call.members), values_of(slowed, device)[:, 0].tolist()))
-        waits_s, shared = (
-            0.0,
-            bool(self._by_lengths) and bool(step.prefill) and len(step.cached) > 0,
-        )
-        nodes = self.graph.nodes
+        parts: list[tuple[tuple[int, ...], Values]] = []
+        if step.longest:
+            for decoding in self._surfaces:
+                values = decoding.at(place, step.cached, step.seen, step.longest)
+                parts.append((decoding.members, values))
+        if step.prefill:
+            for starting in self._prefills:
+                parts.append((starting.members, starting.at(place, step.prefill)))
+        if step.calls:
+            device = self._device(place)
+            for call in step.calls:
+                slowed = self.timer.slowed(call, device) if place else call
+                found = values_of(slowed, device)[:, 0].tolist()
+                parts.append((tuple(call.members), tuple(found)))
         for members, values in parts:
             size = len(members)
             for row, index in enumerate(members):
-                node = nodes[index]
-                sums[node.stage] += values[row] * node.count
-                sums[-2] += values[3 * size + row] * node.count
-                sums[-1] += values[4 * size + row] * node.count
-        if shared or not step.launches.free:
-            nodes_s = fixed.nodes_s.copy()
-            for members, values in parts:
-                nodes_s[list(members)] = values[: len(members)]
-            if shared:
-                self._share_lengths(parts, sums, nodes_s)
-            waits_s = self._waits_s(step.launches, nodes_s)
-        return [waits_s, *sums]
+                stage, runs = self._runs[index]
+                sums[stage] += values[row] * runs
+                sums[-2] += values[3 * size + row] * runs
+                sums[-1] += values[4 * size + row] * runs
+        shared = bool(self._by_lengths) and bool(step.prefill) and step.longest > 0
+        if not shared and step.launches.free:
+            return [0.0, *sums]
+        nodes_s = fixed.nodes_s.copy()
+        for members, values in parts:
+            for index, seconds in zip(members, values, strict=False):
+                nodes_s[index] = seconds
+        if shared:
+            self._share_lengths(parts, sums, nodes_s)
+        return [self._waits_s(step.launches, nodes_s), *sums]
 
     def _share_lengths(
         self,
-        parts: Sequence[tuple[Sequence[int], Sequence[float]]],
+        parts: Sequence[tuple[tuple[int, ...], Values]],
         sums: list[float],
         nodes_s: F64,
     ) -> None:
@@ -333,6 +372,13 @@ class StepPrices:
         ones = np.ones(sequences, dtype=np.int64)
         step = self._step((), ones, -1)
         return sum(self._tables.at(place, step.values, sequences, -1, prefill=False).sums[:-2])
+
+    def _prompts_rest_s(self, place: int, prompts: int, tokens: int) -> float:
+        """What nodes beside those of sequences take in a step that is prefill alone."""
+        each = [(tokens // prompts, tokens // prompts)] * prompts
+        symbols = self.timer.symbols_of_one(each, 0, 0, -1)
+        values = tuple([symbols[s] if s else 0 for s in self._parts[True]])
+        return sum(self._tables.at(place, values, tokens, -1, prefill=True).sums[:-2])
 
     def _waits_s(self, launches: Launches, nodes_s: F64) -> float:
         """What the device waits for launches."""

@@ -1,0 +1,159 @@
+"""What single groups of nodes take, as plain numbers: the leaves of prices of single steps.
+
+Values of a call are one tuple: for each member the seconds of one execution, then for each its
+share of the cores, of memory, the joules of the cores and of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import final
+
+import numpy as np
+
+from silicast.composition.node_times import Call, NodeGroup
+from silicast.composition.states import BatchStates
+from silicast.composition.timer import Timer
+from silicast.core.numerics import F64, I64
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import KernelTimes
+
+BLOCK = 64
+"""Neighbouring sizes that are evaluated together."""
+WIDE_BLOCK = 256
+"""The same of sizes from :data:`WIDE_FROM` on, of which a simulation meets more of a block."""
+WIDE_FROM = 1024
+LENGTHS = 1 << 15
+"""Lengths of one sequence that are remembered at most."""
+TOLERANCE = 0.002
+"""Largest error, at the points where an interpolation is checked, of a step."""
+
+Values = tuple[float, ...]
+Corners = Sequence[Values]
+"""Values at the corners of a cell, in the order of :data:`CORNERS`."""
+CORNERS = ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0))
+Pairs = Sequence[tuple[int, int]]
+"""(new tokens, past plus new tokens) of sequences in prefill."""
+Clocks = Callable[[int], Device]
+"""A place in the grid of clocks -> the device at that clock, 0 = boost."""
+
+_NONE: I64 = np.zeros(0, dtype=np.int64)
+
+
+def block_of(size: int) -> range:
+    """The sizes that are evaluated along with one.
+
+    >>> block_of(70), block_of(1030)
+    (range(64, 128), range(1024, 1280))
+    """
+    width = BLOCK if size < WIDE_FROM else WIDE_BLOCK
+    low = size // width * width
+    return range(low, low + width)
+
+
+def between(corners: Corners, right: float, up: float) -> Values:
+    """What lies between the corners of a cell.
+
+    >>> between(((0.0,), (1.0,), (2.0,), (3.0,)), 0.5, 0.25)
+    (1.25,)
+    """
+    left, down = 1.0 - right, 1.0 - up
+    s, t, u, v = left * down, left * up, right * down, right * up
+    return tuple([a * s + b * t + c * u + d * v for a, b, c, d in zip(*corners, strict=True)])
+
+
+def values_of(call: Call, device: Device) -> F64:
+    """What one execution of each member of a call takes, shape (5 x members, rows): seconds, the
+    shares of cores and of memory, joules of the cores and of memory.
+    """
+    times = call.times
+    assert isinstance(times, KernelTimes)
+    seconds, demand = call.spread(times.estimate_s), times.analysis.demand
+    moved = call.spread(demand.level_bytes["dram"])
+    shares = np.minimum(moved / device.dram.bandwidth_bytes_per_s / seconds, 1.0)
+    core_j, memory_j = call.joules(device) or (np.zeros_like(seconds), np.zeros_like(seconds))
+    return np.concatenate(
+        (seconds, call.spread(np.minimum(demand.waves, 1.0)), shares, core_j, memory_j)
+    )
+
+
+@final
+class CallValues:
+    """Values of one group of nodes by the full model.
+
+    Args:
+        timer: prices them.
+        members: places of the nodes.
+        device: clocks.
+    """
+
+    def __init__(
+        self, timer: Timer, group: NodeGroup, members: Sequence[int], device: Clocks
+    ) -> None:
+        self.timer, self.group, self.members = timer, group, tuple(members)
+        self._device = device
+        self._counts = [timer.nodes[index].count for index in members]
+        self._last: tuple[object, Call] | None = None
+
+    def of(self, place: int, prefills: Sequence[Pairs], decodes: Sequence[I64]) -> list[Values]:
+        """Of several states, each with the sequences that it has in prefill and in decode."""
+        pairs = np.array([pair for each in prefills for pair in each], dtype=np.int64)
+        new, total = pairs.reshape(-1, 2).T.copy()
+        starts, ends = (np.cumsum([0, *map(len, each)]) for each in (prefills, decodes))
+        states = BatchStates(new, total, starts, np.concatenate([*decodes, _NONE]), ends)
+        call = self._called(states, np.arange(len(prefills)))
+        return [tuple(row) for row in self._at_clock(call, place).T.tolist()]
+
+    def of_one(self, place: int, prefill: Pairs, cached: I64) -> Values:
+        """Of one state; the call at boost is kept for the next question about the same one."""
+        key = (tuple(prefill), cached.tobytes())
+        if self._last is None or self._last[0] != key:
+            pairs = np.array(prefill, dtype=np.int64).reshape(-1, 2)
+            ends = [np.array([0, len(each)]) for each in (prefill, cached)]
+            new, total = pairs.T.copy()
+            states = BatchStates(new, total, ends[0], cached, ends[1])
+            self._last = key, self._called(states, np.zeros(1, dtype=np.int64))
+        return tuple(self._at_clock(self._last[1], place)[:, 0].tolist())
+
+    def is_near(self, found: Values, exact: Values, rest_s: float) -> bool:
+        """Whether the members' times are the same within the tolerance of a step whose other nodes
+        take ``rest_s``.
+        """
+        off_s, whole_s = 0.0, rest_s
+        for runs, one, other in zip(self._counts, found, exact, strict=False):
+            off_s, whole_s = off_s + runs * abs(one - other), whole_s + runs * other
+        return off_s <= TOLERANCE * whole_s
+
+    def _called(self, states: BatchStates, rows: I64) -> Call:
+        symbols = self.timer.symbols(states)
+        return self.timer.call(self.group, self.members, rows, states, symbols, self._device(0))
+
+    def _at_clock(self, call: Call, place: int) -> F64:
+        device = self._device(place)
+        return values_of(self.timer.slowed(call, device) if place else call, device)
+
+
+@final
+class LengthTable:
+    """Values by the length of the only sequence of a step, filled in blocks as they occur.
+
+    Args:
+        evaluated: a place in the grid of clocks and lengths -> the values at each.
+    """
+
+    def __init__(self, evaluated: Callable[[int, range], list[Values]]) -> None:
+        self._evaluated = evaluated
+        self._known: dict[tuple[int, int], Values] = {}
+
+    def at(self, place: int, length: int) -> Values:
+        """The values at one length."""
+        found = self._known.get((place, length))
+        if found is None:
+            if len(self._known) >= LENGTHS:
+                self._known.clear()
+            every = block_of(length)
+            lengths = range(max(every.start, 1), every.stop)
+            for each, values in zip(lengths, self._evaluated(place, lengths), strict=True):
+                self._known[place, each] = values
+            found = self._known[place, length]
+        return found
