@@ -7,9 +7,10 @@ share of the cores, of memory, the joules of the cores and of memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import TypeVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silicast.composition.node_times import Call, NodeGroup
 from silicast.composition.states import BatchStates
@@ -28,15 +29,18 @@ LENGTHS = 1 << 15
 TOLERANCE = 0.002
 """Largest error, at the points where an interpolation is checked, of a step."""
 
+Flags = NDArray[np.bool_]
 Values = tuple[float, ...]
 Corners = Sequence[Values]
 """Values at the corners of a cell, in the order of :data:`CORNERS`."""
-CORNERS = ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0))
+CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
 Pairs = Sequence[tuple[int, int]]
 """(new tokens, past plus new tokens) of sequences in prefill."""
 Clocks = Callable[[int], Device]
 """A place in the grid of clocks -> the device at that clock, 0 = boost."""
 
+K = TypeVar("K")
+V = TypeVar("V")
 _NONE: I64 = np.zeros(0, dtype=np.int64)
 
 
@@ -92,7 +96,7 @@ class CallValues:
     ) -> None:
         self.timer, self.group, self.members = timer, group, tuple(members)
         self._device = device
-        self._counts = [timer.nodes[index].count for index in members]
+        self._counts = np.array([timer.nodes[index].count for index in members])
         self._last: tuple[object, Call] | None = None
 
     def of(self, place: int, prefills: Sequence[Pairs], decodes: Sequence[I64]) -> list[Values]:
@@ -115,14 +119,18 @@ class CallValues:
             self._last = key, self._called(states, np.zeros(1, dtype=np.int64))
         return tuple(self._at_clock(self._last[1], place)[:, 0].tolist())
 
-    def is_near(self, found: Values, exact: Values, rest_s: float) -> bool:
+    def near(self, found: F64, exact: F64, rest_s: float) -> Flags:
         """Whether the members' times are the same within the tolerance of a step whose other nodes
-        take ``rest_s``.
+        take ``rest_s``, shape (...).
+
+        Args:
+            found, exact: values, shape (..., values).
         """
-        off_s, whole_s = 0.0, rest_s
-        for runs, one, other in zip(self._counts, found, exact, strict=False):
-            off_s, whole_s = off_s + runs * abs(one - other), whole_s + runs * other
-        return off_s <= TOLERANCE * whole_s
+        own = len(self.members)
+        off_s = (np.abs(found[..., :own] - exact[..., :own]) * self._counts).sum(axis=-1)
+        whole_s = rest_s + (exact[..., :own] * self._counts).sum(axis=-1)
+        near: Flags = off_s <= TOLERANCE * whole_s
+        return near
 
     def _called(self, states: BatchStates, rows: I64) -> Call:
         symbols = self.timer.symbols(states)
@@ -149,11 +157,19 @@ class LengthTable:
         """The values at one length."""
         found = self._known.get((place, length))
         if found is None:
-            if len(self._known) >= LENGTHS:
-                self._known.clear()
             every = block_of(length)
             lengths = range(max(every.start, 1), every.stop)
             for each, values in zip(lengths, self._evaluated(place, lengths), strict=True):
-                self._known[place, each] = values
-            found = self._known[place, length]
+                if each == length:
+                    found = values
+                remember(self._known, (place, each), values, LENGTHS)
+            assert found is not None
         return found
+
+
+def remember(known: dict[K, V], key: K, value: V, most: int) -> V:
+    """Puts a value into a dictionary that starts anew when it has ``most`` of them."""
+    if len(known) >= most:
+        known.clear()
+    known[key] = value
+    return value

@@ -2,11 +2,12 @@
 
 What attention over cached tokens takes depends on every sequence's length, but nearly all of it
 through the number of sequences, their tokens and the longest. A surface evaluates the full model at
-sequences of which one is the longest and all others are alike, at the corners of a grid's cells as
-they are visited, and interpolates. Inside a cell it also evaluates lengths of several
-distributions, and points near the corners. Where the interpolation is not within
-:data:`TOLERANCE` of them, finer cells enclose the jump; where the distributions differ among
-themselves, every step of the cell is evaluated.
+sequences of which one is the longest and all others are alike, at the corners of a patch of cells
+at once when the first of them is visited, and interpolates inside a cell. Each cell is also
+evaluated in its middle: where the interpolation is not within
+:data:`~silicast.composition.call_values.TOLERANCE` of that, a kernel's time jumps, and the steps of
+the cell are evaluated; so are those of a whole patch in whose middle lengths of several
+distributions differ. One sequence alone is a row of a table by its length.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from silicast.composition.call_values import (
     CallValues,
     Clocks,
     Corners,
+    Flags,
     LengthTable,
     Values,
     between,
+    remember,
 )
 from silicast.composition.node_times import NodeGroup
 from silicast.composition.timer import Timer
@@ -32,18 +35,18 @@ from silicast.core.numerics import F64, I64
 from silicast.workload.symbols import DECODE_KV
 
 FAMILIES = frozenset(("attention_decode", "mla_decode"))
-TOKENS_OF_OCTAVE = 16
-"""Points of the coarsest grid in an octave of tokens."""
-RATIOS_OF_OCTAVE = 4
-"""Points of the coarsest grid in an octave of the longest sequence over the mean one."""
+TOKENS_OF_OCTAVE = 32
+"""Cells in an octave of tokens."""
+RATIOS_OF_OCTAVE = 8
+"""Cells in an octave of the longest sequence over the mean one."""
+SIDE = 8
+"""Cells on each side of a patch."""
 CELLS = 1 << 15
 """Cells that are remembered at most."""
-LEVELS = 4
-"""Grids, each twice as fine as the one before it: finer ones serve where a cell has a jump."""
-FEW = 16
-"""Fewer sequences are evaluated: their split among the cores changes in jumps."""
-NEAR_CORNERS = ((0.15, 0.15), (0.15, 0.85), (0.85, 0.15), (0.85, 0.85))
-"""Places in a cell where it is checked beside its middle: jumps lie near a corner as well."""
+NUMBERS = 1 << 21
+"""Numbers in patches at most (16 MiB)."""
+FEW = 2
+"""Fewer sequences are rows of a table."""
 
 Distribution = Callable[[F64], F64]
 
@@ -65,7 +68,8 @@ class DecodeSurface:
         timer: prices the grid.
         members: places of the nodes.
         device: clocks.
-        rest_s: a place in the grid of clocks, sequences -> what all other nodes of a decode step take.
+        rest_s: a place in the grid of clocks, sequences -> what all other nodes of a decode step
+            take.
     """
 
     def __init__(
@@ -79,7 +83,8 @@ class DecodeSurface:
         self.members = tuple(members)
         self._calls, self._rest_s = CallValues(timer, group, members, device), rest_s
         self._alone = LengthTable(self._of_lengths)
-        self._cells: dict[tuple[int, int, int, int, int], Corners | None] = {}
+        self._cells: dict[tuple[int, int, int, int], Corners | None] = {}
+        self._patches: dict[tuple[int, int, int, int], tuple[F64, Flags]] = {}
 
     @staticmethod
     def describes(timer: Timer, group: NodeGroup, index: int) -> bool:
@@ -97,97 +102,110 @@ class DecodeSurface:
             cached: tokens of each sequence without the new one.
             tokens: of all sequences, the new ones included; ``longest``: of the longest.
         """
-        if len(cached) == 1:
+        count = len(cached)
+        if count < FEW:
             return self._alone.at(place, longest)
-        if len(cached) < FEW:
+        number, step, right, up = _cell(count, tokens, longest)
+        key = (place, count, number, step)
+        if key not in self._cells:
+            remember(self._cells, key, self._corners(*key), CELLS)
+        corners = self._cells[key]
+        if corners is None:
             return self._calls.of_one(place, (), cached)
-        for level in range(LEVELS):
-            number, step, right, up = _cell(len(cached), tokens, longest, level)
-            key = (place, len(cached), number, step, level)
-            if key not in self._cells:
-                if len(self._cells) >= CELLS:
-                    self._cells.clear()
-                self._cells[key] = self._checked(*key)
-            corners = self._cells[key]
-            if corners:
-                return between(corners, right, up)
-            if corners is None:
-                break
-        return self._calls.of_one(place, (), cached)
+        return between(corners, right, up)
 
-    def _checked(
-        self, place: int, count: int, number: int, step: int, level: int
-    ) -> Corners | None:
-        """The corners of a cell; () where a finer one may do, None where none does."""
-        below, above = (_total(count, each, level) for each in (number, number + 1))
-        low, high = (_ratio(each, level) for each in (step, step + 1))
-
-        def inside(right: float, up: float) -> tuple[int, float]:
-            return round(below + right * (above - below)), low + up * (high - low)
-
-        points = [(*inside(*corner), ALIKE) for corner in CORNERS]
-        points += [(*inside(0.5, 0.5), each) for each in DISTRIBUTIONS]
-        points += [(*inside(*near), ALIKE) for near in NEAR_CORNERS]
-        lists = [_sequences(count, *point) for point in points]
-        found = self._evaluated(place, lists)
-        rest_s, middle = self._rest_s(place, count), len(CORNERS)
-        corners, others = found[:middle], found[middle : middle + len(DISTRIBUTIONS)]
-        if not all(self._calls.is_near(others[0], each, rest_s) for each in others):
+    def _corners(self, place: int, count: int, number: int, step: int) -> Corners | None:
+        """The corners of a cell; None where interpolation does not hold."""
+        (column, x), (band, y) = divmod(number, SIDE), divmod(step, SIDE)
+        key = (place, count, column, band)
+        if key not in self._patches:
+            patch = self._patch(*key)
+            remember(self._patches, key, patch, NUMBERS // patch[0].size)
+        values, holds = self._patches[key]
+        if not holds[x, y]:
             return None
-        for cached, exact in zip(lists[middle:], found[middle:], strict=True):
-            *_, right, up = _cell(count, int(cached.sum()) + count, int(cached.max()) + 1, level)
-            if not self._calls.is_near(between(corners, right, up), exact, rest_s):
-                return ()
-        return corners
+        return [tuple(values[x + right, y + up].tolist()) for right, up in CORNERS]
+
+    def _patch(self, place: int, count: int, column: int, band: int) -> tuple[F64, Flags]:
+        """Values at the corners of a patch of cells, shape (SIDE + 1, SIDE + 1, values), and
+        whether interpolation holds in each cell, shape (SIDE, SIDE).
+        """
+        places = range(SIDE + 1)
+        totals = np.array([_total(count, column * SIDE + each) for each in places])
+        ratios = np.array([_ratio(band * SIDE + each) for each in places])
+        corners = (np.repeat(totals, SIDE + 1), np.tile(ratios, SIDE + 1))
+        middles = (
+            np.repeat((totals[1:] + totals[:-1]) // 2, SIDE),
+            np.tile((ratios[1:] + ratios[:-1]) / 2.0, SIDE),
+        )
+        one = (totals[SIDE // 2 : SIDE // 2 + 1], ratios[SIDE // 2 : SIDE // 2 + 1])
+        lists = np.concatenate(
+            [_sequences(count, *corners, ALIKE), _sequences(count, *middles, ALIKE)]
+            + [_sequences(count, *one, of) for of in DISTRIBUTIONS]
+        )
+        found = self._calls.of(place, [()] * len(lists), list(lists))
+        grid = np.array(found[: len(corners[0])]).reshape(SIDE + 1, SIDE + 1, -1)
+        rest_s, first = self._rest_s(place, count), len(corners[0])
+        apart = np.array(found[-len(DISTRIBUTIONS) :])
+        if not self._calls.near(apart, apart[0], rest_s).all():
+            return grid, np.zeros((SIDE, SIDE), dtype=bool)
+        tested = lists[first : first + SIDE * SIDE].reshape(SIDE, SIDE, -1)
+        exact = np.array(found[first : first + SIDE * SIDE]).reshape(SIDE, SIDE, -1)
+        sums, most = tested.sum(axis=2) + count, tested.max(axis=2) + 1
+        widths = np.maximum(np.diff(totals), 1)[:, None]  # no step is in a cell of none
+        right = ((sums - totals[:-1, None]) / widths)[:, :, None]
+        up = ((most * count / sums - ratios[:-1]) / np.diff(ratios))[:, :, None]
+        left, down = 1.0 - right, 1.0 - up
+        inside = left * (down * grid[:-1, :-1] + up * grid[:-1, 1:])
+        inside += right * (down * grid[1:, :-1] + up * grid[1:, 1:])
+        return grid, self._calls.near(inside, exact, rest_s)
 
     def _of_lengths(self, place: int, lengths: range) -> list[Values]:
-        return self._evaluated(place, [np.array([length - 1]) for length in lengths])
-
-    def _evaluated(self, place: int, lists: Sequence[I64]) -> list[Values]:
-        """The values of steps with the given cached tokens, by the full model."""
+        lists = [np.array([length - 1]) for length in lengths]
         return self._calls.of(place, [()] * len(lists), lists)
 
 
-def _sequences(count: int, tokens: int, ratio: float, of: Distribution) -> I64:
-    """Cached tokens of sequences, the longest first.
+def _sequences(count: int, tokens: I64, ratio: F64, of: Distribution) -> I64:
+    """Cached tokens of the sequences of several steps, the longest first, shape (steps, count).
 
     Args:
-        tokens: with the new ones.
+        count: of the sequences, two or more.
+        tokens: of each step, with the new ones.
         ratio: of the longest to the mean, as near to it as can be.
         of: how the others are distributed.
     """
     others = count - 1
-    longest = min(max(round(ratio * tokens / count), -(-tokens // count)), tokens - others)
-    if not others:
-        return np.array([longest - 1])
+    longest = np.maximum(np.rint(ratio * tokens / count), -(-tokens // count))
+    longest = np.minimum(longest, tokens - others)
     mean = (tokens - longest) / others
     shape = of((np.arange(others) + 0.5) / others)
     most = float(shape.max()) - 1.0
-    width = min(1.0, (longest / mean - 1.0) / most) if most > 0.0 else 0.0
-    lengths = mean + (mean - 1.0) * width * (shape - shape.mean())
-    found: I64 = np.diff(np.rint(np.cumsum(lengths)), prepend=0.0).astype(np.int64) - 1
-    return np.concatenate(([longest - 1], np.maximum(found, 0)))
+    width = np.minimum(1.0, (longest / mean - 1.0) / most) if most > 0.0 else 0.0 * mean
+    lengths = mean[:, None] + ((mean - 1.0) * width)[:, None] * (shape - shape.mean())
+    ends = np.rint(np.cumsum(lengths, axis=1))
+    found = np.maximum(np.diff(ends, prepend=0.0, axis=1) - 1.0, 0.0)
+    every: I64 = np.concatenate((longest[:, None] - 1.0, found), axis=1).astype(np.int64)
+    return every
 
 
-def _total(count: int, number: int, level: int) -> int:
+def _total(count: int, number: int) -> int:
     """Tokens at a point of the grid: at least one a sequence."""
-    points = TOKENS_OF_OCTAVE << level
-    return int(count * 2.0 ** (number / points)) if number > 0 else count + number
+    return int(count * 2.0 ** (number / TOKENS_OF_OCTAVE))
 
 
-def _ratio(step: int, level: int) -> float:
+def _ratio(step: int) -> float:
     """The longest over the mean at a point of the grid."""
-    return float(2.0 ** (step / (RATIOS_OF_OCTAVE << level)))
+    return float(2.0 ** (step / RATIOS_OF_OCTAVE))
 
 
-def _cell(count: int, tokens: int, longest: int, level: int) -> tuple[int, int, float, float]:
+def _cell(count: int, tokens: int, longest: int) -> tuple[int, int, float, float]:
     """Numbers of a cell's tokens and of its ratio of the longest, and where in it a step is."""
-    number = int(math.log2(tokens / count) * (TOKENS_OF_OCTAVE << level))
-    while (below := _total(count, number, level)) > tokens:
+    number = int(math.log2(tokens / count) * TOKENS_OF_OCTAVE)
+    while (below := _total(count, number)) > tokens:
         number -= 1
-    while (above := _total(count, number + 1, level)) <= tokens:
+    while (above := _total(count, number + 1)) <= tokens:
         number, below = number + 1, above
     ratio = max(longest * count / tokens, 1.0)
-    step = int(math.log2(ratio) * (RATIOS_OF_OCTAVE << level))
-    low, high = _ratio(step, level), _ratio(step + 1, level)
+    step = int(math.log2(ratio) * RATIOS_OF_OCTAVE)
+    low, high = _ratio(step), _ratio(step + 1)
     return number, step, (tokens - below) / (above - below), (ratio - low) / (high - low)

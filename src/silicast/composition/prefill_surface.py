@@ -26,6 +26,7 @@ from silicast.composition.call_values import (
     Pairs,
     Values,
     between,
+    remember,
 )
 from silicast.composition.node_times import NodeGroup
 from silicast.composition.timer import Timer
@@ -108,9 +109,7 @@ class PrefillSurface:
                 number, step, right, up = _cell(count, tokens, squares)
                 key = (place, count, number, step)
                 if key not in self._cells:
-                    if len(self._cells) >= CELLS:
-                        self._cells.clear()
-                    self._cells[key] = self._checked(*key)
+                    remember(self._cells, key, self._checked(*key), CELLS)
                 if corners := self._cells[key]:
                     return between(corners, right, up)
         return self._calls.of_one(place, prefill, _NONE)
@@ -136,7 +135,8 @@ class PrefillSurface:
             tokens, squares = int(each.sum()), int((each * each).sum())
             right = (tokens - below) / (above - below)
             up = (count * squares / (tokens * tokens) - low) / (high - low)
-            if not self._calls.is_near(between(corners, right, up), values, rest_s):
+            expected = np.array(between(corners, right, up))
+            if not self._calls.near(expected, np.array(values), rest_s):
                 return None
         return corners
 

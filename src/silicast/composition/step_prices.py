@@ -19,7 +19,7 @@ from typing import final
 import numpy as np
 
 from silicast.composition.breakdown import Breakdown
-from silicast.composition.call_values import Values, values_of
+from silicast.composition.call_values import Values, remember, values_of
 from silicast.composition.clock import held_clock
 from silicast.composition.concurrency import pair_s, slowdown
 from silicast.composition.decode_surface import DecodeSurface
@@ -28,7 +28,7 @@ from silicast.composition.node_times import Call, NodeGroup
 from silicast.composition.prefill_surface import PrefillSurface
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel
-from silicast.composition.step_tables import FIRST, StepTables, one_state, remember
+from silicast.composition.step_tables import FIRST, REMEMBERED, StepTables, one_state
 from silicast.composition.timeline import Launches, total_wait_s
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
@@ -36,7 +36,14 @@ from silicast.core.prediction import ErrorFactors
 from silicast.hardware.device import Device
 from silicast.kernels.power import place_of, slower, weight_of
 from silicast.workload.op import Affine, Op
-from silicast.workload.symbols import CROSS_KV, DECODE_KV, DECODE_LONGEST, PREFILL_KV, PREFILL_Q, PREFILL_TOKENS
+from silicast.workload.symbols import (
+    CROSS_KV,
+    DECODE_KV,
+    DECODE_LONGEST,
+    PREFILL_KV,
+    PREFILL_Q,
+    PREFILL_TOKENS,
+)
 
 LONGEST_LEAP = 64
 """Steps of a run after which it is evaluated again, at the latest."""
@@ -271,7 +278,7 @@ class StepPrices:
         if found is None:
             times = self.model.steps(_middle_state(key))
             total = Breakdown(self.model, times, np.ones(1)).sum()
-            found = remember(self._errors, key, self.model.uncertainty.of(total))
+            found = remember(self._errors, key, self.model.uncertainty.of(total), REMEMBERED)
         return found
 
     def _step(self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int) -> _Step:
@@ -289,7 +296,7 @@ class StepPrices:
         launches = self.model.launches.of(tokens, prefill=starts, decode=count > 0)
         calls = self._called(exact, prefill, decode_kv, elsewhere) if exact else ()
         if not starts:
-            remember(self._decodes, key, (values, launches))
+            remember(self._decodes, key, (values, launches), REMEMBERED)
         return _Step(prefill, decode_kv, tokens, elsewhere, values, seen, longest, launches, calls)
 
     def _called(
@@ -320,8 +327,7 @@ class StepPrices:
                 values = decoding.at(place, step.cached, step.seen, step.longest)
                 parts.append((decoding.members, values))
         if step.prefill:
-            for starting in self._prefills:
-                parts.append((starting.members, starting.at(place, step.prefill)))
+            parts += [(each.members, each.at(place, step.prefill)) for each in self._prefills]
         if step.calls:
             device = self._device(place)
             for call in step.calls:
@@ -347,10 +353,7 @@ class StepPrices:
         return [self._waits_s(step.launches, nodes_s), *sums]
 
     def _share_lengths(
-        self,
-        parts: Sequence[tuple[tuple[int, ...], Values]],
-        sums: list[float],
-        nodes_s: F64,
+        self, parts: Sequence[tuple[tuple[int, ...], Values]], sums: list[float], nodes_s: F64
     ) -> None:
         """Takes off what attention of two kinds hides in one call."""
         shares = {

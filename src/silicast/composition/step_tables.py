@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar, final
+from typing import final
 
 import numpy as np
 
-from silicast.composition.call_values import Clocks, block_of
+from silicast.composition.call_values import Clocks, block_of, remember
 from silicast.composition.node_times import NodeGroup, NodeTimes
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel
@@ -21,8 +21,6 @@ NUMBERS = 1 << 22
 """Numbers in all tables at most (32 MiB): they then start anew."""
 
 FIRST = np.zeros(1, dtype=np.int64)
-K = TypeVar("K")
-V = TypeVar("V")
 Parts = Mapping[bool, Mapping[str, Sequence[tuple[NodeGroup, list[int]]]]]
 """Whether a step has a prefill -> symbol -> groups of nodes."""
 
@@ -85,7 +83,7 @@ class StepTables:
                 sums[node.stage] -= seconds * node.count
             nodes_s -= hidden
         row = Row(tuple(sums.tolist()), nodes_s)
-        return row if prefill else remember(self._known, key, row)
+        return row if prefill else remember(self._known, key, row, REMEMBERED)
 
     def _row(self, symbol: str, value: int, prefill: bool, place: int) -> F64:
         """The nodes of one symbol at one value, sums and seconds of nodes in the order of
@@ -142,14 +140,6 @@ class StepTables:
             self.model.share(region, nodes, state, exposed, hidden)
         found: F64 = (hidden / counts)[:, 0]
         return found
-
-
-def remember(known: dict[K, V], key: K, value: V) -> V:
-    """Puts a value into a dictionary that starts anew when it is full."""
-    if len(known) >= REMEMBERED:
-        known.clear()
-    known[key] = value
-    return value
 
 
 def one_state(prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int) -> BatchStates:
