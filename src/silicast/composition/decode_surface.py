@@ -6,7 +6,7 @@ sequences of which one is the longest and all others are alike, at the corners o
 at once when the first of them is visited, and interpolates inside a cell. Each cell is also
 evaluated in its middle: where the interpolation is not within
 :data:`~silicast.composition.call_values.TOLERANCE` of that, a kernel's time jumps, and the steps of
-the cell are evaluated; so are those of a whole patch in whose middle lengths of several
+the cell are evaluated; so are those of a part of a patch in whose middle lengths of several
 distributions differ. One sequence alone is a row of a table by its length.
 """
 
@@ -41,6 +41,11 @@ RATIOS_OF_OCTAVE = 8
 """Cells in an octave of the longest sequence over the mean one."""
 SIDE = 8
 """Cells on each side of a patch."""
+PART = 4
+"""Cells on each side of the parts of a patch in whose middle distributions are compared."""
+SMALL_PART = 2
+"""The same of fewer sequences than :data:`SEVERAL`, each of which counts for more."""
+SEVERAL = 16
 CELLS = 1 << 15
 """Cells that are remembered at most."""
 NUMBERS = 1 << 21
@@ -133,32 +138,32 @@ class DecodeSurface:
         places = range(SIDE + 1)
         totals = np.array([_total(count, column * SIDE + each) for each in places])
         ratios = np.array([_ratio(band * SIDE + each) for each in places])
+        wide, high = np.diff(totals), np.diff(ratios)
         corners = (np.repeat(totals, SIDE + 1), np.tile(ratios, SIDE + 1))
-        middles = (
-            np.repeat((totals[1:] + totals[:-1]) // 2, SIDE),
-            np.tile((ratios[1:] + ratios[:-1]) / 2.0, SIDE),
-        )
-        one = (totals[SIDE // 2 : SIDE // 2 + 1], ratios[SIDE // 2 : SIDE // 2 + 1])
+        middles = (np.repeat(totals[:-1] + wide // 2, SIDE), np.tile(ratios[:-1] + high / 2, SIDE))
+        part = SMALL_PART if count < SEVERAL else PART
+        some = np.arange(part // 2, SIDE, part)
+        where, other = np.repeat(some, len(some)), np.tile(some, len(some))
         lists = np.concatenate(
-            [_sequences(count, *corners, ALIKE), _sequences(count, *middles, ALIKE)]
-            + [_sequences(count, *one, of) for of in DISTRIBUTIONS]
+            [_sequences(count, at, ratio, ALIKE) for at, ratio in (corners, middles)]
+            + [_sequences(count, totals[where], ratios[other], of) for of in DISTRIBUTIONS]
         )
-        found = self._calls.of(place, [()] * len(lists), list(lists))
-        grid = np.array(found[: len(corners[0])]).reshape(SIDE + 1, SIDE + 1, -1)
-        rest_s, first = self._rest_s(place, count), len(corners[0])
-        apart = np.array(found[-len(DISTRIBUTIONS) :])
-        if not self._calls.near(apart, apart[0], rest_s).all():
-            return grid, np.zeros((SIDE, SIDE), dtype=bool)
-        tested = lists[first : first + SIDE * SIDE].reshape(SIDE, SIDE, -1)
-        exact = np.array(found[first : first + SIDE * SIDE]).reshape(SIDE, SIDE, -1)
-        sums, most = tested.sum(axis=2) + count, tested.max(axis=2) + 1
-        widths = np.maximum(np.diff(totals), 1)[:, None]  # no step is in a cell of none
-        right = ((sums - totals[:-1, None]) / widths)[:, :, None]
-        up = ((most * count / sums - ratios[:-1]) / np.diff(ratios))[:, :, None]
+        found = np.array(self._calls.of(place, [()] * len(lists), list(lists)))
+        first, last = len(corners[0]), len(corners[0]) + SIDE * SIDE
+        grid: F64 = found[:first].reshape(SIDE + 1, SIDE + 1, -1)
+        rest_s = self._rest_s(place, count)
+        apart = found[last:].reshape(len(DISTRIBUTIONS), len(some), len(some), -1)
+        alike = self._calls.near(apart, apart[0], rest_s).all(axis=0)
+        tokens = (lists[first:last].sum(axis=1) + count).reshape(SIDE, SIDE)
+        longest = (lists[first:last].max(axis=1) + 1).reshape(SIDE, SIDE)
+        right = ((tokens - totals[:-1, None]) / np.maximum(wide, 1)[:, None])[..., None]
+        up = ((longest * count / tokens - ratios[:-1]) / high)[..., None]
         left, down = 1.0 - right, 1.0 - up
-        inside = left * (down * grid[:-1, :-1] + up * grid[:-1, 1:])
-        inside += right * (down * grid[1:, :-1] + up * grid[1:, 1:])
-        return grid, self._calls.near(inside, exact, rest_s)
+        expected = left * (down * grid[:-1, :-1] + up * grid[:-1, 1:])
+        expected += right * (down * grid[1:, :-1] + up * grid[1:, 1:])
+        exact = found[first:last].reshape(SIDE, SIDE, -1)
+        holds: Flags = self._calls.near(expected, exact, rest_s)
+        return grid, holds & np.repeat(np.repeat(alike, part, axis=0), part, axis=1)
 
     def _of_lengths(self, place: int, lengths: range) -> list[Values]:
         lists = [np.array([length - 1]) for length in lengths]

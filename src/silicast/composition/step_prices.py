@@ -12,7 +12,7 @@ taken between neighbouring clocks of a grid.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import final
 
@@ -241,28 +241,41 @@ class StepPrices:
             decode_kv: cached tokens of each sequence before the first step.
         """
         known: dict[int, StepPrice] = {}
+        first = self._step((), decode_kv, elsewhere)
+        steady = DECODE_LONGEST not in self._parts[False] and not self._exact[False]
 
-        def at(step: int) -> StepPrice:
-            if step not in known:
-                known[step] = self.price((), decode_kv + step, elsewhere)
-            return known[step]
+        def at(number: int) -> StepPrice:
+            if number not in known:
+                cached = decode_kv + number
+                if steady:  # what tables hold is the same in all steps
+                    seen = first.seen + number * len(cached)
+                    step = replace(first, cached=cached, seen=seen, longest=first.longest + number)
+                else:
+                    step = self._step((), cached, elsewhere)
+                known[number] = self._priced(step)
+            return known[number]
 
         leaps = [*range(0, steps - 1, LONGEST_LEAP), steps - 1]
         open_leaps = list(pairwise(leaps))
         at(0), at(steps - 1)
         while open_leaps:  # halved until its middle lies on the line between its ends
-            first, last = open_leaps.pop()
-            line = (at(first).pass_s + at(last).pass_s) / 2.0
-            if last - first < 2:
+            low, high = open_leaps.pop()
+            line = (at(low).pass_s + at(high).pass_s) / 2.0
+            if high - low < 2:
                 continue
-            middle = (first + last) // 2
-            line += (at(last).pass_s - at(first).pass_s) * ((middle - first) / (last - first) - 0.5)
+            middle = (low + high) // 2
+            line += (at(high).pass_s - at(low).pass_s) * ((middle - low) / (high - low) - 0.5)
             if abs(at(middle).pass_s - line) > STRAIGHT * line:
-                open_leaps += [(first, middle), (middle, last)]
+                open_leaps += [(low, middle), (middle, high)]
         knots = sorted(known)
-        rows = [(*known[k].stages_s, known[k].waits_s, known[k].clock_hz) for k in knots]
-        each_step = np.arange(steps)
-        table = np.stack([np.interp(each_step, knots, row) for row in np.array(rows).T])
+        rows = zip(
+            *[(*known[k].stages_s, known[k].waits_s, known[k].clock_hz) for k in knots], strict=True
+        )
+        if len(knots) == steps:
+            table = np.array(list(rows))
+        else:
+            each_step = np.arange(steps)
+            table = np.array([np.interp(each_step, knots, row) for row in rows])
         return RunPrice(table[:-2], table[-2], known[0].work_s, table[-1])
 
     def error(
