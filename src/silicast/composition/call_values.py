@@ -18,6 +18,7 @@ from silicast.composition.timer import Timer
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import KernelTimes
+from silicast.workload.symbols import DECODE_KV, PREFILL_KV
 
 BLOCK = 64
 """Neighbouring sizes that are evaluated together."""
@@ -26,9 +27,6 @@ WIDE_BLOCK = 256
 WIDE_FROM = 1024
 LENGTHS = 1 << 15
 """Lengths of one sequence that are remembered at most."""
-TOLERANCE = 0.002
-"""Largest error, at the points where an interpolation is checked, of a step."""
-
 Flags = NDArray[np.bool_]
 Values = tuple[float, ...]
 Corners = Sequence[Values]
@@ -97,48 +95,45 @@ class CallValues:
         self.timer, self.group, self.members = timer, group, tuple(members)
         self._device = device
         self._counts = np.array([timer.nodes[index].count for index in members])
+        dims = [dim for _, dim in timer.nodes[self.members[0]].op.dims]
+        self._by_numbers = not (PREFILL_KV in dims or DECODE_KV in dims)
         self._last: tuple[object, Call] | None = None
 
-    def of(self, place: int, prefills: Sequence[Pairs], decodes: Sequence[I64]) -> list[Values]:
-        """Of several states, each with the sequences that it has in prefill and in decode."""
+    def of(self, place: int, prefills: Sequence[Pairs], decodes: Sequence[I64]) -> F64:
+        """Of several states, each with the sequences that it has in prefill and in decode, shape
+        (states, values). The call at boost is kept: next comes the same question at other clocks.
+        """
         pairs = np.array([pair for each in prefills for pair in each], dtype=np.int64)
-        new, total = pairs.reshape(-1, 2).T.copy()
+        cached = np.concatenate([*decodes, _NONE])
         starts, ends = (np.cumsum([0, *map(len, each)]) for each in (prefills, decodes))
-        states = BatchStates(new, total, starts, np.concatenate([*decodes, _NONE]), ends)
-        call = self._called(states, np.arange(len(prefills)))
-        return [tuple(row) for row in self._at_clock(call, place).T.tolist()]
+        key = tuple(each.tobytes() for each in (pairs, cached, starts, ends))
+        if self._last is None or self._last[0] != key:
+            new, total = pairs.reshape(-1, 2).T.copy()
+            states = BatchStates(new, total, starts, cached, ends)
+            symbols = self.timer.symbols(states) if self._by_numbers else {}
+            rows = np.arange(len(prefills))
+            call = self.timer.call(self.group, self.members, rows, states, symbols, self._device(0))
+            self._last = key, call
+        device, boosted = self._device(place), self._last[1]
+        return values_of(self.timer.slowed(boosted, device) if place else boosted, device).T
 
     def of_one(self, place: int, prefill: Pairs, cached: I64) -> Values:
-        """Of one state; the call at boost is kept for the next question about the same one."""
-        key = (tuple(prefill), cached.tobytes())
-        if self._last is None or self._last[0] != key:
-            pairs = np.array(prefill, dtype=np.int64).reshape(-1, 2)
-            ends = [np.array([0, len(each)]) for each in (prefill, cached)]
-            new, total = pairs.T.copy()
-            states = BatchStates(new, total, ends[0], cached, ends[1])
-            self._last = key, self._called(states, np.zeros(1, dtype=np.int64))
-        return tuple(self._at_clock(self._last[1], place)[:, 0].tolist())
+        """Of one state."""
+        return tuple(self.of(place, [prefill], [cached])[0].tolist())
 
-    def near(self, found: F64, exact: F64, rest_s: float) -> Flags:
-        """Whether the members' times are the same within the tolerance of a step whose other nodes
+    def near(self, found: F64, exact: F64, rest_s: float, tolerance: float) -> Flags:
+        """Whether the members' times are the same within a tolerance of a step whose other nodes
         take ``rest_s``, shape (...).
 
         Args:
             found, exact: values, shape (..., values).
+            tolerance: share of the step.
         """
         own = len(self.members)
         off_s = (np.abs(found[..., :own] - exact[..., :own]) * self._counts).sum(axis=-1)
         whole_s = rest_s + (exact[..., :own] * self._counts).sum(axis=-1)
-        near: Flags = off_s <= TOLERANCE * whole_s
+        near: Flags = off_s <= tolerance * whole_s
         return near
-
-    def _called(self, states: BatchStates, rows: I64) -> Call:
-        symbols = self.timer.symbols(states)
-        return self.timer.call(self.group, self.members, rows, states, symbols, self._device(0))
-
-    def _at_clock(self, call: Call, place: int) -> F64:
-        device = self._device(place)
-        return values_of(self.timer.slowed(call, device) if place else call, device)
 
 
 @final
@@ -149,7 +144,7 @@ class LengthTable:
         evaluated: a place in the grid of clocks and lengths -> the values at each.
     """
 
-    def __init__(self, evaluated: Callable[[int, range], list[Values]]) -> None:
+    def __init__(self, evaluated: Callable[[int, range], F64]) -> None:
         self._evaluated = evaluated
         self._known: dict[tuple[int, int], Values] = {}
 
@@ -159,7 +154,9 @@ class LengthTable:
         if found is None:
             every = block_of(length)
             lengths = range(max(every.start, 1), every.stop)
-            for each, values in zip(lengths, self._evaluated(place, lengths), strict=True):
+            for each, values in zip(
+                lengths, map(tuple, self._evaluated(place, lengths).tolist()), strict=True
+            ):
                 if each == length:
                     found = values
                 remember(self._known, (place, each), values, LENGTHS)

@@ -5,7 +5,7 @@ through the number of sequences, their tokens and the longest. A surface evaluat
 sequences of which one is the longest and all others are alike, at the corners of a patch of cells
 at once when the first of them is visited, and interpolates inside a cell. Each cell is also
 evaluated in its middle: where the interpolation is not within
-:data:`~silicast.composition.call_values.TOLERANCE` of that, a kernel's time jumps, and the steps of
+:data:`TOLERANCE` of that, a kernel's time jumps, and the steps of
 the cell are evaluated; so are those of a part of a patch in whose middle lengths of several
 distributions differ. One sequence alone is a row of a table by its length.
 """
@@ -46,6 +46,8 @@ PART = 4
 SMALL_PART = 2
 """The same of fewer sequences than :data:`SEVERAL`, each of which counts for more."""
 SEVERAL = 16
+TOLERANCE = 0.002
+"""Largest error, at the points where a cell is checked, of a step that decodes."""
 CELLS = 1 << 15
 """Cells that are remembered at most."""
 NUMBERS = 1 << 21
@@ -93,11 +95,11 @@ class DecodeSurface:
 
     @staticmethod
     def describes(timer: Timer, group: NodeGroup, index: int) -> bool:
-        """Whether a node is attention over all cached tokens of the sequences in decode."""
+        """Whether a node is attention over cached tokens of the sequences in decode."""
         op = timer.nodes[index].op
         symbols = [(name, dim) for name, dim in op.dims if isinstance(dim, str)]
-        sees_all = not dict(op.dims).get("window") and not op.variant.flag("chunked")
-        return group.family in FAMILIES and sees_all and symbols == [("kv_len", DECODE_KV)]
+        whole = not op.variant.flag("chunked")
+        return group.family in FAMILIES and whole and symbols == [("kv_len", DECODE_KV)]
 
     def at(self, place: int, cached: I64, tokens: int, longest: int) -> Values:
         """Values as of :func:`values_of`; they depend on the arguments alone.
@@ -148,12 +150,12 @@ class DecodeSurface:
             [_sequences(count, at, ratio, ALIKE) for at, ratio in (corners, middles)]
             + [_sequences(count, totals[where], ratios[other], of) for of in DISTRIBUTIONS]
         )
-        found = np.array(self._calls.of(place, [()] * len(lists), list(lists)))
+        found = self._calls.of(place, [()] * len(lists), list(lists))
         first, last = len(corners[0]), len(corners[0]) + SIDE * SIDE
         grid: F64 = found[:first].reshape(SIDE + 1, SIDE + 1, -1)
         rest_s = self._rest_s(place, count)
         apart = found[last:].reshape(len(DISTRIBUTIONS), len(some), len(some), -1)
-        alike = self._calls.near(apart, apart[0], rest_s).all(axis=0)
+        alike = self._calls.near(apart, apart[0], rest_s, TOLERANCE).all(axis=0)
         tokens = (lists[first:last].sum(axis=1) + count).reshape(SIDE, SIDE)
         longest = (lists[first:last].max(axis=1) + 1).reshape(SIDE, SIDE)
         right = ((tokens - totals[:-1, None]) / np.maximum(wide, 1)[:, None])[..., None]
@@ -162,10 +164,10 @@ class DecodeSurface:
         expected = left * (down * grid[:-1, :-1] + up * grid[:-1, 1:])
         expected += right * (down * grid[1:, :-1] + up * grid[1:, 1:])
         exact = found[first:last].reshape(SIDE, SIDE, -1)
-        holds: Flags = self._calls.near(expected, exact, rest_s)
+        holds: Flags = self._calls.near(expected, exact, rest_s, TOLERANCE)
         return grid, holds & np.repeat(np.repeat(alike, part, axis=0), part, axis=1)
 
-    def _of_lengths(self, place: int, lengths: range) -> list[Values]:
+    def _of_lengths(self, place: int, lengths: range) -> F64:
         lists = [np.array([length - 1]) for length in lengths]
         return self._calls.of(place, [()] * len(lists), lists)
 
