@@ -3,11 +3,12 @@
 What attention over cached tokens takes depends on every sequence's length, but nearly all of it
 through the number of sequences, their tokens and the longest. A surface evaluates the full model at
 sequences of which one is the longest and all others are alike, at the corners of a patch of cells
-at once when the first of them is visited, and interpolates inside a cell. Each cell is also
-evaluated in its middle: where the interpolation is not within
-:data:`TOLERANCE` of that, a kernel's time jumps, and the steps of
-the cell are evaluated; so are those of a part of a patch in whose middle lengths of several
-distributions differ. One sequence alone is a row of a table by its length.
+at once when the first of them is visited, and interpolates inside a cell.
+
+Evaluated are the steps of a cell in whose middle the interpolation is not within :data:`TOLERANCE`
+of the full model, because a kernel's time jumps there; those of a part of a patch in whose middle
+lengths of several distributions differ; and those in which a window is shorter than some sequences
+and longer than others. One sequence alone is a row of a table by its length.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ SMALL_PART = 2
 SEVERAL = 16
 TOLERANCE = 0.002
 """Largest error, at the points where a cell is checked, of a step that decodes."""
+SHORT = 0.02
+"""Share of a window, over all sequences, that may lack keys where the longest has more."""
 CELLS = 1 << 15
 """Cells that are remembered at most."""
 NUMBERS = 1 << 21
@@ -89,6 +92,9 @@ class DecodeSurface:
     ) -> None:
         self.members = tuple(members)
         self._calls, self._rest_s = CallValues(timer, group, members, device), rest_s
+        window = dict(timer.nodes[self.members[0]].op.dims).get("window", 0)
+        assert isinstance(window, int)
+        self._window = window
         self._alone = LengthTable(self._of_lengths)
         self._cells: dict[tuple[int, int, int, int], Corners | None] = {}
         self._patches: dict[tuple[int, int, int, int], tuple[F64, Flags]] = {}
@@ -112,6 +118,8 @@ class DecodeSurface:
         count = len(cached)
         if count < FEW:
             return self._alone.at(place, longest)
+        if self._is_cut(cached, longest):
+            return self._calls.of_one(place, (), cached)
         number, step, right, up = _cell(count, tokens, longest)
         key = (place, count, number, step)
         if key not in self._cells:
@@ -120,6 +128,14 @@ class DecodeSurface:
         if corners is None:
             return self._calls.of_one(place, (), cached)
         return between(corners, right, up)
+
+    def _is_cut(self, cached: I64, longest: int) -> bool:
+        """Whether a window ends inside some sequences and beyond others."""
+        window = self._window
+        if not window or longest <= window:
+            return False
+        short = int(np.maximum(window - cached, 0).sum())
+        return short > SHORT * window * len(cached)
 
     def _corners(self, place: int, count: int, number: int, step: int) -> Corners | None:
         """The corners of a cell; None where interpolation does not hold."""
