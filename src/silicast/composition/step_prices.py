@@ -123,7 +123,8 @@ class StepPrices:
     """A step model as a function of one state that is quick in a loop.
 
     Equal to :meth:`StepModel.steps` at each step's own clock but for the surfaces of attention over
-    cached tokens and the grid of clocks: within half a percent of a step in nearly all states.
+    cached tokens and of prompts, and the grid of clocks: within half a percent of a step in nearly
+    all states.
 
     Args:
         model: of an engine's steps.
