@@ -12,7 +12,15 @@ from silicast.scenario.workloads import SloTable
 from silicast.serving.energy import power
 from silicast.serving.fleet import Fleet, Pool
 from silicast.serving.knee import estimated_knee
-from silicast.serving.metrics import QUANTILES, goodput_per_s, kv_use, queue, rates, statistics_ms
+from silicast.serving.metrics import (
+    QUANTILES,
+    goodput_per_s,
+    kv_use,
+    queue,
+    rates,
+    statistics_ms,
+    transfers_ms,
+)
 from silicast.serving.records import Records
 from silicast.serving.requests import Requests
 from silicast.serving.simulation import ReplicaSpec, Simulation
@@ -45,7 +53,7 @@ class Served:
     @property
     def entry(self) -> Pool:
         """The first pool that takes in requests."""
-        return next(pool for pool in self.fleet.pools if pool.spec.role != "decode")
+        return self.fleet.entry
 
     @property
     def deployment(self) -> Deployment:
@@ -101,7 +109,7 @@ class Served:
 
     def metrics_of(self, records: Records) -> dict[str, float]:
         """Every metric of a run."""
-        found = {**statistics_ms(records), **rates(records)}
+        found = {**statistics_ms(records), **transfers_ms(records), **rates(records)}
         found["output_tokens_per_s_per_gpu"] = found["output_tokens_per_s"] / self.fleet.gpus
         if self.slo is not None:
             found["goodput_per_s"] = self.goodput(records, found)

@@ -40,6 +40,14 @@ def span_s(records: Records) -> float:
     return int(records.done_ns[rows].max() - records.sent_ns[rows].min()) * NANO
 
 
+def transfers_ms(records: Records) -> dict[str, float]:
+    """Time in which caches move from prefill to decode, with the wait for the link; nothing where
+    none moves.
+    """
+    moved = records.moving_ns[records.moving_ns >= 0]
+    return _statistics("kv_transfer", (moved * 1e-6).astype(np.float64)) if len(moved) else {}
+
+
 def rates(records: Records) -> dict[str, float]:
     """Output tokens, all tokens and requests a second."""
     rows = records.finished

@@ -160,7 +160,7 @@ def answer(case: Case) -> dict[str, Believed]:
         scenario["tier"] = "analytic"
     try:
         served = prepared(decode(scenario)).served
-        found = Simulated(served.deployment, served.spec, served.simulate, served.replicas)
+        found = Simulated(served.fleet, served.simulate)
         metrics, bound = found.metrics(served.metrics_of), found.bound()
     except SilicastError as error:
         if error.kind not in ("not_yet", "infeasible"):
@@ -191,7 +191,7 @@ def trains(model: str, device: str) -> bool:
     """Whether engine constants may be fitted on the rows of a model on a device: a third of the
     pairs, by a hash of their names. Checkpoints of one architecture are one model.
     """
-    name = re.sub(r"-(NVFP4|FP8|Instruct)$", "", model.split("/")[-1])
+    name = re.sub(r"-(NVFP4|FP8|Instruct)$", "", model.rsplit("/", maxsplit=1)[-1])
     name = re.sub(r"^DeepSeek-(V3\.1|V3|R1)$", "DeepSeek", name)
     return hashlib.sha256(f"{name} {device} {SALT}".encode()).digest()[0] % 3 == 0
 

@@ -23,6 +23,7 @@ from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device
 from silicast.scenario.simulated import Simulated
 from silicast.serving.deploy import replica_spec
+from silicast.serving.fleet import Fleet
 from silicast.serving.metrics import statistics_ms
 from silicast.serving.records import Records
 from silicast.serving.requests import Requests
@@ -141,7 +142,7 @@ class ProfilePrices:
 
 
 def _rows(data: Path, name: str) -> dict[str, Any]:
-    import pyarrow.parquet as parquet
+    from pyarrow import parquet
 
     table = parquet.read_table(data / f"{SERVING}{name}.parquet")
     return {column: table[column] for column in table.column_names}
@@ -256,7 +257,7 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
 
 def _width(records: Records, spec: ReplicaSpec) -> dict[str, tuple[float, float]]:
     """Relative p05 and p95 of the mean of each latency."""
-    simulated = Simulated(deployment(), spec, lambda _: records)
+    simulated = Simulated(Fleet.of(deployment(), spec), lambda _: records)
     found = simulated.metrics(statistics_ms)
     return {
         name: (one.p05 / one.estimate, one.p95 / one.estimate)
