@@ -18,6 +18,9 @@ REASONS = {
     "search": "no more devices were tried",
 }
 
+MEASURED = (" requests/s", " an hour")
+"""Units of what is not counted."""
+
 
 def capacity_parts(answer: Mapping[str, Any]) -> list[RenderableType]:
     """What is carried, candidates, and the statistics of that point."""
@@ -79,18 +82,18 @@ def candidates_table(candidates: Sequence[Mapping[str, Any]]) -> RenderableType:
 
 
 def _belief(quantity: Mapping[str, float], unit: str) -> str:
-    low, high = quantity["p05"], quantity["p95"]
-    said = f"{_plain(quantity['estimate'])}{unit}"
-    return said if low == high else f"{said} (90 %: {_plain(low)} to {_plain(high)})"
-
-
-def _plain(value: float) -> str:
-    return f"{value:,.0f}" if value == round(value) else rounded(value)
+    """A number with its interval; ``unit`` says whether it is counted."""
+    said, low, high = (
+        rounded(quantity[name]) if unit in MEASURED else f"{quantity[name]:,.0f}"
+        for name in ("estimate", "p05", "p95")
+    )
+    return f"{said}{unit}" if low == high else f"{said}{unit} (90 %: {low} to {high})"
 
 
 def _end(found: Mapping[str, Any]) -> str:
     if found["not_carried"] is not None:
-        return f"; {_plain(found['not_carried'])} are too many"
+        broken, rate = found["not_carried"], found["objective"] == "max_rate"
+        return f"; {rounded(broken) if rate else f'{broken:,.0f}'} are too many"
     return f": {REASONS.get(found['limited_by'], 'no more was tried')}"
 
 

@@ -101,12 +101,15 @@ class Simulated:
         )  # fmt: skip
 
     def bound(self) -> dict[str, float]:
-        """Metric -> its physical limit: the shortest prompt alone, one sequence in decode alone."""
+        """Metric -> its physical limit: the shortest prompt alone, one sequence in decode alone,
+        all of whose drafts are kept.
+        """
         requests, reused = self.records.requests, self.records.reused
         shortest = max(int((requests.input_tokens - reused).min()), 1)
         none = np.zeros(0, dtype=np.int64)
         prompt = self._bound_ms([(shortest, shortest)], none)
         token = self._bound_ms((), np.array([int(requests.input_tokens.min())]))
+        token /= 1 + self._spec.limits.drafted
         least = {"ttft": prompt, "tpot": token, "itl": token}
         least["e2e"] = prompt + (int(requests.output_tokens.min()) - 1) * token
         return {
