@@ -54,7 +54,7 @@ def capacity_lines(answer: Mapping[str, Any]) -> Iterator[str]:
         load = _belief(metrics["max_rate_per_s"], " requests/s")
         yield f"carries {load} on {devices}{_end(found)}"
     elif "max_concurrency" in metrics:
-        load = _belief(metrics["max_concurrency"], " clients")
+        load = _belief(metrics["max_concurrency"], " client")
         yield f"carries {load} on {devices}{_end(found)}"
     else:
         yield f"needs {_belief(metrics['gpus'], ' devices')}"
@@ -82,12 +82,14 @@ def candidates_table(candidates: Sequence[Mapping[str, Any]]) -> RenderableType:
 
 
 def _belief(quantity: Mapping[str, float], unit: str) -> str:
-    """A number with its interval; ``unit`` says whether it is counted."""
+    """A number with its interval; what is counted has a plural."""
+    measured = unit in MEASURED
     said, low, high = (
-        rounded(quantity[name]) if unit in MEASURED else f"{quantity[name]:,.0f}"
+        rounded(quantity[name]) if measured else f"{quantity[name]:,.0f}"
         for name in ("estimate", "p05", "p95")
     )
-    return f"{said}{unit}" if low == high else f"{said}{unit} (90 %: {low} to {high})"
+    said += unit if measured or quantity["estimate"] == 1.0 else f"{unit}s"
+    return said if low == high else f"{said} (90 %: {low} to {high})"
 
 
 def _end(found: Mapping[str, Any]) -> str:
