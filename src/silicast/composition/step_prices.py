@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import final
 
@@ -23,10 +24,11 @@ from silicast.composition.call_values import Values, remember, values_of
 from silicast.composition.clock import held_clock
 from silicast.composition.concurrency import pair_s, slowdown
 from silicast.composition.decode_surface import DecodeSurface
+from silicast.composition.deployment import Deployment
 from silicast.composition.host_time import host_work_s
 from silicast.composition.node_times import Call, NodeGroup
 from silicast.composition.prefill_surface import PrefillSurface
-from silicast.composition.step import StepModel
+from silicast.composition.step import StepModel, step_model
 from silicast.composition.step_tables import (
     REMEMBERED,
     StepTables,
@@ -44,6 +46,8 @@ from silicast.kernels.power import place_of, slower, weight_of
 from silicast.workload.op import Op
 from silicast.workload.symbols import DECODE_LONGEST, PREFILL_TOKENS
 
+KEPT = 4
+"""Deployments whose prices are kept; each takes tens of megabytes."""
 LONGEST_LEAP = 64
 """Steps of a run after which it is evaluated again, at the latest."""
 STRAIGHT = 0.002
@@ -392,3 +396,9 @@ class StepPrices:
     def _device(self, place: int) -> Device:
         """The device at a clock of the grid."""
         return slower(self._boost, place)
+
+
+@lru_cache(maxsize=KEPT)
+def step_prices(deployment: Deployment) -> StepPrices:
+    """The prices of a deployment's steps: what one simulation filled, the next one finds."""
+    return StepPrices(step_model(deployment))

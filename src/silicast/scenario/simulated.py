@@ -109,12 +109,15 @@ class Simulated:
         )  # fmt: skip
 
     def bound(self) -> dict[str, float]:
-        """Metric -> its physical limit: the shortest prompt alone, one sequence in decode alone."""
+        """Metric -> its physical limit: the shortest prompt alone, one sequence in decode alone,
+        all of whose drafts are kept.
+        """
         requests, reused = self.records.requests, self.records.reused
         shortest = max(int((requests.input_tokens - reused).min()), 1)
         none = np.zeros(0, dtype=np.int64)
         prompt = self._bound_ms("decode", [(shortest, shortest)], none)
         token = self._bound_ms("prefill", (), np.array([int(requests.input_tokens.min())]))
+        token /= 1 + max(pool.spec.limits.drafted for pool in self._fleet.pools)
         least = {"ttft": prompt, "tpot": token, "itl": token}
         least["e2e"] = prompt + (int(requests.output_tokens.min()) - 1) * token
         return {

@@ -6,8 +6,7 @@ from typing import Any
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import BoardTable, ServingTable
-from silicast.composition.step import step_model
-from silicast.composition.step_prices import StepPrices
+from silicast.composition.step_prices import step_prices
 from silicast.core.errors import SilicastError
 from silicast.serving.kv_pool import KvLayout, blocks_of
 from silicast.serving.scheduler import Limits, scheduler_named
@@ -66,7 +65,7 @@ def replica_spec(deployment: Deployment, **limits: Any) -> ReplicaSpec:
     table = _table(deployment)
     host = deployment.machine.host.factor
     return ReplicaSpec(
-        prices=StepPrices(step_model(deployment)),
+        prices=step_prices(deployment),
         policy=scheduler_named(table.policy),
         limits=limits_of(deployment, **limits),
         layout=KvLayout.of(deployment),

@@ -112,23 +112,24 @@ class Consists:
         self._table = records.log.table()
         self._spent = Spent(self._table)
         rows = records.finished
-        front = records.arrived_ns[rows] - records.sent_ns[rows]
+        front = spec.front_ns + spec.front_token_ns * records.requests.input_tokens[rows]
         many = records.requests.output_tokens[rows] > 1
         sent, first, done = records.sent_ns[rows], records.first_ns[rows], records.done_ns[rows]
-        replica = records.replica[rows]
+        come, replica = records.arrived_ns[rows], records.replica[rows]
         spans = {
-            "ttft": (replica, sent, first, front + spec.back_ns),
+            "ttft": (replica, come, first, front + spec.back_ns),
             "tpot": (replica[many], first[many], done[many], np.zeros(int(many.sum()))),
-            "e2e": (replica, sent, done, front + spec.back_ns),
+            "e2e": (replica, come, done, front + spec.back_ns),
         }
         self._values = {
             "ttft": (first - sent).astype(np.float64),
             "tpot": (done - first)[many] / (records.requests.output_tokens[rows] - 1)[many],
             "e2e": (done - sent).astype(np.float64),
         }
+        whole = {"ttft": first - sent, "tpot": (done - first)[many], "e2e": done - sent}
         self._parts = {
             name: np.concatenate(
-                [self._spent.between(at, start, end), host[None, :], (end - start)[None, :]]
+                [self._spent.between(at, start, end), host[None, :], whole[name][None, :]]
             )
             for name, (at, start, end, host) in spans.items()
         }
