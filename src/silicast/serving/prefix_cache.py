@@ -185,7 +185,8 @@ class PrefixCache:
         return found
 
     def _segments(self, request: int) -> list[tuple[int, int]]:
-        prompt, place, chain = int(self._prompt[request]), 0, []
+        prompt, place = int(self._prompt[request]), 0
+        chain: list[tuple[int, int]] = []
         content = self._content
         for name, size in content.prompt(request) if content is not None else ():
             place = min(place + size, prompt)
@@ -199,7 +200,8 @@ class PrefixCache:
 
     def _path(self, request: int, tokens: int) -> list[_Node]:
         """Nodes that hold the first ``tokens`` of a request, as far as they are there."""
-        node, place, path = self._root, 0, []
+        node, place = self._root, 0
+        path: list[_Node] = []
         for name, end in self._chain(request):
             while place < min(end, tokens):
                 child = node.children.get(name)
