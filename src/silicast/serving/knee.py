@@ -58,15 +58,15 @@ def estimated_knee(spec: ReplicaSpec, requests: Requests, replicas: int = 1) -> 
     steps = more / spec.tokens_a_step
     middle = prompt + round(more / 2.0)
     limits = spec.limits
-    each = max(spec.layout.of_one(middle), 1)
-    most = max(min(limits.sequences, limits.blocks // each), 1)
+    held = max(spec.layout.of_one(middle), 1)
+    most = max(min(limits.sequences, limits.blocks // held), 1)
     prefill_s = _prefill_s(spec, prompt)
     priced = sorted({min(1 << power, most) for power in range(most.bit_length() + 1)})
-    steps = [_step_s(spec, flight, middle) for flight in priced]
+    steps_s = [_step_s(spec, flight, middle) for flight in priced]
     found = []
     for flight in _flights(most):  # straight between doublings
-        step_s = float(np.interp(flight, priced, steps))
-        rate = 1.0 / (prefill_s + more * step_s / flight)
+        step_s = float(np.interp(flight, priced, steps_s))
+        rate = 1.0 / (prefill_s + steps * step_s / flight)
         found.append((rate * rate / flight, rate, flight))
     scale = spec.groups * replicas
     _, rate, flight = max(found)
