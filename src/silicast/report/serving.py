@@ -104,11 +104,9 @@ def serving_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     if "queue_depth_mean" in values:
         yield _queue_line(values, why)
     if "mfu" in values:
-        read = values.get("memory_bandwidth_utilisation", 0.0)
-        yield (
-            f"use of the devices: {percent(values['mfu'])} of peak FLOP/s (MFU), "
-            f"{percent(read)} of memory bandwidth"
-        )
+        read = values.get("memory_bandwidth_utilisation")
+        memory = f", {percent(read)} of memory bandwidth" if read is not None else ""
+        yield f"use of the devices: {percent(values['mfu'])} of peak FLOP/s (MFU){memory}"
     if "power_w" in values:
         watts = Shown("power_w", answer["metrics"]["power_w"])
         yield (
