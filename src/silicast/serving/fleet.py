@@ -70,7 +70,8 @@ class Fleet:
 
     def replicas_of(self, pool: Pool) -> list[int]:
         """Numbers of a pool's replicas."""
-        first = sum(each.count for each in self.pools[: self.pools.index(pool)])
+        place = next(i for i, each in enumerate(self.pools) if each is pool)
+        first = sum(each.count for each in self.pools[:place])
         return list(range(first, first + pool.count))
 
     def pool_of(self, replica: int) -> Pool:
