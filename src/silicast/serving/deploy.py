@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from silicast.composition.deployment import Deployment
@@ -66,7 +67,7 @@ def replica_spec(deployment: Deployment, **limits: Any) -> ReplicaSpec:
     table = _table(deployment)
     host = deployment.machine.host.factor
     return ReplicaSpec(
-        prices=StepPrices(step_model(deployment)),
+        prices=_prices(deployment),
         policy=scheduler_named(table.policy),
         limits=limits_of(deployment, **limits),
         layout=KvLayout.of(deployment),
@@ -75,6 +76,12 @@ def replica_spec(deployment: Deployment, **limits: Any) -> ReplicaSpec:
         front_token_ns=round(table.front_token_us * 1e3 / host),
         back_ns=round(table.back_us * 1e3 / host),
     )
+
+
+@lru_cache(maxsize=16)
+def _prices(deployment: Deployment) -> StepPrices:
+    """Prices of a deployment's steps, with the tables that earlier runs filled."""
+    return StepPrices(step_model(deployment))
 
 
 def _table(deployment: Deployment) -> ServingTable:

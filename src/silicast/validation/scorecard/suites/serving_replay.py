@@ -50,7 +50,7 @@ _PER_LAYER = (
 
 @final
 @dataclass(frozen=True)
-class _Grid:
+class Grid:
     """Times at a grid of sizes, straight between its knots; sizes beyond are on the last line."""
 
     knots: tuple[F64, ...]
@@ -147,15 +147,15 @@ def _rows(data: Path, name: str) -> dict[str, Any]:
     return {column: table[column] for column in table.column_names}
 
 
-def _curve(data: Path, table: str, size: str, layer: str) -> _Grid:
+def _curve(data: Path, table: str, size: str, layer: str) -> Grid:
     rows = _rows(data, f"profile_{table}")
     own = np.array(rows["layer"].to_pylist()) == layer
     sizes, times = (rows[name].to_numpy()[own].astype(float) for name in (size, "time_us"))
     order = np.argsort(sizes)
-    return _Grid((sizes[order],), times[order])
+    return Grid((sizes[order],), times[order])
 
 
-def _attention(data: Path) -> _Grid:
+def _attention(data: Path) -> Grid:
     """Chunk, past, decoding sequences, their cached tokens -> time; what was not measured is the
     sum of its two parts.
     """
@@ -174,7 +174,7 @@ def _attention(data: Path) -> _Grid:
     decodes[:, 0] = decodes[:, 1]
     decodes[0, :] = 0.0
     both = chunks[:, :, None, None] + decodes[None, None]
-    return _Grid(knots, np.where(np.isfinite(times), times, both))
+    return Grid(knots, np.where(np.isfinite(times), times, both))
 
 
 def _straight(part: F64) -> None:
