@@ -44,5 +44,3 @@ def test_an_idle_front_keeps_nobody_waiting() -> None:
 def test_limits_of_an_engine_are_options() -> None:
     found = spec(max_num_batched_tokens=512, max_num_seqs=3).limits
     assert (found.step_tokens, found.sequences) == (512, 3)
-
-

@@ -17,12 +17,7 @@ from silicast.core.errors import SilicastError
 from silicast.scenario.answerers.serving import prepared
 from silicast.scenario.decode import decode
 from silicast.scenario.simulated import Simulated
-from silicast.validation.scorecard.model_suite import (
-    NAN,
-    Believed,
-    Case,
-    score_cases,
-)
+from silicast.validation.scorecard.model_suite import NAN, Believed, Case, score_cases
 from silicast.validation.scorecard.rows import subsample
 from silicast.validation.scorecard.suite import EVIDENCE, Scored, Suite
 from silicast.validation.scorecard.tables import read_records
@@ -200,7 +195,7 @@ def trains(model: str, device: str) -> bool:
     """Whether engine constants may be fitted on the rows of a model on a device: a third of the
     pairs, by a hash of their names. Checkpoints of one architecture are one model.
     """
-    name = re.sub(r"-(NVFP4|FP8|Instruct)$", "", model.split("/")[-1])
+    name = re.sub(r"-(NVFP4|FP8|Instruct)$", "", model.rsplit("/", maxsplit=1)[-1])
     name = re.sub(r"^DeepSeek-(V3\.1|V3|R1)$", "DeepSeek", name)
     return hashlib.sha256(f"{name} {device} {SALT}".encode()).digest()[0] % 3 == 0
 

@@ -57,7 +57,9 @@ def _case(row: Mapping[str, Any]) -> Case:
     scenario: dict[str, Any] = {
         "task": "serving", "device": row["device"], "model": checkpoint or _MODELS.get(name, name),
         "engine": {"name": "trtllm", "version": _VERSION},
-        "parallel": {"tp": ranks // groups, "pp": int(row["pp"]), "attention_dp": groups, "ep": groups},
+        "parallel": {
+            "tp": ranks // groups, "pp": int(row["pp"]), "attention_dp": groups, "ep": groups,
+        },
         "workload": {
             "arrival": {"kind": "closed", "concurrency": int(row["num_requests"])},
             "requests": int(row["num_requests"]),
@@ -65,7 +67,9 @@ def _case(row: Mapping[str, Any]) -> Case:
         },
     }  # fmt: skip
     if row["input_len"] > _STEP_TOKENS:
-        scenario["engine"]["options"] = {"max_num_batched_tokens": int(row["input_len"]) + _STEP_TOKENS}
+        scenario["engine"]["options"] = {
+            "max_num_batched_tokens": int(row["input_len"]) + _STEP_TOKENS
+        }
     scenario["precision"] = {"kv_cache": "fp8"}  # as in NVIDIA's checkpoints of both formats
     if checkpoint is None:
         scenario["precision"]["weights"] = _FORMATS[row["precision"]]
