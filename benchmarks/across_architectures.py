@@ -57,7 +57,7 @@ def main() -> None:
             "full": _ape(correction - target),
         }  # fmt: skip
         print(left_out, found[left_out])
-    fitting.write_json(OUT, found)
+    fitting.write(OUT, found)
 
 
 def _table(parts: list[MeasuredRows], names: tuple[str, ...]) -> tuple[F64, F64]:

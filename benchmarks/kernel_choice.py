@@ -88,7 +88,7 @@ def main() -> None:
             train = [row for row in rows if row["split"] == "train"]
             found[f"{gpu} {op}"] = score(test, train)
             print(gpu, op, found[f"{gpu} {op}"], flush=True)
-    fitting.write_physics(TARGET, found, indent=1)
+    fitting.write(TARGET, found)
 
 
 if __name__ == "__main__":

@@ -257,7 +257,7 @@ def main() -> None:
         return
     found = {"row_ratio": summary(results), "cells": results, "tried": others}
     print(found["row_ratio"])
-    fitting.write_physics(TARGET, found, indent=1)
+    fitting.write(TARGET, found)
     drawn(results)
 
 

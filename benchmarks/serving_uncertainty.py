@@ -26,6 +26,7 @@ from silicast.core.prediction import ErrorFactors
 from silicast.hardware.catalog import find_device
 from silicast.scenario.simulated import Simulated
 from silicast.serving.deploy import replica_spec
+from silicast.serving.fleet import Fleet
 from silicast.serving.metrics import rates, statistics_ms
 from silicast.serving.records import Records
 from silicast.serving.requests import Requests
@@ -134,7 +135,7 @@ def main(draws: int, count: int) -> None:
             return Simulation(requests, specs).run()
 
         prices.draw = {}
-        found = Simulated(deployment, spec, simulate)
+        found = Simulated(Fleet.of(deployment, spec), simulate)
         intervals = found.metrics(metrics_of)
         drawn: dict[str, list[float]] = {each: [] for each in SHOWN}
         host = deployment.engine.host.log_sd

@@ -28,6 +28,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,9 @@ from lab.chain import (
     with_stages,
 )
 from lab.source_code import ROOT, code_hash
-from lab.tables import table_hash
 from silicast.core.errors import SilicastError
 from silicast.core.files import write_atomically
+from silicast.core.hashing import files_hash
 from silicast.core.provenance import Provenance
 from silicast.validation.scorecard.suite import data_folder
 
@@ -103,6 +104,12 @@ def _moved(known: Provenance, data: Path | None) -> Iterator[tuple[str, str]]:
                 yield table, "changed"
 
 
+@cache
+def table_hash(path: Path) -> str:
+    """Hash of a measured table; "" if it is not there."""
+    return files_hash([path]) if path.is_file() else ""
+
+
 def run_stage(name: str) -> list[str]:
     """Runs a stage and writes provenance into the cards of what it made.
 
@@ -150,7 +157,7 @@ def _traced(name: str, command: str) -> Mapping[str, list[str]]:
                 "PYTHONHASHSEED": "0",
             }  # fmt: skip
             done = subprocess.run(
-                [sys.executable, "-m", "lab.traced", str(record), *command.split()],
+                [sys.executable, "-m", "lab.traced", str(record), name, *command.split()],
                 cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, env=environment, check=False,
             )  # fmt: skip
         if done.returncode:

@@ -40,7 +40,7 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         makes: artefacts that they write.
         after: stages whose artefacts they read.
         code: further modules that decide what they find, beside what they import.
-        also_reads: artefacts that are made later, or beside it, and that it opens nevertheless.
+        also_reads: artefacts of stages that it does not come after, on which it rests nevertheless.
     """
 
     commands: list[str]
@@ -98,6 +98,14 @@ def before(name: str) -> set[str]:
             found.add(one)
             waiting += stages()[one].after
     return found
+
+
+def made_later(name: str) -> set[str]:
+    """Artefacts that a stage does not see: not its own, of no stage before it, not declared."""
+    known = before(name) | {name}
+    seen = {artefact for one in known for artefact in stages()[one].makes}
+    every = {artefact for stage in stages().values() for artefact in stage.makes}
+    return every - seen - set(stages()[name].also_reads)
 
 
 def path_of(artefact: str) -> Path:

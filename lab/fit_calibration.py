@@ -1,6 +1,6 @@
 """Estimates what calibrations start from and writes catalog/physics/calibration.json.
 
-    python -m lab.fit_calibration [--dry]
+    python -m lab.fit_calibration
 
 Two kinds of numbers, both from rows that no suite scores, with every architecture predicted as an
 unmeasured one:
@@ -16,18 +16,21 @@ unmeasured one:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-import msgspec
 import numpy as np
 
 from lab import fitting
+from lab.fitter import Body, Fitter
 from lab.fitting import Constants
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.kernels.check import op_at
-from silicast.kernels.physics import PhysicsCard, load_physics, replaced
+from silicast.kernels.physics import replaced
 from silicast.learning.calibration_fit import op_hash
 from silicast.learning.features import Kernels, all_names
 from silicast.learning.interpolation import (
@@ -40,7 +43,6 @@ from silicast.learning.interpolation import (
     trend_of,
 )
 from silicast.validation.scorecard.held_out import unknown_architecture
-from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.calibrated import SOURCES_READ
 from silicast.validation.scorecard.user_tables import DEVICES, UserTable, user_tables
 
@@ -69,36 +71,37 @@ class Ratios:
     shares: dict[str, Constants]
 
 
-def main() -> None:
-    """Fits, prints and writes."""
-    found = user_tables(data_folder(), (*DEVICES, *SISTERS))
+class Calibration(Fitter[list[UserTable]]):
+    """Priors of calibrations, and what carries over between devices."""
+
+    group = PHYSICS
+    data = tuple(SOURCES_READ)
+    split = "rows that no suite scores; every architecture predicted without its own rows"
+    notes = "scales are per usual length of a coordinate: three octaves, a third of a share"
+
+    def rows(self, data: Path) -> list[UserTable]:
+        return list(user_tables(data, (*DEVICES, *SISTERS)))
+
+    def fit(self, rows: list[UserTable]) -> Body:
+        constants = _priors(_first(rows), WIDE) | _carried([_ratios(table) for table in rows])
+        print({name: round(value, 4) for name, value in constants.items()}, flush=True)
+        default = {name: float(f"{value:.3g}") for name, value in constants.items()}
+        return {"default": default, "architectures": {}, "fallback": {}}
+
+    def scores(self, rows: list[UserTable], body: Body) -> Mapping[str, Any]:
+        return {"tables": len(_first(rows)), "tables_of_pairs": len(rows)}
+
+
+def _first(tables: list[UserTable]) -> list[UserTable]:
+    """Those of the devices that calibrations are scored on."""
     devices = {find_device(name).name for name in DEVICES}
-    first = [table for table in found if find_device(table.device).name in devices]
-    constants = _priors(first, WIDE)
-    ratios = [_ratios(table) for table in found]
-    constants |= _carried(ratios)
-    print({name: round(value, 4) for name, value in constants.items()}, flush=True)
-    if fitting.asked("--dry"):
-        return
-    physics = msgspec.structs.replace(
-        load_physics(PHYSICS),
-        card=PhysicsCard(
-            data=list(SOURCES_READ),
-            split="rows that no suite scores; every architecture predicted without its own rows",
-            command="python lab/fit_calibration.py",
-            date=fitting.DATE,
-            scores={"tables": len(first), "tables_of_pairs": len(found)},
-            notes="scales are per usual length of a coordinate: three octaves, a third of a share",
-        ),
-        default={name: float(f"{value:.3g}") for name, value in constants.items()},
-    )
-    fitting.write_physics(fitting.PHYSICS / "calibration.json", physics, indent=1)
+    return [table for table in tables if find_device(table.device).name in devices]
 
 
 def _priors(own: list[UserTable], constants: Constants) -> Constants:
     """Means and spreads over the fits of all tables."""
     fits: list[tuple[float, Fitted]] = []
-    physics = msgspec.structs.replace(load_physics(PHYSICS), default=constants)
+    physics = fitting.physics(fitting.card("", [], ""), constants)
     for table in own:
         given = table.drawn()
         given = np.sort(given[~table.held_out[given]][:ROWS])
@@ -203,4 +206,4 @@ def _sd(values: F64) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    Calibration().run()

@@ -1,6 +1,6 @@
 """Fits ``catalog/physics/communication.json`` from measured collectives, deterministically.
 
-    python -m lab.fit_communication [--dry-run | --transfer]
+    python -m lab.fit_communication
 
 Stages run one after the other, each on the rows in which its constants decide: NCCL's ring on
 NVLink, point to point, NVLS, the engines' kernels, PCIe, host floors. Half of the points of each
@@ -8,18 +8,17 @@ device (by a hash of device, operation, participants and size) stay unseen by al
 (:mod:`silicast.validation.scorecard.collectives`): the error model too is of fitted rows only, each
 third of them under constants of the other two.
 
-``--transfer`` writes what the suite holds out, and nothing else: for each architecture the
-constants that it would get without its rows (held_out/communication.json of the scorecard), and
-constants and trees without any message of more than an eighth of the largest measured
-(held_out_sizes/). The doubt that an octave beyond adds (``log_sd_per_octave``) is estimated from
-long messages of the fitted half under the latter.
+The suite holds out: for each architecture the constants that it would get without its rows
+(held_out/communication.json of the scorecard), and constants and trees without any message of more
+than an eighth of the largest measured (held_out_sizes/). The doubt that an octave beyond adds
+(``log_sd_per_octave``) is estimated from long messages of the fitted half under the latter.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,13 +30,14 @@ from scipy.optimize import least_squares
 
 from lab import fitting
 from lab.communication_stages import FITTED, Stage, stages
+from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Tables
 from silicast.communication.collective import collective_times
 from silicast.communication.selection import constants_of, sections, select, waits
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.physics import Physics, PhysicsCard, load_physics
+from silicast.kernels.physics import Physics
 from silicast.learning.artefact import FORMAT, Artefact, Card, read_artefact, write_artefact
 from silicast.validation.scorecard.collectives import (
     SPLIT,
@@ -48,11 +48,10 @@ from silicast.validation.scorecard.collectives import (
 )
 from silicast.validation.scorecard.held_out import SHORT
 from silicast.validation.scorecard.rows import Mask
-from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.communication import predict as predicted
 
 PATH = fitting.PHYSICS / "communication.json"
-COMMAND = ".venv/bin/python -m lab.fit_communication"
+NO_CARD = fitting.card("", [], "")
 SHARING_HOSTS = 1 / 4
 PULL = 0.03
 """Weight of a constant's log distance from its start: keeps what the rows do not decide."""
@@ -162,19 +161,6 @@ def means(found: Tables, default: Constants) -> Constants:
 FALLBACK = {"volta": "ampere"}
 
 
-def _card(scores: dict[str, Any]) -> dict[str, Any]:
-    return fitting.card(
-        COMMAND,
-        TABLES,
-        "Fitted: half of the points (hash of device, op, participants, size) of each device. "
-        "log_sd_*: the fitted rows, each third of their points under constants fitted on the "
-        "other two thirds. Scores: the other half, without learned corrections.",
-        scores,
-        "network_efficiency and network_step_us rest on one H100 pair across nodes (36 of "
-        "50 GB/s) and are no fit, nor is nvls_step_us (only groups of 8 are measured).",
-    )
-
-
 def host_decides(rows: CollectiveRows, physics: Physics, estimate: F) -> Mask:
     """Rows whose time is the host's: well above that of the same call replayed in a graph."""
     graph = replace(rows, launch=np.full(len(rows), "graph"))
@@ -187,7 +173,7 @@ def table_of(found: Tables, old: Constants) -> Physics:
     default = means(found, old)
     own = {name: dict(values) for name, values in found.items()}
     fallback = {name: other for name, other in FALLBACK.items() if other in own}
-    return fitting.physics(_card({}), default, own, fallback)
+    return fitting.physics(NO_CARD, default, own, fallback)
 
 
 def unseen_errors(rows: CollectiveRows, old: Constants) -> tuple[F, Mask]:
@@ -281,21 +267,10 @@ def scores(rows: CollectiveRows, physics: Physics) -> dict[str, Any]:
     return table
 
 
-def write_transfer(rows: CollectiveRows, old: Constants) -> None:
-    """What the suite holds out: an architecture, and long messages."""
-    fitted = rows.take(rows.fitted)
-    bodies = {}
-    for architecture in FITTED:
-        found = fit_all(fitted, old, without=architecture)
-        physics = with_spreads(table_of(found, old), old, fitted, found)
-        bodies[architecture] = body(physics)
-        print(architecture, scores(of_architecture(rows, architecture), physics)["all"])
-    _write(fitting.HELD_OUT / "communication.json", bodies)
-    write_short(rows, old)
-
-
-def write_short(rows: CollectiveRows, old: Constants) -> None:
-    """Constants and trees of short messages, and their errors on long ones."""
+def write_short(rows: CollectiveRows, old: Constants) -> float:
+    """Writes constants and trees of short messages; the doubt of an octave beyond, from their
+    errors on long ones.
+    """
     long = rows.is_long()
     fitted = rows.take(rows.fitted & ~long)
     physics = table_of(fit_all(fitted, old), old)
@@ -303,21 +278,17 @@ def write_short(rows: CollectiveRows, old: Constants) -> None:
     physics = msgspec.structs.replace(physics, default={**physics.default, **own})
     trained, trees = train_on(rows, ~rows.fitted | long, physics, print)
     split = f"{SPLIT}, and of those no message of more than an eighth of the largest measured"
-    command = f"{COMMAND} --transfer"
-    card = Card(FORMAT, "collective", list(TABLES), split, command, fitting.DATE, "", trained)
+    command = "python -m lab.fit_communication"
+    card = Card(FORMAT, "collective", list(TABLES), split, command, "", "", trained)
     SHORT.parent.mkdir(exist_ok=True)
     write_artefact(SHORT.with_name("collective.json"), card, trees)
     artefact = read_artefact(SHORT.with_name("collective.json"))
     seen = rows.take(rows.fitted & long)
     found = per_octave(seen, physics, artefact)
     print(f"log_sd_per_octave {found} on {len(seen)} rows")
-    physics = msgspec.structs.replace(
-        physics, default={**physics.default, "log_sd_per_octave": found}
-    )
-    _write(SHORT, body(physics))
-    shipped = load_physics("communication")
-    default = {**shipped.default, "log_sd_per_octave": found}
-    _write(PATH, msgspec.structs.replace(shipped, default=default), indent=1)
+    default = {**physics.default, "log_sd_per_octave": found}
+    fitting.write(SHORT, fitting.body(default, physics.architectures, physics.fallback))
+    return found
 
 
 def per_octave(rows: CollectiveRows, physics: Physics, artefact: Artefact) -> float:
@@ -334,60 +305,67 @@ def per_octave(rows: CollectiveRows, physics: Physics, artefact: Artefact) -> fl
     return PER_OCTAVE[-1]
 
 
-def _write(path: Path, content: Any, indent: int = 2) -> None:
-    """A file of constants, keys sorted."""
-    text = msgspec.json.format(msgspec.json.encode(content, order="sorted"), indent=indent)
-    path.write_bytes(text + b"\n")
-
-
-def body(physics: Physics) -> dict[str, Any]:
-    """The constants without their card."""
-    return {
-        "default": physics.default,
-        "architectures": physics.architectures,
-        "fallback": physics.fallback,
-    }
-
-
 def widths(constants: Constants) -> Constants:
     return {name: value for name, value in constants.items() if name.startswith("log_sd_")}
 
 
-def with_spreads(
-    physics: Physics, old: Constants, fitted: CollectiveRows, found: Tables
-) -> Physics:
-    """With the spread of an unmeasured device, estimated from the fitted architectures."""
-    own = {**widths(old), "log_sd_device_unmeasured": architecture_spread(fitted, found, old)}
-    return msgspec.structs.replace(physics, default={**physics.default, **own})
+class Communication(Fitter[CollectiveRows]):
+    """Collectives."""
 
+    group = "communication"
+    data = tuple(TABLES)
+    split = (
+        "Fitted: half of the points (hash of device, op, participants, size) of each device. "
+        "log_sd_*: the fitted rows, each third of their points under constants fitted on the "
+        "other two thirds. Scores: the other half, without learned corrections."
+    )
+    notes = (
+        "network_efficiency and network_step_us rest on one H100 pair across nodes (36 of "
+        "50 GB/s) and are no fit, nor is nvls_step_us (only groups of 8 are measured)."
+    )
 
-def of_architecture(rows: CollectiveRows, architecture: str) -> CollectiveRows:
-    return rows.take(~rows.fitted & np.isin(rows.device, FITTED[architecture]))
+    def rows(self, data: Path) -> CollectiveRows:
+        return read_collectives(data)
 
+    def fit(self, rows: CollectiveRows) -> Body:
+        old = json.loads(PATH.read_text(encoding="utf-8"))["default"]
+        fitted = rows.take(rows.fitted)
+        found = fit_all(fitted, old, verbose=True)
+        table = table_of(found, old)
+        own = {
+            **spreads(fitted, old, *unseen_errors(fitted, old)),
+            "log_sd_network_pcie": host_spread(table),
+            "log_sd_device_unmeasured": architecture_spread(fitted, found, old),
+        }
+        known = {**table.default, **own}
+        doubt = {"log_sd_per_octave": write_short(rows, known)}
+        return fitting.body({**known, **doubt}, table.architectures, table.fallback)
 
-def main() -> None:
-    """Fits, scores and writes the constants file."""
-    rows = read_collectives(data_folder())
-    old = json.loads(PATH.read_text())["default"]
-    if fitting.asked("--transfer"):
-        write_transfer(rows, old)
-        return
-    fitted, unseen = rows.take(rows.fitted), rows.take(~rows.fitted)
-    found = fit_all(fitted, old, verbose=True)
-    table = table_of(found, old)
-    own_spreads = {
-        **spreads(fitted, old, *unseen_errors(fitted, old)),
-        "log_sd_network_pcie": host_spread(table),
-        "log_sd_device_unmeasured": architecture_spread(fitted, found, old),
-    }
-    table = msgspec.structs.replace(table, default={**table.default, **own_spreads})
-    report = scores(unseen, table)
-    physics = msgspec.structs.replace(table, card=PhysicsCard(**_card(report)))
-    if not fitting.asked("--dry-run"):
-        _write(PATH, physics, indent=1)
-    for name, row in report.items():
-        print(f"{name:28}", row)
+    def scores(self, rows: CollectiveRows, body: Body) -> Mapping[str, Any]:
+        known = fitting.physics(NO_CARD, body["default"], body["architectures"], body["fallback"])
+        found = scores(rows.take(~rows.fitted), known)
+        for name, row in found.items():
+            print(f"{name:28}", row)
+        return found
+
+    def left_out(self, rows: CollectiveRows, body: Body) -> Sequence[str]:
+        return tuple(FITTED)
+
+    def without(self, rows: CollectiveRows, architecture: str, body: Body) -> Body:
+        """With the spread of an unmeasured device, estimated from the other architectures."""
+        fitted, old = rows.take(rows.fitted), body["default"]
+        found = fit_all(fitted, old, without=architecture)
+        spread = architecture_spread(fitted, found, old)
+        own = {**widths(old), "log_sd_device_unmeasured": spread}
+        table = table_of(found, old)
+        known = msgspec.structs.replace(table, default={**table.default, **own})
+        mine = rows.take(~rows.fitted & np.isin(rows.device, FITTED[architecture]))
+        print(architecture, scores(mine, known)["all"])
+        return {
+            "default": known.default, "architectures": known.architectures,
+            "fallback": known.fallback,
+        }  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    Communication().run()

@@ -1,6 +1,6 @@
 """What inline error correction takes of the bandwidth of GDDR6 boards.
 
-    .venv/bin/python lab/fit_data_rate.py
+    python -m lab.fit_data_rate
 
 Experts' products so small that only reading weights takes time (PipeWeave's fused-MoE rows, at
 most one token an expert, 300 MB and more): the share of the datasheet bandwidth that a board
@@ -10,14 +10,19 @@ that suite ``moe`` scores are left out. Writes ``catalog/physics/data_rate.json`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 
 from lab import fitting
+from lab.fitter import Body, Fitter
 from silicast.validation.scorecard.rows import MeasuredRows, held_out
-from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.moe import DIMS, PIPEWEAVE, pipeweave_rows
 
 LARGE_BYTES = 300e6
+CORRECTED, PLAIN = ("A40", "L20"), "RTX 6000 Ada"
 
 
 def share_of_datasheet(rows: MeasuredRows) -> float:
@@ -33,23 +38,32 @@ def share_of_datasheet(rows: MeasuredRows) -> float:
     return float(np.quantile(read[only_read] / rows.seconds[only_read] / bandwidth, 0.75))
 
 
-def main() -> None:
-    fitted = {rows.device: rows for rows in held_out(pipeweave_rows(data_folder()), False)}
-    shares = {gpu: share_of_datasheet(fitted[gpu]) for gpu in ("A40", "L20", "RTX 6000 Ada")}
-    print(shares)
-    value = (shares["A40"] + shares["L20"]) / 2 / shares["RTX 6000 Ada"]
-    about = fitting.card(
-        "lab/fit_data_rate.py",
-        [PIPEWEAVE],
-        "rows of A40, L20 and RTX 6000 Ada with at most one token an expert, without the "
-        "one in five layers (experts, topk, hidden, width) that suite moe scores",
-        {gpu: round(share, 4) for gpu, share in shares.items()},
-        "units cancel: only the ratio of two boards' shares (upper quartiles) is used; by "
-        "medians it would be 0.836, for a third of A40's 27 rows run at half its rate",
+class DataRate(Fitter[Mapping[str, MeasuredRows]]):
+    """Share of the bandwidth that inline error correction leaves."""
+
+    group = "data_rate"
+    data = (PIPEWEAVE,)
+    split = (
+        "rows of A40, L20 and RTX 6000 Ada with at most one token an expert, without the one in "
+        "five layers (experts, topk, hidden, width) that suite moe scores"
     )
-    found = fitting.physics(about, {"inline_ecc_share": round(value, 4)})
-    fitting.write_physics(fitting.PHYSICS / "data_rate.json", found)
+    notes = (
+        "units cancel: only the ratio of two boards' shares (upper quartiles) is used; by medians "
+        "it would be 0.836, for a third of A40's 27 rows run at half its rate"
+    )
+
+    def rows(self, data: Path) -> Mapping[str, MeasuredRows]:
+        return {rows.device: rows for rows in held_out(pipeweave_rows(data), False)}
+
+    def fit(self, rows: Mapping[str, MeasuredRows]) -> Body:
+        shares = [share_of_datasheet(rows[gpu]) for gpu in (*CORRECTED, PLAIN)]
+        return fitting.body({"inline_ecc_share": sum(shares[:-1]) / 2 / shares[-1]}, {})
+
+    def scores(self, rows: Mapping[str, MeasuredRows], body: Body) -> Mapping[str, Any]:
+        found = {gpu: round(share_of_datasheet(rows[gpu]), 4) for gpu in (*CORRECTED, PLAIN)}
+        print(found)
+        return found
 
 
 if __name__ == "__main__":
-    main()
+    DataRate().run()

@@ -1,6 +1,6 @@
 """Fits which tile AMD's libraries were tuned to run a product with; see kernels/gemm_choice.py.
 
-    OPENBLAS_NUM_THREADS=1 python lab/fit_gemm_choice.py [--dry]
+    OPENBLAS_NUM_THREADS=1 python -m lab.fit_gemm_choice
 
 A softmax over candidate tiles on Tensile's tables. One shape in four, by a checksum of its sizes,
 is never fitted; scores are on those, on architectures that were fitted and with each of them left
@@ -9,15 +9,16 @@ out. Deterministic; two minutes on one core.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from lab import fitting
+from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Tables
 from silicast.core.numerics import I64
 from silicast.kernels.gemm_choice import (
@@ -30,7 +31,6 @@ from silicast.kernels.gemm_choice import (
     terms_of,
     weight_name,
 )
-from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.kernel_choice import (
     FITTED_ROWS,
     SCORED_ROWS,
@@ -210,66 +210,87 @@ def agreement(rows: Tuned) -> float:
     return round(float(best[many].sum() / count[many].sum()), 3) if many.any() else 1.0
 
 
-def main() -> None:
-    rows = tuned_rows(data_folder())
-    fitted = [Group.of(part) for part in groups_of(rows, unseen=False, most=FITTED_ROWS)]
-    scored = [Group.of(part) for part in groups_of(rows, unseen=True, most=SCORED_ROWS)]
-    weights = fit(fitted)
-    scores: dict[str, Any] = {}
-    for architecture in sorted({group.architecture for group in fitted}):
-        mine = [group for group in scored if group.architecture == architecture]
-        others = fit([group for group in fitted if group.architecture != architecture])
-        scores[architecture] = {
-            "rows": sum(len(group.chosen) for group in mine),
-            "repeats_agree": agreement(
-                rows.take(np.flatnonzero(rows.architecture == architecture))
-            ),
-            "learned": score(mine, [weights.logits(group) for group in mine]),
-            "left_out": score(mine, [others.logits(group) for group in mine]),
-            "fastest": score(mine, [group.near for group in mine]),
-            "commonest": score(mine, [usual(fitted, group) for group in mine]),
-        }
-        for group, test in ((f, t) for f in fitted for t in mine if f.dtype == t.dtype):
-            if group.architecture == architecture:
-                errors = {
-                    name: [round(error(x, by(x)), 3) for x in (group, test)]
-                    for name, by in (
-                        ("learned", lambda x: softmax(weights.logits(x))),
-                        ("fastest", lambda x: x.near**16),
-                    )
-                }
-                scores[architecture][f"time_error_{group.dtype}"] = errors
-        for name, values in scores[architecture].items():
-            print(architecture, name, values, flush=True)
-    if not fitting.asked("--dry"):
-        write(weights, scores, sum(len(group.chosen) for group in fitted))
+@dataclass(frozen=True)
+class Rows:
+    """The table, and what is fitted and scored of it."""
+
+    table: Tuned
+    fitted: list[Group]
+    scored: list[Group]
 
 
-def write(weights: Weights, scores: dict[str, Any], count: int) -> None:
-    """The constants file: an architecture's weights are its format's and what it adds."""
-    default = dict(zip(TERMS, np.round(weights.shared, 4).tolist(), strict=True))
-    for dtype, shared in weights.of_format.items():
-        default |= _named(dtype, shared)
-    architectures: Tables = {}
-    for (architecture, dtype), added in weights.added.items():
-        own = _named(dtype, weights.of_format[dtype] + added)
-        architectures.setdefault(architecture, {}).update(own)
-    about = fitting.card(
-        "python lab/fit_gemm_choice.py",
-        [f"{TABLE} (rocBLAS and hipBLASLt, October 2024; {count} rows drawn)"],
-        "one shape in four, by checksum of its sizes, is never fitted; scores are on "
-        "those, 'left_out' without any row of the architecture",
-        scores,
-        "learned, fastest (by the analytic model), commonest (of the format on the "
-        "architecture): top1 and top3 of candidates against the tuned winner; time_ratio: "
-        "analytic time of the pick over that of the winner; far: share of picks whose time is "
-        "10 % off; time_error_*: mean |log| of the expected over the tuned time on fitted "
-        "and on unseen rows, each unit centred; repeats_agree: what no model that does not "
-        "know transposes can pass",
+class TileChoice(Fitter[Rows]):
+    """Which tile a library was tuned to take."""
+
+    group = PHYSICS
+    split = (
+        "one shape in four, by checksum of its sizes, is never fitted; scores are on those, "
+        "'left_out' without any row of the architecture"
     )
-    fallback = {"cdna4": "cdna3", "cdna5": "cdna3"}
-    found = fitting.physics(about, default, architectures, fallback)
-    fitting.write_physics(fitting.PHYSICS / f"{PHYSICS}.json", found, indent=1)
+    notes = (
+        "learned, fastest (by the analytic model), commonest (of the format on the architecture): "
+        "top1 and top3 of candidates against the tuned winner; time_ratio: analytic time of the "
+        "pick over that of the winner; far: share of picks whose time is 10 % off; time_error_*: "
+        "mean |log| of the expected over the tuned time on fitted and on unseen rows, each unit "
+        "centred; repeats_agree: what no model that does not know transposes can pass"
+    )
+
+    def rows(self, data: Path) -> Rows:
+        table = tuned_rows(data)
+        fitted, scored = (
+            [Group.of(part) for part in groups_of(table, unseen=unseen, most=most)]
+            for unseen, most in ((False, FITTED_ROWS), (True, SCORED_ROWS))
+        )
+        count = sum(len(group.chosen) for group in fitted)
+        self.data = (f"{TABLE} (rocBLAS and hipBLASLt, October 2024; {count} rows drawn)",)
+        return Rows(table, fitted, scored)
+
+    def fit(self, rows: Rows) -> Body:
+        """An architecture's weights are its format's and what it adds."""
+        self.weights = weights = fit(rows.fitted)
+        default = dict(zip(TERMS, np.round(weights.shared, 4).tolist(), strict=True))
+        for dtype, shared in weights.of_format.items():
+            default |= _named(dtype, shared)
+        architectures: Tables = {}
+        for (architecture, dtype), added in weights.added.items():
+            own = _named(dtype, weights.of_format[dtype] + added)
+            architectures.setdefault(architecture, {}).update(own)
+        fallback = {"cdna4": "cdna3", "cdna5": "cdna3"}
+        return {"default": default, "architectures": architectures, "fallback": fallback}
+
+    def scores(self, rows: Rows, body: Body) -> Mapping[str, Any]:
+        found = {}
+        for architecture in sorted({group.architecture for group in rows.fitted}):
+            found[architecture] = _scores(rows, architecture, self.weights)
+            for name, values in found[architecture].items():
+                print(architecture, name, values, flush=True)
+        return found
+
+
+def _scores(rows: Rows, architecture: str, weights: Weights) -> dict[str, Any]:
+    """Figures of one architecture."""
+    mine = [group for group in rows.scored if group.architecture == architecture]
+    others = fit([group for group in rows.fitted if group.architecture != architecture])
+    found: dict[str, Any] = {
+        "rows": sum(len(group.chosen) for group in mine),
+        "repeats_agree": agreement(
+            rows.table.take(np.flatnonzero(rows.table.architecture == architecture))
+        ),
+        "learned": score(mine, [weights.logits(group) for group in mine]),
+        "left_out": score(mine, [others.logits(group) for group in mine]),
+        "fastest": score(mine, [group.near for group in mine]),
+        "commonest": score(mine, [usual(rows.fitted, group) for group in mine]),
+    }
+    for group, test in ((f, t) for f in rows.fitted for t in mine if f.dtype == t.dtype):
+        if group.architecture == architecture:
+            found[f"time_error_{group.dtype}"] = {
+                name: [round(error(x, by(x)), 3) for x in (group, test)]
+                for name, by in (
+                    ("learned", lambda x: softmax(weights.logits(x))),
+                    ("fastest", lambda x: x.near**16),
+                )
+            }
+    return found
 
 
 def _named(dtype: str, own: F) -> Constants:
@@ -281,4 +302,4 @@ def _named(dtype: str, own: F) -> Constants:
 
 
 if __name__ == "__main__":
-    main()
+    TileChoice().run()

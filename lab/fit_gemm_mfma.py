@@ -1,6 +1,6 @@
 """Fits products of matrix units that take MFMA instructions; writes catalog/physics/gemm_mfma.json.
 
-    OPENBLAS_NUM_THREADS=1 python -m lab.fit_gemm_mfma [--check]
+    OPENBLAS_NUM_THREADS=1 python -m lab.fit_gemm_mfma
 
 Stages: 1. fp32 of CDNA and CDNA 2 from rocBLAS' tuning tables, which state each winner's speed as a
 share of the peak at a clock that the part holds; 2. 16-bit formats of CDNA 3 as XLA runs them; 3.
@@ -12,14 +12,15 @@ same. Rows marked held out are only scored. Deterministic; about two minutes on 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from lab import fitting
+from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Prior, Tables
 from silicast.core.dtypes import recipe_for
 from silicast.hardware.catalog import find_device
@@ -30,7 +31,6 @@ from silicast.kernels.gemm_constants import selected
 from silicast.kernels.implementation import Analysis
 from silicast.kernels.physics import load_physics
 from silicast.validation.scorecard.rows import Mask, MeasuredRows
-from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.kernel_choice import Tuned, tuned_rows
 from silicast.validation.scorecard.suites.mfma import aiter_groups
 from silicast.validation.scorecard.suites.other_vendors import xla_groups
@@ -105,6 +105,9 @@ def held_seconds(rows: MeasuredRows, table: Mapping[str, float]) -> F:
     )
     return time * slower
 
+
+Report = Callable[[Part, Mapping[str, float]], None]
+"""Told of each kernel that was fitted, and of all constants then."""
 
 REFERENCE_HZ = {"cdna": 1.087e9, "cdna2": 1.4e9}
 """The clock whose peak the tuning tables' shares refer to: of shapes that some tables give in
@@ -213,7 +216,7 @@ def unlike(part: Part, table: Constants, prefix: str) -> float:
     return 0.5 * math.sqrt(float(np.mean(between * between)))
 
 
-def fit_tables(parts: Sequence[Part], start: Constants) -> Tables:
+def fit_tables(parts: Sequence[Part], start: Constants, report: Report) -> Tables:
     """Each architecture's own constants of the formats in the tuning tables; fp16 tells 16 bits."""
     own: Tables = {}
     for part in parts:
@@ -235,7 +238,7 @@ CHIP = ("dram_efficiency", "core_dram_bytes_per_s")
 """The chip's, not a library's; larger operands than XLA's tell them."""
 
 
-def fit_untuned(parts: Sequence[Part], table: Constants) -> Constants:
+def fit_untuned(parts: Sequence[Part], table: Constants, report: Report) -> Constants:
     """Products as a compiler calls the vendor's library: one set for 16 bits, and what differs."""
     wide = [part for part in parts if part.variant.dtype in ("bf16", "fp16")]
     priors = {name: prior for name, prior in LOOP.items() if name not in CHIP}
@@ -273,7 +276,7 @@ def around_of(
     return found
 
 
-def fit_aiter(parts: Sequence[Part], table: Constants) -> Constants:
+def fit_aiter(parts: Sequence[Part], table: Constants, report: Report) -> Constants:
     """The tuned library's kernels: fp8_block first, the others around it."""
     table = dict(table)
     by_kind = {(part.variant.dtype, part.variant.kernel): part for part in parts}
@@ -318,16 +321,6 @@ def spread(part: Part, table: Mapping[str, float]) -> float:
     return fitting.own_log_sd(logs, shared, wider=1.1, least=least)
 
 
-SCORES: dict[str, dict[str, float]] = {}
-
-
-def report(part: Part, table: Mapping[str, float]) -> None:
-    """Prints and keeps the figures of held-out rows."""
-    logs = part.side(held=True).log_ratio(table)
-    SCORES[part.name] = fitting.percent(logs, "rows", "mape", "median", "p90", "bias")
-    print(f"{part.name:60s}", SCORES[part.name], flush=True)
-
-
 def start_of() -> Constants:
     """What is not fitted here, from the file of other architectures."""
     others = load_physics("gemm").default
@@ -341,38 +334,61 @@ def start_of() -> Constants:
     return {**plain, **kept, **eager, **chip, **SPREAD}
 
 
-def main() -> int:
-    data = data_folder()
-    start = start_of()
-    old = fit_tables(tuning_tables(data), start)
-    table = fit_aiter([part_of(rows) for rows in aiter_groups(data)], start)
-    table = fit_untuned([part_of(rows) for rows in xla_groups(data)], table)
-    # of its rows in bf16 none needs a split; the tuner would take the vendor's kernel there
-    table[f"split_s{AITER}"] = min(table[f"split_s{AITER}"], table["split_s"])
-    cdna3 = {n: x for n, x in table.items() if x != start.get(n)}
-    default = {**start, **{n: table[n] for n in LOOP}, "independent_log_sd": DEFAULT_LOG_SD}
-    # fp32 of later parts: as of the nearest that was tabled
-    default |= {n: x for n, x in old["cdna2"].items() if n.startswith("fp32.")}
-    about = fitting.card(
-        "OPENBLAS_NUM_THREADS=1 python -m lab.fit_gemm_mfma",
-        [
-            "kernels/amd_tensile_logic: rocBLAS, MI100 and MI210, fp32 and fp16",
-            "kernels/xla_gemm: gfx942 (MI300X)",
-            "kernels/aiter_gemm_mi300x",
-        ],
-        "one shape in four of the tuning tables, every second of XLA's and one (n, k) in three of "
-        "aiter's are not fitted; scores are on these",
-        {"held-out rows": SCORES},
-        "default: CDNA 3's 16 bits and CDNA 2's fp32; CDNA 3 stands in for later parts",
+@dataclass(frozen=True)
+class Rows:
+    """Tuning tables of rocBLAS, tuned products of aiter, and those that XLA calls."""
+
+    tabled: list[Part]
+    tuned: list[Part]
+    untuned: list[Part]
+
+
+class MfmaProducts(Fitter[Rows]):
+    """Products of matrix units that take MFMA instructions."""
+
+    group = "gemm_mfma"
+    data = (
+        "kernels/amd_tensile_logic: rocBLAS, MI100 and MI210, fp32 and fp16",
+        "kernels/xla_gemm: gfx942 (MI300X)",
+        "kernels/aiter_gemm_mi300x",
     )
-    own = {**old, "cdna3": cdna3}
-    content = {
-        "format": 1, "card": about,
-        **fitting.body(default, own, dict.fromkeys(("cdna4", "cdna5"), "cdna3")),
-    }  # fmt: skip
-    path = fitting.PHYSICS / "gemm_mfma.json"
-    return not fitting.write_json(path, content, check=fitting.asked("--check"))
+    split = (
+        "one shape in four of the tuning tables, every second of XLA's and one (n, k) in three of "
+        "aiter's are not fitted; scores are on these"
+    )
+    notes = "default: CDNA 3's 16 bits and CDNA 2's fp32; CDNA 3 stands in for later parts"
+
+    def __init__(self) -> None:
+        self.reported: dict[str, dict[str, float]] = {}
+
+    def rows(self, data: Path) -> Rows:
+        tuned, untuned = (list(map(part_of, of(data))) for of in (aiter_groups, xla_groups))
+        return Rows(tuning_tables(data), tuned, untuned)
+
+    def fit(self, rows: Rows) -> Body:
+        start = start_of()
+        old = fit_tables(rows.tabled, start, self._report)
+        table = fit_untuned(rows.untuned, fit_aiter(rows.tuned, start, self._report), self._report)
+        # of its rows in bf16 none needs a split; the tuner would take the vendor's kernel there
+        table[f"split_s{AITER}"] = min(table[f"split_s{AITER}"], table["split_s"])
+        cdna3 = {n: x for n, x in table.items() if x != start.get(n)}
+        default = {**start, **{n: table[n] for n in LOOP}, "independent_log_sd": DEFAULT_LOG_SD}
+        # fp32 of later parts: as of the nearest that was tabled
+        default |= {n: x for n, x in old["cdna2"].items() if n.startswith("fp32.")}
+        later = dict.fromkeys(("cdna4", "cdna5"), "cdna3")
+        return fitting.body(default, {**old, "cdna3": cdna3}, later)
+
+    def scores(self, rows: Rows, body: Body) -> Mapping[str, Any]:
+        """Of every kernel when it was fitted: what tables' clients add to a call is not kept."""
+        return {"held-out rows": self.reported}
+
+    def _report(self, part: Part, table: Mapping[str, float]) -> None:
+        """Prints and keeps the figures of held-out rows."""
+        logs = part.side(held=True).log_ratio(table)
+        found = fitting.percent(logs, "rows", "mape", "median", "p90", "bias")
+        self.reported[part.name] = found
+        print(f"{part.name:60s}", found, flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    MfmaProducts().run()

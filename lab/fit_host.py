@@ -1,6 +1,6 @@
 """Host constants of engines, from measured rows; writes nothing, engine files quote what it prints.
 
-    .venv/bin/python lab/fit_host.py
+    python -m lab.fit_host
 
 ``serving/vidur_cpu_overheads`` (A100, vintage bf106186f8, the leanest of five): straight lines over
 the batch size of the median time of each part of a step, with one and with four devices. vLLM 0

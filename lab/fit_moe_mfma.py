@@ -1,6 +1,6 @@
 """Fits experts on matrix units that take MFMA instructions; writes catalog/physics/moe_mfma.json.
 
-    OPENBLAS_NUM_THREADS=1 python -m lab.fit_moe_mfma [--check]
+    OPENBLAS_NUM_THREADS=1 python -m lab.fit_moe_mfma
 
 From the tuned layers of aiter on MI300X that are not held out. There are few, so that only what
 differs most between libraries is fitted; the rest stands at where the fit of others starts, and a
@@ -9,17 +9,18 @@ prior holds all of it. A minute on one core. Deterministic.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from lab import fitting
+from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Prior
 from lab.moe_groups import SPREAD, START
 from silicast.kernels.physics import replaced
 from silicast.validation.scorecard.rows import MeasuredRows, held_out
-from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.mfma import aiter_expert_groups
 
 STYLE, ARCHITECTURE = "ck", "cdna3"
@@ -50,43 +51,49 @@ def off(parts: Sequence[MeasuredRows], table: Constants) -> list[F]:
         ]
 
 
-def main() -> int:
-    parts = aiter_expert_groups(data_folder())
-    train, test = held_out(parts, False), held_out(parts)
-    dtypes = sorted({part.batch.variant.dtype for part in parts})
-    priors = {
-        **PRIORS, **{f"{STYLE}.{d}.{n}": prior for d in dtypes for n, prior in OF_FORMAT.items()}
-    }  # fmt: skip
-    base: Constants = {**START, **SPREAD, "skewed_log_sd": 0.1, "independent_log_sd": 0.15}
-    start = {**base, **{name: prior[0] for name, prior in priors.items()}}
-    table = fitting.fit_within(
-        priors, lambda c: off(train, c), start, sum(map(len, train)), weight=WEIGHT, steps=40
-    )
-    shared = (SPREAD["device_log_sd"], SPREAD["family_log_sd"])
-    for part, logs in zip(train, off(train, table), strict=True):
-        table[f"{STYLE}.{part.batch.variant.dtype}.independent_log_sd"] = fitting.own_log_sd(
-            logs, shared, wider=1.1, least=LEAST_LOG_SD
+class MfmaExperts(Fitter[list[MeasuredRows]]):
+    """Experts of aiter on CDNA 3."""
+
+    group = "moe_mfma"
+    data = ("kernels/aiter_moe_mi300x",)
+    split = "one layer in three is not fitted; scores are on these"
+    notes = "default: CDNA 3, which stands in for later parts"
+
+    def rows(self, data: Path) -> list[MeasuredRows]:
+        return aiter_expert_groups(data)
+
+    def fit(self, rows: list[MeasuredRows]) -> Body:
+        train = held_out(rows, False)
+        dtypes = sorted({part.batch.variant.dtype for part in rows})
+        priors = {
+            **PRIORS,
+            **{f"{STYLE}.{d}.{n}": prior for d in dtypes for n, prior in OF_FORMAT.items()},
+        }
+        base: Constants = {**START, **SPREAD, "skewed_log_sd": 0.1, "independent_log_sd": 0.15}
+        start = {**base, **{name: prior[0] for name, prior in priors.items()}}
+        table = fitting.fit_within(
+            priors, lambda c: off(train, c), start, sum(map(len, train)), weight=WEIGHT, steps=40
         )
-    scores = {
-        part.words["group"]: fitting.percent(logs, "rows", "mape", "median", "bias")
-        for part, logs in zip(test, off(test, table), strict=True)
-    }
-    print(scores)
-    # a format that was not measured: as the wider one of those that were
-    table |= {n: table[f"{STYLE}.bf16.{n}"] for n in OF_FORMAT}
-    about = fitting.card(
-        "OPENBLAS_NUM_THREADS=1 python -m lab.fit_moe_mfma", ["kernels/aiter_moe_mi300x"],
-        "one layer in three is not fitted; scores are on these", {"held-out layers": scores},
-        "default: CDNA 3, which stands in for later parts",
-    )  # fmt: skip
-    own = {n: x for n, x in table.items() if x != base.get(n)}
-    content = {
-        "format": 1, "card": about,
-        **fitting.body(table, {ARCHITECTURE: own}, dict.fromkeys(("cdna4", "cdna5"), ARCHITECTURE)),
-    }  # fmt: skip
-    path = fitting.PHYSICS / "moe_mfma.json"
-    return not fitting.write_json(path, content, check=fitting.asked("--check"))
+        shared = (SPREAD["device_log_sd"], SPREAD["family_log_sd"])
+        for part, logs in zip(train, off(train, table), strict=True):
+            table[f"{STYLE}.{part.batch.variant.dtype}.independent_log_sd"] = fitting.own_log_sd(
+                logs, shared, wider=1.1, least=LEAST_LOG_SD
+            )
+        # a format that was not measured: as the wider one of those that were
+        table |= {n: table[f"{STYLE}.bf16.{n}"] for n in OF_FORMAT}
+        own = {n: x for n, x in table.items() if x != base.get(n)}
+        later = dict.fromkeys(("cdna4", "cdna5"), ARCHITECTURE)
+        return fitting.body(table, {ARCHITECTURE: own}, later)
+
+    def scores(self, rows: list[MeasuredRows], body: Body) -> Mapping[str, Any]:
+        test = held_out(rows)
+        found = {
+            part.words["group"]: fitting.percent(logs, "rows", "mape", "median", "bias")
+            for part, logs in zip(test, off(test, body["default"]), strict=True)
+        }
+        print(found)
+        return {"held-out layers": found}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    MfmaExperts().run()

@@ -1,7 +1,6 @@
 """Estimates constants of devices that are not NVIDIA GPUs from the few kernels measured on them.
 
-    python lab/fit_other_vendors.py            fit, score held-out rows, write
-    python lab/fit_other_vendors.py --check    fit and compare with the committed file
+    python -m lab.fit_other_vendors
 
 Writes catalog/physics/systolic.json from the layers and attention of Llama-3.1-8B that
 LLMServingSim profiled on a TPU v6e. Rows of every second block of 64 tokens (attention: every
@@ -14,7 +13,6 @@ minute on one core.
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,15 +23,15 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from lab import fitting
-from lab.fitting import Constants, F
+from lab.fitter import Body, Fitter
+from lab.fitting import Constants, F, Tables
 from silicast.core.dtypes import RECIPES
 from silicast.hardware.device import Device
 from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import matrix_seconds
 from silicast.kernels.knowledge import Quality
-from silicast.kernels.physics import Physics, replaced
+from silicast.kernels.physics import replaced
 from silicast.validation.scorecard.rows import MeasuredRows, held_out
-from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.other_vendors import (
     b60_expert_groups,
     b60_groups,
@@ -240,88 +238,102 @@ def halved(name: str, value: float) -> float:
     return value
 
 
-def knowledge(measured: Mapping[str, Sequence[MeasuredRows]]) -> Physics:
-    tables = {name: {"software_log_sd": 0.0} for name in NVIDIA}
-    for name, judged in OLD_LIBRARIES.items():
-        tables[name] = {**tables.get(name, {}), **judged}
-    tables[ARCHITECTURE] = {"software_log_sd": 0.1}
-    tables["ampere-ga10b"] = tables["rubin"] = {"software_log_sd": RELATED_LOG_SD}
-    for name, judged in FITTED_APART.items():
-        tables[name] = {"software_log_sd": JUDGED["software_log_sd"], **judged}
-    for architecture, groups in measured.items():
-        fitted = quality(groups)
-        print(architecture, fitted)
-        own = {f"{group.batch.family}.software_log_sd": MEASURED_LOG_SD for group in groups}
-        own |= OLD_LIBRARIES.get(architecture, {})
-        tables[architecture] = {"software_log_sd": JUDGED["software_log_sd"], **own, **fitted}
-        half = {n: halved(n, v) for n, v in fitted.items() if not n.endswith("_log_sd")}
-        for sibling in SIBLINGS.get(architecture, ()):
-            tables[sibling] = {"software_log_sd": JUDGED["software_log_sd"], **half}
-    about = fitting.card(
-        "python lab/fit_other_vendors.py",
-        [
-            "aiconfigurator: b60, vLLM: products, attention in bf16, experts",
-            "kernels/deepbench: MI25, M40, fp32",
-        ],
-        "shapes with an even checksum are fitted, the others scored; error sizes are "
-        "judged; nothing is fitted on MI210, Vega Frontier Edition and TITAN X",
-        notes="slowdown, extra_peaks, extra_s, stream_extra_s and task_s: of an architecture's "
-        "libraries against the families' stand-in constants (kernels/knowledge.py), "
-        "<family>.<format> before <family>; software_log_sd: what stays uncertain of them; "
-        "unknown.<path>: log sd that a stand-in for an unpublished number adds",
+class Tensor(Fitter[list[MeasuredRows]]):
+    """Layers and attention of a TPU v6e."""
+
+    group = "systolic"
+    data = ("serving/llmservingsim_v0_layers, _v0_attention: TPU-v6e-1, Llama-3.1-8B",)
+    split = (
+        "every second block of 64 tokens (attention: every second chunk or batch size) is fitted, "
+        "the others are scored"
     )
-    return fitting.physics(about, JUDGED, tables)
+    notes = "default: as the one part measured, attention halfway to no overhead"
 
+    def rows(self, data: Path) -> list[MeasuredRows]:
+        return tpu_groups(data)
 
-def measured_groups(data: Path) -> dict[str, list[MeasuredRows]]:
-    """Architecture -> rows that estimate its libraries."""
-    old = {group.device: group for group in deepbench_groups(data)}
-    found = {
-        "gcn5": [old["MI25"]], "maxwell": [old["M40"]],
-        "xe2-hpg": [*b60_groups(data), *b60_expert_groups(data)],
-    }  # fmt: skip
-    # a source's own test split is scored alone
-    return {architecture: held_out(groups, False) for architecture, groups in found.items()}
+    def fit(self, rows: list[MeasuredRows]) -> Body:
+        values = fit(held_out(rows, False))
+        self.held = held = errors(held_out(rows), values)
+        spread = [float(np.mean(error**2)) for error in held.values()]
+        values["independent_log_sd"] = float(f"{np.sqrt(np.mean(spread)):.4g}")
+        default = dict(values)
+        for name in HALFWAY:
+            default[name] = float(f"{np.sqrt(values[name] * NONE[name]):.4g}")
+        return fitting.body(default, {ARCHITECTURE: values})
 
-
-def main() -> int:
-    data = data_folder()
-    groups = tpu_groups(data)
-    values = fit(held_out(groups, False))
-    with constants(values):
-        held = {group.words["group"]: log_ratio(group) for group in held_out(groups)}
-    scores = {
-        name: {
-            "rows": len(error),
-            "mean_abs_log_ratio": round(float(np.mean(np.abs(error))), 4),
-            "median_log_ratio": round(float(np.median(error)), 4),
+    def scores(self, rows: list[MeasuredRows], body: Body) -> Mapping[str, Any]:
+        found = {
+            name: {
+                "rows": len(error),
+                "mean_abs_log_ratio": round(float(np.mean(np.abs(error))), 4),
+                "median_log_ratio": round(float(np.median(error)), 4),
+            }
+            for name, error in self.held.items()
         }
-        for name, error in held.items()
-    }
-    spread = [float(np.mean(error**2)) for error in held.values()]
-    values["independent_log_sd"] = float(f"{np.sqrt(np.mean(spread)):.4g}")
-    default = dict(values)
-    for name in HALFWAY:
-        default[name] = float(f"{np.sqrt(values[name] * NONE[name]):.4g}")
-    about = fitting.card(
-        "python lab/fit_other_vendors.py",
-        ["serving/llmservingsim_v0_layers, _v0_attention: TPU-v6e-1, Llama-3.1-8B"],
-        "every second block of 64 tokens (attention: every second chunk or batch size) "
-        "is fitted, the others are scored",
-        scores,
-        "default: as the one part measured, attention halfway to no overhead",
+        print("\n".join(f"{name} {figures}" for name, figures in found.items()))
+        return found
+
+
+def errors(groups: Sequence[MeasuredRows], values: Mapping[str, float]) -> dict[str, F]:
+    """ln(estimate / measured) of each group."""
+    with constants(values):
+        return {group.words["group"]: log_ratio(group) for group in groups}
+
+
+class Knowledge(Fitter[Mapping[str, list[MeasuredRows]]]):
+    """How far libraries are off; rows by architecture."""
+
+    group = "knowledge"
+    data = (
+        "aiconfigurator: b60, vLLM: products, attention in bf16, experts",
+        "kernels/deepbench: MI25, M40, fp32",
     )
-    table = fitting.physics(about, default, {ARCHITECTURE: values})
-    known = knowledge(measured_groups(data))
-    print("\n".join(f"{name} {value}" for name, value in values.items()))
-    print("\n".join(f"{name} {score}" for name, score in scores.items()))
-    check = fitting.asked("--check")
-    written = [
-        fitting.write_physics(fitting.PHYSICS / f"{name}.json", made, check=check)
-        for name, made in (("systolic", table), ("knowledge", known))
-    ]
-    return not all(written)
+    split = (
+        "shapes with an even checksum are fitted, the others scored; error sizes are judged; "
+        "nothing is fitted on MI210, Vega Frontier Edition and TITAN X"
+    )
+    notes = (
+        "slowdown, extra_peaks, extra_s, stream_extra_s and task_s: of an architecture's libraries "
+        "against the families' stand-in constants (kernels/knowledge.py), <family>.<format> before "
+        "<family>; software_log_sd: what stays uncertain of them; unknown.<path>: log sd that a "
+        "stand-in for an unpublished number adds"
+    )
+
+    def rows(self, data: Path) -> Mapping[str, list[MeasuredRows]]:
+        old = {group.device: group for group in deepbench_groups(data)}
+        found = {
+            "gcn5": [old["MI25"]], "maxwell": [old["M40"]],
+            "xe2-hpg": [*b60_groups(data), *b60_expert_groups(data)],
+        }  # fmt: skip
+        # a source's own test split is scored alone
+        return {architecture: held_out(groups, False) for architecture, groups in found.items()}
+
+    def fit(self, rows: Mapping[str, list[MeasuredRows]]) -> Body:
+        never = JUDGED["software_log_sd"]
+        tables: Tables = {name: {"software_log_sd": 0.0} for name in NVIDIA}
+        for name, judged in OLD_LIBRARIES.items():
+            tables[name] = {**tables.get(name, {}), **judged}
+        tables[ARCHITECTURE] = {"software_log_sd": 0.1}
+        tables["ampere-ga10b"] = tables["rubin"] = {"software_log_sd": RELATED_LOG_SD}
+        for name, judged in FITTED_APART.items():
+            tables[name] = {"software_log_sd": never, **judged}
+        for architecture, groups in rows.items():
+            fitted = quality(groups)
+            print(architecture, fitted)
+            own = {f"{group.batch.family}.software_log_sd": MEASURED_LOG_SD for group in groups}
+            own |= OLD_LIBRARIES.get(architecture, {})
+            tables[architecture] = {"software_log_sd": never, **own, **fitted}
+            half = {n: halved(n, v) for n, v in fitted.items() if not n.endswith("_log_sd")}
+            for sibling in SIBLINGS.get(architecture, ()):
+                tables[sibling] = {"software_log_sd": never, **half}
+        return fitting.body(JUDGED, tables)
+
+    def scores(self, rows: Mapping[str, list[MeasuredRows]], body: Body) -> Mapping[str, Any]:
+        """None: suite ``other-vendors`` has them."""
+        return {}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    Tensor().run()
+    Knowledge().run()

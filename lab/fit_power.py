@@ -1,6 +1,6 @@
 """Fits energy per operation and heating times and writes catalog/physics/power.json.
 
-    python lab/fit_power.py [--dry] [--transfer]
+    python -m lab.fit_power
 
 Large products keep the tensor cores busy at a nearly constant share of their clock, so their
 throughput gives the clock that the board held: cool, in campaigns that measure kernels, and hot,
@@ -14,13 +14,17 @@ train split of NeuSight's P4 and P100.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
 
 from lab import fitting
+from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Tables
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
@@ -28,7 +32,6 @@ from silicast.kernels.implementation import Estimates
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import Draw, board_from, clock_share, drawn
 from silicast.validation.scorecard.rows import MeasuredRows, least_hashed
-from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.energy import power_rows
 from silicast.validation.scorecard.suites.gemm import bf16_rows, fp32_rows, vidur_rows
 from silicast.validation.scorecard.suites.moe import layer_held_out, pipeweave_rows
@@ -249,63 +252,122 @@ def moe_check(
     return found
 
 
-def main() -> None:
-    """Fits every architecture with bf16 products, checks other kernels, writes the file."""
-    data = data_folder()
-    groups: dict[str, list[MeasuredRows]] = {}
-    for rows in bf16_rows(data, 40_000):
-        groups.setdefault(rows.hardware.architecture, []).append(busy(rows))
-    vidur = [rows for rows in vidur_rows(data, 20_000) if rows.device == "A40"]
-    groups["ampere-ga10x"] = [busy(rows) for rows in vidur]
-    hot: dict[str, list[MeasuredRows]] = {}
-    for rows in power_rows(data, "gemm", 20_000, held_out=False):
-        if rows.batch.variant.dtype == "bf16" and len(large := at_limit(rows)) >= FEW:
-            hot.setdefault(rows.hardware.architecture, []).append(large)
-    products = {rows.device: rows for rows in pipeweave_rows(data)}
-    fitted: Tables = {}
-    tensor: dict[str, float] = {}
-    for architecture, parts in sorted(groups.items()):
-        reference = find_device(parts[0].device).clocks.boost_hz
-        energy, heat_s, tensor[architecture] = fit(parts, hot.get(architecture, []), reference)
-        fitted[architecture] = {
-            "operation_j": energy, "reference_hz": reference, "campaign_heat_s": heat_s,
-        }  # fmt: skip
-        print(architecture, {n: float(f"{v:.3g}") for n, v in fitted[architecture].items()})
-    ada = constants_of("ada", **fitted["ada"])
-    fitted["ada"]["floor_share"] = floor_share(products, ada)
-    print("ada floor", f"{fitted['ada']['floor_share']:.3f}")
-    trained = [
-        least_hashed(rows.take(~rows.held_out), 600)
-        for rows in fp32_rows(data) if rows.device in PASCAL_BOARDS and (~rows.held_out).any()
-    ]  # fmt: skip
-    fitted["pascal"] = {
-        **PASCAL, "operation_j": at_clock(
-            DEFAULT["operation_j"], DEFAULT["reference_hz"], PASCAL["reference_hz"]
-        ), "fma_operation_j": pascal_fma_j(trained),
-    }  # fmt: skip
-    print("pascal", fitted["pascal"])
-    check = moe_check(products, fitted, tensor)
-    for gpu, figures in check.items():
-        print(f"{gpu:14}", figures)
-    workshop, data_centre = fitted["ada"], fitted["blackwell"]
-    workstation = find_device("RTX PRO 6000 Blackwell Server").clocks.boost_hz
-    blend = math.sqrt(
-        at_clock(workshop["operation_j"], workshop["reference_hz"], workstation)
-        * at_clock(data_centre["operation_j"], data_centre["reference_hz"], workstation)
+@dataclass(frozen=True)
+class Rows:
+    """Large products by architecture, cool and at the limit; fused-MoE products of each board; and
+    Pascal's fitted ones.
+    """
+
+    cool: Mapping[str, list[MeasuredRows]]
+    hot: Mapping[str, list[MeasuredRows]]
+    experts: Mapping[str, MeasuredRows]
+    pascal: list[MeasuredRows]
+
+    @staticmethod
+    def of(data: Path) -> Rows:
+        """From the tables."""
+        cool: dict[str, list[MeasuredRows]] = defaultdict(list)
+        for rows in bf16_rows(data, 40_000):
+            cool[rows.hardware.architecture].append(busy(rows))
+        vidur = [rows for rows in vidur_rows(data, 20_000) if rows.device == "A40"]
+        cool["ampere-ga10x"] = [busy(rows) for rows in vidur]
+        hot: dict[str, list[MeasuredRows]] = defaultdict(list)
+        for rows in power_rows(data, "gemm", 20_000, held_out=False):
+            if rows.batch.variant.dtype == "bf16" and len(large := at_limit(rows)) >= FEW:
+                hot[rows.hardware.architecture].append(large)
+        trained = [
+            least_hashed(rows.take(~rows.held_out), 600)
+            for rows in fp32_rows(data) if rows.device in PASCAL_BOARDS and (~rows.held_out).any()
+        ]  # fmt: skip
+        return Rows(cool, hot, {rows.device: rows for rows in pipeweave_rows(data)}, trained)
+
+
+class Power(Fitter[Rows]):
+    """Energy per operation and heating times."""
+
+    group = "power"
+    data = (
+        "kernels/aic_gemm_bf16_repeats.parquet: shapes with every dimension >= 2048",
+        "serving/vidur_linear_ops.parquet: A40, 2048 tokens or more",
+        "pipeweave/kernel_moe_w13.parquet: L20 and RTX 6000 Ada, for the floor",
+        "aiconfigurator/gemm.parquet: bf16, 95 % of the power limit and more",
+        "neusight/kernels_nvidia.parquet: P4 and P100, train split",
     )
-    fitted["blackwell-rtx"] = {
-        "operation_j": blend, "reference_hz": workstation,
+    split = (
+        "one in five (n, k) pairs and one in five layers of experts never fitted; of "
+        "pipeweave/kernel_moe_w13 L20 and RTX 6000 Ada say the floor, A40 and H20 are only checked"
+    )
+    notes = (
+        "idle share, DRAM energy, the relative energies and those of FMA units but Pascal's, "
+        "state_spread and Pascal's heating time are assumed or judged from general knowledge; "
+        "blackwell-rtx is the geometric mean of ada and blackwell; ampere-ga10x stays at the start "
+        "of its fit (A40's cap does not bind in it); turing and pascal have GDDR's energy a byte, "
+        "although P100 has HBM"
+    )
+
+    def __init__(self) -> None:
+        self.fitted: Tables = {}
+        self.tensor: Constants = {}
+
+    def rows(self, data: Path) -> Rows:
+        return Rows.of(data)
+
+    def fit(self, rows: Rows) -> Body:
+        for architecture, parts in sorted(rows.cool.items()):
+            reference = find_device(parts[0].device).clocks.boost_hz
+            energy, heat_s, tensor = fit(parts, rows.hot.get(architecture, []), reference)
+            self.tensor[architecture] = tensor
+            self.fitted[architecture] = {
+                "operation_j": energy, "reference_hz": reference, "campaign_heat_s": heat_s,
+            }  # fmt: skip
+        ada = self.fitted["ada"]
+        ada["floor_share"] = floor_share(rows.experts, constants_of("ada", **ada))
+        own_hz = PASCAL["reference_hz"]
+        self.fitted["pascal"] = {
+            **PASCAL,
+            "operation_j": at_clock(DEFAULT["operation_j"], DEFAULT["reference_hz"], own_hz),
+            "fma_operation_j": pascal_fma_j(rows.pascal),
+        }
+        self.fitted["blackwell-rtx"] = between(ada, self.fitted["blackwell"])
+        for architecture, energy in FMA_J.items():
+            self.fitted[architecture]["fma_operation_j"] = energy
+        return fitting.body({**DEFAULT, **unmeasured(self.fitted)}, with_assumed(self.fitted))
+
+    def scores(self, rows: Rows, body: Body) -> Mapping[str, Any]:
+        check = moe_check(rows.experts, self.fitted, self.tensor)
+        for gpu, figures in check.items():
+            print(f"{gpu:14}", figures)
+        shares = {name: round(value, 3) for name, value in self.tensor.items()}
+        return {
+            "fused MoE, share of peak": check,
+            "tensor share fitted beside (large bf16 products)": shares,
+        }
+
+    def left_out(self, rows: Rows, body: Body) -> Sequence[str]:
+        return tuple(BOARDS)
+
+    def without(self, rows: Rows, architecture: str, body: Body) -> Body:
+        """Its energy comes from the width of its cores."""
+        dram = {"dram_byte_j": GDDR_BYTE_J} if architecture in GDDR else {}
+        others = {
+            name: {**table, "rate_exponent": 0.0}
+            for name, table in self.fitted.items()
+            if name != architecture
+        }
+        return fitting.body({**DEFAULT, **dram, **unmeasured(self.fitted, architecture)}, others)
+
+
+def between(workshop: Constants, data_centre: Constants) -> Constants:
+    """Workstation boards of Blackwell: as Ada and as Blackwell, half of the way in logs."""
+    own_hz = find_device("RTX PRO 6000 Blackwell Server").clocks.boost_hz
+    one, other = (
+        at_clock(table["operation_j"], table["reference_hz"], own_hz)
+        for table in (workshop, data_centre)
+    )
+    return {
+        "operation_j": math.sqrt(one * other), "reference_hz": own_hz,
         "campaign_heat_s": workshop["campaign_heat_s"],
     }  # fmt: skip
-    for architecture, energy in FMA_J.items():
-        fitted[architecture]["fma_operation_j"] = energy
-    if fitting.asked("--transfer"):
-        write_transfer(fitted)
-        return
-    for architecture in GDDR:
-        fitted.setdefault(architecture, {})["dram_byte_j"] = GDDR_BYTE_J
-    if not fitting.asked("--dry"):
-        write(fitted, tensor, check)
 
 
 def unmeasured(fitted: Tables, without: str = "") -> Constants:
@@ -321,56 +383,17 @@ def unmeasured(fitted: Tables, without: str = "") -> Constants:
     return {"operation_j": mean, "rate_exponent": RATE_EXPONENT, "reference_rate": RATE}
 
 
-def write_transfer(fitted: Tables) -> None:
-    """Writes constants without each architecture: its energy comes from the width of its cores."""
-    bodies: dict[str, Any] = {}
-    for architecture in BOARDS:
-        dram = {"dram_byte_j": GDDR_BYTE_J} if architecture in GDDR else {}
-        others = {name: table for name, table in fitted.items() if name != architecture}
-        others = {name: {**table, "rate_exponent": 0.0} for name, table in others.items()}
-        default = {**DEFAULT, **dram, **unmeasured(fitted, architecture)}
-        bodies[architecture] = fitting.body(default, others)
-    fitting.write_json(fitting.HELD_OUT / "power.json", bodies)
-
-
-def write(
-    fitted: Tables, tensor: Constants, check: Mapping[str, Mapping[str, float | str]]
-) -> None:
-    """Writes the constants with their card."""
-    default = {**DEFAULT, **unmeasured(fitted)}
+def with_assumed(fitted: Tables) -> Tables:
+    """Also of the architectures whose energies are assumed, and the energy of GDDR."""
     as_fitted = {"operation_j": DEFAULT["operation_j"], "rate_exponent": 0.0}
-    for architecture in {*UNCHANGED, *fitted}:
-        fitted[architecture] = {**as_fitted, **fitted.get(architecture, {})}
-    for architecture, table in MFMA.items():
-        fitted[architecture] = {**as_fitted, **table, **MATRIX_FP32}
-    fitted["cdna4"] = {**as_fitted, **CDNA4}
-    about = fitting.card(
-        "python lab/fit_power.py",
-        [
-            "kernels/aic_gemm_bf16_repeats.parquet: shapes with every dimension >= 2048",
-            "serving/vidur_linear_ops.parquet: A40, 2048 tokens or more",
-            "pipeweave/kernel_moe_w13.parquet: L20 and RTX 6000 Ada, for the floor",
-            "aiconfigurator/gemm.parquet: bf16, 95 % of the power limit and more",
-            "neusight/kernels_nvidia.parquet: P4 and P100, train split",
-        ],
-        "one in five (n, k) pairs and one in five layers of experts never fitted; of "
-        "pipeweave/kernel_moe_w13 L20 and RTX 6000 Ada say the floor, A40 and H20 are only "
-        "checked",
-        {
-            "fused MoE, share of peak": check,
-            "tensor share fitted beside (large bf16 products)": {
-                name: round(value, 3) for name, value in tensor.items()
-            },
-        },
-        "idle share, DRAM energy, the relative energies and those of FMA units but Pascal's, "
-        "state_spread and Pascal's heating time are assumed or judged "
-        "from general knowledge; blackwell-rtx is the geometric mean of ada and blackwell; "
-        "ampere-ga10x stays at the start of its fit (A40's cap does not bind in it); turing "
-        "and pascal have GDDR's energy a byte, although P100 has HBM",
-    )
-    content = {"format": 1, "card": about, **fitting.body(default, fitted)}
-    fitting.write_json(fitting.PHYSICS / "power.json", content)
+    found = {name: {**as_fitted, **fitted.get(name, {})} for name in {*UNCHANGED, *fitted}}
+    for name in GDDR:
+        found[name]["dram_byte_j"] = GDDR_BYTE_J
+    for name, table in MFMA.items():
+        found[name] = {**as_fitted, **table, **MATRIX_FP32}
+    found["cdna4"] = {**as_fitted, **CDNA4}
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    Power().run()

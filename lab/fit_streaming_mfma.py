@@ -1,6 +1,6 @@
 """Fits the streaming kernels of CDNA; writes catalog/physics/streaming_mfma.json.
 
-    OPENBLAS_NUM_THREADS=1 python -m lab.fit_streaming_mfma [--check]
+    OPENBLAS_NUM_THREADS=1 python -m lab.fit_streaming_mfma
 
 From NeuSight's vector kernels of MI100 (train split, shapes with an even checksum): first those of
 one element, then what norms and softmax have of their own. CDNA 2 takes the same constants.
@@ -9,19 +9,19 @@ Deterministic; under a minute on one core.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lab import fitting
+from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Prior
 from silicast.kernels.physics import load_physics
 from silicast.kernels.streaming import analyse_stream
 from silicast.kernels.streaming_rates import GROUP, StreamingRates
 from silicast.validation.scorecard.rows import MeasuredRows, held_out
-from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.other_vendors import amd_neusight_groups
 
 RANGES = {
@@ -74,40 +74,52 @@ def fit(parts: Sequence[MeasuredRows], priors: Mapping[str, Prior], start: Const
     )  # fmt: skip
 
 
-def main() -> int:
-    every = [part for part in amd_neusight_groups(data_folder()) if part.batch.family in STAGES]
-    others = load_physics(GROUP).default
-    table: Constants = dict(others)
-    scores = {}
-    for family, names in STAGES.items():
-        parts = [part for part in every if part.batch.family == family]
-        train = held_out(parts, False)
-        priors = priors_of(names, table)
-        start = {**table, **{name: prior[0] for name, prior in priors.items()}}
-        table = fit(train, priors, start)
-        for part in held_out(parts):
-            kind = ",".join(name for name, _ in part.batch.variant.flags) or family
-            scores[f"MI100 {kind}"] = fitting.percent(
-                log_ratio(part, table), "rows", "mape", "median", "p90", "bias"
-            )
-            print(f"MI100 {kind:12s}", scores[f"MI100 {kind}"], flush=True)
-    logs = np.concatenate([log_ratio(part, table) for part in held_out(every, False)])
-    shared = (table["device_log_sd"], table["family_log_sd"])
-    table["own_log_sd"] = fitting.own_log_sd(logs, shared, wider=1.1)
-    table["eager_error"] = 1.0
-    own = {name: x for name, x in table.items() if x != others.get(name)}
-    print(fitting.rounded(own))
-    about = fitting.card(
-        "OPENBLAS_NUM_THREADS=1 python -m lab.fit_streaming_mfma",
-        ["neusight/kernels_amd: MI100, fp32, train split"],
-        "every second shape is not fitted; scores are on these", {"held-out shapes": scores},
-    )  # fmt: skip
-    content = {
-        "format": 1, "card": about, **fitting.body(others, {"cdna": own}, {"cdna2": "cdna"}),
-    }  # fmt: skip
-    path = fitting.PHYSICS / "streaming_mfma.json"
-    return not fitting.write_json(path, content, check=fitting.asked("--check"))
+class MfmaStreaming(Fitter[list[MeasuredRows]]):
+    """Streaming kernels of CDNA, where they differ from other devices'."""
+
+    group = "streaming_mfma"
+    data = ("neusight/kernels_amd: MI100, fp32, train split",)
+    split = "every second shape is not fitted; scores are on these"
+
+    def __init__(self) -> None:
+        self.others: Constants = dict(load_physics(GROUP).default)
+
+    def rows(self, data: Path) -> list[MeasuredRows]:
+        return [part for part in amd_neusight_groups(data) if part.batch.family in STAGES]
+
+    def fit(self, rows: list[MeasuredRows]) -> Body:
+        table = self.others
+        for family, names in STAGES.items():
+            train = held_out(of_family(rows, family), False)
+            priors = priors_of(names, table)
+            start = {**table, **{name: prior[0] for name, prior in priors.items()}}
+            table = fit(train, priors, start)
+        logs = np.concatenate([log_ratio(part, table) for part in held_out(rows, False)])
+        shared = (table["device_log_sd"], table["family_log_sd"])
+        table["own_log_sd"] = fitting.own_log_sd(logs, shared, wider=1.1)
+        table["eager_error"] = 1.0
+        own = {name: x for name, x in table.items() if x != self.others.get(name)}
+        print(fitting.rounded(own))
+        return fitting.body(self.others, {"cdna": own}, {"cdna2": "cdna"})
+
+    def scores(self, rows: list[MeasuredRows], body: Body) -> Mapping[str, Any]:
+        table = body["default"] | body["architectures"]["cdna"]
+        found = {}
+        for family in STAGES:
+            for part in held_out(of_family(rows, family)):
+                kind = ",".join(name for name, _ in part.batch.variant.flags) or family
+                logs = log_ratio(part, table)
+                found[f"MI100 {kind}"] = fitting.percent(
+                    logs, "rows", "mape", "median", "p90", "bias"
+                )
+                print(f"MI100 {kind:12s}", found[f"MI100 {kind}"], flush=True)
+        return {"held-out shapes": found}
+
+
+def of_family(rows: Sequence[MeasuredRows], family: str) -> list[MeasuredRows]:
+    """The parts of one family."""
+    return [part for part in rows if part.batch.family == family]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    MfmaStreaming().run()

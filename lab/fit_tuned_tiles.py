@@ -1,6 +1,6 @@
 """Fits which tile a tuned table of Triton's fused experts holds; see kernels/tuned_tiles.py.
 
-    OPENBLAS_NUM_THREADS=1 python lab/fit_tuned_tiles.py [--dry]
+    OPENBLAS_NUM_THREADS=1 python -m lab.fit_tuned_tiles
 
 A softmax for each side of the tile over the tables of vLLM and SGLang for NVIDIA devices. One file
 in five, by the hash of its name, is never fitted; scores are on those. Deterministic.
@@ -8,7 +8,9 @@ in five, by the hash of its name, is never fitted; scores are on those. Determin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -16,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from lab import fitting
-from lab.fitting import F
+from lab.fitter import Body, Fitter
+from lab.fitting import Constants, F
 from silicast.kernels.tuned_tiles import PHYSICS, TILES, terms_of, weight_name
-from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.tables import csv_records
 
 TABLE = "kernels/fused_moe_tuned_configs.csv.gz"
@@ -47,11 +48,11 @@ def format_of(row: dict[str, str]) -> str:
     return {"int8_w8a16": "int8_wo", "int8_w8a8": "int8"}.get(name, "bf16")
 
 
-def choices() -> Choices:
+def choices(data: Path) -> Choices:
     """Entries for NVIDIA devices; tables of the second product alone are left out."""
     rows = [
         row
-        for row in csv_records(data_folder() / TABLE)
+        for row in csv_records(data / TABLE)
         if row["BLOCK_SIZE_M"]
         and row["device"].startswith("NVIDIA")
         and not row["device"].endswith("_down")
@@ -122,29 +123,41 @@ def score(weights: F, data: Choices, side: str) -> dict[str, float]:
     return {name: round(value, 3) for name, value in found.items()}
 
 
-def main() -> None:
-    data = choices()
-    default: dict[str, float] = {}
-    scores: dict[str, Any] = {}
-    for side, sizes in TILES.items():
-        weights = fit_side(data.terms[:, ~data.unseen], data.tile[side][~data.unseen], sizes)
-        scores[f"block_{side}"] = score(weights, data, side)
-        print(side, scores[f"block_{side}"])
-        for term, row in enumerate(weights.tolist()):
-            for size, value in zip(sizes, row, strict=True):
-                default[weight_name(side, size, term)] = value
-    if fitting.asked("--dry"):
-        return
-    about = fitting.card(
-        "python lab/fit_tuned_tiles.py",
-        [f"{TABLE} (vLLM 0.33.0, SGLang 0.5.23; {data.files} files, NVIDIA devices)"],
-        "one file in five, by hash of its name, is never fitted; scores are on those",
-        scores,
-        "no latency is behind these entries: what a tuner chose, not what it gained",
-    )
-    found = fitting.physics(about, default)
-    fitting.write_physics(fitting.PHYSICS / f"{PHYSICS}.json", found, indent=1)
+class TunedTiles(Fitter[Choices]):
+    """Which tile a tuned table holds."""
+
+    group = PHYSICS
+    split = "one file in five, by hash of its name, is never fitted; scores are on those"
+    notes = "no latency is behind these entries: what a tuner chose, not what it gained"
+
+    def rows(self, data: Path) -> Choices:
+        found = choices(data)
+        self.data = (f"{TABLE} (vLLM 0.33.0, SGLang 0.5.23; {found.files} files, NVIDIA devices)",)
+        return found
+
+    def fit(self, rows: Choices) -> Body:
+        default: Constants = {}
+        fitted = ~rows.unseen
+        for side, sizes in TILES.items():
+            weights = fit_side(rows.terms[:, fitted], rows.tile[side][fitted], sizes)
+            for term, row in enumerate(weights.tolist()):
+                for size, value in zip(sizes, row, strict=True):
+                    default[weight_name(side, size, term)] = value
+        return {"default": default, "architectures": {}, "fallback": {}}
+
+    def scores(self, rows: Choices, body: Body) -> Mapping[str, Any]:
+        found = {}
+        for side, sizes in TILES.items():
+            weights = np.array(
+                [
+                    [body["default"][weight_name(side, size, term)] for size in sizes]
+                    for term in range(len(rows.terms))
+                ]
+            )
+            found[f"block_{side}"] = score(weights, rows, side)
+            print(side, found[f"block_{side}"])
+        return found
 
 
 if __name__ == "__main__":
-    main()
+    TunedTiles().run()

@@ -356,7 +356,7 @@ def main() -> None:
     default |= NONE
     without = {name: dict(default) for name in held_out(SPREADS)}
     about = fitting.card(
-        "lab/fit_uncertainty.py",
+        "python -m lab.fit_uncertainty",
         ["all kernel tables", "serving/vidur_cpu_overheads", "neusight/model_e2e"],
         "rows that corrections hold out; spreads: no time depends on them",
         scores,
@@ -374,13 +374,13 @@ def write(
     about: Mapping[str, Any], default: dict[str, float], without: Mapping[str, dict[str, float]]
 ) -> dict[str, float]:
     """Both files: with all that is known, and without each architecture; the first's constants."""
-    found = fitting.physics({**about, "date": "2026-11-22"}, fitting.rounded(default))
-    fitting.write_physics(fitting.PHYSICS / "uncertainty.json", found)
+    found = fitting.physics(about, fitting.rounded(default))
+    fitting.write(fitting.PHYSICS / "uncertainty.json", found)
     bodies = {
         architecture: {"default": fitting.rounded(body), "architectures": {}}
         for architecture, body in sorted(without.items())
     }
-    fitting.write_json(fitting.HELD_OUT / "uncertainty.json", bodies)
+    fitting.write(fitting.HELD_OUT / "uncertainty.json", bodies)
     forget_files()
     held_out.cache_clear()
     return found.default

@@ -22,11 +22,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
 from lab import fitting
+from lab.fitter import Body, Fitter
 from lab.fitting import Constants
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
@@ -35,7 +36,7 @@ from silicast.kernels.unseen import SPREADS, octaves_between
 from silicast.learning.training import devices_left_out
 from silicast.validation.scorecard.held_out import groups, held_out, unmeasured
 from silicast.validation.scorecard.rows import MeasuredRows, shares_of
-from silicast.validation.scorecard.suite import data_folder, predicted
+from silicast.validation.scorecard.suite import predicted
 from silicast.validation.scorecard.training import ONE_METRIC, all_tables, by_metric_and_device
 
 ROWS = 400
@@ -295,54 +296,48 @@ def sister_spreads(boards: Sequence[Sister]) -> Constants:
 
 @final
 @dataclass(frozen=True)
-class UnseenRows:
+class Rows:
     """What the spreads of unseen boards are estimated from."""
 
     cells: Sequence[Cell]
     sisters: Sequence[Sister]
 
-    @staticmethod
-    def of(data: Path) -> UnseenRows:
-        """All open rows."""
-        return UnseenRows(unmeasured_cells(data), sisters(data))
-
-    def architectures(self) -> list[str]:
-        """All that can be left out."""
-        return sorted({cell.architecture for cell in self.cells})
-
-    def without(self, architecture: str) -> UnseenRows:
-        """That of other architectures."""
-        return UnseenRows(
-            [cell for cell in self.cells if cell.architecture != architecture],
-            [board for board in self.sisters if board.architecture != architecture],
-        )
-
-    def spreads(self) -> Constants:
-        """All constants."""
-        return unmeasured_spreads(self.cells, best_floor(self.cells)) | sister_spreads(self.sisters)
+    def spreads(self, without: str = "") -> Constants:
+        """All constants, from what is not of an architecture."""
+        cells = [cell for cell in self.cells if cell.architecture != without]
+        boards = [board for board in self.sisters if board.architecture != without]
+        return unmeasured_spreads(cells, best_floor(cells)) | sister_spreads(boards)
 
 
-def main() -> None:
-    """Fits everything and writes both files."""
-    rows = UnseenRows.of(data_folder())
-    default = rows.spreads()
-    without = {name: rows.without(name).spreads() for name in rows.architectures()}
-    about = fitting.card(
-        "python -m lab.fit_unseen", list(all_tables()),
+class Unseen(Fitter[Rows]):
+    """Widths on boards that nobody measured."""
+
+    group = SPREADS
+    data = tuple(all_tables())
+    split = (
         "rows that corrections hold out, under constants and corrections without their "
-        "architecture, or without their board",
-        {"boards": len({cell.board for cell in rows.cells}), "cells": len(rows.cells),
-         "sisters": len(rows.sisters)},
-    )  # fmt: skip
-    found = fitting.physics(about, fitting.rounded(default))
-    fitting.write_physics(fitting.PHYSICS / f"{SPREADS}.json", found)
-    bodies = {
-        name: {"default": fitting.rounded(body), "architectures": {}}
-        for name, body in without.items()
-    }
-    fitting.write_json(fitting.HELD_OUT / f"{SPREADS}.json", bodies)
-    print(found.default)
+        "architecture, or without their board"
+    )
+
+    def rows(self, data: Path) -> Rows:
+        return Rows(unmeasured_cells(data), sisters(data))
+
+    def fit(self, rows: Rows) -> Body:
+        found = fitting.body(rows.spreads(), {})
+        print(found)
+        return found
+
+    def scores(self, rows: Rows, body: Body) -> Mapping[str, Any]:
+        boards = len({cell.board for cell in rows.cells})
+        return {"boards": boards, "cells": len(rows.cells), "sisters": len(rows.sisters)}
+
+    def left_out(self, rows: Rows, body: Body) -> Sequence[str]:
+        return sorted({cell.architecture for cell in rows.cells})
+
+    def without(self, rows: Rows, architecture: str, body: Body) -> Body:
+        default = fitting.rounded(rows.spreads(without=architecture))
+        return {"default": default, "architectures": {}}
 
 
 if __name__ == "__main__":
-    main()
+    Unseen().run()

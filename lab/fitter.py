@@ -6,6 +6,7 @@ constants are fitted, scored on rows that were held out, and fitted again withou
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -49,13 +50,14 @@ class Fitter(ABC, Generic[Rows]):
     def scores(self, rows: Rows, body: Body) -> Mapping[str, Any]:
         """Figures of rows that were held out, under these constants; for the card."""
 
-    @abstractmethod
-    def without(self, rows: Rows, architecture: str, body: Body) -> Body:
-        """The constants that an architecture would get if none of its rows were known.
+    def without(self, rows: Rows, architecture: str, body: Body) -> Body | None:
+        """The constants that an architecture would get if none of its rows were known; None = not
+        fitted: all rows are of one, or nothing is scored without it.
 
         Args:
             body: of :meth:`fit`; tables that come from one architecture's rows alone may be kept.
         """
+        return None
 
     def left_out(self, rows: Rows, body: Body) -> Sequence[str]:
         """Architectures that are left out in turn: those with constants of their own."""
@@ -74,17 +76,10 @@ class Fitter(ABC, Generic[Rows]):
 
     def _write(self, rows: Rows, body: Body) -> None:
         scores = self.scores(rows, body)
-        command = f"python -m lab.{Path(_file(type(self))).stem}"
+        command = f"python -m lab.{Path(inspect.getfile(type(self))).stem}"
         card = fitting.card(command, self.data, self.split, scores, self.notes)
-        content = {"format": 1, "card": card, **body}
-        fitting.write_json(fitting.PHYSICS / f"{self.group}.json", content)
+        fitting.write(fitting.PHYSICS / f"{self.group}.json", {"format": 1, "card": card, **body})
         bodies = {name: self.without(rows, name, body) for name in self.left_out(rows, body)}
-        if bodies:
-            fitting.write_json(fitting.HELD_OUT / f"{self.group}.json", bodies)
-
-
-def _file(kind: type) -> str:
-    """The file of a class."""
-    import inspect
-
-    return inspect.getfile(kind)
+        known = {name: other for name, other in bodies.items() if other is not None}
+        if known:
+            fitting.write(fitting.HELD_OUT / f"{self.group}.json", known)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,7 +34,6 @@ Key = tuple[str, str]
 
 PHYSICS = CATALOG / "physics"
 HELD_OUT = held_out.FOLDER
-DATE = "2026-11-21"
 ATTENTION_FALLBACK = {
     "blackwell-rtx": "ada", "ampere-ga10x": "ada", "turing": "ampere", "volta": "ampere",
     "pascal": "ampere",
@@ -91,11 +89,6 @@ def slowdowns(rows: MeasuredRows) -> F:
         )
         known = _SLOWDOWNS[id(rows)] = rows, held / free
     return known[1]
-
-
-def asked(option: str) -> bool:
-    """Whether the command line has an option (``--dry``)."""
-    return option in sys.argv
 
 
 def rounded(table: Mapping[str, float], *, ordered: bool = True) -> Constants:
@@ -372,8 +365,8 @@ def fit_by_groups(
 def card(
     command: str, data: Sequence[str], split: str, scores: Mapping[str, Any] = {}, notes: str = ""
 ) -> dict[str, Any]:
-    """Where constants come from."""
-    found = {"data": list(data), "split": split, "command": command, "date": DATE}
+    """Where constants come from; :mod:`lab.artefacts` dates what changed."""
+    found = {"data": list(data), "split": split, "command": command, "date": ""}
     return {**found, "scores": scores, **({"notes": notes} if notes else {})}
 
 
@@ -398,25 +391,8 @@ def physics(
     return Physics(1, PhysicsCard(**about), default, own or {}, fallback or {})
 
 
-def write_json(path: Path, content: Mapping[str, Any], *, check: bool = False) -> bool:
-    """Writes a file of constants, or only compares it; whether the file holds them."""
-    text = json.dumps(content, indent=1) + "\n"
-    if check:
-        same = path.read_text(encoding="utf-8") == text
-        print(path.stem, "same" if same else "differs")
-        return same
+def write(path: Path, content: Any) -> None:
+    """Writes a file: a :class:`~silicast.kernels.physics.Physics`, or bodies of some."""
     path.parent.mkdir(exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return True
-
-
-def write_physics(path: Path, physics: Any, *, indent: int = 2, check: bool = False) -> bool:
-    """The same of a :class:`~silicast.kernels.physics.Physics`, or of bodies of some."""
-    content = msgspec.json.format(msgspec.json.encode(physics), indent=indent) + b"\n"
-    if check:
-        same = path.read_bytes() == content
-        print(path.stem, "same" if same else "differs")
-        return same
-    path.parent.mkdir(exist_ok=True)
-    write_atomically(path, content)
-    return True
+    text = json.dumps(msgspec.to_builtins(content), indent=1)
+    write_atomically(path, f"{text}\n".encode())

@@ -18,7 +18,7 @@ def main() -> None:
         about = fitting.card("python -m lab.judged", ["none: judged"], "none", notes=table["why"])
         tables = table.get("architectures", {})
         found = fitting.physics(about, table["default"], tables, table.get("fallback"))
-        fitting.write_physics(fitting.PHYSICS / f"{name}.json", found)
+        fitting.write(fitting.PHYSICS / f"{name}.json", found)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Ranges of measured sizes: outside them a prediction is an extrapolation.
 
-    .venv/bin/python lab/measured_ranges.py
+    python -m lab.measured_ranges
 
 Writes ``catalog/physics/ranges.json``: smallest and largest value of each dimension per family over
 the open tables, and the boards that were measured, with the rows of each family and format. How
@@ -9,11 +9,14 @@ much an interval widens per factor of two beyond the sizes is judged, not fitted
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lab import fitting
+from lab.fitter import Body, Fitter
 from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites.conv2d import conv_rows
 from silicast.validation.scorecard.suites.mfma import aiter_expert_groups, aiter_groups
@@ -128,29 +131,37 @@ def boards() -> fitting.Tables:
     return {name: dict(sorted(found[name].items())) for name in sorted(found)}
 
 
-def main() -> None:
-    default = {"log_sd_per_octave": LOG_SD_PER_OCTAVE}
-    for family, dims in sizes().items():
-        for name, values in dims.items():
-            default[f"{family}.{name}.low"] = float(np.min(values))
-            default[f"{family}.{name}.high"] = float(np.max(values))
-            print(family, name, int(np.min(values)), int(np.max(values)))
-    about = fitting.card(
-        "lab/measured_ranges.py",
-        [
-            "aiconfigurator: gemm, context_attention, generation_attention, computescale",
-            f"aiconfigurator: {', '.join(MIXERS)}",
-            NEUSIGHT,
-            "pipeweave/kernel_elementwise_sample.parquet",
-            "kernels/deepbench.csv.gz",
-            "aiconfigurator/moe.parquet, pipeweave/kernel_moe_w13.parquet",
-        ],
-        "extents of all open rows; nothing is fitted",
-        notes="log_sd_per_octave is judged: an error of 10 % for each factor of two outside",
+class Ranges(Fitter[dict[str, dict[str, Any]]]):
+    """Extents of all open rows, and the boards that were measured."""
+
+    group = "ranges"
+    data = (
+        "aiconfigurator: gemm, context_attention, generation_attention, computescale",
+        f"aiconfigurator: {', '.join(MIXERS)}",
+        NEUSIGHT,
+        "pipeweave/kernel_elementwise_sample.parquet",
+        "kernels/deepbench.csv.gz",
+        "aiconfigurator/moe.parquet, pipeweave/kernel_moe_w13.parquet",
     )
-    found = fitting.physics(about, default, boards())
-    fitting.write_physics(fitting.PHYSICS / "ranges.json", found)
+    split = "extents of all open rows; nothing is fitted"
+    notes = "log_sd_per_octave is judged: an error of 10 % for each factor of two outside"
+
+    def rows(self, data: Path) -> dict[str, dict[str, Any]]:
+        return sizes()
+
+    def fit(self, rows: dict[str, dict[str, Any]]) -> Body:
+        default = {"log_sd_per_octave": LOG_SD_PER_OCTAVE}
+        for family, dims in rows.items():
+            for name, values in dims.items():
+                default[f"{family}.{name}.low"] = float(np.min(values))
+                default[f"{family}.{name}.high"] = float(np.max(values))
+        # unrounded: sizes and numbers of rows
+        return {"default": default, "architectures": boards(), "fallback": {}}
+
+    def scores(self, rows: dict[str, dict[str, Any]], body: Body) -> Mapping[str, Any]:
+        """Nothing is predicted."""
+        return {}
 
 
 if __name__ == "__main__":
-    main()
+    Ranges().run()

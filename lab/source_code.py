@@ -37,7 +37,7 @@ def _closure(modules: Iterable[str]) -> set[str]:
     waiting = list(modules)
     while waiting:
         name = waiting.pop()
-        if name not in found and name.partition(".")[0] and name.startswith(DECIDES):
+        if name not in found and name.startswith(DECIDES):
             found.add(name)
             waiting += _imports(name)
     return found

@@ -1,8 +1,9 @@
-"""Runs one script of lab/ and records which measured tables and artefacts it read.
+"""Runs one script of a stage and records which measured tables and artefacts it read.
 
-    python -m lab.traced RECORD.json MODULE [ARGUMENT ...]
+    python -m lab.traced RECORD.json STAGE MODULE [ARGUMENT ...]
 
 What :mod:`lab.artefacts` calls: dependencies are those that were seen, so that none is forgotten.
+Constants of an earlier run that are made after the stage are hidden from it: nothing rests on them.
 """
 
 from __future__ import annotations
@@ -13,34 +14,26 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lab.chain import artefact_named, before, maker_of, stages
+from lab.chain import artefact_named, made_later
 from silicast.kernels.physics import NO_CONSTANTS, replaced
-from silicast.kernels.unseen import SPREADS
 from silicast.validation.scorecard.suite import data_folder
 
 
 def main() -> None:
     """Runs the script; writes the record even if it exits early."""
-    record, module, *arguments = sys.argv[1:]
+    record, stage, module, *arguments = sys.argv[1:]
     seen: set[str] = set()
     _watch(seen)
     sys.argv = [module, *arguments]
-    # before widths on unseen boards are made, nothing may rest on those of an earlier run
-    blind = {} if _knows_unseen(module) else {SPREADS: NO_CONSTANTS}
+    later = (artefact.partition("/") for artefact in made_later(stage))
+    hidden = {group: NO_CONSTANTS for folder, _, group in later if folder == "physics"}
     try:
-        with replaced(blind):
+        with replaced(hidden):
             runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         if end.code:
             raise
     Path(record).write_text(json.dumps(_sorted(seen)), encoding="utf-8")
-
-
-def _knows_unseen(module: str) -> bool:
-    """Whether a script is of a stage after the one that fits widths on unseen boards."""
-    maker = maker_of(f"physics/{SPREADS}")
-    mine = [name for name, stage in stages().items() if module in stage.modules]
-    return all(maker in before(name) for name in mine)
 
 
 def _watch(seen: set[str]) -> None:

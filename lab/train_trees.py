@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from lab import fitting
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.learning.artefact import FORMAT, Card, folder, write_artefact
 from silicast.validation.scorecard.suite import data_folder
@@ -35,7 +34,7 @@ def train(family: str, data: Path) -> Card:
     trained, parts = trainer.train(data, print)
     card = Card(
         format=FORMAT, family=family, data=list(trainer.tables), split=trainer.split,
-        command=f"python -m lab.train_trees {family}", date=fitting.DATE, sha256="",
+        command=f"python -m lab.train_trees {family}", date="", sha256="",
         trained=trained,
     )  # fmt: skip
     return write_artefact(folder() / f"{family}.json", card, parts)

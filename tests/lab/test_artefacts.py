@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from lab import artefacts, chain, source_code
-from lab.tables import table_hash
 from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
 from tests.architecture.source_tree import ROOT
@@ -64,7 +63,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(artefacts, "code_hash", lambda names: _text(tmp_path, names))
     monkeypatch.setattr(artefacts, "_traced", lambda _, command: _run(tmp_path, command))
     chain.stages.cache_clear()
-    table_hash.cache_clear()
+    artefacts.table_hash.cache_clear()
     yield tmp_path
     chain.stages.cache_clear()
 
@@ -101,7 +100,7 @@ def test_all_is_made_in_order_and_nothing_twice(small: Path, capsys) -> None:  #
 def test_a_table_that_changed_makes_what_rests_on_it_stale(small: Path) -> None:
     artefacts.make(set(chain.stages()), 1)
     (small / "data" / "rows.csv").write_text("1\n2\n3\n4\n")
-    table_hash.cache_clear()
+    artefacts.table_hash.cache_clear()
     found = artefacts.stale(small / "data")
     assert list(found) == ["first"]
     assert "rows.csv that physics/a rests on changed" in found["first"]
@@ -177,6 +176,15 @@ def test_an_order_that_was_not_declared_is_said(small: Path) -> None:
     chain.stages.cache_clear()
     lacking = artefacts.make(set(chain.stages()), 1)
     assert lacking == ["second reads physics/a: add 'first' to `after`"]
+
+
+def test_a_stage_does_not_see_what_is_made_after_it(small: Path) -> None:
+    assert chain.made_later("first") == {"physics/b"}
+    assert chain.made_later("second") == set()
+    loop = CHAIN.replace("[second]", 'also_reads = ["physics/b"]\n\n[second]')
+    chain.CHAIN.write_text(loop)
+    chain.stages.cache_clear()
+    assert chain.made_later("first") == set()
 
 
 @pytest.mark.parametrize(

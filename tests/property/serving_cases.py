@@ -56,8 +56,7 @@ class PlainPrices:
         return RunPrice(each[None, :], zeros, self.work_s, zeros + 1e9)
 
     def _pass_s(self, tokens: int, cached: I64) -> Any:
-        found = self.step_s + self.token_s * tokens + self.cached_s * cached
-        return found
+        return self.step_s + self.token_s * tokens + self.cached_s * cached
 
 
 @dataclass(frozen=True)

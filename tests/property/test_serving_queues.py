@@ -47,7 +47,7 @@ def lindley(arrival_ns: I64, service_ns: I64) -> I64:
     return np.array(waits)
 
 
-def constant(rng: np.random.Generator, count: int) -> I64:  # noqa: ARG001
+def constant(rng: np.random.Generator, count: int) -> I64:
     return np.ones(count, dtype=np.int64)
 
 

@@ -109,7 +109,9 @@ NOBODY = np.zeros(0, dtype=np.int64)
 
 @given(st.sampled_from(CASES[:3]), st.integers(1, 600), st.integers(1, 40), st.data())
 @settings(max_examples=25, deadline=None)
-def test_a_run_is_its_steps(case: Case, prompt: int, steps: int, data: st.DataObject) -> None:
+def test_a_stepper_runs_what_it_said(
+    case: Case, prompt: int, steps: int, data: st.DataObject
+) -> None:
     """To within the straight lines of a run; what is taken of it moves the clock."""
     long, short = Stepper(prices(case)), Stepper(prices(case))
     for stepper in (long, short):

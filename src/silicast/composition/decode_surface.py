@@ -47,7 +47,7 @@ PART = 4
 SMALL_PART = 2
 """The same of fewer sequences than :data:`SEVERAL`, each of which counts for more."""
 SEVERAL = 16
-TOLERANCE = 0.003
+TOLERANCE = 0.002
 """Largest error, at the points where a cell is checked, of a step that decodes."""
 SHORT = 0.02
 """Share of a window, over all sequences, that may lack keys where the longest has more."""

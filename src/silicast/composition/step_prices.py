@@ -26,31 +26,28 @@ from silicast.composition.decode_surface import DecodeSurface
 from silicast.composition.host_time import host_work_s
 from silicast.composition.node_times import Call, NodeGroup
 from silicast.composition.prefill_surface import PrefillSurface
-from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel
-from silicast.composition.step_tables import FIRST, REMEMBERED, StepTables, one_state
+from silicast.composition.step_tables import (
+    REMEMBERED,
+    StepTables,
+    called,
+    middle_state,
+    one_state,
+    symbol_of,
+)
 from silicast.composition.timeline import Launches, total_wait_s
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import ErrorFactors
 from silicast.hardware.device import Device
 from silicast.kernels.power import place_of, slower, weight_of
-from silicast.workload.op import Affine, Op
-from silicast.workload.symbols import (
-    CROSS_KV,
-    DECODE_KV,
-    DECODE_LONGEST,
-    PREFILL_KV,
-    PREFILL_Q,
-    PREFILL_TOKENS,
-)
+from silicast.workload.op import Op
+from silicast.workload.symbols import DECODE_LONGEST, PREFILL_TOKENS
 
 LONGEST_LEAP = 64
 """Steps of a run after which it is evaluated again, at the latest."""
 STRAIGHT = 0.002
 """Largest error, in the middle of a leap, of a line between its ends."""
-
-_RAGGED = frozenset((PREFILL_Q, PREFILL_KV, DECODE_KV, CROSS_KV))
 
 
 @final
@@ -123,7 +120,8 @@ class StepPrices:
     """A step model as a function of one state that is quick in a loop.
 
     Equal to :meth:`StepModel.steps` at each step's own clock but for the surfaces of attention over
-    cached tokens and the grid of clocks: within half a percent of a step in nearly all states.
+    cached tokens and of prompts, and the grid of clocks: within half a percent of a step in nearly
+    all states.
 
     Args:
         model: of an engine's steps.
@@ -170,7 +168,7 @@ class StepPrices:
                 if DecodeSurface.describes(self.timer, group, index):
                     smooth.setdefault(self.graph.nodes[index].op, []).append(index)
                 else:
-                    by_symbol.setdefault(self._symbol(index), []).append(index)
+                    by_symbol.setdefault(symbol_of(self.graph.nodes[index].op), []).append(index)
             if not prefill:
                 self._surfaces += [
                     DecodeSurface(self.timer, group, alike, self._device, self._rest_s)
@@ -199,15 +197,6 @@ class StepPrices:
                 )
             else:
                 yield group, alike
-
-    def _symbol(self, index: int) -> str:
-        """The symbol of a node's sizes, "" = numbers alone, "?" = lengths, or several symbols."""
-        dims = [dim for _, dim in self.graph.nodes[index].op.dims]
-        named = {dim.symbol if isinstance(dim, Affine) else dim for dim in dims}
-        symbols = {name for name in named if isinstance(name, str)}
-        if len(symbols) > 1 or symbols & _RAGGED or any(isinstance(dim, tuple) for dim in dims):
-            return "?"
-        return symbols.pop() if symbols else ""
 
     def price(
         self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
@@ -289,7 +278,7 @@ class StepPrices:
         key = tuple(number.bit_length() for number in numbers)
         found = self._errors.get(key)
         if found is None:
-            times = self.model.steps(_middle_state(key))
+            times = self.model.steps(middle_state(key))
             total = Breakdown(self.model, times, np.ones(1)).sum()
             found = remember(self._errors, key, self.model.uncertainty.of(total), REMEMBERED)
         return found
@@ -307,26 +296,10 @@ class StepPrices:
         tokens = count + symbols[PREFILL_TOKENS]
         values = tuple([symbols[s] if s else 0 for s in self._parts[starts]])
         launches = self.model.launches.of(tokens, prefill=starts, decode=count > 0)
-        calls = self._called(exact, prefill, decode_kv, elsewhere) if exact else ()
+        calls = called(self.timer, exact, one_state(prefill, decode_kv, elsewhere)) if exact else ()
         if not starts:
             remember(self._decodes, key, (values, launches), REMEMBERED)
         return _Step(prefill, decode_kv, tokens, elsewhere, values, seen, longest, launches, calls)
-
-    def _called(
-        self,
-        exact: Sequence[tuple[NodeGroup, list[int]]],
-        prefill: Sequence[tuple[int, int]],
-        decode_kv: I64,
-        elsewhere: int,
-    ) -> tuple[Call, ...]:
-        """The nodes that are evaluated for each step."""
-        state = one_state(prefill, decode_kv, elsewhere)
-        symbols = self.timer.symbols(state)
-        return tuple(
-            self.timer.call(group, members, FIRST, state, symbols, self._boost)
-            for group, members in exact
-            if group.phase != "decode" or len(decode_kv)
-        )
 
     def _at(self, place: int, step: _Step) -> list[float]:
         """Waits, seconds of each stage, joules of cores and of memory at one clock of the grid."""
@@ -419,14 +392,3 @@ class StepPrices:
     def _device(self, place: int) -> Device:
         """The device at a clock of the grid."""
         return slower(self._boost, place)
-
-
-def _middle_state(key: tuple[int, ...]) -> BatchStates:
-    """A state whose numbers have the bits of ``key``, near the geometric middle of each."""
-    starts, new, seen, decoding, cached, beside = (
-        round(2.0 ** (bits - 0.5)) if bits else 0 for bits in key
-    )
-    each = max(new // max(starts, 1), 1)
-    pairs = [(each, max(seen // max(starts, 1), each))] * starts
-    lengths = np.full(decoding, cached // max(decoding, 1), dtype=np.int64)
-    return one_state(pairs, lengths, beside - 1)

@@ -9,17 +9,20 @@ from typing import final
 import numpy as np
 
 from silicast.composition.call_values import Clocks, block_of, remember
-from silicast.composition.node_times import NodeGroup, NodeTimes
+from silicast.composition.node_times import Call, NodeGroup, NodeTimes
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel
+from silicast.composition.timer import Timer
 from silicast.core.numerics import F64, I64
-from silicast.workload.symbols import TOKENS
+from silicast.workload.op import Affine, Op
+from silicast.workload.symbols import CROSS_KV, DECODE_KV, PREFILL_KV, PREFILL_Q, TOKENS
 
 REMEMBERED = 1 << 14
 """Steps of which something is remembered."""
 NUMBERS = 1 << 22
 """Numbers in all tables at most (32 MiB): they then start anew."""
 
+_RAGGED = frozenset((PREFILL_Q, PREFILL_KV, DECODE_KV, CROSS_KV))
 FIRST = np.zeros(1, dtype=np.int64)
 Parts = Mapping[bool, Mapping[str, Sequence[tuple[NodeGroup, list[int]]]]]
 """Whether a step has a prefill -> symbol -> groups of nodes."""
@@ -148,3 +151,40 @@ def one_state(prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int
     ends = (np.array([0, len(each)], dtype=np.int64) for each in (prefill, decode_kv))
     first, second = ends
     return BatchStates(new, total, first, decode_kv, second, np.array([elsewhere]))
+
+
+def middle_state(key: tuple[int, ...]) -> BatchStates:
+    """A state whose numbers have the bits of ``key``, near the geometric middle of each."""
+    starts, new, seen, decoding, cached, beside = (
+        round(2.0 ** (bits - 0.5)) if bits else 0 for bits in key
+    )
+    each = max(new // max(starts, 1), 1)
+    pairs = [(each, max(seen // max(starts, 1), each))] * starts
+    lengths = np.full(decoding, cached // max(decoding, 1), dtype=np.int64)
+    return one_state(pairs, lengths, beside - 1)
+
+
+def symbol_of(op: Op) -> str:
+    """The symbol of an op's sizes, "" = numbers alone, "?" = lengths, or several symbols.
+
+    >>> symbol_of(Op.make("gemm", m="tokens", n=512, k=128))
+    'tokens'
+    """
+    dims = [dim for _, dim in op.dims]
+    named = {dim.symbol if isinstance(dim, Affine) else dim for dim in dims}
+    symbols = {name for name in named if isinstance(name, str)}
+    if len(symbols) > 1 or symbols & _RAGGED or any(isinstance(dim, tuple) for dim in dims):
+        return "?"
+    return symbols.pop() if symbols else ""
+
+
+def called(
+    timer: Timer, groups: Sequence[tuple[NodeGroup, list[int]]], state: BatchStates
+) -> tuple[Call, ...]:
+    """Groups of nodes in one state at the boost clock, those that run in it."""
+    symbols, boost = timer.symbols(state), timer.machine.boosted_device
+    return tuple(
+        timer.call(group, members, FIRST, state, symbols, boost)
+        for group, members in groups
+        if group.phase != "decode" or len(state.decode_kv)
+    )

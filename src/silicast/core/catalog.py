@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from silicast.core.hashing import content_hash, files_hash
+
 CATALOG = Path(__file__).resolve().parent.parent / "catalog"
 
 
@@ -23,3 +25,15 @@ def catalog_files(kind: str, suffix: str) -> Iterator[Path]:
     for folder in folders:
         if folder.is_dir():
             yield from sorted(folder.glob(f"*{suffix}"))
+
+
+def catalog_hash(*kinds: str) -> str:
+    """Hash of every shipped file of some kinds, but for tensors: their cards state theirs."""
+    return content_hash(
+        [
+            [f"{kind}/{path.name}", files_hash([path])]
+            for kind in kinds
+            for path in sorted((CATALOG / kind).glob("*"))
+            if path.suffix != ".safetensors"
+        ]
+    )

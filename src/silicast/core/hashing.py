@@ -1,8 +1,10 @@
-"""Content hashes of plain data, the same in every process and on every machine."""
+"""Hashes of plain data and of files, the same in every process and on every machine."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,3 +19,17 @@ def content_hash(value: Any) -> str:
     True
     """
     return hashlib.blake2b(_ENCODER.encode(value), digest_size=8).hexdigest()
+
+
+def files_hash(paths: Iterable[Path]) -> str:
+    """The same over the bytes of files, one after the other.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    for path in paths:
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+    return digest.hexdigest()

@@ -68,8 +68,12 @@ NO_CONSTANTS = Physics(1, PhysicsCard([], "", "", ""), {}, {})
 
 @cache
 def has_physics(group: str) -> bool:
-    """Whether there is a constants file of that name, or :func:`replaced` put one in its place."""
-    return group in _REPLACED or (CATALOG / "physics" / f"{group}.json").is_file()
+    """Whether there is a constants file of that name, or :func:`replaced` put one in its place;
+    not if it put :data:`NO_CONSTANTS` there.
+    """
+    if group in _REPLACED:
+        return _REPLACED[group] is not NO_CONSTANTS
+    return (CATALOG / "physics" / f"{group}.json").is_file()
 
 
 def load_physics(group: str) -> Physics:

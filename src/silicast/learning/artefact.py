@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.core.catalog import CATALOG
+from silicast.core.catalog import CATALOG, catalog_hash
 from silicast.core.errors import SilicastError
 from silicast.core.files import write_atomically
 from silicast.core.provenance import Provenance
@@ -248,11 +247,7 @@ def load_artefact(family: str) -> Artefact | None:
 @cache
 def shipped_hash() -> str:
     """Hash of all shipped constants and corrections: what calibrations rest on."""
-    digest = hashlib.blake2b(digest_size=8)
-    for kind in ("physics", "learned"):
-        for path in sorted((CATALOG / kind).glob("*.json")):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
+    return catalog_hash("physics", "learned")
 
 
 def _refuse_stale(card: Card, path: Path) -> None:

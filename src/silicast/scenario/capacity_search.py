@@ -30,6 +30,7 @@ from silicast.serving.capacity import (
     longest_context,
     users_that_fit,
 )
+from silicast.serving.fleet import Fleet
 from silicast.serving.objective import Objective
 from silicast.serving.records import Records
 from silicast.serving.requests import Requests
@@ -114,11 +115,9 @@ class Search:
     def answer(self) -> Answer:
         """The capacity with the statistics there."""
         found = self.found
-        served = Served(
-            self.deployment, self._spec, found.requests, found.replicas, self.work.slo,
-            self._price or None,
-        )  # fmt: skip
-        simulated = Simulated(self.deployment, self._spec, served.simulate, found.replicas)
+        fleet = Fleet.of(self.deployment, self._spec, found.replicas)
+        served = Served(fleet, found.requests, self.work.slo, self._price or None)
+        simulated = Simulated(fleet, served.simulate)
         said = [*self._warnings, *self._said(simulated.records)]
         reply = simulated.answer(served.metrics_of, said)
         reply.why.update(served.why())

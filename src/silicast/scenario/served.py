@@ -10,8 +10,17 @@ import numpy as np
 from silicast.composition.deployment import Deployment
 from silicast.scenario.workloads import SloTable
 from silicast.serving.energy import power
+from silicast.serving.fleet import Fleet, Pool
 from silicast.serving.knee import estimated_knee
-from silicast.serving.metrics import QUANTILES, goodput_per_s, kv_use, queue, rates, statistics_ms
+from silicast.serving.metrics import (
+    QUANTILES,
+    goodput_per_s,
+    kv_use,
+    queue,
+    rates,
+    statistics_ms,
+    transfers_ms,
+)
 from silicast.serving.records import Records
 from silicast.serving.requests import Requests
 from silicast.serving.simulation import ReplicaSpec, Simulation
@@ -23,26 +32,48 @@ if TYPE_CHECKING:
 
 @final
 class Served:
-    """Requests on replicas of a deployment.
+    """Requests on a fleet.
 
     Args:
-        spec: of each of ``replicas``.
         slo: by which goodput is counted.
     """
 
     def __init__(
         self,
-        deployment: Deployment,
-        spec: ReplicaSpec,
+        fleet: Fleet,
         requests: Requests,
-        replicas: int = 1,
         slo: SloTable | None = None,
         price_per_gpu_hour: float | None = None,
     ) -> None:
-        self.deployment, self.spec, self.requests = deployment, spec, requests
-        self.replicas, self.slo, self._price = replicas, slo, price_per_gpu_hour
+        self.fleet, self.requests, self.slo = fleet, requests, slo
+        self._price = price_per_gpu_hour
         self._current: Simulation | None = None
         self._first: Records | None = None
+
+    @property
+    def entry(self) -> Pool:
+        """The first pool that takes in requests."""
+        return self.fleet.entry
+
+    @property
+    def deployment(self) -> Deployment:
+        """Of that pool."""
+        return self.entry.deployment
+
+    @property
+    def spec(self) -> ReplicaSpec:
+        """Of its replicas."""
+        return self.entry.spec
+
+    @property
+    def replicas(self) -> int:
+        """How many it has."""
+        return self.entry.count
+
+    @property
+    def blocks(self) -> list[int]:
+        """Of the KV cache of each replica."""
+        return [spec.limits.blocks * spec.groups for spec in self.fleet.specs]
 
     @property
     def records(self) -> Records:
@@ -65,36 +96,30 @@ class Served:
         """Requests that were answered in the first run, as far as it came."""
         return len(self._first.finished) if self._first is not None else 0
 
-    def simulate(self, specs: Sequence[ReplicaSpec] = ()) -> Records:
-        """The requests on other replicas, by default on the deployment's own.
+    def simulate(self, specs: Sequence[ReplicaSpec] | None = None) -> Records:
+        """The requests on other replicas, by default on the fleet's own.
 
         Raises:
             SilicastError: a request can never run.
         """
-        self._current = Simulation(self.requests, specs or [self.spec] * self.replicas)
+        self._current = self.fleet.simulation(self.requests, specs)
         if self._first is None:
             self._first = self._current.records
         return self._current.run()
 
-    @property
-    def gpus(self) -> int:
-        """Devices of all replicas."""
-        return self.deployment.plan.gpus * self.replicas
-
     def metrics_of(self, records: Records) -> dict[str, float]:
         """Every metric of a run."""
-        found = {**statistics_ms(records), **rates(records)}
-        found["output_tokens_per_s_per_gpu"] = found["output_tokens_per_s"] / self.gpus
+        found = {**statistics_ms(records), **transfers_ms(records), **rates(records)}
+        found["output_tokens_per_s_per_gpu"] = found["output_tokens_per_s"] / self.fleet.gpus
         if self.slo is not None:
             found["goodput_per_s"] = self.goodput(records, found)
         found["preemptions"] = float(records.sequences.preemptions.sum())
-        blocks = self.spec.limits.blocks * self.spec.groups * self.replicas
-        found |= kv_use(records, blocks, self.spec.layout.block_tokens)
+        found |= kv_use(records, self.blocks, self.spec.layout.block_tokens)
         found |= queue(records)
-        found |= device_use(records, self.deployment)
-        found |= power(records, self.deployment, self.spec.groups)
+        found |= device_use(records, self.fleet)
+        found |= power(records, self.fleet)
         if self._price is not None:
-            hourly = self._price * self.gpus / 3600.0
+            hourly = self._price * self.fleet.gpus / 3600.0
             found["cost_per_million_output_tokens"] = hourly * 1e6 / found["output_tokens_per_s"]
         return found
 
@@ -114,9 +139,7 @@ class Served:
         """The timeline of what was simulated."""
         from silicast.serving.trace import trace_of
 
-        return trace_of(
-            self.records, self.deployment, self.spec.limits.blocks * self.spec.groups, self.replicas
-        )
+        return trace_of(self.records, self.deployment.model.name, self.blocks)
 
     def exposition(self) -> str:
         """What the engine would export after the run, as Prometheus scrapes it.
@@ -127,27 +150,27 @@ class Served:
         from silicast.serving.exported import exposition, metric_names
 
         names = metric_names(self.deployment.engine.name)
-        blocks = self.spec.limits.blocks * self.spec.groups * self.replicas
-        return exposition(self.records, names, self.deployment.model.name, blocks)
+        return exposition(self.records, names, self.deployment.model.name, self.blocks)
 
     def why(self) -> dict[str, Any]:
         """What held requests back, how steps were filled, and where the knee is."""
         records, spec = self.records, self.spec
         prompt = int(np.median(self.requests.input_tokens))
-        knee = estimated_knee(spec, self.requests, self.replicas)
         found: dict[str, Any] = {
             "requests": {"sent": len(self.requests), "answered": len(records.finished)}
             | self._offered(),
-            "queued": limited_by(records, spec.limits, spec.groups, spec.layout.of_one(prompt)),
+            "queued": limited_by(records, spec, spec.layout.of_one(prompt)),
             "batch": {n: round(v, 6) for n, v in step_shares(records).items()},
             "engine_limits": {
                 "sequences": spec.limits.sequences * spec.groups * self.replicas,
                 "step_tokens": spec.limits.step_tokens,
-                "kv_blocks": spec.limits.blocks * spec.groups * self.replicas,
+                "kv_blocks": sum(self.blocks),
                 "block_tokens": spec.layout.block_tokens,
             },
-            "knee": {n: getattr(knee, n) for n in knee.__dataclass_fields__},
         }
+        if len(self.fleet.pools) == 1:
+            knee = estimated_knee(spec, self.requests, self.replicas)
+            found["knee"] = {n: getattr(knee, n) for n in knee.__dataclass_fields__}
         found["queued"] = {n: round(v, 6) for n, v in found["queued"].items()}
         if self.slo is not None:
             found["slo"] = self._verdicts(self.slo)

@@ -8,7 +8,6 @@ from typing import Any, final
 import numpy as np
 
 from silicast.composition.breakdown import Breakdown
-from silicast.composition.deployment import Deployment
 from silicast.composition.step import step_model
 from silicast.composition.step_tables import one_state
 from silicast.core.prediction import (
@@ -24,9 +23,11 @@ from silicast.kernels.knowledge import unknown_cap
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.deployments import description
 from silicast.scenario.uncertainty import uncertainty_of
+from silicast.serving.fleet import Fleet, Pool
 from silicast.serving.records import Records
+from silicast.serving.replica import Role
 from silicast.serving.simulation import ReplicaSpec
-from silicast.serving.step_mix import Kind, breakdown_of, mix_of
+from silicast.serving.step_mix import Kind, breakdown_of, columns, mix_of
 from silicast.serving.uncertainty import Consists, Metrics, PaceError, intervals, paced, seed_spread
 
 IDLE = "idle"
@@ -35,40 +36,46 @@ IDLE = "idle"
 
 @final
 class Simulated:
-    """Requests on replicas of a deployment, and what is known of the result.
+    """Requests on a fleet, and what is known of the result.
+
+    Steps of a kind are those of the pool that spends the most time in them.
 
     Args:
-        simulate: the same requests on replicas of these kinds.
-        replicas: how many alike.
+        simulate: the same requests on replicas of these kinds, one a replica of the fleet.
     """
 
-    def __init__(
-        self,
-        deployment: Deployment,
-        spec: ReplicaSpec,
-        simulate: Callable[[Sequence[ReplicaSpec]], Records],
-        replicas: int = 1,
-    ) -> None:
-        self._deployment, self._spec, self._replicas = deployment, spec, replicas
-        self._simulate = simulate
-        self.records = simulate([spec] * replicas)
-        self._model = step_model(deployment)
-        self._consists = Consists(self.records, spec)
+    def __init__(self, fleet: Fleet, simulate: Callable[[Sequence[ReplicaSpec]], Records]) -> None:
+        self._fleet, self._simulate = fleet, simulate
+        self.records = simulate(fleet.specs)
+        self._consists = Consists(self.records, fleet.entry.spec)
         self._weights = self._consists.weights()
+        self._pools = {kind: self._pool_of(kind) for kind in self._weights}
         table = self.records.log.table()
         self._breakdowns: dict[Kind, Breakdown] = {}
-        for kind in self._weights:
-            if (mix := mix_of(table, kind, spec.groups)) is not None:
-                self._breakdowns[kind] = breakdown_of(self._model, mix)
+        for kind, pool in self._pools.items():
+            own = table[np.isin(table[:, 0], fleet.replicas_of(pool))]
+            if (mix := mix_of(own, kind, pool.spec.groups)) is not None:
+                self._breakdowns[kind] = breakdown_of(step_model(pool.deployment), mix)
         self._steps = {
             kind: each.prediction(each.part(kind)) for kind, each in self._breakdowns.items()
         }
+
+    def _pool_of(self, kind: Kind) -> Pool:
+        """The pool that spends the most time in steps of a kind."""
+        table = self.records.log.table()
+        start, end, prompts, replica = columns(table, "start_ns", "end_ns", "prompts", "replica")
+        spent = (end - start) * ((prompts > 0) == (kind == "prefill"))
+        return max(
+            self._fleet.pools,
+            key=lambda pool: int(spent[np.isin(replica, self._fleet.replicas_of(pool))].sum()),
+        )
 
     @property
     def error(self) -> PaceError:
         """Errors of the pace of steps and of the host."""
         errors = {kind: each.error for kind, each in self._steps.items()}
-        return PaceError(errors, self._weights, self._deployment.engine.host.log_sd)
+        host = self._fleet.entry.deployment.engine.host
+        return PaceError(errors, self._weights, host.log_sd)
 
     def metrics(self, metrics_of: Callable[[Records], Metrics]) -> dict[str, Quantity]:
         """Every metric with its interval."""
@@ -77,7 +84,7 @@ class Simulated:
             self._consists,
             self.error,
             metrics_of,
-            lambda pace: self._simulate([paced(self._spec, pace)] * self._replicas),
+            lambda pace: self._simulate([paced(spec, pace) for spec in self._fleet.specs]),
             self.bound(),
         )
 
@@ -87,12 +94,13 @@ class Simulated:
         """The answer of a simulated run."""
         metrics, bound = self.metrics(metrics_of), self.bound()
         domain = worst_domain(each.domain for each in self._steps.values())
-        if domain == "in" and unknown_cap(self._deployment.device):
-            domain = "near"
         said = [*warnings]
-        if stored := unmeasured_cache(self._deployment.precision.kv_cache):
-            domain = "near" if domain == "in" else domain
-            said.append(UNMEASURED_CACHE.format(stored))
+        for deployment in {pool.deployment for pool in self._fleet.pools}:
+            if domain == "in" and unknown_cap(deployment.device):
+                domain = "near"
+            if stored := unmeasured_cache(deployment.precision.kv_cache):
+                domain = "near" if domain == "in" else domain
+                said.append(UNMEASURED_CACHE.format(stored))
         said = [*dict.fromkeys((*(w for p in self._steps.values() for w in p.warnings), *said))]
         tier = weakest_tier(each.tier for each in self._steps.values())
         return answer(
@@ -105,8 +113,8 @@ class Simulated:
         requests, reused = self.records.requests, self.records.reused
         shortest = max(int((requests.input_tokens - reused).min()), 1)
         none = np.zeros(0, dtype=np.int64)
-        prompt = self._bound_ms([(shortest, shortest)], none)
-        token = self._bound_ms((), np.array([int(requests.input_tokens.min())]))
+        prompt = self._bound_ms("decode", [(shortest, shortest)], none)
+        token = self._bound_ms("prefill", (), np.array([int(requests.input_tokens.min())]))
         least = {"ttft": prompt, "tpot": token, "itl": token}
         least["e2e"] = prompt + (int(requests.output_tokens.min()) - 1) * token
         return {
@@ -115,10 +123,17 @@ class Simulated:
             for statistic in ("mean", "p50", "p90", "p95", "p99")
         }
 
-    def _bound_ms(self, prefill: Sequence[tuple[int, int]], cached: np.ndarray[Any, Any]) -> float:
-        state = one_state(prefill, cached, -1)
-        found = Breakdown(self._model, self._model.steps(state), np.ones(1))
-        return found.part("step").bound_ps * 1e-9
+    def _bound_ms(
+        self, unless: Role, prefill: Sequence[tuple[int, int]], cached: np.ndarray[Any, Any]
+    ) -> float:
+        """Of a step, on the quickest pool that has not the role ``unless``."""
+        state, found = one_state(prefill, cached, -1), []
+        for pool in self._fleet.pools:
+            if pool.spec.role != unless:
+                model = step_model(pool.deployment)
+                step = Breakdown(model, model.steps(state), np.ones(1)).part("step")
+                found.append(step.bound_ps * 1e-9)
+        return min(found)
 
     def why(self) -> dict[str, Any]:
         """Where the replicas' time goes: kinds of steps and their parts, and idle time."""
@@ -128,12 +143,18 @@ class Simulated:
         tree["seed_spread"] = {n: round(v, 6) for n, v in seed_spread(self.records).items()}
         clocks = {k: each.times.clock_hz / 1e6 for k, each in self._breakdowns.items()}
         tree["clock_mhz"] = {k: clocks[k] for k in ("prefill", "decode") if k in clocks}
-        if self._deployment.model.assumed:
-            tree["assumed_of_model"] = list(self._deployment.model.assumed)
-        tree["deployment"] = description(
-            self._deployment.machine, self._deployment.model.name,
-            self._deployment.plan.gpus * self._replicas, self._deployment.precision.label,
-        )  # fmt: skip
+        model = self._fleet.entry.deployment.model
+        if model.assumed:
+            tree["assumed_of_model"] = list(model.assumed)
+        described = {
+            pool.name: description(
+                pool.deployment.machine, model.name, pool.gpus, pool.deployment.precision.label
+            )
+            for pool in self._fleet.pools
+        }
+        tree["deployment"] = described[self._fleet.entry.name]
+        if len(described) > 1:
+            tree["pools"] = described
         return tree
 
     def _part(self) -> Part:

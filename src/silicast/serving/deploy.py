@@ -50,7 +50,7 @@ def limits_of(deployment: Deployment, **stated: Any) -> Limits:
             field="parallel",
             hint="more or larger devices, or a smaller format of the weights",
         )
-    kept = {"prefix_caching": table.prefix_caching, "options": dict(table.options)}
+    kept: dict[str, Any] = {"prefix_caching": table.prefix_caching, "options": dict(table.options)}
     return Limits(sequences, tokens, blocks, **(kept | stated))
 
 

@@ -5,7 +5,7 @@ Names, labels and buckets are files of ``catalog/metric_names``, one for engines
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Literal, final
 
@@ -86,11 +86,11 @@ def metric_names(engine: str) -> MetricNames:
     return found
 
 
-def exposition(records: Records, names: MetricNames, model: str, blocks: int) -> str:
+def exposition(records: Records, names: MetricNames, model: str, blocks: Sequence[int]) -> str:
     """The text of a scrape after the run.
 
     Args:
-        model: name of the model; ``blocks``: of all KV caches.
+        model: name of the model; ``blocks``: of the KV cache of each replica.
     """
     totals, all_labels = _numbers(records, blocks), {names.model_label: model, **names.labels}
     lines: list[str] = []
@@ -162,7 +162,7 @@ def _distribution(records: Records, of: str) -> tuple[F64, I64]:
     return values, np.ones(len(values), dtype=np.int64)
 
 
-def _numbers(records: Records, blocks: int) -> dict[str, float]:
+def _numbers(records: Records, blocks: Sequence[int]) -> dict[str, float]:
     """Totals over answered requests, and means over the run."""
     rows, requests = records.finished, records.requests
     prompt, cached = int(requests.input_tokens[rows].sum()), int(records.reused[rows].sum())

@@ -58,6 +58,21 @@ class Fleet:
         """Devices in all."""
         return sum(pool.gpus for pool in self.pools)
 
+    @staticmethod
+    def of(deployment: Deployment, spec: ReplicaSpec, replicas: int = 1) -> Fleet:
+        """Replicas of one deployment."""
+        return Fleet((Pool(deployment, spec, replicas),))
+
+    @property
+    def entry(self) -> Pool:
+        """The first pool that takes in requests."""
+        return next(pool for pool in self.pools if pool.spec.role != "decode")
+
+    def replicas_of(self, pool: Pool) -> list[int]:
+        """Numbers of a pool's replicas."""
+        first = sum(each.count for each in self.pools[: self.pools.index(pool)])
+        return list(range(first, first + pool.count))
+
     def pool_of(self, replica: int) -> Pool:
         """The pool of a replica by its number."""
         for pool in self.pools:

@@ -9,7 +9,7 @@ means the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -38,6 +38,14 @@ def span_s(records: Records) -> float:
     """From the first request sent to the last token, seconds."""
     rows = records.finished
     return int(records.done_ns[rows].max() - records.sent_ns[rows].min()) * NANO
+
+
+def transfers_ms(records: Records) -> dict[str, float]:
+    """Time in which caches move from prefill to decode, with the wait for the link; nothing where
+    none moves.
+    """
+    moved = records.moving_ns[records.moving_ns >= 0]
+    return _statistics("kv_transfer", (moved * 1e-6).astype(np.float64)) if len(moved) else {}
 
 
 def rates(records: Records) -> dict[str, float]:
@@ -90,22 +98,20 @@ def queue(records: Records) -> dict[str, float]:
     }
 
 
-def kv_use(records: Records, blocks: int, block_tokens: int) -> dict[str, float]:
+def kv_use(records: Records, blocks: Sequence[int], block_tokens: int) -> dict[str, float]:
     """Shares of the KV cache: in use, on average while steps run and at most; and, of what is in
     use, the share that holds no token (the rest of last blocks).
 
     Args:
-        blocks: of all groups and replicas together; ``block_tokens``: tokens of each.
+        blocks: of all groups of each replica; ``block_tokens``: tokens of each.
     """
     log = records.log.columns()
     spans = log["end_ns"] - log["start_ns"]
     held_ns = float((log["blocks"] * spans).sum())
-    replicas = max(len(np.unique(log["replica"])), 1)
-    busy_ns = max(int(spans.sum()), 1) / replicas
-    most = int(log["blocks"].max(initial=0))
+    there = np.array(blocks)[log["replica"]]
     found = {
-        "kv_utilisation": min(held_ns / busy_ns / blocks, 1.0),
-        "kv_utilisation_max": min(most * replicas / blocks, 1.0),
+        "kv_utilisation": min(held_ns / max(float((there * spans).sum()), 1.0), 1.0),
+        "kv_utilisation_max": min(float((log["blocks"] / there).max(initial=0.0)), 1.0),
     }
     if held_ns:
         found["kv_fragmentation"] = min(_empty_ns(records, block_tokens) / held_ns, 1.0)

@@ -187,7 +187,8 @@ class PrefixCache:
 
     def _path(self, request: int, tokens: int) -> list[_Node]:
         """Nodes that hold the first ``tokens`` of a request, as far as they are there."""
-        node, place, path = self._root, 0, []
+        node, place = self._root, 0
+        path: list[_Node] = []
         for name, end in self._chain(request):
             while place < min(end, tokens):
                 child = node.children.get(name)

@@ -90,6 +90,7 @@ class Records:
     Attributes:
         sent_ns: the client sends; ``arrived_ns``: its engine knows of it; ``scheduled_ns``: its
             first step starts; ``first_ns``: the client has its first token; ``done_ns``: its last.
+        moving_ns: how long its cache was on the way from prefill to decode.
         replica: that served it.
         reused: prompt tokens found in a cache.
         gaps: between tokens of a sequence, of all.
@@ -104,7 +105,7 @@ class Records:
         self.sent_ns, self.arrived_ns, self.scheduled_ns, self.first_ns, self.done_ns = (
             np.full(count, -1, dtype=np.int64) for _ in range(5)
         )
-        self.replica = np.full(count, -1, dtype=np.int64)
+        self.replica, self.moving_ns = (np.full(count, -1, dtype=np.int64) for _ in range(2))
         self.reused = sequences.reused
         self.gaps, self.log = Gaps(), StepLog()
         self.verified = self.accepted = self.end_ns = 0

@@ -323,7 +323,8 @@ class Replica:
         tokens = self._accepted.tokens(rows, made)
         self._records.verified += len(rows)
         self._records.accepted += int(tokens.sum())
-        return np.minimum(tokens, self._goals[rows] - made)
+        most: I64 = np.minimum(tokens, self._goals[rows] - made)
+        return most
 
     def _hand(self, rows: I64, group: Group, end_ns: int) -> None:
         """Complete prompts leave; their blocks are held until their caches have moved."""

@@ -191,6 +191,7 @@ class Simulation:
         end = start + self._link.time_ns(blocks)
         self._sends_ns[source.number] = self._takes_ns[target.number] = end
         self.records.first_ns[request] = end + self._specs[target.number].back_ns
+        self.records.moving_ns[request] = end - now_ns
         self._moving[request] = (source, target)
         heapq.heappush(self._events, (end, _MOVED, request))
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from silicast.composition.deployment import Deployment
 from silicast.composition.trace_events import Sample, Slice, Span, Trace, Track
 from silicast.serving.records import Records
 
@@ -13,23 +12,21 @@ STEPS = "steps"
 REQUESTS = "requests"
 
 
-def trace_of(records: Records, deployment: Deployment, blocks: int, replicas: int = 1) -> Trace:
+def trace_of(records: Records, title: str, blocks: Sequence[int]) -> Trace:
     """A simulation as a trace.
 
     Every replica is a process with a track of its steps and counters of sequences and of blocks;
     requests are spans beside one another, each with its wait, its prefill and its decode.
 
     Args:
-        blocks: of the KV cache of one replica.
+        blocks: of the KV cache of each replica.
     """
     slices, samples = _steps(records, blocks)
     last = int(max(records.done_ns.max(), records.log.columns()["end_ns"].max(initial=0)))
     return Trace(
-        title=f"{deployment.model.name} on {deployment.plan.gpus * replicas} x "
-        f"{deployment.device.name}",
-        slices=tuple(slices), arrows=(), samples=tuple(samples), total_ps=last * PICO,
+        title=title, slices=tuple(slices), arrows=(), samples=tuple(samples), total_ps=last * PICO,
         about={"requests": len(records.requests), "answered": len(records.finished),
-               "kv_blocks": blocks},
+               "kv_blocks": list(blocks)},
         spans=tuple(_spans(records)),
     )  # fmt: skip
 
@@ -39,7 +36,7 @@ def replica_name(number: int) -> str:
     return f"replica {number}"
 
 
-def _steps(records: Records, blocks: int) -> tuple[list[Slice], list[Sample]]:
+def _steps(records: Records, blocks: Sequence[int]) -> tuple[list[Slice], list[Sample]]:
     """Slices of steps; where several are under way at once, each has a line of its own."""
     slices: list[Slice] = []
     samples: list[Sample] = []
@@ -56,7 +53,10 @@ def _steps(records: Records, blocks: int) -> tuple[list[Slice], list[Sample]]:
         slices.append(Slice(track, _name(at), start * PICO, end * PICO, args))
         queues = {"running": float(at["running"]), "waiting": float(at["waiting"])}
         samples.append(Sample(process, "sequences", start * PICO, queues))
-        used = {"in use": float(at["blocks"]), "free": float(max(blocks - at["blocks"], 0))}
+        used = {
+            "in use": float(at["blocks"]),
+            "free": float(max(blocks[at["replica"]] - at["blocks"], 0)),
+        }
         samples.append(Sample(process, "KV blocks", start * PICO, used))
     for number, lines in free.items():  # nothing runs after the last step
         idle = {"running": 0.0, "waiting": 0.0}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -11,9 +11,10 @@ from silicast.composition.deployment import Deployment
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64, I64
 from silicast.kernels.formats import with_format
+from silicast.serving.fleet import Fleet
 from silicast.serving.metrics import span_s
 from silicast.serving.records import NANO, Records
-from silicast.serving.scheduler import Limits
+from silicast.serving.simulation import ReplicaSpec
 from silicast.workload.counting import (
     attention_flops,
     head_flops_per_row,
@@ -53,26 +54,32 @@ def _over_lengths(value: Callable[[int], float], longest: int) -> Callable[[F64 
     return lambda lengths: np.interp(lengths, at, values)
 
 
-def device_use(records: Records, deployment: Deployment) -> dict[str, float]:
+def device_use(records: Records, fleet: Fleet) -> dict[str, float]:
     """Shares of what all devices could do from the first request to the last token.
 
     ``mfu``: model FLOPs over the peak of the format; ``memory_bandwidth_utilisation``: bytes that
     steps must read (weights once a step, of a mixture of experts those that its tokens reach, and
-    the keys and values of decoding sequences) over the bandwidth of main memory.
+    the keys and values of decoding sequences) over the bandwidth of main memory, of a single pool.
     """
-    seconds, plan = span_s(records), deployment.plan
-    compute = RECIPES[deployment.precision.recipe].compute
-    device, _ = with_format(deployment.device, compute)
-    peak = device.peak_per_s(device.matrix_pipe(compute), compute) * plan.gpus
-    found = {"mfu": min(model_flops(records, deployment) / (seconds * peak), 1.0)}
-    read = _bytes_read(records, deployment) / (
-        seconds * deployment.device.dram.bandwidth_bytes_per_s
-    )
+    seconds, first = span_s(records), fleet.pools[0]
+    peak = sum(_peak_per_s(pool.deployment) * pool.gpus for pool in fleet.pools)
+    found = {"mfu": min(model_flops(records, first.deployment) / (seconds * peak), 1.0)}
+    if len(fleet.pools) > 1:
+        return found
+    rate = first.deployment.device.dram.bandwidth_bytes_per_s * first.count
+    read = _bytes_read(records, first.deployment) / (seconds * rate)
     return found | {"memory_bandwidth_utilisation": min(read, 1.0)}
 
 
+def _peak_per_s(deployment: Deployment) -> float:
+    """Of the matrix pipe of one device in the format of the products."""
+    compute = RECIPES[deployment.precision.recipe].compute
+    device, _ = with_format(deployment.device, compute)
+    return device.peak_per_s(device.matrix_pipe(compute), compute)
+
+
 def _bytes_read(records: Records, deployment: Deployment) -> float:
-    """Of the fullest rank of one replica."""
+    """Of the fullest rank, over all replicas."""
     log, plan, model = records.log.columns(), deployment.plan, deployment.model
     precision, policy = deployment.precision, deployment.policy
     shard = shard_of(model, plan, policy)
@@ -93,14 +100,14 @@ def _bytes_read(records: Records, deployment: Deployment) -> float:
         int((prompt + more).max()),
     )
     seen = float((kept(prompt + more / 2.0) * more).sum()) / plan.attention_dp
-    return (weights * weight_bytes(model, plan, precision, policy=policy) + seen) / _replicas(log)
+    return weights * weight_bytes(model, plan, precision, policy=policy) + seen
 
 
 def _replicas(log: Mapping[str, I64]) -> int:
     return max(len(np.unique(log["replica"])), 1)
 
 
-def limited_by(records: Records, limits: Limits, groups: int, prompt_blocks: int) -> dict[str, Any]:
+def limited_by(records: Records, spec: ReplicaSpec, prompt_blocks: int) -> dict[str, float]:
     """Shares of the time of steps in which requests wait, by what kept them out.
 
     Keys: ``waiting`` (the sum), ``sequences`` (as many run as the engine lets), ``step_tokens``
@@ -108,21 +115,28 @@ def limited_by(records: Records, limits: Limits, groups: int, prompt_blocks: int
     (anything else, such as a step under way).
 
     Args:
-        groups: of ranks; ``prompt_blocks``: of a prompt in the middle.
+        spec: of the replicas that take in requests; ``prompt_blocks``: of a prompt in the middle.
     """
-    log = records.log.columns()
+    log, limits, groups = _entering(records), spec.limits, spec.groups
     spans = (log["end_ns"] - log["start_ns"]).astype(np.float64)
     total = max(float(spans.sum()), 1.0)
     waits = log["waiting"] > 0
     full = log["running"] >= limits.sequences * groups
     budget = log["decoding"] + log["prefill_tokens"] >= limits.step_tokens
     lacking = limits.blocks * groups - log["blocks"] < prompt_blocks * groups
-    found: dict[str, Any] = {"waiting": float(spans[waits].sum()) / total}
+    found = {"waiting": float(spans[waits].sum()) / total}
     left = waits
     for name, held in (("sequences", full), ("kv_cache", lacking), ("step_tokens", budget)):
         found[name] = float(spans[left & held].sum()) / total
         left = left & ~held
     return found | {"order": float(spans[left].sum()) / total}
+
+
+def _entering(records: Records) -> Mapping[str, I64]:
+    """Steps of replicas that take in requests: those with prompts."""
+    log = records.log.columns()
+    kept = np.isin(log["replica"], np.unique(log["replica"][log["prefill_tokens"] > 0]))
+    return {name: values[kept] for name, values in log.items()}
 
 
 def step_shares(records: Records) -> Mapping[str, float]:

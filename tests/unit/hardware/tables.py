@@ -5,6 +5,11 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.hardware.catalog import device_from
+
 _TABLE: dict[str, Any] = {
     "name": "Test Card",
     "vendor": "Nobody",
@@ -70,3 +75,12 @@ def bent(path: str, value: Any) -> dict[str, Any]:
     else:
         place[last] = value
     return data
+
+
+def refused(data: dict[str, Any]) -> SilicastError:
+    """The error that a file of this content, ``card.toml``, gives."""
+    with pytest.raises(SilicastError) as caught:
+        device_from(data, file="card.toml")
+    error = caught.value
+    assert (error.kind, error.file) == ("invalid_input", "card.toml")
+    return error

@@ -19,7 +19,7 @@ from tests.property.serving_cases import PlainPrices
 def test_the_knee_of_a_queue_is_half_its_capacity(service_s: float, points: int) -> None:
     """M/M/1: throughput r, latency s / (1 - r s): their ratio is largest at r s = 1/2."""
     loads = np.arange(1, points) / points
-    place = knee_of(loads / service_s, service_s / (1.0 - loads))
+    place = knee_of((loads / service_s).tolist(), (service_s / (1.0 - loads)).tolist())
     assert abs(loads[place] - 0.5) <= 0.5 / points + 1e-9
 
 
@@ -32,7 +32,7 @@ def test_the_estimate_is_that_of_straight_step_times() -> None:
     )
     spec = ReplicaSpec(
         prices, scheduler_named("vllm-v1"), Limits(512, 100, 10**6), KvLayout.plain()
-    )  # type: ignore[arg-type]
+    )
     found = estimated_knee(spec, requests)
     prefill = 10e-3 + 100 * 1e-4
     fixed, each = 100 * 10e-3, prefill + 100 * 1e-4

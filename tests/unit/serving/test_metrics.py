@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -94,7 +96,7 @@ def test_fragmentation_is_what_last_blocks_lack(prompt: int, output: int, size: 
     blocks = -(-lengths // size)
     for step, used in enumerate(blocks.tolist()):
         found.log.rows.append(_row(step * MS, (step + 1) * MS, blocks=used))
-    said = kv_use(found, blocks=1000, block_tokens=size)
+    said = kv_use(found, blocks=[1000], block_tokens=size)
     empty = (blocks * size - lengths).sum() / (blocks.sum() * size)
     assert said["kv_fragmentation"] == pytest.approx(empty)
     assert said["kv_utilisation"] == pytest.approx(blocks.mean() / 1000)
@@ -109,7 +111,8 @@ def test_what_kept_requests_out_is_named() -> None:
         _row(20 * MS, 30 * MS, running=2, waiting=1, prefill_tokens=64),  # the whole budget
         _row(30 * MS, 40 * MS, running=2, waiting=0),
     ]
-    shares = limited_by(found, Limits(4, 64, 100), groups=1, prompt_blocks=10)
+    spec = SimpleNamespace(limits=Limits(4, 64, 100), groups=1)
+    shares = limited_by(found, spec, prompt_blocks=10)  # type: ignore[arg-type]
     assert shares == {
         "waiting": 0.75, "sequences": 0.25, "kv_cache": 0.25, "step_tokens": 0.25, "order": 0.0,
     }  # fmt: skip

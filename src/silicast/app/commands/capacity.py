@@ -47,11 +47,7 @@ def capacity(
 
 
 def capacity_scenario(
-    asked: ServeFlags,
-    parallel: dict[str, int],
-    max_gpus: int | None = None,
-    *,
-    users: bool = False,
+    asked: ServeFlags, parallel: dict[str, int], max_gpus: int | None = None, *, users: bool = False
 ) -> dict[str, Any]:
     """The scenario that the flags stand for.
 

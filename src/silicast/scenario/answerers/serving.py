@@ -9,7 +9,7 @@ import msgspec
 from silicast.composition.deployment import Deployment
 from silicast.core.prediction import Quantity
 from silicast.scenario.answer import Answer, Belief
-from silicast.scenario.answerer import Answerer, not_yet, register
+from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.decode import Scenario
 from silicast.scenario.fleets import fleet_of
 from silicast.scenario.served import Served
@@ -56,7 +56,7 @@ class Prepared:
     def answer(self) -> Answer:
         """Simulates, and answers."""
         served = self.served
-        found = Simulated(served.deployment, served.spec, served.simulate, served.replicas)
+        found = Simulated(served.fleet, served.simulate)
         reply = found.answer(served.metrics_of, self._warnings)
         reply.why.update(served.why())
         return _with_power_error(reply, served.deployment)
@@ -86,13 +86,8 @@ def prepared(scenario: Scenario) -> Prepared:
     work = scenario.workload
     assert isinstance(work, ServingWorkload)
     fleet, warnings = fleet_of(scenario)
-    (pool, *others) = fleet.pools
-    if others:
-        raise not_yet("several pools", "pools")
     traffic = traffic_of(work, scenario.raw.seed or 0, scenario.folder)
     cluster = scenario.raw.cluster
-    served = Served(
-        pool.deployment, pool.spec, traffic.requests, pool.count, work.slo,
-        cluster.price_per_gpu_hour if cluster else None,
-    )  # fmt: skip
+    price = cluster.price_per_gpu_hour if cluster else None
+    served = Served(fleet, traffic.requests, work.slo, price)
     return Prepared(served, [*warnings, *traffic.remarks])

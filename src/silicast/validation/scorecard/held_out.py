@@ -1,7 +1,7 @@
 """Predictions as if an architecture, or long messages, had never been measured.
 
 ``held_out/<physics group>.json`` holds, for each architecture, the constants that were fitted
-without any row of it (``lab/fit_*.py --transfer``). Chips of one architecture are left out
+without any row of it (``lab/fit_*.py``). Chips of one architecture are left out
 together. ``held_out_sizes`` holds constants and corrections of collectives that were fitted on
 short messages.
 """
@@ -21,7 +21,7 @@ from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.kernels.knowledge import PHYSICS as KNOWLEDGE
-from silicast.kernels.physics import Physics, load_physics, replaced
+from silicast.kernels.physics import Physics, has_physics, load_physics, replaced
 from silicast.kernels.unseen import BOARDS
 from silicast.learning.artefact import Artefact, read_artefact
 from silicast.learning.tiers import Evidence
@@ -59,14 +59,14 @@ def held_out(group: str) -> Mapping[str, Body]:
         if architecture in body.architectures:
             raise SilicastError(
                 f"constants without {architecture} hold some of its own", file=str(path),
-                field=architecture, hint="fit them again with --transfer",
+                field=architecture, hint="make them again: make artefacts",
             )  # fmt: skip
     return found
 
 
 def groups() -> tuple[str, ...]:
-    """Physics groups with constants of held-out architectures, sorted."""
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
+    """Physics groups with constants, and with those of held-out architectures, sorted."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.json") if has_physics(path.stem)))
 
 
 def constants_without(group: str, architecture: str) -> Physics:
@@ -102,9 +102,10 @@ def unknown_architecture(architecture: str) -> Iterator[None]:
     those of architectures that were never measured are used.
     """
     bare = {}
+    without = groups()
     for path in sorted((CATALOG / "physics").glob("*.json")):
         group = path.stem
-        if architecture not in held_out(group):
+        if has_physics(group) and not (group in without and architecture in held_out(group)):
             bare[group] = _bare(group, architecture)
     with unmeasured(architecture), replaced(bare):
         yield

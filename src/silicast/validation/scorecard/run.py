@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -12,9 +11,10 @@ from typing import Any
 import msgspec
 
 import silicast
-from silicast.core.catalog import CATALOG
+from silicast.core.catalog import CATALOG, catalog_hash
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.files import write_atomically
+from silicast.core.hashing import files_hash
 from silicast.learning.tiers import Evidence
 from silicast.validation.scorecard.figures import summary
 from silicast.validation.scorecard.suite import Scored, Suite, data_folder, resting, suites
@@ -59,21 +59,12 @@ def run(
 
 def artefact_hash() -> str:
     """Hash of every catalog file that decides predictions."""
-    digest = hashlib.blake2b(digest_size=8)
-    for kind in ARTEFACTS:
-        for path in sorted((CATALOG / kind).glob("*")):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
+    return catalog_hash(*ARTEFACTS)
 
 
 def data_hash(suite: Suite, data: Path) -> str:
     """Hash of the tables that a suite reads."""
-    digest = hashlib.blake2b(digest_size=8)
-    for name in suite.source:
-        with (data / name).open("rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
-    return digest.hexdigest()
+    return files_hash(data / name for name in suite.source)
 
 
 def threshold_failures(result: Mapping[str, Any]) -> list[str]:

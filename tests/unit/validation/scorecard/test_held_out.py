@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics import NO_CONSTANTS, has_physics, load_physics, replaced
 from silicast.validation.scorecard import held_out as module
-from silicast.validation.scorecard.held_out import groups, held_out, unmeasured
+from silicast.validation.scorecard.held_out import (
+    groups,
+    held_out,
+    unknown_architecture,
+    unmeasured,
+)
+
+Inside = Callable[[str], AbstractContextManager[None]]
 
 
 def test_there_are_groups() -> None:
@@ -39,6 +48,17 @@ def test_a_second_architecture_is_taken_out_as_well() -> None:
     with unmeasured("hopper", also="ada"):
         assert not load_physics("gemm").is_measured("ada")
     assert load_physics("gemm").is_measured("ada")
+
+
+@pytest.mark.parametrize("inside", [unmeasured, unknown_architecture])
+def test_a_group_without_constants_gets_none_held_out(inside: Inside) -> None:
+    with replaced({"moe": NO_CONSTANTS}):
+        assert not has_physics("moe")
+        assert "moe" not in groups()
+        with inside("hopper"):
+            assert load_physics("moe") is NO_CONSTANTS
+            assert not load_physics("gemm").is_measured("hopper")
+    assert "moe" in groups()
 
 
 def test_own_constants_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,7 @@ def answer(case: Case) -> dict[str, Believed]:
         scenario["tier"] = "analytic"
     try:
         served = prepared(decode(scenario)).served
-        found = Simulated(served.deployment, served.spec, served.simulate, served.replicas)
+        found = Simulated(served.fleet, served.simulate)
         metrics, bound = found.metrics(served.metrics_of), found.bound()
     except SilicastError as error:
         if error.kind not in ("not_yet", "infeasible"):

@@ -24,6 +24,7 @@ from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device
 from silicast.scenario.simulated import Simulated
 from silicast.serving.deploy import replica_spec
+from silicast.serving.fleet import Fleet
 from silicast.serving.metrics import statistics_ms
 from silicast.serving.records import Records
 from silicast.serving.requests import Requests
@@ -262,7 +263,7 @@ def _statistic(times_s: F64, quantile: float | None) -> float:
 
 def _width(records: Records, spec: ReplicaSpec) -> dict[str, tuple[float, float]]:
     """Relative p05 and p95 of the mean of each latency."""
-    simulated = Simulated(deployment(), spec, lambda _: records)
+    simulated = Simulated(Fleet.of(deployment(), spec), lambda _: records)
     found = simulated.metrics(statistics_ms)
     return {
         name: (one.p05 / one.estimate, one.p95 / one.estimate)

@@ -11,6 +11,7 @@ from silicast.core.errors import SilicastError
 from silicast.scenario.answerers.serving import prepared
 from silicast.scenario.decode import decode
 from silicast.scenario.simulated import Simulated
+from silicast.serving.fleet import Fleet
 from silicast.validation.scorecard.model_suite import NAN, Believed, Case, score_cases
 from silicast.validation.scorecard.rows import subsample
 from silicast.validation.scorecard.suite import EVIDENCE, Scored, Suite
@@ -96,7 +97,7 @@ def answer(case: Case) -> dict[str, Believed]:
             raise
         return {}
     spec = dataclasses.replace(served.spec, front_ns=0, front_token_ns=0, back_ns=0)
-    found = Simulated(served.deployment, spec, served.simulate)
+    found = Simulated(Fleet.of(served.deployment, spec), served.simulate)
     value = found.metrics(served.metrics_of)[METRIC]
     return {METRIC: (value.estimate, value.p05, value.p95, found.bound().get(METRIC, NAN))}
 
