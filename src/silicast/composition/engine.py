@@ -209,7 +209,8 @@ class ServingTable(_Strict, frozen=True):
         blocks: of the KV cache; 0 = what fits.
         boards: defaults that replace these; the last one that fits a board counts.
         set_aside: what the share of memory follows from, where nobody states it.
-        front_us: from the client's call until the scheduler knows the request: HTTP, templates.
+        front_us: what the front process, which takes one request after the other, does for one
+            before the scheduler knows it: HTTP, templates.
         front_token_us: on top, per token of the prompt: tokenising.
         back_us: from the end of a step until the client has its token: text, streaming.
         prefix_caching: prompts that begin alike share blocks by default.

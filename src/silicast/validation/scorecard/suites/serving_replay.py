@@ -9,8 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast, final
+from typing import Any, final
 
 import numpy as np
 
@@ -18,7 +17,9 @@ from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.engine_versions import as_of
 from silicast.composition.host_time import host_work_s
-from silicast.composition.step_prices import RunPrice, StepPrice, StepPrices
+from silicast.composition.machine import Machine
+from silicast.composition.paced import Prices
+from silicast.composition.step_prices import RunPrice, StepPrice
 from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device
 from silicast.scenario.simulated import Simulated
@@ -51,7 +52,7 @@ _PER_LAYER = (
 
 @final
 @dataclass(frozen=True)
-class _Grid:
+class Grid:
     """Times at a grid of sizes, straight between its knots; sizes beyond are on the last line."""
 
     knots: tuple[F64, ...]
@@ -74,12 +75,12 @@ class ProfilePrices:
     Args:
         data: folder of the tables.
         own: prices of the deployment's own model, for what the host takes.
+        machine: of the deployment.
     """
 
-    def __init__(self, data: Path, own: StepPrices) -> None:
-        self.graph = SimpleNamespace(stages=1)
-        self.gap_s, self.asynchronous = own.gap_s, own.asynchronous
-        self._machine = own.model.machine
+    def __init__(self, data: Path, own: Prices, machine: Machine) -> None:
+        self.graph, self.gap_s, self.asynchronous = own.graph, own.gap_s, own.asynchronous
+        self._machine = machine
         self._layers = find_model(MODEL).layers
         self._captured = np.array(self._machine.engine.launch.graph_batch_sizes)
         layers = {
@@ -148,15 +149,15 @@ def _rows(data: Path, name: str) -> dict[str, Any]:
     return {column: table[column] for column in table.column_names}
 
 
-def _curve(data: Path, table: str, size: str, layer: str) -> _Grid:
+def _curve(data: Path, table: str, size: str, layer: str) -> Grid:
     rows = _rows(data, f"profile_{table}")
     own = np.array(rows["layer"].to_pylist()) == layer
     sizes, times = (rows[name].to_numpy()[own].astype(float) for name in (size, "time_us"))
     order = np.argsort(sizes)
-    return _Grid((sizes[order],), times[order])
+    return Grid((sizes[order],), times[order])
 
 
-def _attention(data: Path) -> _Grid:
+def _attention(data: Path) -> Grid:
     """Chunk, past, decoding sequences, their cached tokens -> time; what was not measured is the
     sum of its two parts.
     """
@@ -175,7 +176,7 @@ def _attention(data: Path) -> _Grid:
     decodes[:, 0] = decodes[:, 1]
     decodes[0, :] = 0.0
     both = chunks[:, :, None, None] + decodes[None, None]
-    return _Grid(knots, np.where(np.isfinite(times), times, both))
+    return Grid(knots, np.where(np.isfinite(times), times, both))
 
 
 def _straight(part: F64) -> None:
@@ -205,7 +206,7 @@ def specs(data: Path) -> tuple[ReplicaSpec, ReplicaSpec]:
         limits=replace(own.limits, step_tokens=limits["max_num_batched_tokens"]),
         front_ns=0, front_token_ns=0, back_ns=0,  # measured at the engine's core
     )  # fmt: skip
-    measured = cast("StepPrices", ProfilePrices(data, own.prices))
+    measured = ProfilePrices(data, own.prices, deployment().machine)
     return replace(own, prices=measured), own
 
 
@@ -238,21 +239,26 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
         records = replayed(data, spec)
         ours = {"ttft": records.ttft_s(), "tpot": records.tpot_s(), "e2e": records.e2e_s()}
         width = _width(records, spec) if name == "own" else {}
-        for statistic, of in (("mean", np.mean), ("p99", lambda times: np.quantile(times, 0.99))):
-            each = [
-                [float(of(times[metric])) * 1e3 for metric in NAMES]  # type: ignore[operator]
-                for times in (truth, ours, theirs)
+        three = (truth, ours, theirs)
+        for said, quantile in (("mean", None), ("p99", 0.99)):
+            columns_ = [
+                np.array([_statistic(times[metric], quantile) for metric in NAMES])
+                for times in three
             ]
-            found.append(_scored(f"{name}_{statistic}_ms", *map(np.array, each), NAMES, width))
+            found.append(_scored(f"{name}_{said}_ms", columns_, NAMES, width))
+        chosen = slice(limit or None)
         for metric in NAMES:
-            chosen = np.arange(len(tokens))[: limit or None]
-            each = [times[metric][chosen] * 1e3 for times in (truth, ours, theirs)]
-            found.append(
-                _scored(f"{name}_each_{metric}_ms", *map(np.array, each), (metric,), width)
-            )
+            columns_ = [times[metric][chosen] * 1e3 for times in three]
+            found.append(_scored(f"{name}_each_{metric}_ms", columns_, (metric,), width))
         if name == "scheduler":
             found += [_running(data, records)]
     return found
+
+
+def _statistic(times_s: F64, quantile: float | None) -> float:
+    """A quantile, or the mean, in milliseconds."""
+    found = times_s.mean() if quantile is None else np.quantile(times_s, quantile)
+    return float(found) * 1e3
 
 
 def _width(records: Records, spec: ReplicaSpec) -> dict[str, tuple[float, float]]:
@@ -267,9 +273,11 @@ def _width(records: Records, spec: ReplicaSpec) -> dict[str, tuple[float, float]
 
 
 def _scored(
-    metric: str, measured: F64, ours: F64, theirs: F64, names: Sequence[str],
+    metric: str, columns_: Sequence[F64], names: Sequence[str],
     width: Mapping[str, tuple[float, float]],
 ) -> Scored:  # fmt: skip
+    """Rows of a metric: measured, ours and LLMServingSim's."""
+    measured, ours, theirs = columns_
     labels = np.resize(np.array(names), measured.shape)  # one each, or one for all
     low, high = (
         np.array([width.get(str(name), (np.nan, np.nan))[side] for name in labels])

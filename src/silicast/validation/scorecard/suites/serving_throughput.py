@@ -33,6 +33,8 @@ _MODELS = {
     "Llama-4-Maverick-17B-128E-Instruct": "Llama-4-Maverick-17B-128E",
     "Llama-3.1-405B-Instruct": "Llama-3.1-405B",
 }
+_STEP_TOKENS = 8192
+"""``max_num_tokens`` by default; for longer prompts, as many beside one of them."""
 _FORMATS = {"FP4": "nvfp4", "FP8": "fp8"}
 
 
@@ -51,18 +53,24 @@ def _case(row: Mapping[str, Any]) -> Case:
     name = row["hf_model"].split("/")[-1]
     checkpoint = _CHECKPOINTS.get((name, row["precision"]))
     ranks = int(row["tp"])
-    # with attention_dp each rank attends for sequences of its own; experts are cut over all ranks
+    # with attention_dp each rank attends for sequences of its own, and has experts of its own
     groups = ranks if row["attention_dp"] else 1
     scenario: dict[str, Any] = {
         "task": "serving", "device": row["device"], "model": checkpoint or _MODELS.get(name, name),
         "engine": {"name": "trtllm", "version": _VERSION},
-        "parallel": {"tp": ranks // groups, "pp": int(row["pp"]), "attention_dp": groups},
+        "parallel": {
+            "tp": ranks // groups, "pp": int(row["pp"]), "attention_dp": groups, "ep": groups,
+        },
         "workload": {
             "arrival": {"kind": "closed", "concurrency": int(row["num_requests"])},
             "requests": int(row["num_requests"]),
             "input_len": int(row["input_len"]), "output_len": int(row["output_len"]),
         },
     }  # fmt: skip
+    if row["input_len"] > _STEP_TOKENS:
+        scenario["engine"]["options"] = {
+            "max_num_batched_tokens": int(row["input_len"]) + _STEP_TOKENS
+        }
     scenario["precision"] = {"kv_cache": "fp8"}  # as in NVIDIA's checkpoints of both formats
     if checkpoint is None:
         scenario["precision"]["weights"] = _FORMATS[row["precision"]]
