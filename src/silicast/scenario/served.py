@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -115,6 +116,8 @@ class Served:
         found["output_tokens_per_s_per_gpu"] = found["output_tokens_per_s"] / self.fleet.gpus
         if self.slo is not None:
             found["goodput_per_s"] = self.goodput(records, found)
+        if records.verified:
+            found["acceptance_length"] = records.accepted / records.verified
         found["preemptions"] = float(records.sequences.preemptions.sum())
         found |= kv_use(records, self.blocks, self.spec.layout.block_tokens)
         found |= queue(records)
@@ -184,9 +187,31 @@ class Served:
             knee = estimated_knee(spec, self.requests, self.replicas)
             found["knee"] = {n: getattr(knee, n) for n in knee.__dataclass_fields__}
         found["queued"] = {n: round(v, 6) for n, v in found["queued"].items()}
+        lengths = [pool.spec.tokens_a_step for pool in self.fleet.pools if pool.spec.accepted]
+        if lengths:
+            found["speculation"] = self._speedup(lengths[0])
         if self.slo is not None:
             found["slo"] = self._verdicts(self._objective)
         return found
+
+    def _speedup(self, expected: float) -> dict[str, Any]:
+        """The same requests without drafts: how much longer each waits for a token."""
+        drafted, alone = self.records, self._undrafted()
+        found: dict[str, Any] = {"acceptance_length_expected": round(expected, 6)}
+        rows = drafted.finished[self.requests.output_tokens[drafted.finished] > 1]
+        if len(rows):
+            spans = [(each.done_ns - each.first_ns)[rows] for each in (alone, drafted)]
+            quicker = spans[0] / np.maximum(spans[1], 1)
+            found["tpot_without_mean_ms"] = float(alone.tpot_s().mean()) * 1e3
+            found["tpot_speedup"] = {
+                name: round(float(np.quantile(quicker, at)), 6)
+                for name, at in (("p10", 0.1), ("p50", 0.5), ("p90", 0.9))
+            }
+        rate, plain = (rates(each)["output_tokens_per_s"] for each in (drafted, alone))
+        return found | {"throughput_speedup": round(rate / plain, 6)}
+
+    def _undrafted(self) -> Records:
+        return replace(self.fleet, pools=self.fleet.undrafted).serve(self.requests)
 
     def _offered(self) -> dict[str, float]:
         """Requests a second that come, where clients do not wait for answers, and how much longer

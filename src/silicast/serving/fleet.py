@@ -41,12 +41,14 @@ class Fleet:
     Attributes:
         router: chooses among the replicas that take in requests; ``seed``: of its choices.
         link: from replicas that prefill to those that decode.
+        undrafted: the pools as they are where no tokens are drafted; () = the same.
     """
 
     pools: tuple[Pool, ...]
     router: type[Router] = RoundRobin
     seed: int = 0
     link: KvLink | None = None
+    undrafted: tuple[Pool, ...] = ()
 
     @property
     def specs(self) -> list[ReplicaSpec]:
