@@ -14,6 +14,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -113,7 +114,7 @@ def traffic(seed: int, count: int, rate: float = 0.0, clients: int = 0, low: int
     at = np.zeros(count, dtype=np.int64)
     if rate:
         at = np.cumsum(rng.exponential(1e9 / rate, count)).astype(np.int64)
-    return Requests.of(at, *lengths, clients)
+    return Requests.of(at, lengths[0], lengths[1], clients)
 
 
 def main(draws: int, count: int) -> None:
@@ -122,7 +123,7 @@ def main(draws: int, count: int) -> None:
     deployment = Deployment.of(find_model("Llama-3.1-8B"), device, engine)
     prices = Fitted(StepPrices(step_model(deployment)))
     spec = replace(replica_spec(deployment), prices=prices)
-    cases = {
+    cases: dict[str, dict[str, Any]] = {
         "closed, 32 clients": {"clients": 32},
         "closed, 256 clients, mixed lengths": {"clients": 256, "low": 4},
         **{f"poisson, {rate:g}/s": {"rate": rate} for rate in (4.0, 12.0, 16.0, 20.0)},

@@ -1,6 +1,6 @@
 """How often drafted tokens are kept, by their place, where a scenario does not say.
 
-    .venv/bin/python lab/fit_acceptance.py
+    python -m lab.fit_acceptance
 
 ``serving/inferencex_golden_acceptance_length``: acceptance lengths of 1 to 8 drafted tokens (coding
 requests), by model and by whether it thinks. The chance that the draft at place i is kept, where
@@ -11,13 +11,15 @@ beside it. Writes ``catalog/physics/acceptance.json``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
 
 from lab import fitting
-from silicast.validation.scorecard.suite import data_folder
+from lab.fitter import Body, Fitter
 from silicast.validation.scorecard.tables import read_records
 
 TABLE = "serving/inferencex_golden_acceptance_length.parquet"
@@ -27,10 +29,10 @@ Series = tuple[str, str, fitting.F]
 """Model, method ("" = another one), acceptance lengths of 1, 2, ... drafted tokens."""
 
 
-def series() -> list[Series]:
+def series(data: Path) -> list[Series]:
     """Every series of the table."""
     found: dict[tuple[str, str, str], dict[int, float]] = {}
-    for row in read_records(data_folder() / TABLE):
+    for row in read_records(data / TABLE):
         key = (row["model"], row["file"], row["mode"])
         found.setdefault(key, {})[int(row["num_spec_tokens"])] = float(row["acceptance_length"])
     return [
@@ -89,37 +91,48 @@ def percent(logs: fitting.F) -> dict[str, float]:
     return {"rows": len(logs), "mape": round(error, 1), "bias": round(bias, 1)}
 
 
-def main() -> None:
-    every = series()
-    constants: fitting.Constants = {}
-    scores: dict[str, dict[str, float]] = {}
-    for method in METHODS:
-        chosen = [each for each in every if each[1] == method]
-        first, decay = fit(chosen)
-        logs = held_out(chosen, decays=True)
-        constants |= {
-            f"{method}_first": first, f"{method}_decay": decay,
-            f"{method}_log_sd": float(np.sqrt(np.mean(logs**2))),
-        }  # fmt: skip
-        scores[f"{method}, model held out"] = percent(logs)
-        scores[f"{method}, model held out, one rate"] = percent(held_out(chosen, decays=False))
-        others = [each for each in every if each[1] != method]
-        known = from_first(others, decay)
-        scores[f"other methods, own first rate and decay of {method}"] = percent(known)
-    scores["all, own first rate at every place"] = percent(from_first(every, 1.0))
-    for name, row in scores.items():
-        print(f"{name:60s} {row}")
-    about = fitting.card(
-        "lab/fit_acceptance.py",
-        [TABLE],
-        "all rows of a method; each model held out in turn for the scores",
-        scores,
+class AcceptanceLengths(Fitter[list[Series]]):
+    """Chances that drafted tokens are kept."""
+
+    group = "acceptance"
+    data = (TABLE,)
+    split = "all rows of a method; each model held out in turn for the scores"
+    notes = (
         "one benchmark of coding requests; acceptance depends on the text and on how the drafter "
-        "was trained: deepseek-v4-pro's gains nothing beyond three tokens, others' do up to eight",
+        "was trained: deepseek-v4-pro's gains nothing beyond three tokens, others' do up to eight"
     )
-    found = fitting.physics(about, fitting.rounded(constants))
-    fitting.write_physics(fitting.PHYSICS / "acceptance.json", found)
+
+    def rows(self, data: Path) -> list[Series]:
+        return series(data)
+
+    def fit(self, rows: list[Series]) -> Body:
+        constants: fitting.Constants = {}
+        for method in METHODS:
+            chosen = _of(rows, method)
+            first, decay = fit(chosen)
+            logs = held_out(chosen, decays=True)
+            constants |= {
+                f"{method}_first": first, f"{method}_decay": decay,
+                f"{method}_log_sd": float(np.sqrt(np.mean(logs**2))),
+            }  # fmt: skip
+        return fitting.body(fitting.rounded(constants), {})
+
+    def scores(self, rows: list[Series], body: Body) -> Mapping[str, Any]:
+        found: dict[str, dict[str, float]] = {}
+        for method in METHODS:
+            chosen, decay = _of(rows, method), body["default"][f"{method}_decay"]
+            found[f"{method}, model held out"] = percent(held_out(chosen, decays=True))
+            found[f"{method}, model held out, one rate"] = percent(held_out(chosen, decays=False))
+            others = [each for each in rows if each[1] != method]
+            known = from_first(others, decay)
+            found[f"other methods, own first rate and decay of {method}"] = percent(known)
+        found["all, own first rate at every place"] = percent(from_first(rows, 1.0))
+        return found
+
+
+def _of(rows: Sequence[Series], method: str) -> list[Series]:
+    return [each for each in rows if each[1] == method]
 
 
 if __name__ == "__main__":
-    main()
+    AcceptanceLengths().run()

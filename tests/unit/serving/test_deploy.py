@@ -45,7 +45,8 @@ def test_one_option_has_the_names_of_all_engines() -> None:
     assert limits("sglang", "H100", max_running_requests=7).sequences == 7
     assert limits("trtllm", "H100", max_batch_size=7).sequences == 7
     for name in ("max_num_batched_tokens", "chunked_prefill_size", "max_num_tokens"):
-        assert limits("sglang", "H100", **{name: 1000}).step_tokens == 1000
+        stated: dict[str, Any] = {name: 1000}
+        assert limits("sglang", "H100", **stated).step_tokens == 1000
     with pytest.raises(SilicastError) as caught:
         limits("vllm", "H100", nothing_like_it=1)
     known = set(caught.value.hint.removeprefix("known: ").split(", "))
