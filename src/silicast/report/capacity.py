@@ -57,7 +57,7 @@ def capacity_lines(answer: Mapping[str, Any]) -> Iterator[str]:
         load = _belief(metrics["max_concurrency"], " client")
         yield f"carries {load} on {devices}{_end(found)}"
     else:
-        yield f"needs {_belief(metrics['gpus'], ' devices')}"
+        yield f"needs {_belief(metrics['gpus'], ' device')}"
         if "cost_per_hour" in metrics:
             yield f"cost: {_belief(metrics['cost_per_hour'], ' an hour')}"
     users, tokens = (metrics[n]["estimate"] for n in ("users_that_fit", "longest_context_tokens"))

@@ -41,7 +41,7 @@ REQUESTS = 400
 """Of a run where a scenario states no number; more where there are more clients."""
 PER_CLIENT = 10
 LONG, SHORT = 20.0, 5.0
-"""Answer times that requests should arrive for, and below which it is said that they do not."""
+"""Answer times that requests should arrive for, and below which a warning names it."""
 MOST_GPUS = 1024
 MOST_REQUESTS = 10_000
 COARSE = 4

@@ -217,6 +217,9 @@ def intervals(
             found[name] = Quantity(value, min(values), max(values))
             continue
         shares, host = consists.shares(latency, statistic)
+        spent = math.fsum(shares.values())
+        if waits_for_answers(records) and spent > 0.0:  # what a request waits for stretches too
+            shares = {kind: each * (1.0 - host) / spent for kind, each in shares.items()}
         own, moved = error.of(shares), error.of_host(host)
         known = math.fsum(share * error.along(kind) for kind, share in shares.items() if share)
         rest = Z90 * math.sqrt(max(own.variance - known * known, 0.0))
